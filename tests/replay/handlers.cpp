@@ -1,0 +1,15 @@
+// The table of all handlers.
+#include "tests/replay/replay.h"
+
+namespace composer::replay {
+
+Suite time_suite();
+
+const std::vector<Suite>& suites() {
+  static const std::vector<Suite> all = {
+      time_suite(),
+  };
+  return all;
+}
+
+}  // namespace composer::replay
