@@ -70,10 +70,11 @@ need_libtorch() {
   work=$(mktemp -d "$cache/fetching.XXXXXX")
   trap 'rm -rf "$work"' EXIT
   say "fetching libtorch $version (555 MB, once) into $cache"
+  local minor platforms=()
+  for minor in {28..17}; do platforms+=(--platform "manylinux_2_${minor}_x86_64"); done
   # The wheels are made for Python 3.11; only their C++ part is used, so any Python may fetch them.
   PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$python" -m pip download -q --no-cache-dir --no-deps \
-      --require-hashes --only-binary=:all: --implementation cp --python-version 3.11 --platform manylinux_2_28_x86_64 \
-      --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
+      --require-hashes --only-binary=:all: --implementation cp --python-version 3.11 "${platforms[@]}" \
       -r "$root/cmake/libtorch.txt" -d "$work/wheels" >&2 ||
     die "pip could not fetch libtorch (its words are above). Is there a network? Else set TORCH_DIR to one that you have"
   # One folder for all: libtorch_cpu looks for the CUDA libraries, which it wants even without a GPU, in ../../nvidia.
