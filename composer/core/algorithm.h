@@ -1,0 +1,30 @@
+#pragma once
+#include <cstdint>
+
+#include "composer/core/event.h"
+#include "composer/core/export.h"
+
+namespace composer {
+
+struct State;
+class Logger;
+
+// Where an algorithm runs among the others of the same event.
+enum class Placement : std::uint8_t { ANY, FIRST, LAST };
+
+// Changes training. events() is asked once, when it is registered; at each of these events match() is asked once, and
+// apply() called if it said yes. Algorithms run in the order in which they were given, reversed on the events whose
+// name begins with AFTER_, so that what one does before it undoes after. Throwing ends the run, with the event and
+// this algorithm's name attached to the error.
+class COMPOSER_EXPORT Algorithm {
+ public:
+  virtual ~Algorithm();
+  virtual EventSet events() const = 0;
+  virtual bool match(Event event, const State& state) const;  // true by default
+  virtual void apply(Event event, State& state, Logger& logger) = 0;
+
+  virtual Placement placement() const;     // ANY by default
+  virtual bool interpolates_loss() const;  // mixes losses of several targets; more than one such is warned of
+};
+
+}  // namespace composer

@@ -1,0 +1,24 @@
+#include "composer/core/callback.h"
+
+#include "composer/core/algorithm.h"
+
+namespace composer {
+
+Callback::~Callback() = default;
+
+void Callback::run_event(Event event, const State& state, Logger& logger) {
+  switch (event) {
+#define COMPOSER_X(NAME, method, kind) \
+  case Event::NAME:                    \
+    return method(state, logger);
+    COMPOSER_EVENTS(COMPOSER_X)
+#undef COMPOSER_X
+  }
+}
+
+Algorithm::~Algorithm() = default;
+bool Algorithm::match(Event, const State&) const { return true; }
+Placement Algorithm::placement() const { return Placement::ANY; }
+bool Algorithm::interpolates_loss() const { return false; }
+
+}  // namespace composer

@@ -1,0 +1,54 @@
+#pragma once
+#include <exception>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include "composer/core/export.h"
+
+namespace composer {
+
+// The text of all parts, one after another: join("got ", 3, " of ", 4). Floating-point numbers keep 6 digits.
+template <class... Parts>
+std::string join(const Parts&... parts) {
+  std::ostringstream text;
+  ((text << parts), ...);
+  return std::move(text).str();
+}
+
+// Root of all errors that the library throws itself. The text says who complains, about which option or file, the rule,
+// the value it got and, where a cause is likely, what to do. Errors of libtorch (c10::Error) and of the user's code
+// pass through; what leaves Trainer::fit is nested: outermost where it happened (event, plug-in, epoch, batch), inside
+// why.
+struct COMPOSER_EXPORT Error : std::runtime_error {
+  template <class... Parts>
+  explicit Error(const Parts&... parts) : std::runtime_error(join(parts...)) {}
+  Error(const Error&) = default;
+  Error& operator=(const Error&) = default;
+  ~Error() override;
+};
+
+// What the user asked for cannot be done.
+struct COMPOSER_EXPORT ConfigError : Error {
+  using Error::Error;
+  ConfigError(const ConfigError&) = default;
+  ConfigError& operator=(const ConfigError&) = default;
+  ~ConfigError() override;
+};
+
+// A batch, a loader or a data file broke its contract.
+struct COMPOSER_EXPORT DataError : Error {
+  using Error::Error;
+  DataError(const DataError&) = default;
+  DataError& operator=(const DataError&) = default;
+  ~DataError() override;
+};
+
+// The error with everything nested in it, one line each, outermost first.
+COMPOSER_EXPORT std::string describe(const std::exception& error);
+
+// Tells the user of something that is probably a mistake but stops nothing. Goes through libtorch's warning handler
+// (c10::WarningUtils), so whoever redirects libtorch's warnings gets these too.
+COMPOSER_EXPORT void warn(const std::string& text);
+
+}  // namespace composer

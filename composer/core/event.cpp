@@ -1,0 +1,50 @@
+#include "composer/core/event.h"
+
+#include <array>
+#include <cctype>
+
+#include "composer/core/error.h"
+
+namespace composer {
+namespace {
+
+enum class Kind : std::uint8_t { BEFORE, AFTER, NEITHER };
+
+struct Row {
+  std::string_view name, method;
+  Kind kind;
+};
+
+#define COMPOSER_X(NAME, method, kind) Row{#NAME, #method, Kind::kind},
+constexpr std::array<Row, kEventCount> kRows = {COMPOSER_EVENTS(COMPOSER_X)};
+#undef COMPOSER_X
+
+const Row& row(Event event) { return kRows.at(static_cast<std::size_t>(event)); }
+
+}  // namespace
+
+std::string_view name(Event event) { return row(event).name; }
+std::string_view to_string(Event event) { return row(event).method; }
+
+std::string canonical_name(Event event) {
+  std::string text(row(event).method);
+  for (const std::string_view part : {"before_", "after_", "_start", "_end"})
+    if (const auto at = text.find(part); at != std::string::npos) text.erase(at, part.size());
+  return text;
+}
+
+Event parse_event(std::string_view text) {
+  std::string upper(text);
+  for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  for (int i = 0; i < kEventCount; ++i)
+    if (kRows.at(i).name == upper) return static_cast<Event>(i);
+  throw ConfigError("Event: there is no event \"", text, "\"; docs/events.md lists the ", kEventCount, " there are");
+}
+
+bool is_before_event(Event event) { return row(event).kind == Kind::BEFORE; }
+bool is_after_event(Event event) { return row(event).kind == Kind::AFTER; }
+bool is_eval(Event event) { return row(event).method.starts_with("eval"); }
+bool is_predict(Event event) { return row(event).method.starts_with("predict"); }
+bool is_reversed(Event event) { return row(event).name.starts_with("AFTER_"); }
+
+}  // namespace composer

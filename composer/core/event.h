@@ -1,0 +1,102 @@
+#pragma once
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "composer/core/export.h"
+
+// Every event, in the order in which a run fires them. This list is the only one: the enum, the names, the methods of
+// Callback and the engine's table are made from it, and docs/events.md shows it as a table. A row is the enumerator,
+// the method of Callback, whether it opens something (BEFORE), closes it (AFTER) or neither, and what holds then.
+#define COMPOSER_EVENTS(COMPOSER_X)                                                                                    \
+  COMPOSER_X(INIT, init, NEITHER)                      /* loggers can log; no loader or duration yet: surgery here */  \
+  COMPOSER_X(BEFORE_LOAD, before_load, BEFORE)         /* loaders, metrics and schedules are set up */                 \
+  COMPOSER_X(AFTER_LOAD, after_load, AFTER)            /* a checkpoint has been loaded, or there was none */           \
+  COMPOSER_X(FIT_START, fit_start, BEFORE)             /* max_duration is this fit's */                                \
+  COMPOSER_X(ITERATION_START, iteration_start, BEFORE) /* a user-defined span of epochs or tokens begins */            \
+  COMPOSER_X(EPOCH_START, epoch_start, BEFORE)         /* timestamp.batch_in_epoch == 0 */                             \
+  COMPOSER_X(BEFORE_DATALOADER, before_dataloader, BEFORE)   /* also before the fetch that finds the epoch's end */    \
+  COMPOSER_X(AFTER_DATALOADER, after_dataloader, AFTER)      /* batch: whole, on the host, transformed */              \
+  COMPOSER_X(BATCH_START, batch_start, BEFORE)               /* batch: whole, on the host, counted */                  \
+  COMPOSER_X(BEFORE_TRAIN_BATCH, before_train_batch, BEFORE) /* gradients: of the batch before; once per attempt */    \
+  COMPOSER_X(BEFORE_FORWARD, before_forward, BEFORE)         /* batch: one microbatch, on the device */                \
+  COMPOSER_X(AFTER_FORWARD, after_forward, AFTER)            /* outputs: of this microbatch */                         \
+  COMPOSER_X(BEFORE_LOSS, before_loss, BEFORE)               /* outputs and batch go into the loss */                  \
+  COMPOSER_X(AFTER_LOSS, after_loss, AFTER)                  /* loss: of this microbatch, unweighted */                \
+  COMPOSER_X(BEFORE_BACKWARD, before_backward, BEFORE)    /* loss: as it will be differentiated, before weighting */   \
+  COMPOSER_X(AFTER_BACKWARD, after_backward, AFTER)       /* gradients: summed over the microbatches so far */         \
+  COMPOSER_X(AFTER_TRAIN_BATCH, after_train_batch, AFTER) /* batch: whole again; gradients: final, unscaled */         \
+  COMPOSER_X(BATCH_END, batch_end, AFTER)                 /* weights stepped, timestamp counts this batch */           \
+  COMPOSER_X(BATCH_CHECKPOINT, batch_checkpoint, NEITHER) /* batch-wise evaluation is done */                          \
+  COMPOSER_X(EPOCH_END, epoch_end, AFTER)                 /* timestamp counts this epoch */                            \
+  COMPOSER_X(EPOCH_CHECKPOINT, epoch_checkpoint, NEITHER) /* epoch-wise evaluation is done */                          \
+  COMPOSER_X(ITERATION_END, iteration_end, AFTER)         /* timestamp counts this iteration */                        \
+  COMPOSER_X(ITERATION_CHECKPOINT, iteration_checkpoint, NEITHER) /* right after ITERATION_END */                      \
+  COMPOSER_X(FIT_END, fit_end, AFTER)                             /* before the final evaluation */                    \
+  COMPOSER_X(EVAL_BEFORE_ALL, eval_before_all, BEFORE)            /* within fit: at least one evaluator is due */      \
+  COMPOSER_X(EVAL_START, eval_start, BEFORE)             /* dataloader_label: the evaluator's; model in eval mode */   \
+  COMPOSER_X(EVAL_BATCH_START, eval_batch_start, BEFORE) /* batch: whole, on the host */                               \
+  COMPOSER_X(EVAL_BEFORE_FORWARD, eval_before_forward, BEFORE) /* batch: one microbatch, on the device */              \
+  COMPOSER_X(EVAL_AFTER_FORWARD, eval_after_forward, AFTER)    /* outputs: what the metrics will see */                \
+  COMPOSER_X(EVAL_BATCH_END, eval_batch_end, AFTER)            /* eval_timestamp counts this batch */                  \
+  COMPOSER_X(EVAL_END, eval_end, AFTER)                        /* metrics of this evaluator are final and logged */    \
+  COMPOSER_X(EVAL_AFTER_ALL, eval_after_all, AFTER)            /* the train loader and batch are back */               \
+  COMPOSER_X(EVAL_STANDALONE_START, eval_standalone_start, BEFORE) /* first thing in Trainer::eval */                  \
+  COMPOSER_X(EVAL_STANDALONE_END, eval_standalone_end, AFTER)      /* last thing in Trainer::eval */                   \
+  COMPOSER_X(PREDICT_START, predict_start, BEFORE)                 /* dataloader_label: predict; model in eval mode */ \
+  COMPOSER_X(PREDICT_BATCH_START, predict_batch_start, BEFORE)     /* batch: whole, on the device */                   \
+  COMPOSER_X(PREDICT_BEFORE_FORWARD, predict_before_forward, BEFORE) /* as before */                                   \
+  COMPOSER_X(PREDICT_AFTER_FORWARD, predict_after_forward, AFTER)    /* outputs: of this batch */                      \
+  COMPOSER_X(PREDICT_BATCH_END, predict_batch_end, AFTER)            /* predict_timestamp counts this batch */         \
+  COMPOSER_X(PREDICT_END, predict_end, AFTER) /* the loader that was active before is still away */
+
+namespace composer {
+
+#define COMPOSER_X(NAME, method, kind) NAME,
+enum class Event : std::uint8_t { COMPOSER_EVENTS(COMPOSER_X) };
+#undef COMPOSER_X
+
+#define COMPOSER_X(NAME, method, kind) +1
+inline constexpr int kEventCount = 0 COMPOSER_EVENTS(COMPOSER_X);
+#undef COMPOSER_X
+static_assert(kEventCount == 40);
+
+// "BATCH_END"
+COMPOSER_EXPORT std::string_view name(Event event);
+// "batch_end": the name of the callback's method, as written in logs and files.
+COMPOSER_EXPORT std::string_view to_string(Event event);
+// "batch": what a BEFORE and its AFTER have in common; the profiler names its spans so.
+COMPOSER_EXPORT std::string canonical_name(Event event);
+// From either spelling, in any case. Throws ConfigError for an unknown one.
+COMPOSER_EXPORT Event parse_event(std::string_view text);
+
+COMPOSER_EXPORT bool is_before_event(Event event);
+COMPOSER_EXPORT bool is_after_event(Event event);
+COMPOSER_EXPORT bool is_eval(Event event);
+COMPOSER_EXPORT bool is_predict(Event event);
+// Whether algorithms run in reverse at this event: those whose name begins with AFTER_, which is not is_after_event
+// (BATCH_END and EVAL_AFTER_FORWARD are after-events, and not reversed).
+COMPOSER_EXPORT bool is_reversed(Event event);
+
+// A set of events, one word.
+class EventSet {
+ public:
+  constexpr EventSet() = default;
+  constexpr EventSet(std::initializer_list<Event> events) {
+    for (Event event : events) insert(event);
+  }
+  static constexpr EventSet all() {
+    EventSet set;
+    set.bits_ = ~std::uint64_t{0} >> (64 - kEventCount);
+    return set;
+  }
+  constexpr void insert(Event event) { bits_ |= std::uint64_t{1} << static_cast<int>(event); }
+  constexpr bool contains(Event event) const { return ((bits_ >> static_cast<int>(event)) & 1) != 0; }
+  friend constexpr bool operator==(EventSet, EventSet) = default;
+
+ private:
+  std::uint64_t bits_ = 0;
+};
+
+}  // namespace composer

@@ -1,0 +1,34 @@
+#pragma once
+#include <optional>
+
+#include <torch/nn/module.h>  // the one heavy header of core: include it to write a model, not to use one
+
+#include "composer/core/export.h"
+#include "composer/core/metric.h"
+#include "composer/core/tensors.h"
+
+namespace composer {
+
+// What is trained: a torch module that knows its loss. Only forward() and loss() must be written.
+class COMPOSER_EXPORT Model : public torch::nn::Module {
+ public:
+  using Batch = composer::Batch;
+  using Outputs = composer::Outputs;
+  using Losses = composer::Losses;
+  using Metrics = composer::Metrics;
+
+  ~Model() override;
+
+  virtual Outputs forward(const Batch& batch) = 0;
+  // Of one microbatch, as means over its samples (the trainer weighs microbatches by their size).
+  virtual Losses loss(const Outputs& outputs, const Batch& batch) = 0;
+
+  // What the metrics see, without gradients: in evaluation, and with `outputs` given for metrics of training.
+  virtual Outputs eval_forward(const Batch& batch, const Outputs* outputs);
+  virtual Metrics get_metrics(bool is_train) const;
+  virtual void update_metric(const Batch& batch, const Outputs& outputs, Metric& metric);
+  // Floating-point operations of forward and backward over this batch, if known: SpeedMonitor reports them.
+  virtual std::optional<double> flops_per_batch(const Batch& batch) const;
+};
+
+}  // namespace composer

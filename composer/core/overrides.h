@@ -1,0 +1,57 @@
+#pragma once
+// Finds at compile time which events a callback type listens to, so that the engine never calls an empty method.
+#include <concepts>
+#include <type_traits>
+
+#include "composer/core/callback.h"
+
+namespace composer {
+namespace detail {
+
+template <class>
+struct Method;
+template <class C, class R, class... A>
+struct Method<R (C::*)(A...)> {
+  using Owner = C;
+  using Signature = R(A...);
+};
+template <class C, class R, class... A>
+struct Method<R (C::*)(A...) noexcept> : Method<R (C::*)(A...)> {};
+template <class C, class R, class... A>
+struct Method<R (C::*)(A...) const> {
+  using Owner = C;
+  using Signature = R(A...) const;
+};
+
+// Ours is overridden unless the name still means the base's method.
+template <class Theirs, class Ours>
+consteval bool overrides() {
+  static_assert(std::is_same_v<typename Method<Theirs>::Signature, typename Method<Ours>::Signature>,
+                "this method hides an event of Callback without overriding it: compare the parameters");
+  return !std::is_same_v<typename Method<Theirs>::Owner, typename Method<Ours>::Owner>;
+}
+
+}  // namespace detail
+
+// A method that cannot be named from here (private or overloaded) counts as overridden.
+template <std::derived_from<Callback> T>
+constexpr EventSet events_of() {  // NOLINT(readability-function-cognitive-complexity): one branch an event
+  if constexpr (!requires { &T::run_event; }) {
+    return EventSet::all();
+  } else if constexpr (detail::overrides<decltype(&T::run_event), decltype(&Callback::run_event)>()) {
+    return EventSet::all();
+  } else {
+    EventSet set;
+#define COMPOSER_X(NAME, method, kind)                                                           \
+  if constexpr (!requires { &T::method; }) {                                                     \
+    set.insert(Event::NAME);                                                                     \
+  } else if constexpr (detail::overrides<decltype(&T::method), decltype(&Callback::method)>()) { \
+    set.insert(Event::NAME);                                                                     \
+  }
+    COMPOSER_EVENTS(COMPOSER_X)
+#undef COMPOSER_X
+    return set;
+  }
+}
+
+}  // namespace composer

@@ -1,0 +1,40 @@
+#include "composer/core/plugins.h"
+
+#include <cstdlib>
+#include <cxxabi.h>
+
+#include "composer/core/error.h"
+
+namespace composer {
+namespace {
+
+// Cuts off everything before the last :: that is not inside template brackets.
+std::string without_namespaces(const std::string& name) {
+  int depth = 0;
+  for (std::size_t i = name.size(); i-- > 1;) {
+    if (name[i] == '>') ++depth;
+    if (name[i] == '<') --depth;
+    if (depth == 0 && name[i] == ':' && name[i - 1] == ':') return name.substr(i + 1);
+  }
+  return name;
+}
+
+}  // namespace
+
+std::string class_name(const std::type_info& type) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(type.name(), nullptr, nullptr, &status),
+                                                         &std::free);
+  return status == 0 ? without_namespaces(text.get()) : type.name();
+}
+
+template <class Base>
+void Plugins<Base>::check(const void* object) {
+  if (!object) throw ConfigError("callbacks, algorithms, loggers: a null pointer was given");
+}
+
+template COMPOSER_EXPORT void Plugins<Callback>::check(const void*);
+template COMPOSER_EXPORT void Plugins<LoggerDestination>::check(const void*);
+template COMPOSER_EXPORT void Plugins<Algorithm>::check(const void*);
+
+}  // namespace composer

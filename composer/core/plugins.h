@@ -1,0 +1,78 @@
+#pragma once
+#include <concepts>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "composer/core/algorithm.h"
+#include "composer/core/export.h"
+#include "composer/core/logger.h"
+#include "composer/core/overrides.h"
+
+namespace composer {
+
+// The name of a class without its namespaces, as it appears in errors and logs.
+COMPOSER_EXPORT std::string class_name(const std::type_info& type);
+
+// A callback, algorithm or logger as the engine keeps it.
+template <class Base>
+struct Plugin {
+  std::shared_ptr<Base> object;
+  std::string name;  // of its class
+  EventSet events;   // at which it is called
+};
+
+namespace detail {
+
+template <class T, class Base>
+concept IsOrPointsTo = std::derived_from<std::remove_cvref_t<T>, Base> || requires(T object) {
+  { std::to_address(object) } -> std::convertible_to<Base*>;
+};
+
+}  // namespace detail
+
+// A list of callbacks, algorithms or loggers: {NaNMonitor(), EarlyStopper({.patience = "3ep"})}. Each by value, or as a
+// shared_ptr by those who keep a hand on it.
+template <class Base>
+class Plugins {
+ public:
+  Plugins() = default;
+  template <class... T>
+  requires(sizeof...(T) > 0 && (detail::IsOrPointsTo<T, Base> && ...)) Plugins(T&&... objects) {
+    (add(std::forward<T>(objects)), ...);
+  }
+
+  template <class T>
+  requires std::derived_from<std::remove_cvref_t<T>, Base>
+  void add(T&& object) { add(std::make_shared<std::remove_cvref_t<T>>(std::forward<T>(object))); }
+
+  template <std::derived_from<Base> T>
+  void add(std::shared_ptr<T> object) {
+    check(object.get());
+    const Base& seen = *object;
+    EventSet events = EventSet::all();  // of a type known only at run time: assume it wants everything
+    if constexpr (std::derived_from<Base, Algorithm>) {
+      events = object->events();
+    } else {
+      if (typeid(seen) == typeid(T)) events = events_of<T>();
+    }
+    list_.push_back({std::move(object), class_name(typeid(seen)), events});
+  }
+
+  const std::vector<Plugin<Base>>& list() const { return list_; }
+  std::size_t size() const { return list_.size(); }
+
+ private:
+  static void check(const void* object);  // throws ConfigError for a null pointer
+  std::vector<Plugin<Base>> list_;
+};
+
+using Callbacks = Plugins<Callback>;
+using Loggers = Plugins<LoggerDestination>;
+using Algorithms = Plugins<Algorithm>;
+
+}  // namespace composer

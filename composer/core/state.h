@@ -1,0 +1,96 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <c10/core/Device.h>
+
+#include "composer/core/export.h"
+#include "composer/core/stop.h"
+#include "composer/core/tensors.h"
+#include "composer/core/time.h"
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace composer {
+
+class Model;
+
+// fp32, or autocast of forward and loss to the shorter type with fp32 weights.
+enum class Precision : std::uint8_t { FP32, AMP_BF16, AMP_FP16 };
+COMPOSER_EXPORT std::string_view to_string(Precision precision);
+// From "fp32", "amp_bf16", "amp_fp16". Throws ConfigError.
+COMPOSER_EXPORT Precision parse_precision(std::string_view text);
+
+// A shared_ptr that passes const on: through a const Handle only const members can be called.
+template <class T>
+class Handle {
+ public:
+  Handle(std::shared_ptr<T> object = nullptr) : object_(std::move(object)) {}
+  T& operator*() { return *object_; }
+  T* operator->() { return object_.get(); }
+  const T& operator*() const { return *object_; }
+  const T* operator->() const { return object_.get(); }
+  explicit operator bool() const { return object_ != nullptr; }
+  const std::shared_ptr<T>& share() { return object_; }
+
+ private:
+  std::shared_ptr<T> object_;
+};
+
+// The last value of every metric, by loader ("train" or an evaluator's label) and name, as 0-d tensors.
+class COMPOSER_EXPORT MetricValues {
+ public:
+  void set(std::string_view label, std::string_view name, at::Tensor value);
+  const at::Tensor* find(std::string_view label, std::string_view name) const;  // nullptr: never reported
+  // The number, read on the host: not for the step. Throws ConfigError with what is reported, if this is not.
+  double at(std::string_view label, std::string_view name) const;
+  const auto& all() const { return values_; }
+  void clear() { values_.clear(); }
+
+ private:
+  using ByName = std::map<std::string, at::Tensor, std::less<>>;
+  std::map<std::string, ByName, std::less<>> values_;
+};
+
+// Everything that changes while training, as plain data; the trainer keeps it consistent. Callbacks see it const,
+// algorithms may change it. Fields of the moment (batch, outputs, loss) hold what docs/events.md says for each event.
+struct State {
+  std::string run_name;
+  std::uint64_t seed = 0;  // of every random stream of this trainer
+  Handle<Model> model;
+  Handle<torch::optim::Optimizer> optimizer;  // null: the model has no parameters
+  at::Device device = at::kCPU;
+  Precision precision = Precision::FP32;
+  std::int64_t device_train_microbatch_size = 0;  // samples
+
+  Timestamp timestamp;                          // of training
+  std::optional<Timestamp> previous_timestamp;  // before the last batch or epoch was counted
+  Timestamp eval_timestamp, predict_timestamp;  // of the current, or else the last, evaluation and prediction
+  OptionalTime max_duration;
+  OptionalTime iteration_length;  // in epochs or tokens
+
+  std::string dataloader_label;                // of the active loader: "train", an evaluator's label, "predict"
+  std::optional<std::int64_t> dataloader_len;  // its batches an epoch, if known
+  bool has_dataloader = false;
+
+  Batch batch;
+  Outputs outputs;    // of the last forward
+  Losses loss;        // of the last microbatch
+  Losses batch_loss;  // of the last batch: means over its samples, detached; "total" first
+
+  MetricValues metrics;
+  Stop stop;
+
+  // Share of max_duration that is done, >= 0; beyond 1 if the last batch overshot. 1 if max_duration is 0.
+  // Throws ConfigError without a max_duration.
+  COMPOSER_EXPORT double elapsed_duration() const;
+};
+
+}  // namespace composer
