@@ -2,7 +2,8 @@
 """Fails if the rooms of composer/ know what they must not know.
 
 A room includes itself and those it may know; headers do not include each other in a circle; headers include the
-standard library, narrow libtorch headers and ours, nothing else; no file is longer than 500 lines.
+standard library, narrow libtorch headers and ours, nothing else; no file is longer than 500 lines. Every source, header
+and test is named in the CMakeLists.txt of its folder, else nobody would build it.
 """
 import pathlib
 import re
@@ -79,6 +80,12 @@ for file in files:
     if file.suffix == ".h":
         for quote, path in includes:
             check_header(name, quote, path)
+
+for file in files + sorted((root / "tests").rglob("*_test.cpp")):
+    listing = file.parent / "CMakeLists.txt"
+    named = re.findall(r"[\w./-]+", listing.read_text()) if listing.exists() else []
+    if len(file.relative_to(root).parts) > 2 and file.name not in named:
+        wrong.append(f"{file.relative_to(root)}: not named in {listing.relative_to(root)}")
 
 done = set()
 for name in graph:

@@ -8,7 +8,7 @@ die() { say "$@"; exit 1; }
 # came another way.
 declare -A seen_by=(
   [g++]=g++ [cmake]=cmake [ninja-build]=ninja [ccache]=ccache [lld]=ld.lld [git]=git
-  [clang-format]=clang-format [clang-tidy]=clang-tidy [python3]=python3
+  [clang-format]=clang-format [clang-tidy-19]=clang-tidy-19 [python3]=python3
   [nlohmann-json3-dev]=/usr/include/nlohmann/json.hpp [libcli11-dev]=/usr/include/CLI/CLI.hpp
   [zlib1g-dev]=/usr/include/zlib.h [doctest-dev]=/usr/include/doctest/doctest.h
   [dataset-fashion-mnist]=/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
