@@ -1,0 +1,52 @@
+#include "composer/core/interval.h"
+
+#include <cmath>
+
+#include "composer/core/error.h"
+
+namespace composer {
+namespace {
+
+Boundary boundary_of(TimeUnit unit) {
+  if (unit == TimeUnit::EPOCH) return Boundary::EPOCH;
+  return unit == TimeUnit::ITERATION ? Boundary::ITERATION : Boundary::BATCH;
+}
+
+std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
+
+bool crossed(std::int64_t every, std::int64_t before, std::int64_t now) {
+  return every > 0 && floor_div(before, every) != floor_div(now, every);
+}
+
+// The length in batches, samples or tokens of that share of the run.
+std::optional<Time> length_of(double share, const IntervalMoment& moment) {
+  if (!moment.max_duration) throw ConfigError("interval: ", share, "dur needs a max_duration");
+  if (!moment.dataloader_len)
+    throw ConfigError("interval: ", share, "dur needs a loader whose length is known; give it in ba, sp or tok");
+  const Time run = *moment.max_duration;
+  const auto part = [share](double whole) { return static_cast<std::int64_t>(std::ceil(whole * share)); };
+  switch (run.unit()) {
+    case TimeUnit::EPOCH:
+      return Time(part(run.as_double() * static_cast<double>(*moment.dataloader_len)), TimeUnit::BATCH);
+    case TimeUnit::BATCH:
+    case TimeUnit::SAMPLE:
+    case TimeUnit::TOKEN:
+      return Time(part(run.as_double()), run.unit());
+    default:
+      return std::nullopt;  // due at the end only
+  }
+}
+
+}  // namespace
+
+bool interval_due(Time interval, const IntervalMoment& moment) {
+  const bool share = interval.unit() == TimeUnit::DURATION;
+  if (!(interval.as_double() > 0)) return false;
+  if (moment.last && moment.now.batch != moment.last_due_batch) return true;
+  if (moment.boundary != boundary_of(interval.unit())) return false;
+  const std::optional<Time> length = share ? length_of(interval.as_double(), moment) : interval;
+  if (!length) return false;
+  return crossed(length->count(), moment.previous.get(length->unit()).count(), moment.now.get(length->unit()).count());
+}
+
+}  // namespace composer

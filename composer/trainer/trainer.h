@@ -1,0 +1,116 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "composer/core/engine.h"
+#include "composer/core/export.h"
+#include "composer/core/interval.h"
+#include "composer/core/plugins.h"
+#include "composer/core/state.h"
+#include "composer/data/data_spec.h"
+#include "composer/optim/optimizer.h"
+#include "composer/optim/schedule.h"
+#include "composer/trainer/evaluator.h"
+
+namespace composer {
+
+struct TrainerOptions {
+  std::shared_ptr<Model> model = {};  // required
+
+  AnyDataSpec train_dataloader = {};  // or given to fit()
+  std::string train_dataloader_label = "train";
+  std::int64_t train_subset_num_batches = -1;  // an epoch is so many batches at most; -1: all
+  Evaluators eval_dataloader = {};
+  Interval eval_interval = "1ep";             // of evaluators that have none; 0 disables
+  std::int64_t eval_subset_num_batches = -1;  // of evaluators that have none
+
+  optim::AnyOptimizer optimizer = {};             // of all parameters; required for fit()
+  std::vector<optim::Scheduler> schedulers = {};  // the product of them times the optimizer's learning rates
+  double scale_schedule_ratio = 1;                // of schedules and max_duration
+  bool step_schedulers_every_batch = true;        // false: the learning rate changes between epochs only
+
+  OptionalTime max_duration = {};      // not in seconds or shares; or given to fit()
+  OptionalTime iteration_length = {};  // in epochs or tokens; unset: no iteration ends
+
+  Algorithms algorithms = {};
+  std::vector<AlgorithmPass> algorithm_passes = {};
+  Callbacks callbacks = {};
+  Loggers loggers = {};
+
+  std::string run_name = {};              // empty: $COMPOSER_RUN_NAME, $RUN_NAME, or made of the time
+  std::optional<at::Device> device = {};  // unset: CUDA if there is any, else CPU
+  Precision precision = Precision::FP32;
+  std::int64_t device_train_microbatch_size = 0;  // samples; 0: the whole batch at once
+  bool accumulate_train_batch_on_tokens = false;  // weigh microbatches by their loss-generating tokens
+  std::optional<std::uint64_t> seed = {};         // of all random streams; unset: what libtorch has been seeded with
+  bool deterministic_mode = false;                // libtorch's deterministic kernels, or its error where there is none
+  bool handle_signals = true;  // within fit(), SIGINT and SIGTERM end the run after the current batch
+};
+
+// For a fit() that differs from what the trainer was built with.
+struct FitOptions {
+  AnyDataSpec train_dataloader = {};  // replaces the trainer's from now on
+  std::string train_dataloader_label = "train";
+  std::optional<std::int64_t> train_subset_num_batches = {};
+  OptionalTime duration = {};  // from where training is, in any counted unit; unset: to max_duration
+  bool reset_time = false;     // count from zero again; weights and optimizer stay
+  std::vector<optim::Scheduler> schedulers = {};
+  double scale_schedule_ratio = 1;
+  std::optional<bool> step_schedulers_every_batch = {};
+  Evaluators eval_dataloader = {};
+  Interval eval_interval = "1ep";             // of the evaluators given here
+  std::int64_t eval_subset_num_batches = -1;  // likewise
+  std::optional<std::int64_t> device_train_microbatch_size = {};
+  std::optional<Precision> precision = {};
+};
+
+struct EvalOptions {
+  Evaluators eval_dataloader = {};       // for this call only; empty: the trainer's
+  std::int64_t subset_num_batches = -1;  // -1: as each evaluator says
+};
+
+struct PredictOptions {
+  std::int64_t subset_num_batches = -1;
+  bool return_outputs = true;
+};
+
+// Trains one model. One thread drives it, any thread may ask it to stop. Options are checked by the constructor or at
+// the call that gets them, before any work: ConfigError. What goes wrong later leaves fit(), eval(), predict() and
+// step() as RunError, with the cause nested in it.
+class COMPOSER_EXPORT Trainer {
+ public:
+  explicit Trainer(TrainerOptions options);
+  ~Trainer();  // closes
+  Trainer(Trainer&&) noexcept;
+  Trainer& operator=(Trainer&&) noexcept;
+
+  // Trains from state().timestamp to the end, evaluating on the way: begin(), step() until it is false, end(). A stop
+  // that somebody asked for ends it early; the next fit() goes on from there.
+  void fit(FitOptions options = {});
+  void fit(Time duration) { fit(FitOptions{.duration = duration}); }
+
+  // For programs that own their loop: the same loop, the same events.
+  void begin(FitOptions options = {});
+  bool step();             // the next batch, or the end of an epoch; false: training is over
+  bool step(Batch batch);  // trains on a batch that no loader gave; false: training is over, nothing was done
+  void end();
+
+  void eval(EvalOptions options = {});                                                       // results: state().metrics
+  std::vector<Outputs> predict(const AnyDataSpec& dataloader, PredictOptions options = {});  // on the CPU
+  void close();  // closes callbacks and loggers; again: does nothing. Every event after it is an error
+
+  State& state();
+  const State& state() const;
+  Engine& engine();
+  Logger& logger();
+  int interrupted_by() const;  // the signal that ended the last fit(); 0: none
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace composer
