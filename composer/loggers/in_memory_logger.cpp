@@ -1,0 +1,101 @@
+#include "composer/loggers/in_memory_logger.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+#include "composer/loggers/scalar.h"
+#include "composer/loggers/string_map.h"
+#include "composer/loggers/timeline.h"
+
+namespace composer::loggers {
+namespace {
+
+LogValue to_log_value(const Scalar& scalar) {
+  return std::visit([](const auto& value) -> LogValue { return value; }, scalar);
+}
+
+}  // namespace
+
+struct InMemoryLogger::Column {
+  Runs when;  // indices into the timeline
+  Values values;
+  Timestamp last_at;
+  LogValue last;
+};
+
+struct InMemoryLogger::Table {
+  Timeline timeline;
+  StringMap<Column> columns;
+};
+
+InMemoryLogger::InMemoryLogger() : table_(std::make_unique<Table>()) {}
+InMemoryLogger::~InMemoryLogger() = default;
+InMemoryLogger::InMemoryLogger(InMemoryLogger&&) noexcept = default;
+
+void InMemoryLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t, const State& state) {
+  for (const auto& [key, value] : metrics)
+    if (const auto* tensor = std::get_if<at::Tensor>(&value)) check_scalar(key, *tensor);
+  const std::int64_t when = table_->timeline.add(state.timestamp);
+  for (const auto& [key, value] : metrics) {
+    Column& column = table_->columns[key];
+    column.when.add(when);
+    column.last_at = state.timestamp;
+    const auto* tensor = std::get_if<at::Tensor>(&value);
+    if (tensor != nullptr && !tensor->is_cpu()) {
+      column.values.add_pending(*tensor);
+      column.last = tensor->detach();
+    } else {
+      const Scalar scalar = read_scalar(value);
+      column.values.add(scalar);
+      column.last = to_log_value(scalar);
+    }
+  }
+}
+
+void InMemoryLogger::log_hyperparameters(std::span<const LogEntry> hyperparameters, const State&) {
+  for (const auto& [key, value] : hyperparameters)
+    hyperparameters_.insert_or_assign(std::string(key), to_log_value(read_scalar(value)));
+}
+
+void InMemoryLogger::epoch_end(const State&, Logger&) {
+  for (auto& [key, column] : table_->columns) column.values.read_pending();
+}
+
+std::vector<std::string> InMemoryLogger::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, column] : table_->columns) keys.push_back(key);
+  std::ranges::sort(keys);
+  return keys;
+}
+
+std::vector<LoggedPoint> InMemoryLogger::get_timeseries(std::string_view key) const {
+  Column& column = find(key);
+  column.values.read_pending();
+  const std::vector<Timestamp> times = table_->timeline.all();
+  const std::vector<std::int64_t> when = column.when.all();
+  const std::vector<Scalar> values = column.values.all();
+  std::vector<LoggedPoint> points;
+  points.reserve(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    points.push_back({times[static_cast<std::size_t>(when[i])], to_log_value(values[i])});
+  return points;
+}
+
+LoggedPoint InMemoryLogger::most_recent(std::string_view key) const {
+  const Column& column = find(key);
+  return {column.last_at, to_log_value(read_scalar(column.last))};
+}
+
+InMemoryLogger::Column& InMemoryLogger::find(std::string_view key) const {
+  if (Column* column = table_->columns.find(key)) return *column;
+  std::string there;
+  for (const std::string& known : keys()) there += (there.empty() ? "" : ", ") + known;
+  throw ConfigError("InMemoryLogger: nothing was logged as \"", key,
+                    "\". Logged are: ", there.empty() ? "no metrics yet" : there);
+}
+
+}  // namespace composer::loggers

@@ -1,0 +1,49 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "composer/core/export.h"
+#include "composer/core/logger.h"
+#include "composer/core/time.h"
+
+namespace composer::loggers {
+
+// A logged value, on the host: a tensor has become a number.
+struct COMPOSER_EXPORT LoggedPoint {
+  Timestamp timestamp;  // of training, when it was logged
+  LogValue value;
+  double number() const { return to_number(value); }  // throws DataError for a text
+};
+
+// Keeps every metric and hyperparameter of the run in memory, in a few bytes each, for those who hold the logger as a
+// shared_ptr. Values on a GPU are read together at EPOCH_END, or when asked for; there, that waits. Not to be read from
+// another thread while training.
+class COMPOSER_EXPORT InMemoryLogger final : public LoggerDestination {
+ public:
+  InMemoryLogger();
+  ~InMemoryLogger() override;
+  InMemoryLogger(InMemoryLogger&&) noexcept;
+
+  std::vector<std::string> keys() const;  // sorted
+  // Everything that was logged as `key`, oldest first. Throws ConfigError, with the keys there are, for another one.
+  std::vector<LoggedPoint> get_timeseries(std::string_view key) const;
+  LoggedPoint most_recent(std::string_view key) const;  // throws likewise
+  const std::map<std::string, LogValue, std::less<>>& hyperparameters() const { return hyperparameters_; }
+
+  void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) override;
+  void log_hyperparameters(std::span<const LogEntry> hyperparameters, const State& state) override;
+  void epoch_end(const State& state, Logger& logger) override;
+
+ private:
+  struct Column;
+  struct Table;
+  Column& find(std::string_view key) const;
+  std::unique_ptr<Table> table_;
+  std::map<std::string, LogValue, std::less<>> hyperparameters_;
+};
+
+}  // namespace composer::loggers

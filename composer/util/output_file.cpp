@@ -1,0 +1,69 @@
+#include "composer/util/output_file.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include "composer/core/error.h"
+
+namespace composer::util {
+namespace {
+
+int flags(FileMode mode) {
+  switch (mode) {
+    case FileMode::APPEND:
+      return O_APPEND;
+    case FileMode::OVERWRITE:
+      return O_TRUNC;
+    case FileMode::CREATE:
+      break;
+  }
+  return O_EXCL;
+}
+
+std::string reason(int code) { return std::generic_category().message(code); }
+
+bool ends_in_mid_line(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) return false;
+  std::ifstream file(path, std::ios::binary);
+  return file.seekg(-1, std::ios::end) && file.get() != '\n';
+}
+
+}  // namespace
+
+OutputFile::OutputFile(std::string owner, std::string path, FileMode mode)
+    : owner_(std::move(owner)), path_(std::move(path)) {
+  std::error_code ignored;  // open will tell
+  if (const auto folder = std::filesystem::path(path_).parent_path(); !folder.empty())
+    std::filesystem::create_directories(folder, ignored);
+  descriptor_.number = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags(mode), 0666);
+  if (descriptor_.number < 0 && errno == EEXIST)
+    throw ConfigError(owner_, ": ", path_, " exists; choose another path, or append to it, or overwrite it");
+  if (descriptor_.number < 0) throw ConfigError(owner_, ": cannot write ", path_, ": ", reason(errno));
+  if (mode == FileMode::APPEND && ends_in_mid_line(path_)) write("\n");
+}
+
+OutputFile::Descriptor::~Descriptor() {
+  if (number >= 0) ::close(number);
+}
+
+void OutputFile::write(std::string_view text) {
+  while (!text.empty()) {
+    const auto written = ::write(descriptor_.number, text.data(), text.size());
+    if (written < 0 && errno != EINTR) fail(errno);
+    if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void OutputFile::close() {
+  if (descriptor_.number < 0) return;
+  if (::close(std::exchange(descriptor_.number, -1)) != 0) fail(errno);
+}
+
+void OutputFile::fail(int code) const { throw Error(owner_, ": cannot write ", path_, ": ", reason(code)); }
+
+}  // namespace composer::util

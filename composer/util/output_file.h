@@ -1,0 +1,34 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace composer::util {
+
+enum class FileMode : std::uint8_t { CREATE, APPEND, OVERWRITE };
+
+// A file that grows, unbuffered. `owner` begins the text of its errors.
+class OutputFile {
+ public:
+  // Makes the folders that are missing. Throws ConfigError if the path cannot be written, or exists and mode is CREATE.
+  // An appended file whose last line was cut off begins a new one.
+  OutputFile(std::string owner, std::string path, FileMode mode);
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+  ~OutputFile() = default;
+
+  // Both throw Error if not everything could be written.
+  void write(std::string_view text);
+  void close();  // again: does nothing
+
+ private:
+  [[noreturn]] void fail(int code) const;
+  struct Descriptor {
+    ~Descriptor();
+    int number = -1;
+  };
+  std::string owner_, path_;
+  Descriptor descriptor_;
+};
+
+}  // namespace composer::util
