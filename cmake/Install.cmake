@@ -1,0 +1,14 @@
+# What `cmake --install` puts where, so that find_package(composer CONFIG) gives composer::composer.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/composer)
+
+# The build tree gets libtorch's folder by itself; the installed library needs it said.
+set_target_properties(composer PROPERTIES INSTALL_RPATH "$ORIGIN;${LIBTORCH_ROOT}/lib")
+install(TARGETS composer EXPORT composerTargets FILE_SET HEADERS)
+install(EXPORT composerTargets NAMESPACE composer:: DESTINATION ${_package})
+configure_package_config_file(cmake/composerConfig.cmake.in ${PROJECT_BINARY_DIR}/composerConfig.cmake
+  INSTALL_DESTINATION ${_package})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/composerConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/composerConfig.cmake ${PROJECT_BINARY_DIR}/composerConfigVersion.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/LibTorch.cmake DESTINATION ${_package})

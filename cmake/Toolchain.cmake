@@ -20,3 +20,11 @@ function(composer_warnings target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Woverloaded-virtual -Wsuggest-override
     -Wno-missing-field-initializers $<$<BOOL:${COMPOSER_DEVELOPER}>:-Werror>)
 endfunction()
+
+# composer_program(name source...): a program of this tree, in build/<preset>/bin: a test, an example or a benchmark.
+function(composer_program name)
+  add_executable(${name} ${ARGN})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE composer::composer nlohmann_json::nlohmann_json)
+  composer_warnings(${name})
+endfunction()

@@ -1,14 +1,5 @@
 // Precompiled: the libtorch headers that most sources pay for. A source still includes what it uses.
 #pragma once
-#include <ATen/ATen.h>
-#include <torch/nn/module.h>
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/container/sequential.h>
-#include <torch/nn/modules/conv.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/sgd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -22,3 +13,12 @@
 #include <string>
 #include <variant>
 #include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>

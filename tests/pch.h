@@ -1,5 +1,5 @@
-// Precompiled: what most test files pay for.
+// Precompiled: what most test files and handlers pay for. Not doctest, which every program that includes it must link.
 #pragma once
-#include "composer/pch.h"
-#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
+
+#include "composer/pch.h"

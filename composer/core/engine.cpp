@@ -145,8 +145,8 @@ void Engine::run_callbacks(Event event, Listeners& listeners) {
 }
 
 void Engine::rethrow(Event event, const std::string& who) const {
-  std::throw_with_nested(Error(who, " failed at ", to_string(event), ", epoch ", state_.timestamp.epoch, ", batch ",
-                               state_.timestamp.batch));
+  std::throw_with_nested(RunError(who, " failed at ", to_string(event), ", epoch ", state_.timestamp.epoch, ", batch ",
+                                  state_.timestamp.batch));
 }
 
 void Engine::close() {

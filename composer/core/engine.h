@@ -25,7 +25,7 @@ struct AlgorithmPass {
 // Calls, at each event, the algorithms, then the callbacks, then the loggers that listen to it; at INIT loggers, then
 // callbacks, then algorithms, because a logger must be open before anybody can log. Who listens, in which order, is
 // worked out at registration: an event without listeners costs one load and one branch. What a listener throws leaves
-// run_event nested in an Error that says which event, who, epoch and batch; the listeners after it are not called.
+// run_event nested in a RunError that says which event, who, epoch and batch; the listeners after it are not called.
 class COMPOSER_EXPORT Engine {
  public:
   // Opens the callbacks and loggers. Throws ConfigError if one of them is in another trainer that is still open.

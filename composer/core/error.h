@@ -44,6 +44,15 @@ struct COMPOSER_EXPORT DataError : Error {
   ~DataError() override;
 };
 
+// Training, evaluation or prediction ended by an error, which is nested in this: at which event, in whose code, epoch
+// and batch.
+struct COMPOSER_EXPORT RunError : Error {
+  using Error::Error;
+  RunError(const RunError&) = default;
+  RunError& operator=(const RunError&) = default;
+  ~RunError() override;
+};
+
 // The error with everything nested in it, one line each, outermost first.
 COMPOSER_EXPORT std::string describe(const std::exception& error);
 

@@ -32,34 +32,48 @@ struct IntervalMoment {
 // ConfigError for a share of a run whose length in batches is unknown.
 COMPOSER_EXPORT bool interval_due(Time interval, const IntervalMoment& moment);
 
-// How often: a time, or a function that is asked at every event at which the answer could be yes.
+// How often: a time, or a function that is asked at every event at which the answer could be yes. The raw pointer makes
+// it a literal type, so that intervals written as text are checked by the compiler.
 class COMPOSER_EXPORT Interval {
  public:
   using Function = std::function<bool(Event event, const State& state)>;
 
   template <std::size_t N>
   consteval Interval(const char (&literal)[N]) : time_(literal) {}
-  Interval(Time time) : time_(time) {}
+  constexpr Interval(Time time) : time_(time) {}
   template <class F>
   requires std::constructible_from<Function, F> &&
       (!std::convertible_to<F, Time>)&&(!std::same_as<std::remove_cvref_t<F>, Interval>)Interval(F&& function)
-      : time_(0, TimeUnit::EPOCH), function_(std::forward<F>(function)) {}
+      : time_(0, TimeUnit::EPOCH), function_(new Function(std::forward<F>(function))) {}
+  constexpr Interval(const Interval& other) : time_(other.time_), function_(copy(other.function_)) {}
+  constexpr Interval(Interval&& other) noexcept
+      : time_(other.time_), function_(std::exchange(other.function_, nullptr)) {}
+  constexpr Interval& operator=(Interval other) noexcept {
+    time_ = other.time_;
+    std::swap(function_, other.function_);
+    return *this;
+  }
+  constexpr ~Interval() { delete function_; }
 
-  const Function& function() const { return function_; }  // empty: there is a time()
-  Time time() const { return time_; }
+  const Function* function() const { return function_; }  // nullptr: it is a time
+  constexpr Time time() const { return time_; }
 
  private:
+  static constexpr Function* copy(const Function* function) { return function ? new Function(*function) : nullptr; }
+
   Time time_;
-  Function function_;
+  Function* function_ = nullptr;
 };
 
 // An interval that an option may leave out: .eval_interval = "500ba".
 class OptionalInterval : public std::optional<Interval> {
  public:
-  OptionalInterval() = default;
-  OptionalInterval(std::nullopt_t) {}
-  OptionalInterval(Interval interval) : optional(std::move(interval)) {}
-  OptionalInterval(Time time) : optional(Interval(time)) {}
+  constexpr OptionalInterval() = default;
+  constexpr OptionalInterval(std::nullopt_t) {}
+  constexpr OptionalInterval(Interval interval) : optional(std::move(interval)) {}
+  constexpr OptionalInterval(Time time) : optional(Interval(time)) {}
+  template <std::size_t N>
+  consteval OptionalInterval(const char (&literal)[N]) : optional(Interval(literal)) {}
 };
 
 }  // namespace composer

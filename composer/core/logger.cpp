@@ -24,6 +24,7 @@ LoggerDestination::~LoggerDestination() = default;
 void LoggerDestination::log_metrics(std::span<const LogEntry>, std::int64_t, const State&) {}
 void LoggerDestination::log_hyperparameters(std::span<const LogEntry>, const State&) {}
 void LoggerDestination::log_traces(std::span<const LogEntry>, const State&) {}
+void LoggerDestination::flush() noexcept {}
 bool LoggerDestination::wants_traces() const { return false; }
 
 Logger::Logger(const State& state, std::vector<LoggerDestination*> destinations)
@@ -48,6 +49,10 @@ void Logger::log_hyperparameters(std::initializer_list<LogEntry> hyperparameters
 
 void Logger::log_traces(std::span<const LogEntry> traces) {
   for (LoggerDestination* destination : tracing_) destination->log_traces(traces, state_);
+}
+
+void Logger::flush() noexcept {
+  for (LoggerDestination* destination : destinations_) destination->flush();
 }
 
 }  // namespace composer

@@ -29,9 +29,8 @@ struct Plugin {
 namespace detail {
 
 template <class T, class Base>
-concept IsOrPointsTo = std::derived_from<std::remove_cvref_t<T>, Base> || requires(T object) {
-  { std::to_address(object) } -> std::convertible_to<Base*>;
-};
+concept IsOrPointsTo = std::derived_from<std::remove_cvref_t<T>, Base> ||
+    std::derived_from<typename std::remove_cvref_t<T>::element_type, Base>;
 
 }  // namespace detail
 

@@ -21,12 +21,12 @@ struct TokenCount {
 
 // A loader and what its batches mean. Functions that are not set do the default below.
 struct DataSpec {
-  std::shared_ptr<Loader> dataloader;
-  std::function<void(Batch&)> batch_transforms;       // on the whole batch on the host, before it is counted
-  std::function<void(Batch&)> microbatch_transforms;  // on each microbatch, on the device
-  std::function<std::vector<Batch>(const Batch&, std::int64_t microbatch_size)> split_batch;
-  std::function<std::int64_t(const Batch&)> get_num_samples_in_batch;
-  std::function<TokenCount(const Batch&)> get_num_tokens_in_batch;
+  std::shared_ptr<Loader> dataloader = {};
+  std::function<void(Batch&)> batch_transforms = {};       // on the whole batch on the host, before it is counted
+  std::function<void(Batch&)> microbatch_transforms = {};  // on each microbatch, on the device
+  std::function<std::vector<Batch>(const Batch&, std::int64_t microbatch_size)> split_batch = {};
+  std::function<std::int64_t(const Batch&)> get_num_samples_in_batch = {};
+  std::function<TokenCount(const Batch&)> get_num_tokens_in_batch = {};
 };
 
 // Rows of dimension 0, at most `microbatch_size` in each part, as views. One part (and a warning) if the batch is

@@ -38,9 +38,9 @@ class COMPOSER_EXPORT Evaluators {
     (list_.push_back({.dataloader = AnyDataSpec(std::forward<T>(loaders))}), ...);
   }
 
-  // With every label filled in. Throws ConfigError for a label that is there twice, a missing loader, a bad size or a
-  // metric_names that is no regular expression.
-  std::vector<Evaluator> checked() const;
+  // With every label and subset filled in. Throws ConfigError for a label that is there twice, a missing loader, a bad
+  // size or a metric_names that is no regular expression.
+  std::vector<Evaluator> checked(std::int64_t default_subset) const;
   bool empty() const { return list_.empty(); }
 
  private:

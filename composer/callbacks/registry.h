@@ -1,0 +1,10 @@
+#pragma once
+#include "composer/core/export.h"
+#include "composer/core/registry.h"
+
+namespace composer::callbacks {
+
+// The callbacks that can be made by name.
+COMPOSER_EXPORT const Registry<Callbacks>& registry();
+
+}  // namespace composer::callbacks

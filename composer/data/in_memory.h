@@ -1,0 +1,38 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "composer/core/export.h"
+#include "composer/core/tensors.h"
+#include "composer/data/loader.h"
+
+namespace composer::data {
+
+// float = (pixel / 255 - mean) / stddev, of one number each or of one per channel.
+struct Normalize {
+  std::vector<double> mean, stddev;
+};
+
+struct InMemoryOptions {
+  std::int64_t batch_size = 0;  // required
+  bool shuffle = true;          // each epoch in another order, which depends on (seed, epoch) alone
+  std::uint64_t seed = 17;
+  bool drop_last = false;  // leaves out an epoch's last batch if it is smaller
+
+  // Applied to one tensor while its batch is put together.
+  std::string image = "input";
+  std::optional<Normalize> normalize;  // of uint8 pixels, to float32
+  bool flip = false;                   // mirrors half of the images; which ones depends on (seed, epoch, sample) alone
+  bool channels_last = false;          // gives images [N, C, H, W] with the channels innermost in memory
+};
+
+// Batches of data that is all in memory, in the order given or shuffled. The data is kept as it is (one copy is made if
+// it is not contiguous, or channels_last is asked for), on whatever device it is; the batches are there too. Batches
+// that are neither shuffled nor transformed are views of the data: do not write into them. Throws ConfigError for
+// options that do not fit, DataError for data without samples or of different lengths.
+COMPOSER_EXPORT std::shared_ptr<Loader> in_memory(Batch data, InMemoryOptions options);
+
+}  // namespace composer::data

@@ -1,0 +1,10 @@
+#pragma once
+#include "composer/core/export.h"
+#include "composer/core/registry.h"
+
+namespace composer::loggers {
+
+// The loggers that can be made by name.
+COMPOSER_EXPORT const Registry<Loggers>& registry();
+
+}  // namespace composer::loggers

@@ -1,0 +1,47 @@
+#include "composer/optim/curves.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "composer/core/error.h"
+
+namespace composer::optim::detail {
+
+void check_time(std::string_view who, std::string_view option, Time time) {
+  if (time.unit() == TimeUnit::SECOND) {
+    throw ConfigError(who, ": ", option, " must not be time on the clock, got ", time);
+  }
+  if (!(time.as_double() >= 0)) throw ConfigError(who, ": ", option, " must be >= 0, got ", time);
+}
+
+void check_length(std::string_view who, std::string_view option, Time time) {
+  check_time(who, option, time);
+  if (time.as_double() == 0) throw ConfigError(who, ": ", option, " must be > 0, got ", time);
+}
+
+void check_positive(std::string_view who, std::string_view option, double value) {
+  if (!(value > 0)) throw ConfigError(who, ": ", option, " must be > 0, got ", value);
+}
+
+double elapsed(Time length, const ScheduleContext& context, Time given) {
+  if (length.count() == 0) throw ConfigError("schedule: ", given, " is ", length, " in this run, which has no length");
+  return context.timestamp.get(length.unit()).as_double() / length.as_double();
+}
+
+double line(double x, double alpha_i, double alpha_f) { return alpha_i + x * (alpha_f - alpha_i); }
+
+double half_cosine(double x, double alpha_f) {
+  return alpha_f + (1 - alpha_f) * (1 + std::cos(x * std::numbers::pi)) / 2;
+}
+
+double power_curve(double x, double power, double alpha_f) { return alpha_f + (1 - alpha_f) * std::pow(1 - x, power); }
+
+double steps_down(const std::vector<Time>& milestones, double gamma, const ScheduleContext& context) {
+  double alpha = 1;
+  for (Time milestone : milestones) {
+    if (context.timestamp.reached(resolve(milestone, context, context.scale_schedule_ratio))) alpha *= gamma;
+  }
+  return alpha;
+}
+
+}  // namespace composer::optim::detail

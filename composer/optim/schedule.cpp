@@ -1,0 +1,36 @@
+#include "composer/optim/schedule.h"
+
+#include "composer/core/error.h"
+
+namespace composer::optim {
+namespace {
+
+std::int64_t epoch_length(Time time, const ScheduleContext& context) {
+  if (context.dataloader_len) return *context.dataloader_len;
+  throw ConfigError("schedule: ", time, " needs a train loader whose length is known; give it in ba, sp or tok");
+}
+
+}  // namespace
+
+Time resolve(Time time, const ScheduleContext& context, double ratio) {
+  const Time run = context.max_duration;
+  switch (time.unit()) {
+    case TimeUnit::SECOND:
+      throw ConfigError("schedule: ", time, " is time on the clock, which no schedule follows");
+    case TimeUnit::DURATION: {
+      if (run.unit() != TimeUnit::EPOCH) return run * time;
+      // in this order of factors, which decides how products like 0.29 of 100 batches are cut off
+      const Time batches(epoch_length(time, context), TimeUnit::BATCH);
+      const double share_of_epoch = time.as_double() * batches.as_double();
+      return Time(1, TimeUnit::BATCH) * (share_of_epoch * run.as_double());
+    }
+    case TimeUnit::EPOCH:
+      time = Time(time.count(), TimeUnit::BATCH) * epoch_length(time, context);
+      break;
+    default:
+      break;
+  }
+  return ratio == 1 ? time : time * ratio;
+}
+
+}  // namespace composer::optim

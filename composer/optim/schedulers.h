@@ -1,0 +1,120 @@
+#pragma once
+#include <vector>
+
+#include "composer/core/export.h"
+#include "composer/core/time.h"
+#include "composer/optim/schedule.h"
+
+// Composer's schedules. Each option struct makes one; t is the timestamp's count in the unit of the time it is compared
+// with. A time may be in any unit but seconds, and is >= 0. What is wrong in itself is refused when a schedule is made;
+// what is wrong only for a given run (a length of 0 after rounding, an unknown epoch length) by the first call. Both
+// throw ConfigError.
+namespace composer::optim {
+
+// alpha until t_max, then 1.
+struct ConstantOptions {
+  double alpha = 1;
+  Time t_max = "1dur";
+};
+COMPOSER_EXPORT Scheduler constant(ConstantOptions options = {});
+
+// From alpha_i in a straight line to alpha_f at t_max.
+struct LinearOptions {
+  double alpha_i = 1;
+  double alpha_f = 0;
+  Time t_max = "1dur";  // > 0
+};
+COMPOSER_EXPORT Scheduler linear(LinearOptions options = {});
+
+// gamma ^ (t / decay_period)
+struct ExponentialOptions {
+  double gamma = 0;  // > 0, required
+  Time decay_period = "1ep";
+};
+COMPOSER_EXPORT Scheduler exponential(ExponentialOptions options);
+
+// gamma ^ floor(t / step_size)
+struct StepOptions {
+  Time step_size;  // > 0
+  double gamma = 0.1;
+};
+COMPOSER_EXPORT Scheduler step(StepOptions options);
+
+// gamma ^ (number of milestones reached); each may have its own unit.
+struct MultiStepOptions {
+  std::vector<Time> milestones;
+  double gamma = 0.1;
+};
+COMPOSER_EXPORT Scheduler multi_step(MultiStepOptions options);
+
+// From 1 to alpha_f at t_max along half a cosine.
+struct CosineAnnealingOptions {
+  Time t_max = "1dur";  // > 0
+  double alpha_f = 0;
+};
+COMPOSER_EXPORT Scheduler cosine_annealing(CosineAnnealingOptions options = {});
+
+// The same in cycles: the first lasts t_0, each further one t_mult times the one before, cut off to a whole count.
+struct CosineAnnealingWarmRestartsOptions {
+  Time t_0;  // > 0
+  double t_mult = 1;
+  double alpha_f = 0;
+};
+COMPOSER_EXPORT Scheduler cosine_annealing_warm_restarts(CosineAnnealingWarmRestartsOptions options);
+
+// alpha_f + (1 - alpha_f) * (1 - t / t_max) ^ power
+struct PolynomialOptions {
+  double power = 0;  // > 0, required
+  Time t_max = "1dur";
+  double alpha_f = 0;
+};
+COMPOSER_EXPORT Scheduler polynomial(PolynomialOptions options);
+
+// The following start with a straight line from 0, over t_warmup. scale_schedule_ratio stretches t_max and milestones,
+// the warm-up only with scale_warmup: then its line ends earlier (or later), and what follows still starts at the
+// t_warmup that was given. Except for multi_step_with_warmup, t_warmup and t_max count in the same unit, and t_max must
+// cover the run. A warm-up that is 0 in a run is warned of.
+
+struct MultiStepWithWarmupOptions {
+  Time t_warmup;
+  std::vector<Time> milestones;  // counted from the start of training
+  double gamma = 0.1;
+  bool scale_warmup = false;
+};
+COMPOSER_EXPORT Scheduler multi_step_with_warmup(MultiStepWithWarmupOptions options);
+
+struct ConstantWithWarmupOptions {
+  Time t_warmup;
+  double alpha = 1;
+  Time t_max = "1dur";
+  bool scale_warmup = false;
+};
+COMPOSER_EXPORT Scheduler constant_with_warmup(ConstantWithWarmupOptions options);
+
+struct LinearWithWarmupOptions {
+  Time t_warmup;
+  double alpha_i = 1;
+  double alpha_f = 0;
+  Time t_max = "1dur";
+  bool scale_warmup = false;
+};
+COMPOSER_EXPORT Scheduler linear_with_warmup(LinearWithWarmupOptions options);
+
+struct CosineAnnealingWithWarmupOptions {
+  Time t_warmup;
+  Time t_max = "1dur";
+  double alpha_f = 0;
+  bool scale_warmup = false;
+};
+COMPOSER_EXPORT Scheduler cosine_annealing_with_warmup(CosineAnnealingWithWarmupOptions options);
+
+struct PolynomialWithWarmupOptions {
+  Time t_warmup;
+  double power = 2;  // > 0
+  Time t_max = "1dur";
+  double alpha_f = 0;
+  bool scale_warmup = false;
+};
+COMPOSER_EXPORT Scheduler polynomial_with_warmup(PolynomialWithWarmupOptions options);
+
+}  // namespace composer::optim

@@ -1,0 +1,111 @@
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "composer/core/error.h"
+#include "composer/optim/curves.h"
+#include "composer/optim/schedulers.h"
+
+namespace composer::optim {
+namespace {
+
+using namespace detail;
+
+class WarmUp {
+ public:
+  WarmUp(std::string_view who, Time t_warmup, bool scaled) : who_(who), t_warmup_(t_warmup), scaled_(scaled) {
+    check_time(who, "t_warmup", t_warmup);
+  }
+
+  std::string_view who() const { return who_; }
+  // Where the schedule proper starts, whether the line is scaled or not.
+  Time length(const ScheduleContext& context) const { return resolve(t_warmup_, context, 1); }
+
+  // The share of the line from 0 that has passed, or nothing after `length`, the warm-up's.
+  std::optional<double> progress(Time length, const ScheduleContext& context) const {
+    if (length.count() == 0) warn_once();
+    if (context.timestamp.reached(length)) return std::nullopt;
+    const Time line = scaled_ ? resolve(t_warmup_, context, context.scale_schedule_ratio) : length;
+    return std::min(1.0, elapsed(line, context, t_warmup_));
+  }
+
+ private:
+  void warn_once() const {
+    if (warned_->exchange(true)) return;
+    warn(join(who_, ": t_warmup ", t_warmup_,
+              " is 0 in this run, so there is no warm-up. A share of the run is counted ",
+              "in the unit of max_duration, and cut off to a whole number."));
+  }
+
+  std::string_view who_;
+  Time t_warmup_;
+  bool scaled_;
+  std::shared_ptr<std::atomic<bool>> warned_ = std::make_shared<std::atomic<bool>>(false);
+};
+
+// Throws unless the schedule is defined for the whole run, as far as that can be told.
+void check_covers_run(std::string_view who, Time t_max, const ScheduleContext& context) {
+  Time run = context.max_duration;
+  if (run.unit() == TimeUnit::EPOCH && context.dataloader_len) {
+    run = Time(run.count(), TimeUnit::BATCH) * *context.dataloader_len;
+  }
+  if (t_max.unit() != run.unit() || t_max >= run) return;
+  throw ConfigError(who, ": t_max must cover max_duration, got ", t_max, " for a run of ", context.max_duration);
+}
+
+// A warm-up to `peak`, then `curve` of the share of what is left until t_max.
+template <class Curve>
+Scheduler with_warmup(WarmUp warmup, double peak, Time t_max, Curve curve) {
+  check_time(warmup.who(), "t_max", t_max);
+  return [warmup = std::move(warmup), peak, t_max, curve](const ScheduleContext& context) {
+    const Time start = warmup.length(context);
+    const Time end = resolve(t_max, context, context.scale_schedule_ratio);
+    if (start.unit() != end.unit()) {
+      throw ConfigError(warmup.who(), ": t_warmup and t_max must count in the same unit, got ", start, " and ", end);
+    }
+    check_covers_run(warmup.who(), end, context);
+    if (const auto x = warmup.progress(start, context)) return line(*x, 0, peak);
+    const Time since = context.timestamp.get(start.unit()) - start;
+    return curve(end > start ? std::min(1.0, since.as_double() / (end - start).as_double()) : 0.0);
+  };
+}
+
+}  // namespace
+
+Scheduler multi_step_with_warmup(MultiStepWithWarmupOptions options) {
+  WarmUp warmup("multi_step_with_warmup", options.t_warmup, options.scale_warmup);
+  for (Time milestone : options.milestones) check_time(warmup.who(), "each of the milestones", milestone);
+  return [options = std::move(options), warmup = std::move(warmup)](const ScheduleContext& context) {
+    if (const auto x = warmup.progress(warmup.length(context), context)) return *x;
+    return steps_down(options.milestones, options.gamma, context);
+  };
+}
+
+Scheduler constant_with_warmup(ConstantWithWarmupOptions options) {
+  WarmUp warmup("constant_with_warmup", options.t_warmup, options.scale_warmup);
+  return with_warmup(std::move(warmup), options.alpha, options.t_max,
+                     [alpha = options.alpha](double) { return alpha; });
+}
+
+Scheduler linear_with_warmup(LinearWithWarmupOptions options) {
+  WarmUp warmup("linear_with_warmup", options.t_warmup, options.scale_warmup);
+  return with_warmup(std::move(warmup), options.alpha_i, options.t_max,
+                     [options](double x) { return line(x, options.alpha_i, options.alpha_f); });
+}
+
+Scheduler cosine_annealing_with_warmup(CosineAnnealingWithWarmupOptions options) {
+  WarmUp warmup("cosine_annealing_with_warmup", options.t_warmup, options.scale_warmup);
+  return with_warmup(std::move(warmup), 1, options.t_max,
+                     [alpha_f = options.alpha_f](double x) { return half_cosine(x, alpha_f); });
+}
+
+Scheduler polynomial_with_warmup(PolynomialWithWarmupOptions options) {
+  check_positive("polynomial_with_warmup", "power", options.power);
+  WarmUp warmup("polynomial_with_warmup", options.t_warmup, options.scale_warmup);
+  return with_warmup(std::move(warmup), 1, options.t_max,
+                     [options](double x) { return power_curve(x, options.power, options.alpha_f); });
+}
+
+}  // namespace composer::optim

@@ -1,0 +1,44 @@
+#include "composer/trainer/evaluator.h"
+
+#include <regex>
+#include <set>
+
+#include "composer/core/error.h"
+
+namespace composer {
+namespace {
+
+void check(const Evaluator& evaluator) {
+  const auto& [label, dataloader, metrics, metric_names, interval, subset, microbatch] = evaluator;
+  if (!dataloader) throw ConfigError("Evaluator ", label, ": dataloader is required");
+  if (*subset == -1 && !dataloader.dataloader->num_batches())
+    throw ConfigError("Evaluator ", label, ": its loader does not know its length; say how many batches to take with ",
+                      "subset_num_batches or eval_subset_num_batches");
+  if (microbatch && *microbatch < 1)
+    throw ConfigError("Evaluator ", label, ": device_eval_microbatch_size must be >= 1, got ", *microbatch);
+  for (const std::string& pattern : metric_names.value_or(std::vector<std::string>{})) {
+    try {
+      const std::regex compiled(pattern);
+    } catch (const std::regex_error& error) {
+      throw ConfigError("Evaluator ", label, ": metric_names has \"", pattern,
+                        "\", which is no regular expression: ", error.what());
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Evaluator> Evaluators::checked(std::int64_t default_subset) const {
+  std::vector<Evaluator> list = list_;
+  std::set<std::string> labels;
+  for (int unnamed = 0; Evaluator & evaluator : list) {
+    if (evaluator.label.empty()) evaluator.label = ++unnamed == 1 ? "eval" : join("eval_", unnamed);
+    if (!labels.insert(evaluator.label).second)
+      throw ConfigError("Evaluator: two have the label \"", evaluator.label, "\"; give each its own");
+    evaluator.subset_num_batches = evaluator.subset_num_batches.value_or(default_subset);
+    check(evaluator);
+  }
+  return list;
+}
+
+}  // namespace composer

@@ -1,0 +1,147 @@
+#pragma once
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include "composer/core/model.h"
+#include "composer/trainer/feed.h"
+#include "composer/trainer/schedule_plan.h"
+#include "composer/trainer/signals.h"
+#include "composer/trainer/train_step.h"
+#include "composer/trainer/trainer.h"
+
+namespace composer {
+
+// Time on the wall clock since the last lap, without what was skipped.
+class Stopwatch {
+ public:
+  using Clock = std::chrono::steady_clock;
+  Seconds lap() {
+    const auto now = Clock::now();
+    return now - std::exchange(from_, now);
+  }
+  void skip(Clock::duration time) { from_ += time; }
+
+ private:
+  Clock::time_point from_ = Clock::now();
+};
+
+// An evaluator while a trainer has it.
+struct EvalRun {
+  Evaluator evaluator;
+  Feed feed;
+  Interval interval;
+  MetricSet metrics;
+  std::int64_t last_due_batch = -1;
+};
+
+// The state while another loader than the training one is read: evaluation mode, no gradients. The end of the scope
+// brings back the training loader, batch and mode, also after an exception.
+class AsideScope {
+ public:
+  AsideScope(State& state, const Feed& feed);
+  ~AsideScope();
+  AsideScope(const AsideScope&) = delete;
+  AsideScope& operator=(const AsideScope&) = delete;
+
+ private:
+  State& state_;
+  at::NoGradGuard no_grad_;
+  std::string label_;
+  std::optional<std::int64_t> len_;
+  bool had_loader_, was_training_;
+  Batch batch_;
+};
+
+struct Trainer::Impl {
+  explicit Impl(TrainerOptions options);
+
+  // loop.cpp: when each event fires
+  void construct();
+  void begin();
+  bool step();
+  at::Tensor train_batch();
+  void end();
+  void evaluate_if_due(Event event);
+  bool evaluate(EvalRun& run, Feed& feed);
+  void eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches);
+  std::vector<Outputs> predict(Feed feed, bool return_outputs);
+  void fire(Event event) {
+    last_event = event;
+    engine.run_event(event);
+  }
+
+  // setup.cpp: what options mean, and whether it can be done
+  void check_options() const;
+  void set_up();
+  void start_fit(const FitOptions& fit, bool needs_loader);
+  Feed feed_of(const FitOptions& fit) const;
+  Time end_of(const FitOptions& fit, const Timestamp& from, const Feed& feed, bool needs_limit) const;
+  void finish_fit();
+  std::vector<EvalRun> make_runs(const Evaluators& evaluators, const Interval& interval, std::int64_t subset) const;
+  void activate(const Feed& feed);
+  void log_hyperparameters();
+
+  // progress.cpp: what is counted, logged and decided between the events
+  bool next_batch();
+  bool next_batch_aside(Feed& feed, Timestamp& timestamp);
+  void count_batch_aside(const Feed& feed, Timestamp& timestamp);
+  void count_batch();
+  void count_epoch();
+  void count_iteration();
+  void log_epoch();
+  void log_batch_time();
+  void log_final_time();
+  bool limit_reached();
+  bool epoch_is_complete() const;
+  bool token_iteration_is_over() const;
+  bool epoch_iteration_is_over() const;
+  bool interrupted();
+  std::vector<EvalRun*> due(Event event);
+  template <class F>
+  auto located(F&& run);
+
+  TrainerOptions options;
+  State state;
+  Logger logger;
+  Engine engine;
+  Feed train;
+  bool positioned = false;  // whether the training loader stands where state.timestamp says
+  std::vector<EvalRun> evaluators;
+  std::vector<double> base_lr;  // of each parameter group, before any schedule
+  SchedulePlan schedules;
+  TrainStep train_step;
+  std::optional<Batch> given_batch;    // by step(batch): comes instead of the loader's next
+  std::optional<SignalScope> signals;  // within a fit
+  int interrupted_by = 0;
+  bool fitting = false;  // between begin() and end()
+  Stopwatch stopwatch;
+  Event last_event = Event::INIT;  // for errors
+};
+
+// Runs it; what is thrown leaves as RunError that says where, after the loggers have written what they have: the
+// program may be about to end.
+template <class F>
+auto Trainer::Impl::located(F&& run) {
+  try {
+    return run();
+  } catch (...) {
+    finish_fit();
+    logger.flush();
+    try {
+      throw;
+    } catch (const RunError&) {
+      throw;  // the engine has said where
+    } catch (...) {
+      std::throw_with_nested(RunError("failed after ", to_string(last_event), ", epoch ", state.timestamp.epoch,
+                                      ", batch ", state.timestamp.batch));
+    }
+  }
+}
+
+}  // namespace composer

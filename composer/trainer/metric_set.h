@@ -1,0 +1,36 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "composer/core/logger.h"
+#include "composer/core/metric.h"
+
+namespace composer {
+
+class Model;
+struct State;
+
+// The metrics of one loader, reported as metrics/<label>/<name>.
+class MetricSet {
+ public:
+  MetricSet() = default;
+  // Fresh copies of `metrics`, those only whose name one of the regular expressions `names` finds, in any case.
+  MetricSet(const Metrics& metrics, std::string label, const std::optional<std::vector<std::string>>& names = {});
+
+  void reset();
+  void update(Model& model, const Batch& batch, const Outputs& outputs);
+  void report(State& state, Logger& logger);  // computes all, notes them in the state and logs them in one call
+  bool empty() const { return list_.empty(); }
+
+ private:
+  struct Entry {
+    std::shared_ptr<Metric> metric;
+    std::string name, key;
+  };
+  std::string label_;
+  std::vector<Entry> list_;
+  std::vector<LogEntry> report_;  // kept for its capacity
+};
+
+}  // namespace composer

@@ -1,0 +1,165 @@
+// What the options mean, and whether it can be done: everything is checked before anything is changed.
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <torch/optim/optimizer.h>
+
+#include "composer/core/error.h"
+#include "composer/trainer/impl.h"
+#include "composer/trainer/precision.h"
+
+namespace composer {
+namespace {
+
+void check_duration(Time duration, const char* option) {
+  if (duration.unit() == TimeUnit::SECOND || duration.unit() == TimeUnit::DURATION)
+    throw ConfigError(option, ": must be in ep, ba, sp, tok or iter, got ", duration);
+}
+
+void check_microbatch_size(std::int64_t size) {
+  if (size < 0) throw ConfigError("device_train_microbatch_size: must be >= 1, or 0 for whole batches, got ", size);
+}
+
+// What is left of the run when schedules are scaled by `ratio`.
+OptionalTime scaled(OptionalTime max_duration, double ratio, bool has_schedulers) {
+  if (ratio == 1) return max_duration;
+  if (!(ratio > 0)) throw ConfigError("scale_schedule_ratio: must be > 0, got ", ratio);
+  if (!has_schedulers) throw ConfigError("scale_schedule_ratio: ", ratio, " has no effect without schedulers");
+  if (!max_duration) return max_duration;
+  const Time shorter = *max_duration * ratio;
+  if (shorter.count() == 0)
+    throw ConfigError("scale_schedule_ratio: ", ratio, " makes a max_duration of ", *max_duration, " nothing");
+  return shorter;
+}
+
+}  // namespace
+
+void Trainer::Impl::check_options() const {
+  if (options.max_duration) check_duration(*options.max_duration, "max_duration");
+  check_microbatch_size(options.device_train_microbatch_size);
+  check_precision(options.precision, state.device);
+  if (options.iteration_length) {
+    const Time length = *options.iteration_length;
+    if ((length.unit() != TimeUnit::EPOCH && length.unit() != TimeUnit::TOKEN) || length.count() < 1)
+      throw ConfigError("iteration_length: must be at least 1, in ep or tok, got ", length);
+  }
+  if (options.eval_dataloader.empty() && options.eval_subset_num_batches != -1)
+    warn("eval_subset_num_batches has no effect without an eval_dataloader");
+  if (state.device.is_cuda() && !at::hasCUDA())
+    throw ConfigError("device: ", state.device.str(), " was asked for, and libtorch finds no CUDA device");
+}
+
+// After INIT, so that an algorithm could change the model before its parameters were counted.
+void Trainer::Impl::set_up() {
+  train_step.set_metrics(MetricSet(state.model->get_metrics(/*is_train=*/true), options.train_dataloader_label));
+  evaluators = make_runs(options.eval_dataloader, options.eval_interval, options.eval_subset_num_batches);
+  if (options.train_dataloader)
+    activate(Feed(options.train_dataloader, options.train_dataloader_label, options.train_subset_num_batches));
+  state.max_duration = scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
+  schedules =
+      SchedulePlan(options.schedulers, options.scale_schedule_ratio, options.step_schedulers_every_batch, base_lr);
+  schedules.apply(state);
+}
+
+void Trainer::Impl::activate(const Feed& feed) {
+  train = feed;
+  positioned = false;
+  state.has_dataloader = true;
+  state.dataloader_label = feed.label();
+  state.dataloader_len = feed.num_batches();
+}
+
+std::vector<EvalRun> Trainer::Impl::make_runs(const Evaluators& given, const Interval& interval,
+                                              std::int64_t subset) const {
+  std::vector<EvalRun> runs;
+  for (Evaluator& evaluator : given.checked(subset)) {
+    const Metrics metrics = evaluator.metrics ? *evaluator.metrics : state.model->get_metrics(/*is_train=*/false);
+    runs.push_back({.evaluator = evaluator,
+                    .feed = Feed(evaluator.dataloader, evaluator.label, *evaluator.subset_num_batches),
+                    .interval = evaluator.eval_interval.value_or(interval),
+                    .metrics = MetricSet(metrics, evaluator.label, evaluator.metric_names)});
+  }
+  return runs;
+}
+
+void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
+  if (engine.closed()) throw Error("Trainer: fit() after close(); make a new Trainer");
+  if (fitting) throw ConfigError("Trainer: begin() was called before; call end() first");
+  if (!state.optimizer)
+    throw ConfigError(
+        "optimizer: is required to fit, e.g. .optimizer = optim::adamw({.lr = 1e-3}), and a model that has ",
+        "parameters");
+  Feed feed = feed_of(fit);
+  if (!feed && needs_loader)
+    throw ConfigError("train_dataloader: is required to fit; give it to the Trainer's options or to fit()");
+  const Timestamp from = fit.reset_time ? Timestamp{} : state.timestamp;
+  const Time until = end_of(fit, from, feed, needs_loader);
+  check_microbatch_size(fit.device_train_microbatch_size.value_or(0));
+  check_precision(fit.precision.value_or(state.precision), state.device);
+  std::vector<EvalRun> runs = make_runs(fit.eval_dataloader, fit.eval_interval, fit.eval_subset_num_batches);
+
+  // Nothing below can fail, but for a schedule that cannot be computed.
+  state.timestamp = from;
+  state.max_duration = until;
+  state.stop.clear();
+  activate(feed);
+  state.device_train_microbatch_size = fit.device_train_microbatch_size.value_or(state.device_train_microbatch_size);
+  state.precision = fit.precision.value_or(state.precision);
+  if (!runs.empty()) evaluators = std::move(runs);
+  if (fit.reset_time) {
+    state.previous_timestamp.reset();
+    for (EvalRun& run : evaluators) run.last_due_batch = -1;
+  }
+  if (!fit.schedulers.empty())
+    schedules =
+        SchedulePlan(fit.schedulers, fit.scale_schedule_ratio, fit.step_schedulers_every_batch.value_or(true), base_lr);
+  schedules.apply(state);
+  interrupted_by = 0;
+  signals.emplace(options.handle_signals);
+  fitting = true;
+  stopwatch.lap();
+  for (const auto& algorithm : engine.algorithms())
+    logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
+}
+
+void Trainer::Impl::finish_fit() {
+  fitting = false;
+  signals.reset();
+}
+
+Feed Trainer::Impl::feed_of(const FitOptions& fit) const {
+  if (fit.train_dataloader)
+    return Feed(fit.train_dataloader, fit.train_dataloader_label, fit.train_subset_num_batches.value_or(-1));
+  return train && fit.train_subset_num_batches ? train.with_subset(*fit.train_subset_num_batches) : train;
+}
+
+Time Trainer::Impl::end_of(const FitOptions& fit, const Timestamp& from, const Feed& feed, bool needs_limit) const {
+  OptionalTime until = state.max_duration;
+  if (fit.duration) {
+    check_duration(*fit.duration, "duration");
+    until = *fit.duration + from.get(fit.duration->unit());
+  }
+  until = scaled(until, fit.scale_schedule_ratio, !fit.schedulers.empty());
+  if (fit.step_schedulers_every_batch && fit.schedulers.empty())
+    throw ConfigError("step_schedulers_every_batch: has no effect without schedulers in the same fit()");
+  if (!until && needs_limit)
+    throw ConfigError("max_duration: is required to fit; give it to the Trainer's options, or a duration to fit()");
+  if (!until) return {std::numeric_limits<std::int64_t>::max(), TimeUnit::BATCH};  // as long as the caller goes on
+  if (until->unit() == TimeUnit::EPOCH && feed && !feed.num_batches())
+    throw ConfigError("max_duration: is ", *until, ", and the ", feed.label(),
+                      " loader does not know its length; give ",
+                      "it in ba, sp or tok, or set train_subset_num_batches");
+  if (from.reached(*until))
+    throw ConfigError("max_duration: training has already reached ", *until,
+                      ", so there is nothing to do; give fit() a ", "duration, or reset_time");
+  return *until;
+}
+
+void Trainer::Impl::log_hyperparameters() {
+  logger.log_hyperparameters({{"composer_version", std::string(COMPOSER_VERSION)},
+                              {"num_nodes", std::int64_t{1}},
+                              {state.device.is_cuda() ? "num_gpus_per_node" : "num_cpus_per_node", std::int64_t{1}},
+                              {"rank_zero_seed", static_cast<std::int64_t>(state.seed)}});
+}
+
+}  // namespace composer

@@ -1,0 +1,53 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "composer/core/logger.h"
+#include "composer/core/state.h"
+#include "composer/trainer/feed.h"
+#include "composer/trainer/metric_set.h"
+
+namespace composer {
+
+// How one batch is trained: the kernels between the events of loop.cpp. The gradient is that of the mean over the
+// batch's samples (or loss-generating tokens), however it is split: each microbatch counts by its share of them.
+class TrainStep {
+ public:
+  TrainStep(State& state, Logger& logger, bool weigh_by_tokens)
+      : state_(state), logger_(logger), weigh_by_tokens_(weigh_by_tokens) {}
+
+  void set_metrics(MetricSet metrics) { metrics_ = std::move(metrics); }
+
+  void start(const Feed& feed);  // state.batch is the whole batch
+  void zero_gradients();
+  std::size_t num_microbatches() const { return microbatches_.size(); }
+  void enter(const Feed& feed, std::size_t microbatch);  // state.batch becomes that one, on the device
+  void forward();
+  void eval_forward();  // outside of training
+  void loss();
+  void backward();
+  void update_metrics();
+  void leave();  // state.batch is the whole batch again, state.batch_loss what it has cost
+  void log();    // what the batch has shown, at the step before it is counted
+  void report_metrics() { metrics_.report(state_, logger_); }
+
+ private:
+  double weight_of(const Feed& feed, const Batch& batch) const;
+  void add_to_batch_loss(std::string_view name, const at::Tensor& mean);
+
+  State& state_;
+  Logger& logger_;
+  bool weigh_by_tokens_;
+  MetricSet metrics_;
+  Batch whole_;  // as it came from the loader
+  std::vector<Batch> microbatches_;
+  double weight_ = 0;                   // of all microbatches, before their transforms
+  double share_ = 1;                    // of the current microbatch in it
+  bool first_ = true;                   // of the microbatches
+  Batch before_algorithms_;             // the microbatch that metrics see
+  std::vector<std::string> loss_keys_;  // beside state.batch_loss
+  std::vector<LogEntry> entries_;       // kept for its capacity
+};
+
+}  // namespace composer

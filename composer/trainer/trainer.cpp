@@ -1,0 +1,142 @@
+#include "composer/trainer/trainer.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <ctime>
+
+#include <ATen/ATen.h>
+#include <torch/optim/optimizer.h>
+
+#include "composer/core/error.h"
+#include "composer/trainer/impl.h"
+
+namespace composer {
+namespace {
+
+std::string name_of_run(const std::string& given) {
+  if (!given.empty()) return given;
+  for (const char* variable : {"COMPOSER_RUN_NAME", "RUN_NAME"})
+    if (const char* value = std::getenv(variable); value && *value) return value;
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "run-%Y%m%d-%H%M%S", &utc);
+  return text.data();
+}
+
+std::uint64_t current_seed() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return generator.current_seed();
+}
+
+State make_state(const TrainerOptions& options) {
+  if (!options.model) throw ConfigError("model: is required");
+  State state;
+  state.run_name = name_of_run(options.run_name);
+  state.seed = options.seed.value_or(current_seed());
+  state.model = options.model;
+  state.device = options.device.value_or(at::hasCUDA() ? at::Device(at::kCUDA) : at::Device(at::kCPU));
+  state.precision = options.precision;
+  state.device_train_microbatch_size = options.device_train_microbatch_size;
+  state.iteration_length = options.iteration_length;
+  return state;
+}
+
+std::vector<LoggerDestination*> destinations(const Loggers& loggers) {
+  std::vector<LoggerDestination*> list;
+  for (const auto& plugin : loggers.list()) list.push_back(plugin.object.get());
+  return list;
+}
+
+}  // namespace
+
+Trainer::Impl::Impl(TrainerOptions given)
+    : options(std::move(given)),
+      state(make_state(options)),
+      logger(state, destinations(options.loggers)),
+      engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes),
+      train_step(state, logger, options.accumulate_train_batch_on_tokens) {
+  check_options();
+  if (options.deterministic_mode) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  if (options.seed) at::manual_seed(*options.seed);
+  state.model->to(state.device);
+  const std::vector<at::Tensor> parameters = state.model->parameters();
+  if (options.optimizer && !parameters.empty()) {
+    state.optimizer = options.optimizer.make(parameters);
+    base_lr = optim::learning_rates(*state.optimizer);
+  }
+  construct();
+  // What hooks of the construction drew does not change what training draws.
+  if (options.seed) at::manual_seed(*options.seed);
+}
+
+Trainer::Trainer(TrainerOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+Trainer::~Trainer() = default;
+Trainer::Trainer(Trainer&&) noexcept = default;
+Trainer& Trainer::operator=(Trainer&&) noexcept = default;
+
+void Trainer::fit(FitOptions options) {
+  impl_->start_fit(options, /*needs_loader=*/true);
+  impl_->located([&] {
+    impl_->begin();
+    while (impl_->step()) {
+    }
+    impl_->end();
+  });
+  impl_->finish_fit();
+}
+
+void Trainer::begin(FitOptions options) {
+  impl_->start_fit(options, /*needs_loader=*/false);
+  impl_->located([&] { impl_->begin(); });
+}
+
+bool Trainer::step() {
+  if (!impl_->fitting) throw ConfigError("Trainer: step() before begin()");
+  return impl_->located([&] { return impl_->step(); });
+}
+
+bool Trainer::step(Batch batch) {
+  if (batch.empty()) throw DataError("Trainer::step: the batch is empty");
+  impl_->given_batch = std::move(batch);
+  return step();
+}
+
+void Trainer::end() {
+  if (!impl_->fitting) throw ConfigError("Trainer: end() before begin()");
+  impl_->located([&] { impl_->end(); });
+  impl_->finish_fit();
+}
+
+void Trainer::eval(EvalOptions options) {
+  if (impl_->engine.closed()) throw Error("Trainer: eval() after close(); make a new Trainer");
+  std::vector<EvalRun> given = impl_->make_runs(options.eval_dataloader, "1ep", options.subset_num_batches);
+  std::vector<EvalRun>& runs = given.empty() ? impl_->evaluators : given;
+  if (runs.empty())
+    throw ConfigError("eval_dataloader: is required to eval; give it to the Trainer's options or to eval()");
+  for (const EvalRun& run : given)
+    if (std::ranges::any_of(impl_->evaluators,
+                            [&](const EvalRun& other) { return other.feed.label() == run.feed.label(); }))
+      warn(join("eval: the trainer has an evaluator with the label \"", run.feed.label(),
+                "\"; its metrics are overwritten"));
+  impl_->located([&] { impl_->eval(runs, given.empty() ? options.subset_num_batches : -1); });
+}
+
+std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOptions options) {
+  if (impl_->engine.closed()) throw Error("Trainer: predict() after close(); make a new Trainer");
+  if (!dataloader) throw ConfigError("predict: a dataloader is required");
+  Feed feed(dataloader, "predict", options.subset_num_batches);
+  return impl_->located([&] { return impl_->predict(std::move(feed), options.return_outputs); });
+}
+
+void Trainer::close() { impl_->engine.close(); }
+State& Trainer::state() { return impl_->state; }
+const State& Trainer::state() const { return impl_->state; }
+Engine& Trainer::engine() { return impl_->engine; }
+Logger& Trainer::logger() { return impl_->logger; }
+int Trainer::interrupted_by() const { return impl_->interrupted_by; }
+
+}  // namespace composer

@@ -1,0 +1,91 @@
+#include "composer/util/loss.h"
+
+#include <optional>
+
+#include <ATen/ATen.h>
+
+#include "composer/core/error.h"
+
+namespace composer {
+namespace {
+
+int code(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::NONE:
+      return at::Reduction::None;
+    case Reduction::MEAN:
+      return at::Reduction::Mean;
+    case Reduction::SUM:
+      return at::Reduction::Sum;
+  }
+  throw ConfigError("reduction must be NONE, MEAN or SUM, got ", static_cast<int>(reduction));
+}
+
+std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
+// Of whole numbers; nll_loss takes no other type.
+at::Tensor classes(const at::Tensor& target) {
+  if (!at::isIntegralType(target.scalar_type(), /*includeBool=*/false))
+    throw DataError("classes must be whole numbers, got a target of type ", target.scalar_type());
+  return target.scalar_type() == at::kLong ? target : target.to(at::kLong);
+}
+
+at::Tensor of_probabilities(const at::Tensor& logits, const at::Tensor& target,
+                            const SoftCrossEntropyOptions& options) {
+  at::Tensor loss = at::log_softmax(logits, 1).mul(target);
+  if (options.weight.defined()) {
+    std::vector<std::int64_t> shape(static_cast<std::size_t>(logits.dim()), 1);
+    shape[1] = -1;
+    loss = loss.mul(options.weight.view(shape));
+  }
+  switch (options.reduction) {
+    case Reduction::NONE:
+      return loss.sum(1).neg_();
+    case Reduction::SUM:
+      return loss.sum().neg_();
+    case Reduction::MEAN:
+      break;
+  }
+  return loss.sum().neg_().div(target.sum());
+}
+
+}  // namespace
+
+TargetKind target_kind(const at::Tensor& logits, const at::Tensor& target) {
+  if (logits.sizes() == target.sizes()) return TargetKind::PROBABILITIES;
+  bool same = logits.dim() >= 2 && logits.dim() == target.dim() + 1 && logits.size(0) == target.size(0);
+  for (std::int64_t d = 1; same && d < target.dim(); ++d) same = logits.size(d + 1) == target.size(d);
+  if (same) return TargetKind::INDICES;
+  throw DataError(
+      "the target must have the shape of the logits (probabilities), or that without dimension 1 (classes); ",
+      "logits are ", logits.sizes(), ", the target is ", target.sizes());
+}
+
+at::Tensor soft_cross_entropy(const at::Tensor& logits, const at::Tensor& target,
+                              const SoftCrossEntropyOptions& options) {
+  if (target_kind(logits, target) == TargetKind::PROBABILITIES) return of_probabilities(logits, target, options);
+  return at::cross_entropy_loss(logits, classes(target), if_defined(options.weight), code(options.reduction),
+                                options.ignore_index);
+}
+
+at::Tensor binary_cross_entropy_with_logits(const at::Tensor& logits, const at::Tensor& target,
+                                            const BinaryCrossEntropyOptions& options) {
+  const at::Tensor loss =
+      at::binary_cross_entropy_with_logits(logits, ensure_targets_one_hot(logits, target), if_defined(options.weight),
+                                           if_defined(options.pos_weight), code(options.reduction));
+  return options.scale_by_batch_size ? loss.div(logits.size(0)) : loss;
+}
+
+at::Tensor ensure_targets_one_hot(const at::Tensor& logits, const at::Tensor& target, std::int64_t num_classes) {
+  if (target_kind(logits, target) == TargetKind::PROBABILITIES) return target;
+  const at::Tensor indices = classes(target).unsqueeze(1);
+  std::vector<std::int64_t> shape = indices.sizes().vec();
+  shape[1] = num_classes == 0 ? logits.size(1) : num_classes;
+  const at::ScalarType type = logits.is_floating_point() ? logits.scalar_type() : at::kFloat;
+  const at::Tensor one_hot = at::zeros(shape, target.options().dtype(type));
+  return one_hot.scatter_(1, indices.clamp_min(0), indices.ge(0).to(type));
+}
+
+}  // namespace composer

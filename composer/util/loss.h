@@ -1,0 +1,44 @@
+#pragma once
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/export.h"
+
+namespace composer {
+
+enum class Reduction : std::uint8_t { NONE, MEAN, SUM };
+
+struct SoftCrossEntropyOptions {
+  at::Tensor weight;                 // of each class; none if undefined
+  std::int64_t ignore_index = -100;  // targets of this class count nothing; for indices only
+  Reduction reduction = Reduction::MEAN;
+};
+
+// Cross entropy of logits [N, C, ...] with classes [N, ...] or with probabilities [N, C, ...]. The mean of the latter
+// is over all probability there is, so samples whose row is zero weigh nothing; NaN if all rows are. Nothing is read on
+// the host. Throws DataError if the shapes fit neither.
+COMPOSER_EXPORT at::Tensor soft_cross_entropy(const at::Tensor& logits, const at::Tensor& target,
+                                              const SoftCrossEntropyOptions& options = {});
+
+struct BinaryCrossEntropyOptions {
+  at::Tensor weight, pos_weight;  // none if undefined
+  Reduction reduction = Reduction::SUM;
+  bool scale_by_batch_size = true;  // divides the result by N
+};
+
+// Of logits [N, C, ...], each class on its own, with classes or probabilities as above.
+COMPOSER_EXPORT at::Tensor binary_cross_entropy_with_logits(const at::Tensor& logits, const at::Tensor& target,
+                                                            const BinaryCrossEntropyOptions& options = {});
+
+enum class TargetKind : std::uint8_t { INDICES, PROBABILITIES };
+// By the shapes: those of `logits` without dimension 1, or the same. Throws DataError otherwise.
+COMPOSER_EXPORT TargetKind target_kind(const at::Tensor& logits, const at::Tensor& target);
+
+// Probabilities as they are; classes [N, ...] as [N, num_classes, ...] of zeros and ones in the dtype of the logits
+// (float32 if that is not a floating one). num_classes 0: as many as the logits have. A negative class gives zeros; one
+// that is too large is libtorch's error. Throws DataError if the shapes fit neither or classes are not whole numbers.
+COMPOSER_EXPORT at::Tensor ensure_targets_one_hot(const at::Tensor& logits, const at::Tensor& target,
+                                                  std::int64_t num_classes = 0);
+
+}  // namespace composer

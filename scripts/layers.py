@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Fails if the rooms of composer/ know what they must not know.
+
+A room includes itself and those it may know; headers do not include each other in a circle; headers include the
+standard library, narrow libtorch headers and ours; no file is longer than 500 lines; every source and test is named in a
+CMakeLists.txt. Headers that are named there are installed, so they include no header of ours that is not, and no third
+party's.
+"""
+import pathlib
+import re
+import sys
+
+GROUND = ["core", "util"]  # what every room may know
+MAY_KNOW = {
+    "util": ["core"],  # its errors and its vocabulary; no circle comes of it, which is checked as well
+    "core": ["util"],
+    "metrics": GROUND,
+    "data": GROUND + ["metrics"],
+    "optim": GROUND + ["metrics", "data"],
+    "models": GROUND + ["metrics", "data", "optim"],
+    "checkpoint": GROUND,
+    "dist": GROUND,
+    "trainer": GROUND + ["metrics", "data", "optim", "models", "checkpoint", "dist"],
+    "callbacks": GROUND + ["metrics", "data", "optim", "checkpoint", "dist"],
+    "algorithms": GROUND + ["metrics", "data", "optim", "dist"],
+    "loggers": GROUND + ["metrics", "dist"],
+    "profiler": GROUND,
+    "cli": None,  # the command line knows everybody
+}
+LONGEST = 500
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
+STANDARD = re.compile(r"[a-z_0-9]+")
+LIBTORCH = re.compile(r"(ATen|c10|torch)/")
+TOO_WIDE = {"torch/torch.h", "torch/all.h", "torch/nn.h", "torch/extension.h"}
+
+root = pathlib.Path(__file__).resolve().parent.parent
+wrong = []
+graph = {}  # file: our headers that it includes
+public = set()  # headers that are installed
+
+
+def names_in(listing):
+    return {pathlib.PurePath(word).name for word in re.findall(r"[\w./-]+", listing.read_text())}
+
+
+def check_header(name, quote, path):
+    if path in TOO_WIDE:
+        wrong.append(f"{name}: <{path}> is too wide for a header: include the narrow ones")
+    elif quote == "<" and not (STANDARD.fullmatch(path) or LIBTORCH.match(path)):
+        wrong.append(f"{name}: <{path}> is neither the standard library's nor libtorch's: include it in a source")
+    elif quote == '"' and not path.startswith("composer/"):
+        wrong.append(f'{name}: write our own headers as "composer/...", not "{path}"')
+
+
+def circle(at, trail):
+    if at in trail:
+        return trail[trail.index(at):] + [at]
+    if at in done:
+        return None
+    for included in graph.get(at, []):
+        if found := circle(included, trail + [at]):
+            return found
+    done.add(at)
+    return None
+
+
+files = sorted(path for path in (root / "composer").rglob("*") if path.suffix in (".h", ".cpp"))
+for file in files:
+    name = str(file.relative_to(root))
+    text = file.read_text()
+    lines = text.count("\n")
+    if lines > LONGEST:
+        wrong.append(f"{name}: {lines} lines; at {LONGEST} a file is to be split")
+    includes = INCLUDE.findall(text)
+    graph[name] = [path for _, path in includes if path.startswith("composer/")]
+    if len(file.relative_to(root).parts) < 3:
+        continue  # composer/pch.h and its kind stand above the rooms
+    room = file.relative_to(root).parts[1]
+    if room not in MAY_KNOW:
+        wrong.append(f"{name}: scripts/layers.py does not know the room {room}: say there what it may know")
+        continue
+    for path in graph[name]:
+        other = path.split("/")[1]
+        if MAY_KNOW[room] is not None and other != room and other not in MAY_KNOW[room]:
+            wrong.append(f"{name}: {room} must not know {other} ({path})")
+    named = file.name in names_in(file.parent / "CMakeLists.txt")
+    if file.suffix == ".cpp" and not named:
+        wrong.append(f"{name}: not named in {file.parent.relative_to(root)}/CMakeLists.txt, so it is not built")
+    if file.suffix == ".h" and named:
+        public.add(name)
+        for quote, path in includes:
+            check_header(name, quote, path)
+
+named_in_tests = {name for listing in (root / "tests").rglob("CMakeLists.txt") for name in names_in(listing)}
+for test in (root / "tests").rglob("*_test.cpp"):
+    if test.name not in named_in_tests:
+        wrong.append(f"{test.relative_to(root)}: named in no CMakeLists.txt, so it is not built")
+for name in public:
+    for included in graph[name]:
+        if included in graph and included not in public:
+            wrong.append(f"{name}: is installed, and includes {included}, which is not (composer/*/CMakeLists.txt)")
+
+done = set()
+for name in graph:
+    if found := circle(name, []):
+        wrong.append("a circle of includes: " + " -> ".join(found))
+        break
+
+print("\n".join(wrong) or f"layers: {len(files)} files, every arrow points the right way")
+sys.exit(bool(wrong))

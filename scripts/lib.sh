@@ -1,0 +1,142 @@
+# What the scripts share; sourced, never run. Everything it says goes to stderr: stdout belongs to the programs.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+die() { say "$@"; exit 1; }
+
+# Where each Debian package is seen to be present: a command on PATH, or a file. Asking dpkg would pass over tools that
+# came another way.
+declare -A seen_by=(
+  [g++]=g++ [cmake]=cmake [ninja-build]=ninja [ccache]=ccache [lld]=ld.lld [git]=git
+  [clang-format]=clang-format [clang-tidy-19]=clang-tidy-19 [python3]=python3
+  [python3-pip]=/usr/lib/python3/dist-packages/pip
+  [nlohmann-json3-dev]=/usr/include/nlohmann/json.hpp [libcli11-dev]=/usr/include/CLI/CLI.hpp
+  [zlib1g-dev]=/usr/include/zlib.h [doctest-dev]=/usr/include/doctest/doctest.h
+  [dataset-fashion-mnist]=/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
+)
+to_build=(g++ cmake ninja-build ccache nlohmann-json3-dev zlib1g-dev libcli11-dev)  # the library and its programs
+to_test=(lld doctest-dev python3)                                                  # and the tests
+
+# need PACKAGE...: installs those that are missing, or says how to.
+need() {
+  local package missing=()
+  for package in "$@"; do
+    case ${seen_by[$package]} in
+      /*) [[ -e ${seen_by[$package]} ]] ;;
+      *) command -v "${seen_by[$package]}" > /dev/null ;;
+    esac || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+  command -v apt-get > /dev/null ||
+    die "this machine has no apt-get: install what Debian calls ${missing[*]}, then run this again"
+  local install="apt-get install -y --no-install-recommends ${missing[*]}"
+  ((EUID == 0)) || die "packages are missing; run: sudo apt-get update && sudo $install"
+  say "installing ${missing[*]}"
+  local log
+  log=$(mktemp)
+  if ! { apt-get update && DEBIAN_FRONTEND=noninteractive $install; } < /dev/null > "$log" 2>&1; then
+    tail -n 15 "$log" >&2
+    rm -f "$log"
+    die "apt-get failed (its last words are above). Is there a network? The command was: apt-get update && $install"
+  fi
+  rm -f "$log"
+}
+
+python_with_pip() {
+  local python
+  for python in python3 /usr/bin/python3; do
+    if "$python" -m pip --version > /dev/null 2>&1; then echo "$python"; return; fi
+  done
+  return 1
+}
+
+libtorch_is_there() { cmake -P "$root/cmake/LibTorch.cmake" > /dev/null 2>&1; }
+
+# prepare PACKAGE...: these packages and a libtorch.
+prepare() {
+  local fetch=()
+  [[ -n ${TORCH_DIR:-} ]] || libtorch_is_there || python_with_pip > /dev/null || fetch=(python3-pip)
+  need "$@" "${fetch[@]}"
+  need_libtorch
+}
+
+# One that you name (cmake/LibTorch.cmake says how), or the pinned one, fetched once into the cache folder.
+need_libtorch() {
+  ! libtorch_is_there || return 0
+  local given=${TORCH_DIR:-}
+  [[ -z $given ]] || die "TORCH_DIR=$given is no libtorch that we can build against: it must hold include/ and lib/libtorch_cpu.so"
+  [[ $(uname -sm) == "Linux x86_64" ]] ||
+    die "there is no pinned libtorch for $(uname -sm): set TORCH_DIR to the folder that holds its include/ and lib/"
+
+  local version cache python
+  version=$(sed -n 's/^torch==\([^ ]*\) .*/\1/p' "$root/cmake/libtorch.txt")
+  cache=${COMPOSER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libcomposer}
+  python=$(python_with_pip) || die "python3 -m pip does not run"
+  local work
+  work=$(mkdir -p "$cache" && mktemp -d "$cache/fetching.XXXXXX") ||
+    die "cannot write to $cache: set COMPOSER_CACHE to a folder that you can write to"
+  # shellcheck disable=SC2064  # expanded now: the variable is local
+  trap "rm -rf '$work'" EXIT
+  say "fetching libtorch $version (555 MB, once) into $cache"
+  local minor platforms=()
+  for minor in {28..17}; do platforms+=(--platform "manylinux_2_${minor}_x86_64"); done
+  # The wheels are made for Python 3.11; only their C++ part is used, so any Python may fetch them.
+  PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$python" -m pip download -q --no-cache-dir --no-deps \
+      --require-hashes --only-binary=:all: --implementation cp --python-version 3.11 "${platforms[@]}" \
+      -r "$root/cmake/libtorch.txt" -d "$work/wheels" >&2 ||
+    die "pip could not fetch libtorch (its words are above). Is there a network? Else set TORCH_DIR to one that you have"
+  # One folder for all: libtorch_cpu looks for the CUDA libraries, which it wants even without a GPU, in ../../nvidia.
+  mkdir "$work/site"
+  (
+    cd "$work/site" &&
+      cmake -E tar xf ../wheels/torch-*.whl torch/include torch/lib/lib{torch_cpu.so,c10.so,gomp.so.1} &&
+      cmake -E tar xf ../wheels/nvidia_cuda_runtime-*.whl nvidia/cu13/lib &&
+      cmake -E tar xf ../wheels/nvidia_cuda_cupti-*.whl nvidia/cu13/lib
+  ) || die "could not unpack libtorch in $work: is the disk full?"
+  # Renamed when whole, so that an interrupted fetch is never taken for a libtorch.
+  mv -T "$work/site" "$cache/libtorch-$version" 2> /dev/null || true
+  rm -rf "$work"
+  trap - EXIT
+  libtorch_is_there || die "libtorch was fetched into $cache, but cannot be used"
+}
+
+# Compilers at work at once: what the processors allow, and what memory does (1.5 GB each).
+jobs_at_once() {
+  local cores memory
+  cores=$(nproc)
+  memory=$(awk '/MemAvailable/ {print int($2 / 1500000)}' /proc/meminfo)
+  echo $((memory < 1 ? 1 : memory < cores ? memory : cores))
+}
+
+# configure PRESET [CMAKE_OPTION...]: once; after that ninja itself sees when it has to be done again.
+configure() {
+  local preset=$1 folder=$root/build/$1
+  shift
+  [[ -z ${TORCH_DIR:-} ]] || set -- "$@" "-DTORCH_DIR=$(realpath "$TORCH_DIR")"
+  local kept
+  kept=$(sed -n 's/^TORCH_DIR:[A-Z]*=//p' "$folder/CMakeCache.txt" 2> /dev/null || true)
+  if [[ -f $folder/build.ninja && ! $root/CMakePresets.json -nt $folder/build.ninja && -d $kept ]]; then
+    local option same=1
+    for option in "$@"; do
+      option=${option#-D}
+      grep -q "^${option%%=*}:[A-Z]*=${option#*=}\$" "$folder/CMakeCache.txt" || same=
+    done
+    [[ -z $same ]] || return 0
+  fi
+  [[ -d $kept ]] || set -- -UTORCH_DIR "$@"  # it is gone: look for another
+  mkdir -p "$root/build"
+  say "configuring build/$preset"
+  cmake -S "$root" --preset "$preset" "$@" > "$root/build/$preset.log" 2>&1 || {
+    cat "$root/build/$preset.log" >&2
+    die "cmake failed (its words are above)"
+  }
+}
+
+# build PRESET TARGET...
+build() {
+  local folder=$root/build/$1
+  shift
+  [[ $(ninja -C "$folder" -n "$@" 2>&1) == *"no work to do"* ]] && return
+  say "building $* in ${folder#"$root"/}"
+  ninja -C "$folder" -j "$(jobs_at_once)" "$@" >&2 || die "the build failed"
+}

@@ -1,0 +1,118 @@
+#include "composer/core/registry.h"
+
+#include <cmath>
+
+#include <doctest/doctest.h>
+
+using namespace composer;
+
+namespace {
+
+enum class Shape { ROUND, FLAT };
+
+struct WatcherOptions {
+  std::string monitor;
+  double share = 0.25;
+  std::int64_t count = 3;
+  bool loud = false;
+  Time patience = "1ep";
+  OptionalTime limit;
+  Interval interval = Time("10ba");
+  std::filesystem::path folder = "runs";
+  Shape shape = Shape::FLAT;
+};
+
+struct Watcher final : Callback {
+  explicit Watcher(WatcherOptions given) : options(std::move(given)) {
+    if (options.monitor.empty()) throw ConfigError("Watcher: monitor is required");
+  }
+  void batch_end(const State&, Logger&) override {}
+  WatcherOptions options;
+};
+
+struct Plain final : Callback {};
+
+const Registry<Callbacks>& registry() {
+  using O = WatcherOptions;
+  static const Registry<Callbacks> entries = {
+      entry<Watcher, O>("watcher", "Watches",
+                        {option("monitor", &O::monitor).example("acc"), option("share", &O::share).refuses({"x"}),
+                         option("count", &O::count), option("loud", &O::loud), option("patience", &O::patience),
+                         option("limit", &O::limit), option("interval", &O::interval), option("folder", &O::folder),
+                         option("shape", &O::shape, {{"round", Shape::ROUND}, {"flat", Shape::FLAT}})}),
+      entry<Plain>("plain", "Does nothing")};
+  return entries;
+}
+
+WatcherOptions made(const Settings& settings) {
+  const Callbacks list = registry().find("watcher").make(settings);
+  REQUIRE(list.size() == 1);
+  return dynamic_cast<Watcher&>(*list.list()[0].object).options;
+}
+
+std::string error(const Settings& settings) {
+  try {
+    made(settings);
+  } catch (const ConfigError& thrown) {
+    return thrown.what();
+  }
+  return "nothing was thrown";
+}
+
+}  // namespace
+
+TEST_CASE("A registry makes a plug-in with the options given as text") {
+  const WatcherOptions options = made({{"monitor", "acc"},
+                                       {"share", "1e-3"},
+                                       {"count", "-7"},
+                                       {"loud", "true"},
+                                       {"patience", "20ba"},
+                                       {"limit", "0.5dur"},
+                                       {"interval", "2ep"},
+                                       {"folder", "a/b"},
+                                       {"shape", "round"}});
+  CHECK(options.monitor == "acc");
+  CHECK(options.share == 1e-3);
+  CHECK(options.count == -7);
+  CHECK(options.loud);
+  CHECK(options.patience == Time("20ba"));
+  CHECK(options.limit == Time("0.5dur"));
+  CHECK(options.interval.time() == Time("2ep"));
+  CHECK(options.folder == "a/b");
+  CHECK(options.shape == Shape::ROUND);
+  CHECK(std::isnan(made({{"monitor", "acc"}, {"share", "nan"}}).share));
+}
+
+TEST_CASE("The default text of an option, given, changes nothing") {
+  Settings settings = {{"monitor", "acc"}};
+  for (const auto& [name, type, text, example, refused] : registry().find("watcher").options)
+    if (!example) settings[name] = text;
+  CHECK(settings.size() == 9);
+  const WatcherOptions given = made(settings), left_out = made({{"monitor", "acc"}});
+  CHECK(given.share == left_out.share);
+  CHECK(given.count == left_out.count);
+  CHECK(given.patience == left_out.patience);
+  CHECK_FALSE(given.limit.has_value());
+  CHECK(given.interval.time() == left_out.interval.time());
+  CHECK(given.folder == left_out.folder);
+  CHECK(given.shape == left_out.shape);
+}
+
+TEST_CASE("Errors name the plug-in, the option, the value and what there is instead") {
+  CHECK(error({{"monitr", "acc"}}) ==
+        "watcher has no option \"monitr\"; there are: monitor, share, count, loud, patience, limit, interval, folder, "
+        "shape");
+  CHECK(error({{"share", "1x"}}) == "watcher: share: expected a number, got \"1x\"");
+  CHECK(error({{"count", "1.5"}}) == "watcher: count: expected a whole number, got \"1.5\"");
+  CHECK(error({{"count", ""}}) == "watcher: count: expected a whole number, got \"\"");
+  CHECK(error({{"loud", "yes"}}) == "watcher: loud: expected true or false, got \"yes\"");
+  CHECK(error({{"shape", "oval"}}) == "watcher: shape: expected round or flat, got \"oval\"");
+  CHECK(error({{"patience", "1.5ep"}}).starts_with("watcher: patience: Time: \"1.5ep\""));
+  CHECK(error({}) == "Watcher: monitor is required");
+  CHECK_THROWS_WITH_AS(registry().find("wotcher"), "there is no \"wotcher\"; there are: plain, watcher", ConfigError);
+}
+
+TEST_CASE("A plug-in made by name is called at the events it listens to, and no others") {
+  CHECK(registry().find("watcher").make({{"monitor", "acc"}}).list()[0].events == EventSet{Event::BATCH_END});
+  CHECK(registry().find("plain").make({}).list()[0].events == EventSet{});
+}

@@ -1,0 +1,25 @@
+# Installs libcomposer into a folder, builds tests/package against it, and runs it. Then configures tests/package with
+# libcomposer as a part of it: its warnings must be no errors there, and its tests not built.
+set(work "${BUILD}/package")
+set(source "${CMAKE_CURRENT_LIST_DIR}")
+macro(run)
+  execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "failed: ${ARGN}")
+  endif()
+endmacro()
+
+file(REMOVE_RECURSE "${work}/installed")
+run(${CMAKE_COMMAND} --install "${BUILD}" --prefix "${work}/installed")
+set(options -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${CXX}" -DCMAKE_BUILD_TYPE=Debug)
+run(${CMAKE_COMMAND} -S "${source}" -B "${work}/against" ${options} "-DCMAKE_PREFIX_PATH=${work}/installed")
+run(${CMAKE_COMMAND} --build "${work}/against")
+run("${work}/against/consumer")
+
+file(STRINGS "${BUILD}/CMakeCache.txt" torch REGEX "^TORCH_DIR:")
+string(REGEX REPLACE "^[^=]*=" "" torch "${torch}")
+run(${CMAKE_COMMAND} -S "${source}" -B "${work}/within" ${options} "-DCOMPOSER_SOURCE=${source}/../.." "-DTORCH_DIR=${torch}")
+file(READ "${work}/within/compile_commands.json" commands)
+if(commands MATCHES "-Werror" OR commands MATCHES "composer_tests" OR NOT commands MATCHES "composer/core")
+  message(FATAL_ERROR "as a part of another project: warnings are errors, the tests are built, or the library is not")
+endif()

@@ -1,0 +1,97 @@
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+
+#include "tests/replay/report.h"
+
+namespace composer::replay {
+namespace {
+
+constexpr const char* kUsage =
+    "composer_replay [--data FOLDER] [--file NAME] [--case ID] [-v] [--every-rule-needed]\n"
+    "composer_replay --write-differences FILE | --check-differences FILE\n";
+
+struct Arguments {
+  Selection selection{.data = COMPOSER_SOURCE_DIR "/tests/golden"};
+  bool every_rule_needed = false;
+  std::string write_differences, check_differences;
+};
+
+// Throws std::runtime_error for what is no option of ours.
+Arguments parse(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; ++i) {
+    const std::string option = argv[i];
+    const auto value = [&] {
+      if (++i == argc) throw std::runtime_error(option + " needs a value\n" + kUsage);
+      return std::string(argv[i]);
+    };
+    if (option == "--data")
+      arguments.selection.data = value();
+    else if (option == "--file")
+      arguments.selection.file = value();
+    else if (option == "--case")
+      arguments.selection.id = value();
+    else if (option == "-v")
+      arguments.selection.verbose = true;
+    else if (option == "--every-rule-needed")
+      arguments.every_rule_needed = true;
+    else if (option == "--write-differences")
+      arguments.write_differences = value();
+    else if (option == "--check-differences")
+      arguments.check_differences = value();
+    else
+      throw std::runtime_error("unknown option " + option + "\n" + kUsage);
+  }
+  return arguments;
+}
+
+int write_differences(const std::string& file) {
+  std::ofstream out(file);
+  out << differences_page() << std::flush;
+  return out ? 0 : 1;
+}
+
+int check_differences(const std::string& file) {
+  std::ifstream in(file);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (text == differences_page()) return 0;
+  std::cerr << file << " is not current: composer_replay --write-differences " << file << '\n';
+  return 1;
+}
+
+int replay(const Arguments& arguments) {
+  const auto reports = run(arguments.selection, std::cout);
+  if (reports.empty()) {
+    std::cerr << "no such case in " << arguments.selection.data << '\n';
+    return 1;
+  }
+  print_table(reports, std::cout);
+  bool good = true;
+  for (const auto& report : reports) good &= !report.count.contains(Verdict::WRONG);
+  if (arguments.every_rule_needed) {
+    for (const auto& rule : rules_not_needed(reports)) {
+      std::cout << "no case needs the rule " << rule << '\n';
+      good = false;
+    }
+  }
+  return good ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace composer::replay
+
+int main(int argc, char** argv) {
+  using namespace composer::replay;
+  try {
+    const Arguments arguments = parse(argc, argv);
+    if (!arguments.write_differences.empty()) return write_differences(arguments.write_differences);
+    if (!arguments.check_differences.empty()) return check_differences(arguments.check_differences);
+    return replay(arguments);
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 2;
+  }
+}
