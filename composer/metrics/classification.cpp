@@ -1,0 +1,129 @@
+#include "composer/metrics/classification.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "composer/core/error.h"
+
+namespace composer::metrics {
+namespace {
+
+// 0 where nothing is divided by nothing.
+at::Tensor share(const at::Tensor& part, const at::Tensor& whole) { return part / whole.clamp_min(1); }
+
+// The class that counts as predicted: the target if it is among the k highest, else the highest.
+at::Tensor predictions(const at::Tensor& logits, const at::Tensor& target, std::int64_t k) {
+  if (k == 1) return logits.argmax(1);
+  const at::Tensor highest = std::get<1>(logits.topk(k, 1));
+  return at::where(highest.eq(target.unsqueeze(1)).any(1), target, highest.select(1, 0));
+}
+
+}  // namespace
+
+MulticlassMetric::MulticlassMetric(std::string default_name, MulticlassOptions options) : options_(std::move(options)) {
+  auto& [num_classes, top_k, average, ignore_index, name, output, target] = options_;
+  if (name.empty()) name = std::move(default_name);
+  if (num_classes < (average == Average::MICRO ? 0 : 1))
+    throw ConfigError(name, ": num_classes must be >= 1, got ", num_classes);
+  if (top_k < 1 || (num_classes > 0 && top_k > num_classes))
+    throw ConfigError(name, ": top_k must be at least 1 and at most num_classes, got ", top_k);
+}
+
+MulticlassMetric::~MulticlassMetric() = default;
+
+void MulticlassMetric::update(const Outputs& outputs, const Batch& batch) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor& logits = pick(outputs, options_.output);
+  at::Tensor target = batch.at(options_.target);
+  target = target.dim() == logits.dim() ? target.argmax(1) : target.to(at::kLong);
+  if (logits.dim() != target.dim() + 1 || (options_.num_classes > 0 && logits.size(1) != options_.num_classes))
+    throw DataError(name(), ": expected outputs [N, ",
+                    options_.num_classes ? std::to_string(options_.num_classes) : "C",
+                    ", ...] and targets [N, ...], got ", logits.sizes(), " and ", batch.at(options_.target).sizes());
+
+  const at::Tensor predicted = predictions(logits, target, options_.top_k);
+  at::Tensor right = predicted.eq(target), valid;
+  if (options_.ignore_index) {
+    valid = target.ne(*options_.ignore_index);
+    right.logical_and_(valid);
+  }
+  if (options_.average == Average::MICRO) {
+    right_.add(right.sum());
+    if (valid.defined()) {
+      actual_.add(valid.sum());
+    } else {
+      actual_.add(target.numel(), target.device());
+    }
+    return;
+  }
+  right_.add(by_class(target, right));
+  predicted_.add(by_class(predicted, valid));
+  actual_.add(by_class(target, valid));
+}
+
+// How often each class occurs where `valid` (everywhere if undefined).
+at::Tensor MulticlassMetric::by_class(const at::Tensor& classes, const at::Tensor& valid) const {
+  const std::int64_t count = options_.num_classes;
+  const at::Tensor bins = (valid.defined() ? classes.masked_fill(valid.logical_not(), count) : classes).flatten();
+  return at::zeros(count + 1, classes.options().dtype(at::kLong)).scatter_add_(0, bins, at::ones_like(bins));
+}
+
+at::Tensor MulticlassMetric::per_class() const {
+  if (options_.average == Average::MICRO) throw ConfigError(name(), ": per_class needs the average MACRO or WEIGHTED");
+  const at::Tensor right = right_.value();
+  if (right.dim() == 0) return right.expand({options_.num_classes});
+  const auto classes = [&](const at::Tensor& counts) { return counts.narrow(0, 0, options_.num_classes); };
+  return score(classes(right), classes(predicted_.value()), classes(actual_.value()));
+}
+
+at::Tensor MulticlassMetric::compute() const {
+  if (options_.average == Average::MICRO) return right_.value() / actual_.value();
+  const at::Tensor actual = actual_.value();
+  if (actual.dim() == 0) return actual;
+  at::Tensor weight = actual.narrow(0, 0, options_.num_classes);
+  if (options_.average == Average::MACRO)
+    weight = (weight + predicted_.value().narrow(0, 0, options_.num_classes)).gt(0).to(at::kDouble);
+  return (per_class() * weight).sum() / weight.sum();
+}
+
+void MulticlassMetric::reset() {
+  right_.reset();
+  predicted_.reset();
+  actual_.reset();
+}
+
+MulticlassAccuracy::MulticlassAccuracy(MulticlassOptions options)
+    : MulticlassMetric("MulticlassAccuracy", std::move(options)) {}
+MulticlassAccuracy::~MulticlassAccuracy() = default;
+std::shared_ptr<Metric> MulticlassAccuracy::fresh() const { return std::make_shared<MulticlassAccuracy>(options()); }
+at::Tensor MulticlassAccuracy::score(const at::Tensor& right, const at::Tensor&, const at::Tensor& actual) const {
+  return share(right, actual);
+}
+
+MulticlassRecall::MulticlassRecall(MulticlassOptions options)
+    : MulticlassMetric("MulticlassRecall", std::move(options)) {}
+MulticlassRecall::~MulticlassRecall() = default;
+std::shared_ptr<Metric> MulticlassRecall::fresh() const { return std::make_shared<MulticlassRecall>(options()); }
+at::Tensor MulticlassRecall::score(const at::Tensor& right, const at::Tensor&, const at::Tensor& actual) const {
+  return share(right, actual);
+}
+
+MulticlassPrecision::MulticlassPrecision(MulticlassOptions options)
+    : MulticlassMetric("MulticlassPrecision", std::move(options)) {}
+MulticlassPrecision::~MulticlassPrecision() = default;
+std::shared_ptr<Metric> MulticlassPrecision::fresh() const { return std::make_shared<MulticlassPrecision>(options()); }
+at::Tensor MulticlassPrecision::score(const at::Tensor& right, const at::Tensor& predicted, const at::Tensor&) const {
+  return share(right, predicted);
+}
+
+MulticlassF1Score::MulticlassF1Score(MulticlassOptions options)
+    : MulticlassMetric("MulticlassF1Score", std::move(options)) {}
+MulticlassF1Score::~MulticlassF1Score() = default;
+std::shared_ptr<Metric> MulticlassF1Score::fresh() const { return std::make_shared<MulticlassF1Score>(options()); }
+at::Tensor MulticlassF1Score::score(const at::Tensor& right, const at::Tensor& predicted,
+                                    const at::Tensor& actual) const {
+  return share(right * 2, predicted + actual);
+}
+
+}  // namespace composer::metrics

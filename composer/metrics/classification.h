@@ -1,0 +1,99 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "composer/core/export.h"
+#include "composer/core/metric.h"
+#include "composer/metrics/sum.h"
+
+namespace composer::metrics {
+
+enum class Average : std::uint8_t {
+  MICRO,    // over samples
+  MACRO,    // over the classes that occur, in targets or predictions
+  WEIGHTED  // over classes, by how often they are the target
+};
+
+struct MulticlassOptions {
+  std::int64_t num_classes = 0;  // required unless the average is MICRO
+  std::int64_t top_k = 1;        // right if the target is among the k highest
+  Average average = Average::MICRO;
+  std::optional<std::int64_t> ignore_index;  // targets of this class count nothing
+  std::string name;                          // the class's name if empty
+  std::string output, target = "target";     // names of tensors; an empty output is the only one
+};
+
+// Counts what logits (or probabilities) [N, C, ...] say of targets: classes [N, ...], or probabilities [N, C, ...], of
+// which the highest counts. The figures below differ only in what compute() makes of the counts.
+class COMPOSER_EXPORT MulticlassMetric : public Metric {
+ public:
+  MulticlassMetric(std::string default_name, MulticlassOptions options);
+  ~MulticlassMetric() override;
+
+  std::string name() const override { return options_.name; }
+  Better better() const override { return Better::HIGHER; }
+  void update(const Outputs& outputs, const Batch& batch) override;
+  at::Tensor compute() const override;
+  void reset() override;
+  // The figure of each class, [num_classes]: 0 for one that never occurs. Throws ConfigError if the average is MICRO.
+  at::Tensor per_class() const;
+
+ protected:
+  // From float64 counts of equal shape: right; predicted as the class; targets of the class.
+  virtual at::Tensor score(const at::Tensor& right, const at::Tensor& predicted, const at::Tensor& actual) const = 0;
+  const MulticlassOptions& options() const { return options_; }
+
+ private:
+  at::Tensor by_class(const at::Tensor& classes, const at::Tensor& valid) const;
+
+  MulticlassOptions options_;
+  Sum right_, predicted_, actual_;  // MICRO: of all classes; else [num_classes + 1], the last for what is ignored
+};
+
+// Share of targets that were predicted.
+class COMPOSER_EXPORT MulticlassAccuracy final : public MulticlassMetric {
+ public:
+  explicit MulticlassAccuracy(MulticlassOptions options = {});
+  ~MulticlassAccuracy() override;
+  std::shared_ptr<Metric> fresh() const override;
+
+ private:
+  at::Tensor score(const at::Tensor& right, const at::Tensor& predicted, const at::Tensor& actual) const override;
+};
+
+// The same by another name.
+class COMPOSER_EXPORT MulticlassRecall final : public MulticlassMetric {
+ public:
+  explicit MulticlassRecall(MulticlassOptions options = {});
+  ~MulticlassRecall() override;
+  std::shared_ptr<Metric> fresh() const override;
+
+ private:
+  at::Tensor score(const at::Tensor& right, const at::Tensor& predicted, const at::Tensor& actual) const override;
+};
+
+// Share of predictions that were right.
+class COMPOSER_EXPORT MulticlassPrecision final : public MulticlassMetric {
+ public:
+  explicit MulticlassPrecision(MulticlassOptions options = {});
+  ~MulticlassPrecision() override;
+  std::shared_ptr<Metric> fresh() const override;
+
+ private:
+  at::Tensor score(const at::Tensor& right, const at::Tensor& predicted, const at::Tensor& actual) const override;
+};
+
+// Harmonic mean of precision and recall.
+class COMPOSER_EXPORT MulticlassF1Score final : public MulticlassMetric {
+ public:
+  explicit MulticlassF1Score(MulticlassOptions options = {});
+  ~MulticlassF1Score() override;
+  std::shared_ptr<Metric> fresh() const override;
+
+ private:
+  at::Tensor score(const at::Tensor& right, const at::Tensor& predicted, const at::Tensor& actual) const override;
+};
+
+}  // namespace composer::metrics

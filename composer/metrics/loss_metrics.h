@@ -1,0 +1,61 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "composer/core/export.h"
+#include "composer/core/metric.h"
+#include "composer/metrics/sum.h"
+
+namespace composer::metrics {
+
+struct CrossEntropyOptions {
+  std::int64_t ignore_index = -100;  // targets of this class count nothing
+  bool mean_of_batches = false;      // each batch weighs the same, whatever its size, as in Composer
+  std::string name = "CrossEntropy";
+  std::string output, target = "target";  // names of tensors; an empty output is the only one
+};
+
+// Mean cross entropy of logits [N, C, ...] with classes [N, ...] or probabilities [N, C, ...].
+class COMPOSER_EXPORT CrossEntropy final : public Metric {
+ public:
+  explicit CrossEntropy(CrossEntropyOptions options = {});
+  ~CrossEntropy() override;
+  std::string name() const override { return options_.name; }
+  Better better() const override { return Better::LOWER; }
+  void update(const Outputs& outputs, const Batch& batch) override;
+  at::Tensor compute() const override { return loss_.value() / weight_.value(); }
+  void reset() override;
+  std::shared_ptr<Metric> fresh() const override { return std::make_shared<CrossEntropy>(options_); }
+
+ private:
+  CrossEntropyOptions options_;
+  Sum loss_, weight_;
+};
+
+struct LossMetricOptions {
+  std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss_function;  // gives a mean
+  bool mean_of_batches = false;  // each batch weighs the same, whatever its size, as in Composer
+  std::string name = "LossMetric";
+  std::string output, target = "target";  // names of tensors; an empty output is the only one
+};
+
+// Mean over all samples of any loss.
+class COMPOSER_EXPORT LossMetric final : public Metric {
+ public:
+  explicit LossMetric(LossMetricOptions options);
+  ~LossMetric() override;
+  std::string name() const override { return options_.name; }
+  Better better() const override { return Better::LOWER; }
+  void update(const Outputs& outputs, const Batch& batch) override;
+  at::Tensor compute() const override { return loss_.value() / weight_.value(); }
+  void reset() override;
+  std::shared_ptr<Metric> fresh() const override { return std::make_shared<LossMetric>(options_); }
+
+ private:
+  LossMetricOptions options_;
+  Sum loss_, weight_;
+};
+
+}  // namespace composer::metrics

@@ -1,0 +1,30 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/export.h"
+#include "composer/core/tensors.h"
+
+namespace composer::metrics {
+
+// A running sum that stays where the summands are: whole numbers in int64, others in float64. Begins with the first
+// summand, whose shape and device all others share; reset() sets it to zero in place.
+class COMPOSER_EXPORT Sum {
+ public:
+  void add(const at::Tensor& summand);
+  void add(std::int64_t summand, at::Device device);
+  void reset();
+
+  // In float64; NaN, on the host, before the first summand.
+  at::Tensor value() const;
+
+ private:
+  at::Tensor sum_;
+};
+
+// What a metric looks at: the output of that name, or the only one if the name is empty.
+COMPOSER_EXPORT const at::Tensor& pick(const Outputs& outputs, const std::string& name);
+
+}  // namespace composer::metrics

@@ -1,0 +1,37 @@
+#include "composer/models/classifier.h"
+
+#include "composer/core/error.h"
+#include "composer/metrics/classification.h"
+#include "composer/metrics/loss_metrics.h"
+#include "composer/util/loss.h"
+
+namespace composer::models {
+
+Classifier::Classifier(std::shared_ptr<torch::nn::Module> module, Forward forward, ClassifierOptions options)
+    : options_(std::move(options)), forward_(std::move(forward)) {
+  if (!module) throw ConfigError("Classifier: the module is null");
+  auto& [num_classes, train_metrics, val_metrics, loss_fn, input, target] = options_;
+  const bool defaults = !train_metrics || !val_metrics;
+  if (num_classes < 0 || (defaults && num_classes < 1))
+    throw ConfigError("Classifier: num_classes must be >= 1, got ", num_classes);
+  const auto accuracy = [&] { return metrics::MulticlassAccuracy({.num_classes = num_classes, .target = target}); };
+  if (!train_metrics) train_metrics = Metrics(accuracy());
+  if (!val_metrics) val_metrics = Metrics(metrics::CrossEntropy({.target = target}), accuracy());
+  if (!loss_fn)
+    loss_fn = [](const at::Tensor& logits, const at::Tensor& labels) { return soft_cross_entropy(logits, labels); };
+  register_module("module", std::move(module));
+}
+
+Classifier::~Classifier() = default;
+
+Outputs Classifier::forward(const Batch& batch) { return forward_(batch.at(options_.input)); }
+
+Losses Classifier::loss(const Outputs& outputs, const Batch& batch) {
+  return options_.loss_fn(outputs.only(), batch.at(options_.target));
+}
+
+Metrics Classifier::get_metrics(bool is_train) const {
+  return (is_train ? options_.train_metrics : options_.val_metrics)->fresh();
+}
+
+}  // namespace composer::models

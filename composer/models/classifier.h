@@ -1,0 +1,55 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <torch/nn/pimpl.h>
+
+#include "composer/core/export.h"
+#include "composer/core/model.h"
+
+namespace composer::models {
+
+struct ClassifierOptions {
+  std::int64_t num_classes = 0;          // required unless both kinds of metrics are given
+  std::optional<Metrics> train_metrics;  // MulticlassAccuracy
+  std::optional<Metrics> val_metrics;    // CrossEntropy and MulticlassAccuracy
+  // The mean over the batch, of logits and targets; soft_cross_entropy if not set.
+  std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss_fn;
+  std::string input = "input", target = "target";  // names in the batch
+};
+
+// Makes a trainable model of any torch module with `at::Tensor forward(at::Tensor)` that gives logits [N, C, ...],
+// torch::nn::Sequential included. The module is registered as "module".
+class COMPOSER_EXPORT Classifier : public Model {
+ public:
+  template <class Module>
+  requires std::derived_from<Module, torch::nn::Module> Classifier(std::shared_ptr<Module> module,
+                                                                   ClassifierOptions options)
+      : Classifier(
+            module, [raw = module.get()](const at::Tensor& x) -> at::Tensor { return raw->forward(x); },
+            std::move(options)) {}
+  // A holder as torch makes them: torch::nn::Sequential(...), torch::nn::Linear(4, 2).
+  template <class Module>
+  Classifier(const torch::nn::ModuleHolder<Module>& module, ClassifierOptions options)
+      : Classifier(module.ptr(), std::move(options)) {}
+  ~Classifier() override;
+
+  Outputs forward(const Batch& batch) override;
+  Losses loss(const Outputs& outputs, const Batch& batch) override;
+  Metrics get_metrics(bool is_train) const override;
+
+  std::int64_t num_classes() const { return options_.num_classes; }
+
+ private:
+  using Forward = std::function<at::Tensor(const at::Tensor&)>;
+  Classifier(std::shared_ptr<torch::nn::Module> module, Forward forward, ClassifierOptions options);
+
+  ClassifierOptions options_;
+  Forward forward_;  // of the registered module
+};
+
+}  // namespace composer::models

@@ -1,0 +1,44 @@
+#include "composer/models/mlp.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <torch/nn/modules/linear.h>
+
+#include "composer/core/error.h"
+
+namespace composer::models {
+namespace {
+
+class Mlp : public torch::nn::Module {
+ public:
+  explicit Mlp(const std::vector<std::int64_t>& features) {
+    for (std::size_t i = 1; i < features.size(); ++i)
+      layers_.push_back(register_module("fc" + std::to_string(i), torch::nn::Linear(features[i - 1], features[i])));
+  }
+
+  at::Tensor forward(at::Tensor x) {
+    x = x.flatten(1);
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      if (i > 0) x.relu_();
+      x = layers_[i]->forward(x);
+    }
+    return x;
+  }
+
+ private:
+  std::vector<torch::nn::Linear> layers_;
+};
+
+}  // namespace
+
+std::shared_ptr<Classifier> mlp(MlpOptions options) {
+  const auto& features = options.features;
+  if (features.size() < 2) throw ConfigError("mlp: features needs at least two numbers, got ", features.size());
+  for (std::int64_t width : features)
+    if (width < 1) throw ConfigError("mlp: features must be >= 1, got ", width);
+  return std::make_shared<Classifier>(std::make_shared<Mlp>(features),
+                                      ClassifierOptions{.num_classes = features.back()});
+}
+
+}  // namespace composer::models

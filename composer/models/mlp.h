@@ -1,0 +1,18 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "composer/core/export.h"
+#include "composer/models/classifier.h"
+
+namespace composer::models {
+
+struct MlpOptions {
+  std::vector<std::int64_t> features = {784, 128, 10};  // of the input, of each hidden layer, classes
+};
+
+// Linear layers fc1, fc2, ... with ReLU between them. Inputs [N, ...] are flattened. Initialised as torch::nn::Linear.
+COMPOSER_EXPORT std::shared_ptr<Classifier> mlp(MlpOptions options = {});
+
+}  // namespace composer::models

@@ -1,0 +1,88 @@
+#include "composer/util/loss.h"
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/core/error.h"
+
+using namespace composer;
+
+namespace {
+
+at::Tensor logits() { return at::tensor({2., 1., 0., -1., 0.5, 3.}, at::kDouble).view({2, 3}); }
+double value(const at::Tensor& tensor) { return tensor.item<double>(); }
+
+}  // namespace
+
+TEST_CASE("Classes and their one-hot rows have the same loss, in every reduction") {
+  const at::Tensor target = at::tensor({2, 0}, at::kLong);
+  const at::Tensor dense = ensure_targets_one_hot(logits(), target);
+  for (Reduction reduction : {Reduction::NONE, Reduction::MEAN, Reduction::SUM}) {
+    const at::Tensor one = soft_cross_entropy(logits(), target, {.reduction = reduction});
+    const at::Tensor two = soft_cross_entropy(logits(), dense, {.reduction = reduction});
+    CHECK(at::allclose(one, two, 1e-12, 1e-12));
+  }
+  const at::Tensor p = logits().log_softmax(1);
+  CHECK(value(soft_cross_entropy(logits(), target)) ==
+        doctest::Approx(-(value(p[0][2]) + value(p[1][0])) / 2).epsilon(1e-12));
+}
+
+TEST_CASE("A row without probability weighs nothing in the mean") {
+  const at::Tensor target = at::tensor({0., 1., 0., 0., 0., 0.}, at::kDouble).view({2, 3});
+  CHECK(value(soft_cross_entropy(logits(), target)) ==
+        doctest::Approx(value(-logits().log_softmax(1)[0][1])).epsilon(1e-12));
+  CHECK(std::isnan(value(soft_cross_entropy(logits(), at::zeros({2, 3})))));
+}
+
+TEST_CASE("Ignored classes count nothing") {
+  const at::Tensor target = at::tensor({1, -1}, at::kLong);
+  CHECK(value(soft_cross_entropy(logits(), target, {.ignore_index = -1})) ==
+        doctest::Approx(value(-logits().log_softmax(1)[0][1])).epsilon(1e-12));
+}
+
+TEST_CASE("Classes may be of any type of whole number") {
+  const double expected = value(soft_cross_entropy(logits(), at::tensor({2, 0}, at::kLong)));
+  for (auto type : {at::kByte, at::kChar, at::kShort, at::kInt})
+    CHECK(value(soft_cross_entropy(logits(), at::tensor({2, 0}, at::kLong).to(type))) == expected);
+  CHECK_THROWS_WITH_AS(soft_cross_entropy(logits(), at::tensor({2., 0.})), doctest::Contains("whole numbers"),
+                       DataError);
+}
+
+TEST_CASE("One-hot rows are in the logits' dtype; a negative class is a row of zeros") {
+  const at::Tensor one_hot = ensure_targets_one_hot(logits(), at::tensor({1, -1}, at::kLong));
+  CHECK((one_hot.scalar_type() == at::kDouble));
+  CHECK(one_hot.equal(at::tensor({0., 1., 0., 0., 0., 0.}, at::kDouble).view({2, 3})));
+  CHECK((ensure_targets_one_hot(logits(), at::tensor({0, 1}, at::kLong), 5).sizes() == at::IntArrayRef({2, 5})));
+  const at::Tensor maps = at::zeros({2, 3, 4, 5}), classes = at::ones({2, 4, 5}, at::kLong);
+  CHECK(ensure_targets_one_hot(maps, classes).argmax(1).equal(classes));
+  CHECK_THROWS_AS(ensure_targets_one_hot(logits(), at::tensor({0, 3}, at::kLong)), c10::Error);
+}
+
+TEST_CASE("Targets of a shape that fits neither kind are an error that tells both shapes") {
+  CHECK_THROWS_WITH_AS(soft_cross_entropy(at::zeros({5, 4}), at::zeros({5, 3})),
+                       doctest::Contains("logits are [5, 4], the target is [5, 3]"), DataError);
+  CHECK_THROWS_AS(soft_cross_entropy(at::zeros({5, 4}), at::zeros(4, at::kLong)), DataError);
+  CHECK_THROWS_AS(ensure_targets_one_hot(at::zeros({2, 3, 4, 5}), at::zeros({2, 4, 6}, at::kLong)), DataError);
+}
+
+TEST_CASE("Binary cross entropy sums over classes and divides by the batch size") {
+  const at::Tensor target = at::tensor({2, 0}, at::kLong);
+  const at::Tensor p = logits().sigmoid(), y = ensure_targets_one_hot(logits(), target);
+  const at::Tensor terms = -(y * p.log() + (1 - y) * (1 - p).log());
+  CHECK(value(composer::binary_cross_entropy_with_logits(logits(), target)) ==
+        doctest::Approx(value(terms.sum()) / 2).epsilon(1e-12));
+  CHECK(value(composer::binary_cross_entropy_with_logits(logits(), y, {.scale_by_batch_size = false})) ==
+        doctest::Approx(value(terms.sum())).epsilon(1e-12));
+}
+
+TEST_CASE("Gradients flow to the logits from classes and from probabilities") {
+  for (const at::Tensor& target : {at::tensor({2, 0}, at::kLong), at::full({2, 3}, 1. / 3)}) {
+    const at::Tensor x = logits().set_requires_grad(true);
+    soft_cross_entropy(x, target).backward();
+    const at::Tensor y = ensure_targets_one_hot(logits(), target);
+    CHECK(at::allclose(x.grad(), (logits().softmax(1) - y) / 2, 1e-6, 1e-7));
+  }
+}
