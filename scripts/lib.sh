@@ -9,6 +9,7 @@ die() { say "$@"; exit 1; }
 declare -A seen_by=(
   [g++]=g++ [cmake]=cmake [ninja-build]=ninja [ccache]=ccache [lld]=ld.lld [git]=git
   [clang-format]=clang-format [clang-tidy-19]=clang-tidy-19 [python3]=python3
+  [python3-pip]=/usr/lib/python3/dist-packages/pip
   [nlohmann-json3-dev]=/usr/include/nlohmann/json.hpp [libcli11-dev]=/usr/include/CLI/CLI.hpp
   [zlib1g-dev]=/usr/include/zlib.h [doctest-dev]=/usr/include/doctest/doctest.h
   [dataset-fashion-mnist]=/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
@@ -29,7 +30,7 @@ need() {
   command -v apt-get > /dev/null ||
     die "this machine has no apt-get: install what Debian calls ${missing[*]}, then run this again"
   local install="apt-get install -y --no-install-recommends ${missing[*]}"
-  ((EUID == 0)) || die "packages are missing; run: sudo $install"
+  ((EUID == 0)) || die "packages are missing; run: sudo apt-get update && sudo $install"
   say "installing ${missing[*]}"
   local log
   log=$(mktemp)
@@ -49,9 +50,19 @@ python_with_pip() {
   return 1
 }
 
-# need_libtorch: one that you name (cmake/LibTorch.cmake says how) or the pinned one, fetched once into the cache folder.
+libtorch_is_there() { cmake -P "$root/cmake/LibTorch.cmake" > /dev/null 2>&1; }
+
+# prepare PACKAGE...: these packages and a libtorch.
+prepare() {
+  local fetch=()
+  [[ -n ${TORCH_DIR:-} ]] || libtorch_is_there || python_with_pip > /dev/null || fetch=(python3-pip)
+  need "$@" "${fetch[@]}"
+  need_libtorch
+}
+
+# One that you name (cmake/LibTorch.cmake says how), or the pinned one, fetched once into the cache folder.
 need_libtorch() {
-  cmake -P "$root/cmake/LibTorch.cmake" > /dev/null 2>&1 && return
+  ! libtorch_is_there || return 0
   local given=${TORCH_DIR:-}
   [[ -z $given ]] || die "TORCH_DIR=$given is no libtorch that we can build against: it must hold include/ and lib/libtorch_cpu.so"
   [[ $(uname -sm) == "Linux x86_64" ]] ||
@@ -60,15 +71,12 @@ need_libtorch() {
   local version cache python
   version=$(sed -n 's/^torch==\([^ ]*\) .*/\1/p' "$root/cmake/libtorch.txt")
   cache=${COMPOSER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libcomposer}
-  if ! python=$(python_with_pip); then
-    seen_by[python3-pip]=/nowhere
-    need python3-pip
-    python=$(python_with_pip) || die "python3 -m pip does not run"
-  fi
-  mkdir -p "$cache" || die "cannot write to $cache: set COMPOSER_CACHE to a folder that you can write to"
+  python=$(python_with_pip) || die "python3 -m pip does not run"
   local work
-  work=$(mktemp -d "$cache/fetching.XXXXXX")
-  trap 'rm -rf "$work"' EXIT
+  work=$(mkdir -p "$cache" && mktemp -d "$cache/fetching.XXXXXX") ||
+    die "cannot write to $cache: set COMPOSER_CACHE to a folder that you can write to"
+  # shellcheck disable=SC2064  # expanded now: the variable is local
+  trap "rm -rf '$work'" EXIT
   say "fetching libtorch $version (555 MB, once) into $cache"
   local minor platforms=()
   for minor in {28..17}; do platforms+=(--platform "manylinux_2_${minor}_x86_64"); done
@@ -80,15 +88,16 @@ need_libtorch() {
   # One folder for all: libtorch_cpu looks for the CUDA libraries, which it wants even without a GPU, in ../../nvidia.
   mkdir "$work/site"
   (
-    cd "$work/site"
-    cmake -E tar xf ../wheels/torch-*.whl torch/include torch/lib/libtorch_cpu.so torch/lib/libc10.so torch/lib/libgomp.so.1
-    for wheel in ../wheels/nvidia*.whl; do cmake -E tar xf "$wheel" nvidia/cu13/lib; done
+    cd "$work/site" &&
+      cmake -E tar xf ../wheels/torch-*.whl torch/include torch/lib/lib{torch_cpu.so,c10.so,gomp.so.1} &&
+      cmake -E tar xf ../wheels/nvidia_cuda_runtime-*.whl nvidia/cu13/lib &&
+      cmake -E tar xf ../wheels/nvidia_cuda_cupti-*.whl nvidia/cu13/lib
   ) || die "could not unpack libtorch in $work: is the disk full?"
   # Renamed when whole, so that an interrupted fetch is never taken for a libtorch.
   mv -T "$work/site" "$cache/libtorch-$version" 2> /dev/null || true
   rm -rf "$work"
   trap - EXIT
-  cmake -P "$root/cmake/LibTorch.cmake" > /dev/null || die "libtorch was fetched, but cannot be used"
+  libtorch_is_there || die "libtorch was fetched into $cache, but cannot be used"
 }
 
 # Compilers at work at once: what the processors allow, and what memory does (1.5 GB each).

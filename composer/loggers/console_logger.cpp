@@ -1,0 +1,148 @@
+#include "composer/loggers/console_logger.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+#include "composer/loggers/format.h"
+#include "composer/loggers/metric_buffer.h"
+
+namespace composer::loggers {
+namespace {
+
+constexpr const char* kRule = "******************************\n";
+
+// "3/7", or "3" if nobody knows of how many.
+std::string of(std::int64_t count, std::optional<std::int64_t> total) {
+  return total ? join(count, '/', *total) : join(count);
+}
+
+std::string unit_name(TimeUnit unit) {
+  std::string name(kTimeUnitNames[static_cast<std::size_t>(unit)].name);
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name;
+}
+
+// How far training is: "[epoch=2][batch=3/7]", or "[sample=16/100]" if the run is measured in samples.
+std::string progress(const State& state) {
+  if (!state.max_duration) return "";
+  const Timestamp& now = state.timestamp;
+  const TimeUnit unit = state.max_duration->unit();
+  if (unit != TimeUnit::EPOCH)
+    return join('[', unit_name(unit), '=', of(now.get(unit).count(), state.max_duration->count()), ']');
+  if (now.batch_in_epoch > 0 || now.epoch == 0)
+    return join("[epoch=", now.epoch + 1, "][batch=", of(now.batch_in_epoch, state.dataloader_len), ']');
+  // The epoch has just been counted: show its end, not the beginning of the next.
+  const std::int64_t trained = state.previous_timestamp ? state.previous_timestamp->batch_in_epoch : 0;
+  return join("[epoch=", now.epoch, "][batch=", of(state.dataloader_len.value_or(trained), state.dataloader_len), ']');
+}
+
+// Those batches of an evaluation whose end is told, last first: eleven evenly spaced ones, without the last, whose end
+// is that of the evaluation.
+std::vector<std::int64_t> batches_to_tell(std::optional<std::int64_t> total) {
+  std::vector<std::int64_t> batches;
+  if (!total) return batches;
+  if (*total < 11)
+    for (std::int64_t i = *total - 1; i >= 1; --i) batches.push_back(i);
+  else
+    for (int i = 9; i >= 0; --i)
+      batches.push_back(std::llrint(1 + static_cast<double>(*total - 1) * (static_cast<double>(i) / 10)));
+  return batches;
+}
+
+}  // namespace
+
+struct ConsoleLogger::Buffers {
+  MetricBuffer metrics;
+  std::map<std::string, LogValue> hyperparameters;
+};
+
+ConsoleLogger::ConsoleLogger(ConsoleLoggerOptions options)
+    : options_(std::move(options)), buffers_(std::make_unique<Buffers>()) {
+  const Time interval = options_.log_interval;
+  if (interval.unit() != TimeUnit::EPOCH && interval.unit() != TimeUnit::BATCH)
+    throw ConfigError("ConsoleLogger: log_interval must be in ep or ba, got ", interval);
+  if (interval.count() < 1) throw ConfigError("ConsoleLogger: log_interval must be at least 1, got ", interval);
+  options_.stream.check("ConsoleLogger");
+}
+ConsoleLogger::~ConsoleLogger() = default;
+ConsoleLogger::ConsoleLogger(ConsoleLogger&&) noexcept = default;
+
+void ConsoleLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t, const State&) {
+  for (const auto& [key, value] : metrics) buffers_->metrics.set(key, value);
+}
+
+void ConsoleLogger::log_hyperparameters(std::span<const LogEntry> hyperparameters, const State&) {
+  for (const auto& [key, value] : hyperparameters) buffers_->hyperparameters.insert_or_assign(std::string(key), value);
+}
+
+void ConsoleLogger::log_traces(std::span<const LogEntry> traces, const State&) {
+  for (const auto& [key, value] : traces)
+    options_.stream.write(join("[trace]: ", key, ':', format_log_value(value), "\n\n"));
+}
+
+void ConsoleLogger::fit_start(const State&, Logger&) { print_hyperparameters(); }
+void ConsoleLogger::predict_start(const State&, Logger&) { print_hyperparameters(); }
+
+void ConsoleLogger::batch_end(const State& state, Logger&) {
+  const Time interval = options_.log_interval;
+  if (interval.unit() != TimeUnit::BATCH) return;
+  if (printed_at_ < 0 || state.timestamp.batch % interval.count() == 0) print_training(state);
+}
+
+void ConsoleLogger::epoch_end(const State& state, Logger&) {
+  const Time interval = options_.log_interval;
+  if (interval.unit() != TimeUnit::EPOCH) return;
+  if (printed_at_ < 0 || state.timestamp.epoch % interval.count() == 0) print_training(state);
+}
+
+void ConsoleLogger::fit_end(const State& state, Logger&) {
+  if (printed_at_ != state.timestamp.batch) print_training(state);
+  buffers_->metrics.clear();
+}
+
+void ConsoleLogger::eval_start(const State& state, Logger&) {
+  print_hyperparameters();
+  buffers_->metrics.clear();
+  eval_batches_told_ = batches_to_tell(state.dataloader_len);
+}
+
+void ConsoleLogger::eval_batch_end(const State& state, Logger&) {
+  const std::int64_t batch = state.eval_timestamp.batch;
+  if (eval_batches_told_.empty() || eval_batches_told_.back() != batch) return;
+  eval_batches_told_.pop_back();
+  options_.stream.write(
+      join("[Eval batch=", of(batch, state.dataloader_len), "] Eval on ", state.dataloader_label, " data\n"));
+}
+
+void ConsoleLogger::eval_end(const State& state, Logger&) {
+  print_metrics(join("[Eval batch=", of(state.eval_timestamp.batch, state.dataloader_len), "] Eval on ",
+                     state.dataloader_label, " data:"),
+                "Eval ");
+}
+
+void ConsoleLogger::print_training(const State& state) {
+  printed_at_ = state.timestamp.batch;
+  print_metrics(progress(state) + ':', "Train ");
+}
+
+void ConsoleLogger::print_metrics(std::string text, const char* kind) {
+  for (const auto* entry : buffers_->metrics.entries())
+    text += join("\n\t ", kind, entry->key, ": ", format_log_value(entry->value));
+  options_.stream.write(text += '\n');
+  buffers_->metrics.clear();
+}
+
+void ConsoleLogger::print_hyperparameters() {
+  if (std::exchange(hyperparameters_printed_, true)) return;
+  std::string text = join(kRule, "Config:\n");
+  for (const auto& [key, value] : buffers_->hyperparameters) text += format_yaml(key, value) + '\n';
+  options_.stream.write(text += join('\n', kRule));
+}
+
+}  // namespace composer::loggers

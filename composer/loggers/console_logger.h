@@ -1,0 +1,57 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "composer/core/export.h"
+#include "composer/core/logger.h"
+#include "composer/core/time.h"
+#include "composer/loggers/text_stream.h"
+
+namespace composer::loggers {
+
+struct ConsoleLoggerOptions {
+  Time log_interval = "1ba";     // in epochs or batches, >= 1
+  TextStream stream = "stderr";  // or "stdout", or a std::ostream
+  bool log_traces = false;       // also print which algorithms ran, at once
+};
+
+// Prints all metrics that were logged since it last printed: at the first end of a batch (or epoch) and then at every
+// interval, after each evaluation, and at FIT_END what is left. During an evaluation it tells of ten batches. Prints
+// hyperparameters once, when the first fit, evaluation or prediction starts. Reads the tensors that it prints, on the
+// thread that trains: with a GPU, an interval of many batches costs less.
+class COMPOSER_EXPORT ConsoleLogger final : public LoggerDestination {
+ public:
+  explicit ConsoleLogger(ConsoleLoggerOptions options = {});
+  ~ConsoleLogger() override;
+  ConsoleLogger(ConsoleLogger&&) noexcept;
+
+  void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) override;
+  void log_hyperparameters(std::span<const LogEntry> hyperparameters, const State& state) override;
+  void log_traces(std::span<const LogEntry> traces, const State& state) override;
+  bool wants_traces() const override { return options_.log_traces; }
+
+  void fit_start(const State& state, Logger& logger) override;
+  void batch_end(const State& state, Logger& logger) override;
+  void epoch_end(const State& state, Logger& logger) override;
+  void fit_end(const State& state, Logger& logger) override;
+  void eval_start(const State& state, Logger& logger) override;
+  void eval_batch_end(const State& state, Logger& logger) override;
+  void eval_end(const State& state, Logger& logger) override;
+  void predict_start(const State& state, Logger& logger) override;
+
+ private:
+  struct Buffers;
+  void print_hyperparameters();
+  void print_training(const State& state);
+  void print_metrics(std::string text, const char* kind);
+
+  ConsoleLoggerOptions options_;
+  std::unique_ptr<Buffers> buffers_;
+  std::int64_t printed_at_ = -1;                 // batch; -1: nothing was printed of training yet
+  std::vector<std::int64_t> eval_batches_told_;  // of the current evaluation, still to come, last first
+  bool hyperparameters_printed_ = false;
+};
+
+}  // namespace composer::loggers

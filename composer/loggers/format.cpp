@@ -1,0 +1,121 @@
+#include "composer/loggers/format.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <cstdio>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/error.h"
+#include "composer/loggers/scalar.h"
+
+namespace composer::loggers {
+namespace {
+
+template <class... Values>
+std::string print(const char* format, Values... values) {
+  std::array<char, 400> text{};  // %.4f of the largest double takes 315
+  std::snprintf(text.data(), text.size(), format, values...);
+  return text.data();
+}
+
+std::string to_text(double value) {
+  if (std::isnan(value)) return "nan";
+  return print("%.4f", value);
+}
+
+std::string shape_of(const at::Tensor& tensor) {
+  std::string sizes;
+  if (tensor.defined())
+    for (std::int64_t size : tensor.sizes()) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
+  return "Tensor of shape torch.Size([" + sizes + "])";
+}
+
+// Whether YAML takes the text for itself. Cautious: some that would do are quoted.
+bool is_plain(std::string_view text) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  if (text.empty() || !(is_letter(text.front()) || text.front() == '/') || text.back() == ' ') return false;
+  if (std::ranges::any_of(text, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }))
+    return false;
+  std::string lower(text);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const char* word : {"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+    if (lower == word) return false;
+  return text.find(": ") == text.npos && text.back() != ':' && text.find(" #") == text.npos;
+}
+
+std::string yaml_text(std::string_view text) {
+  if (is_plain(text)) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\')
+      (quoted += '\\') += c;
+    else if (static_cast<unsigned char>(c) < ' ' || c == '\x7f')
+      quoted += print("\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    else
+      quoted += c;
+  }
+  return quoted += '"';
+}
+
+}  // namespace
+
+std::string format_log_value(const LogValue& value) {
+  if (const auto* tensor = std::get_if<at::Tensor>(&value);
+      tensor != nullptr && (!tensor->defined() || tensor->numel() != 1))
+    return shape_of(*tensor);
+  const Scalar scalar = read_scalar(value);
+  if (const auto* text = std::get_if<std::string>(&scalar)) return '"' + *text + '"';
+  if (const auto* flag = std::get_if<bool>(&scalar)) return *flag ? "True" : "False";
+  if (const auto* count = std::get_if<std::int64_t>(&scalar)) return std::to_string(*count);
+  return to_text(std::get<double>(scalar));
+}
+
+std::string format_short(double value) {
+  const double size = std::abs(value);
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  if (size >= 9.9995e14 || (size > 0 && size < 0.00095)) return print("%.2e", value);
+  if (size < 9'999.5)
+    return size >= 99.995 ? print("%.1f", value) : size >= 9.99995 ? print("%.2f", value) : print("%.4f", value);
+  double scaled = value / 1e3;
+  const char* units = "kMGT";
+  for (; std::abs(scaled) >= 999.95 && units[1] != '\0'; ++units) scaled /= 1e3;
+  return print("%.1f%c", scaled, *units);
+}
+
+std::string format_short(const LogValue& value) {
+  if (const auto* number = std::get_if<double>(&value)) return format_short(*number);
+  if (const auto* tensor = std::get_if<at::Tensor>(&value);
+      tensor != nullptr && tensor->defined() && tensor->numel() == 1)
+    return std::visit([](const auto& held) { return format_short(LogValue(held)); }, read_scalar(*tensor));
+  return format_log_value(value);
+}
+
+std::string format_duration(double seconds) {
+  if (!(seconds >= 0) || seconds > 1e9) return "?";
+  if (seconds < 9.95 && seconds != std::floor(seconds)) return print("%.1fs", seconds);
+  const auto whole = static_cast<long long>(seconds);
+  const long long s = whole % 60, m = whole / 60 % 60, h = whole / 3600 % 24, d = whole / 86'400;
+  if (d > 0) return print("%lldd %02lld:%02lld", d, h, m);
+  if (h > 0) return print("%lld:%02lld:%02lld", h, m, s);
+  if (m > 0) return print("%lld:%02lld", m, s);
+  return print("%llds", s);
+}
+
+std::string format_yaml(std::string_view key, const LogValue& value) {
+  std::string text;
+  if (const auto* held = std::get_if<std::string>(&value))
+    text = yaml_text(*held);
+  else if (const auto* flag = std::get_if<bool>(&value))
+    text = *flag ? "true" : "false";
+  else if (const auto* number = std::get_if<double>(&value))
+    text = print("%.17g", *number);
+  else
+    text = format_log_value(value);
+  return yaml_text(key) + ": " + text;
+}
+
+}  // namespace composer::loggers

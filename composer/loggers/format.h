@@ -1,0 +1,22 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "composer/core/logger.h"
+
+namespace composer::loggers {
+
+// A value as it is printed: 12, 0.5000, True, "text", or the shape of a tensor of several elements. Reads tensors.
+std::string format_log_value(const LogValue& value);
+
+// The same in few columns: 0.5000, 1.23e-07, 45.1k (from 10,000 on), nan.
+std::string format_short(double value);
+std::string format_short(const LogValue& value);
+
+// 2.5s, 42s, 1:05, 2:03:04, 1d 02:03
+std::string format_duration(double seconds);
+
+// `key: value`, quoted where YAML would read something else.
+std::string format_yaml(std::string_view key, const LogValue& value);
+
+}  // namespace composer::loggers

@@ -1,0 +1,27 @@
+#pragma once
+#include <iosfwd>
+#include <string>
+#include <string_view>
+
+#include "composer/core/export.h"
+
+namespace composer::loggers {
+
+// Where a logger prints: "stderr", "stdout", or a std::ostream that outlives the logger.
+class COMPOSER_EXPORT TextStream {
+ public:
+  TextStream(std::string name) : name_(std::move(name)) {}
+  TextStream(const char* name) : name_(name) {}
+  TextStream(std::ostream& stream) : stream_(&stream) {}
+
+  // Throws ConfigError, beginning with `who`, for any other name.
+  void check(std::string_view who) const;
+  void write(std::string_view text) const;  // and flushes
+  int descriptor() const;                   // -1: of a std::ostream
+
+ private:
+  std::string name_;
+  std::ostream* stream_ = nullptr;
+};
+
+}  // namespace composer::loggers
