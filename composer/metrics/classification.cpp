@@ -57,33 +57,24 @@ void MulticlassMetric::update(const Outputs& outputs, const Batch& batch) {
     }
     return;
   }
-  right_.add(by_class(target, right));
-  predicted_.add(by_class(predicted, valid));
-  actual_.add(by_class(target, valid));
-}
-
-// How often each class occurs where `valid` (everywhere if undefined).
-at::Tensor MulticlassMetric::by_class(const at::Tensor& classes, const at::Tensor& valid) const {
-  const std::int64_t count = options_.num_classes;
-  const at::Tensor bins = (valid.defined() ? classes.masked_fill(valid.logical_not(), count) : classes).flatten();
-  return at::zeros(count + 1, classes.options().dtype(at::kLong)).scatter_add_(0, bins, at::ones_like(bins));
+  right_.add(count_by_class(target, right, options_.num_classes));
+  predicted_.add(count_by_class(predicted, valid, options_.num_classes));
+  actual_.add(count_by_class(target, valid, options_.num_classes));
 }
 
 at::Tensor MulticlassMetric::per_class() const {
   if (options_.average == Average::MICRO) throw ConfigError(name(), ": per_class needs the average MACRO or WEIGHTED");
   const at::Tensor right = right_.value();
   if (right.dim() == 0) return right.expand({options_.num_classes});
-  const auto classes = [&](const at::Tensor& counts) { return counts.narrow(0, 0, options_.num_classes); };
-  return score(classes(right), classes(predicted_.value()), classes(actual_.value()));
+  return score(right, predicted_.value(), actual_.value());
 }
 
 at::Tensor MulticlassMetric::compute() const {
   if (options_.average == Average::MICRO) return right_.value() / actual_.value();
   const at::Tensor actual = actual_.value();
   if (actual.dim() == 0) return actual;
-  at::Tensor weight = actual.narrow(0, 0, options_.num_classes);
-  if (options_.average == Average::MACRO)
-    weight = (weight + predicted_.value().narrow(0, 0, options_.num_classes)).gt(0).to(at::kDouble);
+  const at::Tensor weight =
+      options_.average == Average::MACRO ? (actual + predicted_.value()).gt(0).to(at::kDouble) : actual;
   return (per_class() * weight).sum() / weight.sum();
 }
 

@@ -46,10 +46,8 @@ class COMPOSER_EXPORT MulticlassMetric : public Metric {
   const MulticlassOptions& options() const { return options_; }
 
  private:
-  at::Tensor by_class(const at::Tensor& classes, const at::Tensor& valid) const;
-
   MulticlassOptions options_;
-  Sum right_, predicted_, actual_;  // MICRO: of all classes; else [num_classes + 1], the last for what is ignored
+  Sum right_, predicted_, actual_;  // MICRO: of all classes; else [num_classes]
 };
 
 // Share of targets that were predicted.

@@ -33,21 +33,16 @@ void CrossEntropy::update(const Outputs& outputs, const Batch& batch) {
   const at::Tensor& logits = pick(outputs, options_.output);
   const at::Tensor& target = batch.at(options_.target);
   if (options_.mean_of_batches) {
-    loss_.add(soft_cross_entropy(logits, target, {.ignore_index = options_.ignore_index}));
-    weight_.add(1, logits.device());
+    over_.add(soft_cross_entropy(logits, target, {.ignore_index = options_.ignore_index}));
+    under_.add(1, logits.device());
   } else if (target_kind(logits, target) == TargetKind::PROBABILITIES) {
-    loss_.add(soft_cross_entropy(logits, target, {.reduction = Reduction::SUM}));
-    weight_.add(target.sum());
+    over_.add(soft_cross_entropy(logits, target, {.reduction = Reduction::SUM}));
+    under_.add(target.sum());
   } else {
     const auto [sum, count] = sum_and_count(logits, target, options_.ignore_index);
-    loss_.add(sum);
-    weight_.add(count);
+    over_.add(sum);
+    under_.add(count);
   }
-}
-
-void CrossEntropy::reset() {
-  loss_.reset();
-  weight_.reset();
 }
 
 LossMetric::LossMetric(LossMetricOptions options) : options_(std::move(options)) {
@@ -63,13 +58,8 @@ void LossMetric::update(const Outputs& outputs, const Batch& batch) {
   const at::Tensor loss = options_.loss_function(output, target);
   if (loss.dim() != 0) throw DataError(name(), ": loss_function must give a 0-d mean, got ", loss.sizes());
   const std::int64_t weight = options_.mean_of_batches ? 1 : output.size(0);
-  loss_.add(loss * weight);
-  weight_.add(weight, output.device());
-}
-
-void LossMetric::reset() {
-  loss_.reset();
-  weight_.reset();
+  over_.add(loss * weight);
+  under_.add(weight, output.device());
 }
 
 }  // namespace composer::metrics

@@ -6,7 +6,7 @@
 
 #include "composer/core/export.h"
 #include "composer/core/metric.h"
-#include "composer/metrics/sum.h"
+#include "composer/metrics/ratio.h"
 
 namespace composer::metrics {
 
@@ -18,20 +18,17 @@ struct CrossEntropyOptions {
 };
 
 // Mean cross entropy of logits [N, C, ...] with classes [N, ...] or probabilities [N, C, ...].
-class COMPOSER_EXPORT CrossEntropy final : public Metric {
+class COMPOSER_EXPORT CrossEntropy final : public Ratio {
  public:
   explicit CrossEntropy(CrossEntropyOptions options = {});
   ~CrossEntropy() override;
   std::string name() const override { return options_.name; }
   Better better() const override { return Better::LOWER; }
   void update(const Outputs& outputs, const Batch& batch) override;
-  at::Tensor compute() const override { return loss_.value() / weight_.value(); }
-  void reset() override;
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<CrossEntropy>(options_); }
 
  private:
   CrossEntropyOptions options_;
-  Sum loss_, weight_;
 };
 
 struct LossMetricOptions {
@@ -42,20 +39,17 @@ struct LossMetricOptions {
 };
 
 // Mean over all samples of any loss.
-class COMPOSER_EXPORT LossMetric final : public Metric {
+class COMPOSER_EXPORT LossMetric final : public Ratio {
  public:
   explicit LossMetric(LossMetricOptions options);
   ~LossMetric() override;
   std::string name() const override { return options_.name; }
   Better better() const override { return Better::LOWER; }
   void update(const Outputs& outputs, const Batch& batch) override;
-  at::Tensor compute() const override { return loss_.value() / weight_.value(); }
-  void reset() override;
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<LossMetric>(options_); }
 
  private:
   LossMetricOptions options_;
-  Sum loss_, weight_;
 };
 
 }  // namespace composer::metrics

@@ -24,6 +24,9 @@ class COMPOSER_EXPORT Sum {
   at::Tensor sum_;
 };
 
+// How often each class occurs where `valid`; everywhere if that is undefined. [num_classes]
+COMPOSER_EXPORT at::Tensor count_by_class(const at::Tensor& classes, const at::Tensor& valid, std::int64_t num_classes);
+
 // What a metric looks at: the output of that name, or the only one if the name is empty.
 COMPOSER_EXPORT const at::Tensor& pick(const Outputs& outputs, const std::string& name);
 

@@ -1,8 +1,11 @@
 #include "composer/util/loss.h"
 
+#include <exception>
 #include <optional>
+#include <vector>
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 
 #include "composer/core/error.h"
 
@@ -85,7 +88,11 @@ at::Tensor ensure_targets_one_hot(const at::Tensor& logits, const at::Tensor& ta
   shape[1] = num_classes == 0 ? logits.size(1) : num_classes;
   const at::ScalarType type = logits.is_floating_point() ? logits.scalar_type() : at::kFloat;
   const at::Tensor one_hot = at::zeros(shape, target.options().dtype(type));
-  return one_hot.scatter_(1, indices.clamp_min(0), indices.ge(0).to(type));
+  try {
+    return one_hot.scatter_(1, indices.clamp_min(0), indices.ge(0).to(type));
+  } catch (const c10::Error&) {
+    std::throw_with_nested(DataError("a target's class is larger than ", shape[1] - 1, ", the last one"));
+  }
 }
 
 }  // namespace composer

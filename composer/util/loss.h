@@ -36,8 +36,9 @@ enum class TargetKind : std::uint8_t { INDICES, PROBABILITIES };
 COMPOSER_EXPORT TargetKind target_kind(const at::Tensor& logits, const at::Tensor& target);
 
 // Probabilities as they are; classes [N, ...] as [N, num_classes, ...] of zeros and ones in the dtype of the logits
-// (float32 if that is not a floating one). num_classes 0: as many as the logits have. A negative class gives zeros; one
-// that is too large is libtorch's error. Throws DataError if the shapes fit neither or classes are not whole numbers.
+// (float32 if that is not a floating one). num_classes 0: as many as the logits have. A negative class gives zeros.
+// Throws DataError if the shapes fit neither, or if classes are not whole numbers or too large (on a GPU the latter is
+// found later, by the device).
 COMPOSER_EXPORT at::Tensor ensure_targets_one_hot(const at::Tensor& logits, const at::Tensor& target,
                                                   std::int64_t num_classes = 0);
 

@@ -4,12 +4,14 @@
 namespace composer::replay {
 
 Suite events_suite();
+Suite metrics_suite();
 Suite schedulers_suite();
 Suite time_suite();
 
 const std::vector<Suite>& suites() {
   static const std::vector<Suite> all = {
       events_suite(),
+      metrics_suite(),
       schedulers_suite(),
       time_suite(),
   };

@@ -1,0 +1,42 @@
+#include "composer/metrics/binary.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "composer/core/error.h"
+
+namespace composer::metrics {
+
+BinaryAccuracy::BinaryAccuracy(BinaryAccuracyOptions options) : options_(std::move(options)) {
+  if (!(options_.threshold >= 0 && options_.threshold <= 1))
+    throw ConfigError("BinaryAccuracy: threshold must be in [0, 1], got ", options_.threshold);
+}
+BinaryAccuracy::~BinaryAccuracy() = default;
+
+void BinaryAccuracy::update(const Outputs& outputs, const Batch& batch) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor& output = pick(outputs, options_.output);
+  const at::Tensor& target = batch.at(options_.target);
+  if (output.sizes() != target.sizes())
+    throw DataError(name(), ": outputs and targets must have one shape, got ", output.sizes(), " and ", target.sizes());
+  const at::Tensor yes = (options_.logits ? output.sigmoid() : output).gt(options_.threshold);
+  over_.add(yes.eq(target.ne(0)).sum());
+  under_.add(target.numel(), target.device());
+}
+
+BinaryF1Score::BinaryF1Score(BinaryF1ScoreOptions options) : options_(std::move(options)) {}
+BinaryF1Score::~BinaryF1Score() = default;
+
+void BinaryF1Score::update(const Outputs& outputs, const Batch& batch) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor& logits = pick(outputs, options_.output);
+  const at::Tensor& target = batch.at(options_.target);
+  if (logits.dim() != 2 || logits.size(1) != 2 || target.dim() != 1 || target.size(0) != logits.size(0))
+    throw DataError(name(), ": expected outputs [N, 2] and targets [N], got ", logits.sizes(), " and ", target.sizes());
+  const at::Tensor predicted = logits.argmax(1).eq(1), actual = target.eq(1);
+  over_.add(predicted.logical_and(actual).sum() * 2);
+  under_.add(predicted.sum() + actual.sum());
+}
+
+}  // namespace composer::metrics

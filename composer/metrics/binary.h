@@ -1,0 +1,52 @@
+#pragma once
+#include <memory>
+#include <string>
+
+#include "composer/core/export.h"
+#include "composer/core/metric.h"
+#include "composer/metrics/ratio.h"
+
+namespace composer::metrics {
+
+struct BinaryAccuracyOptions {
+  double threshold = 0.5;  // of the probability of class 1, in [0, 1]
+  bool logits = false;     // the outputs are logits, not probabilities
+  std::string name = "BinaryAccuracy";
+  std::string output, target = "target";  // names of tensors of one shape; an empty output is the only one
+};
+
+// Share of right answers to a yes-no question: outputs and targets (0 or 1) of one shape.
+class COMPOSER_EXPORT BinaryAccuracy final : public Ratio {
+ public:
+  explicit BinaryAccuracy(BinaryAccuracyOptions options = {});
+  ~BinaryAccuracy() override;
+  std::string name() const override { return options_.name; }
+  Better better() const override { return Better::HIGHER; }
+  void update(const Outputs& outputs, const Batch& batch) override;
+  std::shared_ptr<Metric> fresh() const override { return std::make_shared<BinaryAccuracy>(options_); }
+
+ private:
+  BinaryAccuracyOptions options_;
+};
+
+struct BinaryF1ScoreOptions {
+  std::string name = "BinaryF1Score";
+  std::string output, target = "target";  // names of tensors; an empty output is the only one
+};
+
+// Harmonic mean of precision and recall of class 1, of logits [N, 2] and targets [N]; NaN if there is no 1 in targets
+// and predictions.
+class COMPOSER_EXPORT BinaryF1Score final : public Ratio {
+ public:
+  explicit BinaryF1Score(BinaryF1ScoreOptions options = {});
+  ~BinaryF1Score() override;
+  std::string name() const override { return options_.name; }
+  Better better() const override { return Better::HIGHER; }
+  void update(const Outputs& outputs, const Batch& batch) override;
+  std::shared_ptr<Metric> fresh() const override { return std::make_shared<BinaryF1Score>(options_); }
+
+ private:
+  BinaryF1ScoreOptions options_;
+};
+
+}  // namespace composer::metrics

@@ -1,0 +1,60 @@
+#include "composer/metrics/language.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "composer/core/error.h"
+
+namespace composer::metrics {
+namespace {
+
+LanguageOptions named(const char* name, LanguageOptions options) {
+  if (options.name.empty()) options.name = name;
+  return options;
+}
+
+struct Tokens {
+  at::Tensor logits, targets;  // [N, vocabulary], [N]
+};
+Tokens tokens(const LanguageOptions& options, const Outputs& outputs, const Batch& batch) {
+  const at::Tensor& logits = pick(outputs, options.output);
+  const at::Tensor& target = batch.at(options.target);
+  if (logits.dim() < 2 || logits.sizes().slice(0, static_cast<std::size_t>(logits.dim()) - 1) != target.sizes())
+    throw DataError(options.name, ": expected outputs [..., vocabulary] of targets [...], got ", logits.sizes(),
+                    " and ", target.sizes());
+  return {logits.flatten(0, -2), target.flatten().to(at::kLong)};
+}
+
+}  // namespace
+
+LanguageCrossEntropy::LanguageCrossEntropy(LanguageOptions options)
+    : options_(named("LanguageCrossEntropy", std::move(options))) {}
+LanguageCrossEntropy::~LanguageCrossEntropy() = default;
+
+void LanguageCrossEntropy::update(const Outputs& outputs, const Batch& batch) {
+  const at::NoGradGuard no_grad;
+  const auto [logits, targets] = tokens(options_, outputs, batch);
+  // nll_loss counts what it did not ignore
+  const auto [sum, count] =
+      at::nll_loss_forward(logits.log_softmax(1), targets, {}, at::Reduction::Sum, options_.ignore_index);
+  over_.add(sum);
+  under_.add(count);
+}
+
+LanguagePerplexity::LanguagePerplexity(LanguageOptions options)
+    : LanguageCrossEntropy(named("LanguagePerplexity", std::move(options))) {}
+LanguagePerplexity::~LanguagePerplexity() = default;
+
+MaskedAccuracy::MaskedAccuracy(LanguageOptions options) : options_(named("MaskedAccuracy", std::move(options))) {}
+MaskedAccuracy::~MaskedAccuracy() = default;
+
+void MaskedAccuracy::update(const Outputs& outputs, const Batch& batch) {
+  const at::NoGradGuard no_grad;
+  const auto [logits, targets] = tokens(options_, outputs, batch);
+  const at::Tensor valid = targets.ne(options_.ignore_index);
+  over_.add(logits.argmax(1).eq(targets).logical_and_(valid).sum());
+  under_.add(valid.sum());
+}
+
+}  // namespace composer::metrics

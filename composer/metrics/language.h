@@ -1,0 +1,55 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "composer/core/export.h"
+#include "composer/core/metric.h"
+#include "composer/metrics/ratio.h"
+
+namespace composer::metrics {
+
+struct LanguageOptions {
+  std::int64_t ignore_index = -100;       // tokens with this target count nothing
+  std::string name;                       // the class's name if empty
+  std::string output, target = "target";  // names of tensors; an empty output is the only one
+};
+
+// Mean cross entropy of the tokens: logits [..., vocabulary] of targets [...].
+class COMPOSER_EXPORT LanguageCrossEntropy : public Ratio {
+ public:
+  explicit LanguageCrossEntropy(LanguageOptions options = {});
+  ~LanguageCrossEntropy() override;
+  std::string name() const override { return options_.name; }
+  Better better() const override { return Better::LOWER; }
+  void update(const Outputs& outputs, const Batch& batch) override;
+  std::shared_ptr<Metric> fresh() const override { return std::make_shared<LanguageCrossEntropy>(options_); }
+
+ protected:
+  LanguageOptions options_;
+};
+
+// e to the power of that.
+class COMPOSER_EXPORT LanguagePerplexity final : public LanguageCrossEntropy {
+ public:
+  explicit LanguagePerplexity(LanguageOptions options = {});
+  ~LanguagePerplexity() override;
+  at::Tensor compute() const override { return Ratio::compute().exp(); }
+  std::shared_ptr<Metric> fresh() const override { return std::make_shared<LanguagePerplexity>(options_); }
+};
+
+// Share of the tokens whose highest logit is the target.
+class COMPOSER_EXPORT MaskedAccuracy final : public Ratio {
+ public:
+  explicit MaskedAccuracy(LanguageOptions options = {});
+  ~MaskedAccuracy() override;
+  std::string name() const override { return options_.name; }
+  Better better() const override { return Better::HIGHER; }
+  void update(const Outputs& outputs, const Batch& batch) override;
+  std::shared_ptr<Metric> fresh() const override { return std::make_shared<MaskedAccuracy>(options_); }
+
+ private:
+  LanguageOptions options_;
+};
+
+}  // namespace composer::metrics

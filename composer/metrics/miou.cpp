@@ -1,0 +1,43 @@
+#include "composer/metrics/miou.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "composer/core/error.h"
+
+namespace composer::metrics {
+
+MIoU::MIoU(MIoUOptions options) : options_(std::move(options)) {
+  if (options_.num_classes < 1) throw ConfigError("MIoU: num_classes must be >= 1, got ", options_.num_classes);
+}
+MIoU::~MIoU() = default;
+
+void MIoU::update(const Outputs& outputs, const Batch& batch) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor& logits = pick(outputs, options_.output);
+  const at::Tensor target = batch.at(options_.target).to(at::kLong);
+  const std::int64_t classes = options_.num_classes;
+  if (logits.dim() != target.dim() + 1 || logits.size(1) != classes)
+    throw DataError(name(), ": expected outputs [N, ", classes, ", ...] and targets [N, ...], got ", logits.sizes(),
+                    " and ", target.sizes());
+  const at::Tensor predicted = logits.argmax(1), valid = target.ne(options_.ignore_index);
+  intersection_.add(count_by_class(target, valid.logical_and(predicted.eq(target)), classes));
+  predicted_.add(count_by_class(predicted, valid, classes));
+  actual_.add(count_by_class(target, valid, classes));
+}
+
+at::Tensor MIoU::compute() const {
+  const at::Tensor intersection = intersection_.value();
+  const at::Tensor together = predicted_.value() + actual_.value() - intersection;
+  const at::Tensor occurs = together.gt(0).to(at::kDouble);
+  return (intersection / together.clamp_min(1) * occurs).sum() / occurs.sum() * 100;
+}
+
+void MIoU::reset() {
+  intersection_.reset();
+  predicted_.reset();
+  actual_.reset();
+}
+
+}  // namespace composer::metrics

@@ -1,0 +1,19 @@
+#pragma once
+#include "composer/core/export.h"
+#include "composer/core/metric.h"
+#include "composer/metrics/sum.h"
+
+namespace composer::metrics {
+
+// A figure that is one sum divided by another: what deriving classes add in update().
+class COMPOSER_EXPORT Ratio : public Metric {
+ public:
+  ~Ratio() override;
+  at::Tensor compute() const override { return over_.value() / under_.value(); }
+  void reset() override;
+
+ protected:
+  Sum over_, under_;
+};
+
+}  // namespace composer::metrics

@@ -1,0 +1,50 @@
+#include "composer/metrics/regression.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "composer/core/error.h"
+
+namespace composer::metrics {
+namespace {
+
+RegressionOptions named(const char* name, RegressionOptions options) {
+  if (options.name.empty()) options.name = name;
+  return options;
+}
+
+at::Tensor errors(const RegressionOptions& options, const Outputs& outputs, const Batch& batch) {
+  const at::Tensor& output = pick(outputs, options.output);
+  const at::Tensor& target = batch.at(options.target);
+  if (output.sizes() != target.sizes())  // broadcasting [N] against [N, 1] would give a figure, and a wrong one
+    throw DataError(options.name, ": outputs and targets must have one shape, got ", output.sizes(), " and ",
+                    target.sizes());
+  return output - target;
+}
+
+}  // namespace
+
+MeanSquaredError::MeanSquaredError(RegressionOptions options)
+    : options_(named("MeanSquaredError", std::move(options))) {}
+MeanSquaredError::~MeanSquaredError() = default;
+
+void MeanSquaredError::update(const Outputs& outputs, const Batch& batch) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor error = errors(options_, outputs, batch);
+  over_.add(error.square().sum());
+  under_.add(error.numel(), error.device());
+}
+
+MeanAbsoluteError::MeanAbsoluteError(RegressionOptions options)
+    : options_(named("MeanAbsoluteError", std::move(options))) {}
+MeanAbsoluteError::~MeanAbsoluteError() = default;
+
+void MeanAbsoluteError::update(const Outputs& outputs, const Batch& batch) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor error = errors(options_, outputs, batch);
+  over_.add(error.abs().sum());
+  under_.add(error.numel(), error.device());
+}
+
+}  // namespace composer::metrics

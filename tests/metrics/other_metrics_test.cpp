@@ -1,0 +1,73 @@
+// Metrics for regression, yes-no questions and segmentation.
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/core/error.h"
+#include "composer/metrics/binary.h"
+#include "composer/metrics/miou.h"
+#include "composer/metrics/regression.h"
+
+using namespace composer;
+using namespace composer::metrics;
+
+namespace {
+
+double value(const Metric& metric) { return metric.compute().item<double>(); }
+
+}  // namespace
+
+TEST_CASE("Errors of regression are means over all elements, whatever the batches") {
+  MeanSquaredError squared;
+  MeanAbsoluteError absolute;
+  for (Metric* metric : {static_cast<Metric*>(&squared), static_cast<Metric*>(&absolute)}) {
+    CHECK(std::isnan(value(*metric)));
+    metric->update(at::tensor({1.f, -2.f}), {{"target", at::zeros(2)}});
+    metric->update(at::tensor({6.f}), {{"target", at::ones(1)}});
+    CHECK((metric->better() == Better::LOWER));
+    CHECK_THROWS_WITH_AS(metric->update(at::zeros({3, 1}), {{"target", at::zeros(3)}}),
+                         doctest::Contains("one shape, got [3, 1] and [3]"), DataError);
+  }
+  CHECK(value(squared) == doctest::Approx(10));
+  CHECK(value(absolute) == doctest::Approx(8. / 3));
+}
+
+TEST_CASE("Binary accuracy compares probabilities with the threshold, or logits") {
+  const Batch batch{{"target", at::tensor({1, 0, 1, 0}, at::kLong)}};
+  BinaryAccuracy even, strict({.threshold = 0.8}), logits({.logits = true});
+  even.update(at::tensor({.9f, .6f, .7f, .1f}), batch);
+  CHECK(value(even) == 0.75);
+  strict.update(at::tensor({.9f, .6f, .7f, .1f}), batch);
+  CHECK(value(strict) == 0.75);
+  logits.update(at::tensor({2.f, -1.f, .1f, .2f}), batch);
+  CHECK(value(logits) == 0.75);
+  CHECK_THROWS_WITH_AS(BinaryAccuracy({.threshold = 1.5}), doctest::Contains("got 1.5"), ConfigError);
+  CHECK_THROWS_AS(even.update(at::zeros({4, 2}), batch), DataError);
+}
+
+TEST_CASE("Binary F1 is the harmonic mean of precision and recall, and NaN without any positive") {
+  BinaryF1Score metric;
+  const auto saying = [](std::vector<std::int64_t> classes) -> Outputs {
+    return at::one_hot(at::tensor(classes), 2).to(at::kFloat);
+  };
+  metric.update(saying({0, 0}), {{"target", at::zeros(2, at::kLong)}});
+  CHECK(std::isnan(value(metric)));
+  metric.update(saying({1, 1, 0, 0, 1}), {{"target", at::tensor({1, 1, 1, 0, 0}, at::kLong)}});
+  CHECK(value(metric) == doctest::Approx(2. / 3));
+  CHECK_THROWS_AS(metric.update(at::zeros({2, 3}), {{"target", at::zeros(2)}}), DataError);
+}
+
+TEST_CASE("MIoU is the mean over the classes that occur, in percent, without ignored pixels") {
+  const at::Tensor said = at::tensor({0, 0, 1, 1, 1, 0}, at::kLong).view({1, 2, 3});
+  const at::Tensor target = at::tensor({0, 1, 1, 1, 9, 9}, at::kLong).view({1, 2, 3});
+  MIoU metric({.num_classes = 4, .ignore_index = 9});
+  CHECK(std::isnan(value(metric)));
+  metric.update(at::one_hot(said, 4).permute({0, 3, 1, 2}).to(at::kFloat), {{"target", target}});
+  CHECK(value(metric) == doctest::Approx(100 * (1. / 2 + 2. / 3) / 2));
+  metric.reset();
+  CHECK(std::isnan(value(metric)));
+  CHECK_THROWS_WITH_AS(MIoU({}), doctest::Contains("num_classes must be >= 1, got 0"), ConfigError);
+  CHECK_THROWS_AS(metric.update(at::zeros({1, 3, 2, 3}), {{"target", target}}), DataError);
+}
