@@ -96,7 +96,8 @@ std::string format_short(const LogValue& value) {
 
 std::string format_duration(double seconds) {
   if (!(seconds >= 0) || seconds > 1e9) return "?";
-  const auto whole = static_cast<long long>(std::llround(seconds));
+  if (seconds < 9.95 && seconds != std::floor(seconds)) return print("%.1fs", seconds);
+  const auto whole = static_cast<long long>(seconds);
   const long long s = whole % 60, m = whole / 60 % 60, h = whole / 3600 % 24, d = whole / 86'400;
   if (d > 0) return print("%lldd %02lld:%02lld", d, h, m);
   if (h > 0) return print("%lld:%02lld:%02lld", h, m, s);

@@ -13,7 +13,7 @@ std::string format_log_value(const LogValue& value);
 std::string format_short(double value);
 std::string format_short(const LogValue& value);
 
-// 42s, 1:05, 2:03:04, 1d 02:03
+// 2.5s, 42s, 1:05, 2:03:04, 1d 02:03
 std::string format_duration(double seconds);
 
 // `key: value`, quoted where YAML would read something else.

@@ -1,0 +1,333 @@
+#include "composer/loggers/progress_bar.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+#include "composer/loggers/device_value.h"
+#include "composer/loggers/format.h"
+#include "composer/loggers/metric_buffer.h"
+#include "composer/loggers/progress_line.h"
+#include "composer/loggers/progress_screen.h"
+
+namespace composer::loggers {
+namespace {
+
+constexpr std::string_view kLoss = "loss/train/", kMetric = "metrics/";
+
+void check(const ProgressBarOptions& options) {
+  const auto& [stream, redraw_interval, line_interval] = options;
+  stream.check("ProgressBar");
+  if (!(redraw_interval.count() > 0))
+    throw ConfigError("ProgressBar: redraw_interval must be > 0 seconds, got ", redraw_interval.count());
+  if (!(line_interval.count() > 0))
+    throw ConfigError("ProgressBar: line_interval must be > 0 seconds, got ", line_interval.count());
+}
+
+// "loss" for loss/train/total, "ce" for loss/train/ce, "Accuracy" for metrics/train/MulticlassAccuracy
+std::string short_name(std::string_view key) {
+  if (key.starts_with(kLoss)) key.remove_prefix(kLoss.size());
+  if (key == "total") return "loss";
+  if (key.starts_with(kMetric)) key.remove_prefix(std::min(key.find('/', kMetric.size()), key.size() - 1) + 1);
+  constexpr std::string_view kMulticlass = "Multiclass";
+  if (key.starts_with(kMulticlass) && key != kMulticlass) key.remove_prefix(kMulticlass.size());
+  return std::string(key);
+}
+
+bool counts_epochs(const State& state) { return !state.max_duration || state.max_duration->unit() == TimeUnit::EPOCH; }
+
+// "epoch  2/10"
+std::string epoch_title(const State& state, std::int64_t epoch) {
+  if (!state.max_duration) return join("epoch ", epoch);
+  const std::string total = std::to_string(state.max_duration->count()), number = std::to_string(epoch);
+  return join("epoch ", std::string(total.size() - std::min(total.size(), number.size()), ' '), number, '/', total);
+}
+
+std::string_view noun(TimeUnit unit) {
+  switch (unit) {
+    case TimeUnit::BATCH:
+      return "batch";
+    case TimeUnit::SAMPLE:
+      return "sample";
+    case TimeUnit::TOKEN:
+      return "token";
+    case TimeUnit::SECOND:
+      return "time";
+    case TimeUnit::ITERATION:
+      return "iteration";
+    case TimeUnit::EPOCH:
+    case TimeUnit::DURATION:
+      break;
+  }
+  return "epoch";
+}
+
+// How much of the run is done, also within an epoch of that many batches; nothing if nobody knows.
+std::optional<double> share_of_run(const State& state, std::optional<std::int64_t> epoch_batches) {
+  if (!state.max_duration || state.max_duration->count() <= 0) return {};
+  const TimeUnit unit = state.max_duration->unit();
+  const Timestamp& now = state.timestamp;
+  double done = now.get(unit).as_double();
+  if (unit == TimeUnit::SECOND) done = now.total_wct.count();
+  if (unit == TimeUnit::EPOCH && now.batch_in_epoch > 0) {
+    if (epoch_batches.value_or(0) <= 0) return {};
+    done += std::min(1.0, static_cast<double>(now.batch_in_epoch) / static_cast<double>(*epoch_batches));
+  }
+  return done / state.max_duration->as_double();
+}
+
+// Samples if they are counted, else batches.
+double work(const Timestamp& now) { return static_cast<double>(now.sample > 0 ? now.sample : now.batch); }
+const char* unit_of_work(const Timestamp& now) { return now.sample > 0 ? "samples" : "batches"; }
+
+}  // namespace
+
+struct ProgressBar::Progress {
+  Progress(TextStream stream, Terminal terminal, const ProgressBarOptions& options)
+      : screen(std::move(stream), std::move(terminal), options.redraw_interval, options.line_interval) {}
+
+  std::vector<ProgressLine::Metric> metrics_to_show();
+  static std::vector<ProgressLine::Metric> read(const MetricBuffer& buffer);
+  ProgressLine training_line(const State& state);
+  ProgressLine loader_line(const State& state, std::string title, const Timestamp& now) const;
+  std::optional<double> seconds_left(const State& state) const;
+  void show_training(const State& state);
+  void keep_epoch();
+
+  ProgressScreen screen;
+  MetricBuffer training, evaluation;
+  StringMap<DeviceValue> arriving;
+  Rate rate;
+  bool fitting = false, evaluating = false;
+  double fit_began = 0, epoch_began = 0, loop_began = 0;  // on the clock of the screen; of an evaluation or prediction
+  double share_at_start = 0;
+  std::optional<std::int64_t> epoch_batches;  // of the loader, or else of the last epoch
+  std::size_t title_columns = 0;              // of the last line about training
+  std::int64_t kept_at = 0;                   // batch of the last line about training that stays
+  std::optional<ProgressLine> epoch;          // that has ended and waits for its evaluations
+  std::optional<ProgressLine> skipped;        // the last epoch, if its line was not kept
+};
+
+ProgressBar::ProgressBar(ProgressBarOptions options) : ProgressBar(options, Terminal::of(options.stream)) {}
+ProgressBar::ProgressBar(ProgressBarOptions options, Terminal terminal) {
+  check(options);
+  progress_ = std::make_unique<Progress>(options.stream, std::move(terminal), options);
+}
+ProgressBar::~ProgressBar() = default;
+ProgressBar::ProgressBar(ProgressBar&&) noexcept = default;
+
+void ProgressBar::log_metrics(std::span<const LogEntry> metrics, std::int64_t, const State& state) {
+  for (const auto& [key, value] : metrics) {
+    if (progress_->evaluating) {
+      const std::string_view rest = key.starts_with(kMetric) ? key.substr(kMetric.size()) : "";
+      const std::string& label = state.dataloader_label;
+      if (rest.starts_with(label) && rest.substr(label.size()).starts_with('/')) progress_->evaluation.set(key, value);
+    } else if (key.starts_with(kLoss) || key.starts_with("metrics/train/")) {
+      progress_->training.set(key, value);
+    }
+  }
+}
+
+void ProgressBar::fit_start(const State& state, Logger&) {
+  Progress& p = *progress_;
+  p.fitting = true;
+  p.fit_began = p.epoch_began = p.screen.now();
+  p.epoch_batches = state.dataloader_len;
+  p.share_at_start = share_of_run(state, p.epoch_batches).value_or(0);
+  p.kept_at = state.timestamp.batch;
+  p.rate.clear();
+  p.rate.add(state.timestamp.total_wct.count(), work(state.timestamp));
+  p.training.clear();
+  p.epoch.reset();
+  p.skipped.reset();
+  if (p.screen.interactive())
+    p.show_training(state);
+  else
+    p.screen.wait();
+}
+
+void ProgressBar::epoch_start(const State&, Logger&) { progress_->epoch_began = progress_->screen.now(); }
+
+void ProgressBar::batch_end(const State& state, Logger&) {
+  if (progress_->screen.due()) progress_->show_training(state);
+}
+
+void ProgressBar::epoch_end(const State& state, Logger&) {
+  Progress& p = *progress_;
+  if (!counts_epochs(state) || !state.previous_timestamp) return;
+  const Timestamp& end = *state.previous_timestamp;  // of the epoch; state.timestamp begins the next
+  ProgressLine line;
+  line.title = epoch_title(state, state.timestamp.epoch);
+  line.done = end.batch_in_epoch;
+  line.total = end.batch_in_epoch;
+  line.counts = join(end.batch_in_epoch, end.batch_in_epoch == 1 ? " batch" : " batches");
+  const auto count = static_cast<double>(end.sample > 0 ? end.sample_in_epoch : end.batch_in_epoch);
+  line.rate = format_rate(count / end.epoch_wct.count(), unit_of_work(end));
+  line.elapsed = p.screen.now() - p.epoch_began;
+  p.epoch = std::move(line);
+  p.epoch_batches = end.batch_in_epoch;
+  p.kept_at = state.timestamp.batch;
+}
+
+void ProgressBar::epoch_checkpoint(const State& state, Logger&) {
+  Progress& p = *progress_;
+  if (!p.epoch) return;
+  if (!p.screen.interactive()) p.epoch->left = p.seconds_left(state);
+  if (p.screen.crowded() && p.epoch->evaluations.empty())
+    p.skipped = std::exchange(p.epoch, std::nullopt);
+  else
+    p.keep_epoch();
+}
+
+void ProgressBar::fit_end(const State& state, Logger&) {
+  Progress& p = *progress_;
+  if (p.skipped && p.kept_at == state.timestamp.batch) p.epoch = std::move(p.skipped);
+  p.keep_epoch();
+  if (p.kept_at != state.timestamp.batch) {
+    ProgressLine line = p.training_line(state);
+    line.metrics = Progress::read(p.training);
+    line.left = {};
+    p.screen.keep(line);
+    p.kept_at = state.timestamp.batch;
+  }
+  p.screen.clear();
+  p.fitting = false;
+}
+
+void ProgressBar::eval_start(const State&, Logger&) {
+  progress_->evaluating = true;
+  progress_->evaluation.clear();
+  progress_->loop_began = progress_->screen.now();
+}
+
+void ProgressBar::eval_batch_end(const State& state, Logger&) {
+  Progress& p = *progress_;
+  if (p.screen.due()) p.screen.show(p.loader_line(state, state.dataloader_label, state.eval_timestamp));
+}
+
+void ProgressBar::eval_end(const State& state, Logger&) {
+  Progress& p = *progress_;
+  p.evaluating = false;
+  ProgressLine::Evaluation result{state.dataloader_label, Progress::read(p.evaluation)};
+  if (p.epoch) {
+    p.epoch->evaluations.push_back(std::move(result));
+    return;
+  }
+  ProgressLine line = p.loader_line(state, state.dataloader_label, state.eval_timestamp);
+  line.total = line.done;
+  line.left = {};
+  if (p.fitting) {
+    line.title = join("batch ", state.timestamp.batch);
+    line.counts.clear();
+    line.rate.clear();
+    line.evaluations.push_back(std::move(result));
+  } else {
+    line.metrics = std::move(result.metrics);
+  }
+  p.screen.keep(line);
+}
+
+void ProgressBar::predict_start(const State&, Logger&) { progress_->loop_began = progress_->screen.now(); }
+
+void ProgressBar::predict_batch_end(const State& state, Logger&) {
+  Progress& p = *progress_;
+  if (p.screen.due()) p.screen.show(p.loader_line(state, "predict", state.predict_timestamp));
+}
+
+void ProgressBar::predict_end(const State& state, Logger&) {
+  ProgressLine line = progress_->loader_line(state, "predict", state.predict_timestamp);
+  line.total = line.done;
+  line.left = {};
+  progress_->screen.keep(line);
+}
+
+void ProgressBar::close(const State&, Logger&) {
+  progress_->keep_epoch();
+  progress_->screen.leave();
+}
+
+// Those of training, as far as they have arrived.
+std::vector<ProgressLine::Metric> ProgressBar::Progress::metrics_to_show() {
+  std::vector<ProgressLine::Metric> metrics;
+  for (const auto* entry : training.entries()) {
+    std::string text;
+    const auto* tensor = std::get_if<at::Tensor>(&entry->value);
+    if (tensor == nullptr)
+      text = format_short(entry->value);
+    else if (const auto value = arriving[entry->key].look(*tensor))
+      text = std::visit([](const auto& held) { return format_short(LogValue(held)); }, *value);
+    if (!text.empty()) metrics.emplace_back(short_name(entry->key), std::move(text));
+  }
+  return metrics;
+}
+
+std::vector<ProgressLine::Metric> ProgressBar::Progress::read(const MetricBuffer& buffer) {
+  std::vector<ProgressLine::Metric> metrics;
+  for (const auto* entry : buffer.entries()) metrics.emplace_back(short_name(entry->key), format_short(entry->value));
+  return metrics;
+}
+
+ProgressLine ProgressBar::Progress::training_line(const State& state) {
+  ProgressLine line;
+  const Timestamp& now = state.timestamp;
+  if (counts_epochs(state)) {
+    line.title = epoch_title(state, now.epoch + 1);
+    line.done = now.batch_in_epoch;
+    line.total = state.dataloader_len;
+  } else {
+    const TimeUnit unit = state.max_duration->unit();
+    line.title = noun(unit);
+    line.done = now.get(unit).count();
+    line.total = state.max_duration->count();
+  }
+  line.counts = line.total ? join(line.done, '/', *line.total) : join("batch ", line.done);
+  title_columns = line.title.size();
+  rate.add(now.total_wct.count(), work(now));
+  line.rate = format_rate(rate.per_second(), unit_of_work(now));
+  line.elapsed = screen.now() - fit_began;
+  line.left = seconds_left(state);
+  return line;
+}
+
+// Of an evaluation or a prediction.
+ProgressLine ProgressBar::Progress::loader_line(const State& state, std::string title, const Timestamp& now) const {
+  ProgressLine line;
+  line.title = std::move(title);
+  if (fitting) line.title.resize(std::max(line.title.size(), title_columns), ' ');  // the bar stays in its place
+  line.evaluating = true;
+  line.done = now.batch;
+  line.total = state.dataloader_len;
+  line.counts = line.total ? join(line.done, '/', *line.total) : join("batch ", line.done);
+  const double elapsed = screen.now() - loop_began;
+  line.rate = format_rate(work(now) / elapsed, unit_of_work(now));
+  line.elapsed = elapsed;
+  if (line.total && line.done > 0)
+    line.left = elapsed * static_cast<double>(*line.total - line.done) / static_cast<double>(line.done);
+  return line;
+}
+
+// Nothing before the first batch is done.
+std::optional<double> ProgressBar::Progress::seconds_left(const State& state) const {
+  const auto share = share_of_run(state, epoch_batches);
+  if (!share || *share <= share_at_start || *share >= 1) return {};
+  return (screen.now() - fit_began) * (1 - *share) / (*share - share_at_start);
+}
+
+void ProgressBar::Progress::show_training(const State& state) {
+  ProgressLine line = training_line(state);
+  line.metrics = metrics_to_show();
+  screen.show(line);
+}
+
+void ProgressBar::Progress::keep_epoch() {
+  if (!epoch) return;
+  epoch->metrics = read(training);
+  screen.keep(*std::exchange(epoch, std::nullopt));
+  skipped.reset();
+}
+
+}  // namespace composer::loggers

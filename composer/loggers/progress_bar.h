@@ -1,0 +1,53 @@
+#pragma once
+#include <memory>
+#include <span>
+
+#include "composer/core/export.h"
+#include "composer/core/logger.h"
+#include "composer/core/time.h"
+#include "composer/loggers/terminal.h"
+#include "composer/loggers/text_stream.h"
+
+namespace composer::loggers {
+
+struct ProgressBarOptions {
+  TextStream stream = "stderr";  // or "stdout", or a std::ostream
+  Seconds redraw_interval{0.1};  // > 0; on a terminal
+  Seconds line_interval{30};     // > 0; elsewhere: a line so often in an epoch that takes longer
+};
+
+// Shows how far training, evaluation or prediction is, how fast, how long it will still take, losses and metrics: on a
+// terminal a bar that is redrawn in place, elsewhere plain lines. A line stays for each epoch (of those that take less
+// than redraw_interval, for some), with the metrics of its evaluations, and for each other evaluation.
+//
+// Between redraws it only looks at the clock. It waits for a GPU only at the end of an epoch or an evaluation: what a
+// bar shows in between are the values that have arrived.
+class COMPOSER_EXPORT ProgressBar final : public LoggerDestination {
+ public:
+  explicit ProgressBar(ProgressBarOptions options = {});
+  ProgressBar(ProgressBarOptions options, Terminal terminal);
+  ~ProgressBar() override;
+  ProgressBar(ProgressBar&&) noexcept;
+
+  void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) override;
+
+  void fit_start(const State& state, Logger& logger) override;
+  void epoch_start(const State& state, Logger& logger) override;
+  void batch_end(const State& state, Logger& logger) override;
+  void epoch_end(const State& state, Logger& logger) override;
+  void epoch_checkpoint(const State& state, Logger& logger) override;
+  void fit_end(const State& state, Logger& logger) override;
+  void eval_start(const State& state, Logger& logger) override;
+  void eval_batch_end(const State& state, Logger& logger) override;
+  void eval_end(const State& state, Logger& logger) override;
+  void predict_start(const State& state, Logger& logger) override;
+  void predict_batch_end(const State& state, Logger& logger) override;
+  void predict_end(const State& state, Logger& logger) override;
+  void close(const State& state, Logger& logger) override;
+
+ private:
+  struct Progress;
+  std::unique_ptr<Progress> progress_;
+};
+
+}  // namespace composer::loggers
