@@ -6,7 +6,7 @@
 
 #include "tests/support/tiny.h"
 
-namespace composer::tests {
+namespace composer::test {
 namespace {
 
 TEST_CASE("SIGINT and SIGTERM end the run after the current batch, and the handlers of before come back") {
@@ -88,4 +88,4 @@ TEST_CASE("A second signal ends the process at once") {
 }
 
 }  // namespace
-}  // namespace composer::tests
+}  // namespace composer::test
