@@ -12,7 +12,7 @@ using namespace composer;
 using composer::callbacks::SpeedMonitor;
 using composer::callbacks::SpeedMonitorOptions;
 using composer::callbacks::WallClockUnit;
-using composer::tests::FakeRun;
+using composer::test::FakeRun;
 using Keys = std::vector<std::string>;
 
 TEST_CASE("SpeedMonitor averages over the window, from the batch on that fills it") {
@@ -33,7 +33,7 @@ TEST_CASE("SpeedMonitor averages over the window, from the batch on that fills i
 TEST_CASE("SpeedMonitor logs in Composer's order and groups") {
   SpeedMonitor monitor({.window_size = 1, .gpu_flops_available = 1000});
   FakeRun run;
-  const auto model = std::make_shared<tests::TinyModel>();
+  const auto model = std::make_shared<test::TinyModel>();
   model->flops = 500;
   run.state.model = Handle<Model>(model);
   run.batch(monitor, 4, 2, 20);

@@ -7,7 +7,7 @@
 
 #include "composer/core/model.h"
 
-namespace composer::tests {
+namespace composer::test {
 
 // Four numbers in, scores of three classes out; cross entropy with classes or probabilities.
 struct TinyModel : Model {
@@ -22,4 +22,4 @@ struct TinyModel : Model {
   std::optional<double> flops_per_batch(const Batch&) const override { return flops; }
 };
 
-}  // namespace composer::tests
+}  // namespace composer::test
