@@ -29,7 +29,7 @@ class COMPOSER_EXPORT JsonLinesLogger final : public LoggerDestination {
   JsonLinesLogger(JsonLinesLogger&&) noexcept;
 
   // Returns when everything logged so far is in the file.
-  void flush();
+  void flush() override;
 
   void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) override;
   void log_hyperparameters(std::span<const LogEntry> hyperparameters, const State& state) override;
