@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
+#include "composer/core/plugins.h"
 #include "composer/core/state.h"
 
 namespace composer {
@@ -24,7 +25,7 @@ LoggerDestination::~LoggerDestination() = default;
 void LoggerDestination::log_metrics(std::span<const LogEntry>, std::int64_t, const State&) {}
 void LoggerDestination::log_hyperparameters(std::span<const LogEntry>, const State&) {}
 void LoggerDestination::log_traces(std::span<const LogEntry>, const State&) {}
-void LoggerDestination::flush() noexcept {}
+void LoggerDestination::flush() {}
 bool LoggerDestination::wants_traces() const { return false; }
 
 Logger::Logger(const State& state, std::vector<LoggerDestination*> destinations)
@@ -51,8 +52,14 @@ void Logger::log_traces(std::span<const LogEntry> traces) {
   for (LoggerDestination* destination : tracing_) destination->log_traces(traces, state_);
 }
 
-void Logger::flush() noexcept {
-  for (LoggerDestination* destination : destinations_) destination->flush();
+void Logger::flush() {
+  for (LoggerDestination* destination : destinations_) {
+    try {
+      destination->flush();
+    } catch (const std::exception& error) {
+      warn(join(class_name(typeid(*destination)), " could not write what it had: ", describe(error)));
+    }
+  }
 }
 
 }  // namespace composer

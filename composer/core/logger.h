@@ -38,7 +38,7 @@ class COMPOSER_EXPORT LoggerDestination : public Callback {
   virtual void log_traces(std::span<const LogEntry> traces, const State& state);
   virtual bool wants_traces() const;
   // Write what is buffered: training ended by an error, and the program may end without closing.
-  virtual void flush() noexcept;
+  virtual void flush();
 };
 
 // Hands each record to every destination. Stores nothing.
@@ -51,7 +51,7 @@ class COMPOSER_EXPORT Logger {
   void log_metrics(std::initializer_list<LogEntry> metrics, std::optional<std::int64_t> step = {});
   void log_hyperparameters(std::initializer_list<LogEntry> hyperparameters);
   void log_traces(std::span<const LogEntry> traces);
-  void flush() noexcept;
+  void flush();  // of every destination; what one of them throws is a warning
 
   bool wants_traces() const { return !tracing_.empty(); }
   bool empty() const { return destinations_.empty(); }

@@ -98,6 +98,13 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
   check_precision(fit.precision.value_or(state.precision), state.device);
   std::vector<EvalRun> runs = make_runs(fit.eval_dataloader, fit.eval_interval, fit.eval_subset_num_batches);
 
+  for (const EvalRun& run : runs.empty() ? evaluators : runs) {
+    if (!run.interval.function() && run.interval.time().unit() == TimeUnit::DURATION && !feed.num_batches())
+      throw ConfigError("eval_interval: ", run.interval.time(),
+                        " needs a training loader whose length is known; give it ",
+                        "in ba, sp or tok, or set train_subset_num_batches");
+  }
+
   // Nothing below can fail, but for a schedule that cannot be computed.
   state.timestamp = from;
   state.max_duration = until;

@@ -1,0 +1,108 @@
+#include "composer/algorithms/gradient_clipping.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include <ATen/ATen.h>
+
+#include "composer/core/error.h"
+#include "composer/core/model.h"
+#include "composer/core/state.h"
+
+namespace composer::algorithms {
+namespace {
+
+constexpr std::int64_t kFewElements = 1 << 14;  // fewer are added up faster here than by an operator
+
+template <class T>
+double sum_of_squares(const T* values, std::int64_t n) {
+  constexpr std::int64_t kLanes = 8;
+  std::array<double, kLanes> sums{};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      const auto value = static_cast<double>(values[i + lane]);
+      sums[lane] += value * value;
+    }
+  for (; i < n; ++i) sums[0] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  double sum = 0;
+  for (const double part : sums) sum += part;
+  return sum;
+}
+
+bool is_readable(const at::Tensor& gradient) {
+  return gradient.is_cpu() && gradient.is_non_overlapping_and_dense() &&
+         (gradient.scalar_type() == at::kFloat || gradient.scalar_type() == at::kDouble);
+}
+
+double sum_of_squares(const at::Tensor& gradient) {
+  const bool is_float = gradient.scalar_type() == at::kFloat;
+  if (gradient.numel() > kFewElements) {
+    const at::Tensor norm = at::linalg_vector_norm(gradient, 2, {}, false, at::kDouble);
+    return std::pow(*norm.const_data_ptr<double>(), 2);
+  }
+  return is_float ? sum_of_squares(gradient.const_data_ptr<float>(), gradient.numel())
+                  : sum_of_squares(gradient.const_data_ptr<double>(), gradient.numel());
+}
+
+void clip_norm_on_host(std::vector<at::Tensor>& gradients, double threshold) {
+  double sum = 0;
+  for (const at::Tensor& gradient : gradients) sum += sum_of_squares(gradient);
+  const double coefficient = threshold / (std::sqrt(sum) + 1e-6);
+  if (coefficient >= 1) return;  // false for NaN, which goes into all gradients
+  for (at::Tensor& gradient : gradients) gradient.mul_(coefficient);
+}
+
+void clip_norm(std::vector<at::Tensor>& gradients, double threshold) {
+  if (std::ranges::all_of(gradients, is_readable)) return clip_norm_on_host(gradients, threshold);
+  const at::Tensor norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2)), 2);
+  at::_foreach_mul_(gradients, norm.add(1e-6).reciprocal_().mul_(threshold).clamp_max_(1));
+}
+
+// The L2 norm of each row of dimension 0, in the shape that scales them; of all elements without rows.
+at::Tensor unit_norms(const at::Tensor& tensor) {
+  if (tensor.dim() <= 1) return at::linalg_vector_norm(tensor, 2);
+  std::vector<std::int64_t> others;
+  for (std::int64_t dim = 1; dim < tensor.dim(); ++dim) others.push_back(dim);
+  return at::linalg_vector_norm(tensor, 2, others, /*keepdim=*/true);
+}
+
+void clip_adaptively(const at::Tensor& parameter, at::Tensor& gradient, double threshold) {
+  const at::Tensor most = unit_norms(parameter).mul_(threshold);
+  gradient.mul_(most.div_(unit_norms(gradient)).nan_to_num_(1).clamp_max_(1));
+}
+
+}  // namespace
+
+void apply_gradient_clipping(const std::vector<at::Tensor>& parameters, ClippingType type, double threshold) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients;
+  gradients.reserve(parameters.size());
+  for (const at::Tensor& parameter : parameters) {
+    if (!parameter.grad().defined()) continue;
+    gradients.push_back(parameter.grad());
+    if (type == ClippingType::ADAPTIVE) clip_adaptively(parameter, gradients.back(), threshold);
+  }
+  if (gradients.empty()) return;
+  if (type == ClippingType::NORM) clip_norm(gradients, threshold);
+  if (type == ClippingType::VALUE) {
+    for (at::Tensor& gradient : gradients) gradient.clamp_(-threshold, threshold);
+  }
+}
+
+GradientClipping::GradientClipping(GradientClippingOptions options) : options_(options) {
+  if (!(options_.clipping_threshold > 0))
+    throw ConfigError("GradientClipping: clipping_threshold must be > 0, got ", options_.clipping_threshold);
+}
+
+void GradientClipping::apply(Event event, State& state, Logger&) {
+  // walking the modules costs more than clipping a small model, so not in every batch
+  if (event == Event::INIT || state.timestamp.batch_in_epoch == 0 || parameters_.empty())
+    parameters_ = state.model->parameters();
+  if (event == Event::AFTER_TRAIN_BATCH)
+    apply_gradient_clipping(parameters_, options_.clipping_type, options_.clipping_threshold);
+}
+
+}  // namespace composer::algorithms

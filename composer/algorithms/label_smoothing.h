@@ -1,0 +1,34 @@
+#pragma once
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/algorithm.h"
+#include "composer/core/export.h"
+
+namespace composer::algorithms {
+
+struct LabelSmoothingOptions {
+  double smoothing = 0.1;             // 0 to 1: the share of every target that goes to all classes alike
+  std::string target_key = "target";  // in the batch: classes, or probabilities
+};
+
+// Probabilities [N, C, ...] in float32 that are `smoothing` closer to uniform than the target, which is classes [N,
+// ...] or probabilities [N, C, ...] for logits [N, C, ...]. A negative class has no probability of its own. Throws
+// DataError if the shapes fit neither.
+COMPOSER_EXPORT at::Tensor smooth_labels(const at::Tensor& logits, const at::Tensor& target, double smoothing);
+
+// Trains on smoothed targets: the loss sees them, the metrics see those of the batch. The model has one output, and a
+// loss that takes probabilities. Throws ConfigError from the constructor.
+class COMPOSER_EXPORT LabelSmoothing final : public Algorithm {
+ public:
+  explicit LabelSmoothing(LabelSmoothingOptions options = {});
+  EventSet events() const override { return {Event::BEFORE_LOSS, Event::AFTER_LOSS}; }
+  void apply(Event event, State& state, Logger& logger) override;
+
+ private:
+  LabelSmoothingOptions options_;
+  at::Tensor original_;  // target, while the loss is computed
+};
+
+}  // namespace composer::algorithms

@@ -1,0 +1,83 @@
+#include "composer/algorithms/mixup.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "composer/algorithms/sampling.h"
+#include "composer/core/error.h"
+#include "composer/core/model.h"
+#include "composer/core/state.h"
+#include "composer/util/loss.h"
+
+namespace composer::algorithms {
+namespace {
+
+constexpr std::uint64_t kStream = 0x6d69787570;  // sets these random numbers apart from those of other uses of a seed
+
+at::Tensor mix(const at::Tensor& a, const at::Tensor& b, double share) { return a.mul(1 - share).add_(b, share); }
+
+// In float32 whatever the logits are: shares of a half-precision target would not add up to 1.
+at::Tensor one_hot(const at::Tensor& logits, const at::Tensor& target) {
+  return ensure_targets_one_hot(logits, target).to(at::kFloat);
+}
+
+}  // namespace
+
+double gen_mixing_coef(double alpha, const std::function<double(double, double)>& sample_beta) {
+  if (alpha == 0) return 0;
+  const double z = sample_beta(alpha, alpha);
+  return std::min(z, 1 - z);
+}
+
+MixedBatch mixup_batch(const at::Tensor& input, const at::Tensor& target, const MixUpDraw& draw) {
+  const at::Tensor other = draw.permutation.to(input.device(), /*non_blocking=*/true);
+  return {mix(input, input.index_select(0, other), draw.mixing), target.index_select(0, other)};
+}
+
+MixUp::MixUp(MixUpOptions options) : options_(std::move(options)) {
+  if (!(options_.alpha >= 0 && std::isfinite(options_.alpha)))
+    throw ConfigError("MixUp: alpha must be >= 0, got ", options_.alpha);
+  if (options_.input_key.empty() || options_.target_key.empty())
+    throw ConfigError("MixUp: input_key and target_key must not be empty");
+}
+
+EventSet MixUp::events() const {
+  return {Event::BEFORE_FORWARD, options_.interpolate_loss ? Event::BEFORE_BACKWARD : Event::BEFORE_LOSS};
+}
+
+MixUpDraw MixUp::draw(const State& state, std::int64_t samples) {
+  microbatch_ = state.timestamp.batch == batch_ ? microbatch_ + 1 : 0;
+  batch_ = state.timestamp.batch;
+  if (options_.draw) return options_.draw(samples);
+  RandomStream random(hash64(state.seed, kStream, batch_, microbatch_));
+  const double mixing = gen_mixing_coef(options_.alpha, [&](double a, double b) { return sample_beta(a, b, random); });
+  return {mixing, sample_permutation(samples, random)};
+}
+
+void MixUp::apply(Event event, State& state, Logger&) {
+  const at::Tensor target = state.batch.at(options_.target_key);
+  if (event == Event::BEFORE_FORWARD) {
+    const at::Tensor input = state.batch.at(options_.input_key);
+    const MixUpDraw drawn = draw(state, input.size(0));
+    MixedBatch mixed = mixup_batch(input, target, drawn);
+    state.batch.set(options_.input_key, std::move(mixed.input));
+    permuted_target_ = std::move(mixed.permuted_target);
+    mixing_ = drawn.mixing;
+    return;
+  }
+  const at::Tensor permuted = std::exchange(permuted_target_, {});
+  if (event == Event::BEFORE_LOSS) {
+    const at::Tensor& logits = state.outputs.only();
+    state.batch.set(options_.target_key, mix(one_hot(logits, target), one_hot(logits, permuted), mixing_));
+  } else {
+    Batch other = state.batch;
+    other.set(options_.target_key, permuted);
+    const Losses losses = state.model->loss(state.outputs, other);
+    for (auto& [name, loss] : state.loss) loss = mix(loss, losses.at(name), mixing_);
+  }
+}
+
+}  // namespace composer::algorithms

@@ -1,0 +1,55 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/algorithm.h"
+#include "composer/core/export.h"
+
+namespace composer::algorithms {
+
+// Which samples are mixed, and how much.
+struct MixUpDraw {
+  double mixing = 0;       // share of the other sample, 0 to 0.5
+  at::Tensor permutation;  // int64 [N]: the other sample of each
+};
+
+struct MixUpOptions {
+  double alpha = 0.2;             // >= 0; shape of the beta distribution of mixing: larger mixes more, 0 not at all
+  bool interpolate_loss = false;  // mixes the losses of both targets instead of the targets: for a loss that takes
+                                  // classes only, at the price of a second evaluation of it
+  std::string input_key = "input", target_key = "target";         // in the batch
+  std::function<MixUpDraw(std::int64_t samples)> draw = nullptr;  // called for each microbatch; unset: at random
+};
+
+// min(z, 1 - z) of z = sample_beta(alpha, alpha), so that a sample keeps at least half of itself; 0 if alpha is 0.
+COMPOSER_EXPORT double gen_mixing_coef(double alpha, const std::function<double(double a, double b)>& sample_beta);
+
+struct MixedBatch {
+  at::Tensor input;            // (1 - mixing) * input + mixing * input[permutation]
+  at::Tensor permuted_target;  // target[permutation]
+};
+COMPOSER_EXPORT MixedBatch mixup_batch(const at::Tensor& input, const at::Tensor& target, const MixUpDraw& draw);
+
+// Trains on mixtures of two samples of a microbatch and of their targets (arXiv:1710.09412). One share and one
+// permutation a microbatch; they depend on the trainer's seed, the batch's number and the microbatch's, so a resumed
+// run draws the same. The model has one output, and a loss that takes probabilities unless interpolate_loss is set.
+class COMPOSER_EXPORT MixUp final : public Algorithm {
+ public:
+  explicit MixUp(MixUpOptions options = {});  // throws ConfigError
+  EventSet events() const override;
+  void apply(Event event, State& state, Logger& logger) override;
+  bool interpolates_loss() const override { return options_.interpolate_loss; }
+
+ private:
+  MixUpDraw draw(const State& state, std::int64_t samples);
+
+  MixUpOptions options_;
+  double mixing_ = 0;
+  at::Tensor permuted_target_;  // from BEFORE_FORWARD until it is used
+  std::int64_t batch_ = -1, microbatch_ = 0;
+};
+
+}  // namespace composer::algorithms

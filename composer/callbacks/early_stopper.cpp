@@ -1,0 +1,51 @@
+#include "composer/callbacks/early_stopper.h"
+
+#include <cmath>
+
+#include "composer/callbacks/direction.h"
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+
+namespace composer::callbacks {
+
+EarlyStopper::EarlyStopper(EarlyStopperOptions options) : options_(std::move(options)) {
+  const auto& [monitor, label, better, min_delta, patience] = options_;
+  if (monitor.empty() || label.empty()) throw ConfigError("EarlyStopper: monitor and dataloader_label are required");
+  if (!(min_delta >= 0)) throw ConfigError("EarlyStopper: min_delta must be >= 0, got ", min_delta);
+  if (patience.unit() != TimeUnit::EPOCH && patience.unit() != TimeUnit::BATCH)
+    throw ConfigError("EarlyStopper: patience must be in ep or ba, got ", patience);
+  if (patience.count() < 0) throw ConfigError("EarlyStopper: patience must be >= 0, got ", patience);
+}
+
+void EarlyStopper::eval_end(const State& state, Logger&) { judge(state); }
+void EarlyStopper::epoch_end(const State& state, Logger&) { judge(state); }
+void EarlyStopper::batch_end(const State& state, Logger&) {
+  if (options_.patience.unit() == TimeUnit::BATCH) judge(state);
+}
+
+void EarlyStopper::judge(const State& state) {
+  const auto& [monitor, label, given, min_delta, patience] = options_;
+  if (state.dataloader_label != label) return;  // of another loader: this metric is not fresh
+  const double value = state.metrics.at(label, monitor);
+  if (!better_) better_ = direction(given, state, monitor);
+
+  const Timestamp& now = state.timestamp;
+  if (!best_at_ || now.batch < best_at_->batch) best_at_ = now;  // counting has begun, or begun again
+  const double gain = (better_ == Better::HIGHER ? 1 : -1) * (value - best_.value_or(NAN));
+  if (!std::isnan(value) && !(gain <= min_delta)) {  // negated: the first number has no best to beat
+    best_ = value;
+    best_at_ = now;
+  } else if (now.get(patience.unit()) - best_at_->get(patience.unit()) > patience) {
+    state.stop.ask(join("EarlyStopper: ", label, "/", monitor, " has had no new best for longer than ", patience));
+  }
+}
+
+void EarlyStopper::fit_end(const State& state, Logger&) {
+  if (best_at_) return;
+  std::string labels;
+  for (const auto& [label, metrics] : state.metrics.all()) labels += (labels.empty() ? "" : ", ") + label;
+  warn(join("EarlyStopper: judged nothing in this fit, because nothing was evaluated as \"", options_.dataloader_label,
+            "\"; there are metrics of: ", labels.empty() ? "none" : labels));
+}
+
+}  // namespace composer::callbacks

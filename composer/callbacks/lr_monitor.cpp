@@ -1,0 +1,22 @@
+#include "composer/callbacks/lr_monitor.h"
+
+#include <torch/optim/optimizer.h>
+
+#include "composer/core/error.h"
+#include "composer/core/plugins.h"
+#include "composer/core/state.h"
+
+namespace composer::callbacks {
+
+void LRMonitor::batch_end(const State& state, Logger& logger) {
+  if (!state.optimizer) return;
+  const auto& optimizer = *state.optimizer;
+  const auto& groups = optimizer.param_groups();
+  for (std::size_t i = keys_.size(); i < groups.size(); ++i)
+    keys_.push_back(join("lr-", class_name(typeid(optimizer)), "/group", i));
+  entries_.clear();
+  for (std::size_t i = 0; i < groups.size(); ++i) entries_.push_back({keys_[i], groups[i].options().get_lr()});
+  logger.log_metrics(entries_);
+}
+
+}  // namespace composer::callbacks

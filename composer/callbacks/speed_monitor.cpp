@@ -1,0 +1,78 @@
+#include "composer/callbacks/speed_monitor.h"
+
+#include <cmath>
+
+#include "composer/core/error.h"
+#include "composer/core/logger.h"
+#include "composer/core/model.h"
+#include "composer/core/state.h"
+
+namespace composer::callbacks {
+namespace {
+
+constexpr double kWorldSize = 1;  // devices that train together
+
+double seconds_in(WallClockUnit unit) {
+  switch (unit) {
+    case WallClockUnit::SECONDS:
+      return 1;
+    case WallClockUnit::MINUTES:
+      return 60;
+    case WallClockUnit::HOURS:
+      return 3600;
+    case WallClockUnit::DAYS:
+      return 86400;
+  }
+  throw ConfigError("SpeedMonitor: time_unit must be SECONDS, MINUTES, HOURS or DAYS");
+}
+
+}  // namespace
+
+SpeedMonitor::SpeedMonitor(SpeedMonitorOptions options) : options_(options) {
+  const auto& [window_size, flops, time_unit] = options_;
+  if (window_size < 1 || window_size > 1'000'000)
+    throw ConfigError("SpeedMonitor: window_size must be from 1 to 1000000, got ", window_size);
+  if (!(flops >= 0 && std::isfinite(flops)))
+    throw ConfigError("SpeedMonitor: gpu_flops_available must be >= 0, got ", flops);
+  seconds_in(time_unit);
+  points_.resize(static_cast<std::size_t>(window_size) + 1);
+}
+
+void SpeedMonitor::batch_end(const State& state, Logger& logger) {
+  const Timestamp& now = state.timestamp;
+  if (filled_ > 0 && now.batch <= points_[newest_].batch) filled_ = 0;  // counted from zero again
+  const double flops_before = filled_ > 0 ? points_[newest_].flops : 0;
+  const double flops = state.model ? state.model->flops_per_batch(state.batch).value_or(0) : 0;
+  newest_ = (newest_ + 1) % points_.size();
+  points_[newest_] = {now.batch, now.sample, now.token, now.total_wct, flops_before + flops};
+  if (filled_ < points_.size()) ++filled_;
+
+  if (filled_ == points_.size()) log_throughput(points_[(newest_ + 1) % points_.size()], points_[newest_], logger);
+  const double train = now.total_wct.count() / seconds_in(options_.time_unit);
+  const double val = total_eval_wct_.count() / seconds_in(options_.time_unit);
+  logger.log_metrics({{"time/train", train}, {"time/val", val}, {"time/total", train + val}});
+}
+
+void SpeedMonitor::log_throughput(const Point& from, const Point& to, Logger& logger) const {
+  const double seconds = (to.wct - from.wct).count();
+  if (!(seconds > 0)) return;  // a clock that stood still
+  const double batches = static_cast<double>(options_.window_size) / seconds;
+  const double samples = static_cast<double>(to.sample - from.sample) / seconds;
+  const double tokens = static_cast<double>(to.token - from.token) / seconds;
+  const double flops = (to.flops - from.flops) / seconds;
+  logger.log_metrics({{"throughput/batches_per_sec", batches},
+                      {"throughput/samples_per_sec", samples},
+                      {"throughput/device/batches_per_sec", batches / kWorldSize},
+                      {"throughput/device/samples_per_sec", samples / kWorldSize}});
+  if (tokens > 0)
+    logger.log_metrics(
+        {{"throughput/tokens_per_sec", tokens}, {"throughput/device/tokens_per_sec", tokens / kWorldSize}});
+  if (!(flops > 0)) return;
+  logger.log_metrics({{"throughput/flops_per_sec", flops}, {"throughput/device/flops_per_sec", flops / kWorldSize}});
+  if (options_.gpu_flops_available > 0)
+    logger.log_metrics({{"throughput/device/mfu", flops / kWorldSize / options_.gpu_flops_available}});
+}
+
+void SpeedMonitor::eval_end(const State& state, Logger&) { total_eval_wct_ += state.eval_timestamp.total_wct; }
+
+}  // namespace composer::callbacks

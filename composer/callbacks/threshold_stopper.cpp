@@ -1,0 +1,32 @@
+#include "composer/callbacks/threshold_stopper.h"
+
+#include <cmath>
+
+#include "composer/callbacks/direction.h"
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+
+namespace composer::callbacks {
+
+ThresholdStopper::ThresholdStopper(ThresholdStopperOptions options) : options_(std::move(options)) {
+  if (options_.monitor.empty() || options_.dataloader_label.empty())
+    throw ConfigError("ThresholdStopper: monitor and dataloader_label are required");
+  if (std::isnan(options_.threshold)) throw ConfigError("ThresholdStopper: threshold is required, and no NaN");
+}
+
+void ThresholdStopper::eval_end(const State& state, Logger&) { judge(state); }
+void ThresholdStopper::epoch_end(const State& state, Logger&) { judge(state); }
+void ThresholdStopper::batch_end(const State& state, Logger&) {
+  if (options_.stop_on_batch) judge(state);
+}
+
+void ThresholdStopper::judge(const State& state) {
+  const auto& [monitor, label, threshold, given, stop_on_batch] = options_;
+  if (state.dataloader_label != label) return;
+  const double value = state.metrics.at(label, monitor);
+  if (!better_) better_ = direction(given, state, monitor);
+  if (better_ == Better::HIGHER ? value > threshold : value < threshold)
+    state.stop.ask(join("ThresholdStopper: ", label, "/", monitor, " is ", value, ", beyond ", threshold));
+}
+
+}  // namespace composer::callbacks

@@ -1,0 +1,96 @@
+#include "composer/data/byte_source.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <vector>
+#include <zlib.h>
+
+#include "composer/core/error.h"
+
+namespace composer::data::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PlainFile final : public ByteSource {
+ public:
+  explicit PlainFile(const fs::path& file) : file_(file), in_(file, std::ios::binary) {
+    std::error_code error;
+    if (fs::is_directory(file, error)) throw DataError(file.string(), ": is a folder");
+    if (!in_) throw DataError(file.string(), ": cannot be opened: ", std::strerror(errno));
+    size_ = fs::file_size(file, error);
+    if (error) throw DataError(file.string(), ": ", error.message());
+  }
+
+  std::size_t read(void* to, std::size_t count) override {
+    in_.read(static_cast<char*>(to), static_cast<std::streamsize>(count));
+    if (in_.bad()) throw DataError(file_.string(), ": cannot be read: ", std::strerror(errno));
+    return static_cast<std::size_t>(in_.gcount());
+  }
+  std::uint64_t at_most() const override { return size_; }
+
+ private:
+  fs::path file_;
+  std::ifstream in_;
+  std::uint64_t size_ = 0;
+};
+
+// One gzip member that fills its file. zlib checks its sums when the end is read.
+class GzipFile final : public ByteSource {
+ public:
+  explicit GzipFile(const fs::path& file) : file_(file), compressed_(file), buffer_(1 << 16) {
+    constexpr int kGzipOnly = 16;
+    if (inflateInit2(&stream_, MAX_WBITS + kGzipOnly) != Z_OK) throw DataError(file.string(), ": zlib cannot start");
+  }
+  ~GzipFile() override { inflateEnd(&stream_); }
+  GzipFile(const GzipFile&) = delete;
+  GzipFile& operator=(const GzipFile&) = delete;
+
+  std::size_t read(void* to, std::size_t count) override {
+    std::size_t done = 0;
+    while (done < count && !ended_) {
+      const std::size_t piece = std::min<std::size_t>(count - done, 1 << 30);
+      stream_.next_out = static_cast<Bytef*>(to) + done;
+      stream_.avail_out = static_cast<uInt>(piece);
+      inflate_some();
+      done += piece - stream_.avail_out;
+    }
+    return done;
+  }
+  std::uint64_t at_most() const override { return compressed_.at_most() * 1032; }  // deflate's best ratio
+
+ private:
+  void inflate_some() {
+    if (stream_.avail_in == 0) {
+      stream_.next_in = buffer_.data();
+      stream_.avail_in = static_cast<uInt>(compressed_.read(buffer_.data(), buffer_.size()));
+      if (stream_.avail_in == 0) throw DataError(file_.string(), ": the file is cut off: its gzip data has no end");
+    }
+    const int code = inflate(&stream_, Z_NO_FLUSH);
+    if (code == Z_STREAM_END) {
+      ended_ = true;
+      char more = 0;
+      if (stream_.avail_in > 0 || compressed_.read(&more, 1) > 0)
+        throw DataError(file_.string(), ": there are more bytes after the end of its gzip data");
+    } else if (code != Z_OK && code != Z_BUF_ERROR) {
+      throw DataError(file_.string(), ": not gzip data, or damaged: ", stream_.msg ? stream_.msg : zError(code));
+    }
+  }
+
+  fs::path file_;
+  PlainFile compressed_;
+  std::vector<Bytef> buffer_;
+  z_stream stream_{};
+  bool ended_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteSource> open_bytes(const fs::path& file) {
+  if (file.extension() == ".gz") return std::make_unique<GzipFile>(file);
+  return std::make_unique<PlainFile>(file);
+}
+
+}  // namespace composer::data::detail

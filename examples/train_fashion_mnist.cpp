@@ -1,0 +1,237 @@
+// Trains a network on Fashion-MNIST, shows it, and writes metrics and weights: what scripts/train runs.
+#include <malloc.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/optim/sgd.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "composer/algorithms/registry.h"
+#include "composer/callbacks/lr_monitor.h"
+#include "composer/callbacks/speed_monitor.h"
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+#include "composer/data/fashion_mnist.h"
+#include "composer/data/in_memory.h"
+#include "composer/loggers/json_lines_logger.h"
+#include "composer/loggers/progress_bar.h"
+#include "composer/models/mlp.h"
+#include "composer/models/mnist_cnn.h"
+#include "composer/models/resnet_cifar.h"
+#include "composer/optim/schedulers.h"
+#include "composer/trainer/trainer.h"
+#include "composer/util/safetensors.h"
+
+namespace {
+
+using namespace composer;
+
+struct Arguments {
+  std::string model = "resnet20";
+  std::int64_t epochs = 6, batch_size = 128;
+  double lr = 0.2, weight_decay = 5e-4;
+  std::string precision = "fp32";
+  std::uint64_t seed = 17;
+  int threads = 0;
+  std::string data = "/usr/share/datasets/fashion-mnist";
+  std::string out = "runs/{run_name}";
+  std::vector<std::string> algorithms;
+  std::string json;
+  bool fast = false, flip = true, quiet = false;
+};
+
+using MakeModel = std::shared_ptr<Model> (*)();
+const std::map<std::string, MakeModel> kModels = {
+    {"resnet20", [] { return std::shared_ptr<Model>(models::resnet_cifar({.depth = 20, .in_channels = 1})); }},
+    {"resnet8", [] { return std::shared_ptr<Model>(models::resnet_cifar({.depth = 8, .in_channels = 1})); }},
+    {"cnn", [] { return std::shared_ptr<Model>(models::mnist_cnn()); }},
+    {"mlp", [] { return std::shared_ptr<Model>(models::mlp()); }},
+};
+
+std::string names_of_models() {
+  std::string text;
+  for (const auto& [name, make] : kModels) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+// "mixup" or "mixup.alpha=0.4": the options of an algorithm follow its name.
+Algorithms algorithms_of(const std::vector<std::string>& given) {
+  std::vector<std::pair<std::string, Settings>> wanted;
+  for (const std::string& text : given) {
+    const auto dot = text.find('.'), equals = text.find('=');
+    const std::string name = text.substr(0, dot);
+    if (wanted.empty() || wanted.back().first != name) wanted.emplace_back(name, Settings());
+    if (dot == std::string::npos) continue;
+    if (equals == std::string::npos || equals < dot)
+      throw ConfigError("--algorithm: expected NAME or NAME.OPTION=VALUE, got ", text);
+    wanted.back().second[text.substr(dot + 1, equals - dot - 1)] = text.substr(equals + 1);
+  }
+  Algorithms algorithms;
+  for (const auto& [name, settings] : wanted) algorithms::registry().find(name).add_to(algorithms, settings);
+  return algorithms;
+}
+
+// Nesterov momentum; no weight decay on what has one dimension (biases, batch norm).
+optim::AnyOptimizer optimizer_of(Model& model, double lr, double weight_decay) {
+  std::vector<at::Tensor> matrices, vectors;
+  for (const at::Tensor& parameter : model.parameters()) (parameter.dim() > 1 ? matrices : vectors).push_back(parameter);
+  const auto options = torch::optim::SGDOptions(lr).momentum(0.9).nesterov(true).weight_decay(weight_decay);
+  auto sgd = std::make_shared<torch::optim::SGD>(std::vector<torch::optim::OptimizerParamGroup>{matrices, vectors}, options);
+  static_cast<torch::optim::SGDOptions&>(sgd->param_groups().at(1).options()).weight_decay(0);
+  return sgd;
+}
+
+// Convolutions are faster with the channels innermost.
+void to_channels_last(Model& model) {
+  for (at::Tensor& parameter : model.parameters())
+    if (parameter.dim() == 4) parameter.set_data(parameter.contiguous(at::MemoryFormat::ChannelsLast));
+}
+
+struct Result {
+  double accuracy = 0, seconds = 0, samples_per_second = 0;
+  std::int64_t epochs = 0;
+  std::filesystem::path metrics, weights;
+  int interrupted_by = 0;
+};
+
+Result train(const Arguments& arguments) {
+  const data::FashionMnist images(arguments.data);
+  const data::Normalize normalize{.mean = {0.2860}, .stddev = {0.3530}};
+  at::manual_seed(arguments.seed);  // of the initial weights
+  const std::shared_ptr<Model> model = kModels.at(arguments.model)();
+  to_channels_last(*model);
+  const bool convolutions = arguments.model != "mlp";
+
+  const std::string run_name = arguments.model + "-seed" + std::to_string(arguments.seed);
+  std::string folder = arguments.out;
+  if (const auto at = folder.find("{run_name}"); at != std::string::npos) folder.replace(at, 10, run_name);
+  Result result{.metrics = std::filesystem::path(folder) / "metrics.jsonl",
+                .weights = std::filesystem::path(folder) / "weights.safetensors"};
+
+  Loggers loggers{loggers::JsonLinesLogger({.path = result.metrics, .overwrite = true})};
+  if (!arguments.quiet) loggers.add(loggers::ProgressBar());
+  Trainer trainer({
+      .model = model,
+      .train_dataloader = data::in_memory(images.train, {.batch_size = arguments.batch_size,
+                                                         .seed = arguments.seed,
+                                                         .drop_last = true,
+                                                         .normalize = normalize,
+                                                         .flip = arguments.flip,
+                                                         .channels_last = convolutions}),
+      .eval_dataloader = data::in_memory(images.test, {.batch_size = 500,
+                                                       .shuffle = false,
+                                                       .normalize = normalize,
+                                                       .channels_last = convolutions}),
+      .optimizer = optimizer_of(*model, arguments.lr, arguments.weight_decay),
+      .schedulers = {optim::linear_with_warmup({.t_warmup = "0.25dur"})},
+      .max_duration = Time(arguments.epochs, TimeUnit::EPOCH),
+      .algorithms = algorithms_of(arguments.algorithms),
+      .callbacks = {callbacks::SpeedMonitor(), callbacks::LRMonitor()},
+      .loggers = loggers,
+      .run_name = run_name,
+      .precision = parse_precision(arguments.precision),
+      .seed = arguments.seed,
+  });
+
+  const auto start = std::chrono::steady_clock::now();
+  trainer.fit();
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.interrupted_by = trainer.interrupted_by();
+  const State& state = trainer.state();
+  result.epochs = state.timestamp.epoch;
+  result.samples_per_second = static_cast<double>(state.timestamp.sample) / state.timestamp.total_wct.count();
+  if (state.metrics.find("eval", "MulticlassAccuracy")) result.accuracy = state.metrics.at("eval", "MulticlassAccuracy");
+
+  std::vector<std::pair<std::string, at::Tensor>> weights;
+  for (const auto& item : model->named_parameters()) weights.emplace_back(item.key(), item.value());
+  for (const auto& item : model->named_buffers()) weights.emplace_back(item.key(), item.value());
+  util::save_safetensors(weights, result.weights);
+  trainer.close();
+  return result;
+}
+
+void print(const Arguments& arguments, const Result& result) {
+  char text[512];
+  std::snprintf(text, sizeof text,
+                "\n  model        %s, seed %llu, %s, %d threads\n  epochs       %lld of %lld%s\n"
+                "  accuracy     %.2f %% of the test images\n  speed        %.0f samples/s in training\n"
+                "  time         %.1f s, evaluations included\n",
+                arguments.model.c_str(), static_cast<unsigned long long>(arguments.seed), arguments.precision.c_str(),
+                at::get_num_threads(), static_cast<long long>(result.epochs), static_cast<long long>(arguments.epochs),
+                result.interrupted_by ? " (interrupted)" : "", 100 * result.accuracy, result.samples_per_second,
+                result.seconds);
+  std::cout << text << "  metrics      " << result.metrics.string() << "\n  weights      " << result.weights.string()
+            << std::endl;
+}
+
+void write_json(const Arguments& arguments, const Result& result) {
+  const nlohmann::ordered_json line = {{"model", arguments.model},
+                                       {"epochs", result.epochs},
+                                       {"batch_size", arguments.batch_size},
+                                       {"lr", arguments.lr},
+                                       {"precision", arguments.precision},
+                                       {"seed", arguments.seed},
+                                       {"threads", at::get_num_threads()},
+                                       {"accuracy", result.accuracy},
+                                       {"samples_per_second", result.samples_per_second},
+                                       {"seconds", result.seconds},
+                                       {"interrupted", result.interrupted_by != 0},
+                                       {"metrics", result.metrics.string()},
+                                       {"weights", result.weights.string()}};
+  std::ofstream file(arguments.json);
+  file << line.dump() << '\n';
+  file.close();
+  if (!file) throw Error("--json: could not write ", arguments.json);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // glibc gives large blocks back to the system and faults them in again at every step, unless told otherwise.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, -1);
+
+  Arguments arguments;
+  CLI::App app{"Trains a network on Fashion-MNIST with libcomposer"};
+  app.add_option("--model", arguments.model, "one of " + names_of_models())->capture_default_str();
+  CLI::Option* epochs = app.add_option("--epochs", arguments.epochs, "passes over the 60,000 images")->capture_default_str();
+  app.add_option("--batch-size", arguments.batch_size, "images a step")->capture_default_str();
+  app.add_option("--lr", arguments.lr, "highest learning rate")->capture_default_str();
+  app.add_option("--weight-decay", arguments.weight_decay, "of weights with more than one dimension")->capture_default_str();
+  app.add_option("--precision", arguments.precision, "fp32 or amp_bf16")->capture_default_str();
+  app.add_option("--seed", arguments.seed, "of weights, order and augmentation")->capture_default_str();
+  app.add_option("--threads", arguments.threads, "0: as many as there are processors")->capture_default_str();
+  app.add_option("--algorithm", arguments.algorithms, "NAME or NAME.OPTION=VALUE, as often as you like: label_smoothing, mixup.alpha=0.2");
+  app.add_option("--data", arguments.data, "folder of the idx files")->capture_default_str();
+  app.add_option("--out", arguments.out, "folder for metrics and weights")->capture_default_str();
+  app.add_option("--json", arguments.json, "also write the closing table to this file, as one line of JSON");
+  app.add_flag("--flip,!--no-flip", arguments.flip, "mirror half of the images");
+  app.add_flag("--fast", arguments.fast, "ResNet-8 for 4 epochs: a weaker network in a quarter of the time");
+  app.add_flag("--quiet", arguments.quiet, "no progress bar");
+  CLI11_PARSE(app, argc, argv);
+  if (arguments.fast) {
+    arguments.model = "resnet8";
+    if (epochs->count() == 0) arguments.epochs = 4;
+  }
+  try {
+    if (!kModels.contains(arguments.model))
+      throw ConfigError("--model: there is no ", arguments.model, "; there are: ", names_of_models());
+    if (arguments.epochs < 1) throw ConfigError("--epochs: must be >= 1, got ", arguments.epochs);
+    if (arguments.threads > 0) at::set_num_threads(arguments.threads);
+    const Result result = train(arguments);
+    print(arguments, result);
+    if (!arguments.json.empty()) write_json(arguments, result);
+    return result.interrupted_by ? 128 + result.interrupted_by : 0;
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << describe(error) << std::endl;
+    return 1;
+  }
+}

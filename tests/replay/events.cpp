@@ -1,0 +1,189 @@
+// events.json: traces of whole programs, event by event, with the state that a callback sees.
+#include "tests/replay/events.h"
+
+#include <optional>
+
+#include <torch/nn/module.h>
+
+#include "composer/core/error.h"
+#include "composer/core/model.h"
+#include "composer/core/state.h"
+#include "tests/replay/errors.h"
+#include "tests/replay/program.h"
+#include "tests/replay/replay.h"
+
+namespace composer::replay {
+namespace {
+
+struct StopRun : std::runtime_error {
+  StopRun() : std::runtime_error("raised by the recording callback") {}
+};
+
+Json row_of(const std::string& event, const State& state) {
+  const Timestamp& t = state.timestamp;
+  Json row = {event,
+              t.iteration,
+              t.epoch,
+              t.batch,
+              t.sample,
+              t.token,
+              t.epoch_in_iteration,
+              t.token_in_iteration,
+              t.batch_in_epoch,
+              t.sample_in_epoch,
+              t.token_in_epoch};
+  row.push_back(state.dataloader_label.empty() ? Json() : Json(state.dataloader_label));
+  row.push_back(state.dataloader_len ? Json(*state.dataloader_len) : Json());
+  const bool eval = event.starts_with("eval"), predict = event.starts_with("predict");
+  const Timestamp& phase = eval ? state.eval_timestamp : state.predict_timestamp;
+  for (const std::int64_t count : {phase.batch, phase.sample, phase.token})
+    row.push_back(eval || predict ? Json(count) : Json());
+  row.push_back(state.batch.empty() ? Json() : Json(state.batch.front().size(0)));
+  row.push_back(state.model->is_training());
+  row.push_back(state.max_duration ? Json(to_string(*state.max_duration)) : Json());
+  row.push_back(optim::learning_rates(*state.optimizer).front());
+  return row;
+}
+
+class Recorder final : public Callback {
+ public:
+  Recorder(Json hooks, Json& trace) : hooks_(std::move(hooks)), trace_(trace) {}
+
+  void run_event(Event event, const State& state, Logger&) override {
+    const std::string name(to_string(event));
+    trace_.push_back(row_of(name, state));
+    for (const Json& hook : hooks_) {
+      if (hook.at("event") != name || !at(hook, state.timestamp)) continue;
+      if (hook.at("action") == "raise") throw StopRun();
+      if (hook.at("action") != "stop_training") throw Unsupported{"hook " + hook.dump()};
+      state.stop.ask("the recording callback asked for it");
+    }
+  }
+  void close(const State& state, Logger&) override {
+    state_ = &state;
+    trace_.push_back(row_of("#close", state));
+  }
+  void post_close() override { trace_.push_back(row_of("#post_close", *state_)); }
+
+ private:
+  static bool at(const Json& hook, const Timestamp& now) {
+    const Json counters = {{"iteration", now.iteration},
+                           {"epoch", now.epoch},
+                           {"batch", now.batch},
+                           {"sample", now.sample},
+                           {"token", now.token},
+                           {"batch_in_epoch", now.batch_in_epoch},
+                           {"sample_in_epoch", now.sample_in_epoch}};
+    for (const auto& [field, value] : hook.value("at", Json::object()).items())
+      if (counters.at(field) != value) return false;
+    return true;
+  }
+
+  Json hooks_;
+  Json& trace_;
+  const State* state_ = nullptr;
+};
+
+Json final_of(const State& state) {
+  const Timestamp& t = state.timestamp;
+  return {{"iteration", t.iteration},
+          {"epoch", t.epoch},
+          {"batch", t.batch},
+          {"sample", t.sample},
+          {"token", t.token},
+          {"batch_in_epoch", t.batch_in_epoch},
+          {"sample_in_epoch", t.sample_in_epoch},
+          {"token_in_epoch", t.token_in_epoch},
+          {"max_duration", state.max_duration ? Json(to_string(*state.max_duration)) : Json()}};
+}
+
+// The error, or what is nested innermost in it, as Composer would raise it.
+Json error_of(const std::exception& error, const Json& recorded) {
+  try {
+    std::rethrow_if_nested(error);
+  } catch (const std::exception& cause) {
+    return error_of(cause, recorded);
+  }
+  if (dynamic_cast<const StopRun*>(&error)) return {{"type", "StopRun"}};
+  return error_result(error, recorded)["error"];
+}
+
+class Program {
+ public:
+  explicit Program(const Json& config) : config_(config) {}
+
+  Json call(const Json& call, const Json& recorded) {
+    trace_ = Json::array();
+    Json result = {{"fn", call.at("fn")}, {"error", nullptr}};
+    try {
+      run(call, result);
+    } catch (const std::exception& error) {
+      result["error"] = error_of(error, recorded);
+    }
+    result["trace"] = trace_;
+    if (trainer_)
+      result["final"] = final_of(trainer_->state());
+    else
+      result["final"] = recorded["final"];
+    return result;
+  }
+
+ private:
+  void run(const Json& call, Json& result) {
+    const std::string fn = call.at("fn");
+    if (fn == "construct") {
+      construct();
+    } else if (fn == "fit") {
+      trainer_->fit(fit_options(call));
+    } else if (fn == "eval") {
+      trainer_->eval({.eval_dataloader = evaluators_of(call.value("eval_dataloader", Json())),
+                      .subset_num_batches = call.value("subset_num_batches", -1)});
+    } else if (fn == "predict") {
+      const auto outputs = trainer_->predict(toy_data(call.at("dataloader")),
+                                             {.subset_num_batches = call.value("subset_num_batches", -1),
+                                              .return_outputs = call.value("return_outputs", true)});
+      result["num_outputs"] = outputs.size();
+      result["output_rows"] = Json::array();
+      for (const Outputs& output : outputs) result["output_rows"].push_back(output.only().size(0));
+    } else if (fn == "close") {
+      trainer_->close();
+    } else {
+      throw Unsupported{"call " + fn};
+    }
+  }
+
+  void construct() {
+    TrainerOptions options = trainer_options(config_.value("trainer", Json::object()));
+    if (const Json train = config_.value("train", Json()); !train.is_null()) options.train_dataloader = toy_data(train);
+    options.eval_dataloader = evaluators_of(config_.value("eval", Json()));
+    if (config_.contains("iteration_length")) options.iteration_length = time_of(config_["iteration_length"]);
+    options.callbacks = {std::make_shared<Recorder>(config_.value("hooks", Json::array()), trace_)};
+    trainer_.emplace(std::move(options));
+  }
+
+  const Json& config_;
+  Json trace_;
+  std::optional<Trainer> trainer_;
+};
+
+Outcome run(const Json& c, const Context&) {
+  const Json& config = c.at("config");
+  if (config.contains("checkpoint_from")) return unsupported("checkpoints");
+  Json recorded = Json::array(), got = Json::array();
+  try {
+    Program program(config);
+    for (std::size_t i = 0; i < config.at("calls").size(); ++i) {
+      recorded.push_back(without_message(c.at("calls").at(i)));
+      got.push_back(program.call(config["calls"][i], recorded.back()));
+    }
+  } catch (const Unsupported& what) {
+    return unsupported(what.why);
+  }
+  return judge(c, recorded, got, events_rules());
+}
+
+}  // namespace
+
+Suite events_suite() { return {"events.json", "Events", run, events_rules()}; }
+
+}  // namespace composer::replay

@@ -1,0 +1,148 @@
+#include "tests/replay/program.h"
+
+#include <algorithm>
+#include <set>
+
+#include <ATen/ATen.h>
+#include <torch/nn/modules/linear.h>
+
+#include "composer/core/state.h"
+#include "composer/models/classifier.h"
+#include "tests/replay/make_scheduler.h"
+
+namespace composer::replay {
+namespace {
+
+class ToyLoader final : public Loader {
+ public:
+  explicit ToyLoader(const Json& recorded)
+      : size_(recorded.at("size")),
+        batch_size_(recorded.at("batch_size")),
+        drop_last_(recorded.value("drop_last", false)),
+        sized_(recorded.value("sized", true)) {}
+
+  void seek(std::int64_t, std::int64_t batch) override { next_ = batch * batch_size_; }
+
+  std::optional<Batch> next() override {
+    const std::int64_t count = std::min(batch_size_, size_ - next_);
+    if (count <= 0 || (drop_last_ && count < batch_size_)) return std::nullopt;
+    next_ += count;
+    return Batch{{"input", at::ones({count, 4})}, {"target", at::zeros({count}, at::kLong)}};
+  }
+
+  std::optional<std::int64_t> num_batches() const override {
+    if (!sized_) return std::nullopt;
+    return drop_last_ ? size_ / batch_size_ : (size_ + batch_size_ - 1) / batch_size_;
+  }
+  std::optional<std::int64_t> batch_size() const override { return batch_size_; }
+
+ private:
+  std::int64_t size_, batch_size_, next_ = 0;
+  bool drop_last_, sized_;
+};
+
+void require_known(const Json& arguments, const std::set<std::string>& known) {
+  for (const auto& [name, value] : arguments.items())
+    if (!known.contains(name)) throw Unsupported{"argument " + name};
+}
+
+TimeUnit unit_of(const std::string& text) { return Time::parse("1" + text).unit(); }
+
+}  // namespace
+
+Time time_of(const Json& recorded) {
+  return recorded.is_number_integer() ? Time(recorded.get<std::int64_t>(), TimeUnit::EPOCH)
+                                      : Time::parse(recorded.get<std::string>());
+}
+
+Interval interval_of(const Json& recorded) {
+  if (!recorded.is_object()) return time_of(recorded);
+  if (recorded.at("callable") != "event_every") throw Unsupported{"interval " + recorded.dump()};
+  return [event = parse_event(recorded.at("event").get<std::string>()), unit = unit_of(recorded.at("unit")),
+          every = recorded.at("every").get<std::int64_t>()](Event now, const State& state) {
+    return now == event && state.timestamp.get(unit).count() % every == 0;
+  };
+}
+
+AnyDataSpec toy_data(const Json& recorded) {
+  DataSpec spec{.dataloader = std::make_shared<ToyLoader>(recorded)};
+  if (const std::int64_t tokens = recorded.value("tokens_per_sample", 0); tokens > 0)
+    spec.get_num_tokens_in_batch = [tokens](const Batch& batch) { return TokenCount(batch.front().size(0) * tokens); };
+  return spec;
+}
+
+Evaluators evaluators_of(const Json& recorded) {
+  if (recorded.is_null()) return {};
+  if (recorded.is_object()) return toy_data(recorded);
+  std::vector<Evaluator> list;
+  for (const Json& one : recorded) {
+    Evaluator evaluator{.label = one.at("label"), .dataloader = toy_data(one.at("data"))};
+    if (one.contains("eval_interval")) evaluator.eval_interval = interval_of(one["eval_interval"]);
+    if (one.contains("subset_num_batches")) evaluator.subset_num_batches = one["subset_num_batches"];
+    if (one.contains("device_eval_microbatch_size"))
+      evaluator.device_eval_microbatch_size = one["device_eval_microbatch_size"];
+    if (one.contains("metric_names")) evaluator.metric_names = one["metric_names"];
+    list.push_back(evaluator);
+  }
+  return list;
+}
+
+std::shared_ptr<Model> toy_model() {
+  return std::make_shared<models::Classifier>(torch::nn::Linear(4, 3), models::ClassifierOptions{.num_classes = 3});
+}
+
+std::vector<optim::Scheduler> schedulers_of(const Json& recorded) {
+  std::vector<optim::Scheduler> list;
+  for (const Json& one : recorded) {
+    list.push_back(make_scheduler(one));
+    if (!list.back()) throw Unsupported{"scheduler " + one.at("class").get<std::string>()};
+  }
+  return list;
+}
+
+TrainerOptions trainer_options(const Json& arguments) {
+  require_known(arguments,
+                {"max_duration", "scale_schedule_ratio", "schedulers", "device_train_microbatch_size", "eval_interval",
+                 "eval_subset_num_batches", "train_subset_num_batches", "step_schedulers_every_batch",
+                 "accumulate_train_batch_on_tokens", "train_dataloader_label", "seed"});
+  TrainerOptions options{.model = toy_model(), .optimizer = optim::sgd({.lr = 0.1}), .run_name = "replay"};
+  options.device = at::Device(at::kCPU);
+  if (arguments.contains("max_duration")) options.max_duration = time_of(arguments["max_duration"]);
+  if (arguments.contains("schedulers")) options.schedulers = schedulers_of(arguments["schedulers"]);
+  if (arguments.contains("eval_interval")) options.eval_interval = interval_of(arguments["eval_interval"]);
+  if (arguments.contains("seed")) options.seed = arguments["seed"].get<std::uint64_t>();
+  options.scale_schedule_ratio = arguments.value("scale_schedule_ratio", 1.0);
+  options.device_train_microbatch_size = arguments.value("device_train_microbatch_size", 0);
+  options.eval_subset_num_batches = arguments.value("eval_subset_num_batches", -1);
+  options.train_subset_num_batches = arguments.value("train_subset_num_batches", -1);
+  options.step_schedulers_every_batch = arguments.value("step_schedulers_every_batch", true);
+  options.accumulate_train_batch_on_tokens = arguments.value("accumulate_train_batch_on_tokens", false);
+  options.train_dataloader_label = arguments.value("train_dataloader_label", "train");
+  return options;
+}
+
+FitOptions fit_options(const Json& arguments) {
+  require_known(arguments,
+                {"fn", "duration", "reset_time", "train_dataloader", "train_subset_num_batches", "eval_dataloader",
+                 "eval_interval", "eval_subset_num_batches", "device_train_microbatch_size", "schedulers",
+                 "scale_schedule_ratio", "step_schedulers_every_batch", "train_dataloader_label"});
+  FitOptions options;
+  if (arguments.contains("duration")) options.duration = time_of(arguments["duration"]);
+  if (arguments.contains("train_dataloader")) options.train_dataloader = toy_data(arguments["train_dataloader"]);
+  if (arguments.contains("train_subset_num_batches"))
+    options.train_subset_num_batches = arguments["train_subset_num_batches"].get<std::int64_t>();
+  if (arguments.contains("eval_dataloader")) options.eval_dataloader = evaluators_of(arguments["eval_dataloader"]);
+  if (arguments.contains("eval_interval")) options.eval_interval = interval_of(arguments["eval_interval"]);
+  if (arguments.contains("device_train_microbatch_size"))
+    options.device_train_microbatch_size = arguments["device_train_microbatch_size"].get<std::int64_t>();
+  if (arguments.contains("schedulers")) options.schedulers = schedulers_of(arguments["schedulers"]);
+  if (arguments.contains("step_schedulers_every_batch"))
+    options.step_schedulers_every_batch = arguments["step_schedulers_every_batch"].get<bool>();
+  options.reset_time = arguments.value("reset_time", false);
+  options.scale_schedule_ratio = arguments.value("scale_schedule_ratio", 1.0);
+  options.eval_subset_num_batches = arguments.value("eval_subset_num_batches", -1);
+  options.train_dataloader_label = arguments.value("train_dataloader_label", "train");
+  return options;
+}
+
+}  // namespace composer::replay

@@ -1,0 +1,31 @@
+// Trainers, loaders and evaluators as recorded configurations describe them.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "composer/trainer/trainer.h"
+#include "tests/replay/compare.h"
+
+namespace composer::replay {
+
+// "5ba", or an integer: epochs.
+Time time_of(const Json& recorded);
+// Likewise, or {"callable": "event_every", ...}.
+Interval interval_of(const Json& recorded);
+// {"size", "batch_size", "drop_last", "sized", "tokens_per_sample"}: samples x [4] and labels 0 to 2, in order.
+AnyDataSpec toy_data(const Json& recorded);
+// A list of evaluators, or one data object.
+Evaluators evaluators_of(const Json& recorded);
+// A linear classifier of the toy data.
+std::shared_ptr<Model> toy_model();
+std::vector<optim::Scheduler> schedulers_of(const Json& recorded);
+
+// Constructor arguments by name, on a toy model with SGD(lr=0.1). Throws Unsupported for one that we do not have.
+struct Unsupported {
+  std::string why;
+};
+TrainerOptions trainer_options(const Json& arguments);
+FitOptions fit_options(const Json& arguments);
+
+}  // namespace composer::replay
