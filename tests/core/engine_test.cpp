@@ -69,7 +69,7 @@ struct Fixture {
     engine.run_event(event);
     return log;
   }
-  tests::FakeRun run;
+  test::FakeRun run;
   Log log;
   std::shared_ptr<NamedLogger> l1 = std::make_shared<NamedLogger>("L1", log),
                                l2 = std::make_shared<NamedLogger>("L2", log);

@@ -75,7 +75,7 @@ struct Generic : Counts {
 };
 
 TEST_CASE("There is one method an event, and overriding run_event silences them") {
-  tests::FakeRun run;
+  test::FakeRun run;
   struct All final : Callback {
     std::set<std::string> called;
 #define COMPOSER_X(NAME, method, kind) \

@@ -15,7 +15,7 @@
 #include "composer/models/classifier.h"
 #include "composer/trainer/trainer.h"
 
-namespace composer::tests {
+namespace composer::test {
 
 // `samples` of x [4] in 3 classes, always the same.
 inline Batch tiny_data(std::int64_t samples) {
@@ -74,4 +74,4 @@ inline at::Tensor weights_of(Trainer& trainer) {
   return at::cat(all);
 }
 
-}  // namespace composer::tests
+}  // namespace composer::test

@@ -3,7 +3,7 @@
 #include "composer/core/error.h"
 #include "tests/support/tiny.h"
 
-namespace composer::tests {
+namespace composer::test {
 namespace {
 
 // Batches of 4 samples with 8 tokens each, 4 an epoch.
@@ -196,4 +196,4 @@ TEST_CASE("An iteration is so many epochs or tokens, and one that would never le
 }
 
 }  // namespace
-}  // namespace composer::tests
+}  // namespace composer::test

@@ -3,7 +3,7 @@
 #include "composer/core/error.h"
 #include "tests/support/tiny.h"
 
-namespace composer::tests {
+namespace composer::test {
 namespace {
 
 // The text of the error that `run` ends with.
@@ -150,4 +150,4 @@ TEST_CASE("step() and end() without begin() are refused") {
 }
 
 }  // namespace
-}  // namespace composer::tests
+}  // namespace composer::test

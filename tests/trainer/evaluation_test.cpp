@@ -6,7 +6,7 @@
 #include "composer/metrics/classification.h"
 #include "tests/support/tiny.h"
 
-namespace composer::tests {
+namespace composer::test {
 namespace {
 
 using Batches = std::vector<std::int64_t>;
@@ -211,4 +211,4 @@ TEST_CASE("A loader may serve for training and evaluation") {
 }
 
 }  // namespace
-}  // namespace composer::tests
+}  // namespace composer::test

@@ -6,7 +6,7 @@
 #include "composer/optim/schedulers.h"
 #include "tests/support/tiny.h"
 
-namespace composer::tests {
+namespace composer::test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -312,4 +312,4 @@ TEST_CASE("The same seed trains the same weights") {
 }
 
 }  // namespace
-}  // namespace composer::tests
+}  // namespace composer::test

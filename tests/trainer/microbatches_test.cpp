@@ -3,7 +3,7 @@
 #include "composer/loggers/in_memory_logger.h"
 #include "tests/support/tiny.h"
 
-namespace composer::tests {
+namespace composer::test {
 namespace {
 
 // Weights after two batches of 5 samples, and the last logged loss.
@@ -76,4 +76,4 @@ TEST_CASE("A batch without anything to weigh it by is an error, not a division b
 }
 
 }  // namespace
-}  // namespace composer::tests
+}  // namespace composer::test

@@ -3,7 +3,7 @@
 #include "composer/core/error.h"
 #include "tests/support/tiny.h"
 
-namespace composer::tests {
+namespace composer::test {
 namespace {
 
 TEST_CASE("Prediction fires its events, counts from zero each time, and returns outputs on the CPU") {
@@ -49,4 +49,4 @@ TEST_CASE("Prediction in the middle of an epoch changes nothing in training") {
 }
 
 }  // namespace
-}  // namespace composer::tests
+}  // namespace composer::test

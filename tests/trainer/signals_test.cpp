@@ -6,7 +6,7 @@
 
 #include "tests/support/tiny.h"
 
-namespace composer::tests {
+namespace composer::test {
 namespace {
 
 TEST_CASE("SIGINT and SIGTERM end the run after the current batch, and the handlers of before come back") {
@@ -27,7 +27,7 @@ TEST_CASE("SIGINT and SIGTERM end the run after the current batch, and the handl
     CHECK(log->count("eval_start") == 0);  // whoever interrupts wants an end
     struct sigaction now {};
     sigaction(signal, nullptr, &now);
-    CHECK(now.sa_handler == SIG_DFL);
+    CHECK((now.sa_handler == SIG_DFL));
     trainer.fit();
     CHECK(trainer.state().timestamp.epoch == 1);
     CHECK(trainer.interrupted_by() == 0);
@@ -88,4 +88,4 @@ TEST_CASE("A second signal ends the process at once") {
 }
 
 }  // namespace
-}  // namespace composer::tests
+}  // namespace composer::test
