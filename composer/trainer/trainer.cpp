@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdlib>
 #include <ctime>
+#include <limits>
 
 #include <ATen/ATen.h>
 #include <torch/optim/optimizer.h>
@@ -29,7 +30,7 @@ std::string name_of_run(const std::string& given) {
 std::uint64_t current_seed() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
-  return generator.current_seed();
+  return generator.current_seed() & std::numeric_limits<std::int64_t>::max();  // logged as a signed number
 }
 
 State make_state(const TrainerOptions& options) {
