@@ -9,7 +9,7 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
-#include "tests/loggers/fake_run.h"
+#include "tests/loggers/scripted_run.h"
 
 namespace composer::loggers {
 namespace {
@@ -74,7 +74,7 @@ struct Bar {
 
   std::ostringstream out;
   ProgressBar logger;
-  FakeRun run;
+  ScriptedRun run;
   int columns;
   double now = 1000;
 };
