@@ -122,7 +122,7 @@ struct Trainer::Impl {
   std::optional<SignalScope> signals;  // within a fit
   int interrupted_by = 0;
   bool fitting = false;  // between begin() and end()
-  Stopwatch stopwatch;
+  Stopwatch stopwatch, aside_stopwatch;  // of training; of evaluation and prediction
   Event last_event = Event::INIT;  // for errors
 };
 

@@ -126,6 +126,7 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
         SchedulePlan(fit.schedulers, fit.scale_schedule_ratio, fit.step_schedulers_every_batch.value_or(true), base_lr);
   schedules.apply(state);
   interrupted_by = 0;
+  given_batch.reset();
   signals.emplace(options.handle_signals);
   fitting = true;
   stopwatch.lap();

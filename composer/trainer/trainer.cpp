@@ -104,7 +104,9 @@ bool Trainer::step() {
 bool Trainer::step(Batch batch) {
   if (batch.empty()) throw DataError("Trainer::step: the batch is empty");
   impl_->given_batch = std::move(batch);
-  return step();
+  const bool trained = step();
+  impl_->given_batch.reset();  // not taken if training is over
+  return trained;
 }
 
 void Trainer::end() {
