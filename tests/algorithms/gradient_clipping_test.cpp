@@ -6,14 +6,13 @@
 
 #include "composer/core/error.h"
 #include "tests/support/fake_run.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/tiny.h"
 
 using namespace composer;
 using algorithms::apply_gradient_clipping;
 using algorithms::ClippingType;
 using algorithms::GradientClipping;
 using composer::test::FakeRun;
-using composer::test::TinyModel;
 
 namespace {
 
@@ -95,7 +94,7 @@ TEST_CASE("Adaptive clipping compares each unit's gradient with its weights") {
 TEST_CASE("GradientClipping clips the model's gradients after the batch") {
   GradientClipping clipping({.clipping_type = ClippingType::VALUE, .clipping_threshold = 0.25});
   FakeRun run;
-  const auto model = std::make_shared<TinyModel>();
+  const auto model = composer::test::tiny_model();
   run.state.model = Handle<Model>(model);
   clipping.apply(Event::INIT, run.state, run.logger);
   for (at::Tensor& parameter : model->parameters()) parameter.mutable_grad() = at::ones_like(parameter);

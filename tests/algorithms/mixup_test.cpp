@@ -6,7 +6,7 @@
 
 #include "composer/core/error.h"
 #include "tests/support/fake_run.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/tiny.h"
 
 using namespace composer;
 using algorithms::gen_mixing_coef;
@@ -14,7 +14,6 @@ using algorithms::MixUp;
 using algorithms::mixup_batch;
 using algorithms::MixUpDraw;
 using composer::test::FakeRun;
-using composer::test::TinyModel;
 
 namespace {
 
@@ -64,7 +63,7 @@ TEST_CASE("MixUp that interpolates the loss weighs the losses of both targets") 
   MixUp mixup({.interpolate_loss = true, .draw = [](std::int64_t) { return MixUpDraw{.25, kSwap}; }});
   CHECK(mixup.interpolates_loss());
   FakeRun run;
-  const auto model = std::make_shared<TinyModel>();
+  const auto model = composer::test::tiny_model();
   run.state.model = Handle<Model>(model);
   const at::Tensor target = at::tensor({0, 2}, at::kLong);
   run.state.batch = {{"input", at::rand({2, 4})}, {"target", target}};

@@ -15,13 +15,11 @@
 #include "composer/algorithms/registry.h"
 #include "composer/callbacks/registry.h"
 #include "composer/core/error.h"
-#include "composer/data/in_memory.h"
 #include "composer/loggers/registry.h"
 #include "composer/metrics/registry.h"
-#include "composer/models/mlp.h"
-#include "composer/optim/optimizer.h"
 #include "composer/trainer/trainer.h"
 #include "tests/battery/host_reads.h"
+#include "tests/support/tiny.h"
 
 using namespace composer;
 using composer::test::HostReads;
@@ -55,7 +53,6 @@ class Sandbox {
 // Calls f with each entry of the registry.
 template <class List, class F>
 void for_each(const Registry<List>& registry, F f) {
-  REQUIRE_FALSE(registry.names().empty());
   for (const std::string& name : registry.names()) {
     CAPTURE(name);
     f(registry.find(name));
@@ -117,14 +114,11 @@ class Neighbour final : public Callback {
 };
 
 TrainerOptions options() {
-  const auto random = [](std::int64_t samples) {
-    return Batch{{"input", at::randn({samples, 4})}, {"target", at::randint(3, {samples}, at::kLong)}};
-  };
-  return {.model = models::mlp({.features = {4, 8, 3}}),
-          .train_dataloader = data::in_memory(random(24), {.batch_size = 8}),
-          .eval_dataloader = data::in_memory(random(10), {.batch_size = 5, .shuffle = false}),
-          .optimizer = optim::sgd({.lr = 0.1}),
-          .max_duration = "2ep"};
+  TrainerOptions options = test::tiny_options();
+  options.model = test::tiny_model(/*train_metrics=*/true);
+  options.eval_dataloader = test::tiny_loader(6, 4);
+  options.max_duration = "2ep";
+  return options;
 }
 
 TrainerOptions options(const Callbacks& list) {
@@ -153,6 +147,11 @@ void check_refuses(const Entry<List>& entry, const std::string& option, const st
 }
 
 }  // namespace
+
+TEST_CASE("There are callbacks and algorithms that can be made by name") {
+  CHECK_FALSE(callbacks::registry().names().empty());
+  CHECK_FALSE(algorithms::registry().names().empty());
+}
 
 TEST_CASE("Everything that can be made by name says what it is, and is made from its defaults and its examples") {
   const Sandbox sandbox;
@@ -231,7 +230,7 @@ TEST_CASE("A step of the trainer alone reads no tensor on the host") {
   const auto reads = std::make_shared<HostReads>();
   with.callbacks.add(reads);
   Trainer(std::move(with)).fit();
-  CHECK(reads->batches() == 6);
+  CHECK(reads->batches() == 8);
   CHECK(reads->count() == 0);
 }
 
