@@ -20,7 +20,7 @@ TEST_CASE("smooth_labels gives each class its share of what it takes") {
 TEST_CASE("smooth_labels is in float32 whatever the logits are, so that probabilities add up to 1") {
   for (const auto type : {at::kBFloat16, at::kHalf, at::kFloat, at::kDouble}) {
     const at::Tensor smoothed = smooth_labels(at::zeros({1, 10}, type), at::tensor({3}, at::kLong), 0.1);
-    CHECK(smoothed.scalar_type() == at::kFloat);
+    CHECK((smoothed.scalar_type() == at::kFloat));
     CHECK(smoothed.sum().item<double>() == doctest::Approx(1).epsilon(1e-6));
   }
 }
