@@ -58,6 +58,9 @@ class AsideScope {
   Batch batch_;
 };
 
+// Throws ConfigError for what can be told without a run; before any callback is opened.
+void check_options(const TrainerOptions& options, at::Device device);
+
 struct Trainer::Impl {
   explicit Impl(TrainerOptions options);
 
@@ -77,7 +80,6 @@ struct Trainer::Impl {
   }
 
   // setup.cpp: what options mean, and whether it can be done
-  void check_options() const;
   void set_up();
   void start_fit(const FitOptions& fit, bool needs_loader);
   Feed feed_of(const FitOptions& fit) const;

@@ -9,7 +9,7 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
-#include "tests/loggers/fake_run.h"
+#include "tests/loggers/scripted_run.h"
 
 namespace composer::loggers {
 namespace {
@@ -74,7 +74,7 @@ struct Bar {
 
   std::ostringstream out;
   ProgressBar logger;
-  FakeRun run;
+  ScriptedRun run;
   int columns;
   double now = 1000;
 };
@@ -124,7 +124,7 @@ TEST_CASE("ProgressBar shows a run in batches as one bar, and leaves a line for 
   bar.run.fire(Event::EPOCH_CHECKPOINT);
   for (int batch = 0; batch < 4; ++batch) bar.run.batch(0.5);
   bar.run.fit_end();
-  CHECK(bar.lines() == std::vector<std::string>{"batch 4  eval  CrossEntropy 1.5000  2s",
+  CHECK(bar.lines() == std::vector<std::string>{"batch 4  eval: CrossEntropy 1.5000  2s",
                                                 "batch  8/8  loss 0.5000  Accuracy 0.5000  8.00 samples/s  6s", ""});
 }
 
@@ -155,6 +155,17 @@ TEST_CASE(
   bar.run.epoch_start();
   bar.run.batch(0.5);
   CHECK(bar.lines().back() == "epoch 2/2  batch 1  loss 0.5000  Accuracy 0.5000  8.00 samples/s  2.5s  2s left");
+}
+
+TEST_CASE("ProgressBar keeps every metric of an epoch in a narrow terminal, rather than its speed") {
+  Bar bar({.columns = 80});
+  bar.run.fit_start("1ep", 1);
+  bar.run.batch(1.0);
+  bar.run.epoch_end();
+  bar.run.eval("a", 1, 1, {{"metrics/a/CrossEntropy", 1.5}, {"metrics/a/MulticlassAccuracy", 0.5}});
+  bar.run.fire(Event::EPOCH_CHECKPOINT);
+  CHECK(bar.lines().front() ==
+        "epoch 1/1  1 batch  loss 1.0000  Accuracy 0.5000  a: CrossEntropy 1.5000  Accuracy 0.5000  0.5s");
 }
 
 TEST_CASE("ProgressBar redraws no more often than it may") {

@@ -23,6 +23,7 @@ std::vector<std::string> composer_types(const std::exception& error) {
   }
   if (is(static_cast<const DataError*>(nullptr)))
     return {"ValueError", "RuntimeError", "TypeError", "KeyError", "IndexError"};
+  if (is(static_cast<const Error*>(nullptr))) return {"RuntimeError"};
   return {std::string("no error of the library: ") + error.what()};
 }
 

@@ -5,15 +5,13 @@ namespace composer::replay {
 
 Suite algorithms_suite();
 Suite events_suite();
+Suite invocation_order_suite();
 Suite schedulers_suite();
 Suite time_suite();
 
 const std::vector<Suite>& suites() {
   static const std::vector<Suite> all = {
-      algorithms_suite(),
-      events_suite(),
-      schedulers_suite(),
-      time_suite(),
+      algorithms_suite(), events_suite(), invocation_order_suite(), schedulers_suite(), time_suite(),
   };
   return all;
 }

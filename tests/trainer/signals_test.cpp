@@ -27,7 +27,7 @@ TEST_CASE("SIGINT and SIGTERM end the run after the current batch, and the handl
     CHECK(log->count("eval_start") == 0);  // whoever interrupts wants an end
     struct sigaction now {};
     sigaction(signal, nullptr, &now);
-    CHECK(now.sa_handler == SIG_DFL);
+    CHECK((now.sa_handler == SIG_DFL));
     trainer.fit();
     CHECK(trainer.state().timestamp.epoch == 1);
     CHECK(trainer.interrupted_by() == 0);
