@@ -68,6 +68,7 @@ struct Trainer::Impl {
   void construct();
   void begin();
   bool step();
+  void end_iteration();
   at::Tensor train_batch();
   void end();
   void evaluate_if_due(Event event);
