@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <ctime>
 #include <limits>
+#include <random>
+#include <string_view>
 
 #include <ATen/ATen.h>
 #include <torch/optim/optimizer.h>
@@ -23,8 +25,12 @@ std::string name_of_run(const std::string& given) {
   std::tm utc{};
   gmtime_r(&now, &utc);
   std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "run-%Y%m%d-%H%M%S", &utc);
-  return text.data();
+  std::strftime(text.data(), text.size(), "run-%Y%m%d-%H%M%S-", &utc);
+  constexpr std::string_view kDigits = "0123456789abcdefghijklmnopqrstuvwxyz";
+  std::string name = text.data();
+  std::random_device random;  // two runs may begin in the same second
+  for (int i = 0; i < 6; ++i) name += kDigits[random() % kDigits.size()];
+  return name;
 }
 
 std::uint64_t current_seed() {
