@@ -1,10 +1,9 @@
 // Trains a network on Fashion-MNIST, shows it, and writes metrics and weights: what scripts/train runs.
-#include <malloc.h>
-
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <malloc.h>
 #include <map>
 
 #include <ATen/ATen.h>
@@ -82,9 +81,11 @@ Algorithms algorithms_of(const std::vector<std::string>& given) {
 // Nesterov momentum; no weight decay on what has one dimension (biases, batch norm).
 optim::AnyOptimizer optimizer_of(Model& model, double lr, double weight_decay) {
   std::vector<at::Tensor> matrices, vectors;
-  for (const at::Tensor& parameter : model.parameters()) (parameter.dim() > 1 ? matrices : vectors).push_back(parameter);
+  for (const at::Tensor& parameter : model.parameters())
+    (parameter.dim() > 1 ? matrices : vectors).push_back(parameter);
   const auto options = torch::optim::SGDOptions(lr).momentum(0.9).nesterov(true).weight_decay(weight_decay);
-  auto sgd = std::make_shared<torch::optim::SGD>(std::vector<torch::optim::OptimizerParamGroup>{matrices, vectors}, options);
+  auto sgd =
+      std::make_shared<torch::optim::SGD>(std::vector<torch::optim::OptimizerParamGroup>{matrices, vectors}, options);
   static_cast<torch::optim::SGDOptions&>(sgd->param_groups().at(1).options()).weight_decay(0);
   return sgd;
 }
@@ -126,10 +127,8 @@ Result train(const Arguments& arguments) {
                                                          .normalize = normalize,
                                                          .flip = arguments.flip,
                                                          .channels_last = convolutions}),
-      .eval_dataloader = data::in_memory(images.test, {.batch_size = 500,
-                                                       .shuffle = false,
-                                                       .normalize = normalize,
-                                                       .channels_last = convolutions}),
+      .eval_dataloader = data::in_memory(
+          images.test, {.batch_size = 500, .shuffle = false, .normalize = normalize, .channels_last = convolutions}),
       .optimizer = optimizer_of(*model, arguments.lr, arguments.weight_decay),
       .schedulers = {optim::linear_with_warmup({.t_warmup = "0.25dur"})},
       .max_duration = Time(arguments.epochs, TimeUnit::EPOCH),
@@ -148,7 +147,8 @@ Result train(const Arguments& arguments) {
   const State& state = trainer.state();
   result.epochs = state.timestamp.epoch;
   result.samples_per_second = static_cast<double>(state.timestamp.sample) / state.timestamp.total_wct.count();
-  if (state.metrics.find("eval", "MulticlassAccuracy")) result.accuracy = state.metrics.at("eval", "MulticlassAccuracy");
+  if (state.metrics.find("eval", "MulticlassAccuracy"))
+    result.accuracy = state.metrics.at("eval", "MulticlassAccuracy");
 
   std::vector<std::pair<std::string, at::Tensor>> weights;
   for (const auto& item : model->named_parameters()) weights.emplace_back(item.key(), item.value());
@@ -202,14 +202,17 @@ int main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app{"Trains a network on Fashion-MNIST with libcomposer"};
   app.add_option("--model", arguments.model, "one of " + names_of_models())->capture_default_str();
-  CLI::Option* epochs = app.add_option("--epochs", arguments.epochs, "passes over the 60,000 images")->capture_default_str();
+  CLI::Option* epochs =
+      app.add_option("--epochs", arguments.epochs, "passes over the 60,000 images")->capture_default_str();
   app.add_option("--batch-size", arguments.batch_size, "images a step")->capture_default_str();
   app.add_option("--lr", arguments.lr, "highest learning rate")->capture_default_str();
-  app.add_option("--weight-decay", arguments.weight_decay, "of weights with more than one dimension")->capture_default_str();
+  app.add_option("--weight-decay", arguments.weight_decay, "of weights with more than one dimension")
+      ->capture_default_str();
   app.add_option("--precision", arguments.precision, "fp32 or amp_bf16")->capture_default_str();
   app.add_option("--seed", arguments.seed, "of weights, order and augmentation")->capture_default_str();
   app.add_option("--threads", arguments.threads, "0: as many as there are processors")->capture_default_str();
-  app.add_option("--algorithm", arguments.algorithms, "NAME or NAME.OPTION=VALUE, as often as you like: label_smoothing, mixup.alpha=0.2");
+  app.add_option("--algorithm", arguments.algorithms,
+                 "NAME or NAME.OPTION=VALUE, as often as you like: label_smoothing, mixup.alpha=0.2");
   app.add_option("--data", arguments.data, "folder of the idx files")->capture_default_str();
   app.add_option("--out", arguments.out, "folder for metrics and weights")->capture_default_str();
   app.add_option("--json", arguments.json, "also write the closing table to this file, as one line of JSON");

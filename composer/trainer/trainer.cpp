@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdlib>
 #include <ctime>
+#include <limits>
 #include <random>
 #include <string_view>
 
@@ -35,7 +36,7 @@ std::string name_of_run(const std::string& given) {
 std::uint64_t current_seed() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
-  return generator.current_seed();
+  return generator.current_seed() & std::numeric_limits<std::int64_t>::max();  // logged as a signed number
 }
 
 State make_state(const TrainerOptions& options) {
@@ -109,7 +110,9 @@ bool Trainer::step() {
 bool Trainer::step(Batch batch) {
   if (batch.empty()) throw DataError("Trainer::step: the batch is empty");
   impl_->given_batch = std::move(batch);
-  return step();
+  const bool trained = step();
+  impl_->given_batch.reset();  // not taken if training is over
+  return trained;
 }
 
 void Trainer::end() {
