@@ -2,9 +2,12 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <iostream>
 #include <malloc.h>
 #include <map>
+#include <optional>
+#include <sstream>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -97,7 +100,8 @@ void to_channels_last(Model& model) {
 }
 
 struct Result {
-  double accuracy = 0, seconds = 0, samples_per_second = 0;
+  std::optional<double> accuracy;  // of the last evaluation; none if there was none
+  double seconds = 0, samples_per_second = 0;
   std::int64_t epochs = 0;
   std::filesystem::path metrics, weights;
   int interrupted_by = 0;
@@ -159,33 +163,41 @@ Result train(const Arguments& arguments) {
 }
 
 void print(const Arguments& arguments, const Result& result) {
-  char text[512];
-  std::snprintf(text, sizeof text,
-                "\n  model        %s, seed %llu, %s, %d threads\n  epochs       %lld of %lld%s\n"
-                "  accuracy     %.2f %% of the test images\n  speed        %.0f samples/s in training\n"
-                "  time         %.1f s, evaluations included\n",
-                arguments.model.c_str(), static_cast<unsigned long long>(arguments.seed), arguments.precision.c_str(),
-                at::get_num_threads(), static_cast<long long>(result.epochs), static_cast<long long>(arguments.epochs),
-                result.interrupted_by ? " (interrupted)" : "", 100 * result.accuracy, result.samples_per_second,
-                result.seconds);
-  std::cout << text << "  metrics      " << result.metrics.string() << "\n  weights      " << result.weights.string()
-            << std::endl;
+  const auto row = [](const char* name, const auto&... parts) {
+    std::cout << "  " << std::left << std::setw(13) << name << join(parts...) << '\n';
+  };
+  const auto rounded = [](double value, int digits) {
+    std::ostringstream text;
+    text << std::fixed << std::setprecision(digits) << value;
+    return text.str();
+  };
+  std::cout << '\n';
+  row("model", arguments.model, ", seed ", arguments.seed, ", ", arguments.precision, ", ", at::get_num_threads(),
+      at::get_num_threads() == 1 ? " thread" : " threads");
+  row("epochs", result.epochs, " of ", arguments.epochs, result.interrupted_by ? " (interrupted)" : "");
+  row("accuracy", result.accuracy ? rounded(100 * *result.accuracy, 2) + " % of the test images" : "not evaluated");
+  row("speed", rounded(result.samples_per_second, 0), " samples/s in training");
+  row("time", rounded(result.seconds, 1), " s, evaluations included");
+  row("metrics", result.metrics.string());
+  row("weights", result.weights.string());
+  std::cout.flush();
 }
 
 void write_json(const Arguments& arguments, const Result& result) {
-  const nlohmann::ordered_json line = {{"model", arguments.model},
-                                       {"epochs", result.epochs},
-                                       {"batch_size", arguments.batch_size},
-                                       {"lr", arguments.lr},
-                                       {"precision", arguments.precision},
-                                       {"seed", arguments.seed},
-                                       {"threads", at::get_num_threads()},
-                                       {"accuracy", result.accuracy},
-                                       {"samples_per_second", result.samples_per_second},
-                                       {"seconds", result.seconds},
-                                       {"interrupted", result.interrupted_by != 0},
-                                       {"metrics", result.metrics.string()},
-                                       {"weights", result.weights.string()}};
+  const nlohmann::ordered_json line = {
+      {"model", arguments.model},
+      {"epochs", result.epochs},
+      {"batch_size", arguments.batch_size},
+      {"lr", arguments.lr},
+      {"precision", arguments.precision},
+      {"seed", arguments.seed},
+      {"threads", at::get_num_threads()},
+      {"accuracy", result.accuracy ? nlohmann::ordered_json(*result.accuracy) : nullptr},
+      {"samples_per_second", result.samples_per_second},
+      {"seconds", result.seconds},
+      {"interrupted", result.interrupted_by != 0},
+      {"metrics", result.metrics.string()},
+      {"weights", result.weights.string()}};
   std::ofstream file(arguments.json);
   file << line.dump() << '\n';
   file.close();
