@@ -68,6 +68,7 @@ struct Trainer::Impl {
   void construct();
   void begin();
   bool step();
+  void end_iteration();
   at::Tensor train_batch();
   void end();
   void evaluate_if_due(Event event);
@@ -122,7 +123,7 @@ struct Trainer::Impl {
   std::optional<SignalScope> signals;  // within a fit
   int interrupted_by = 0;
   bool fitting = false;  // between begin() and end()
-  Stopwatch stopwatch;
+  Stopwatch stopwatch, aside_stopwatch;  // of training; of evaluation and prediction
   Event last_event = Event::INIT;  // for errors
 };
 

@@ -33,6 +33,12 @@ OptionalTime scaled(OptionalTime max_duration, double ratio, bool has_schedulers
   return shorter;
 }
 
+// Neither the default nor off.
+bool is_chosen(const Interval& eval_interval) {
+  if (eval_interval.function()) return true;
+  return eval_interval.time().as_double() != 0 && to_string(eval_interval.time()) != "1ep";
+}
+
 }  // namespace
 
 void check_options(const TrainerOptions& options, at::Device device) {
@@ -49,6 +55,8 @@ void check_options(const TrainerOptions& options, at::Device device) {
   }
   if (options.eval_dataloader.empty() && options.eval_subset_num_batches != -1)
     warn("eval_subset_num_batches has no effect without an eval_dataloader");
+  if (options.eval_dataloader.empty() && is_chosen(options.eval_interval))
+    warn("eval_interval has no effect without an eval_dataloader");
   if (device.is_cuda() && (!at::hasCUDA() || device.index() >= at::detail::getCUDAHooks().deviceCount()))
     throw ConfigError("device: ", device.str(), " was asked for, and libtorch does not find that CUDA device");
 }
@@ -126,6 +134,7 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
         SchedulePlan(fit.schedulers, fit.scale_schedule_ratio, fit.step_schedulers_every_batch.value_or(true), base_lr);
   schedules.apply(state);
   interrupted_by = 0;
+  given_batch.reset();
   signals.emplace(options.handle_signals);
   fitting = true;
   stopwatch.lap();

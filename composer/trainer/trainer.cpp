@@ -4,6 +4,9 @@
 #include <array>
 #include <cstdlib>
 #include <ctime>
+#include <limits>
+#include <random>
+#include <string_view>
 
 #include <ATen/ATen.h>
 #include <torch/optim/optimizer.h>
@@ -22,14 +25,18 @@ std::string name_of_run(const std::string& given) {
   std::tm utc{};
   gmtime_r(&now, &utc);
   std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "run-%Y%m%d-%H%M%S", &utc);
-  return text.data();
+  std::strftime(text.data(), text.size(), "run-%Y%m%d-%H%M%S-", &utc);
+  constexpr std::string_view kDigits = "0123456789abcdefghijklmnopqrstuvwxyz";
+  std::string name = text.data();
+  std::random_device random;  // two runs may begin in the same second
+  for (int i = 0; i < 6; ++i) name += kDigits[random() % kDigits.size()];
+  return name;
 }
 
 std::uint64_t current_seed() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
-  return generator.current_seed();
+  return generator.current_seed() & std::numeric_limits<std::int64_t>::max();  // logged as a signed number
 }
 
 State make_state(const TrainerOptions& options) {
@@ -103,7 +110,9 @@ bool Trainer::step() {
 bool Trainer::step(Batch batch) {
   if (batch.empty()) throw DataError("Trainer::step: the batch is empty");
   impl_->given_batch = std::move(batch);
-  return step();
+  const bool trained = step();
+  impl_->given_batch.reset();  // not taken if training is over
+  return trained;
 }
 
 void Trainer::end() {

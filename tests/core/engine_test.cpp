@@ -153,7 +153,7 @@ TEST_CASE("A callback is in one open trainer at a time, and free again after clo
   Fixture f;
   f.x->fails = true;
   Engine first = f.engine();
-  CHECK_THROWS_WITH_AS(f.engine(), doctest::Contains("Named is in a trainer that is still open"), ConfigError);
+  CHECK_THROWS_WITH_AS(f.engine(), doctest::Contains("is in a trainer that is still open"), ConfigError);
   first.close();
   CHECK_NOTHROW(f.engine());
 }

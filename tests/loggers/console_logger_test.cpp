@@ -8,7 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
-#include "tests/loggers/fake_run.h"
+#include "tests/loggers/scripted_run.h"
 
 namespace composer::loggers {
 namespace {
@@ -24,7 +24,7 @@ struct Console {
   }
   std::ostringstream out;
   ConsoleLogger logger;
-  FakeRun run;
+  ScriptedRun run;
 };
 
 const std::string kNoHyperparameters = "******************************\nConfig:\n\n******************************\n";

@@ -6,12 +6,15 @@ namespace composer::replay {
 Suite algorithms_suite();
 Suite events_suite();
 Suite invocation_order_suite();
+Suite messages_suite();
 Suite schedulers_suite();
 Suite time_suite();
+Suite training_suite();
 
 const std::vector<Suite>& suites() {
   static const std::vector<Suite> all = {
-      algorithms_suite(), events_suite(), invocation_order_suite(), schedulers_suite(), time_suite(),
+      algorithms_suite(), events_suite(), invocation_order_suite(), messages_suite(),
+      schedulers_suite(), time_suite(),   training_suite(),
   };
   return all;
 }

@@ -1,7 +1,10 @@
 #include "tests/support/safetensors.h"
 
+#include <cstdint>
 #include <fstream>
 #include <stdexcept>
+
+#include <ATen/ops/tensor.h>
 
 #include <doctest/doctest.h>
 

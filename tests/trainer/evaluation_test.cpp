@@ -154,6 +154,25 @@ TEST_CASE("An evaluator by a label that is taken is warned of, two of one label 
   CHECK_THROWS_AS(Trainer(std::move(twice)), ConfigError);
 }
 
+TEST_CASE("Options of evaluation are warned of if there is nothing to evaluate on") {
+  const auto warnings_of = [](auto change) {
+    TrainerOptions options = tiny_options();
+    change(options);
+    WarningLog warnings;
+    const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+    const Trainer trainer(std::move(options));
+    return warnings.texts.size();
+  };
+  CHECK(warnings_of([](TrainerOptions&) {}) == 0);
+  CHECK(warnings_of([](TrainerOptions& options) { options.eval_interval = "0ep"; }) == 0);
+  CHECK(warnings_of([](TrainerOptions& options) { options.eval_interval = "2ba"; }) == 1);
+  CHECK(warnings_of([](TrainerOptions& options) { options.eval_subset_num_batches = 3; }) == 1);
+  CHECK(warnings_of([](TrainerOptions& options) {
+          options.eval_interval = "2ba";
+          options.eval_dataloader = tiny_loader(4, 4);
+        }) == 0);
+}
+
 TEST_CASE("Several plain loaders are numbered") {
   TrainerOptions options = tiny_options();
   options.eval_dataloader = {tiny_loader(4, 4), tiny_loader(4, 4)};
