@@ -8,7 +8,6 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
-#include <torch/nn/modules/flatten.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
 #include <torch/optim/adagrad.h>
@@ -31,19 +30,12 @@ namespace {
 namespace nn = torch::nn;
 
 nn::Sequential make_net(const std::string& name) {
-  if (name == "mlp") return {nn::Linear(16, 32), nn::ReLU(), nn::Linear(32, 10)};
-  if (name == "mlp_bn") return {nn::Linear(16, 24), nn::BatchNorm1d(24), nn::Tanh(), nn::Linear(24, 10)};
+  if (name == "mlp") return nn::Sequential(nn::Linear(16, 32), nn::ReLU(), nn::Linear(32, 10));
+  if (name == "mlp_bn") return nn::Sequential(nn::Linear(16, 24), nn::BatchNorm1d(24), nn::Tanh(), nn::Linear(24, 10));
   if (name != "conv") throw Unsupported{"model " + name};
-  return {nn::Conv2d(nn::Conv2dOptions(1, 8, 3).padding(1)),
-          nn::BatchNorm2d(8),
-          nn::ReLU(),
-          nn::Conv2d(nn::Conv2dOptions(8, 12, 3).stride(2).padding(1).bias(false)),
-          nn::BatchNorm2d(12),
-          nn::ReLU(),
-          nn::MaxPool2d(2),
-          nn::AdaptiveAvgPool2d(1),
-          nn::Flatten(),
-          nn::Linear(12, 10)};
+  return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(1, 8, 3).padding(1)), nn::BatchNorm2d(8), nn::ReLU(),
+                        nn::Conv2d(nn::Conv2dOptions(8, 12, 3).stride(2).padding(1).bias(false)), nn::BatchNorm2d(12),
+                        nn::ReLU(), nn::MaxPool2d(2), nn::AdaptiveAvgPool2d(1), nn::Flatten(), nn::Linear(12, 10));
 }
 
 // Composer's cross entropy weighs batches alike; a difference that metrics.json is about.
