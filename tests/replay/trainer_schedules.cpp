@@ -178,11 +178,19 @@ Rules trainer_schedule_rules() {
        .applies_to = "The learning rates of a run",
        .composer_does =
            "Batch k trains with the rate of batch k-1 (k >= 1); after `reset_time` or a new duration the first "
-           "batch has the rate of before; of several schedules the last one wins.",
-       .we_do = "The rate in force is always the product of all schedules at `state.timestamp`.",
+           "batch has the rate of before; of several schedules the last one wins; with a `scale_schedule_ratio` the "
+           "constructor compares a schedule's `t_max` with the unscaled `max_duration`, and `fit()` with the scaled "
+           "one.",
+       .we_do =
+           "The rate in force is always the product of all schedules at `state.timestamp`; `max_duration` is scaled "
+           "first, in both places.",
        .why =
            "A schedule applies to the batch it is computed for, and several schedules multiply, as Composer documents.",
-       .matches = [](const Json& c) { return is_run(c) && has_schedulers(c) && c["error"].is_null(); },
+       .matches =
+           [](const Json& c) {
+             const bool scaled = c["trainer"].value("scale_schedule_ratio", 1.0) < 1;
+             return is_run(c) && has_schedulers(c) && (c["error"].is_null() || scaled);
+           },
        .ours = walk},
       {.name = "schedules_wait_for_a_duration",
        .applies_to = "Schedules given to a trainer without `max_duration`",
@@ -193,20 +201,6 @@ Rules trainer_schedule_rules() {
            [](const Json& c) {
              return is_run(c) && !c["schedulers"].empty() && !c["trainer"].contains("max_duration") &&
                     !c["error"].is_null() && c["error"]["type"] == "AssertionError";
-           },
-       .ours = walk},
-      {.name = "durations_are_scaled_before_schedules",
-       .applies_to = "A schedule with its own `t_max`, with `scale_schedule_ratio` < 1 in the constructor",
-       .composer_does = "Compares `t_max` with the unscaled `max_duration`, and fails.",
-       .we_do = "Scales `max_duration` first, as in `fit()`.",
-       .why = "The same options mean the same in both places.",
-       .matches =
-           [](const Json& c) {
-             if (!is_run(c) || c["error"].is_null() || !(c["trainer"].value("scale_schedule_ratio", 1.0) < 1))
-               return false;
-             for (const Json& scheduler : c["schedulers"])
-               if (scheduler.contains("t_max") && scheduler.contains("t_warmup")) return true;
-             return false;
            },
        .ours = walk},
   };
