@@ -122,9 +122,9 @@ struct Trainer::Impl {
   std::optional<Batch> given_batch;    // by step(batch): comes instead of the loader's next
   std::optional<SignalScope> signals;  // within a fit
   int interrupted_by = 0;
-  bool fitting = false;  // between begin() and end()
+  bool fitting = false;                  // between begin() and end()
   Stopwatch stopwatch, aside_stopwatch;  // of training; of evaluation and prediction
-  Event last_event = Event::INIT;  // for errors
+  Event last_event = Event::INIT;        // for errors
 };
 
 // Runs it; what is thrown leaves as RunError that says where, after the loggers have written what they have: the

@@ -164,8 +164,7 @@ TEST_CASE("ProgressBar keeps every metric of an epoch in a narrow terminal, rath
   bar.run.epoch_end();
   bar.run.eval("a", 1, 1, {{"metrics/a/CrossEntropy", 1.5}, {"metrics/a/MulticlassAccuracy", 0.5}});
   bar.run.fire(Event::EPOCH_CHECKPOINT);
-  CHECK(bar.lines().front() ==
-        "epoch 1/1  loss 1.0000  Accuracy 0.5000  a: CrossEntropy 1.5000  Accuracy 0.5000");
+  CHECK(bar.lines().front() == "epoch 1/1  loss 1.0000  Accuracy 0.5000  a: CrossEntropy 1.5000  Accuracy 0.5000");
 }
 
 TEST_CASE("ProgressBar redraws no more often than it may") {
