@@ -164,8 +164,7 @@ TEST_CASE("ProgressBar keeps every metric of an epoch in a narrow terminal, rath
   bar.run.epoch_end();
   bar.run.eval("a", 1, 1, {{"metrics/a/CrossEntropy", 1.5}, {"metrics/a/MulticlassAccuracy", 0.5}});
   bar.run.fire(Event::EPOCH_CHECKPOINT);
-  CHECK(bar.lines().front() ==
-        "epoch 1/1  loss 1.0000  Accuracy 0.5000  a: CrossEntropy 1.5000  Accuracy 0.5000");
+  CHECK(bar.lines().front() == "epoch 1/1  loss 1.0000  Accuracy 0.5000  a: CrossEntropy 1.5000  Accuracy 0.5000");
 }
 
 TEST_CASE("ProgressBar redraws no more often than it may") {
@@ -302,6 +301,27 @@ TEST_CASE("ProgressBar shows large and small values in few columns") {
   CHECK(bar.lines().back().find(
             "a 1.23e-05  b 123.5  c -54.3k  d 1.00e+20  e 3  f -inf  g 0.0000  h \"x\"  loss 100.0") !=
         std::string::npos);
+}
+
+TEST_CASE("ProgressBar shows any speed in few columns") {
+  const auto speed = [](std::int64_t samples, Seconds seconds) {
+    Bar bar;
+    bar.run.batch_takes = seconds;
+    bar.run.fit_start("9ba", 9);
+    bar.run.batch(1.0, 1.0, samples);
+    const std::string line = bar.lines().back(), before = "Accuracy 1.0000  ";
+    const auto at = line.find(before) + before.size();
+    return line.substr(at, line.find("/s", at) - at);
+  };
+  CHECK(speed(1, 8s) == "0.12 samples");
+  CHECK(speed(25, 1s) == "25.0 samples");
+  CHECK(speed(999, 1s) == "999 samples");
+  CHECK(speed(1000, 1s) == "1000 samples");
+  CHECK(speed(6384, 1s) == "6384 samples");
+  CHECK(speed(9999, 1s) == "9999 samples");
+  CHECK(speed(10'000, 1s) == "10.0k samples");
+  CHECK(speed(2'345'678, 1s) == "2.3M samples");
+  CHECK(speed(0, 500ms) == "2.00 batches");
 }
 
 TEST_CASE("ProgressBar shows what a GPU computes without waiting for it" * doctest::skip(!at::hasCUDA())) {
