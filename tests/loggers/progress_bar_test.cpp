@@ -303,6 +303,27 @@ TEST_CASE("ProgressBar shows large and small values in few columns") {
         std::string::npos);
 }
 
+TEST_CASE("ProgressBar shows any speed in few columns") {
+  const auto speed = [](std::int64_t samples, Seconds seconds) {
+    Bar bar;
+    bar.run.batch_takes = seconds;
+    bar.run.fit_start("9ba", 9);
+    bar.run.batch(1.0, 1.0, samples);
+    const std::string line = bar.lines().back(), before = "Accuracy 1.0000  ";
+    const auto at = line.find(before) + before.size();
+    return line.substr(at, line.find("/s", at) - at);
+  };
+  CHECK(speed(1, 8s) == "0.12 samples");
+  CHECK(speed(25, 1s) == "25.0 samples");
+  CHECK(speed(999, 1s) == "999 samples");
+  CHECK(speed(1000, 1s) == "1000 samples");
+  CHECK(speed(6384, 1s) == "6384 samples");
+  CHECK(speed(9999, 1s) == "9999 samples");
+  CHECK(speed(10'000, 1s) == "10.0k samples");
+  CHECK(speed(2'345'678, 1s) == "2.3M samples");
+  CHECK(speed(0, 500ms) == "2.00 batches");
+}
+
 TEST_CASE("ProgressBar shows what a GPU computes without waiting for it" * doctest::skip(!at::hasCUDA())) {
   Bar bar;
   bar.run.fit_start("1ep", 100);
