@@ -1,9 +1,11 @@
 #include "tests/replay/training_run.h"
 
+#include <array>
 #include <map>
 #include <set>
 
 #include <ATen/ATen.h>
+#include <c10/core/DefaultDtype.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -31,19 +33,12 @@ namespace {
 namespace nn = torch::nn;
 
 nn::Sequential make_net(const std::string& name) {
-  if (name == "mlp") return {nn::Linear(16, 32), nn::ReLU(), nn::Linear(32, 10)};
-  if (name == "mlp_bn") return {nn::Linear(16, 24), nn::BatchNorm1d(24), nn::Tanh(), nn::Linear(24, 10)};
+  if (name == "mlp") return nn::Sequential(nn::Linear(16, 32), nn::ReLU(), nn::Linear(32, 10));
+  if (name == "mlp_bn") return nn::Sequential(nn::Linear(16, 24), nn::BatchNorm1d(24), nn::Tanh(), nn::Linear(24, 10));
   if (name != "conv") throw Unsupported{"model " + name};
-  return {nn::Conv2d(nn::Conv2dOptions(1, 8, 3).padding(1)),
-          nn::BatchNorm2d(8),
-          nn::ReLU(),
-          nn::Conv2d(nn::Conv2dOptions(8, 12, 3).stride(2).padding(1).bias(false)),
-          nn::BatchNorm2d(12),
-          nn::ReLU(),
-          nn::MaxPool2d(2),
-          nn::AdaptiveAvgPool2d(1),
-          nn::Flatten(),
-          nn::Linear(12, 10)};
+  return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(1, 8, 3).padding(1)), nn::BatchNorm2d(8), nn::ReLU(),
+                        nn::Conv2d(nn::Conv2dOptions(8, 12, 3).stride(2).padding(1).bias(false)), nn::BatchNorm2d(12),
+                        nn::ReLU(), nn::MaxPool2d(2), nn::AdaptiveAvgPool2d(1), nn::Flatten(), nn::Linear(12, 10));
 }
 
 // Composer's cross entropy weighs batches alike; a difference that metrics.json is about.
@@ -167,7 +162,7 @@ Batch data_of(const Json& config, const Context::Tensors& data, const std::strin
     const std::int64_t samples = config["num_samples"];
     x = x.narrow(0, 0, samples), y = y.narrow(0, 0, samples);
   }
-  return {{"input", x.to(at::get_default_dtype()).contiguous()}, {"target", y.contiguous()}};
+  return {{"input", x.to(c10::get_default_dtype_as_scalartype()).contiguous()}, {"target", y.contiguous()}};
 }
 
 using AddAlgorithm = void (*)(Algorithms& list, const Json& o, RandomLog& log);
