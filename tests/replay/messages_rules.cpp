@@ -1,4 +1,5 @@
 // What is no misuse of this library, or none that can be written down.
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <string>
@@ -48,10 +49,10 @@ static_assert(Comparable<Precision, Precision> && !Comparable<Precision, const c
 static_assert(FindsInBatch<const char*> && !FindsInBatch<int>);
 
 bool is(const Json& c, std::string_view area, std::string_view misuse) {
-  return c["area"] == area && c["misuse"] == misuse;
+  return c["area"].get<std::string>() == area && c["misuse"].get<std::string>() == misuse;
 }
 bool begins(const Json& c, std::string_view area, std::string_view misuse) {
-  return c["area"] == area && c["misuse"].get<std::string>().starts_with(misuse);
+  return c["area"].get<std::string>() == area && c["misuse"].get<std::string>().starts_with(misuse);
 }
 
 bool has_wrong_type(const Json& c) {

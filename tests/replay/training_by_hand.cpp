@@ -1,5 +1,6 @@
 // Training without a trainer.
 #include <algorithm>
+#include <map>
 
 #include <ATen/ATen.h>
 

@@ -1,3 +1,5 @@
+#include <map>
+
 #include <ATen/ATen.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>

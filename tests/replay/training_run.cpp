@@ -1,9 +1,11 @@
 #include "tests/replay/training_run.h"
 
+#include <array>
 #include <map>
 #include <set>
 
 #include <ATen/ATen.h>
+#include <c10/core/DefaultDtype.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -159,7 +161,7 @@ Batch data_of(const Json& config, const Context::Tensors& data, const std::strin
     const std::int64_t samples = config["num_samples"];
     x = x.narrow(0, 0, samples), y = y.narrow(0, 0, samples);
   }
-  return {{"input", x.to(at::get_default_dtype()).contiguous()}, {"target", y.contiguous()}};
+  return {{"input", x.to(c10::get_default_dtype_as_scalartype()).contiguous()}, {"target", y.contiguous()}};
 }
 
 using AddAlgorithm = void (*)(Algorithms& list, const Json& o, RandomLog& log);
