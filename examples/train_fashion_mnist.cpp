@@ -1,11 +1,13 @@
 // Trains a network on Fashion-MNIST, shows it, and writes metrics and weights: what scripts/train runs.
-#include <malloc.h>
-
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <iostream>
+#include <malloc.h>
 #include <map>
+#include <optional>
+#include <sstream>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -82,9 +84,11 @@ Algorithms algorithms_of(const std::vector<std::string>& given) {
 // Nesterov momentum; no weight decay on what has one dimension (biases, batch norm).
 optim::AnyOptimizer optimizer_of(Model& model, double lr, double weight_decay) {
   std::vector<at::Tensor> matrices, vectors;
-  for (const at::Tensor& parameter : model.parameters()) (parameter.dim() > 1 ? matrices : vectors).push_back(parameter);
+  for (const at::Tensor& parameter : model.parameters())
+    (parameter.dim() > 1 ? matrices : vectors).push_back(parameter);
   const auto options = torch::optim::SGDOptions(lr).momentum(0.9).nesterov(true).weight_decay(weight_decay);
-  auto sgd = std::make_shared<torch::optim::SGD>(std::vector<torch::optim::OptimizerParamGroup>{matrices, vectors}, options);
+  auto sgd =
+      std::make_shared<torch::optim::SGD>(std::vector<torch::optim::OptimizerParamGroup>{matrices, vectors}, options);
   static_cast<torch::optim::SGDOptions&>(sgd->param_groups().at(1).options()).weight_decay(0);
   return sgd;
 }
@@ -96,7 +100,8 @@ void to_channels_last(Model& model) {
 }
 
 struct Result {
-  double accuracy = 0, seconds = 0, samples_per_second = 0;
+  std::optional<double> accuracy;  // of the last evaluation; none if there was none
+  double seconds = 0, samples_per_second = 0;
   std::int64_t epochs = 0;
   std::filesystem::path metrics, weights;
   int interrupted_by = 0;
@@ -126,10 +131,8 @@ Result train(const Arguments& arguments) {
                                                          .normalize = normalize,
                                                          .flip = arguments.flip,
                                                          .channels_last = convolutions}),
-      .eval_dataloader = data::in_memory(images.test, {.batch_size = 500,
-                                                       .shuffle = false,
-                                                       .normalize = normalize,
-                                                       .channels_last = convolutions}),
+      .eval_dataloader = data::in_memory(
+          images.test, {.batch_size = 500, .shuffle = false, .normalize = normalize, .channels_last = convolutions}),
       .optimizer = optimizer_of(*model, arguments.lr, arguments.weight_decay),
       .schedulers = {optim::linear_with_warmup({.t_warmup = "0.25dur"})},
       .max_duration = Time(arguments.epochs, TimeUnit::EPOCH),
@@ -148,7 +151,8 @@ Result train(const Arguments& arguments) {
   const State& state = trainer.state();
   result.epochs = state.timestamp.epoch;
   result.samples_per_second = static_cast<double>(state.timestamp.sample) / state.timestamp.total_wct.count();
-  if (state.metrics.find("eval", "MulticlassAccuracy")) result.accuracy = state.metrics.at("eval", "MulticlassAccuracy");
+  if (state.metrics.find("eval", "MulticlassAccuracy"))
+    result.accuracy = state.metrics.at("eval", "MulticlassAccuracy");
 
   std::vector<std::pair<std::string, at::Tensor>> weights;
   for (const auto& item : model->named_parameters()) weights.emplace_back(item.key(), item.value());
@@ -159,33 +163,41 @@ Result train(const Arguments& arguments) {
 }
 
 void print(const Arguments& arguments, const Result& result) {
-  char text[512];
-  std::snprintf(text, sizeof text,
-                "\n  model        %s, seed %llu, %s, %d threads\n  epochs       %lld of %lld%s\n"
-                "  accuracy     %.2f %% of the test images\n  speed        %.0f samples/s in training\n"
-                "  time         %.1f s, evaluations included\n",
-                arguments.model.c_str(), static_cast<unsigned long long>(arguments.seed), arguments.precision.c_str(),
-                at::get_num_threads(), static_cast<long long>(result.epochs), static_cast<long long>(arguments.epochs),
-                result.interrupted_by ? " (interrupted)" : "", 100 * result.accuracy, result.samples_per_second,
-                result.seconds);
-  std::cout << text << "  metrics      " << result.metrics.string() << "\n  weights      " << result.weights.string()
-            << std::endl;
+  const auto row = [](const char* name, const auto&... parts) {
+    std::cout << "  " << std::left << std::setw(13) << name << join(parts...) << '\n';
+  };
+  const auto rounded = [](double value, int digits) {
+    std::ostringstream text;
+    text << std::fixed << std::setprecision(digits) << value;
+    return text.str();
+  };
+  std::cout << '\n';
+  row("model", arguments.model, ", seed ", arguments.seed, ", ", arguments.precision, ", ", at::get_num_threads(),
+      at::get_num_threads() == 1 ? " thread" : " threads");
+  row("epochs", result.epochs, " of ", arguments.epochs, result.interrupted_by ? " (interrupted)" : "");
+  row("accuracy", result.accuracy ? rounded(100 * *result.accuracy, 2) + " % of the test images" : "not evaluated");
+  row("speed", rounded(result.samples_per_second, 0), " samples/s in training");
+  row("time", rounded(result.seconds, 1), " s, evaluations included");
+  row("metrics", result.metrics.string());
+  row("weights", result.weights.string());
+  std::cout.flush();
 }
 
 void write_json(const Arguments& arguments, const Result& result) {
-  const nlohmann::ordered_json line = {{"model", arguments.model},
-                                       {"epochs", result.epochs},
-                                       {"batch_size", arguments.batch_size},
-                                       {"lr", arguments.lr},
-                                       {"precision", arguments.precision},
-                                       {"seed", arguments.seed},
-                                       {"threads", at::get_num_threads()},
-                                       {"accuracy", result.accuracy},
-                                       {"samples_per_second", result.samples_per_second},
-                                       {"seconds", result.seconds},
-                                       {"interrupted", result.interrupted_by != 0},
-                                       {"metrics", result.metrics.string()},
-                                       {"weights", result.weights.string()}};
+  const nlohmann::ordered_json line = {
+      {"model", arguments.model},
+      {"epochs", result.epochs},
+      {"batch_size", arguments.batch_size},
+      {"lr", arguments.lr},
+      {"precision", arguments.precision},
+      {"seed", arguments.seed},
+      {"threads", at::get_num_threads()},
+      {"accuracy", result.accuracy ? nlohmann::ordered_json(*result.accuracy) : nullptr},
+      {"samples_per_second", result.samples_per_second},
+      {"seconds", result.seconds},
+      {"interrupted", result.interrupted_by != 0},
+      {"metrics", result.metrics.string()},
+      {"weights", result.weights.string()}};
   std::ofstream file(arguments.json);
   file << line.dump() << '\n';
   file.close();
@@ -202,14 +214,17 @@ int main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app{"Trains a network on Fashion-MNIST with libcomposer"};
   app.add_option("--model", arguments.model, "one of " + names_of_models())->capture_default_str();
-  CLI::Option* epochs = app.add_option("--epochs", arguments.epochs, "passes over the 60,000 images")->capture_default_str();
+  CLI::Option* epochs =
+      app.add_option("--epochs", arguments.epochs, "passes over the 60,000 images")->capture_default_str();
   app.add_option("--batch-size", arguments.batch_size, "images a step")->capture_default_str();
   app.add_option("--lr", arguments.lr, "highest learning rate")->capture_default_str();
-  app.add_option("--weight-decay", arguments.weight_decay, "of weights with more than one dimension")->capture_default_str();
+  app.add_option("--weight-decay", arguments.weight_decay, "of weights with more than one dimension")
+      ->capture_default_str();
   app.add_option("--precision", arguments.precision, "fp32 or amp_bf16")->capture_default_str();
   app.add_option("--seed", arguments.seed, "of weights, order and augmentation")->capture_default_str();
   app.add_option("--threads", arguments.threads, "0: as many as there are processors")->capture_default_str();
-  app.add_option("--algorithm", arguments.algorithms, "NAME or NAME.OPTION=VALUE, as often as you like: label_smoothing, mixup.alpha=0.2");
+  app.add_option("--algorithm", arguments.algorithms,
+                 "NAME or NAME.OPTION=VALUE, as often as you like: label_smoothing, mixup.alpha=0.2");
   app.add_option("--data", arguments.data, "folder of the idx files")->capture_default_str();
   app.add_option("--out", arguments.out, "folder for metrics and weights")->capture_default_str();
   app.add_option("--json", arguments.json, "also write the closing table to this file, as one line of JSON");

@@ -12,7 +12,7 @@ namespace composer::algorithms {
 
 at::Tensor smooth_labels(const at::Tensor& logits, const at::Tensor& target, double smoothing) {
   const auto classes = static_cast<double>(logits.size(1));
-  return ensure_targets_one_hot(logits, target).mul(1 - smoothing).add_(smoothing / classes);
+  return ensure_targets_one_hot(logits, target).to(at::kFloat).mul(1 - smoothing).add_(smoothing / classes);
 }
 
 LabelSmoothing::LabelSmoothing(LabelSmoothingOptions options) : options_(std::move(options)) {

@@ -13,9 +13,9 @@ struct LabelSmoothingOptions {
   std::string target_key = "target";  // in the batch: classes, or probabilities
 };
 
-// Probabilities [N, C, ...] that are `smoothing` closer to uniform than the target, which is classes [N, ...] or
-// probabilities [N, C, ...] for logits [N, C, ...]. A negative class has no probability of its own. Throws DataError if
-// the shapes fit neither.
+// Probabilities [N, C, ...] in float32 that are `smoothing` closer to uniform than the target, which is classes [N,
+// ...] or probabilities [N, C, ...] for logits [N, C, ...]. A negative class has no probability of its own. Throws
+// DataError if the shapes fit neither.
 COMPOSER_EXPORT at::Tensor smooth_labels(const at::Tensor& logits, const at::Tensor& target, double smoothing);
 
 // Trains on smoothed targets: the loss sees them, the metrics see those of the batch. The model has one output, and a

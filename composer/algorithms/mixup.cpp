@@ -17,10 +17,11 @@ namespace {
 
 constexpr std::uint64_t kStream = 0x6d69787570;  // sets these random numbers apart from those of other uses of a seed
 
-// (1 - share) * a + share * b
-at::Tensor mix(const at::Tensor& a, const at::Tensor& b, double share) {
-  if (a.is_floating_point() && a.scalar_type() == b.scalar_type()) return at::lerp(a, b, share);
-  return a.mul(1 - share).add_(b.mul(share));
+at::Tensor mix(const at::Tensor& a, const at::Tensor& b, double share) { return a.mul(1 - share).add_(b, share); }
+
+// In float32 whatever the logits are: shares of a half-precision target would not add up to 1.
+at::Tensor one_hot(const at::Tensor& logits, const at::Tensor& target) {
+  return ensure_targets_one_hot(logits, target).to(at::kFloat);
 }
 
 }  // namespace
@@ -70,8 +71,7 @@ void MixUp::apply(Event event, State& state, Logger&) {
   const at::Tensor permuted = std::exchange(permuted_target_, {});
   if (event == Event::BEFORE_LOSS) {
     const at::Tensor& logits = state.outputs.only();
-    state.batch.set(options_.target_key,
-                    mix(ensure_targets_one_hot(logits, target), ensure_targets_one_hot(logits, permuted), mixing_));
+    state.batch.set(options_.target_key, mix(one_hot(logits, target), one_hot(logits, permuted), mixing_));
   } else {
     Batch other = state.batch;
     other.set(options_.target_key, permuted);

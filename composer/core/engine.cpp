@@ -129,7 +129,9 @@ void Engine::run_algorithms(Event event, Listeners& listeners) {
     } catch (...) {
       rethrow(event, name);
     }
-    if (logger_.wants_traces()) traces.push_back({listeners.trace_keys[i], std::int64_t{1}});
+    const std::string& key = listeners.trace_keys[i];
+    const bool traced = std::ranges::any_of(traces, [&](const LogEntry& trace) { return trace.key == key; });
+    if (logger_.wants_traces() && !traced) traces.push_back({key, std::int64_t{1}});
   }
   if (!traces.empty()) logger_.log_traces(traces);
 }

@@ -30,6 +30,10 @@ void read_text(const std::string& text, Interval& value) { value = Time::parse(t
 void read_text(const std::string& text, std::optional<Time>& value) {
   value = text.empty() ? std::nullopt : std::optional(Time::parse(text));
 }
+void read_text(const std::string& text, std::optional<std::int64_t>& value) {
+  value.reset();
+  if (!text.empty()) read_text(text, value.emplace());
+}
 
 std::string to_text(const std::string& value) { return value; }
 std::string to_text(const std::filesystem::path& value) { return value.string(); }
@@ -42,6 +46,7 @@ std::string to_text(bool value) { return value ? "true" : "false"; }
 std::string to_text(Time value) { return to_string(value); }
 std::string to_text(const Interval& value) { return to_string(value.time()); }
 std::string to_text(const std::optional<Time>& value) { return value ? to_string(*value) : ""; }
+std::string to_text(const std::optional<std::int64_t>& value) { return value ? std::to_string(*value) : ""; }
 
 void throw_unknown(std::string_view what, std::string_view given, const std::vector<std::string>& known) {
   std::string names;

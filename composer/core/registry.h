@@ -86,6 +86,7 @@ COMPOSER_EXPORT void read_text(const std::string& text, bool& value);
 COMPOSER_EXPORT void read_text(const std::string& text, Time& value);
 COMPOSER_EXPORT void read_text(const std::string& text, Interval& value);
 COMPOSER_EXPORT void read_text(const std::string& text, std::optional<Time>& value);
+COMPOSER_EXPORT void read_text(const std::string& text, std::optional<std::int64_t>& value);
 
 COMPOSER_EXPORT std::string to_text(const std::string& value);
 COMPOSER_EXPORT std::string to_text(const std::filesystem::path& value);
@@ -95,12 +96,13 @@ COMPOSER_EXPORT std::string to_text(bool value);
 COMPOSER_EXPORT std::string to_text(Time value);
 COMPOSER_EXPORT std::string to_text(const Interval& value);
 COMPOSER_EXPORT std::string to_text(const std::optional<Time>& value);
+COMPOSER_EXPORT std::string to_text(const std::optional<std::int64_t>& value);
 
 template <class T>
 std::string type_name() {
   if constexpr (std::same_as<T, bool>) return "true or false";
   if constexpr (std::same_as<T, double>) return "number";
-  if constexpr (std::same_as<T, std::int64_t>) return "whole number";
+  if constexpr (std::same_as<T, std::int64_t> || std::same_as<T, std::optional<std::int64_t>>) return "whole number";
   if constexpr (std::same_as<T, Time> || std::same_as<T, Interval> || std::same_as<T, OptionalTime>) return "time";
   return "text";
 }
@@ -136,7 +138,7 @@ struct Option : OptionInfo {
   }
 };
 
-// A member of an options struct: a text, path, double, std::int64_t, bool, Time, Interval or OptionalTime.
+// A member of an options struct: a text, path, double, bool, Interval, or a std::int64_t or Time that may be optional.
 template <class Options, class T>
 Option<Options> option(std::string name, T Options::*member) {
   return {{std::move(name), detail::type_name<T>(), detail::to_text(Options{}.*member)},

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "composer/core/export.h"
 #include "composer/core/time_parse.h"

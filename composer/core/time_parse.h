@@ -1,9 +1,11 @@
 // Reads the text of a time, by the same code in the compiler and at run time. Users call Time::parse.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "composer/core/time_unit.h"
 

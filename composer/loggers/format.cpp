@@ -35,6 +35,8 @@ std::string shape_of(const at::Tensor& tensor) {
 
 // Whether YAML takes the text for itself. Cautious: some that would do are quoted.
 bool is_plain(std::string_view text) {
+  const bool version = text.find_first_not_of("0123456789.") == text.npos && std::ranges::count(text, '.') == 2;
+  if (version) return text.front() != '.' && text.back() != '.';
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   if (text.empty() || !(is_letter(text.front()) || text.front() == '/') || text.back() == ' ') return false;
   if (std::ranges::any_of(text, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }))

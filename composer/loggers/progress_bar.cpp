@@ -245,7 +245,9 @@ void ProgressBar::predict_end(const State& state, Logger&) {
   progress_->screen.keep(line);
 }
 
-void ProgressBar::close(const State&, Logger&) {
+void ProgressBar::close(const State&, Logger&) { flush(); }
+
+void ProgressBar::flush() {
   progress_->keep_epoch();
   progress_->screen.leave();
 }

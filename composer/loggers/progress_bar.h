@@ -31,6 +31,8 @@ class COMPOSER_EXPORT ProgressBar final : public LoggerDestination {
 
   void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) override;
 
+  void flush() override;  // ends the line that it shows
+
   void fit_start(const State& state, Logger& logger) override;
   void epoch_start(const State& state, Logger& logger) override;
   void batch_end(const State& state, Logger& logger) override;

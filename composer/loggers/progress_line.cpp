@@ -41,8 +41,10 @@ std::vector<Piece> pieces_of(const ProgressLine& line, bool with_percent) {
   add_metrics(pieces, line.metrics, 10);
   if (line.metrics.size() > 0) (pieces.end() - static_cast<std::ptrdiff_t>(line.metrics.size()))->rank = 3;
   for (const auto& [label, metrics] : line.evaluations) {
-    pieces.push_back({label, kCyan, 8});
+    pieces.push_back({label + ':', kCyan, 8});
+    const std::size_t first = pieces.size();
     add_metrics(pieces, metrics, 20);
+    if (pieces.size() > first) pieces[first].gap = " ";
   }
   if (!line.rate.empty()) pieces.push_back({line.rate, kDim, kRateRank});
   if (line.elapsed) pieces.push_back({format_duration(*line.elapsed), kDim, kElapsedRank});

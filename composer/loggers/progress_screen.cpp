@@ -1,6 +1,5 @@
 #include "composer/loggers/progress_screen.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -62,7 +61,7 @@ double Rate::per_second() const {
 
 std::string format_rate(double per_second, const char* unit) {
   if (!(per_second > 0) || std::isinf(per_second)) return "";
-  if (per_second >= 999.5) return join(format_short(std::max(per_second, 1e4)), ' ', unit, "/s");
+  if (per_second >= 9'999.5) return join(format_short(per_second), ' ', unit, "/s");
   std::array<char, 32> digits{};
   std::snprintf(digits.data(), digits.size(), "%.*f", per_second < 10 ? 2 : per_second < 100 ? 1 : 0, per_second);
   return join(digits.data(), ' ', unit, "/s");

@@ -1,7 +1,6 @@
 #include "composer/loggers/text_stream.h"
 
-#include <cstdio>
-#include <ostream>
+#include <iostream>
 #include <unistd.h>
 
 #include "composer/core/error.h"
@@ -14,13 +13,8 @@ void TextStream::check(std::string_view who) const {
 }
 
 void TextStream::write(std::string_view text) const {
-  if (stream_ != nullptr) {
-    *stream_ << text << std::flush;
-    return;
-  }
-  std::FILE* file = descriptor() == STDOUT_FILENO ? stdout : stderr;
-  std::fwrite(text.data(), 1, text.size(), file);
-  std::fflush(file);
+  std::ostream& standard = descriptor() == STDOUT_FILENO ? std::cout : std::cerr;
+  (stream_ != nullptr ? *stream_ : standard) << text << std::flush;
 }
 
 int TextStream::descriptor() const {

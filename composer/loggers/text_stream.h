@@ -14,6 +14,7 @@ class COMPOSER_EXPORT TextStream {
   TextStream(const char* name) : name_(name) {}
   TextStream(std::ostream& stream) : stream_(&stream) {}
 
+  const std::string& name() const { return name_; }  // empty: a std::ostream
   // Throws ConfigError, beginning with `who`, for any other name.
   void check(std::string_view who) const;
   void write(std::string_view text) const;  // and flushes

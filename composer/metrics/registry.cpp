@@ -22,12 +22,13 @@ std::vector<Option<O>> with_names(std::vector<Option<O>> own) {
 template <class M>
 Entry<Metrics> multiclass(std::string name, std::string summary) {
   using O = MulticlassOptions;
+  const std::vector<std::pair<std::string, Average>> averages{
+      {"micro", Average::MICRO}, {"macro", Average::MACRO}, {"weighted", Average::WEIGHTED}};
   return entry<M, O>(
       std::move(name), std::move(summary),
       with_names<O>({option("num_classes", &O::num_classes).refuses({"-1"}), option("top_k", &O::top_k).refuses({"0"}),
-                     option("average", &O::average,
-                            {{"micro", Average::MICRO}, {"macro", Average::MACRO}, {"weighted", Average::WEIGHTED}})
-                         .refuses({"none", "macro"})}));  // macro: without num_classes
+                     option("average", &O::average, averages).refuses({"none", "macro"}),
+                     option("ignore_index", &O::ignore_index).refuses({"x"})}));
 }
 
 template <class M>
@@ -46,7 +47,7 @@ Entry<Metrics> binary_accuracy() {
 
 Entry<Metrics> cross_entropy() {
   using O = CrossEntropyOptions;
-  return entry<CrossEntropy, O>("cross_entropy", "Mean cross entropy",
+  return entry<CrossEntropy, O>("cross_entropy", "Mean cross entropy of the targets",
                                 with_names<O>({option("ignore_index", &O::ignore_index).refuses({"x"}),
                                                option("mean_of_batches", &O::mean_of_batches).refuses({"1"})}));
 }
@@ -77,7 +78,7 @@ const Registry<Metrics>& registry() {
       multiclass<MulticlassAccuracy>("multiclass_accuracy", "Share of targets that were predicted"),
       multiclass<MulticlassF1Score>("multiclass_f1_score", "Harmonic mean of precision and recall"),
       multiclass<MulticlassPrecision>("multiclass_precision", "Share of predictions that were right"),
-      multiclass<MulticlassRecall>("multiclass_recall", "Share of targets that were predicted, by class"),
+      multiclass<MulticlassRecall>("multiclass_recall", "Share of targets that were predicted, by another name"),
   };
   return entries;
 }

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "composer/core/error.h"

@@ -11,6 +11,8 @@ namespace {
 void check(const Evaluator& evaluator) {
   const auto& [label, dataloader, metrics, metric_names, interval, subset, microbatch] = evaluator;
   if (!dataloader) throw ConfigError("Evaluator ", label, ": dataloader is required");
+  if (*subset < -1 || *subset == 0)
+    throw ConfigError("Evaluator ", label, ": subset_num_batches must be >= 1, or -1 for all, got ", *subset);
   if (*subset == -1 && !dataloader.dataloader->num_batches())
     throw ConfigError("Evaluator ", label, ": its loader does not know its length; say how many batches to take with ",
                       "subset_num_batches or eval_subset_num_batches");

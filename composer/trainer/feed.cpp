@@ -6,11 +6,15 @@
 
 namespace composer {
 
+void check_subset(const std::string& label, std::int64_t subset) {
+  if (label.empty()) throw ConfigError("a loader was given with an empty label");
+  if (subset < -1 || subset == 0)
+    throw ConfigError(label, " loader: the number of batches an epoch must be >= 1, or -1 for all, got ", subset);
+}
+
 Feed::Feed(AnyDataSpec spec, std::string label, std::int64_t subset)
     : spec_(std::move(spec)), label_(std::move(label)) {
-  if (subset < -1 || subset == 0)
-    throw ConfigError(label_, " loader: the number of batches an epoch must be >= 1, or -1 for all, got ", subset);
-  if (label_.empty()) throw ConfigError("a loader was given with an empty label");
+  check_subset(label_, subset);
   num_batches_ = spec_.dataloader->num_batches();
   if (subset == -1) return;
   if (num_batches_ && *num_batches_ < subset)

@@ -10,6 +10,9 @@
 
 namespace composer {
 
+// Throws ConfigError unless a loader of this label can be cut to so many batches.
+void check_subset(const std::string& label, std::int64_t subset);
+
 // A DataSpec that is being read: its batches transformed and counted, an epoch no longer than the subset asked for.
 class Feed {
  public:

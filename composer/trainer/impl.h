@@ -58,6 +58,9 @@ class AsideScope {
   Batch batch_;
 };
 
+// Throws ConfigError for what can be told without a run; before any callback is opened.
+void check_options(const TrainerOptions& options, at::Device device);
+
 struct Trainer::Impl {
   explicit Impl(TrainerOptions options);
 
@@ -65,6 +68,7 @@ struct Trainer::Impl {
   void construct();
   void begin();
   bool step();
+  void end_iteration();
   at::Tensor train_batch();
   void end();
   void evaluate_if_due(Event event);
@@ -77,7 +81,6 @@ struct Trainer::Impl {
   }
 
   // setup.cpp: what options mean, and whether it can be done
-  void check_options() const;
   void set_up();
   void start_fit(const FitOptions& fit, bool needs_loader);
   Feed feed_of(const FitOptions& fit) const;
@@ -119,9 +122,9 @@ struct Trainer::Impl {
   std::optional<Batch> given_batch;    // by step(batch): comes instead of the loader's next
   std::optional<SignalScope> signals;  // within a fit
   int interrupted_by = 0;
-  bool fitting = false;  // between begin() and end()
-  Stopwatch stopwatch;
-  Event last_event = Event::INIT;  // for errors
+  bool fitting = false;                  // between begin() and end()
+  Stopwatch stopwatch, aside_stopwatch;  // of training; of evaluation and prediction
+  Event last_event = Event::INIT;        // for errors
 };
 
 // Runs it; what is thrown leaves as RunError that says where, after the loggers have written what they have: the

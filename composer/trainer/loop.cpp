@@ -53,10 +53,7 @@ bool Trainer::Impl::step() {
     fire(Event::BATCH_CHECKPOINT);
 
     if (token_iteration_is_over()) {
-      count_iteration();
-      fire(Event::ITERATION_END);
-      evaluate_if_due(Event::ITERATION_END);
-      fire(Event::ITERATION_CHECKPOINT);
+      end_iteration();
       return true;
     }
     // An epoch whose end is known ends with the limit; otherwise the next step looks for more batches first.
@@ -69,13 +66,15 @@ bool Trainer::Impl::step() {
   evaluate_if_due(Event::EPOCH_END);
   fire(Event::EPOCH_CHECKPOINT);
 
-  if (epoch_iteration_is_over()) {
-    count_iteration();
-    fire(Event::ITERATION_END);
-    evaluate_if_due(Event::ITERATION_END);
-    fire(Event::ITERATION_CHECKPOINT);
-  }
+  if (epoch_iteration_is_over()) end_iteration();
   return true;
+}
+
+void Trainer::Impl::end_iteration() {
+  count_iteration();
+  fire(Event::ITERATION_END);
+  evaluate_if_due(Event::ITERATION_END);
+  fire(Event::ITERATION_CHECKPOINT);
 }
 
 // The closure of the optimizer's step: gradients of state.batch. Returns the loss.

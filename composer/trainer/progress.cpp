@@ -45,6 +45,7 @@ bool Trainer::Impl::next_batch() {
 }
 
 bool Trainer::Impl::next_batch_aside(Feed& feed, Timestamp& timestamp) {
+  if (timestamp.batch == 0) aside_stopwatch.lap();
   std::optional<Batch> batch = feed.next();
   if (feed.loader() == train.loader()) positioned = false;
   if (batch)
@@ -55,7 +56,7 @@ bool Trainer::Impl::next_batch_aside(Feed& feed, Timestamp& timestamp) {
 }
 
 void Trainer::Impl::count_batch_aside(const Feed& feed, Timestamp& timestamp) {
-  timestamp = timestamp.to_next_batch(feed.samples(), feed.tokens());
+  timestamp = timestamp.to_next_batch(feed.samples(), feed.tokens(), aside_stopwatch.lap());
 }
 
 void Trainer::Impl::count_batch() {

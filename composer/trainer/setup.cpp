@@ -2,6 +2,7 @@
 #include <limits>
 
 #include <ATen/ATen.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
@@ -32,12 +33,21 @@ OptionalTime scaled(OptionalTime max_duration, double ratio, bool has_schedulers
   return shorter;
 }
 
+// Neither the default nor off.
+bool is_chosen(const Interval& eval_interval) {
+  if (eval_interval.function()) return true;
+  return eval_interval.time().as_double() != 0 && to_string(eval_interval.time()) != "1ep";
+}
+
 }  // namespace
 
-void Trainer::Impl::check_options() const {
+void check_options(const TrainerOptions& options, at::Device device) {
   if (options.max_duration) check_duration(*options.max_duration, "max_duration");
   check_microbatch_size(options.device_train_microbatch_size);
-  check_precision(options.precision, state.device);
+  check_precision(options.precision, device);
+  check_subset(options.train_dataloader_label, options.train_subset_num_batches);
+  scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
+  options.eval_dataloader.checked(options.eval_subset_num_batches);
   if (options.iteration_length) {
     const Time length = *options.iteration_length;
     if ((length.unit() != TimeUnit::EPOCH && length.unit() != TimeUnit::TOKEN) || length.count() < 1)
@@ -45,8 +55,10 @@ void Trainer::Impl::check_options() const {
   }
   if (options.eval_dataloader.empty() && options.eval_subset_num_batches != -1)
     warn("eval_subset_num_batches has no effect without an eval_dataloader");
-  if (state.device.is_cuda() && !at::hasCUDA())
-    throw ConfigError("device: ", state.device.str(), " was asked for, and libtorch finds no CUDA device");
+  if (options.eval_dataloader.empty() && is_chosen(options.eval_interval))
+    warn("eval_interval has no effect without an eval_dataloader");
+  if (device.is_cuda() && (!at::hasCUDA() || device.index() >= at::detail::getCUDAHooks().deviceCount()))
+    throw ConfigError("device: ", device.str(), " was asked for, and libtorch does not find that CUDA device");
 }
 
 // After INIT, so that an algorithm could change the model before its parameters were counted.
@@ -122,6 +134,7 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
         SchedulePlan(fit.schedulers, fit.scale_schedule_ratio, fit.step_schedulers_every_batch.value_or(true), base_lr);
   schedules.apply(state);
   interrupted_by = 0;
+  given_batch.reset();
   signals.emplace(options.handle_signals);
   fitting = true;
   stopwatch.lap();

@@ -4,6 +4,9 @@
 #include <array>
 #include <cstdlib>
 #include <ctime>
+#include <limits>
+#include <random>
+#include <string_view>
 
 #include <ATen/ATen.h>
 #include <torch/optim/optimizer.h>
@@ -22,23 +25,29 @@ std::string name_of_run(const std::string& given) {
   std::tm utc{};
   gmtime_r(&now, &utc);
   std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "run-%Y%m%d-%H%M%S", &utc);
-  return text.data();
+  std::strftime(text.data(), text.size(), "run-%Y%m%d-%H%M%S-", &utc);
+  constexpr std::string_view kDigits = "0123456789abcdefghijklmnopqrstuvwxyz";
+  std::string name = text.data();
+  std::random_device random;  // two runs may begin in the same second
+  for (int i = 0; i < 6; ++i) name += kDigits[random() % kDigits.size()];
+  return name;
 }
 
 std::uint64_t current_seed() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
-  return generator.current_seed();
+  return generator.current_seed() & std::numeric_limits<std::int64_t>::max();  // logged as a signed number
 }
 
 State make_state(const TrainerOptions& options) {
   if (!options.model) throw ConfigError("model: is required");
+  const at::Device device = options.device.value_or(at::hasCUDA() ? at::Device(at::kCUDA) : at::Device(at::kCPU));
+  check_options(options, device);
   State state;
   state.run_name = name_of_run(options.run_name);
   state.seed = options.seed.value_or(current_seed());
   state.model = options.model;
-  state.device = options.device.value_or(at::hasCUDA() ? at::Device(at::kCUDA) : at::Device(at::kCPU));
+  state.device = device;
   state.precision = options.precision;
   state.device_train_microbatch_size = options.device_train_microbatch_size;
   state.iteration_length = options.iteration_length;
@@ -59,7 +68,6 @@ Trainer::Impl::Impl(TrainerOptions given)
       logger(state, destinations(options.loggers)),
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes),
       train_step(state, logger, options.accumulate_train_batch_on_tokens) {
-  check_options();
   if (options.deterministic_mode) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   if (options.seed) at::manual_seed(*options.seed);
   state.model->to(state.device);
@@ -102,7 +110,9 @@ bool Trainer::step() {
 bool Trainer::step(Batch batch) {
   if (batch.empty()) throw DataError("Trainer::step: the batch is empty");
   impl_->given_batch = std::move(batch);
-  return step();
+  const bool trained = step();
+  impl_->given_batch.reset();  // not taken if training is over
+  return trained;
 }
 
 void Trainer::end() {

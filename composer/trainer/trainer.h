@@ -40,7 +40,7 @@ struct TrainerOptions {
   Callbacks callbacks = {};
   Loggers loggers = {};
 
-  std::string run_name = {};              // empty: $COMPOSER_RUN_NAME, $RUN_NAME, or made of the time
+  std::string run_name = {};              // empty: $COMPOSER_RUN_NAME, $RUN_NAME, or made of the time and chance
   std::optional<at::Device> device = {};  // unset: CUDA if there is any, else CPU
   Precision precision = Precision::FP32;
   std::int64_t device_train_microbatch_size = 0;  // samples; 0: the whole batch at once

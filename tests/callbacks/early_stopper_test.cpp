@@ -12,7 +12,7 @@
 using namespace composer;
 using composer::callbacks::EarlyStopper;
 using composer::callbacks::EarlyStopperOptions;
-using composer::tests::FakeRun;
+using composer::test::FakeRun;
 
 namespace {
 

@@ -9,7 +9,7 @@
 
 using namespace composer;
 using composer::callbacks::LRMonitor;
-using composer::tests::FakeRun;
+using composer::test::FakeRun;
 
 TEST_CASE("LRMonitor logs the rate in force of each group, under the optimizer's class") {
   const std::vector<torch::optim::OptimizerParamGroup> groups = {torch::optim::OptimizerParamGroup({at::ones(1)}),

@@ -9,7 +9,7 @@
 
 using namespace composer;
 using composer::callbacks::NaNMonitor;
-using composer::tests::FakeRun;
+using composer::test::FakeRun;
 
 TEST_CASE("NaNMonitor throws at the first loss that is NaN") {
   struct Case {

@@ -5,15 +5,25 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
+#include "composer/core/model.h"
 #include "tests/support/fake_run.h"
-#include "tests/support/tiny_model.h"
 
 using namespace composer;
 using composer::callbacks::SpeedMonitor;
 using composer::callbacks::SpeedMonitorOptions;
 using composer::callbacks::WallClockUnit;
-using composer::tests::FakeRun;
+using composer::test::FakeRun;
 using Keys = std::vector<std::string>;
+
+namespace {
+
+struct CountedModel final : Model {
+  Outputs forward(const Batch& batch) override { return batch.front(); }
+  Losses loss(const Outputs& outputs, const Batch&) override { return outputs.front(); }
+  std::optional<double> flops_per_batch(const Batch&) const override { return 500; }
+};
+
+}  // namespace
 
 TEST_CASE("SpeedMonitor averages over the window, from the batch on that fills it") {
   SpeedMonitor monitor({.window_size = 2});
@@ -33,9 +43,7 @@ TEST_CASE("SpeedMonitor averages over the window, from the batch on that fills i
 TEST_CASE("SpeedMonitor logs in Composer's order and groups") {
   SpeedMonitor monitor({.window_size = 1, .gpu_flops_available = 1000});
   FakeRun run;
-  const auto model = std::make_shared<tests::TinyModel>();
-  model->flops = 500;
-  run.state.model = Handle<Model>(model);
+  run.state.model = Handle<Model>(std::make_shared<CountedModel>());
   run.batch(monitor, 4, 2, 20);
   CHECK(run.log.calls == std::vector<Keys>{{"time/train", "time/val", "time/total"}});
   run.log.calls.clear();

@@ -10,7 +10,7 @@
 using namespace composer;
 using composer::callbacks::ThresholdStopper;
 using composer::callbacks::ThresholdStopperOptions;
-using composer::tests::FakeRun;
+using composer::test::FakeRun;
 
 TEST_CASE("ThresholdStopper stops once the metric is better than the threshold") {
   struct Case {

@@ -17,7 +17,8 @@ struct WatcherOptions {
   bool loud = false;
   Time patience = "1ep";
   OptionalTime limit;
-  Interval interval = Time("10ba");
+  std::optional<std::int64_t> ignored;
+  Interval interval = "10ba";
   std::filesystem::path folder = "runs";
   Shape shape = Shape::FLAT;
 };
@@ -35,11 +36,12 @@ struct Plain final : Callback {};
 const Registry<Callbacks>& registry() {
   using O = WatcherOptions;
   static const Registry<Callbacks> entries = {
-      entry<Watcher, O>("watcher", "Watches",
-                        {option("monitor", &O::monitor).example("acc"), option("share", &O::share).refuses({"x"}),
-                         option("count", &O::count), option("loud", &O::loud), option("patience", &O::patience),
-                         option("limit", &O::limit), option("interval", &O::interval), option("folder", &O::folder),
-                         option("shape", &O::shape, {{"round", Shape::ROUND}, {"flat", Shape::FLAT}})}),
+      entry<Watcher, O>(
+          "watcher", "Watches",
+          {option("monitor", &O::monitor).example("acc"), option("share", &O::share).refuses({"x"}),
+           option("count", &O::count), option("loud", &O::loud), option("patience", &O::patience),
+           option("limit", &O::limit), option("ignored", &O::ignored), option("interval", &O::interval),
+           option("folder", &O::folder), option("shape", &O::shape, {{"round", Shape::ROUND}, {"flat", Shape::FLAT}})}),
       entry<Plain>("plain", "Does nothing")};
   return entries;
 }
@@ -68,6 +70,7 @@ TEST_CASE("A registry makes a plug-in with the options given as text") {
                                        {"loud", "true"},
                                        {"patience", "20ba"},
                                        {"limit", "0.5dur"},
+                                       {"ignored", "-100"},
                                        {"interval", "2ep"},
                                        {"folder", "a/b"},
                                        {"shape", "round"}});
@@ -77,6 +80,7 @@ TEST_CASE("A registry makes a plug-in with the options given as text") {
   CHECK(options.loud);
   CHECK(options.patience == Time("20ba"));
   CHECK(options.limit == Time("0.5dur"));
+  CHECK(options.ignored == -100);
   CHECK(options.interval.time() == Time("2ep"));
   CHECK(options.folder == "a/b");
   CHECK(options.shape == Shape::ROUND);
@@ -87,12 +91,13 @@ TEST_CASE("The default text of an option, given, changes nothing") {
   Settings settings = {{"monitor", "acc"}};
   for (const auto& [name, type, text, example, refused] : registry().find("watcher").options)
     if (!example) settings[name] = text;
-  CHECK(settings.size() == 9);
+  CHECK(settings.size() == 10);
   const WatcherOptions given = made(settings), left_out = made({{"monitor", "acc"}});
   CHECK(given.share == left_out.share);
   CHECK(given.count == left_out.count);
   CHECK(given.patience == left_out.patience);
   CHECK_FALSE(given.limit.has_value());
+  CHECK_FALSE(given.ignored.has_value());
   CHECK(given.interval.time() == left_out.interval.time());
   CHECK(given.folder == left_out.folder);
   CHECK(given.shape == left_out.shape);
@@ -100,10 +105,12 @@ TEST_CASE("The default text of an option, given, changes nothing") {
 
 TEST_CASE("Errors name the plug-in, the option, the value and what there is instead") {
   CHECK(error({{"monitr", "acc"}}) ==
-        "watcher has no option \"monitr\"; there are: monitor, share, count, loud, patience, limit, interval, folder, "
+        "watcher has no option \"monitr\"; there are: monitor, share, count, loud, patience, limit, ignored, interval, "
+        "folder, "
         "shape");
   CHECK(error({{"share", "1x"}}) == "watcher: share: expected a number, got \"1x\"");
   CHECK(error({{"count", "1.5"}}) == "watcher: count: expected a whole number, got \"1.5\"");
+  CHECK(error({{"ignored", "x"}}) == "watcher: ignored: expected a whole number, got \"x\"");
   CHECK(error({{"count", ""}}) == "watcher: count: expected a whole number, got \"\"");
   CHECK(error({{"loud", "yes"}}) == "watcher: loud: expected true or false, got \"yes\"");
   CHECK(error({{"shape", "oval"}}) == "watcher: shape: expected round or flat, got \"oval\"");

@@ -1,9 +1,11 @@
 #include "composer/core/time.h"
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
 #include <string>
+#include <type_traits>
 
 #include <doctest/doctest.h>
 

@@ -8,7 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
-#include "tests/loggers/fake_run.h"
+#include "tests/loggers/scripted_run.h"
 
 namespace composer::loggers {
 namespace {
@@ -24,17 +24,22 @@ struct Console {
   }
   std::ostringstream out;
   ConsoleLogger logger;
-  FakeRun run;
+  ScriptedRun run;
 };
 
 const std::string kNoHyperparameters = "******************************\nConfig:\n\n******************************\n";
 
 TEST_CASE("ConsoleLogger prints what was logged since it last printed, first after the first batch") {
   Console console("2ba");
-  console.run.logger.log_hyperparameters({{"seed", std::int64_t{3}}, {"name", std::string("a: b")}, {"fast", true}});
+  console.run.logger.log_hyperparameters({{"seed", std::int64_t{3}},
+                                          {"name", std::string("a: b")},
+                                          {"fast", true},
+                                          {"version", std::string("0.1.0")},
+                                          {"number", std::string("1.5")}});
   console.run.fit_start("5ba", 4);
   CHECK(console.text() ==
-        "******************************\nConfig:\nfast: true\nname: \"a: b\"\nseed: 3\n\n"
+        "******************************\nConfig:\nfast: true\nname: \"a: b\"\nnumber: \"1.5\"\nseed: 3\nversion: "
+        "0.1.0\n\n"
         "******************************\n");
   console.run.epoch_start();
   console.run.batch(0.83766);

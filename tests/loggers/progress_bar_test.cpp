@@ -9,7 +9,7 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
-#include "tests/loggers/fake_run.h"
+#include "tests/loggers/scripted_run.h"
 
 namespace composer::loggers {
 namespace {
@@ -74,7 +74,7 @@ struct Bar {
 
   std::ostringstream out;
   ProgressBar logger;
-  FakeRun run;
+  ScriptedRun run;
   int columns;
   double now = 1000;
 };
@@ -106,10 +106,10 @@ TEST_CASE("ProgressBar leaves a line for each epoch, with the metrics of its eva
   }
   bar.run.fit_end();
   bar.run.close();
-  CHECK(bar.lines() == std::vector<std::string>{"epoch 1/2  4 batches  loss 0.2500  Accuracy 0.8750  eval  "
-                                                "CrossEntropy 1.2465  val  Accuracy 0.5000  8.00 samples/s  2s",
-                                                "epoch 2/2  4 batches  loss 0.2500  Accuracy 0.8750  eval  "
-                                                "CrossEntropy 1.2465  val  Accuracy 0.5000  8.00 samples/s  2s",
+  CHECK(bar.lines() == std::vector<std::string>{"epoch 1/2  4 batches  loss 0.2500  Accuracy 0.8750  eval: "
+                                                "CrossEntropy 1.2465  val: Accuracy 0.5000  8.00 samples/s  2s",
+                                                "epoch 2/2  4 batches  loss 0.2500  Accuracy 0.8750  eval: "
+                                                "CrossEntropy 1.2465  val: Accuracy 0.5000  8.00 samples/s  2s",
                                                 ""});
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("ProgressBar shows a run in batches as one bar, and leaves a line for 
   bar.run.fire(Event::EPOCH_CHECKPOINT);
   for (int batch = 0; batch < 4; ++batch) bar.run.batch(0.5);
   bar.run.fit_end();
-  CHECK(bar.lines() == std::vector<std::string>{"batch 4  eval  CrossEntropy 1.5000  2s",
+  CHECK(bar.lines() == std::vector<std::string>{"batch 4  eval: CrossEntropy 1.5000  2s",
                                                 "batch  8/8  loss 0.5000  Accuracy 0.5000  8.00 samples/s  6s", ""});
 }
 
@@ -155,6 +155,16 @@ TEST_CASE(
   bar.run.epoch_start();
   bar.run.batch(0.5);
   CHECK(bar.lines().back() == "epoch 2/2  batch 1  loss 0.5000  Accuracy 0.5000  8.00 samples/s  2.5s  2s left");
+}
+
+TEST_CASE("ProgressBar keeps every metric of an epoch in a narrow terminal, rather than its speed") {
+  Bar bar({.columns = 80});
+  bar.run.fit_start("1ep", 1);
+  bar.run.batch(1.0);
+  bar.run.epoch_end();
+  bar.run.eval("a", 1, 1, {{"metrics/a/CrossEntropy", 1.5}, {"metrics/a/MulticlassAccuracy", 0.5}});
+  bar.run.fire(Event::EPOCH_CHECKPOINT);
+  CHECK(bar.lines().front() == "epoch 1/1  loss 1.0000  Accuracy 0.5000  a: CrossEntropy 1.5000  Accuracy 0.5000");
 }
 
 TEST_CASE("ProgressBar redraws no more often than it may") {
@@ -291,6 +301,27 @@ TEST_CASE("ProgressBar shows large and small values in few columns") {
   CHECK(bar.lines().back().find(
             "a 1.23e-05  b 123.5  c -54.3k  d 1.00e+20  e 3  f -inf  g 0.0000  h \"x\"  loss 100.0") !=
         std::string::npos);
+}
+
+TEST_CASE("ProgressBar shows any speed in few columns") {
+  const auto speed = [](std::int64_t samples, Seconds seconds) {
+    Bar bar;
+    bar.run.batch_takes = seconds;
+    bar.run.fit_start("9ba", 9);
+    bar.run.batch(1.0, 1.0, samples);
+    const std::string line = bar.lines().back(), before = "Accuracy 1.0000  ";
+    const auto at = line.find(before) + before.size();
+    return line.substr(at, line.find("/s", at) - at);
+  };
+  CHECK(speed(1, 8s) == "0.12 samples");
+  CHECK(speed(25, 1s) == "25.0 samples");
+  CHECK(speed(999, 1s) == "999 samples");
+  CHECK(speed(1000, 1s) == "1000 samples");
+  CHECK(speed(6384, 1s) == "6384 samples");
+  CHECK(speed(9999, 1s) == "9999 samples");
+  CHECK(speed(10'000, 1s) == "10.0k samples");
+  CHECK(speed(2'345'678, 1s) == "2.3M samples");
+  CHECK(speed(0, 500ms) == "2.00 batches");
 }
 
 TEST_CASE("ProgressBar shows what a GPU computes without waiting for it" * doctest::skip(!at::hasCUDA())) {

@@ -1,6 +1,7 @@
 #include "composer/optim/schedulers.h"
 
 #include <chrono>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>

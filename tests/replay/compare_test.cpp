@@ -1,5 +1,7 @@
 #include "tests/replay/compare.h"
 
+#include <cmath>
+
 #include <doctest/doctest.h>
 
 namespace composer::replay {

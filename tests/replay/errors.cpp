@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <c10/util/Exception.h>
+
 #include "composer/core/error.h"
 #include "composer/core/time_unit.h"
 
@@ -22,7 +24,10 @@ std::vector<std::string> composer_types(const std::exception& error) {
             "AssertionError", "KeyError",     "ZeroDivisionError"};
   }
   if (is(static_cast<const DataError*>(nullptr)))
-    return {"ValueError", "RuntimeError", "TypeError", "KeyError", "IndexError"};
+    return {"ValueError", "RuntimeError",   "TypeError",          "KeyError",
+            "IndexError", "AttributeError", "NotImplementedError"};
+  if (is(static_cast<const Error*>(nullptr))) return {"RuntimeError"};
+  if (is(static_cast<const c10::Error*>(nullptr))) return {"RuntimeError"};  // what it is in Python
   return {std::string("no error of the library: ") + error.what()};
 }
 
@@ -36,6 +41,15 @@ Json error_result(const std::exception& error, const Json& recorded) {
     if (std::ranges::find(types, wanted) != types.end()) type = wanted;
   }
   return {{"error", {{"type", type}}}};
+}
+
+Json cause_result(const std::exception& error, const Json& recorded) {
+  try {
+    std::rethrow_if_nested(error);
+  } catch (const std::exception& cause) {
+    return cause_result(cause, recorded);
+  }
+  return error_result(error, recorded);
 }
 
 Json without_message(Json result) {

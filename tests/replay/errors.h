@@ -10,6 +10,9 @@ namespace composer::replay {
 // are one of ours, the recorded one is taken if it is among them. Texts are our own and not compared.
 Json error_result(const std::exception& error, const Json& recorded);
 
+// The same for what is nested innermost in the error: the cause that a RunError places.
+Json cause_result(const std::exception& error, const Json& recorded);
+
 // A recorded result with the message of its error left out, as error_result gives it.
 Json without_message(Json result);
 

@@ -41,7 +41,7 @@ Json row_of(const std::string& event, const State& state) {
   row.push_back(state.batch.empty() ? Json() : Json(state.batch.front().size(0)));
   row.push_back(state.model->is_training());
   row.push_back(state.max_duration ? Json(to_string(*state.max_duration)) : Json());
-  row.push_back(optim::learning_rates(*state.optimizer).front());
+  row.push_back(state.optimizer ? Json(optim::learning_rates(*state.optimizer).front()) : Json());
   return row;
 }
 
@@ -74,7 +74,8 @@ class Recorder final : public Callback {
                            {"token", now.token},
                            {"batch_in_epoch", now.batch_in_epoch},
                            {"sample_in_epoch", now.sample_in_epoch}};
-    for (const auto& [field, value] : hook.value("at", Json::object()).items())
+    const Json wanted = hook.value("at", Json::object());
+    for (const auto& [field, value] : wanted.items())
       if (counters.at(field) != value) return false;
     return true;
   }

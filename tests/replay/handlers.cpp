@@ -3,17 +3,19 @@
 
 namespace composer::replay {
 
+Suite algorithms_suite();
 Suite events_suite();
+Suite invocation_order_suite();
+Suite messages_suite();
 Suite metrics_suite();
 Suite schedulers_suite();
 Suite time_suite();
+Suite training_suite();
 
 const std::vector<Suite>& suites() {
   static const std::vector<Suite> all = {
-      events_suite(),
-      metrics_suite(),
-      schedulers_suite(),
-      time_suite(),
+      algorithms_suite(), events_suite(), invocation_order_suite(), messages_suite(), metrics_suite(),
+      schedulers_suite(), time_suite(),   training_suite(),
   };
   return all;
 }

@@ -5,6 +5,7 @@
 #include "tests/replay/errors.h"
 #include "tests/replay/make_scheduler.h"
 #include "tests/replay/replay.h"
+#include "tests/replay/trainer_schedules.h"
 
 namespace composer::replay {
 namespace {
@@ -51,13 +52,10 @@ Outcome run_direct(const Json& c) {
   return judge(c, recorded, got, {});
 }
 
-Outcome run(const Json& c, const Context&) {
-  if (c["kind"] != "direct") return unsupported("kind " + c["kind"].get<std::string>());
-  return run_direct(c);
-}
+Outcome run(const Json& c, const Context&) { return c["kind"] == "direct" ? run_direct(c) : run_trainer_schedule(c); }
 
 }  // namespace
 
-Suite schedulers_suite() { return {"schedulers.json", "Schedulers", run, {}}; }
+Suite schedulers_suite() { return {"schedulers.json", "Schedulers", run, trainer_schedule_rules()}; }
 
 }  // namespace composer::replay

@@ -1,9 +1,14 @@
 // time.json: Time, TimeUnit and Timestamp.
 #include "composer/core/time.h"
 
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <regex>
+#include <type_traits>
+#include <utility>
 #include <variant>
 
 #include "tests/replay/errors.h"

@@ -10,7 +10,7 @@
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
 
-namespace composer::tests {
+namespace composer::test {
 
 // Keeps every record; tensors are read when they are logged.
 class RecordingLogger final : public LoggerDestination {
@@ -55,4 +55,4 @@ struct FakeRun {
   Logger logger;
 };
 
-}  // namespace composer::tests
+}  // namespace composer::test

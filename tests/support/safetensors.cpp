@@ -1,5 +1,6 @@
 #include "tests/support/safetensors.h"
 
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <iterator>

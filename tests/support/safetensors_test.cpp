@@ -1,7 +1,10 @@
 #include "tests/support/safetensors.h"
 
+#include <cstdint>
 #include <fstream>
 #include <stdexcept>
+
+#include <ATen/ops/tensor.h>
 
 #include <doctest/doctest.h>
 
@@ -20,8 +23,8 @@ TEST_CASE("A safetensors file gives its tensors by name, and a damaged one an er
                              R"("b":{"dtype":"I64","shape":[],"data_offsets":[8,16]}})";
   const float a[] = {1.5, -2};
   const std::int64_t b = 7;
-  const std::string data = std::string(reinterpret_cast<const char*>(a), sizeof a) +
-                           std::string(reinterpret_cast<const char*>(&b), sizeof b);
+  std::string data(reinterpret_cast<const char*>(a), sizeof a);
+  data.append(reinterpret_cast<const char*>(&b), sizeof b);
 
   const auto tensors = read_safetensors(file_of(header, data, header.size()));
   CHECK(tensors.size() == 2);

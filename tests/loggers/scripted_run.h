@@ -10,8 +10,8 @@
 
 namespace composer::loggers {
 
-struct FakeRun {
-  explicit FakeRun(LoggerDestination& destination) : to(destination), logger(state, {&destination}) {
+struct ScriptedRun {
+  explicit ScriptedRun(LoggerDestination& destination) : to(destination), logger(state, {&destination}) {
     state.has_dataloader = true;
     state.dataloader_label = "train";
   }

@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""Writes docs/events.md from the one list of events in composer/core/event.h; --check fails if it is out of date."""
+import pathlib
+import re
+import sys
+
+root = pathlib.Path(__file__).resolve().parent.parent
+page = root / 'docs' / 'events.md'
+ROW = re.compile(r'COMPOSER_X\((\w+), (\w+), (\w+)\)\s*/\*\s*(.*?)\s*\*/', re.S)
+
+rows = ROW.findall((root / 'composer' / 'core' / 'event.h').read_text())
+text = '''# Events
+
+All 40 events, in the order in which a run fires them. A callback overrides the method of the events that it wants;
+an algorithm names them in `events()`. *Kind*: whether the event opens something, closes it, or neither. `docs/events.md`
+is made from `composer/core/event.h` by `scripts/events.py`.
+
+| event | method | kind | what holds |
+|---|---|---|---|
+'''
+for name, method, kind, comment in rows:
+    note = ' '.join(comment.replace('\\', ' ').split())
+    text += f'| `Event::{name}` | `{method}` | {kind.lower()} | {note} |\n'
+text += '''
+Between `BEFORE_FORWARD` and `AFTER_BACKWARD` events repeat for each microbatch. An optimizer that runs its closure more
+than once fires `BEFORE_TRAIN_BATCH` to `AFTER_TRAIN_BATCH` as often. Evaluation during `fit()` comes after `BATCH_END`,
+`EPOCH_END`, `ITERATION_END` or `FIT_END`, before the `..._CHECKPOINT` that follows; `eval()` fires
+`EVAL_STANDALONE_START` and `_END` around it instead of `EVAL_BEFORE_ALL` and `EVAL_AFTER_ALL`.
+'''
+if len(rows) != 40:
+    sys.exit(f'events: found {len(rows)} rows in composer/core/event.h, expected 40')
+if sys.argv[1:] == ['--check']:
+    if not page.exists() or page.read_text() != text:
+        sys.exit('events: docs/events.md is out of date; run scripts/events.py')
+else:
+    page.write_text(text)

@@ -1,0 +1,111 @@
+#include "composer/algorithms/gradient_clipping.h"
+
+#include <cmath>
+
+#include <doctest/doctest.h>
+
+#include "composer/core/error.h"
+#include "tests/support/fake_run.h"
+#include "tests/support/tiny.h"
+
+using namespace composer;
+using algorithms::apply_gradient_clipping;
+using algorithms::ClippingType;
+using algorithms::GradientClipping;
+using composer::test::FakeRun;
+
+namespace {
+
+at::Tensor with_gradient(at::Tensor values, at::Tensor gradient) {
+  values.set_requires_grad(true);
+  values.mutable_grad() = std::move(gradient);
+  return values;
+}
+
+at::Tensor clipped(at::Tensor values, at::Tensor gradient, ClippingType type, double threshold) {
+  const at::Tensor parameter = with_gradient(std::move(values), std::move(gradient));
+  apply_gradient_clipping({parameter}, type, threshold);
+  return parameter.grad();
+}
+
+at::Tensor numbers(std::vector<double> values) { return at::tensor(values, at::kDouble); }
+
+}  // namespace
+
+TEST_CASE("Clipping by norm scales all gradients by one factor") {
+  const auto clip = [](double threshold) {
+    const at::Tensor a = with_gradient(numbers({0, 0}), numbers({3, 0}));
+    const at::Tensor b = with_gradient(numbers({0}), numbers({4}));
+    const at::Tensor none = numbers({1}).requires_grad_();
+    apply_gradient_clipping({a, none, b}, ClippingType::NORM, threshold);
+    CHECK_FALSE(none.grad().defined());
+    return at::cat({a.grad(), b.grad()});
+  };
+  CHECK(at::allclose(clip(1), numbers({3, 0, 4}) / (5 + 1e-6), 1e-12, 0));
+  CHECK(at::equal(clip(6), numbers({3, 0, 4})));
+  CHECK(at::allclose(clip(5), numbers({3, 0, 4}) * (5 / (5 + 1e-6)), 1e-12, 0));
+}
+
+TEST_CASE("Clipping by norm on the host agrees with clipping by operators") {
+  // a gradient with gaps in memory is left to the operators
+  for (const std::int64_t size : {1, 7, 64, 1000, 40000}) {
+    CAPTURE(size);
+    const at::Tensor gapless = at::randn({size, 3}, at::kDouble);
+    const at::Tensor gaps = at::empty({size, 6}, at::kDouble).slice(1, 0, 6, 2).copy_(gapless);
+    CHECK_FALSE(gaps.is_non_overlapping_and_dense());
+    const at::Tensor by_host = clipped(at::zeros({size, 3}, at::kDouble), gapless, ClippingType::NORM, 0.5);
+    const at::Tensor by_operators = clipped(at::zeros({size, 3}, at::kDouble), gaps, ClippingType::NORM, 0.5);
+    CHECK(at::allclose(by_host, by_operators, 1e-12, 0));
+    CHECK(by_host.norm().item<double>() == doctest::Approx(0.5).epsilon(1e-4));
+  }
+}
+
+TEST_CASE("Clipping by norm lets NaN be seen in every gradient") {
+  CHECK(clipped(numbers({0, 0}), numbers({NAN, 1}), ClippingType::NORM, 1).isnan().all().item<bool>());
+}
+
+TEST_CASE("Clipping by value cuts elements off") {
+  const at::Tensor gradient = clipped(numbers({0, 0, 0}), numbers({-2, 0.5, 3}), ClippingType::VALUE, 1);
+  CHECK(at::equal(gradient, numbers({-1, 0.5, 1})));
+}
+
+TEST_CASE("Adaptive clipping compares each unit's gradient with its weights") {
+  struct Case {
+    const char* why;
+    at::Tensor weight, gradient;
+    double threshold;
+    at::Tensor expected;
+  };
+  const Case cases[] = {
+      {"all elements of a vector are one unit", numbers({3, 4}), numbers({6, 8}), .1, numbers({.3, .4})},
+      {"small enough", numbers({3, 4}), numbers({.06, .08}), .1, numbers({.06, .08})},
+      {"a number", at::scalar_tensor(2., at::kDouble), at::scalar_tensor(8., at::kDouble), .5,
+       at::scalar_tensor(1., at::kDouble)},
+      {"rows are units; without weight no gradient, without gradient nothing", numbers({3, 4, 0, 0, 1, 0}).view({3, 2}),
+       numbers({6, 8, 5, 0, 0, 0}).view({3, 2}), .1, numbers({.3, .4, 0, 0, 0, 0}).view({3, 2})},
+      {"neither weight nor gradient", numbers({0}), numbers({0}), .1, numbers({0})},
+  };
+  for (const auto& [why, weight, gradient, threshold, expected] : cases) {
+    CAPTURE(why);
+    CHECK(at::allclose(clipped(weight.clone(), gradient.clone(), ClippingType::ADAPTIVE, threshold), expected, 1e-12));
+  }
+}
+
+TEST_CASE("GradientClipping clips the model's gradients after the batch") {
+  GradientClipping clipping({.clipping_type = ClippingType::VALUE, .clipping_threshold = 0.25});
+  FakeRun run;
+  const auto model = composer::test::tiny_model();
+  run.state.model = Handle<Model>(model);
+  clipping.apply(Event::INIT, run.state, run.logger);
+  for (at::Tensor& parameter : model->parameters()) parameter.mutable_grad() = at::ones_like(parameter);
+  clipping.apply(Event::AFTER_TRAIN_BATCH, run.state, run.logger);
+  for (const at::Tensor& parameter : model->parameters())
+    CHECK(at::equal(parameter.grad(), at::full_like(parameter, 0.25)));
+}
+
+TEST_CASE("GradientClipping refuses a threshold that is not positive") {
+  for (const double threshold : {0., -1., double{NAN}}) {
+    CAPTURE(threshold);
+    CHECK_THROWS_AS(GradientClipping({.clipping_threshold = threshold}), ConfigError);
+  }
+}

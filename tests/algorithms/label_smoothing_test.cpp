@@ -1,0 +1,46 @@
+#include "composer/algorithms/label_smoothing.h"
+
+#include <cmath>
+
+#include <doctest/doctest.h>
+
+#include "composer/core/error.h"
+#include "tests/support/fake_run.h"
+
+using namespace composer;
+using algorithms::LabelSmoothing;
+using algorithms::smooth_labels;
+using composer::test::FakeRun;
+
+TEST_CASE("smooth_labels gives each class its share of what it takes") {
+  const at::Tensor smoothed = smooth_labels(at::zeros({2, 4}), at::tensor({1, -1}, at::kLong), 0.1);
+  CHECK(at::allclose(smoothed, at::tensor({.025, .925, .025, .025, .025, .025, .025, .025}, at::kFloat).view({2, 4})));
+}
+
+TEST_CASE("smooth_labels is in float32 whatever the logits are, so that probabilities add up to 1") {
+  for (const auto type : {at::kBFloat16, at::kHalf, at::kFloat, at::kDouble}) {
+    const at::Tensor smoothed = smooth_labels(at::zeros({1, 10}, type), at::tensor({3}, at::kLong), 0.1);
+    CHECK((smoothed.scalar_type() == at::kFloat));
+    CHECK(smoothed.sum().item<double>() == doctest::Approx(1).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("LabelSmoothing shows smoothed targets to the loss alone") {
+  LabelSmoothing smoothing({.smoothing = 0.3, .target_key = "label"});
+  FakeRun run;
+  const at::Tensor target = at::tensor({0, 2}, at::kLong);
+  run.state.batch = {{"input", at::ones({2, 5})}, {"label", target}};
+  run.state.outputs = at::zeros({2, 3});
+  smoothing.apply(Event::BEFORE_LOSS, run.state, run.logger);
+  CHECK(at::equal(run.state.batch["label"], smooth_labels(at::zeros({2, 3}), target, 0.3)));
+  smoothing.apply(Event::AFTER_LOSS, run.state, run.logger);
+  CHECK(run.state.batch["label"].is_same(target));
+}
+
+TEST_CASE("LabelSmoothing refuses options that make no sense") {
+  CHECK_THROWS_WITH_AS(LabelSmoothing({.smoothing = 1.5}), "LabelSmoothing: smoothing must be from 0 to 1, got 1.5",
+                       ConfigError);
+  CHECK_THROWS_AS(LabelSmoothing({.smoothing = -0.1}), ConfigError);
+  CHECK_THROWS_AS(LabelSmoothing({.smoothing = NAN}), ConfigError);
+  CHECK_THROWS_AS(LabelSmoothing({.target_key = ""}), ConfigError);
+}

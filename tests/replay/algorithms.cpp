@@ -1,0 +1,122 @@
+// algorithms.json: what the functions of the algorithms make of recorded tensors and random numbers.
+#include <map>
+
+#include <ATen/ATen.h>
+
+#include "composer/algorithms/gradient_clipping.h"
+#include "composer/algorithms/label_smoothing.h"
+#include "composer/algorithms/mixup.h"
+#include "composer/algorithms/registry.h"
+#include "tests/replay/errors.h"
+#include "tests/replay/replay.h"
+
+namespace composer::replay {
+namespace {
+
+const Rules& rules() {
+  static const Rules none;
+  return none;
+}
+
+// The tensors of one case: in.target, out.
+class CaseTensors {
+ public:
+  CaseTensors(const Json& c, const Context& context)
+      : all_(context.tensors()), prefix_(c.at("id").get<std::string>() + "/") {}
+  at::Tensor at(const std::string& name) const { return all_.at(prefix_ + name).clone(); }
+  bool contains(const std::string& name) const { return all_.contains(prefix_ + name); }
+
+ private:
+  const Context::Tensors& all_;
+  std::string prefix_;
+};
+
+Json to_json(const at::Tensor& tensor) {
+  Json values = Json::array();
+  const at::Tensor flat = tensor.to(at::kDouble).contiguous().view(-1);
+  for (std::int64_t i = 0; i < flat.numel(); ++i) values.push_back(number(flat[i].item<double>()));
+  return {{"dtype", c10::toString(tensor.scalar_type())}, {"shape", tensor.sizes().vec()}, {"values", values}};
+}
+
+constexpr Tolerance kSingle{1e-6, 1e-7};
+
+Outcome smooth_labels(const Json& c, const CaseTensors& tensors) {
+  const at::Tensor got =
+      algorithms::smooth_labels(tensors.at("in.logits"), tensors.at("in.target"), c.at("smoothing").get<double>());
+  return judge(c, to_json(tensors.at("out")), to_json(got), rules(), kSingle);
+}
+
+Outcome mixup_batch(const Json& c, const CaseTensors& tensors) {
+  const auto [input, target] = algorithms::mixup_batch(tensors.at("in.input"), tensors.at("in.target"),
+                                                       {c.at("mixing").get<double>(), tensors.at("in.indices")});
+  return judge(c, {to_json(tensors.at("out.input")), to_json(tensors.at("out.permuted_target"))},
+               {to_json(input), to_json(target)}, rules(), kSingle);
+}
+
+Outcome gen_mixing_coef(const Json& c, const CaseTensors&) {
+  const Json& log = c.at("random_log");
+  std::size_t drawn = 0;
+  Json got = Json::array();
+  for (std::size_t i = 0; i < c.at("coefficients").size(); ++i)
+    got.push_back(algorithms::gen_mixing_coef(c.at("alpha").get<double>(), [&](double a, double b) {
+      const Json& draw = log.at(drawn++);
+      if (draw.at("args") != Json({a, b})) throw std::runtime_error("other parameters were recorded");
+      return draw.at("value").get<double>();
+    }));
+  if (drawn != log.size()) return wrong("fewer random numbers were drawn than recorded");
+  return judge(c, c.at("coefficients"), got, rules());
+}
+
+Json clip(const Json& c, const CaseTensors& tensors) {
+  const std::map<std::string, algorithms::ClippingType> types = {{"norm", algorithms::ClippingType::NORM},
+                                                                 {"value", algorithms::ClippingType::VALUE},
+                                                                 {"adaptive", algorithms::ClippingType::ADAPTIVE}};
+  const auto type = c.at("clipping_type").get<std::string>();
+  const auto threshold = c.at("clipping_threshold").get<double>();
+  algorithms::registry().find("gradient_clipping").make({{"clipping_type", type}, {"clipping_threshold", "1"}});
+
+  std::vector<at::Tensor> parameters;
+  for (const Json& name : c.at("parameter_order")) {
+    parameters.push_back(tensors.at("in.weight." + name.get<std::string>()));
+    const std::string gradient = "in.grad." + name.get<std::string>();
+    if (tensors.contains(gradient)) parameters.back().mutable_grad() = tensors.at(gradient);
+  }
+  algorithms::apply_gradient_clipping(parameters, types.at(type), threshold);
+  Json got = Json::array();
+  for (const at::Tensor& parameter : parameters)
+    got.push_back(parameter.grad().defined() ? to_json(parameter.grad()) : Json());
+  return got;
+}
+
+Outcome apply_gradient_clipping(const Json& c, const CaseTensors& tensors) {
+  Json recorded = Json::array();
+  Tolerance tolerance{};
+  if (!c.at("error").is_null()) {
+    recorded = c.at("error");
+  } else {
+    for (const Json& name : c.at("parameter_order")) {
+      const std::string key = "out.grad." + name.get<std::string>();
+      recorded.push_back(tensors.contains(key) ? to_json(tensors.at(key)) : Json());
+      if (tensors.contains(key) && tensors.at(key).scalar_type() == at::kFloat) tolerance = kSingle;
+    }
+  }
+  return judge(c, without_message(recorded), result_of(recorded, [&] { return clip(c, tensors); }), rules(), tolerance);
+}
+
+Outcome run(const Json& c, const Context& context) {
+  using Handler = Outcome (*)(const Json&, const CaseTensors&);
+  static const std::map<std::string, Handler> handlers = {{"smooth_labels", smooth_labels},
+                                                          {"mixup_batch", mixup_batch},
+                                                          {"_gen_mixing_coef", gen_mixing_coef},
+                                                          {"apply_gradient_clipping", apply_gradient_clipping}};
+  const auto function = c.at("function").get<std::string>();
+  const auto found = handlers.find(function);
+  if (found == handlers.end()) return unsupported(function);
+  return found->second(c, CaseTensors(c, context));
+}
+
+}  // namespace
+
+Suite algorithms_suite() { return {"algorithms.json", "Algorithms", run, rules()}; }
+
+}  // namespace composer::replay

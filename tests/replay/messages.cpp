@@ -1,0 +1,63 @@
+// messages.json: misuse, and whether it ends in an error of a fitting type or a warning. Texts are our own.
+#include "tests/replay/messages.h"
+
+#include <set>
+
+#include <c10/util/Exception.h>
+
+#include "tests/replay/errors.h"
+#include "tests/replay/replay.h"
+
+namespace composer::replay {
+namespace {
+
+// Counts warnings instead of printing them.
+class WarningCounter final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override { ++count; }
+  int count = 0;
+};
+
+Json commit(const std::function<Json()>& misuse, const Json& recorded) {
+  Json got = {{"error", nullptr}, {"result", nullptr}};
+  WarningCounter warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  try {
+    got["result"] = misuse();
+  } catch (const std::exception& error) {
+    got["error"] = cause_result(error, recorded)["error"];
+  }
+  got["warned"] = warnings.count > 0;
+  return got;
+}
+
+const std::function<Json()>* find(const std::string& id) {
+  for (const Misuses* table : {&trainer_misuses(), &misuses_of_parts()})
+    if (const auto found = table->find(id); found != table->end()) return &found->second;
+  return nullptr;
+}
+
+// What the library does not have: the part that the case is about, or one that it needs.
+std::string missing_part(const Json& c) {
+  static const std::set<std::string> areas = {"FileLogger",        "RuntimeEstimator", "ImageVisualizer",
+                                              "ActivationMonitor", "DecoupledSGDW",    "DecoupledAdamW"};
+  const auto area = c.at("area").get<std::string>(), misuse = c.at("misuse").get<std::string>();
+  if (areas.contains(area)) return area;
+  if (misuse.starts_with("load_path") || misuse.starts_with("load_state_dict")) return "checkpoints";
+  return "misuse of " + area + " that has no translation yet";
+}
+
+Outcome run(const Json& c, const Context&) {
+  Json recorded = without_message(c);
+  recorded = {{"error", recorded["error"]}, {"result", c.at("result")}, {"warned", !c.at("warnings").empty()}};
+  if (refused_by_compiler(c)) return judge(c, recorded, {{"compiles", false}}, messages_rules());
+  const auto* misuse = find(c.at("id"));
+  if (misuse == nullptr) return unsupported(missing_part(c));
+  return judge(c, recorded, commit(*misuse, recorded), messages_rules());
+}
+
+}  // namespace
+
+Suite messages_suite() { return {"messages.json", "Misuse", run, messages_rules()}; }
+
+}  // namespace composer::replay

@@ -1,0 +1,209 @@
+#include "tests/replay/trainer_schedules.h"
+
+#include <torch/nn/module.h>
+#include <torch/optim/sgd.h>
+
+#include "composer/core/callback.h"
+#include "composer/core/error.h"
+#include "composer/core/model.h"
+#include "composer/core/state.h"
+#include "tests/replay/errors.h"
+#include "tests/replay/make_scheduler.h"
+#include "tests/replay/program.h"
+
+namespace composer::replay {
+namespace {
+
+class RateRecorder final : public Callback {
+ public:
+  explicit RateRecorder(Json& rows) : rows_(rows) {}
+  void run_event(Event event, const State& state, Logger&) override {
+    for (Event wanted :
+         {Event::AFTER_LOAD, Event::FIT_START, Event::BATCH_START, Event::BATCH_END, Event::EPOCH_END, Event::FIT_END})
+      if (event == wanted)
+        rows_.push_back({std::string(to_string(event)), state.timestamp.epoch, state.timestamp.batch,
+                         optim::learning_rates(*state.optimizer)});
+  }
+
+ private:
+  Json& rows_;
+};
+
+std::vector<double> base_rates(const Json& c) {
+  if (c["group_lrs"].is_null()) return {c["initial_lr"].get<double>()};
+  return c["group_lrs"].get<std::vector<double>>();
+}
+
+// One group, or the weight and the bias apart.
+std::shared_ptr<torch::optim::SGD> optimizer_of(const Json& c, Model& model) {
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  if (c["group_lrs"].is_null())
+    groups.emplace_back(model.parameters());
+  else
+    for (const at::Tensor& parameter : model.parameters()) groups.emplace_back(std::vector<at::Tensor>{parameter});
+  auto sgd = std::make_shared<torch::optim::SGD>(groups, torch::optim::SGDOptions(0.1));
+  const std::vector<double> rates = base_rates(c);
+  for (std::size_t i = 0; i < rates.size(); ++i) optim::set_learning_rate(*sgd, i, rates[i]);
+  return sgd;
+}
+
+Json replay(const Json& c) {
+  Json got = {{"rows", Json::array()}, {"max_duration_after_each_fit", Json::array()}, {"error", nullptr}};
+  try {
+    Json arguments = c["trainer"];
+    if (!c["schedulers"].empty()) arguments["schedulers"] = c["schedulers"];
+    TrainerOptions options = trainer_options(arguments);
+    options.train_dataloader = toy_data(c["train"]);
+    options.optimizer = optimizer_of(c, *options.model);
+    options.callbacks = {std::make_shared<RateRecorder>(got["rows"])};
+    Trainer trainer(std::move(options));
+    for (const Json& call : c["fit_calls"]) {
+      trainer.fit(fit_options(call));
+      got["max_duration_after_each_fit"].push_back(to_string(*trainer.state().max_duration));
+    }
+  } catch (const Error& error) {
+    got["error"] = error_result(error, c)["error"];
+  }
+  return got;
+}
+
+// The rows of a run whose learning rate is at every event that of its timestamp, without a trainer.
+class Walk {
+ public:
+  explicit Walk(const Json& c) : c_(c), len_((samples() + batch() - 1) / batch()) {
+    set_schedulers(c["schedulers"], c["trainer"]);
+    if (const Json max = c["trainer"].value("max_duration", Json()); !max.is_null()) max_ = scaled(time_of(max));
+  }
+
+  Json run() {
+    Json result = {{"rows", Json::array()}, {"max_duration_after_each_fit", Json::array()}, {"error", nullptr}};
+    rows_ = &result["rows"];
+    row("after_load");
+    for (const Json& call : c_["fit_calls"]) {
+      if (call.contains("schedulers")) set_schedulers(call["schedulers"], call);
+      if (call.value("reset_time", false)) now_ = {};
+      if (call.contains("duration")) {
+        const Time duration = time_of(call["duration"]);
+        max_ = duration + now_.get(duration.unit());
+      }
+      if (call.contains("scale_schedule_ratio")) max_ = scaled(*max_);
+      fit();
+      result["max_duration_after_each_fit"].push_back(to_string(*max_));
+    }
+    return result;
+  }
+
+ private:
+  std::int64_t samples() const { return c_["train"]["size"]; }
+  std::int64_t batch() const { return c_["train"]["batch_size"]; }
+  Time scaled(Time max) const { return ratio_ == 1 ? max : max * ratio_; }
+
+  void set_schedulers(const Json& recorded, const Json& arguments) {
+    schedulers_ = schedulers_of(recorded);
+    ratio_ = arguments.value("scale_schedule_ratio", 1.0);
+    every_batch_ = arguments.value("step_schedulers_every_batch", true);
+  }
+
+  void fit() {
+    row("fit_start");
+    while (!now_.reached(*max_)) {
+      row("batch_start");
+      const std::int64_t count = std::min(batch(), samples() - now_.sample_in_epoch);
+      now_ = now_.to_next_batch(count, count * c_["train"].value("tokens_per_sample", 0));
+      row("batch_end");
+      if (now_.batch_in_epoch < len_) continue;
+      now_ = now_.to_next_epoch();
+      row("epoch_end");
+    }
+    row("fit_end");
+  }
+
+  void row(const char* event) {
+    Json rates = base_rates(c_);
+    if (max_ && !schedulers_.empty()) {
+      Timestamp at = now_;
+      if (!every_batch_) at.batch -= at.batch_in_epoch, at.sample -= at.sample_in_epoch, at.token -= at.token_in_epoch;
+      double factor = 1;
+      for (const auto& scheduler : schedulers_)
+        factor *=
+            scheduler({.timestamp = at, .max_duration = *max_, .dataloader_len = len_, .scale_schedule_ratio = ratio_});
+      for (Json& rate : rates) rate = rate.get<double>() * factor;
+    }
+    rows_->push_back({event, now_.epoch, now_.batch, rates});
+  }
+
+  const Json& c_;
+  std::int64_t len_;
+  std::vector<optim::Scheduler> schedulers_;
+  double ratio_ = 1;
+  bool every_batch_ = true;
+  OptionalTime max_;
+  Timestamp now_;
+  Json* rows_ = nullptr;
+};
+
+bool is_run(const Json& c) { return c["kind"] == "trainer" && c["torch_scheduler"].is_null(); }
+
+// Left as recorded if the schedule cannot be computed for us either.
+void walk(Json& result, const Json& c) {
+  try {
+    result = Walk(c).run();
+  } catch (const ConfigError&) {
+  }
+}
+
+bool has_schedulers(const Json& c) {
+  for (const Json& call : c["fit_calls"])
+    if (call.contains("schedulers")) return true;
+  return !c["schedulers"].empty();
+}
+
+}  // namespace
+
+Outcome run_trainer_schedule(const Json& c) {
+  if (!c["torch_scheduler"].is_null()) return unsupported("torch's schedulers");
+  const Json recorded = {{"rows", c["rows"]},
+                         {"max_duration_after_each_fit", c["max_duration_after_each_fit"]},
+                         {"error", without_message(c)["error"]}};
+  try {
+    return judge(c, recorded, replay(c), trainer_schedule_rules());
+  } catch (const Unsupported& what) {
+    return unsupported(what.why);
+  }
+}
+
+Rules trainer_schedule_rules() {
+  return {
+      {.name = "schedules_do_not_lag_and_multiply",
+       .applies_to = "The learning rates of a run",
+       .composer_does =
+           "Batch k trains with the rate of batch k-1 (k >= 1); after `reset_time` or a new duration the first "
+           "batch has the rate of before; of several schedules the last one wins; with a `scale_schedule_ratio` the "
+           "constructor compares a schedule's `t_max` with the unscaled `max_duration`, and `fit()` with the scaled "
+           "one.",
+       .we_do =
+           "The rate in force is always the product of all schedules at `state.timestamp`; `max_duration` is scaled "
+           "first, in both places.",
+       .why =
+           "A schedule applies to the batch it is computed for, and several schedules multiply, as Composer documents.",
+       .matches =
+           [](const Json& c) {
+             const bool scaled = c["trainer"].value("scale_schedule_ratio", 1.0) < 1;
+             return is_run(c) && has_schedulers(c) && (c["error"].is_null() || scaled);
+           },
+       .ours = walk},
+      {.name = "schedules_wait_for_a_duration",
+       .applies_to = "Schedules given to a trainer without `max_duration`",
+       .composer_does = "Fails in the constructor.",
+       .we_do = "The schedules begin with the first `fit()`, which says how long it is.",
+       .why = "`fit(duration)` is where the duration is known.",
+       .matches =
+           [](const Json& c) {
+             return is_run(c) && !c["schedulers"].empty() && !c["trainer"].contains("max_duration") &&
+                    !c["error"].is_null() && c["error"]["type"] == "AssertionError";
+           },
+       .ours = walk},
+  };
+}
+
+}  // namespace composer::replay

@@ -1,0 +1,155 @@
+// training.json: whole runs, batch by batch, and the weights they end with.
+#include <ATen/ATen.h>
+#include <c10/core/DefaultDtype.h>
+
+#include "composer/core/state.h"
+#include "composer/data/in_memory.h"
+#include "composer/trainer/trainer.h"
+#include "tests/replay/program.h"
+#include "tests/replay/training_run.h"
+
+namespace composer::replay {
+namespace {
+
+class DefaultDtype {
+ public:
+  explicit DefaultDtype(at::ScalarType type) : before_(c10::get_default_dtype()) {
+    c10::set_default_dtype(c10::scalarTypeToTypeMeta(type));
+  }
+  ~DefaultDtype() { c10::set_default_dtype(before_); }
+  DefaultDtype(const DefaultDtype&) = delete;
+  DefaultDtype& operator=(const DefaultDtype&) = delete;
+
+ private:
+  caffe2::TypeMeta before_;
+};
+
+// Composer counts accuracy in float32.
+Json metric_json(const std::string& name, double value) {
+  return number(name == "MulticlassAccuracy" ? static_cast<float>(value) : value);
+}
+
+// Notes a row for each batch, and all metrics of evaluation.
+class RowLogger final : public LoggerDestination {
+ public:
+  explicit RowLogger(Json& result) : result_(result) {}
+
+  void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State&) override {
+    const std::string train = "metrics/train/", eval = "metrics/eval/";
+    for (const LogEntry& entry : metrics) {
+      const std::string key(entry.key);
+      if (key.starts_with("loss/train/"))
+        losses_[key] = number(to_number(entry.value));
+      else if (key.starts_with(train))
+        metrics_[key.substr(train.size())] = metric_json(key.substr(train.size()), to_number(entry.value));
+      else if (key.starts_with(eval))
+        result_["eval_history"][key].push_back({step, metric_json(key.substr(eval.size()), to_number(entry.value))});
+    }
+  }
+  void batch_start(const State& state, Logger&) override { rates_ = optim::learning_rates(*state.optimizer); }
+  void batch_end(const State& state, Logger&) override {
+    result_["rows"].push_back({state.timestamp.batch, rates_, losses_, metrics_});
+    losses_ = metrics_ = Json::object();
+  }
+
+ private:
+  Json& result_;
+  Json rates_, losses_ = Json::object(), metrics_ = Json::object();
+};
+
+Json train(const Json& c, const Context& context) {
+  const Json& config = c.at("config");
+  RandomLog random(c.at("random_log"));
+  Algorithms algorithms = make_training_algorithms(config, random);
+  const TrainingRun run = make_training_run(config, context);
+  Json result = {{"rows", Json::array()}};
+
+  TrainerOptions options{
+      .model = run.model,
+      .train_dataloader = data::in_memory(run.train, {.batch_size = run.batch_size, .shuffle = false}),
+      .optimizer = run.optimizer,
+      .schedulers = schedulers_of(config.value("schedulers", Json::array()))};
+  options.step_schedulers_every_batch = config.value("step_schedulers_every_batch", true);
+  options.max_duration = time_of(config.value("max_duration", "30ba"));
+  options.algorithms = std::move(algorithms);
+  options.loggers = {std::make_shared<RowLogger>(result)};
+  options.run_name = "replay";
+  options.device = at::Device(at::kCPU);
+  options.device_train_microbatch_size = config.value("device_train_microbatch_size", std::int64_t{0});
+  options.handle_signals = false;
+  if (config.contains("eval")) {
+    options.eval_dataloader = data::in_memory(run.eval, {.batch_size = 20, .shuffle = false});
+    options.eval_interval = interval_of(config["eval"]);
+  }
+  Trainer trainer(std::move(options));
+  trainer.fit();
+
+  if (!random.finished()) throw std::runtime_error("fewer random choices are made than were recorded");
+  result.update(final_json(config, *run.model, *run.optimizer));
+  if (config.contains("eval"))
+    for (const auto& [name, value] : trainer.state().metrics.all().at("eval"))
+      result["final_eval_metrics"][name] = metric_json(name, value.item<double>());
+  return result;
+}
+
+// What was recorded, in the form of train().
+Json recording(const Json& c, const Context& context) {
+  Json result;
+  for (const char* key : {"rows", "optimizer_parameters_at_end", "optimizer_class_at_end"}) result[key] = c.at(key);
+  for (const char* key : {"eval_history", "final_eval_metrics"})
+    if (c.contains(key)) result[key] = c[key];
+  result["final"] = result["optimizer"] = Json::object();
+  const std::string prefix = c.at("id").get<std::string>() + "/";
+  const auto& tensors = context.tensors();
+  for (auto found = tensors.lower_bound(prefix); found != tensors.end() && found->first.starts_with(prefix); ++found) {
+    const std::string name = found->first.substr(prefix.size());
+    const std::size_t dot = name.find('.');
+    if (const std::string kind = name.substr(0, dot); kind == "final" || kind == "optimizer")
+      result[kind][name.substr(dot + 1)] = tensor_json(found->second);
+    else
+      throw Unsupported{"tensors " + kind};
+  }
+  return result;
+}
+
+// Without a context: to be listed only.
+Rules rules(const Context* context) {
+  return {
+      {.name = "schedules_do_not_lag_and_multiply",
+       .applies_to = "The losses and weights of a run with schedules",
+       .composer_does = "Batch k trains with the rate of batch k-1 (k >= 1); of several schedules the last one wins.",
+       .we_do = "Every batch trains with the product of all schedules at `state.timestamp`; losses and weights are "
+                "those of a plain loop that does the same.",
+       .why = "A schedule applies to the batch it is computed for, and several schedules multiply, as Composer "
+              "documents.",
+       .matches = [](const Json& c) { return c["config"].contains("schedulers"); },
+       .ours = [context](Json& expected, const Json& c) { expected = train_by_hand(c, *context); }}};
+}
+
+bool has_soft_targets(const Json& config) {
+  for (const Json& algorithm : config.value("algorithms", Json::array()))
+    if (algorithm.at("class") == "MixUp" || algorithm.at("class") == "LabelSmoothing") return true;
+  return false;
+}
+
+Outcome run(const Json& c, const Context& context) {
+  const bool single = c.at("config").value("dtype", "fp64") == "fp32";
+  const DefaultDtype dtype(single ? at::kFloat : at::kDouble);
+  try {
+    if (c["config"].contains("schedulers") && c["config"].contains("algorithms"))
+      throw Unsupported{"schedules together with algorithms"};
+    const Json got = train(c, context);
+    Tolerance tolerance = single ? Tolerance{1e-5, 1e-6} : Tolerance{1e-10, 1e-14};
+    // Their targets are float32 in double runs too, and the sum of those rounds as the processor's vectors are wide.
+    if (!single && has_soft_targets(c.at("config"))) tolerance = {1e-6, 1e-8};
+    return judge(c, recording(c, context), got, rules(&context), tolerance);
+  } catch (const Unsupported& what) {
+    return unsupported(what.why);
+  }
+}
+
+}  // namespace
+
+Suite training_suite() { return {"training.json", "Training", run, rules(nullptr)}; }
+
+}  // namespace composer::replay

@@ -1,0 +1,145 @@
+// Training without a trainer.
+#include <algorithm>
+#include <map>
+
+#include <ATen/ATen.h>
+
+#include "composer/optim/optimizer.h"
+#include "composer/optim/schedule.h"
+#include "composer/util/loss.h"
+#include "tests/replay/program.h"
+#include "tests/replay/training_run.h"
+
+namespace composer::replay {
+namespace {
+
+Batch slice(const Batch& batch, std::int64_t begin, std::int64_t count) {
+  const std::int64_t end = std::min(begin + count, batch.front().size(0));
+  return {{"input", batch.at("input").slice(0, begin, end)}, {"target", batch.at("target").slice(0, begin, end)}};
+}
+
+std::int64_t size(const Batch& batch) { return batch.front().size(0); }
+
+double as_float(double value) { return static_cast<float>(value); }
+
+double right(const at::Tensor& logits, const Batch& batch) {
+  return logits.argmax(1).eq(batch.at("target")).sum().item<double>();
+}
+
+class Loop {
+ public:
+  Loop(const Json& config, const Context& context)
+      : config_(config),
+        run_(make_training_run(config, context)),
+        base_(optim::learning_rates(*run_.optimizer)),
+        schedulers_(schedulers_of(config.value("schedulers", Json::array()))),
+        max_duration_(time_of(config.value("max_duration", "30ba"))),
+        len_((size(run_.train) + run_.batch_size - 1) / run_.batch_size) {
+    result_ = {{"rows", Json::array()}};
+    if (config.contains("eval")) result_["eval_history"] = Json::object();
+  }
+
+  Json run() {
+    run_.model->train();
+    while (!now_.reached(max_duration_)) {
+      set_rates();
+      const Batch batch = slice(run_.train, now_.batch_in_epoch * run_.batch_size, run_.batch_size);
+      train(batch);
+      now_ = now_.to_next_batch(size(batch));
+      evaluate_every(TimeUnit::BATCH, now_.batch);
+      if (now_.batch_in_epoch < len_) continue;
+      now_ = now_.to_next_epoch();
+      evaluate_every(TimeUnit::EPOCH, now_.epoch);
+    }
+    if (config_.contains("eval") && evaluated_at_ != now_.batch) evaluate();
+    result_.update(final_json(config_, *run_.model, *run_.optimizer));
+    return result_;
+  }
+
+ private:
+  void set_rates() {
+    Timestamp at = now_;
+    if (!config_.value("step_schedulers_every_batch", true)) {
+      at.batch -= at.batch_in_epoch;
+      at.sample -= at.sample_in_epoch;
+    }
+    double factor = 1;
+    for (const auto& scheduler : schedulers_)
+      factor *= scheduler({.timestamp = at, .max_duration = max_duration_, .dataloader_len = len_});
+    for (std::size_t group = 0; group < base_.size(); ++group)
+      optim::set_learning_rate(*run_.optimizer, group, base_[group] * factor);
+  }
+
+  void train(const Batch& batch) {
+    const std::int64_t given = config_.value("device_train_microbatch_size", std::int64_t{0});
+    const std::int64_t step = given == 0 ? size(batch) : given;
+    std::map<std::string, double> losses;
+    double correct = 0;
+    run_.optimizer->zero_grad();
+    for (std::int64_t begin = 0; begin < size(batch); begin += step) {
+      const Batch part = slice(batch, begin, step);
+      const double share = static_cast<double>(size(part)) / static_cast<double>(size(batch));
+      const Outputs outputs = run_.model->forward(part);
+      at::Tensor sum, total;
+      for (const auto& [name, loss] : run_.model->loss(outputs, part)) {
+        const at::Tensor mean = loss.mean();
+        sum = sum.defined() ? sum + mean : mean;
+        if (name == "total")
+          total = mean;
+        else
+          losses["loss/train/" + name] += mean.item<double>() * share;
+      }
+      if (!total.defined()) total = sum;
+      losses["loss/train/total"] += total.item<double>() * share;
+      (total * share).backward();
+      correct += right(outputs.only(), part);
+    }
+    run_.optimizer->step();
+    result_["rows"].push_back({now_.batch + 1,
+                               optim::learning_rates(*run_.optimizer),
+                               losses,
+                               {{"MulticlassAccuracy", as_float(correct / static_cast<double>(size(batch)))}}});
+  }
+
+  void evaluate_every(TimeUnit unit, std::int64_t count) {
+    if (!config_.contains("eval")) return;
+    const Time interval = time_of(config_["eval"]);
+    if (interval.unit() == unit && count % interval.count() == 0) evaluate();
+  }
+
+  void evaluate() {
+    const at::NoGradGuard no_grad;
+    run_.model->eval();
+    double cross_entropy = 0, correct = 0;
+    std::int64_t batches = 0;
+    for (std::int64_t begin = 0; begin < size(run_.eval); begin += 20, ++batches) {
+      const Batch batch = slice(run_.eval, begin, 20);
+      const at::Tensor logits = run_.model->forward(batch).only();
+      cross_entropy += soft_cross_entropy(logits, batch.at("target")).item<double>();
+      correct += right(logits, batch);
+    }
+    run_.model->train();
+    evaluated_at_ = now_.batch;
+    const Json values = {{"CrossEntropy", cross_entropy / static_cast<double>(batches)},
+                         {"MulticlassAccuracy", as_float(correct / static_cast<double>(size(run_.eval)))}};
+    for (const auto& [name, value] : values.items())
+      result_["eval_history"]["metrics/eval/" + name].push_back({now_.batch, value});
+    result_["final_eval_metrics"] = values;
+  }
+
+  const Json& config_;
+  TrainingRun run_;
+  std::vector<double> base_;
+  std::vector<optim::Scheduler> schedulers_;
+  Time max_duration_;
+  std::int64_t len_;
+  Timestamp now_;
+  std::int64_t evaluated_at_ = -1;
+  Json result_;
+};
+
+}  // namespace
+
+Json train_by_hand(const Json& c, const Context& context) { return Loop(c.at("config"), context).run(); }
+
+}  // namespace composer::replay

@@ -1,0 +1,237 @@
+#include "tests/replay/training_run.h"
+
+#include <array>
+#include <map>
+#include <set>
+
+#include <ATen/ATen.h>
+#include <c10/core/DefaultDtype.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/pooling.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/rmsprop.h>
+
+#include "composer/algorithms/gradient_clipping.h"
+#include "composer/algorithms/label_smoothing.h"
+#include "composer/algorithms/mixup.h"
+#include "composer/metrics/classification.h"
+#include "composer/metrics/loss_metrics.h"
+#include "composer/models/classifier.h"
+#include "composer/optim/optimizer.h"
+#include "composer/util/loss.h"
+#include "tests/replay/program.h"
+
+namespace composer::replay {
+namespace {
+
+namespace nn = torch::nn;
+
+nn::Sequential make_net(const std::string& name) {
+  if (name == "mlp") return nn::Sequential(nn::Linear(16, 32), nn::ReLU(), nn::Linear(32, 10));
+  if (name == "mlp_bn") return nn::Sequential(nn::Linear(16, 24), nn::BatchNorm1d(24), nn::Tanh(), nn::Linear(24, 10));
+  if (name != "conv") throw Unsupported{"model " + name};
+  return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(1, 8, 3).padding(1)), nn::BatchNorm2d(8), nn::ReLU(),
+                        nn::Conv2d(nn::Conv2dOptions(8, 12, 3).stride(2).padding(1).bias(false)), nn::BatchNorm2d(12),
+                        nn::ReLU(), nn::MaxPool2d(2), nn::AdaptiveAvgPool2d(1), nn::Flatten(), nn::Linear(12, 10));
+}
+
+// Composer's cross entropy weighs batches alike; a difference that metrics.json is about.
+models::ClassifierOptions classifier_options() {
+  return {.num_classes = 10,
+          .val_metrics = Metrics(metrics::CrossEntropy({.mean_of_batches = true}),
+                                 metrics::MulticlassAccuracy({.num_classes = 10}))};
+}
+
+// A classifier that returns its loss in one of the forms that a trainer takes.
+class RecordedModel final : public models::Classifier {
+ public:
+  RecordedModel(const nn::Sequential& net, std::string loss_mode)
+      : Classifier(net, classifier_options()), loss_mode_(std::move(loss_mode)) {}
+
+  Losses loss(const Outputs& outputs, const Batch& batch) override {
+    if (loss_mode_.empty()) return Classifier::loss(outputs, batch);
+    const at::Tensor& logits = outputs.only();
+    if (loss_mode_ == "vector") return soft_cross_entropy(logits, batch.at("target"), {.reduction = Reduction::NONE});
+    const at::Tensor ce = soft_cross_entropy(logits, batch.at("target"));
+    const at::Tensor l2 = 0.01 * logits.square().mean();
+    if (loss_mode_ == "total") return {{"ce", ce}, {"l2", l2}, {"total", ce + l2}};
+    if (loss_mode_ == "parts") return {{"ce", ce}, {"l2", l2}};
+    if (loss_mode_ == "tuple") return {{"loss0", ce}, {"loss1", l2}};
+    throw Unsupported{"loss_mode " + loss_mode_};
+  }
+
+ private:
+  std::string loss_mode_;
+};
+
+void require_known(const Json& arguments, const char* what, const std::set<std::string>& known) {
+  for (const auto& [name, value] : arguments.items())
+    if (!known.contains(name)) throw Unsupported{std::string(what) + " " + name};
+}
+
+std::shared_ptr<Model> make_model(const Json& config, const Context::Tensors& data) {
+  const auto name = config.at("model").get<std::string>();
+  auto model = std::make_shared<RecordedModel>(make_net(name), config.value("loss_mode", ""));
+  const at::NoGradGuard no_grad;
+  const std::string prefix = "init." + name + ".", module = "module.";
+  for (auto& item : model->named_parameters()) item.value().copy_(data.at(prefix + item.key().substr(module.size())));
+  for (auto& item : model->named_buffers()) item.value().copy_(data.at(prefix + item.key().substr(module.size())));
+  return model;
+}
+
+using MakeOptimizer = std::shared_ptr<torch::optim::Optimizer> (*)(const Json& o, std::vector<at::Tensor> parameters);
+
+std::shared_ptr<torch::optim::Optimizer> make_sgd(const Json& o, std::vector<at::Tensor> parameters) {
+  require_known(o, "SGD", {"class", "lr", "momentum", "dampening", "weight_decay", "nesterov"});
+  return optim::sgd({.lr = o.at("lr"),
+                     .momentum = o.value("momentum", 0.0),
+                     .dampening = o.value("dampening", 0.0),
+                     .weight_decay = o.value("weight_decay", 0.0),
+                     .nesterov = o.value("nesterov", false)})
+      .make(std::move(parameters));
+}
+
+std::array<double, 2> betas_of(const Json& o) {
+  return o.contains("betas") ? o["betas"].get<std::array<double, 2>>() : std::array<double, 2>{0.9, 0.999};
+}
+
+std::shared_ptr<torch::optim::Optimizer> make_adamw(const Json& o, std::vector<at::Tensor> parameters) {
+  require_known(o, "AdamW", {"class", "lr", "betas", "eps", "weight_decay", "amsgrad"});
+  optim::AdamWOptions x;
+  return optim::adamw({.lr = o.value("lr", x.lr),
+                       .beta1 = betas_of(o)[0],
+                       .beta2 = betas_of(o)[1],
+                       .eps = o.value("eps", x.eps),
+                       .weight_decay = o.value("weight_decay", x.weight_decay),
+                       .amsgrad = o.value("amsgrad", x.amsgrad)})
+      .make(std::move(parameters));
+}
+
+std::shared_ptr<torch::optim::Optimizer> make_adam(const Json& o, std::vector<at::Tensor> parameters) {
+  require_known(o, "Adam", {"class", "lr", "betas", "eps", "weight_decay", "amsgrad"});
+  return std::make_shared<torch::optim::Adam>(std::move(parameters), torch::optim::AdamOptions(o.value("lr", 1e-3))
+                                                                         .betas({betas_of(o)[0], betas_of(o)[1]})
+                                                                         .eps(o.value("eps", 1e-8))
+                                                                         .weight_decay(o.value("weight_decay", 0.0))
+                                                                         .amsgrad(o.value("amsgrad", false)));
+}
+
+std::shared_ptr<torch::optim::Optimizer> make_rmsprop(const Json& o, std::vector<at::Tensor> parameters) {
+  require_known(o, "RMSprop", {"class", "lr", "alpha", "eps", "weight_decay", "momentum", "centered"});
+  return std::make_shared<torch::optim::RMSprop>(std::move(parameters),
+                                                 torch::optim::RMSpropOptions(o.value("lr", 1e-2))
+                                                     .alpha(o.value("alpha", 0.99))
+                                                     .eps(o.value("eps", 1e-8))
+                                                     .weight_decay(o.value("weight_decay", 0.0))
+                                                     .momentum(o.value("momentum", 0.0))
+                                                     .centered(o.value("centered", false)));
+}
+
+std::shared_ptr<torch::optim::Optimizer> make_adagrad(const Json& o, std::vector<at::Tensor> parameters) {
+  require_known(o, "Adagrad", {"class", "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"});
+  return std::make_shared<torch::optim::Adagrad>(
+      std::move(parameters), torch::optim::AdagradOptions(o.value("lr", 1e-2))
+                                 .lr_decay(o.value("lr_decay", 0.0))
+                                 .weight_decay(o.value("weight_decay", 0.0))
+                                 .initial_accumulator_value(o.value("initial_accumulator_value", 0.0))
+                                 .eps(o.value("eps", 1e-10)));
+}
+
+std::shared_ptr<torch::optim::Optimizer> make_optimizer(const Json& recorded, const Model& model) {
+  static const std::map<std::string, MakeOptimizer> known = {{"SGD", make_sgd},
+                                                             {"Adam", make_adam},
+                                                             {"AdamW", make_adamw},
+                                                             {"RMSprop", make_rmsprop},
+                                                             {"Adagrad", make_adagrad}};
+  const auto name = recorded.at("class").get<std::string>();
+  const auto found = known.find(name);
+  if (found == known.end()) throw Unsupported{"optimizer " + name};
+  return found->second(recorded, model.parameters());
+}
+
+Batch data_of(const Json& config, const Context::Tensors& data, const std::string& suffix) {
+  const std::string prefix = config.at("model") == "conv" ? "data.conv." : "data.mlp.";
+  at::Tensor x = data.at(prefix + "x" + suffix), y = data.at(prefix + "y" + suffix);
+  if (suffix.empty() && config.contains("num_samples")) {
+    const std::int64_t samples = config["num_samples"];
+    x = x.narrow(0, 0, samples), y = y.narrow(0, 0, samples);
+  }
+  return {{"input", x.to(c10::get_default_dtype_as_scalartype()).contiguous()}, {"target", y.contiguous()}};
+}
+
+using AddAlgorithm = void (*)(Algorithms& list, const Json& o, RandomLog& log);
+
+void add_label_smoothing(Algorithms& list, const Json& o, RandomLog&) {
+  require_known(o, "LabelSmoothing", {"class", "smoothing"});
+  const algorithms::LabelSmoothingOptions x;
+  list.add(algorithms::LabelSmoothing({.smoothing = o.value("smoothing", x.smoothing)}));
+}
+
+void add_mixup(Algorithms& list, const Json& o, RandomLog& log) {
+  require_known(o, "MixUp", {"class", "alpha", "interpolate_loss"});
+  algorithms::MixUpOptions x;
+  x.alpha = o.value("alpha", x.alpha);
+  x.interpolate_loss = o.value("interpolate_loss", x.interpolate_loss);
+  x.draw = [alpha = x.alpha, &log](std::int64_t samples) -> algorithms::MixUpDraw {
+    const double mixing = algorithms::gen_mixing_coef(alpha, [&](double a, double b) {
+      return log.next("np.random.beta", {a, b}).get<double>();
+    });
+    const auto order = log.next("torch.randperm", {samples}).get<std::vector<std::int64_t>>();
+    return {mixing, at::tensor(order, at::kLong)};
+  };
+  list.add(algorithms::MixUp(x));
+}
+
+void add_gradient_clipping(Algorithms& list, const Json& o, RandomLog&) {
+  require_known(o, "GradientClipping", {"class", "clipping_type", "clipping_threshold"});
+  static const std::map<std::string, algorithms::ClippingType> types = {
+      {"norm", algorithms::ClippingType::NORM},
+      {"value", algorithms::ClippingType::VALUE},
+      {"adaptive", algorithms::ClippingType::ADAPTIVE}};
+  list.add(algorithms::GradientClipping(
+      {.clipping_type = types.at(o.at("clipping_type")), .clipping_threshold = o.at("clipping_threshold")}));
+}
+
+}  // namespace
+
+TrainingRun make_training_run(const Json& config, const Context& context) {
+  require_known(
+      config, "configuration",
+      {"model", "dtype", "optimizer", "schedulers", "algorithms", "batch_size", "num_samples", "max_duration",
+       "device_train_microbatch_size", "eval", "loss_mode", "save_optimizer_state", "step_schedulers_every_batch"});
+  const Context::Tensors& data = context.tensors("training_data");
+  const std::int64_t batch_size = config.at("model") == "conv" ? 8 : 16;
+  const std::shared_ptr<Model> model = make_model(config, data);
+  return {.model = model,
+          .optimizer = make_optimizer(config.at("optimizer"), *model),
+          .train = data_of(config, data, ""),
+          .eval = data_of(config, data, "_eval"),
+          .batch_size = config.value("batch_size", batch_size)};
+}
+
+const Json& RandomLog::next(const std::string& fn, const Json& args) {
+  if (finished()) throw std::runtime_error("more random choices are made than were recorded");
+  const Json& drawn = log_[next_++];
+  if (drawn.at("fn") != fn || drawn.at("args") != args)
+    throw std::runtime_error("recorded was " + drawn.dump() + ", asked for is " + fn + " " + args.dump());
+  return drawn.at("value");
+}
+
+Algorithms make_training_algorithms(const Json& config, RandomLog& log) {
+  static const std::map<std::string, AddAlgorithm> known = {
+      {"LabelSmoothing", add_label_smoothing}, {"MixUp", add_mixup}, {"GradientClipping", add_gradient_clipping}};
+  Algorithms list;
+  for (const Json& one : config.value("algorithms", Json::array())) {
+    const auto found = known.find(one.at("class"));
+    if (found == known.end()) throw Unsupported{"algorithm " + one.at("class").get<std::string>()};
+    found->second(list, one, log);
+  }
+  return list;
+}
+
+}  // namespace composer::replay

@@ -1,0 +1,49 @@
+// What a case of training.json trains, and what is left of it at the end.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include <torch/optim/optimizer.h>
+
+#include "composer/core/model.h"
+#include "composer/core/plugins.h"
+#include "tests/replay/replay.h"
+
+namespace composer::replay {
+
+struct TrainingRun {
+  std::shared_ptr<Model> model;  // with the recorded initial weights
+  std::shared_ptr<torch::optim::Optimizer> optimizer;
+  Batch train, eval;
+  std::int64_t batch_size = 0;
+};
+
+// Made with the default dtype of the case in force. Throws Unsupported for what the library does not have.
+TrainingRun make_training_run(const Json& config, const Context& context);
+
+// The random choices of a run, in the order in which they were recorded.
+class RandomLog {
+ public:
+  explicit RandomLog(const Json& log) : log_(log) {}
+  // Throws if the next choice is another one.
+  const Json& next(const std::string& fn, const Json& args);
+  bool finished() const { return next_ == log_.size(); }
+
+ private:
+  const Json& log_;
+  std::size_t next_ = 0;
+};
+
+// Likewise; both throw Unsupported. The algorithms keep a reference to the log.
+Algorithms make_training_algorithms(const Json& config, RandomLog& log);
+
+// Shape and values.
+Json tensor_json(const at::Tensor& tensor);
+// {"final": parameters and buffers, "optimizer": its state if the case has it saved, ...}
+Json final_json(const Json& config, const Model& model, const torch::optim::Optimizer& optimizer);
+
+// The rows and the final weights of a case with schedules, trained by a plain loop of libtorch: the learning rate of
+// each batch is the product of the schedules at its timestamp.
+Json train_by_hand(const Json& c, const Context& context);
+
+}  // namespace composer::replay

@@ -1,0 +1,158 @@
+#include <doctest/doctest.h>
+
+#include "composer/core/error.h"
+#include "tests/support/tiny.h"
+
+namespace composer::test {
+namespace {
+
+// The text of the error that `run` ends with.
+template <class F>
+std::string error_of(F&& run) {
+  try {
+    run();
+  } catch (const std::exception& error) {
+    return describe(error);
+  }
+  return "no error";
+}
+
+TEST_CASE("Bad options are refused by the constructor, before any event") {
+  struct Row {
+    const char* expected;
+    void (*spoil)(TrainerOptions&);
+  };
+  for (const auto& [expected, spoil] : {
+           Row{"model: is required", [](TrainerOptions& o) { o.model = nullptr; }},
+           Row{"max_duration: must be in", [](TrainerOptions& o) { o.max_duration = "1sec"; }},
+           Row{"got 0.5dur", [](TrainerOptions& o) { o.max_duration = "0.5dur"; }},
+           Row{"device_train_microbatch_size", [](TrainerOptions& o) { o.device_train_microbatch_size = -1; }},
+           Row{"amp_fp16", [](TrainerOptions& o) { o.precision = Precision::AMP_FP16; }},
+           Row{"scale_schedule_ratio: 0.5 has no effect", [](TrainerOptions& o) { o.scale_schedule_ratio = 0.5; }},
+           Row{"CUDA", [](TrainerOptions& o) { o.device = at::Device(at::kCUDA, 63); }},
+           Row{"must be >= 1, or -1 for all, got 0", [](TrainerOptions& o) { o.train_subset_num_batches = 0; }},
+           Row{"empty label", [](TrainerOptions& o) { o.train_dataloader_label = ""; }},
+           Row{"dataloader is required", [](TrainerOptions& o) { o.eval_dataloader = Evaluator{.label = "e"}; }},
+       }) {
+    CAPTURE(expected);
+    auto log = std::make_shared<EventLog>();
+    TrainerOptions options = tiny_options();
+    options.callbacks = {log};
+    spoil(options);
+    const std::string text = error_of([&] { Trainer trainer(std::move(options)); });
+    CHECK(text.find(expected) != std::string::npos);
+    CHECK(log->count("init") == 0);
+    CAPTURE(text);
+  }
+}
+
+TEST_CASE("Training without what it needs says what to give, and where") {
+  CHECK(error_of([] {
+          TrainerOptions options = tiny_options();
+          options.max_duration = std::nullopt;
+          Trainer(std::move(options)).fit();
+        }).find("max_duration: is required to fit") == 0);
+  CHECK(error_of([] {
+          TrainerOptions options = tiny_options();
+          options.train_dataloader = {};
+          Trainer(std::move(options)).fit();
+        }).find("train_dataloader: is required to fit") == 0);
+  CHECK(error_of([] {
+          TrainerOptions options = tiny_options();
+          options.optimizer = {};
+          Trainer(std::move(options)).fit();
+        }).find("optimizer: is required to fit") == 0);
+  CHECK(error_of([] { Trainer(tiny_options()).eval(); }).find("eval_dataloader: is required") == 0);
+}
+
+struct Failing : Model {
+  explicit Failing(bool in_loss) : fails_in_loss(in_loss) { register_module("fc", fc); }
+  Outputs forward(const Batch& batch) override {
+    if (!fails_in_loss) throw std::out_of_range("forward is broken");
+    return fc->forward(batch["input"]);
+  }
+  Losses loss(const Outputs&, const Batch& batch) override { return batch["no such tensor"]; }
+  torch::nn::Linear fc{4, 3};
+  bool fails_in_loss;
+};
+
+TEST_CASE("An error in the user's code says after which event, in which epoch and batch") {
+  TrainerOptions options = tiny_options();
+  options.model = std::make_shared<Failing>(false);
+  CHECK(error_of([&] { Trainer(std::move(options)).fit(); }) ==
+        "failed after before_forward, epoch 0, batch 0\n  because: forward is broken");
+  options = tiny_options();
+  options.model = std::make_shared<Failing>(true);
+  CHECK(error_of([&] { Trainer(std::move(options)).fit(); }) ==
+        "failed after before_loss, epoch 0, batch 0\n  because: there is no tensor called \"no such tensor\"; "
+        "there are: input, target");
+}
+
+struct Broken : Loader {
+  void seek(std::int64_t, std::int64_t) override {}
+  std::optional<Batch> next() override { throw std::runtime_error("the disk is gone"); }
+};
+
+TEST_CASE("An error of the loader is located, and the trainer can go on with another one") {
+  TrainerOptions options = tiny_options();
+  options.train_dataloader = std::make_shared<Broken>();
+  options.max_duration = "2ba";
+  Trainer trainer(std::move(options));
+  CHECK(error_of([&] { trainer.fit(); }) ==
+        "failed after before_dataloader, epoch 0, batch 0\n  because: the disk is gone");
+  trainer.fit({.train_dataloader = tiny_loader(16, 4)});
+  CHECK(trainer.state().timestamp.batch == 2);
+}
+
+struct Empty : Loader {
+  void seek(std::int64_t, std::int64_t) override {}
+  std::optional<Batch> next() override { return std::nullopt; }
+};
+
+TEST_CASE("A loader without batches is an error, not an endless loop") {
+  TrainerOptions options = tiny_options();
+  options.train_dataloader = std::make_shared<Empty>();
+  options.max_duration = "5ba";
+  Trainer trainer(std::move(options));
+  CHECK(error_of([&] { trainer.fit(); }).find("has no batch") != std::string::npos);
+}
+
+TEST_CASE("Loggers write what they have when training fails") {
+  struct Flushed : LoggerDestination {
+    void flush() override { ++count; }
+    int count = 0;
+  };
+  auto logger = std::make_shared<Flushed>();
+  TrainerOptions options = tiny_options();
+  options.loggers = {logger};
+  options.callbacks = {At([](Event event, const State&) {
+    if (event == Event::BATCH_END) throw std::runtime_error("boom");
+  })};
+  Trainer trainer(std::move(options));
+  CHECK_THROWS_AS(trainer.fit(), RunError);
+  CHECK(logger->count == 1);
+}
+
+TEST_CASE("After close() every call that fires events is refused") {
+  TrainerOptions options = tiny_options();
+  options.eval_dataloader = tiny_loader(4, 4);
+  Trainer trainer(std::move(options));
+  trainer.close();
+  trainer.close();
+  CHECK_THROWS_AS(trainer.fit(), Error);
+  CHECK_THROWS_AS(trainer.eval(), Error);
+  CHECK_THROWS_AS(trainer.predict(tiny_loader(4, 4)), Error);
+}
+
+TEST_CASE("step() and end() without begin() are refused") {
+  Trainer trainer(tiny_options());
+  CHECK_THROWS_AS(trainer.step(), ConfigError);
+  CHECK_THROWS_AS(trainer.end(), ConfigError);
+  trainer.begin();
+  CHECK_THROWS_AS(trainer.begin(), ConfigError);
+  CHECK_THROWS_AS(trainer.step(Batch()), DataError);
+  trainer.end();
+}
+
+}  // namespace
+}  // namespace composer::test

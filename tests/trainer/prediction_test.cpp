@@ -1,0 +1,52 @@
+#include <doctest/doctest.h>
+
+#include "composer/core/error.h"
+#include "tests/support/tiny.h"
+
+namespace composer::test {
+namespace {
+
+TEST_CASE("Prediction fires its events, counts from zero each time, and returns outputs on the CPU") {
+  auto log = std::make_shared<EventLog>();
+  std::vector<std::int64_t> counts;
+  TrainerOptions options = tiny_options();
+  options.max_duration = std::nullopt;
+  options.callbacks = {log, At([&](Event event, const State& state) {
+                         if (event == Event::PREDICT_BATCH_END) counts.push_back(state.predict_timestamp.batch);
+                         if (event == Event::PREDICT_AFTER_FORWARD) CHECK_FALSE(state.outputs.only().requires_grad());
+                       })};
+  Trainer trainer(std::move(options));
+  for (int i = 0; i < 2; ++i) {
+    counts.clear();
+    const auto outputs = trainer.predict(tiny_loader(10, 4));
+    REQUIRE(outputs.size() == 3);
+    CHECK(outputs[2].only().sizes() == at::IntArrayRef{2, 3});
+    CHECK(outputs[0].only().device().is_cpu());
+    CHECK(counts == std::vector<std::int64_t>{1, 2, 3});
+  }
+  for (const char* event : {"predict_start", "predict_end"}) CHECK(log->count(event) == 2);
+  for (const char* event : {"predict_batch_start", "predict_before_forward", "predict_after_forward"})
+    CHECK(log->count(event) == 6);
+}
+
+TEST_CASE("Prediction takes a subset, keeps nothing if asked, and refuses nonsense") {
+  Trainer trainer(tiny_options());
+  CHECK(trainer.predict(tiny_loader(10, 4), {.subset_num_batches = 2}).size() == 2);
+  CHECK(trainer.predict(tiny_loader(10, 4), {.return_outputs = false}).empty());
+  CHECK_THROWS_AS(trainer.predict(AnyDataSpec()), ConfigError);
+  CHECK_THROWS_AS(trainer.predict(tiny_loader(10, 4), {.subset_num_batches = 0}), ConfigError);
+}
+
+TEST_CASE("Prediction in the middle of an epoch changes nothing in training") {
+  TrainerOptions options = tiny_options(), other = tiny_options();
+  Trainer with(std::move(options)), without(std::move(other));
+  with.fit("2ba");
+  with.predict(tiny_loader(6, 3));
+  with.fit("2ba");
+  without.fit("2ba");
+  without.fit("2ba");
+  CHECK(weights_of(with).equal(weights_of(without)));
+}
+
+}  // namespace
+}  // namespace composer::test

@@ -1,0 +1,91 @@
+#include <csignal>
+#include <unistd.h>
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include "tests/support/tiny.h"
+
+namespace composer::test {
+namespace {
+
+TEST_CASE("SIGINT and SIGTERM end the run after the current batch, and the handlers of before come back") {
+  for (int signal : {SIGINT, SIGTERM}) {
+    auto log = std::make_shared<EventLog>();
+    TrainerOptions options = tiny_options();
+    options.handle_signals = true;
+    options.eval_dataloader = tiny_loader(4, 4);
+    options.callbacks = {log, At([signal](Event event, const State& state) {
+                           if (event == Event::BEFORE_FORWARD && state.timestamp.batch == 1) std::raise(signal);
+                         })};
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    CHECK(trainer.interrupted_by() == signal);
+    CHECK(trainer.state().timestamp.batch == 2);
+    CHECK(trainer.state().stop.asked());
+    CHECK(log->count("fit_end") == 1);
+    CHECK(log->count("eval_start") == 0);  // whoever interrupts wants an end
+    struct sigaction now {};
+    sigaction(signal, nullptr, &now);
+    CHECK((now.sa_handler == SIG_DFL));
+    trainer.fit();
+    CHECK(trainer.state().timestamp.epoch == 1);
+    CHECK(trainer.interrupted_by() == 0);
+  }
+}
+
+TEST_CASE("A signal in an evaluation ends it after the current batch, without metrics") {
+  auto log = std::make_shared<EventLog>();
+  TrainerOptions options = tiny_options();
+  options.handle_signals = true;
+  options.max_duration = "2ep";
+  options.eval_dataloader = tiny_loader(16, 4);
+  options.callbacks = {log, At([](Event event, const State& state) {
+                         if (event == Event::EVAL_BATCH_START && state.eval_timestamp.batch == 1) std::raise(SIGINT);
+                       })};
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK(log->count("eval_batch_end") == 2);
+  CHECK(log->count("eval_end") == 0);
+  CHECK(log->count("fit_end") == 1);
+  CHECK_FALSE(trainer.state().metrics.find("eval", "CrossEntropy"));
+}
+
+TEST_CASE("A program's own handler, or none at all, is left alone") {
+  static volatile std::sig_atomic_t seen = 0;
+  struct sigaction before {};
+  struct sigaction mine {};
+  mine.sa_handler = [](int) { seen = 1; };
+  sigaction(SIGINT, &mine, &before);
+  TrainerOptions options = tiny_options();
+  options.handle_signals = true;
+  options.callbacks = {At([](Event event, const State& state) {
+    if (event == Event::BATCH_END && state.timestamp.batch == 1) std::raise(SIGINT);
+  })};
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  sigaction(SIGINT, &before, nullptr);
+  CHECK(seen == 1);
+  CHECK(trainer.state().timestamp.batch == 4);
+}
+
+TEST_CASE("A second signal ends the process at once") {
+  const pid_t child = fork();
+  if (child == 0) {
+    TrainerOptions options = tiny_options();
+    options.handle_signals = true;
+    options.callbacks = {At([](Event event, const State&) {
+      if (event == Event::BATCH_START) std::raise(SIGTERM), std::raise(SIGTERM);
+    })};
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGTERM);
+}
+
+}  // namespace
+}  // namespace composer::test
