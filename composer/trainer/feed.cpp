@@ -51,7 +51,7 @@ TokenCount Feed::count_tokens(const Batch& batch) const {
 }
 
 std::vector<Batch> Feed::split(const Batch& batch, std::int64_t size) const {
-  if (size == 0 || (!spec_.split_batch && size >= samples_)) return {batch};
+  if (size == 0 || (!spec_.split_batch && size >= samples_)) return std::vector<Batch>(1, batch);
   std::vector<Batch> parts = spec_.split_batch ? spec_.split_batch(batch, size) : split_batch(batch, size);
   if (parts.empty()) throw DataError(label_, " loader: split_batch gave no microbatch");
   return parts;

@@ -33,6 +33,10 @@ bool Trainer::Impl::next_batch() {
   }
   if (!train.loader()) throw ConfigError("Trainer::step: there is no train_dataloader; call step(batch)");
   if (!std::exchange(positioned, true)) train.seek(state.timestamp.epoch, state.timestamp.batch_in_epoch);
+  if (train.num_batches() && !epoch_is_complete()) {  // there is a next one, and it can have the memory of the last
+    state.batch.clear();
+    train_step.forget_batch();
+  }
   std::optional<Batch> batch = train.next();
   if (batch) {
     state.batch = std::move(*batch);
@@ -135,7 +139,7 @@ bool Trainer::Impl::epoch_iteration_is_over() const {
 
 std::vector<EvalRun*> Trainer::Impl::due(Event event) {
   std::vector<EvalRun*> runs;
-  if (interrupted() || !state.previous_timestamp) return runs;
+  if (evaluators.empty() || interrupted() || !state.previous_timestamp) return runs;
   IntervalMoment moment{.previous = *state.previous_timestamp,
                         .now = state.timestamp,
                         .max_duration = state.max_duration,

@@ -70,7 +70,8 @@ void TrainStep::backward() {
 }
 
 void TrainStep::add_to_batch_loss(std::string_view name, const at::Tensor& mean) {
-  const at::Tensor part = share_ == 1 ? mean.detach() : mean.detach() * share_;
+  const at::Tensor value = mean.variable_data();  // as detach(), without a view to keep track of
+  const at::Tensor part = share_ == 1 ? value : value * share_;
   const at::Tensor* sum = state_.batch_loss.find(name);
   state_.batch_loss.set(name, sum ? *sum + part : part);
 }
@@ -83,6 +84,12 @@ void TrainStep::update_metrics() {
 }
 
 void TrainStep::leave() { state_.batch = whole_; }
+
+void TrainStep::forget_batch() {
+  whole_.clear();
+  microbatches_.clear();
+  before_algorithms_.clear();
+}
 
 void TrainStep::log() {
   if (logger_.empty()) return;

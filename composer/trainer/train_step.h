@@ -29,6 +29,7 @@ class TrainStep {
   void backward();
   void update_metrics();
   void leave();  // state.batch is the whole batch again, state.batch_loss what it has cost
+  void forget_batch();
   void log();    // what the batch has shown, at the step before it is counted
   void report_metrics() { metrics_.report(state_, logger_); }
 
