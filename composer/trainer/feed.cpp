@@ -36,6 +36,11 @@ std::optional<Batch> Feed::next() {
   return batch;
 }
 
+bool Feed::sure_of_next() const {
+  const std::optional<std::int64_t> all = spec_.dataloader->num_batches();
+  return all && next_ < std::min(*all, num_batches_.value_or(*all));
+}
+
 void Feed::prepare(Batch& batch) {
   if (spec_.batch_transforms) spec_.batch_transforms(batch);
   samples_ = count_samples(batch);

@@ -25,11 +25,12 @@ class Feed {
   explicit operator bool() const { return static_cast<bool>(spec_); }
   const std::string& label() const { return label_; }
   std::optional<std::int64_t> num_batches() const { return num_batches_; }  // of an epoch; unset: unknown
-  std::optional<std::int64_t> batch_size() const { return spec_.dataloader->batch_size(); }
+  std::optional<std::int64_t> batch_size() const { return spec_ ? spec_.dataloader->batch_size() : std::nullopt; }
   const Loader* loader() const { return spec_.dataloader.get(); }
 
   void seek(std::int64_t epoch, std::int64_t batch);
   std::optional<Batch> next();                       // nullopt: the epoch is over
+  bool sure_of_next() const;                         // the loader knows its length, and this is not the end
   void prepare(Batch& batch);                        // transforms and counts a batch that came from elsewhere
   std::int64_t samples() const { return samples_; }  // of the last batch
   std::int64_t tokens() const { return tokens_; }

@@ -33,7 +33,7 @@ bool Trainer::Impl::next_batch() {
   }
   if (!train.loader()) throw ConfigError("Trainer::step: there is no train_dataloader; call step(batch)");
   if (!std::exchange(positioned, true)) train.seek(state.timestamp.epoch, state.timestamp.batch_in_epoch);
-  if (train.num_batches() && !epoch_is_complete()) {  // there is a next one, and it can have the memory of the last
+  if (train.sure_of_next()) {  // it can have the memory of the last one
     state.batch.clear();
     train_step.forget_batch();
   }

@@ -17,6 +17,8 @@ void TrainStep::start(const Feed& feed) {
   metrics_.reset();
   whole_ = state_.batch;
   microbatches_ = feed.split(whole_, state_.device_train_microbatch_size);
+  microbatch_size_ = state_.device_train_microbatch_size;
+  if (microbatch_size_ == 0) microbatch_size_ = feed.batch_size().value_or(feed.samples());
 }
 
 void TrainStep::zero_gradients() {
@@ -94,7 +96,7 @@ void TrainStep::forget_batch() {
 void TrainStep::log() {
   if (logger_.empty()) return;
   entries_.clear();
-  logger_.log_metrics({{"trainer/device_train_microbatch_size", state_.device_train_microbatch_size}});
+  logger_.log_metrics({{"trainer/device_train_microbatch_size", microbatch_size_}});
   constexpr std::string_view kPrefix = "loss/train/";
   loss_keys_.resize(state_.batch_loss.size());
   for (std::size_t i = 0; const auto& [name, loss] : state_.batch_loss) {

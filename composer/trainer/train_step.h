@@ -30,7 +30,7 @@ class TrainStep {
   void update_metrics();
   void leave();  // state.batch is the whole batch again, state.batch_loss what it has cost
   void forget_batch();
-  void log();    // what the batch has shown, at the step before it is counted
+  void log();  // what the batch has shown, at the step before it is counted
   void report_metrics() { metrics_.report(state_, logger_); }
 
  private:
@@ -43,6 +43,7 @@ class TrainStep {
   MetricSet metrics_;
   Batch whole_;  // as it came from the loader
   std::vector<Batch> microbatches_;
+  std::int64_t microbatch_size_ = 0;    // as logged: that of the loader's batches, if none was asked for
   double weight_ = 0;                   // of all microbatches, before their transforms
   double share_ = 1;                    // of the current microbatch in it
   bool first_ = true;                   // of the microbatches
