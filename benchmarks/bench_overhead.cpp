@@ -50,7 +50,7 @@ Net of(std::shared_ptr<models::Classifier> model) {
 }
 
 std::vector<Task> tasks() {
-  return {{"mlp 784-32-10, batch 32", mlp, {784}, 32, 64, 600, 16},
+  return {{"mlp 784-32-10, batch 32", mlp, {784}, 32, 64, 60, 256},
           {"mnist_cnn, batch 64", [] { return of(models::mnist_cnn()); }, {1, 28, 28}, 64, 8, 40, 1},
           {"resnet20, batch 128", [] { return of(models::resnet_cifar({.depth = 20})); }, {3, 32, 32}, 128, 4, 12, 1}};
 }
