@@ -51,7 +51,10 @@ at::Tensor of_probabilities(const at::Tensor& logits, const at::Tensor& target,
     case Reduction::MEAN:
       break;
   }
-  return loss.sum().neg_().div(target.sum());
+  // The mean over rows, then the share of them that have a target: in this order it rounds as Composer does, whose
+  // targets are float32 even if the logits are not.
+  const double rows = static_cast<double>(target.numel()) / static_cast<double>(target.size(1));
+  return loss.sum().neg_().div(rows).mul(target.sum().reciprocal().mul(rows));
 }
 
 }  // namespace

@@ -126,12 +126,6 @@ Rules rules(const Context* context) {
        .ours = [context](Json& expected, const Json& c) { expected = train_by_hand(c, *context); }}};
 }
 
-bool has_soft_targets(const Json& config) {
-  for (const Json& algorithm : config.value("algorithms", Json::array()))
-    if (algorithm.at("class") == "MixUp" || algorithm.at("class") == "LabelSmoothing") return true;
-  return false;
-}
-
 Outcome run(const Json& c, const Context& context) {
   const bool single = c.at("config").value("dtype", "fp64") == "fp32";
   const DefaultDtype dtype(single ? at::kFloat : at::kDouble);
@@ -139,9 +133,7 @@ Outcome run(const Json& c, const Context& context) {
     if (c["config"].contains("schedulers") && c["config"].contains("algorithms"))
       throw Unsupported{"schedules together with algorithms"};
     const Json got = train(c, context);
-    Tolerance tolerance = single ? Tolerance{1e-5, 1e-6} : Tolerance{1e-10, 1e-14};
-    // Their targets are float32 in double runs too, and the sum of those rounds as the processor's vectors are wide.
-    if (!single && has_soft_targets(c.at("config"))) tolerance = {1e-6, 1e-8};
+    const Tolerance tolerance = single ? Tolerance{1e-5, 1e-6} : Tolerance{1e-10, 1e-14};
     return judge(c, recording(c, context), got, rules(&context), tolerance);
   } catch (const Unsupported& what) {
     return unsupported(what.why);
