@@ -9,7 +9,7 @@ namespace composer::metrics {
 class COMPOSER_EXPORT Ratio : public Metric {
  public:
   ~Ratio() override;
-  at::Tensor compute() const override { return over_.value() / under_.value(); }
+  at::Tensor compute() const override { return over_.value().div(under_.value()); }
   void reset() override;
 
  protected:
