@@ -55,10 +55,13 @@ class DecimalReader {
       number.negative = text[0] == '-';
       text.remove_prefix(1);
     }
-    bool any = take_digits(text, [&](int digit) { reader.add(digit); });
+    bool any = false;
+    for (int digit; (digit = take_digit(text, !any)) >= 0; any = true) reader.add(digit);
     if (text.starts_with('.')) {
       text.remove_prefix(1);
-      any |= take_digits(text, [&](int digit) { reader.add(digit), ++reader.after_point_; });
+      bool first = true;
+      for (int digit; (digit = take_digit(text, first)) >= 0; first = false) reader.add(digit), ++reader.after_point_;
+      any = any || !first;
     }
     std::int64_t power = 0;
     if (any && (text.starts_with('e') || text.starts_with('E'))) {
@@ -66,7 +69,9 @@ class DecimalReader {
       const bool negative = text.starts_with('-');
       if (negative || text.starts_with('+')) text.remove_prefix(1);
       // a billion stands for all that is larger: no count and no double reaches it
-      any = take_digits(text, [&](int digit) { power = power < 1'000'000'000 ? power * 10 + digit : power; });
+      any = false;
+      for (int digit; (digit = take_digit(text, !any)) >= 0; any = true)
+        power = power < 1'000'000'000 ? power * 10 + digit : power;
       if (negative) power = -power;
     }
     if (!any || !text.empty()) return std::nullopt;
@@ -76,19 +81,14 @@ class DecimalReader {
   }
 
  private:
-  // Takes digits, with single underscores between them, off the front of `text`; false if there are none.
-  template <class Use>
-  static constexpr bool take_digits(std::string_view& text, Use use) {
-    bool any = false;
-    for (; !text.empty(); text.remove_prefix(1)) {
-      if (is_digit(text[0])) {
-        use(text[0] - '0');
-        any = true;
-      } else if (!any || text[0] != '_' || text.size() == 1 || !is_digit(text[1])) {
-        break;
-      }
-    }
-    return any;
+  // Takes a digit off the front of `text`, with a single underscore before it unless it is the first; -1: there is
+  // none.
+  static constexpr int take_digit(std::string_view& text, bool first) {
+    if (!first && text.size() > 1 && text[0] == '_' && is_digit(text[1])) text.remove_prefix(1);
+    if (text.empty() || !is_digit(text[0])) return -1;
+    const int digit = text[0] - '0';
+    text.remove_prefix(1);
+    return digit;
   }
 
   constexpr void add(int digit) {
