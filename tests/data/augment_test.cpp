@@ -121,6 +121,29 @@ TEST_CASE("Data on a device is augmented to the same bits as data on the host") 
       }
 }
 
+TEST_CASE("Rows of any width are converted to the bits of one multiplication and one addition") {
+  std::vector<std::uint8_t> bytes(3 * 80);
+  std::vector<float> scales, shifts;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::uint8_t>(i * 91);
+    scales.push_back(0.01F + 0.001F * static_cast<float>(i % 80));
+    shifts.push_back(0.3F - 0.02F * static_cast<float>(i % 80));
+  }
+  for (std::size_t width = 1; width <= 80; ++width) {
+    std::vector<float> alike(3 * width + 1, -1), each(3 * width + 1, -1);
+    const auto count = static_cast<std::int64_t>(width);
+    data::detail::pixels_to_float(bytes.data(), alike.data(), 3 * count, scales[5], shifts[5]);
+    data::detail::pixels_to_float(bytes.data(), each.data(), 3, count, scales.data(), shifts.data());
+    for (std::size_t i = 0; i < 3 * width; ++i) {
+      const float value = bytes[i];
+      CHECK(alike[i] == value * scales[5] + shifts[5]);
+      CHECK(each[i] == value * scales[i % width] + shifts[i % width]);
+    }
+    CHECK(alike.back() == -1);
+    CHECK(each.back() == -1);
+  }
+}
+
 TEST_CASE("Each place of the window and of the square is about equally likely") {
   const at::Tensor x = at::zeros({1, 1, 10, 8}, at::kByte);
   const ImagePass pass({.batch_size = 1, .crop_padding = 1, .cutout = 3}, x);
