@@ -47,11 +47,7 @@ struct Bench {
   Engine engine;
 };
 
-}  // namespace
-}  // namespace composer::bench
-
-int main(int argc, char** argv) {
-  using namespace composer::bench;
+void measure_events(int argc, char** argv) {
   Report report(parse(argc, argv));
   Bench nobody(0), one(1), ten(10);
   report.compare("run_event",
@@ -66,3 +62,8 @@ int main(int argc, char** argv) {
   for (const Bench* bench : {&nobody, &one, &ten}) bench->check();
   report.write();
 }
+
+}  // namespace
+}  // namespace composer::bench
+
+int main(int argc, char** argv) { composer::bench::measure_events(argc, argv); }

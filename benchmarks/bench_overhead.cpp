@@ -155,14 +155,15 @@ void measure(const Task& task, Report& report) {
       throw Error(task.name, ": the last loss is not that of the loop by hand");
 }
 
-}  // namespace
-}  // namespace composer::bench
-
-int main(int argc, char** argv) {
-  using namespace composer::bench;
+void measure_overhead(int argc, char** argv) {
   at::set_num_threads(1);
   Report report(parse(argc, argv));
   for (const Task& task : tasks())
     if (report.wants(task.name)) measure(task, report);
   report.write();
 }
+
+}  // namespace
+}  // namespace composer::bench
+
+int main(int argc, char** argv) { composer::bench::measure_overhead(argc, argv); }

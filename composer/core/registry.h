@@ -166,6 +166,7 @@ template <class T, class Options = detail::NoOptions, class List = detail::ListO
 Entry<List> entry(std::string name, std::string summary, std::vector<Option<Options>> options = {}) {
   auto add_to = [name, options](List& list, const Settings& settings) {
     std::vector<std::string> known;
+    known.reserve(options.size());
     for (const auto& option : options) known.push_back(option.name);
     for (const auto& [key, text] : settings)
       if (std::ranges::find(known, key) == known.end()) detail::throw_unknown(name + " has no option", key, known);

@@ -38,7 +38,6 @@ class Handle {
   const T& operator*() const { return *object_; }
   const T* operator->() const { return object_.get(); }
   explicit operator bool() const { return object_ != nullptr; }
-  const std::shared_ptr<T>& share() { return object_; }
 
  private:
   std::shared_ptr<T> object_;
@@ -52,7 +51,6 @@ class COMPOSER_EXPORT MetricValues {
   // The number, read on the host: not for the step. Throws ConfigError with what is reported, if this is not.
   double at(std::string_view label, std::string_view name) const;
   const auto& all() const { return values_; }
-  void clear() { values_.clear(); }
 
  private:
   using ByName = std::map<std::string, at::Tensor, std::less<>>;

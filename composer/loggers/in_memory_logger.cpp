@@ -21,15 +21,27 @@ LogValue to_log_value(const Scalar& scalar) {
 }  // namespace
 
 struct InMemoryLogger::Column {
-  Runs when;  // indices into the timeline
+  std::string key;
+  Column* next = nullptr;  // what was logged after it the last time
+  Runs when;               // indices into the timeline
   Values values;
-  Timestamp last_at;
-  LogValue last;
 };
 
 struct InMemoryLogger::Table {
+  // A run repeats itself: what came next the last time is what comes now, and needs no look-up.
+  Column& column(std::string_view key) {
+    Column*& next = last->next;
+    if (next == nullptr || next->key != key) {
+      next = &columns[key];
+      if (next->key.empty()) next->key = key;
+    }
+    return *(last = next);
+  }
+
   Timeline timeline;
   StringMap<Column> columns;
+  Column start;
+  Column* last = &start;
 };
 
 InMemoryLogger::InMemoryLogger() : table_(std::make_unique<Table>()) {}
@@ -41,18 +53,15 @@ void InMemoryLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t
     if (const auto* tensor = std::get_if<at::Tensor>(&value)) check_scalar(key, *tensor);
   const std::int64_t when = table_->timeline.add(state.timestamp);
   for (const auto& [key, value] : metrics) {
-    Column& column = table_->columns[key];
+    Column& column = table_->column(key);
     column.when.add(when);
-    column.last_at = state.timestamp;
     const auto* tensor = std::get_if<at::Tensor>(&value);
-    if (tensor != nullptr && !tensor->is_cpu()) {
+    if (tensor != nullptr && !tensor->is_cpu())
       column.values.add_pending(*tensor);
-      column.last = tensor->detach();
-    } else {
-      const Scalar scalar = read_scalar(value);
-      column.values.add(scalar);
-      column.last = to_log_value(scalar);
-    }
+    else if (const auto* number = std::get_if<double>(&value))
+      column.values.add(*number);
+    else
+      column.values.add(read_scalar(value));
   }
 }
 
@@ -86,8 +95,9 @@ std::vector<LoggedPoint> InMemoryLogger::get_timeseries(std::string_view key) co
 }
 
 LoggedPoint InMemoryLogger::most_recent(std::string_view key) const {
-  const Column& column = find(key);
-  return {column.last_at, to_log_value(read_scalar(column.last))};
+  Column& column = find(key);
+  column.values.read_pending();
+  return {table_->timeline.at(column.when.last()), to_log_value(column.values.last())};
 }
 
 InMemoryLogger::Column& InMemoryLogger::find(std::string_view key) const {

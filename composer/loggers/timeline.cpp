@@ -1,5 +1,6 @@
 #include "composer/loggers/timeline.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -77,6 +78,17 @@ std::int64_t Timeline::add(const Timestamp& now) {
   return static_cast<std::int64_t>(steps_.size()) - 1;
 }
 
+Timestamp Timeline::at(std::int64_t index) const {
+  auto i = static_cast<std::size_t>(index);
+  if (i + 1 == steps_.size()) return last_;
+  const auto after = std::ranges::upper_bound(jumps_, i, {}, &std::pair<std::size_t, Timestamp>::first);
+  const auto& [from, at] = *std::prev(after);
+  Timestamp time = at;
+  for (std::size_t step = from + 1; step <= i; ++step)
+    time = time.to_next_batch(steps_[step].samples, steps_[step].tokens, steps_[step].duration);
+  return time;
+}
+
 std::vector<Timestamp> Timeline::all() const {
   std::vector<Timestamp> times;
   times.reserve(steps_.size());
@@ -109,6 +121,12 @@ void Runs::add(std::int64_t value) {
   }
 }
 
+std::int64_t Runs::last() const {
+  const auto& [first, stride, count] = runs_.back();
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(first) +
+                                   static_cast<std::uint64_t>(stride) * static_cast<std::uint64_t>(count - 1));
+}
+
 std::vector<std::int64_t> Runs::all() const {
   std::vector<std::int64_t> values;
   values.reserve(static_cast<std::size_t>(size_));
@@ -123,6 +141,14 @@ std::vector<std::int64_t> Runs::all() const {
 void Values::add(const Scalar& value) {
   if (!pending_.empty()) read_pending();  // a metric that is a number now and then: keep the order
   while (!std::visit(Append{value}, values_)) widen(value);
+}
+
+void Values::add(double value) {
+  auto* doubles = std::get_if<std::vector<double>>(&values_);
+  if (doubles != nullptr && pending_.empty())
+    doubles->push_back(value);
+  else
+    add(Scalar(value));
 }
 
 void Values::widen(const Scalar& value) {
@@ -155,6 +181,19 @@ void Values::read_pending() {
   pending_scalars_ = 0;
   const at::Tensor on_host = at::cat(flat).to(at::kCPU);
   for (std::int64_t i = 0; i < on_host.numel(); ++i) add(read_scalar(on_host[i]));
+}
+
+Scalar Values::last() const {
+  return std::visit(
+      [](const auto& values) -> Scalar {
+        if constexpr (std::is_same_v<std::remove_cvref_t<decltype(values)>, Runs>)
+          return values.last();
+        else if constexpr (std::is_same_v<std::remove_cvref_t<decltype(values)>, std::vector<Scalar>>)
+          return values.back();
+        else
+          return static_cast<double>(values.back());
+      },
+      values_);
 }
 
 std::vector<Scalar> Values::all() const { return std::visit(ToScalars{}, values_); }

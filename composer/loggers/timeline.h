@@ -17,6 +17,7 @@ class Timeline {
  public:
   // Its index: the last one's if time has not moved.
   std::int64_t add(const Timestamp& now);
+  Timestamp at(std::int64_t index) const;
   std::vector<Timestamp> all() const;
 
  private:
@@ -34,6 +35,7 @@ class Runs {
  public:
   void add(std::int64_t value);
   std::int64_t size() const { return size_; }
+  std::int64_t last() const;  // of at least one
   std::vector<std::int64_t> all() const;
 
  private:
@@ -48,11 +50,13 @@ class Runs {
 class Values {
  public:
   void add(const Scalar& value);
+  void add(double value);
   // Keeps a tensor of one element that is not on the host; read_pending() reads all of them at once.
   void add_pending(const at::Tensor& tensor);
   void read_pending();
   // Without those that are pending.
   std::vector<Scalar> all() const;
+  Scalar last() const;  // likewise; of at least one
 
  private:
   void widen(const Scalar& value);  // so that it fits better

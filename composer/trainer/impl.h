@@ -85,6 +85,7 @@ struct Trainer::Impl {
   void start_fit(const FitOptions& fit, bool needs_loader);
   Feed feed_of(const FitOptions& fit) const;
   Time end_of(const FitOptions& fit, const Timestamp& from, const Feed& feed, bool needs_limit) const;
+  void tune();
   void finish_fit();
   std::vector<EvalRun> make_runs(const Evaluators& evaluators, const Interval& interval, std::int64_t subset) const;
   void activate(const Feed& feed);
@@ -108,6 +109,8 @@ struct Trainer::Impl {
   std::vector<EvalRun*> due(Event event);
   template <class F>
   auto located(F&& run);
+  template <class F>
+  auto training(F&& run);
 
   TrainerOptions options;
   State state;
@@ -121,6 +124,7 @@ struct Trainer::Impl {
   TrainStep train_step;
   std::optional<Batch> given_batch;    // by step(batch): comes instead of the loader's next
   std::optional<SignalScope> signals;  // within a fit
+  std::vector<std::string> tuning;     // what .tune has chosen
   int interrupted_by = 0;
   bool fitting = false;                  // between begin() and end()
   Stopwatch stopwatch, aside_stopwatch;  // of training; of evaluation and prediction
@@ -134,7 +138,6 @@ auto Trainer::Impl::located(F&& run) {
   try {
     return run();
   } catch (...) {
-    finish_fit();
     logger.flush();
     try {
       throw;
@@ -144,6 +147,17 @@ auto Trainer::Impl::located(F&& run) {
       std::throw_with_nested(RunError("failed after ", to_string(last_event), ", epoch ", state.timestamp.epoch,
                                       ", batch ", state.timestamp.batch));
     }
+  }
+}
+
+// The same for a part of a fit, which an error ends.
+template <class F>
+auto Trainer::Impl::training(F&& run) {
+  try {
+    return located(run);
+  } catch (...) {
+    finish_fit();
+    throw;
   }
 }
 

@@ -16,6 +16,7 @@
 #include <c10/util/Exception.h>
 
 #include "composer/core/error.h"
+#include "composer/util/tune_process.h"
 
 namespace composer {
 namespace {
@@ -79,8 +80,10 @@ std::int64_t allocated_bytes(at::Device device, bool peak) {
 }  // namespace
 
 std::int64_t available_memory(at::Device device) {
-  if (device.is_cpu())
-    return std::max<std::int64_t>(0, std::min(control_group_limit() - resident_memory(), machine_available()));
+  if (device.is_cpu()) {
+    const std::int64_t left = std::min(control_group_limit() - resident_memory(), machine_available());
+    return std::max<std::int64_t>(0, left) + static_cast<std::int64_t>(cpu_memory().cached);
+  }
   c10::DeviceAllocator& allocator = *c10::getDeviceAllocator(device.type());
   constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   const auto stats = allocator.getDeviceStats(index_of(device));
@@ -105,7 +108,10 @@ bool is_out_of_memory(const std::exception_ptr& error) {
 }
 
 void release_cached_memory(at::Device device) {
-  if (!device.is_cpu()) c10::getDeviceAllocator(device.type())->emptyCache();
+  if (device.is_cpu())
+    empty_cpu_cache();
+  else
+    c10::getDeviceAllocator(device.type())->emptyCache();
 }
 
 struct MemoryScope::Report final : c10::MemoryReportingInfoBase {

@@ -17,7 +17,7 @@ std::int64_t available_memory(at::Device device);
 // Whether an error, or one nested in it, says that memory was short.
 bool is_out_of_memory(const std::exception_ptr& error);
 
-// Gives cached blocks of a GPU back, so that larger ones can be had.
+// Gives what allocators keep for the next tensor back, so that larger blocks can be had.
 void release_cached_memory(at::Device device);
 
 // Counts the tensors that this thread allocates on the device while it lives. On a CPU, where nobody else refuses in

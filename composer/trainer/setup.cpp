@@ -8,6 +8,7 @@
 #include "composer/core/error.h"
 #include "composer/trainer/impl.h"
 #include "composer/trainer/precision.h"
+#include "composer/trainer/tuner.h"
 
 namespace composer {
 namespace {
@@ -151,6 +152,20 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
   stopwatch.lap();
   for (const auto& algorithm : engine.algorithms())
     logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
+}
+
+void Trainer::Impl::tune() {
+  if (!options.tune || !tuning.empty()) return;
+  if (!train.loader()) return warn("tune: has no effect without a train_dataloader");
+  train.seek(state.timestamp.epoch, state.timestamp.batch_in_epoch);
+  positioned = false;
+  std::optional<Batch> batch = train.next();
+  if (!batch) return;  // that this is an error is said where it is trained on
+  tuning = Tuner(state, train_step, train).run(std::move(*batch), options.tune_cache);
+  for (const std::string& line : tuning) {
+    const auto colon = line.find(": ");
+    logger.log_hyperparameters({{join("tune/", line.substr(0, colon)), line.substr(colon + 2)}});
+  }
 }
 
 void Trainer::Impl::finish_fit() {

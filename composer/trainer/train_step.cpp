@@ -191,7 +191,7 @@ void TrainStep::forget_batch() {
 void TrainStep::log() {
   if (logger_.empty()) return;
   entries_.clear();
-  logger_.log_metrics({{"trainer/device_train_microbatch_size", microbatch_size_}});
+  entries_.push_back({"trainer/device_train_microbatch_size", microbatch_size_});
   constexpr std::string_view kPrefix = "loss/train/";
   loss_keys_.resize(state_.batch_loss.size());
   for (std::size_t i = 0; const auto& [name, loss] : state_.batch_loss) {

@@ -88,9 +88,12 @@ Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 
+const std::vector<std::string>& Trainer::tuning() const { return impl_->tuning; }
+
 void Trainer::fit(FitOptions options) {
   impl_->start_fit(options, /*needs_loader=*/true);
-  impl_->located([&] {
+  impl_->training([&] {
+    impl_->tune();
     impl_->begin();
     while (impl_->step()) {
     }
@@ -101,12 +104,15 @@ void Trainer::fit(FitOptions options) {
 
 void Trainer::begin(FitOptions options) {
   impl_->start_fit(options, /*needs_loader=*/false);
-  impl_->located([&] { impl_->begin(); });
+  impl_->training([&] {
+    impl_->tune();
+    impl_->begin();
+  });
 }
 
 bool Trainer::step() {
   if (!impl_->fitting) throw ConfigError("Trainer: step() before begin()");
-  return impl_->located([&] { return impl_->step(); });
+  return impl_->training([&] { return impl_->step(); });
 }
 
 bool Trainer::step(Batch batch) {
@@ -119,7 +125,7 @@ bool Trainer::step(Batch batch) {
 
 void Trainer::end() {
   if (!impl_->fitting) throw ConfigError("Trainer: end() before begin()");
-  impl_->located([&] { impl_->end(); });
+  impl_->training([&] { impl_->end(); });
   impl_->finish_fit();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,6 +54,13 @@ struct TrainerOptions {
   bool accumulate_train_batch_on_tokens = false;  // weigh microbatches by their loss-generating tokens
   std::optional<std::uint64_t> seed = {};         // of all random streams; unset: what libtorch has been seeded with
   bool deterministic_mode = false;                // libtorch's deterministic kernels, or its error where there is none
+
+  // Before the first batch, time a few steps in each of the ways that may train faster here, and go on in the fastest:
+  // channels-last weights, as many threads as help, and fp32 where the precision above is slower. Nothing else of the
+  // trial steps stays. What was found is kept in tune_cache for later runs of the same model on the same machine.
+  bool tune = false;
+  std::filesystem::path tune_cache = {};  // empty: libcomposer/tune.json among the user's caches
+
   bool handle_signals = true;  // within fit(), SIGINT and SIGTERM end the run after the current batch
 };
 
@@ -112,7 +120,8 @@ class COMPOSER_EXPORT Trainer {
   const State& state() const;
   Engine& engine();
   Logger& logger();
-  int interrupted_by() const;  // the signal that ended the last fit(); 0: none
+  const std::vector<std::string>& tuning() const;  // what .tune has chosen, one line each; empty before the first fit
+  int interrupted_by() const;                      // the signal that ended the last fit(); 0: none
 
  private:
   struct Impl;

@@ -1,17 +1,14 @@
 #include "composer/util/safetensors.h"
 
 #include <bit>
-#include <cerrno>
-#include <cstring>
-#include <fcntl.h>
 #include <set>
-#include <unistd.h>
 
 #include <ATen/ATen.h>
 
 #include <nlohmann/json.hpp>
 
 #include "composer/core/error.h"
+#include "composer/util/new_file.h"
 
 namespace composer::util {
 namespace {
@@ -43,55 +40,6 @@ const char* dtype_name(at::ScalarType type) {
   }
 }
 
-// A file that is removed unless it is committed under its name.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(std::filesystem::path target)
-      : target_(std::move(target)), path_(target_.string() + ".tmp-" + std::to_string(::getpid())) {
-    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (descriptor_ < 0) fail("create");
-  }
-  ~TemporaryFile() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    if (!committed_) ::unlink(path_.c_str());
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  void write(const void* data, std::size_t size) {
-    const auto* from = static_cast<const char*>(data);
-    while (size > 0) {
-      const ssize_t written = ::write(descriptor_, from, size);
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) fail("write");
-      from += written;
-      size -= static_cast<std::size_t>(written);
-    }
-  }
-
-  void commit() {
-    if (::fsync(descriptor_) != 0) fail("sync");
-    if (::close(std::exchange(descriptor_, -1)) != 0) fail("close");
-    if (::rename(path_.c_str(), target_.c_str()) != 0) fail("rename");
-    committed_ = true;
-    const std::filesystem::path folder = target_.has_parent_path() ? target_.parent_path() : ".";
-    const int directory = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (directory < 0) return;
-    ::fsync(directory);
-    ::close(directory);
-  }
-
- private:
-  [[noreturn]] void fail(const char* what) const {
-    const std::string reason = std::strerror(errno);
-    throw Error("could not ", what, " ", path_.string(), ": ", reason);
-  }
-
-  std::filesystem::path target_, path_;
-  int descriptor_ = -1;
-  bool committed_ = false;
-};
-
 }  // namespace
 
 void save_safetensors(const std::vector<std::pair<std::string, at::Tensor>>& tensors,
@@ -113,8 +61,7 @@ void save_safetensors(const std::vector<std::pair<std::string, at::Tensor>>& ten
   std::string text = tensors.empty() ? "{}" : header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');  // so that the tensors are aligned
 
-  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
-  TemporaryFile file(path);
+  NewFile file(path);
   const std::uint64_t length = text.size();
   static_assert(std::endian::native == std::endian::little);
   file.write(&length, sizeof length);

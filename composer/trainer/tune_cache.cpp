@@ -1,0 +1,69 @@
+#include "composer/trainer/tune_cache.h"
+
+#include <cstdlib>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "composer/core/error.h"
+#include "composer/util/new_file.h"
+
+namespace composer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::filesystem::path default_file() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::filesystem::path(value != nullptr ? value : "");
+  };
+  if (const auto caches = variable("XDG_CACHE_HOME"); caches.is_absolute()) return caches / "libcomposer/tune.json";
+  if (const auto home = variable("HOME"); home.is_absolute()) return home / ".cache/libcomposer/tune.json";
+  return {};
+}
+
+Json read(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  Json all = stream ? Json::parse(stream, nullptr, /*allow_exceptions=*/false) : Json::object();
+  return all.is_object() ? all : Json::object();
+}
+
+}  // namespace
+
+TuneCache::TuneCache(std::filesystem::path file) : file_(file.empty() ? default_file() : std::move(file)) {}
+
+std::optional<Tuned> TuneCache::find(const std::string& key) const {
+  if (file_.empty()) return {};
+  const Json all = read(file_);
+  const auto entry = all.find(key);
+  if (entry == all.end() || !entry->is_object()) return {};
+  const Json layout = entry->value("channels_last", Json()), autocast = entry->value("autocast", Json()),
+             threads = entry->value("threads", Json());
+  if (!layout.is_boolean() || !autocast.is_boolean() || !threads.is_number_integer()) return {};
+  return Tuned{.channels_last = layout.get<bool>(), .autocast = autocast.get<bool>(), .threads = threads.get<int>()};
+}
+
+void TuneCache::put(const std::string& key, const Tuned& tuned) const {
+  if (file_.empty()) return;
+  try {
+    Json all = read(file_);
+    all[key] = {{"channels_last", tuned.channels_last}, {"autocast", tuned.autocast}, {"threads", tuned.threads}};
+    util::NewFile file(file_);
+    file.write(all.dump(1) + '\n');
+    file.commit();
+  } catch (const std::exception& error) {
+    warn(join("tune: what was measured is not kept: ", error.what()));
+  }
+}
+
+std::string name_of_processor() {
+  std::ifstream info("/proc/cpuinfo");
+  constexpr std::string_view kName = "model name";
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with(kName))
+      if (const auto colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
+  return "unknown";
+}
+
+}  // namespace composer

@@ -1,0 +1,32 @@
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace composer {
+
+// What Tuner found: the fastest way to train one model, with one shape of batch, on one machine.
+struct Tuned {
+  bool channels_last = false;
+  bool autocast = false;
+  int threads = 1;
+};
+
+// Results of earlier runs in a JSON file, by a text that names model, batch and machine. A file that is missing or
+// damaged is an empty one.
+class TuneCache {
+ public:
+  // Empty: $XDG_CACHE_HOME/libcomposer/tune.json, or $HOME/.cache/libcomposer/tune.json; without both, nothing is kept.
+  explicit TuneCache(std::filesystem::path file);
+
+  std::optional<Tuned> find(const std::string& key) const;
+  void put(const std::string& key, const Tuned& tuned) const;  // a file that cannot be written is a warning
+
+ private:
+  std::filesystem::path file_;
+};
+
+// The processor as the system names it; "unknown" where it does not.
+std::string name_of_processor();
+
+}  // namespace composer

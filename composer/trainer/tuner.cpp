@@ -1,0 +1,174 @@
+#include "composer/trainer/tuner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <typeinfo>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/version.h>
+
+#include "composer/core/error.h"
+#include "composer/core/model.h"
+#include "composer/core/plugins.h"
+#include "composer/util/random.h"
+
+namespace composer {
+namespace {
+
+constexpr int kRounds = 5;
+constexpr double kSeconds = 1;     // for one choice, once there are two rounds
+constexpr double kWorthIt = 0.97;  // of the time that it takes now
+
+// What a step changes besides gradients, put back at the end of the scope.
+class Untouched {
+ public:
+  explicit Untouched(State& state)
+      : state_(state), batch_(state.batch), outputs_(state.outputs), loss_(state.loss), batch_loss_(state.batch_loss) {
+    for (const at::Tensor& buffer : state.model->buffers()) buffers_.emplace_back(buffer, buffer.clone());
+    generators_.push_back(at::detail::getDefaultCPUGenerator());
+    if (!state.device.is_cpu()) generators_.push_back(at::globalContext().defaultGenerator(state.device));
+    for (const at::Generator& generator : generators_) random_.push_back(generator.get_state());
+    was_training_ = state.model->is_training();
+    state.model->train();
+  }
+  ~Untouched() {
+    const at::NoGradGuard no_grad;
+    for (auto& [buffer, before] : buffers_) buffer.copy_(before);
+    for (std::size_t i = 0; i < generators_.size(); ++i) generators_[i].set_state(random_[i]);
+    for (const at::Tensor& parameter : state_.model->parameters()) parameter.mutable_grad().reset();
+    state_.model->train(was_training_);
+    state_.batch = std::move(batch_);
+    state_.outputs = std::move(outputs_);
+    state_.loss = std::move(loss_);
+    state_.batch_loss = std::move(batch_loss_);
+  }
+  Untouched(const Untouched&) = delete;
+  Untouched& operator=(const Untouched&) = delete;
+
+ private:
+  State& state_;
+  Batch batch_;
+  Outputs outputs_;
+  Losses loss_, batch_loss_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;
+  std::vector<at::Generator> generators_;
+  std::vector<at::Tensor> random_;
+  bool was_training_;
+};
+
+std::string milliseconds(double seconds) {
+  std::string text = join(std::round(seconds * 1e5) / 100);
+  return text + " ms";
+}
+
+}  // namespace
+
+std::vector<std::string> Tuner::run(Batch batch, const std::filesystem::path& cache_file) {
+  allowed_ = state_.precision;
+  const TuneCache cache(cache_file);
+  const std::string id = key(batch);
+  if (const auto known = cache.find(id); known && known->threads >= 1 && known->threads <= at::get_num_threads()) {
+    use(*known);
+    return {join("as an earlier run found: ", known->channels_last ? "channels-last weights, " : "",
+                 to_string(state_.precision), ", threads: ", known->threads)};
+  }
+  Tuned best{.autocast = allowed_ != Precision::FP32, .threads = at::get_num_threads()};
+  {
+    const Untouched untouched(state_);
+    state_.batch = std::move(batch);
+    step_.start(feed_);
+    if (has_convolutions())
+      best.channels_last = choose("weights", {"as they are", [this] { set_channels_last(false); }},
+                                  {"channels last", [this] { set_channels_last(true); }});
+    if (best.autocast)
+      best.autocast = !choose("precision", {std::string(to_string(allowed_)), [this] { set_autocast(true); }},
+                              {"fp32", [this] { set_autocast(false); }});
+    if (state_.device.is_cpu() && best.threads > 1 &&
+        choose("threads", {join(best.threads), [&best] { at::set_num_threads(best.threads); }},
+               {"1", [] { at::set_num_threads(1); }}))
+      best.threads = 1;
+    step_.forget_batch();
+  }
+  cache.put(id, best);
+  return std::move(said_);
+}
+
+// Without addresses or chance: the same in every run of the same program on the same machine.
+std::string Tuner::key(const Batch& batch) const {
+  std::uint64_t shapes = 0;
+  const auto mix = [&shapes](const at::Tensor& tensor) {
+    shapes = hash64(shapes, static_cast<std::uint64_t>(tensor.scalar_type()), tensor.is_contiguous());
+    for (const std::int64_t size : tensor.sizes()) shapes = hash64(shapes, static_cast<std::uint64_t>(size));
+  };
+  for (const at::Tensor& parameter : state_.model->parameters()) mix(parameter);
+  for (const auto& [name, tensor] : batch) mix(tensor);
+  const Model& model = *state_.model;
+  return join(class_name(typeid(model)), " ", std::hex, shapes, std::dec, ", microbatches of ",
+              state_.device_train_microbatch_size, ", ", to_string(allowed_), ", ", at::get_num_threads(), " threads, ",
+              state_.device.is_cpu() ? name_of_processor() : state_.device.str(), ", libtorch ", TORCH_VERSION,
+              ", libcomposer ", COMPOSER_VERSION);
+}
+
+void Tuner::use(const Tuned& tuned) {
+  if (tuned.channels_last && has_convolutions()) set_channels_last(true);
+  set_autocast(tuned.autocast);
+  if (state_.device.is_cpu()) at::set_num_threads(tuned.threads);
+}
+
+bool Tuner::has_convolutions() const {
+  return std::ranges::any_of(state_.model->parameters(), [](const at::Tensor& parameter) {
+    return parameter.dim() == 4 && parameter.is_contiguous() &&
+           !parameter.is_contiguous(at::MemoryFormat::ChannelsLast);
+  });
+}
+
+void Tuner::set_channels_last(bool on) {
+  const auto format = on ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& parameter : state_.model->parameters()) {
+    if (parameter.dim() != 4 || parameter.is_contiguous(format)) continue;
+    parameter.set_data(parameter.contiguous(format));
+    parameter.mutable_grad().reset();  // of the other layout
+  }
+}
+
+void Tuner::set_autocast(bool on) { state_.precision = on ? allowed_ : Precision::FP32; }
+
+double Tuner::time_step() {
+  const c10::impl::VirtualGuardImpl device(state_.device.type());
+  const auto from = std::chrono::steady_clock::now();
+  step_.zero_gradients();
+  step_.enter(feed_, 0);
+  step_.forward();
+  step_.loss();
+  step_.backward();
+  if (!state_.device.is_cpu()) device.synchronizeDevice(state_.device.index());
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
+}
+
+bool Tuner::choose(const std::string& what, const Way& now, const Way& other) {
+  const auto timed = [this](const Way& way, double fastest) {
+    way.use();
+    return std::min(fastest, time_step());
+  };
+  const auto from = std::chrono::steady_clock::now();
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  timed(other, kNever);  // the first step with new shapes prepares kernels
+  timed(now, kNever);
+  double of_now = kNever, of_other = kNever;
+  for (int round = 0; round < kRounds; ++round) {
+    of_now = timed(now, of_now);
+    of_other = timed(other, of_other);
+    if (round > 0 && std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count() > kSeconds) break;
+  }
+  const bool change = of_other < kWorthIt * of_now;
+  const Way& chosen = change ? other : now;
+  chosen.use();
+  said_.push_back(join(what, ": ", chosen.name, ", ", milliseconds(change ? of_other : of_now), " a step (",
+                       (change ? now : other).name, ": ", milliseconds(change ? of_now : of_other), ')'));
+  return change;
+}
+
+}  // namespace composer

@@ -1,0 +1,45 @@
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "composer/core/state.h"
+#include "composer/trainer/feed.h"
+#include "composer/trainer/train_step.h"
+#include "composer/trainer/tune_cache.h"
+
+namespace composer {
+
+// Tries what may train this model faster here: channels-last weights (of convolutions), autocast or fp32 where the user
+// allows the former, fewer threads. Forward, loss and backward of one real batch are timed, without algorithms and
+// without the optimizer's step; buffers, gradients, random numbers and the fields of the state are then as before.
+class Tuner {
+ public:
+  Tuner(State& state, TrainStep& step, const Feed& feed) : state_(state), step_(step), feed_(feed) {}
+
+  // `batch` is the one to try with. Leaves the fastest way in force. Says what it chose, one line each.
+  std::vector<std::string> run(Batch batch, const std::filesystem::path& cache_file);
+
+ private:
+  struct Way {  // one of two
+    std::string name;
+    std::function<void()> use;
+  };
+
+  std::string key(const Batch& batch) const;
+  void use(const Tuned& tuned);
+  void set_channels_last(bool on);
+  void set_autocast(bool on);
+  bool has_convolutions() const;
+  double time_step();                                                      // seconds
+  bool choose(const std::string& what, const Way& now, const Way& other);  // true: the other one
+
+  State& state_;
+  TrainStep& step_;
+  const Feed& feed_;
+  Precision allowed_ = Precision::FP32;
+  std::vector<std::string> said_;
+};
+
+}  // namespace composer

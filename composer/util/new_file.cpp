@@ -1,0 +1,54 @@
+#include "composer/util/new_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <string>
+#include <unistd.h>
+#include <utility>
+
+#include "composer/core/error.h"
+
+namespace composer::util {
+
+NewFile::NewFile(std::filesystem::path target)
+    : target_(std::move(target)), path_(target_.string() + ".tmp-" + std::to_string(::getpid())) {
+  if (target_.has_parent_path()) std::filesystem::create_directories(target_.parent_path());
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) fail("create");
+}
+
+NewFile::~NewFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!committed_) ::unlink(path_.c_str());
+}
+
+void NewFile::write(const void* data, std::size_t size) {
+  const auto* from = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t written = ::write(descriptor_, from, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) fail("write");
+    from += written;
+    size -= static_cast<std::size_t>(written);
+  }
+}
+
+void NewFile::commit() {
+  if (::fsync(descriptor_) != 0) fail("sync");
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail("close");
+  if (::rename(path_.c_str(), target_.c_str()) != 0) fail("rename");
+  committed_ = true;
+  const std::filesystem::path folder = target_.has_parent_path() ? target_.parent_path() : ".";
+  const int directory = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return;
+  ::fsync(directory);
+  ::close(directory);
+}
+
+void NewFile::fail(const char* what) const {
+  const std::string reason = std::strerror(errno);
+  throw Error("could not ", what, " ", path_.string(), ": ", reason);
+}
+
+}  // namespace composer::util

@@ -1,0 +1,29 @@
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <string_view>
+
+namespace composer::util {
+
+// A file that appears whole or not at all: written under a temporary name in its folder, synced, then renamed. Removed
+// if it is not committed. Missing folders are made. All of them throw Error, with the path and the system's reason.
+class NewFile {
+ public:
+  explicit NewFile(std::filesystem::path target);
+  ~NewFile();
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  void write(const void* data, std::size_t size);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  void commit();
+
+ private:
+  [[noreturn]] void fail(const char* what) const;
+
+  std::filesystem::path target_, path_;
+  int descriptor_ = -1;
+  bool committed_ = false;
+};
+
+}  // namespace composer::util

@@ -1,0 +1,51 @@
+#include "composer/util/tune_process.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
+
+#include "composer/core/error.h"
+#include "composer/util/caching_allocator.h"
+
+namespace composer {
+namespace {
+
+// Above the default allocator of libtorch.
+constexpr std::uint8_t kPriority = 10;
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+bool in_force() { return c10::GetCPUAllocator() == &util::CachingAllocator::instance(); }
+
+}  // namespace
+
+std::vector<std::string> tune_process(ProcessOptions options) {
+  if (options.threads < 0) throw ConfigError("tune_process: threads must be >= 0, got ", options.threads);
+  std::vector<std::string> done;
+  // First of all: threads inherit it when they begin.
+  const bool flushes = at::globalContext().setFlushDenormal(options.flush_denormals);
+  if (options.flush_denormals)
+    done.emplace_back(flushes ? "denormal numbers: flushed to 0"
+                              : "denormal numbers: this processor cannot flush them");
+  if (options.threads > 0) at::set_num_threads(options.threads);
+  done.push_back(join("threads: ", at::get_num_threads()));
+
+  util::CachingAllocator& allocator = util::CachingAllocator::instance();
+  allocator.set_huge_pages(options.huge_pages);
+  allocator.set_limit(options.cache_limit);
+  if (options.caching_allocator && !kSanitized) c10::SetCPUAllocator(&allocator, kPriority);
+  done.push_back(join("memory of tensors: ", !in_force()          ? "as the C library gives it"
+                                             : options.huge_pages ? "kept for the next one, in huge pages"
+                                                                  : "kept for the next one"));
+  return done;
+}
+
+CpuMemory cpu_memory() { return util::CachingAllocator::instance().memory(); }
+
+void empty_cpu_cache() { util::CachingAllocator::instance().release_all(); }
+
+}  // namespace composer

@@ -1,0 +1,181 @@
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <ATen/Parallel.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/core/error.h"
+#include "composer/loggers/in_memory_logger.h"
+#include "tests/support/tiny.h"
+
+namespace composer {
+namespace {
+
+using namespace test;
+
+// A cache of its own, and the threads as they were.
+struct Scratch {
+  Scratch() { std::filesystem::remove_all(folder); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() {
+    std::filesystem::remove_all(folder);
+    at::set_num_threads(threads);
+  }
+  std::filesystem::path folder = std::filesystem::temp_directory_path() / ("composer-tune-" + std::to_string(getpid()));
+  std::filesystem::path cache = folder / "tune.json";
+  int threads = at::get_num_threads();
+};
+
+// Batch norm has buffers and dropout draws random numbers: both would show that a trial step was taken.
+std::shared_ptr<Model> model_with_memory() {
+  at::manual_seed(5);
+  torch::nn::Sequential net(torch::nn::BatchNorm1d(4), torch::nn::Dropout(0.5), torch::nn::Linear(4, 3));
+  return std::make_shared<models::Classifier>(net, models::ClassifierOptions{.num_classes = 3});
+}
+
+std::shared_ptr<Model> convolutions() {
+  at::manual_seed(5);
+  torch::nn::Sequential net(torch::nn::Conv2d(3, 8, 3), torch::nn::ReLU(), torch::nn::Flatten(),
+                            torch::nn::Linear(8 * 6 * 6, 3));
+  return std::make_shared<models::Classifier>(net, models::ClassifierOptions{.num_classes = 3});
+}
+
+TrainerOptions tuned_options(std::shared_ptr<Model> model, const Scratch& scratch) {
+  TrainerOptions options = tiny_options();
+  options.model = std::move(model);
+  options.seed = 3;
+  options.max_duration = "2ep";
+  options.tune = true;
+  options.tune_cache = scratch.cache;
+  return options;
+}
+
+std::shared_ptr<Loader> image_loader() {
+  return data::in_memory({{"input", at::sin(at::arange(8 * 3 * 64, at::kFloat)).view({8, 3, 8, 8})},
+                          {"target", at::arange(8, at::kLong).remainder(3)}},
+                         {.batch_size = 4, .shuffle = false});
+}
+
+std::string text_of(const std::filesystem::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+TEST_CASE("the trial steps of tune leave no trace in weights, buffers, metrics and random numbers") {
+  const Scratch scratch;
+  const auto all_that_is_left = [&](bool tune) {
+    auto memory = std::make_shared<loggers::InMemoryLogger>();
+    TrainerOptions options = tuned_options(model_with_memory(), scratch);
+    options.tune = tune;
+    options.loggers = {memory};
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    CHECK(trainer.tuning().empty() == !tune);
+    std::vector<at::Tensor> left = trainer.state().model->parameters();
+    for (const at::Tensor& buffer : trainer.state().model->buffers()) left.push_back(buffer);
+    left.push_back(at::rand({3}));
+    std::vector<double> losses;
+    for (const auto& point : memory->get_timeseries("loss/train/total")) losses.push_back(point.number());
+    left.push_back(at::tensor(losses, at::kDouble));
+    return left;
+  };
+  at::set_num_threads(2);
+  const std::vector<at::Tensor> tuned = all_that_is_left(true);
+  const std::vector<at::Tensor> plain = all_that_is_left(false);  // in the number of threads that tune has chosen
+  REQUIRE(tuned.size() == plain.size());
+  for (std::size_t i = 0; i < tuned.size(); ++i) CHECK(tuned[i].equal(plain[i]));
+}
+
+TEST_CASE("tune says in one line each what it chose, of what there was to choose, and logs it") {
+  const Scratch scratch;
+  at::set_num_threads(1);
+  auto memory = std::make_shared<loggers::InMemoryLogger>();
+  TrainerOptions options = tuned_options(convolutions(), scratch);
+  options.train_dataloader = image_loader();
+  options.precision = Precision::AMP_BF16;
+  options.loggers = {memory};
+  Trainer trainer(std::move(options));
+  CHECK(trainer.tuning().empty());
+  trainer.fit();
+  REQUIRE(trainer.tuning().size() == 2);
+  CHECK(trainer.tuning()[0].starts_with("weights: "));
+  CHECK(trainer.tuning()[1].starts_with("precision: "));
+  CHECK(memory->hyperparameters().contains("tune/weights"));
+  CHECK(memory->hyperparameters().contains("tune/precision"));
+  const bool fp32 = trainer.tuning()[1].starts_with("precision: fp32");
+  CHECK(trainer.state().precision == (fp32 ? Precision::FP32 : Precision::AMP_BF16));
+  const bool channels_last = trainer.tuning()[0].starts_with("weights: channels last");
+  CHECK(trainer.state().model->parameters()[0].is_contiguous(at::MemoryFormat::ChannelsLast) == channels_last);
+}
+
+TEST_CASE("what tune found is used by the next run without trial steps, and by no other model, batch or precision") {
+  const Scratch scratch;
+  at::set_num_threads(1);
+  const auto lines = [&](Precision precision, std::int64_t microbatch_size) {
+    TrainerOptions options = tuned_options(convolutions(), scratch);
+    options.train_dataloader = image_loader();
+    options.precision = precision;
+    options.device_train_microbatch_size = microbatch_size;
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    return trainer.tuning();
+  };
+  CHECK(lines(Precision::FP32, 0)[0].starts_with("weights: "));
+  CHECK(lines(Precision::FP32, 0)[0].starts_with("as an earlier run found: "));
+  CHECK(lines(Precision::FP32, 2)[0].starts_with("weights: "));
+  CHECK(lines(Precision::AMP_BF16, 0)[0].starts_with("weights: "));
+  CHECK(lines(Precision::AMP_BF16, 0)[0].starts_with("as an earlier run found: "));
+}
+
+TEST_CASE("a damaged or unwritable cache of tune costs a measurement, not the run") {
+  const Scratch scratch;
+  at::set_num_threads(1);
+  std::filesystem::create_directories(scratch.folder);
+  for (const std::string damage : {"{\"a\": ", "[1, 2]", "", "{\"x\": {\"threads\": \"many\"}}"}) {
+    std::ofstream(scratch.cache) << damage;
+    TrainerOptions options = tuned_options(convolutions(), scratch);
+    options.train_dataloader = image_loader();
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    CHECK(trainer.tuning()[0].starts_with("weights: "));
+    CHECK(text_of(scratch.cache).find("\"threads\": 1") != std::string::npos);
+  }
+  TrainerOptions options = tuned_options(convolutions(), scratch);
+  options.train_dataloader = image_loader();
+  options.tune_cache = scratch.cache / "below a file" / "tune.json";
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK(trainer.state().timestamp.batch == 4);
+}
+
+TEST_CASE("an error of the model in a trial step leaves fit as any other, and the fit can be tried again") {
+  struct Failing : models::Classifier {
+    Failing() : models::Classifier(torch::nn::Linear(4, 3), models::ClassifierOptions{.num_classes = 3}) {}
+    Outputs forward(const Batch& batch) override {
+      if (fails) throw DataError("no forward today");
+      return models::Classifier::forward(batch);
+    }
+    bool fails = true;
+  };
+  const Scratch scratch;
+  at::set_num_threads(2);
+  const auto model = std::make_shared<Failing>();
+  Trainer trainer(tuned_options(model, scratch));
+  CHECK_THROWS_AS(trainer.fit(), RunError);
+  model->fails = false;
+  trainer.fit();
+  CHECK(trainer.state().timestamp.batch == 8);
+}
+
+}  // namespace
+}  // namespace composer
