@@ -1,12 +1,12 @@
 #include "composer/algorithms/gradient_clipping.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <limits>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
+#include "composer/algorithms/clip_kernels.h"
 #include "composer/core/error.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
@@ -14,45 +14,53 @@
 namespace composer::algorithms {
 namespace {
 
-constexpr std::int64_t kFewElements = 1 << 14;  // fewer are added up faster here than by an operator
-
-template <class T>
-double sum_of_squares(const T* values, std::int64_t n) {
-  constexpr std::int64_t kLanes = 8;
-  std::array<double, kLanes> sums{};
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      const auto value = static_cast<double>(values[i + lane]);
-      sums[lane] += value * value;
-    }
-  for (; i < n; ++i) sums[0] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
-  double sum = 0;
-  for (const double part : sums) sum += part;
-  return sum;
-}
+constexpr std::int64_t kGrain = 1 << 15;  // elements that are worth a thread
 
 bool is_readable(const at::Tensor& gradient) {
   return gradient.is_cpu() && gradient.is_non_overlapping_and_dense() &&
          (gradient.scalar_type() == at::kFloat || gradient.scalar_type() == at::kDouble);
 }
 
-double sum_of_squares(const at::Tensor& gradient) {
-  const bool is_float = gradient.scalar_type() == at::kFloat;
-  if (gradient.numel() > kFewElements) {
-    const at::Tensor norm = at::linalg_vector_norm(gradient, 2, {}, false, at::kDouble);
-    return std::pow(*norm.const_data_ptr<double>(), 2);
-  }
-  return is_float ? sum_of_squares(gradient.const_data_ptr<float>(), gradient.numel())
-                  : sum_of_squares(gradient.const_data_ptr<double>(), gradient.numel());
+template <class T>
+double sum_of_squares(const T* values, std::int64_t n) {
+  if (n <= kGrain) return detail::sum_of_squares(values, n);
+  // in pieces of one length, so that the sum does not depend on the number of threads
+  const std::int64_t pieces = (n + kGrain - 1) / kGrain;
+  std::vector<double> sums(static_cast<std::size_t>(pieces));
+  at::parallel_for(0, pieces, 1, [&](std::int64_t from, std::int64_t to) {
+    for (std::int64_t i = from; i < to; ++i)
+      sums[static_cast<std::size_t>(i)] = detail::sum_of_squares(values + i * kGrain, std::min(kGrain, n - i * kGrain));
+  });
+  double sum = 0;
+  for (const double part : sums) sum += part;
+  return sum;
 }
 
-void clip_norm_on_host(std::vector<at::Tensor>& gradients, double threshold) {
+template <class T>
+void multiply(T* values, std::int64_t n, T factor) {
+  at::parallel_for(0, n, kGrain,
+                   [&](std::int64_t from, std::int64_t to) { detail::multiply(values + from, to - from, factor); });
+}
+
+double sum_of_squares(const at::Tensor& gradient) {
+  if (gradient.scalar_type() == at::kFloat) return sum_of_squares(gradient.const_data_ptr<float>(), gradient.numel());
+  return sum_of_squares(gradient.const_data_ptr<double>(), gradient.numel());
+}
+
+void multiply(const at::Tensor& gradient, double factor) {
+  if (gradient.scalar_type() == at::kFloat)
+    multiply(gradient.mutable_data_ptr<float>(), gradient.numel(), static_cast<float>(factor));
+  else
+    multiply(gradient.mutable_data_ptr<double>(), gradient.numel(), factor);
+  gradient.unsafeGetTensorImpl()->bump_version();  // it was changed behind autograd's back
+}
+
+void clip_norm_on_host(const std::vector<at::Tensor>& gradients, double threshold) {
   double sum = 0;
   for (const at::Tensor& gradient : gradients) sum += sum_of_squares(gradient);
   const double coefficient = threshold / (std::sqrt(sum) + 1e-6);
   if (coefficient >= 1) return;  // false for NaN, which goes into all gradients
-  for (at::Tensor& gradient : gradients) gradient.mul_(coefficient);
+  for (const at::Tensor& gradient : gradients) multiply(gradient, coefficient);
 }
 
 void clip_norm(std::vector<at::Tensor>& gradients, double threshold) {

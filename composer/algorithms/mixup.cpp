@@ -45,7 +45,8 @@ MixUp::MixUp(MixUpOptions options) : options_(std::move(options)) {
 }
 
 EventSet MixUp::events() const {
-  return {Event::BEFORE_FORWARD, options_.interpolate_loss ? Event::BEFORE_BACKWARD : Event::BEFORE_LOSS};
+  return {Event::BEFORE_TRAIN_BATCH, Event::BEFORE_FORWARD,
+          options_.interpolate_loss ? Event::BEFORE_BACKWARD : Event::BEFORE_LOSS};
 }
 
 MixUpDraw MixUp::draw(const State& state, std::int64_t samples) {
@@ -58,6 +59,10 @@ MixUpDraw MixUp::draw(const State& state, std::int64_t samples) {
 }
 
 void MixUp::apply(Event event, State& state, Logger&) {
+  if (event == Event::BEFORE_TRAIN_BATCH) {  // also when a batch is trained again
+    batch_ = -1;
+    return;
+  }
   const at::Tensor target = state.batch.at(options_.target_key);
   if (event == Event::BEFORE_FORWARD) {
     const at::Tensor input = state.batch.at(options_.input_key);

@@ -44,7 +44,7 @@ bool Trainer::Impl::step() {
     fire(Event::BATCH_START);
     log_batch_time();
     train_step.start(train);
-    state.optimizer->step([this] { return train_batch(); });
+    train_step.step_optimizer(train, [this] { return train_batch(); });
     train_step.log();
     train_step.report_metrics();
     count_batch();

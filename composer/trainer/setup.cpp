@@ -18,8 +18,10 @@ void check_duration(Time duration, const char* option) {
     throw ConfigError(option, ": must be in ep, ba, sp, tok or iter, got ", duration);
 }
 
-void check_microbatch_size(std::int64_t size) {
-  if (size < 0) throw ConfigError("device_train_microbatch_size: must be >= 1, or 0 for whole batches, got ", size);
+void check_microbatch_size(MicrobatchSize size) {
+  if (size.samples() < 0)
+    throw ConfigError("device_train_microbatch_size: must be >= 1, 0 for whole batches, or \"auto\", got ",
+                      size.samples());
 }
 
 // What is left of the run when schedules are scaled by `ratio`.
@@ -45,7 +47,12 @@ bool is_chosen(const Interval& eval_interval) {
 void check_options(const TrainerOptions& options, at::Device device) {
   if (options.max_duration) check_duration(*options.max_duration, "max_duration");
   check_microbatch_size(options.device_train_microbatch_size);
+  if (options.microbatch_memory < 0)
+    throw ConfigError("microbatch_memory: must be > 0 bytes, or 0 for what there is, got ", options.microbatch_memory);
+  if (options.microbatch_memory > 0 && !options.device_train_microbatch_size.is_auto())
+    warn("microbatch_memory has no effect unless device_train_microbatch_size is \"auto\"");
   check_precision(options.precision, device);
+  if (options.grad_scaler) const optim::GradScaler checked(*options.grad_scaler, at::kCPU);
   check_subset(options.train_dataloader_label, options.train_subset_num_batches);
   scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
   options.eval_dataloader.checked(options.eval_subset_num_batches);
@@ -108,7 +115,8 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
   const Timestamp from = fit.reset_time ? Timestamp{} : state.timestamp;
   const Time until = end_of(fit, from, feed, needs_loader);
   check_microbatch_size(fit.device_train_microbatch_size.value_or(0));
-  check_precision(fit.precision.value_or(state.precision), state.device);
+  const Precision precision = fit.precision.value_or(state.precision);
+  check_precision(precision, state.device);
   std::vector<EvalRun> runs = make_runs(fit.eval_dataloader, fit.eval_interval, fit.eval_subset_num_batches);
 
   for (const EvalRun& run : runs.empty() ? evaluators : runs) {
@@ -118,13 +126,16 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
                         "in ba, sp or tok, or set train_subset_num_batches");
   }
 
+  train_step.scale_losses(precision, options.grad_scaler);
+
   // Nothing below can fail, but for a schedule that cannot be computed.
   state.timestamp = from;
   state.max_duration = until;
   state.stop.clear();
   activate(feed);
-  state.device_train_microbatch_size = fit.device_train_microbatch_size.value_or(state.device_train_microbatch_size);
-  state.precision = fit.precision.value_or(state.precision);
+  if (fit.device_train_microbatch_size)
+    train_step.set_microbatch_size(*fit.device_train_microbatch_size, options.microbatch_memory);
+  state.precision = precision;
   if (!runs.empty()) evaluators = std::move(runs);
   if (fit.reset_time) {
     state.previous_timestamp.reset();

@@ -13,12 +13,103 @@ double TrainStep::weight_of(const Feed& feed, const Batch& batch) const {
   return static_cast<double>(weigh_by_tokens_ ? feed.count_tokens(batch).loss_generating : feed.count_samples(batch));
 }
 
+void TrainStep::scale_losses(Precision precision, const std::optional<optim::GradScalerOptions>& scaling) {
+  const bool scales = scaling || precision == Precision::AMP_FP16;
+  if (scales) optim::require_skippable(*state_.optimizer, scaling ? "grad_scaler" : "precision: amp_fp16");
+  if (scales && !scaler_) scaler_.emplace(scaling.value_or(optim::GradScalerOptions{}), state_.device);
+  scales_ = scales;
+}
+
+void TrainStep::set_microbatch_size(MicrobatchSize size, std::int64_t bytes) {
+  state_.device_train_microbatch_size = size.samples();
+  auto_.reset();
+  if (size.is_auto()) auto_.emplace(state_, bytes);
+}
+
 void TrainStep::start(const Feed& feed) {
-  metrics_.reset();
   whole_ = state_.batch;
+  if (auto_ && !auto_->has_size()) choose_microbatch_size(feed);
+  split(feed);
+}
+
+void TrainStep::split(const Feed& feed) {
+  metrics_.reset();
   microbatches_ = feed.split(whole_, state_.device_train_microbatch_size);
   microbatch_size_ = state_.device_train_microbatch_size;
   if (microbatch_size_ == 0) microbatch_size_ = feed.batch_size().value_or(feed.samples());
+}
+
+void TrainStep::step_once(const TrainBatch& train_batch) {
+  if (!scales_) {
+    state_.optimizer->step(train_batch);
+    return;
+  }
+  {
+    const at::AutoGradMode enable_grad(true);  // as step() does for its closure
+    train_batch();
+  }
+  scaler_->step(*state_.optimizer);
+  scaler_->update();
+}
+
+void TrainStep::step_optimizer(const Feed& feed, const TrainBatch& train_batch) {
+  if (!auto_) return step_once(train_batch);
+  BatchUndo undo(state_);
+  while (true) {
+    bool has_gradients = false;  // then the weights may have changed: there is no way back
+    try {
+      return step_once([&] {
+        const MemoryScope scope(state_.device, auto_->limit());
+        at::Tensor loss = train_batch();
+        has_gradients = true;
+        return loss;
+      });
+    } catch (...) {
+      if (has_gradients || !is_out_of_memory(std::current_exception())) throw;
+      auto_->shrink(feed.samples());
+    }
+    take_back(undo);
+    split(feed);
+  }
+}
+
+// Leaves no trace: random numbers, buffers and gradients are as they were.
+void TrainStep::choose_microbatch_size(const Feed& feed) {
+  BatchUndo undo(state_);
+  const Losses batch_loss = state_.batch_loss;
+  take_back(undo);
+  auto_->choose(feed.samples(), [&](std::int64_t size) {
+    take_back(undo);
+    try_microbatches(feed, size);
+  });
+  take_back(undo);
+  state_.batch_loss = batch_loss;
+}
+
+// Two, because the second adds its gradients to those of the first.
+void TrainStep::try_microbatches(const Feed& feed, std::int64_t size) {
+  const at::AutoGradMode enable_grad(true);
+  const Batch part = feed.split(whole_, size).front();
+  first_ = true;
+  share_ = 0.5;
+  for (int i = 0; i < 2; ++i) {
+    state_.batch = part;
+    feed.to_device(state_.batch, state_.device);
+    forward();
+    loss();
+    backward();
+  }
+}
+
+// What an attempt to train the batch has left, whether it came to its end or not.
+void TrainStep::take_back(BatchUndo& undo) {
+  state_.optimizer->zero_grad(/*set_to_none=*/true);
+  state_.outputs.clear();
+  state_.loss.clear();
+  before_algorithms_.clear();
+  state_.batch = whole_;
+  undo.restore();
+  release_cached_memory(state_.device);
 }
 
 void TrainStep::zero_gradients() {
@@ -68,7 +159,8 @@ void TrainStep::backward() {
   for (const auto& [name, loss] : state_.loss)
     if (name != "total") add_to_batch_loss(name, mean(loss));
   first_ = false;
-  (share_ == 1 ? total : total * share_).backward();
+  const at::Tensor weighted = share_ == 1 ? total : total * share_;
+  (scales_ ? scaler_->scale(weighted) : weighted).backward();
 }
 
 void TrainStep::add_to_batch_loss(std::string_view name, const at::Tensor& mean) {
@@ -85,7 +177,10 @@ void TrainStep::update_metrics() {
   metrics_.update(*state_.model, before_algorithms_, state_.model->eval_forward(before_algorithms_, &state_.outputs));
 }
 
-void TrainStep::leave() { state_.batch = whole_; }
+void TrainStep::leave() {
+  state_.batch = whole_;
+  if (scales_) scaler_->unscale(*state_.optimizer);
+}
 
 void TrainStep::forget_batch() {
   whole_.clear();

@@ -13,6 +13,7 @@
 
 #include "composer/core/error.h"
 #include "composer/trainer/impl.h"
+#include "composer/trainer/precision.h"
 
 namespace composer {
 namespace {
@@ -49,7 +50,6 @@ State make_state(const TrainerOptions& options) {
   state.model = options.model;
   state.device = device;
   state.precision = options.precision;
-  state.device_train_microbatch_size = options.device_train_microbatch_size;
   state.iteration_length = options.iteration_length;
   return state;
 }
@@ -68,12 +68,14 @@ Trainer::Impl::Impl(TrainerOptions given)
       logger(state, destinations(options.loggers)),
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes),
       train_step(state, logger, options.accumulate_train_batch_on_tokens) {
+  train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
   if (options.deterministic_mode) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  if (state.device.is_cuda()) allow_tf32(options.allow_tf32);
   if (options.seed) at::manual_seed(*options.seed);
   state.model->to(state.device);
-  const std::vector<at::Tensor> parameters = state.model->parameters();
+  optim::NamedParameters parameters = optim::parameters_of(*state.model);
   if (options.optimizer && !parameters.empty()) {
-    state.optimizer = options.optimizer.make(parameters);
+    state.optimizer = options.optimizer.make(std::move(parameters));
     base_lr = optim::learning_rates(*state.optimizer);
   }
   construct();

@@ -12,9 +12,11 @@
 #include "composer/core/plugins.h"
 #include "composer/core/state.h"
 #include "composer/data/data_spec.h"
+#include "composer/optim/grad_scaler.h"
 #include "composer/optim/optimizer.h"
 #include "composer/optim/schedule.h"
 #include "composer/trainer/evaluator.h"
+#include "composer/trainer/microbatch_size.h"
 
 namespace composer {
 
@@ -44,7 +46,11 @@ struct TrainerOptions {
   std::string run_name = {};              // empty: $COMPOSER_RUN_NAME, $RUN_NAME, or made of the time and chance
   std::optional<at::Device> device = {};  // unset: CUDA if there is any, else CPU
   Precision precision = Precision::FP32;
-  std::int64_t device_train_microbatch_size = 0;  // samples; 0: the whole batch at once
+  // How losses are scaled; unset: as GradScalerOptions say with amp_fp16, else not at all.
+  std::optional<optim::GradScalerOptions> grad_scaler = {};
+  bool allow_tf32 = true;  // on an NVIDIA GPU: float32 products and convolutions round their inputs to 10 bits
+  MicrobatchSize device_train_microbatch_size = 0;  // samples; 0: the whole batch at once; "auto": what memory allows
+  std::int64_t microbatch_memory = 0;  // with "auto": bytes that a batch may allocate; 0: what the device has left
   bool accumulate_train_batch_on_tokens = false;  // weigh microbatches by their loss-generating tokens
   std::optional<std::uint64_t> seed = {};         // of all random streams; unset: what libtorch has been seeded with
   bool deterministic_mode = false;                // libtorch's deterministic kernels, or its error where there is none
@@ -71,7 +77,7 @@ struct FitOptions {
   Evaluators eval_dataloader = {};
   Interval eval_interval = "1ep";             // of the evaluators given here
   std::int64_t eval_subset_num_batches = -1;  // likewise
-  std::optional<std::int64_t> device_train_microbatch_size = {};
+  std::optional<MicrobatchSize> device_train_microbatch_size = {};
   std::optional<Precision> precision = {};
 };
 

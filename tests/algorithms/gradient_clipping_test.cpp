@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include <ATen/Parallel.h>
+
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
@@ -58,6 +60,37 @@ TEST_CASE("Clipping by norm on the host agrees with clipping by operators") {
     CHECK(at::allclose(by_host, by_operators, 1e-12, 0));
     CHECK(by_host.norm().item<double>() == doctest::Approx(0.5).epsilon(1e-4));
   }
+}
+
+TEST_CASE("Clipping by norm on the host takes the norm in double precision, whatever the size and the threads") {
+  const int threads = at::get_num_threads();
+  for (const std::int64_t size : {1, 31, 33, 1000, 32768, 32769, 200003}) {
+    CAPTURE(size);
+    const at::Tensor gradient = at::sin(at::arange(size, at::kDouble)).to(at::kFloat);
+    const double norm = gradient.to(at::kDouble).norm().item<double>();
+    const auto factor = static_cast<float>(0.25 / (norm + 1e-6));
+    for (const int n : {1, 2}) {
+      at::set_num_threads(n);
+      CHECK(at::equal(clipped(at::zeros({size}), gradient.clone(), ClippingType::NORM, 0.25),
+                      gradient * at::scalar_tensor(factor)));
+    }
+    at::set_num_threads(threads);
+  }
+}
+
+TEST_CASE("Autograd knows that a clipped gradient has changed") {
+  const at::Tensor gradient = at::ones({4});
+  const auto version = gradient._version();
+  clipped(at::zeros({4}), gradient, ClippingType::NORM, 9);
+  CHECK(gradient._version() == version);
+  clipped(at::zeros({4}), gradient, ClippingType::NORM, 1);
+  CHECK(gradient._version() == version + 1);
+}
+
+TEST_CASE("Clipping by norm makes zeros of what is beside an infinite gradient, as PyTorch does") {
+  const at::Tensor gradient = clipped(numbers({0, 0}), numbers({INFINITY, 1}), ClippingType::NORM, 1);
+  CHECK(gradient[0].isnan().item<bool>());
+  CHECK(gradient[1].item<double>() == 0);
 }
 
 TEST_CASE("Clipping by norm lets NaN be seen in every gradient") {

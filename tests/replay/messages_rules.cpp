@@ -56,9 +56,7 @@ bool begins(const Json& c, std::string_view area, std::string_view misuse) {
 }
 
 bool has_wrong_type(const Json& c) {
-  static constexpr std::array<std::array<std::string_view, 2>, 15> list = {{
-      {"Trainer", "device_train_microbatch_size='auto' on a CPU"},
-      {"Trainer", "device_train_microbatch_size='four'"},
+  static constexpr std::array<std::array<std::string_view, 2>, 13> list = {{
       {"Trainer", "eval_dataloader mixes Evaluator and DataLoader"},
       {"Trainer", "two optimizers"},
       {"Trainer", "model is a plain torch module"},
@@ -134,6 +132,15 @@ Rules rules_of_data() {
        .we_do = "Takes whole batches; this is the default.",
        .why = "There is one way to say it.",
        .matches = [](const Json& c) { return is(c, "Trainer", "device_train_microbatch_size=0 and fit"); },
+       .ours = is_fine},
+      {.name = "microbatch_size_auto",
+       .applies_to = "`device_train_microbatch_size` \"auto\" on a CPU",
+       .composer_does = "Raises `ValueError`; on a GPU it halves the size until a batch fits.",
+       .we_do = "Predicts the size from two trials, and halves it if memory is short all the same; on a CPU within the "
+                "limit "
+                "of the control group, what the machine has left, or `microbatch_memory`.",
+       .why = "A process that takes too much is killed without an error.",
+       .matches = [](const Json& c) { return is(c, "Trainer", "device_train_microbatch_size='auto' on a CPU"); },
        .ours = is_fine},
       {.name = "loaders_need_no_batch_size",
        .applies_to = "A training loader that does not know its batch size",

@@ -138,6 +138,8 @@ const Misuses& trainer_misuses() {
       {"trainer_unknown_device", construct([](O& o) { o.device = at::Device("quantum"); })},
       // the hundredth, so that it is missing wherever this runs
       {"trainer_device_gpu_missing", construct([](O& o) { o.device = at::Device(at::kCUDA, 100); })},
+      {"trainer_auto_microbatch_cpu", fit([](O& o) { o.device_train_microbatch_size = "auto"; })},
+      {"trainer_microbatch_string", construct([](O& o) { o.device_train_microbatch_size = "four"; })},
       {"trainer_microbatch_negative", fit([](O& o) { o.device_train_microbatch_size = -1; })},
       {"trainer_microbatch_zero", fit([](O& o) { o.device_train_microbatch_size = 0; })},
       {"trainer_eval_without_loader", with_trainer([](Trainer& t) { return t.eval(), Json(); })},

@@ -1,0 +1,12 @@
+#pragma once
+// What clipping by norm does with gradients in the host's memory. Every processor rounds alike.
+#include <cstdint>
+
+namespace composer::algorithms::detail {
+
+double sum_of_squares(const float* values, std::int64_t n);
+double sum_of_squares(const double* values, std::int64_t n);
+void multiply(float* values, std::int64_t n, float factor);
+void multiply(double* values, std::int64_t n, double factor);
+
+}  // namespace composer::algorithms::detail

@@ -1,0 +1,87 @@
+#include "composer/optim/grad_scaler.h"
+
+#include <cmath>
+#include <typeinfo>
+
+#include <ATen/ATen.h>
+#include <c10/util/Type.h>
+#include <torch/optim/optimizer.h>
+
+#include "composer/core/error.h"
+
+namespace composer::optim {
+namespace {
+
+void check(const GradScalerOptions& options) {
+  const auto require = [](bool holds, const char* rule, auto value) {
+    if (!holds) throw ConfigError("grad_scaler: ", rule, ", got ", value);
+  };
+  require(options.init_scale > 0 && std::isfinite(options.init_scale), "init_scale must be > 0", options.init_scale);
+  require(options.growth_factor >= 1 && std::isfinite(options.growth_factor), "growth_factor must be >= 1",
+          options.growth_factor);
+  require(options.backoff_factor > 0 && options.backoff_factor <= 1, "backoff_factor must be > 0 and <= 1",
+          options.backoff_factor);
+  require(options.growth_interval >= 1, "growth_interval must be >= 1", options.growth_interval);
+}
+
+}  // namespace
+
+SkippableStep::~SkippableStep() = default;
+
+void require_skippable(const Optimizer& optimizer, const char* who) {
+  if (dynamic_cast<const SkippableStep*>(&optimizer)) return;
+  throw ConfigError(who, ": needs an optimizer whose step can be skipped on the device (optim::SkippableStep), and ",
+                    c10::demangle(typeid(optimizer).name()), " cannot");
+}
+
+GradScaler::GradScaler(GradScalerOptions options, at::Device device) : options_(options) {
+  check(options_);
+  const at::TensorOptions kind = at::TensorOptions().device(device);
+  scale_ = at::full({1}, options_.init_scale, kind.dtype(at::kFloat));
+  growth_tracker_ = at::zeros({1}, kind.dtype(at::kInt));
+  found_inf_ = at::zeros({1}, kind.dtype(at::kFloat));
+}
+
+at::Tensor GradScaler::scale(const at::Tensor& loss) const { return loss * scale_.squeeze(0); }
+
+void GradScaler::unscale(const Optimizer& optimizer) {
+  const at::NoGradGuard no_grad;
+  found_inf_.zero_();
+  const at::Tensor inverse = scale_.to(at::kDouble).reciprocal_().to(at::kFloat);
+  std::vector<at::Tensor> others;  // of another type than the first
+  gradients_.clear();
+  for (const auto& group : optimizer.param_groups())
+    for (const at::Tensor& parameter : group.params()) {
+      const at::Tensor& gradient = parameter.grad();
+      if (!gradient.defined()) continue;
+      if (gradient.scalar_type() == at::kHalf)
+        throw ConfigError("precision: a parameter of amp_fp16 must be float32, and one is float16; autocast converts ",
+                          "it where it pays");
+      at::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
+      const bool fits = gradients_.empty() || values.scalar_type() == gradients_.front().scalar_type();
+      (fits ? gradients_ : others).push_back(std::move(values));
+    }
+  if (!gradients_.empty()) at::_amp_foreach_non_finite_check_and_unscale_(gradients_, found_inf_, inverse);
+  for (at::Tensor& gradient : others) at::_amp_foreach_non_finite_check_and_unscale_(gradient, found_inf_, inverse);
+  gradients_.clear();
+}
+
+void GradScaler::step(Optimizer& optimizer) const {
+  require_skippable(optimizer, "grad_scaler");
+  dynamic_cast<SkippableStep&>(optimizer).step_unless(found_inf_);
+}
+
+void GradScaler::update() {
+  at::_amp_update_scale_(scale_, growth_tracker_, found_inf_, options_.growth_factor, options_.backoff_factor,
+                         options_.growth_interval);
+}
+
+void GradScaler::load(const at::Tensor& scale_factor, const at::Tensor& growth_tracker) {
+  if (scale_factor.numel() != 1 || growth_tracker.numel() != 1)
+    throw DataError("grad_scaler: the scale and its tracker are one number each, got ", scale_factor.sizes(), " and ",
+                    growth_tracker.sizes());
+  scale_.copy_(scale_factor.reshape({1}));
+  growth_tracker_.copy_(growth_tracker.reshape({1}));
+}
+
+}  // namespace composer::optim

@@ -1,0 +1,43 @@
+#pragma once
+// How much memory a batch takes, and how much there is.
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+
+#include <c10/core/Device.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+namespace composer {
+
+// Bytes that this process can still get on the device: of a GPU what is free or cached; of the host what its control
+// group and the machine have left.
+std::int64_t available_memory(at::Device device);
+
+// Whether an error, or one nested in it, says that memory was short.
+bool is_out_of_memory(const std::exception_ptr& error);
+
+// Gives what allocators keep for the next tensor back, so that larger blocks can be had.
+void release_cached_memory(at::Device device);
+
+// Counts the tensors that this thread allocates on the device while it lives. On a CPU, where nobody else refuses in
+// time, an allocation that would take them above the limit is a c10::OutOfMemoryError; a GPU has its own limit. Counts
+// nothing on a CPU while libtorch's profiler is running, which sits in the same place.
+class MemoryScope {
+ public:
+  MemoryScope(at::Device device, std::int64_t limit);  // in bytes
+  ~MemoryScope();
+  MemoryScope(const MemoryScope&) = delete;
+  MemoryScope& operator=(const MemoryScope&) = delete;
+
+  std::int64_t peak() const;  // bytes at once, until now; 0: not counted
+
+ private:
+  struct Report;
+  at::Device device_;
+  std::int64_t before_ = 0;  // of a GPU
+  std::shared_ptr<Report> report_;
+  std::optional<c10::DebugInfoGuard> guard_;
+};
+
+}  // namespace composer

@@ -1,0 +1,23 @@
+#pragma once
+// The random numbers to come, so that they can come again.
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+namespace composer {
+
+// The states that libtorch's generators had when this was made: that of the CPU, and those of other devices.
+class RandomState {
+ public:
+  RandomState();
+  void add(at::Device device);  // twice, or the CPU: does nothing
+  void restore() const;
+
+ private:
+  void keep(at::Generator generator);
+  std::vector<std::pair<at::Generator, at::Tensor>> states_;
+};
+
+}  // namespace composer

@@ -1,0 +1,236 @@
+#include <c10/util/Exception.h>
+#include <torch/nn/modules/batchnorm.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/algorithms/label_smoothing.h"
+#include "composer/algorithms/mixup.h"
+#include "composer/core/error.h"
+#include "composer/loggers/in_memory_logger.h"
+#include "tests/support/live_bytes.h"
+#include "tests/support/tiny.h"
+
+namespace composer::test {
+namespace {
+
+constexpr std::int64_t kMiB = 1024 * 1024;
+
+// Batch norm and dropout, so that a trace of a trial would be seen; each sample takes 256 KiB on its way.
+struct Wide : Model {
+  Wide() {
+    register_module("fc", fc);
+    register_module("norm", norm);
+    register_module("out", out);
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& p : parameters()) p.copy_(at::sin(at::arange(p.numel(), at::kFloat)).view(p.sizes()));
+  }
+  Outputs forward(const Batch& batch) override {
+    const std::int64_t samples = batch["input"].size(0);
+    if (samples > most_samples && forwards++ >= first_forwards)
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory, says the test");
+    const at::Tensor wide = norm->forward(fc->forward(batch["input"])).unsqueeze(1).expand({-1, 1024, -1});
+    return out->forward(at::dropout(wide.relu(), 0.5, is_training()).mean(1));
+  }
+  Losses loss(const Outputs& outputs, const Batch& batch) override {
+    return at::cross_entropy_loss(outputs.only(), batch["target"]);
+  }
+  Metrics get_metrics(bool) const override { return {}; }
+
+  torch::nn::Linear fc{4, 64}, out{64, 3};
+  torch::nn::BatchNorm1d norm{64};
+  std::int64_t most_samples = 1 << 20;  // more are out of memory,
+  std::int64_t first_forwards = 0;      // but not before so many of them
+  std::int64_t forwards = 0;
+};
+
+struct Result {
+  at::Tensor weights, buffers, random;
+  std::vector<double> losses, sizes;
+  std::vector<std::string> events;
+};
+
+struct Setting {
+  MicrobatchSize size;
+  std::int64_t memory = 0;
+  std::int64_t most_samples = 1 << 20, first_forwards = 0;
+  Algorithms algorithms = {};
+};
+
+// Three batches of 24.
+Result train(const Setting& setting) {
+  auto model = std::make_shared<Wide>();
+  model->most_samples = setting.most_samples;
+  model->first_forwards = setting.first_forwards;
+  auto memory = std::make_shared<loggers::InMemoryLogger>();
+  auto events = std::make_shared<EventLog>();
+  TrainerOptions options = tiny_options();
+  options.model = model;
+  options.train_dataloader = tiny_loader(72, 24);
+  options.optimizer = optim::sgd({.lr = 0.1, .momentum = 0.9});
+  options.algorithms = setting.algorithms;
+  options.callbacks = {events};
+  options.loggers = {memory};
+  options.device_train_microbatch_size = setting.size;
+  options.microbatch_memory = setting.memory;
+  options.seed = 3;
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  Result result{weights_of(trainer), at::cat({model->norm->running_mean, model->norm->running_var}), at::rand({4})};
+  for (const auto& point : memory->get_timeseries("loss/train/total")) result.losses.push_back(point.number());
+  for (const auto& point : memory->get_timeseries("trainer/device_train_microbatch_size"))
+    result.sizes.push_back(point.number());
+  result.events = events->names;
+  return result;
+}
+
+void check_same_training(const Result& a, const Result& b) {
+  CHECK(at::equal(a.weights, b.weights));
+  CHECK(at::equal(a.buffers, b.buffers));
+  CHECK(at::equal(a.random, b.random));
+  CHECK(a.losses == b.losses);
+}
+
+TEST_CASE("With enough memory \"auto\" is the whole batch") {
+  const Result automatic = train({.size = "auto"});
+  CHECK(automatic.sizes == std::vector<double>{24, 24, 24});
+  const Result whole = train({.size = 24});
+  check_same_training(automatic, whole);
+  CHECK(automatic.events == whole.events);
+}
+
+TEST_CASE("Within less memory \"auto\" trains as with the size that it has chosen") {
+  double last = 25;
+  for (const std::int64_t memory : {24 * kMiB, 12 * kMiB, 6 * kMiB, 3 * kMiB}) {
+    CAPTURE(memory);
+    const Result automatic = train({.size = "auto", .memory = memory});
+    const double size = automatic.sizes.front();
+    MESSAGE("samples at once: ", size);
+    CHECK(size < last);
+    CHECK(size >= 1);
+    last = size;
+    CHECK(automatic.sizes == std::vector<double>(3, size));  // the prediction was right
+    const Result given = train({.size = static_cast<std::int64_t>(size)});
+    check_same_training(automatic, given);
+    CHECK(automatic.events == given.events);
+  }
+}
+
+TEST_CASE("The memory that a batch was given is kept") {
+  for (const std::int64_t memory : {12 * kMiB, 3 * kMiB}) {
+    TrainerOptions options = tiny_options();
+    options.model = std::make_shared<Wide>();
+    options.train_dataloader = tiny_loader(72, 24);
+    options.device_train_microbatch_size = "auto";
+    options.microbatch_memory = memory;
+    Trainer trainer(std::move(options));
+    trainer.begin();
+    REQUIRE(trainer.step());
+    const std::int64_t size = trainer.state().device_train_microbatch_size;
+    trainer.end();
+
+    // measured by another instrument, in a run with that size
+    options = tiny_options();
+    options.model = std::make_shared<Wide>();
+    options.train_dataloader = tiny_loader(72, 24);
+    options.device_train_microbatch_size = size;
+    Trainer measured(std::move(options));
+    const LiveBytes live;
+    measured.fit();
+    const std::int64_t most = live.peak();
+    CAPTURE(size);
+    CHECK(most < memory);
+    CHECK(most > memory / 4);
+  }
+}
+
+TEST_CASE("A batch that runs out of memory is trained again in halves, as if those had been asked for") {
+  const Result halves = train({.size = 6});
+  const Result at_once = train({.size = "auto", .most_samples = 7});
+  CHECK(at_once.sizes == std::vector<double>{6, 6, 6});
+  check_same_training(at_once, halves);
+  // in the second of two microbatches, after the first has left its gradients and its share in the statistics
+  const Result later = train({.size = "auto", .memory = 24 * kMiB, .most_samples = 7, .first_forwards = 1});
+  CHECK(later.sizes == std::vector<double>{6, 6, 6});
+  check_same_training(later, halves);
+}
+
+TEST_CASE("Batches that were trained before memory was short stay as they were") {
+  const Result second = train({.size = "auto", .most_samples = 7, .first_forwards = 1});
+  CHECK(second.sizes == std::vector<double>{24, 6, 6});
+  TrainerOptions options = tiny_options();
+  options.model = std::make_shared<Wide>();
+  options.train_dataloader = tiny_loader(72, 24);
+  options.optimizer = optim::sgd({.lr = 0.1, .momentum = 0.9});
+  options.seed = 3;
+  Trainer by_hand(std::move(options));
+  by_hand.fit("1ba");
+  by_hand.fit({.duration = "2ba", .device_train_microbatch_size = 6});
+  CHECK(at::equal(second.weights, weights_of(by_hand)));
+}
+
+TEST_CASE("Algorithms that draw random numbers draw the same when a batch is trained again") {
+  const auto algorithms = [] { return Algorithms{algorithms::LabelSmoothing(), algorithms::MixUp({.alpha = 0.5})}; };
+  const Result automatic = train({.size = "auto", .most_samples = 7, .algorithms = algorithms()});
+  CHECK(automatic.sizes == std::vector<double>{6, 6, 6});
+  check_same_training(automatic, train({.size = 6, .algorithms = algorithms()}));
+}
+
+TEST_CASE("A batch that is trained again fires its events from BEFORE_TRAIN_BATCH on") {
+  const Result automatic = train({.size = "auto", .most_samples = 7});
+  std::vector<std::string> first;
+  for (const std::string& name : automatic.events) {
+    if (name == "after_forward") break;
+    if (name == "before_train_batch" || name == "before_forward" || name == "batch_start") first.push_back(name);
+  }
+  CHECK(first == std::vector<std::string>{"batch_start", "before_train_batch", "before_forward",  // 24
+                                          "before_train_batch", "before_forward",                 // 12
+                                          "before_train_batch", "before_forward"});               // 6
+}
+
+TEST_CASE("One sample that does not fit is an error that says so, and so is a memory that is too small") {
+  for (const Setting& setting : {Setting{.size = "auto", .most_samples = 0}, Setting{.size = "auto", .memory = 100}}) {
+    try {
+      train(setting);
+      FAIL("no error");
+    } catch (const RunError& error) {
+      const std::string text = describe(error);
+      CAPTURE(text);
+      CHECK(text.find("microbatches of 1 sample") != std::string::npos);
+      CHECK(text.find("out of memory") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("Running out of memory is an error if the size is a number, and any other error is one with auto, too") {
+  CHECK_THROWS_AS(train({.size = 24, .most_samples = 7}), RunError);
+  struct Broken : Wide {
+    Losses loss(const Outputs&, const Batch&) override { throw DataError("broken"); }
+  };
+  TrainerOptions options = tiny_options();
+  options.model = std::make_shared<Broken>();
+  options.device_train_microbatch_size = "auto";
+  Trainer trainer(std::move(options));
+  CHECK_THROWS_AS(trainer.fit(), RunError);
+}
+
+TEST_CASE("A microbatch size is a number, or auto") {
+  CHECK(MicrobatchSize("auto").is_auto());
+  CHECK(MicrobatchSize(5).samples() == 5);
+  CHECK_FALSE(MicrobatchSize().is_auto());
+  CHECK_THROWS_WITH_AS(MicrobatchSize("four"), doctest::Contains("got \"four\""), ConfigError);
+  TrainerOptions options = tiny_options();
+  options.device_train_microbatch_size = "auto";
+  options.microbatch_memory = -1;
+  CHECK_THROWS_AS(Trainer(std::move(options)), ConfigError);
+}
+
+TEST_CASE("A fit may begin to choose the size, or stop to") {
+  Trainer trainer(tiny_options());
+  trainer.fit({.duration = "1ba", .device_train_microbatch_size = "auto"});
+  CHECK(trainer.state().device_train_microbatch_size == 4);
+  trainer.fit({.duration = "1ba", .device_train_microbatch_size = 2});
+  CHECK(trainer.state().device_train_microbatch_size == 2);
+}
+
+}  // namespace
+}  // namespace composer::test
