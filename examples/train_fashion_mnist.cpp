@@ -4,7 +4,6 @@
 #include <fstream>
 #include <iomanip>
 #include <iostream>
-#include <malloc.h>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -31,6 +30,7 @@
 #include "composer/optim/schedulers.h"
 #include "composer/trainer/trainer.h"
 #include "composer/util/safetensors.h"
+#include "composer/util/tune_process.h"
 
 namespace {
 
@@ -47,7 +47,7 @@ struct Arguments {
   std::string out = "runs/{run_name}";
   std::vector<std::string> algorithms;
   std::string json;
-  bool fast = false, flip = true, quiet = false;
+  bool fast = false, flip = true, tune = false, quiet = false;
 };
 
 using MakeModel = std::shared_ptr<Model> (*)();
@@ -105,6 +105,7 @@ struct Result {
   std::int64_t epochs = 0;
   std::filesystem::path metrics, weights;
   int interrupted_by = 0;
+  std::vector<std::string> tuning;
 };
 
 Result train(const Arguments& arguments) {
@@ -142,12 +143,14 @@ Result train(const Arguments& arguments) {
       .run_name = run_name,
       .precision = parse_precision(arguments.precision),
       .seed = arguments.seed,
+      .tune = arguments.tune,
   });
 
   const auto start = std::chrono::steady_clock::now();
   trainer.fit();
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   result.interrupted_by = trainer.interrupted_by();
+  result.tuning = trainer.tuning();
   const State& state = trainer.state();
   result.epochs = state.timestamp.epoch;
   result.samples_per_second = static_cast<double>(state.timestamp.sample) / state.timestamp.total_wct.count();
@@ -172,6 +175,7 @@ void print(const Arguments& arguments, const Result& result) {
     return text.str();
   };
   std::cout << '\n';
+  for (const std::string& line : result.tuning) row("tuned", line);
   row("model", arguments.model, ", seed ", arguments.seed, ", ", arguments.precision, ", ", at::get_num_threads(),
       at::get_num_threads() == 1 ? " thread" : " threads");
   row("epochs", result.epochs, " of ", arguments.epochs, result.interrupted_by ? " (interrupted)" : "");
@@ -207,9 +211,7 @@ void write_json(const Arguments& arguments, const Result& result) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // glibc gives large blocks back to the system and faults them in again at every step, unless told otherwise.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, -1);
+  tune_process();
 
   Arguments arguments;
   CLI::App app{"Trains a network on Fashion-MNIST with libcomposer"};
@@ -230,6 +232,8 @@ int main(int argc, char** argv) {
   app.add_option("--json", arguments.json, "also write the closing table to this file, as one line of JSON");
   app.add_flag("--flip,!--no-flip", arguments.flip, "mirror half of the images");
   app.add_flag("--fast", arguments.fast, "ResNet-8 for 4 epochs: a weaker network in a quarter of the time");
+  app.add_flag("--tune", arguments.tune,
+               "choose the threads, and fp32 where --precision is slower, by timing a few steps first");
   app.add_flag("--quiet", arguments.quiet, "no progress bar");
   CLI11_PARSE(app, argc, argv);
   if (arguments.fast) {

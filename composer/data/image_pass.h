@@ -1,35 +1,56 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "composer/data/in_memory.h"
+#include "composer/data/pixels.h"
 
 namespace composer::data::detail {
 
-// What in_memory does to images while a batch is put together: pixels to floats, mirroring.
+// What is drawn for one image.
+struct Draw {
+  bool flip = false;
+  std::int64_t down = 0, right = 0;                     // where the window begins in the image
+  std::int64_t top = 0, bottom = 0, left = 0, end = 0;  // the rows and columns that are cut out, half open
+};
+
+// What in_memory does to images while a batch is put together.
 class ImagePass {
  public:
+  using Scratch = std::vector<std::byte>;
+
   ImagePass() = default;  // none
   // Throws ConfigError if the options do not fit the images.
   ImagePass(const InMemoryOptions& options, const at::Tensor& images);
 
-  bool empty() const { return scales_.empty() && !flip_; }
+  bool empty() const { return scales_.empty() && !draws(); }
+  bool draws() const { return flip_ || padding_ > 0 || cutout_ > 0; }
   at::ScalarType type_after(at::ScalarType type) const { return scales_.empty() ? type : at::kFloat; }
-  bool flips(std::int64_t epoch, std::int64_t sample) const;
-  // One image on the host, in the memory format of the images given.
-  void apply(const void* from, void* to, bool flipped) const;
-  // A batch on any device; `flipped` is [N] of bool there, undefined if nothing is ever mirrored.
-  at::Tensor apply(at::Tensor images, const at::Tensor& flipped) const;
+  Draw draw(std::int64_t epoch, std::int64_t sample) const;
+
+  // One image on the host, in the memory format of the images given. The scratch is anything; it saves allocations.
+  void apply(const void* from, void* to, const Draw& draw, Scratch& scratch) const;
+
+  // The same for a batch on any device. `draws` is [N, 7] there, of what table() gave; undefined if nothing is drawn.
+  at::Tensor apply(at::Tensor images, const at::Tensor& draws) const;
+  // The draws of the samples in this order, on the host.
+  at::Tensor table(std::int64_t epoch, const std::vector<std::int64_t>& samples) const;
 
  private:
+  void convert(const std::uint8_t* from, float* to) const;
+  at::Tensor move(const at::Tensor& images, const at::Tensor& draws) const;
+  at::Tensor normalize(const at::Tensor& images) const;
+  at::Tensor cut(const at::Tensor& images, const at::Tensor& draws) const;
+
   bool flip_ = false;
+  std::int64_t padding_ = 0, cutout_ = 0;
   std::uint64_t seed_ = 0;
-  std::vector<float> scales_, shifts_;  // by channel, or one of each; none: stays as it is
-  std::int64_t channels_ = 1, height_ = 1, width_ = 1;
-  std::int64_t pixel_bytes_ = 1;  // of one value
-  bool interleaved_ = false;      // channels innermost
+  std::vector<float> scales_, shifts_;          // one, or one of each channel; none: stays as it is
+  std::vector<float> row_scales_, row_shifts_;  // of each value of a row, if channels are innermost and differ
+  PixelGrid grid_;
 };
 
 }  // namespace composer::data::detail

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -9,148 +10,133 @@
 #include <c10/core/MemoryFormat.h>
 
 #include "composer/core/error.h"
+#include "composer/data/batch_memory.h"
 #include "composer/data/data_spec.h"
 #include "composer/data/image_pass.h"
-#include "composer/util/random.h"
+#include "composer/data/seekable_loader.h"
 
 namespace composer::data {
 namespace {
 
+using detail::BatchMemory;
 using detail::ImagePass;
+using detail::Sampler;
 
 constexpr std::int64_t kBytesPerThread = 1 << 19;  // below this a second thread costs more than it brings
-constexpr std::uint64_t kOrder = 0;
+constexpr std::size_t kHeldByOthers = 2;           // batches that are usually not free yet when the next one is made
 
 // Shuffled samples are where the processor does not expect them: asking for the next one halves the time of a batch.
 void prefetch(const char* data, std::int64_t bytes) {
   for (std::int64_t i = 0; i < std::min<std::int64_t>(bytes, 4096); i += 64) __builtin_prefetch(data + i);
 }
 
-class InMemory final : public Loader {
- public:
-  InMemory(Batch data, InMemoryOptions options);
-
-  void seek(std::int64_t epoch, std::int64_t batch) override;
-  std::optional<Batch> next() override;
-  std::optional<std::int64_t> num_batches() const override { return batches_; }
-  std::optional<std::int64_t> batch_size() const override { return options_.batch_size; }
-
- private:
-  void lay_out();
-  void prepare_epoch();
-  void shuffle();
-  at::Tensor gather(const at::Tensor& source, const ImagePass* pass, std::int64_t from, std::int64_t count) const;
-  at::Tensor gather_on_device(const at::Tensor& source, const ImagePass* pass, std::int64_t from,
-                              std::int64_t count) const;
-  std::int64_t sample_at(std::int64_t place) const {
-    return order_.empty() ? place : order_[static_cast<std::size_t>(place)];
+void copy_row(char* to, const char* from, std::int64_t bytes) {
+  if (bytes == 8) {
+    std::memcpy(to, from, 8);
+  } else {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
   }
-
-  Batch data_;
-  InMemoryOptions options_;
-  ImagePass pass_;
-  std::int64_t samples_ = 0, batches_ = 0;
-
-  std::int64_t epoch_ = 0, batch_ = 0;
-  std::int64_t prepared_epoch_ = -1;        // the epoch that the following are for
-  std::vector<std::int64_t> order_;         // sample numbers; empty if not shuffled
-  at::Tensor device_order_, device_flips_;  // copies where the data is, if that is not the host
-};
-
-InMemory::InMemory(Batch data, InMemoryOptions options) : data_(std::move(data)), options_(std::move(options)) {
-  const std::int64_t batch_size = options_.batch_size;
-  if (batch_size < 1) throw ConfigError("in_memory: batch_size must be >= 1, got ", batch_size);
-  for (const auto& [name, tensor] : data_)
-    if (tensor.defined() && tensor.dim() == 0)
-      throw DataError("in_memory: \"", name, "\" has no dimensions; the first one counts the samples");
-  samples_ = get_num_samples_in_batch(data_);
-  for (const auto& [name, tensor] : data_)
-    if (tensor.device() != data_.front().device())
-      throw DataError("in_memory: all tensors must be on one device; \"", name, "\" is on ", tensor.device(),
-                      ", the first on ", data_.front().device());
-  if (samples_ == 0) throw DataError("in_memory: there are no samples");
-  batches_ = options_.drop_last ? samples_ / batch_size : (samples_ + batch_size - 1) / batch_size;
-  if (batches_ == 0)
-    throw ConfigError("in_memory: drop_last with a batch_size of ", batch_size, " leaves nothing of ", samples_,
-                      " samples");
-  lay_out();
 }
 
-// Samples one after another in memory.
-void InMemory::lay_out() {
-  const auto& [batch_size, shuffle, seed, drop_last, image, normalize, flip, channels_last] = options_;
-  const bool images = normalize || flip || channels_last;
-  if (images && !data_.contains(image))
-    throw ConfigError("in_memory: normalize, flip and channels_last need a tensor called \"", image,
-                      "\" (option image)");
+Batch checked(Batch data) {
+  for (const auto& [name, tensor] : data)
+    if (tensor.defined() && tensor.dim() == 0)
+      throw DataError("in_memory: \"", name, "\" has no dimensions; the first one counts the samples");
+  get_num_samples_in_batch(data);  // throws if they differ
+  for (const auto& [name, tensor] : data)
+    if (tensor.device() != data.front().device())
+      throw DataError("in_memory: all tensors must be on one device; \"", name, "\" is on ", tensor.device(),
+                      ", the first on ", data.front().device());
+  return data;
+}
+
+// The data and how a batch is made of it. Nothing changes after construction but what is locked, so batches can be made
+// on any thread.
+class Assembly {
+ public:
+  Assembly(Batch data, const InMemoryOptions& options, std::shared_ptr<const Sampler> sampler);
+
+  Batch make(std::int64_t epoch, std::int64_t batch);
+
+ private:
+  struct Place {
+    std::int64_t epoch;
+    Sampler::Span span;
+    const std::int64_t* samples;  // of the batch; nullptr: they are in the order given
+    std::int64_t sample(std::int64_t i) const { return samples ? samples[i] : span.from + i; }
+  };
+  struct OnDevice {
+    std::int64_t epoch = -1;
+    at::Tensor order, draws;
+  };
+
+  at::Tensor gather(const at::Tensor& source, const ImagePass* pass, const Place& place, BatchMemory& memory) const;
+  at::Tensor gather_on_device(const at::Tensor& source, const ImagePass* pass, const Place& place);
+  void prepare_device(std::int64_t epoch);
+
+  Batch data_;
+  std::string image_;
+  std::shared_ptr<const Sampler> sampler_;
+  std::int64_t samples_;
+  ImagePass pass_;
+  bool pin_memory_;
+  std::vector<std::unique_ptr<BatchMemory>> memory_;  // for each tensor of the data
+  OnDevice on_device_;                                // there is no second thread if the data is on a device
+};
+
+Assembly::Assembly(Batch data, const InMemoryOptions& options, std::shared_ptr<const Sampler> sampler)
+    : data_(std::move(data)),
+      image_(options.image),
+      sampler_(std::move(sampler)),
+      samples_(data_.front().size(0)),
+      pin_memory_(options.pin_memory) {
+  const bool images =
+      options.normalize || options.flip || options.crop_padding != 0 || options.cutout != 0 || options.channels_last;
+  if (images && !data_.contains(image_))
+    throw ConfigError("in_memory: normalize, flip, crop_padding, cutout and channels_last need a tensor called \"",
+                      image_, "\" (option image)");
+  // Samples one after another in memory.
   for (auto& [name, tensor] : data_) {
     tensor = tensor.detach();
-    if (channels_last && name == image && tensor.dim() == 4) {
+    if (options.channels_last && name == image_ && tensor.dim() == 4) {
       tensor = tensor.contiguous(at::MemoryFormat::ChannelsLast);
       // with one channel both formats are the same memory, and only the strides tell them apart
       tensor = tensor.as_strided(tensor.sizes(), c10::get_channels_last_strides_2d(tensor.sizes()));
     } else {
       tensor = tensor.contiguous(tensor.suggest_memory_format());
     }
+    const auto keep = static_cast<std::size_t>(options.prefetch) + kHeldByOthers;
+    memory_.push_back(std::make_unique<BatchMemory>(keep, options.pin_memory));
   }
-  if (images) pass_ = ImagePass(options_, data_.at(image));
+  if (images) pass_ = ImagePass(options, data_.at(image_));
 }
 
-void InMemory::seek(std::int64_t epoch, std::int64_t batch) {
-  if (epoch < 0 || batch < 0 || batch > batches_)
-    throw ConfigError("in_memory: there is no batch ", batch, " in epoch ", epoch, "; an epoch has ", batches_,
-                      " batches");
-  epoch_ = epoch;
-  batch_ = batch;
-}
-
-std::optional<Batch> InMemory::next() {
-  if (batch_ == batches_) return std::nullopt;
-  if (prepared_epoch_ != epoch_) prepare_epoch();
-  const std::int64_t from = batch_ * options_.batch_size;
-  const std::int64_t count = std::min(options_.batch_size, samples_ - from);
-  Batch batch = data_;
-  for (auto& [name, tensor] : batch) {
-    const ImagePass* pass = !pass_.empty() && name == options_.image ? &pass_ : nullptr;
-    if (!options_.shuffle && !pass) {
-      tensor = tensor.slice(0, from, from + count);
+Batch Assembly::make(std::int64_t epoch, std::int64_t batch) {
+  const std::shared_ptr<const Sampler::Order> order = sampler_->order(epoch);
+  const Sampler::Span span = sampler_->span(batch);
+  const Place place{epoch, span, order ? order->data() + span.from : nullptr};
+  Batch made = data_;
+  std::size_t at = 0;
+  for (auto& [name, tensor] : made) {
+    BatchMemory& memory = *memory_[at++];
+    const ImagePass* pass = !pass_.empty() && name == image_ ? &pass_ : nullptr;
+    if (!tensor.is_cpu()) {
+      tensor = gather_on_device(tensor, pass, place);
+    } else if (place.samples || pass || pin_memory_) {
+      tensor = gather(tensor, pass, place, memory);
     } else {
-      tensor = tensor.is_cpu() ? gather(tensor, pass, from, count) : gather_on_device(tensor, pass, from, count);
+      tensor = tensor.slice(0, span.from, span.from + span.count);
     }
   }
-  ++batch_;
-  return batch;
+  return made;
 }
 
-void InMemory::prepare_epoch() {
-  if (options_.shuffle) shuffle();
-  prepared_epoch_ = epoch_;
-  const auto device = data_.front().device();
-  if (device.is_cpu()) return;
-  if (options_.shuffle) device_order_ = at::tensor(order_).to(device);
-  if (!options_.flip) return;
-  at::Tensor flips = at::empty(samples_, at::kBool);
-  for (std::int64_t i = 0; i < samples_; ++i) flips.mutable_data_ptr<bool>()[i] = pass_.flips(epoch_, sample_at(i));
-  device_flips_ = flips.to(device);
-}
-
-// Fisher and Yates: all orders are equally likely.
-void InMemory::shuffle() {
-  order_.resize(static_cast<std::size_t>(samples_));
-  RandomStream random(hash64(options_.seed, kOrder, epoch_));
-  for (std::size_t i = 0; i < order_.size(); ++i) {
-    const std::size_t other = random.below(i + 1);
-    order_[i] = order_[other];
-    order_[other] = static_cast<std::int64_t>(i);
-  }
-}
-
-at::Tensor InMemory::gather(const at::Tensor& source, const ImagePass* pass, std::int64_t from,
-                            std::int64_t count) const {
+at::Tensor Assembly::gather(const at::Tensor& source, const ImagePass* pass, const Place& place,
+                            BatchMemory& memory) const {
   at::DimVector shape(source.sizes());
-  shape[0] = count;
+  shape[0] = place.span.count;
   const at::ScalarType type = pass ? pass->type_after(source.scalar_type()) : source.scalar_type();
-  at::Tensor out = at::empty(shape, source.options().dtype(type), source.suggest_memory_format());
+  at::Tensor out = memory.take(shape, type, source.suggest_memory_format());
   const std::int64_t values = source.numel() / samples_;
   const std::int64_t row = values * static_cast<std::int64_t>(source.element_size());
   const std::int64_t out_row = values * static_cast<std::int64_t>(out.element_size());
@@ -158,44 +144,75 @@ at::Tensor InMemory::gather(const at::Tensor& source, const ImagePass* pass, std
   auto* to = static_cast<char*>(out.mutable_data_ptr());
 
   const auto copy = [&](std::int64_t begin, std::int64_t end) {
+    ImagePass::Scratch scratch;
     for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t sample = sample_at(from + i);
-      if (i + 1 < end) prefetch(in + sample_at(from + i + 1) * row, row);
+      const std::int64_t sample = place.sample(i);
+      if (place.samples && i + 1 < end) prefetch(in + place.sample(i + 1) * row, row);
       if (pass) {
-        pass->apply(in + sample * row, to + i * out_row, pass->flips(epoch_, sample));
+        pass->apply(in + sample * row, to + i * out_row, pass->draw(place.epoch, sample), scratch);
       } else {
-        std::memcpy(to + i * out_row, in + sample * row, static_cast<std::size_t>(row));
+        copy_row(to + i * out_row, in + sample * row, row);
       }
     }
   };
-  if (count * out_row <= kBytesPerThread) {
-    copy(0, count);
+  if (place.span.count * out_row <= kBytesPerThread) {
+    copy(0, place.span.count);
   } else {
-    at::parallel_for(0, count, std::max<std::int64_t>(1, kBytesPerThread / out_row), copy);
+    at::parallel_for(0, place.span.count, std::max<std::int64_t>(1, kBytesPerThread / out_row), copy);
   }
   return out;
 }
 
-at::Tensor InMemory::gather_on_device(const at::Tensor& source, const ImagePass* pass, std::int64_t from,
-                                      std::int64_t count) const {
+at::Tensor Assembly::gather_on_device(const at::Tensor& source, const ImagePass* pass, const Place& place) {
+  if (on_device_.epoch != place.epoch) prepare_device(place.epoch);
+  const std::int64_t from = place.span.from, to = from + place.span.count;
   at::Tensor out;
-  if (!options_.shuffle) {
-    out = source.slice(0, from, from + count);
-  } else if (const at::Tensor order = device_order_.slice(0, from, from + count);
+  if (!place.samples) {
+    out = source.slice(0, from, to);
+  } else if (const at::Tensor order = on_device_.order.slice(0, from, to);
              source.suggest_memory_format() == at::MemoryFormat::ChannelsLast) {
     out = source.permute({0, 2, 3, 1}).index_select(0, order).permute({0, 3, 1, 2});
   } else {
     out = source.index_select(0, order);
   }
   if (!pass) return out;
-  return pass->apply(std::move(out),
-                     device_flips_.defined() ? device_flips_.slice(0, from, from + count) : at::Tensor());
+  return pass->apply(std::move(out), pass->draws() ? on_device_.draws.slice(0, from, to) : at::Tensor());
+}
+
+void Assembly::prepare_device(std::int64_t epoch) {
+  const auto device = data_.front().device();
+  const std::shared_ptr<const Sampler::Order> shuffled = sampler_->order(epoch);
+  if (shuffled) on_device_.order = at::tensor(*shuffled).to(device);
+  if (pass_.draws()) {
+    Sampler::Order order(static_cast<std::size_t>(samples_));
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = shuffled ? (*shuffled)[i] : static_cast<std::int64_t>(i);
+    on_device_.draws = pass_.table(epoch, order).to(device);
+  }
+  on_device_.epoch = epoch;
 }
 
 }  // namespace
 
 std::shared_ptr<Loader> in_memory(Batch data, InMemoryOptions options) {
-  return std::make_shared<InMemory>(std::move(data), std::move(options));
+  data = checked(std::move(data));
+  const bool on_host = data.front().is_cpu();
+  if (options.prefetch < 0) throw ConfigError("in_memory: prefetch must be >= 0, got ", options.prefetch);
+  if (options.prefetch > 0 && !on_host)
+    throw ConfigError("in_memory: prefetch is for data on the host, the data is on ", data.front().device());
+  if (options.pin_memory && !on_host)
+    throw ConfigError("in_memory: pin_memory is for data on the host, the data is on ", data.front().device());
+  detail::check_pin_memory("in_memory", options.pin_memory);
+  auto sampler = std::make_shared<const Sampler>(detail::SamplerOptions{.who = "in_memory",
+                                                                        .samples = data.front().size(0),
+                                                                        .batch_size = options.batch_size,
+                                                                        .shuffle = options.shuffle,
+                                                                        .seed = options.seed,
+                                                                        .drop_last = options.drop_last});
+  const detail::SeekableLoader::Ahead ahead{.threads = options.prefetch > 0, .depth = options.prefetch};
+  const auto assembly = std::make_shared<Assembly>(std::move(data), options, sampler);
+  return std::make_shared<detail::SeekableLoader>(
+      std::move(sampler), ahead,
+      [assembly](std::int64_t epoch, std::int64_t batch) { return assembly->make(epoch, batch); });
 }
 
 }  // namespace composer::data

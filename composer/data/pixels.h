@@ -3,14 +3,30 @@
 
 namespace composer::data::detail {
 
+// How an image lies in memory: planes of rows of pixels. With the channels innermost there is one plane.
+struct PixelGrid {
+  std::int64_t planes = 1, height = 1, width = 1;
+  std::int64_t pixel_bytes = 1;  // of all values that are side by side
+
+  std::int64_t row_bytes() const { return width * pixel_bytes; }
+  std::int64_t bytes() const { return planes * height * row_bytes(); }
+};
+
 // to[i] = from[i] * scale + shift, rounded after each of the two, so every machine gets the same.
 void pixels_to_float(const std::uint8_t* from, float* to, std::int64_t count, float scale, float shift);
 
-// The same for pixels of `channels` values each, every channel with its own scale and shift.
-void pixels_to_float(const std::uint8_t* from, float* to, std::int64_t pixels, std::int64_t channels,
-                     const float* scales, const float* shifts);
+// The same for rows of `width` values, with a scale and a shift for each value of a row.
+void pixels_to_float(const std::uint8_t* from, float* to, std::int64_t rows, std::int64_t width, const float* scales,
+                     const float* shifts);
 
-// Reverses each of `rows` rows of `width` pixels of `pixel_bytes` bytes, in place.
-void mirror_rows(void* data, std::int64_t rows, std::int64_t width, std::int64_t pixel_bytes);
+// The image with each row reversed.
+void mirror(const void* from, void* to, const PixelGrid& grid);
+
+// to[y][x] = from[y + down][x + right], 0 where that is not in the image.
+void shift(const void* from, void* to, const PixelGrid& grid, std::int64_t down, std::int64_t right);
+
+// Makes the rows [top, bottom) of the columns [left, right) 0, in each plane.
+void blacken(void* image, const PixelGrid& grid, std::int64_t top, std::int64_t bottom, std::int64_t left,
+             std::int64_t right);
 
 }  // namespace composer::data::detail

@@ -154,5 +154,24 @@ TEST_CASE("step() and end() without begin() are refused") {
   trainer.end();
 }
 
+TEST_CASE("an evaluation that fails between begin() and end() does not end the fit") {
+  TrainerOptions options = tiny_options();
+  bool fails = true;
+  options.callbacks = {At([&](Event event, const State&) {
+    if (event == Event::EVAL_BATCH_START && std::exchange(fails, false)) throw DataError("not now");
+  })};
+  Trainer trainer(std::move(options));
+  trainer.begin();
+  trainer.step();
+  const EvalOptions eval{.eval_dataloader = Evaluator{.dataloader = tiny_loader(4, 4)}};
+  CHECK_THROWS_AS(trainer.eval(eval), RunError);
+  CHECK(trainer.step());
+  trainer.eval(eval);
+  while (trainer.step()) {
+  }
+  trainer.end();
+  CHECK(trainer.state().timestamp.batch == 4);
+}
+
 }  // namespace
 }  // namespace composer::test

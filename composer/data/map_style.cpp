@@ -1,0 +1,100 @@
+#include "composer/data/map_style.h"
+
+#include <exception>
+#include <span>
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+
+#include "composer/core/error.h"
+#include "composer/data/seekable_loader.h"
+#include "composer/data/stack.h"
+
+namespace composer::data {
+namespace {
+
+constexpr std::uint64_t kSample = 4;
+constexpr std::size_t kHeldByOthers = 2;  // batches that are usually not free yet when the next one is made
+
+class MapStyle {
+ public:
+  MapStyle(SampleSource source, MapStyleOptions options, std::shared_ptr<const detail::Sampler> sampler)
+      : source_(std::move(source)),
+        options_(std::move(options)),
+        sampler_(std::move(sampler)),
+        stack_(static_cast<std::size_t>(options_.num_workers * options_.prefetch_factor) + kHeldByOthers,
+               options_.pin_memory) {}
+
+  Batch make(std::int64_t epoch, std::int64_t batch);
+
+ private:
+  Sample get(std::int64_t index, std::int64_t epoch, std::int64_t batch) const;
+  Batch collate(std::vector<Sample> samples, std::span<const std::int64_t> indices);
+
+  SampleSource source_;
+  MapStyleOptions options_;
+  std::shared_ptr<const detail::Sampler> sampler_;
+  detail::Stack stack_;
+};
+
+Batch MapStyle::make(std::int64_t epoch, std::int64_t batch) {
+  // The same here as on a thread of its own, where no mode of the caller holds.
+  const c10::InferenceMode no_inference(false);
+  const at::NoGradGuard no_grad;
+  const auto [from, count] = sampler_->span(batch);
+  const std::shared_ptr<const detail::Sampler::Order> order = sampler_->order(epoch);
+  std::vector<std::int64_t> indices;
+  std::vector<Sample> samples;
+  indices.reserve(static_cast<std::size_t>(count));
+  samples.reserve(static_cast<std::size_t>(count));
+  for (std::int64_t i = from; i < from + count; ++i) {
+    indices.push_back(order ? (*order)[static_cast<std::size_t>(i)] : i);
+    samples.push_back(get(indices.back(), epoch, batch));
+  }
+  try {
+    return collate(std::move(samples), indices);
+  } catch (...) {
+    std::throw_with_nested(DataError("map_style: collating batch ", batch, " of epoch ", epoch, " failed"));
+  }
+}
+
+Sample MapStyle::get(std::int64_t index, std::int64_t epoch, std::int64_t batch) const {
+  try {
+    return source_.get(index, RandomStream(hash64(options_.seed, kSample, epoch, index)));
+  } catch (...) {
+    std::throw_with_nested(
+        DataError("map_style: getting sample ", index, " for batch ", batch, " of epoch ", epoch, " failed"));
+  }
+}
+
+Batch MapStyle::collate(std::vector<Sample> samples, std::span<const std::int64_t> indices) {
+  if (!options_.collate) return stack_(samples, indices);
+  Batch batch = options_.collate(std::move(samples));
+  if (options_.pin_memory)
+    for (auto& [name, tensor] : batch)
+      if (tensor.is_cpu()) tensor = tensor.pin_memory();
+  return batch;
+}
+
+}  // namespace
+
+std::shared_ptr<Loader> map_style(SampleSource source, MapStyleOptions options) {
+  if (!source.get) throw ConfigError("map_style: there is no data set");
+  if (options.num_workers < 0) throw ConfigError("map_style: num_workers must be >= 0, got ", options.num_workers);
+  if (options.prefetch_factor < 1)
+    throw ConfigError("map_style: prefetch_factor must be >= 1, got ", options.prefetch_factor);
+  detail::check_pin_memory("map_style", options.pin_memory);
+  auto sampler = std::make_shared<const detail::Sampler>(detail::SamplerOptions{.who = "map_style",
+                                                                                .samples = source.size,
+                                                                                .batch_size = options.batch_size,
+                                                                                .shuffle = options.shuffle,
+                                                                                .seed = options.seed,
+                                                                                .drop_last = options.drop_last});
+  const detail::SeekableLoader::Ahead ahead{.threads = options.num_workers,
+                                            .depth = options.num_workers * options.prefetch_factor};
+  const auto maker = std::make_shared<MapStyle>(std::move(source), std::move(options), sampler);
+  return std::make_shared<detail::SeekableLoader>(
+      std::move(sampler), ahead, [maker](std::int64_t epoch, std::int64_t batch) { return maker->make(epoch, batch); });
+}
+
+}  // namespace composer::data

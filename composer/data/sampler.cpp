@@ -1,0 +1,57 @@
+#include "composer/data/sampler.h"
+
+#include <algorithm>
+
+#include "composer/core/error.h"
+#include "composer/util/random.h"
+
+namespace composer::data::detail {
+namespace {
+
+constexpr std::uint64_t kOrder = 0;
+
+// Fisher and Yates: all orders are equally likely.
+Sampler::Order shuffled(std::int64_t samples, std::uint64_t seed, std::int64_t epoch) {
+  Sampler::Order order(static_cast<std::size_t>(samples));
+  RandomStream random(hash64(seed, kOrder, epoch));
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::size_t other = random.below(i + 1);
+    order[i] = order[other];
+    order[other] = static_cast<std::int64_t>(i);
+  }
+  return order;
+}
+
+}  // namespace
+
+Sampler::Sampler(SamplerOptions options) : options_(options) {
+  const auto& [who, samples, batch_size, shuffle, seed, drop_last] = options_;
+  if (batch_size < 1) throw ConfigError(who, ": batch_size must be >= 1, got ", batch_size);
+  if (samples < 1) throw DataError(who, ": there are no samples");
+  batches_ = samples / batch_size + (!drop_last && samples % batch_size > 0);
+  if (batches_ == 0)
+    throw ConfigError(who, ": drop_last with a batch_size of ", batch_size, " leaves nothing of ", samples, " samples");
+}
+
+void Sampler::check(std::int64_t epoch, std::int64_t batch) const {
+  if (epoch < 0 || batch < 0 || batch > batches_)
+    throw ConfigError(options_.who, ": there is no batch ", batch, " in epoch ", epoch, "; an epoch has ", batches_,
+                      " batches");
+}
+
+Sampler::Span Sampler::span(std::int64_t batch) const {
+  const std::int64_t from = batch * options_.batch_size;
+  return {from, std::min(options_.batch_size, options_.samples - from)};
+}
+
+std::shared_ptr<const Sampler::Order> Sampler::order(std::int64_t epoch) const {
+  if (!options_.shuffle) return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (epoch_ != epoch) {
+    order_ = std::make_shared<const Order>(shuffled(options_.samples, options_.seed, epoch));
+    epoch_ = epoch;
+  }
+  return order_;
+}
+
+}  // namespace composer::data::detail

@@ -1,0 +1,47 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace composer::data::detail {
+
+struct SamplerOptions {
+  const char* who = "";  // for errors
+  std::int64_t samples = 0, batch_size = 0;
+  bool shuffle = true;
+  std::uint64_t seed = 17;
+  bool drop_last = false;
+};
+
+// Which samples are in which batch of which epoch. May be asked from several threads at once.
+class Sampler {
+ public:
+  using Order = std::vector<std::int64_t>;
+  struct Span {
+    std::int64_t from, count;
+  };
+
+  // Throws ConfigError, or DataError if there are no samples.
+  explicit Sampler(SamplerOptions options);
+
+  std::int64_t num_batches() const { return batches_; }
+  std::int64_t batch_size() const { return options_.batch_size; }
+  // Throws ConfigError unless a loader can be positioned there; behind the last batch it can.
+  void check(std::int64_t epoch, std::int64_t batch) const;
+  // Where in the epoch's order a batch lies.
+  Span span(std::int64_t batch) const;
+  // The samples of an epoch in their order, nullptr if that is 0, 1, 2... The last epoch that was asked for is kept.
+  std::shared_ptr<const Order> order(std::int64_t epoch) const;
+
+ private:
+  SamplerOptions options_;
+  std::int64_t batches_ = 0;
+
+  mutable std::mutex mutex_;  // of what follows
+  mutable std::int64_t epoch_ = -1;
+  mutable std::shared_ptr<const Order> order_;
+};
+
+}  // namespace composer::data::detail

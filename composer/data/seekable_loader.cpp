@@ -1,0 +1,27 @@
+#include "composer/data/seekable_loader.h"
+
+#include <utility>
+
+namespace composer::data::detail {
+
+SeekableLoader::SeekableLoader(std::shared_ptr<const Sampler> sampler, Ahead ahead, ReadAhead::Make make)
+    : sampler_(std::move(sampler)), ahead_(ahead), make_(std::move(make)) {}
+
+void SeekableLoader::seek(std::int64_t epoch, std::int64_t batch) {
+  sampler_->check(epoch, batch);
+  if (threads_ && (epoch != epoch_ || batch != batch_)) threads_->seek(epoch, batch, sampler_->num_batches());
+  epoch_ = epoch;
+  batch_ = batch;
+}
+
+std::optional<Batch> SeekableLoader::next() {
+  if (batch_ == sampler_->num_batches()) return std::nullopt;
+  if (ahead_.threads > 0 && !threads_) {
+    threads_.emplace(ahead_.threads, ahead_.depth, make_);
+    threads_->seek(epoch_, batch_, sampler_->num_batches());
+  }
+  const std::int64_t batch = batch_++;  // an error is this batch's; the next call gives the next one
+  return threads_ ? threads_->next() : make_(epoch_, batch);
+}
+
+}  // namespace composer::data::detail

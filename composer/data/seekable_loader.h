@@ -1,0 +1,36 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "composer/data/loader.h"
+#include "composer/data/read_ahead.h"
+#include "composer/data/sampler.h"
+
+namespace composer::data::detail {
+
+// A loader whose batches are made from their place alone: when they are wanted, or ahead on other threads.
+class SeekableLoader final : public Loader {
+ public:
+  struct Ahead {
+    std::int64_t threads = 0, depth = 0;  // threads 0: none
+  };
+
+  // With threads, `make` may be called from all of them at once, and is not called after the loader is gone. The
+  // threads begin with the first next().
+  SeekableLoader(std::shared_ptr<const Sampler> sampler, Ahead ahead, ReadAhead::Make make);
+
+  void seek(std::int64_t epoch, std::int64_t batch) override;
+  std::optional<Batch> next() override;
+  std::optional<std::int64_t> num_batches() const override { return sampler_->num_batches(); }
+  std::optional<std::int64_t> batch_size() const override { return sampler_->batch_size(); }
+
+ private:
+  std::shared_ptr<const Sampler> sampler_;
+  Ahead ahead_;
+  ReadAhead::Make make_;
+  std::int64_t epoch_ = 0, batch_ = 0;
+  std::optional<ReadAhead> threads_;
+};
+
+}  // namespace composer::data::detail

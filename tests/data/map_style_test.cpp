@@ -1,0 +1,280 @@
+#include "composer/data/map_style.h"
+
+#include <atomic>
+#include <filesystem>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/core/error.h"
+
+using namespace composer;
+using data::map_style;
+using data::MapStyleOptions;
+using data::Sample;
+
+namespace {
+
+struct Numbers {
+  std::int64_t count;
+  std::int64_t size() const { return count; }
+  Sample get(std::int64_t index) const {
+    return {{"input", at::arange(3).add(index * 3)}, {"target", at::scalar_tensor(index, at::kLong)}};
+  }
+};
+
+// Samples 7, 11 and 12 cannot be got.
+struct Damaged : Numbers {
+  Sample get(std::int64_t index) const {
+    if (index == 7 || index == 11 || index == 12)
+      throw std::runtime_error("file " + std::to_string(index) + " is broken");
+    return Numbers::get(index);
+  }
+};
+
+std::vector<std::int64_t> numbers(const at::Tensor& tensor) {
+  const at::Tensor c = tensor.contiguous();
+  return {c.const_data_ptr<std::int64_t>(), c.const_data_ptr<std::int64_t>() + c.numel()};
+}
+
+std::string error_of(Loader& loader) {
+  try {
+    loader.next();
+  } catch (const DataError& error) {
+    return describe(error);
+  }
+  return "none";
+}
+
+}  // namespace
+
+TEST_CASE("An epoch of a data set holds each sample once, stacked in batches of the size asked for") {
+  for (std::int64_t workers : {0, 2})
+    for (bool shuffle : {false, true})
+      for (bool drop_last : {false, true}) {
+        const auto loader = map_style(
+            Numbers{10}, {.batch_size = 4, .shuffle = shuffle, .drop_last = drop_last, .num_workers = workers});
+        CHECK(loader->num_batches() == (drop_last ? 2 : 3));
+        CHECK(loader->batch_size() == 4);
+        for (std::int64_t epoch : {0, 4}) {
+          loader->seek(epoch, 0);
+          std::vector<std::int64_t> all;
+          while (const auto batch = loader->next()) {
+            CHECK(batch->at("input").equal(at::arange(3) + batch->at("target").unsqueeze(1) * 3));
+            for (std::int64_t number : numbers(batch->at("target"))) all.push_back(number);
+          }
+          CHECK(all.size() == (drop_last ? 8 : 10));
+          CHECK(std::set(all.begin(), all.end()).size() == all.size());
+          if (!shuffle) CHECK(std::ranges::is_sorted(all));
+        }
+      }
+}
+
+TEST_CASE("A data set may be shared, a lambda, or draw random numbers") {
+  const auto shared = map_style(std::make_shared<Numbers>(Numbers{3}), {.batch_size = 3, .shuffle = false});
+  CHECK(numbers(shared->next()->at("target")) == std::vector<std::int64_t>{0, 1, 2});
+
+  const auto lambda = map_style({.size = 4, .get = [](std::int64_t i, RandomStream) { return Sample(at::full(2, i)); }},
+                                {.batch_size = 4, .shuffle = false});
+  CHECK(lambda->next()->only().equal(at::arange(4).unsqueeze(1).expand({4, 2})));
+}
+
+TEST_CASE("A sample's random numbers depend on seed, epoch and sample, not on its batch") {
+  const auto drawn = [](std::uint64_t seed, std::int64_t epoch, std::int64_t batch_size) {
+    const auto loader = map_style(
+        {.size = 6,
+         .get = [](std::int64_t, RandomStream r) { return Sample(at::scalar_tensor(r.uniform(), at::kDouble)); }},
+        {.batch_size = batch_size, .shuffle = false, .seed = seed});
+    loader->seek(epoch, 0);
+    std::vector<at::Tensor> all;
+    while (const auto batch = loader->next()) all.push_back(batch->only());
+    return at::cat(all);
+  };
+  const at::Tensor first = drawn(17, 0, 6);
+  CHECK(std::get<0>(at::_unique(first)).numel() == 6);
+  CHECK(drawn(17, 0, 4).equal(first));
+  CHECK(drawn(17, 0, 1).equal(first));
+  CHECK_FALSE(drawn(17, 1, 6).equal(first));
+  CHECK_FALSE(drawn(18, 0, 6).equal(first));
+}
+
+TEST_CASE("Samples that are views, of any type, empty or on two places in memory are stacked") {
+  const at::Tensor base = at::arange(60).view({5, 3, 4});
+  for (auto type : {at::kByte, at::kBFloat16, at::kDouble, at::kBool, at::kComplexDouble})
+    for (std::int64_t kind : {0, 1, 2, 3}) {
+      const auto part = [&, type = type](std::int64_t i) {
+        at::Tensor x = base[i].to(type);
+        if (kind == 1) x = x.t();
+        if (kind == 2) x = x.slice(0, 0, 0);
+        if (kind == 3 && type == at::kComplexDouble) x = x.conj();
+        return x;
+      };
+      const auto loader = map_style({.size = 5, .get = [&](std::int64_t i, RandomStream) { return Sample(part(i)); }},
+                                    {.batch_size = 5, .shuffle = false});
+      CHECK(loader->next()->only().equal(at::stack({part(0), part(1), part(2), part(3), part(4)})));
+    }
+}
+
+TEST_CASE("A collate of the user's gets the samples in order and makes the batch") {
+  const auto pad = [](std::vector<Sample> samples) {
+    at::Tensor out = at::zeros({static_cast<std::int64_t>(samples.size()), 4}, at::kLong);
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const at::Tensor& ids = samples[i]["input_ids"];
+      out[static_cast<std::int64_t>(i)].slice(0, 0, ids.size(0)).copy_(ids);
+    }
+    return Batch{{"input_ids", out}};
+  };
+  for (std::int64_t workers : {0, 2}) {
+    const auto loader = map_style({.size = 4,
+                                   .get =
+                                       [](std::int64_t i, RandomStream) {
+                                         return Sample{{"input_ids", at::arange(i + 1)}};
+                                       }},
+                                  {.batch_size = 3, .shuffle = false, .num_workers = workers, .collate = pad});
+    CHECK(loader->next()->at("input_ids").equal(at::tensor({0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 2, 0}).view({3, 4})));
+    CHECK(loader->next()->at("input_ids").equal(at::tensor({0, 1, 2, 3}).view({1, 4})));
+  }
+}
+
+TEST_CASE("What get() throws arrives in order at the call that wanted it, with the sample, and the run can go on") {
+  for (std::int64_t workers : {0, 1, 2, 8}) {
+    CAPTURE(workers);
+    const auto loader = map_style(Damaged{{16}}, {.batch_size = 3, .shuffle = false, .num_workers = workers});
+    for (std::int64_t epoch : {0, 1}) {
+      loader->seek(epoch, 0);
+      CHECK(numbers(loader->next()->at("target")) == std::vector<std::int64_t>{0, 1, 2});
+      CHECK(numbers(loader->next()->at("target")) == std::vector<std::int64_t>{3, 4, 5});
+      CHECK(error_of(*loader) ==
+            join("map_style: getting sample 7 for batch 2 of epoch ", epoch, " failed\n  because: file 7 is broken"));
+      CHECK(error_of(*loader).find("sample 11 for batch 3") != std::string::npos);
+      CHECK(error_of(*loader).find("sample 12 for batch 4") != std::string::npos);
+      CHECK(numbers(loader->next()->at("target")) == std::vector<std::int64_t>{15});
+      CHECK_FALSE(loader->next());
+    }
+  }
+}
+
+TEST_CASE("Samples that cannot be stacked are an error that names them") {
+  const auto refuse = [](std::function<Sample(std::int64_t)> get, const char* text) {
+    for (std::int64_t workers : {0, 1}) {
+      const auto loader = map_style({.size = 3, .get = [get](std::int64_t i, RandomStream) { return get(i); }},
+                                    {.batch_size = 3, .shuffle = false, .num_workers = workers});
+      const std::string error = error_of(*loader);
+      CAPTURE(error);
+      CHECK(error.find("map_style: collating batch 0 of epoch 0 failed") == 0);
+      CHECK(error.find(text) != std::string::npos);
+    }
+  };
+  refuse(
+      [](std::int64_t i) {
+        return Sample(at::zeros({2, i < 2 ? 3 : 4}));
+      },
+      "\"input\" of sample 0 is [2, 3] of Float, of sample 2 [2, 4] of Float");
+  refuse([](std::int64_t i) { return Sample(at::zeros(2).to(i == 1 ? at::kByte : at::kLong)); },
+         "of sample 0 is [2] of Long, of sample 1 [2] of Byte");
+  refuse(
+      [](std::int64_t i) {
+        return Sample{{i == 2 ? "y" : "x", at::zeros(2)}};
+      },
+      "sample 2 has 1, none of that name");
+  refuse(
+      [](std::int64_t i) {
+        return i ? Sample{{"x", at::zeros(2)}, {"y", at::zeros(2)}} : Sample{{"x", at::zeros(2)}};
+      },
+      "sample 0 has 1 tensors, one of them \"x\"; sample 1 has 2");
+  refuse([](std::int64_t) { return Sample(at::Tensor()); }, "sample 0: \"input\" is undefined");
+}
+
+TEST_CASE("No more batches are made ahead than asked for, and none before the first is wanted") {
+  for (std::int64_t workers : {1, 3}) {
+    std::atomic<int> got = 0;
+    const auto loader = map_style({.size = 100,
+                                   .get =
+                                       [&](std::int64_t i, RandomStream) {
+                                         ++got;
+                                         return Sample(at::full(1, i));
+                                       }},
+                                  {.batch_size = 1, .num_workers = workers, .prefetch_factor = 4});
+    CHECK(got == 0);
+    loader->next();
+    const int most = 1 + static_cast<int>(workers) * 4;
+    while (got < most) std::this_thread::yield();
+    for (int i = 0; i < 100; ++i) std::this_thread::yield();
+    CHECK(got == most);
+  }
+}
+
+TEST_CASE("libtorch uses one thread inside a worker and as many as before everywhere else") {
+  const int before = at::get_num_threads();
+  at::set_num_threads(3);
+  const auto threads = [] { return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}); };
+  (void)at::rand({300, 300}).mm(at::rand({300, 300}));  // opens the team of this thread
+  const auto others = threads();
+  std::atomic<std::int64_t> seen = 0, most = 0;
+  const auto loader = map_style({.size = 8,
+                                 .get =
+                                     [&](std::int64_t, RandomStream) {
+                                       seen = std::max<std::int64_t>(seen, at::get_num_threads());
+                                       at::Tensor x = at::rand({300, 300}).mm(at::rand({300, 300})).exp();
+                                       at::parallel_for(0, 1000000, 1, [](std::int64_t, std::int64_t) {});
+                                       most = std::max<std::int64_t>(most, threads());
+                                       return Sample(x.sum());
+                                     }},
+                                {.batch_size = 1, .num_workers = 2});
+  while (loader->next()) {
+  }
+  CHECK(seen == 1);
+  CHECK(most == others + 2);
+  CHECK(at::get_num_threads() == 3);
+  int later = 0;
+  std::thread([&] { later = at::get_num_threads(); }).join();
+  CHECK(later == 3);
+  at::set_num_threads(before);
+}
+
+TEST_CASE("Batches of a data set are ordinary tensors without gradients, whatever mode the caller is in") {
+  const auto make = [](std::int64_t workers) {
+    return map_style(
+        {.size = 4, .get = [](std::int64_t, RandomStream) { return Sample(at::ones(2).requires_grad_() * 2); }},
+        {.batch_size = 2, .num_workers = workers});
+  };
+  for (std::int64_t workers : {0, 1}) {
+    const auto loader = make(workers);
+    const auto batch = loader->next();
+    CHECK_FALSE(batch->only().requires_grad());
+    const c10::InferenceMode inference;
+    CHECK_FALSE(loader->next()->only().is_inference());
+  }
+}
+
+TEST_CASE("A data set's loader with workers can be positioned and dropped at any moment") {
+  for (int i = 0; i < 60; ++i) {
+    const auto loader =
+        map_style(Damaged{{40}}, {.batch_size = 2, .num_workers = 1 + i % 8, .prefetch_factor = 1 + i % 3});
+    for (int taken = 0; taken < i % 5; ++taken) (void)error_of(*loader);
+    if (i % 3 == 0) loader->seek(i, i % 20);
+    if (i % 2 == 0) (void)error_of(*loader);
+  }
+}
+
+TEST_CASE("Options of a data set's loader that do not fit are refused, with the value") {
+  const auto refuse = [](std::int64_t samples, MapStyleOptions options, const char* text) {
+    CHECK_THROWS_WITH_AS(map_style(Numbers{samples}, std::move(options)), doctest::Contains(text), Error);
+  };
+  refuse(4, {}, "map_style: batch_size must be >= 1, got 0");
+  refuse(0, {.batch_size = 2}, "map_style: there are no samples");
+  refuse(-1, {.batch_size = 2}, "map_style: there are no samples");
+  refuse(4, {.batch_size = 5, .drop_last = true}, "leaves nothing of 4 samples");
+  refuse(4, {.batch_size = 2, .num_workers = -1}, "num_workers must be >= 0, got -1");
+  refuse(4, {.batch_size = 2, .prefetch_factor = 0}, "prefetch_factor must be >= 1, got 0");
+  CHECK_THROWS_WITH_AS(map_style(std::shared_ptr<Numbers>(), {.batch_size = 2}),
+                       doctest::Contains("there is no data set"), ConfigError);
+  const auto loader = map_style(Numbers{10}, {.batch_size = 4});
+  CHECK_THROWS_WITH_AS(loader->seek(0, 4), doctest::Contains("map_style: there is no batch 4 in epoch 0"), ConfigError);
+}
