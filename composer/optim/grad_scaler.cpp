@@ -8,6 +8,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
+#include "composer/optim/skippable_step.h"
 
 namespace composer::optim {
 namespace {
@@ -39,7 +40,7 @@ GradScaler::GradScaler(GradScalerOptions options, at::Device device) : options_(
   const at::TensorOptions kind = at::TensorOptions().device(device);
   scale_ = at::full({1}, options_.init_scale, kind.dtype(at::kFloat));
   growth_tracker_ = at::zeros({1}, kind.dtype(at::kInt));
-  found_inf_ = at::zeros({1}, kind.dtype(at::kFloat));
+  found_inf_ = at::zeros({}, kind.dtype(at::kFloat));
 }
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) const { return loss * scale_.squeeze(0); }

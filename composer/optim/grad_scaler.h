@@ -9,16 +9,7 @@
 
 namespace composer::optim {
 
-// An optimizer whose step can be left out without the host knowing: what a scaler needs of it. Derive an optimizer from
-// this beside torch::optim::Optimizer.
-class COMPOSER_EXPORT SkippableStep {
- public:
-  virtual ~SkippableStep();
-  // As step(), but parameters and state stay as they are where found_inf, a float [1] on their device, is not 0.
-  virtual void step_unless(const at::Tensor& found_inf) = 0;
-};
-
-// Throws ConfigError, in the name of `who`, unless the optimizer's step can be skipped on the device.
+// Throws ConfigError, in the name of `who`, unless the optimizer's step can be skipped on the device (SkippableStep).
 COMPOSER_EXPORT void require_skippable(const Optimizer& optimizer, const char* who);
 
 struct GradScalerOptions {
@@ -46,7 +37,7 @@ class COMPOSER_EXPORT GradScaler {
   const at::Tensor& scale_factor() const { return scale_; }
   const at::Tensor& growth_tracker() const { return growth_tracker_; }
   void load(const at::Tensor& scale_factor, const at::Tensor& growth_tracker);
-  const at::Tensor& found_inf() const { return found_inf_; }  // float [1]; of the last unscale(), 0: all were finite
+  const at::Tensor& found_inf() const { return found_inf_; }  // float [], of the last unscale(); 0: all were finite
 
  private:
   GradScalerOptions options_;

@@ -12,7 +12,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/export.h"
-#include "composer/optim/grad_scaler.h"
+#include "composer/optim/skippable_step.h"
 #include "composer/optim/parameter_group.h"
 
 namespace composer::optim {

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "composer/core/error.h"
 
@@ -35,8 +36,47 @@ at::Tensor classes(const at::Tensor& target) {
   return target.scalar_type() == at::kLong ? target : target.to(at::kLong);
 }
 
+// The mean over rows, then the share of them that have a target: in this order it rounds as Composer does, whose
+// targets are float32 even if the logits are not.
+struct MeanOfRows {
+  explicit MeanOfRows(const at::Tensor& target)
+      : rows(static_cast<double>(target.numel()) / static_cast<double>(target.size(1))),
+        share(target.sum().reciprocal().mul(rows)) {}
+  at::Tensor operator()(const at::Tensor& losses) const { return losses.sum().neg_().div(rows).mul(share); }
+
+  double rows;
+  at::Tensor share;
+};
+
+// What autograd makes of MeanOfRows()(log_softmax(logits) * target), in two kernels backward and without nodes between.
+struct MeanOfProbabilities final : torch::autograd::Function<MeanOfProbabilities> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& logits,
+                            const at::Tensor& target) {
+    const at::Tensor logs = at::log_softmax(logits, 1);
+    const MeanOfRows mean(target);
+    context->save_for_backward({logits, target, logs, mean.share});
+    context->saved_data["rows"] = mean.rows;
+    return mean(logs.mul(target));
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &logits = saved[0], &target = saved[1], &logs = saved[2], &share = saved[3];
+    const at::Tensor each = gradients[0].mul(share).div(context->saved_data["rows"].toDouble()).neg();
+    const at::Tensor of_logs = each.expand_as(target).mul(target).to(logs.scalar_type());
+    if (at::GradMode::is_enabled()) {  // somebody wants the gradient of this gradient
+      const at::Tensor softmax = at::log_softmax(logits, 1).exp();
+      return {of_logs - softmax * of_logs.sum(1, /*keepdim=*/true), {}};
+    }
+    return {at::_log_softmax_backward_data(of_logs, logs, 1, logs.scalar_type()).to(logits.scalar_type()), {}};
+  }
+};
+
 at::Tensor of_probabilities(const at::Tensor& logits, const at::Tensor& target,
                             const SoftCrossEntropyOptions& options) {
+  if (options.reduction == Reduction::MEAN && !options.weight.defined() && !target.requires_grad())
+    return MeanOfProbabilities::apply(logits, target);
   at::Tensor loss = at::log_softmax(logits, 1).mul(target);
   if (options.weight.defined()) {
     std::vector<std::int64_t> shape(static_cast<std::size_t>(logits.dim()), 1);
@@ -51,10 +91,7 @@ at::Tensor of_probabilities(const at::Tensor& logits, const at::Tensor& target,
     case Reduction::MEAN:
       break;
   }
-  // The mean over rows, then the share of them that have a target: in this order it rounds as Composer does, whose
-  // targets are float32 even if the logits are not.
-  const double rows = static_cast<double>(target.numel()) / static_cast<double>(target.size(1));
-  return loss.sum().neg_().div(rows).mul(target.sum().reciprocal().mul(rows));
+  return MeanOfRows(target)(loss);
 }
 
 }  // namespace

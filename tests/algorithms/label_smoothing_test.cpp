@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
+#include "composer/util/loss.h"
 #include "tests/support/fake_run.h"
 
 using namespace composer;
@@ -15,6 +16,23 @@ using composer::test::FakeRun;
 TEST_CASE("smooth_labels gives each class its share of what it takes") {
   const at::Tensor smoothed = smooth_labels(at::zeros({2, 4}), at::tensor({1, -1}, at::kLong), 0.1);
   CHECK(at::allclose(smoothed, at::tensor({.025, .925, .025, .025, .025, .025, .025, .025}, at::kFloat).view({2, 4})));
+}
+
+TEST_CASE("smooth_labels gives classes the very numbers that it gives their one-hot probabilities") {
+  for (const double smoothing : {0., 0.1, 1. / 3, 1.}) {
+    for (const auto& shape : {std::vector<std::int64_t>{5, 7}, {2, 7, 3}, {2, 7, 3, 2}}) {
+      const at::Tensor logits = at::zeros(shape);
+      at::Tensor target = at::arange(logits.numel() / 7).remainder(9).sub(2).clamp_max(6);  // two negative ones
+      std::vector<std::int64_t> of_target = shape;
+      of_target.erase(of_target.begin() + 1);
+      target = target.view(of_target);
+      const at::Tensor by_operators = smooth_labels(logits, ensure_targets_one_hot(logits, target), smoothing);
+      CHECK(at::equal(smooth_labels(logits, target, smoothing), by_operators));
+      CHECK(at::equal(smooth_labels(logits, target.to(at::kInt), smoothing), by_operators));
+    }
+  }
+  CHECK_THROWS_AS(smooth_labels(at::zeros({1, 3}), at::tensor({3}, at::kLong), 0.1), DataError);
+  CHECK_THROWS_AS(smooth_labels(at::zeros({1, 3}), at::tensor({1.f}), 0.1), DataError);
 }
 
 TEST_CASE("smooth_labels is in float32 whatever the logits are, so that probabilities add up to 1") {

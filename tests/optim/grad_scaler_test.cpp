@@ -90,7 +90,8 @@ TEST_CASE("A sparse gradient is unscaled, and its infinities are found") {
     const at::Tensor w = at::ones({4}).requires_grad_();
     SkippableSgd optimizer({w}, 1);
     GradScaler scaler({.init_scale = 2}, at::kCPU);
-    w.mutable_grad() = at::sparse_coo_tensor(at::tensor({1, 3}, at::kLong).unsqueeze(0), at::tensor({value, 4.}, at::kFloat), {4});
+    w.mutable_grad() =
+        at::sparse_coo_tensor(at::tensor({1, 3}, at::kLong).unsqueeze(0), at::tensor({value, 4.}, at::kFloat), {4});
     scaler.unscale(optimizer);
     CHECK(w.grad().to_dense()[3].item<double>() == 2);
     CHECK(scaler.found_inf().item<float>() == (std::isinf(value) ? 1 : 0));

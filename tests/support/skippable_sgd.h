@@ -6,7 +6,8 @@
 #include <ATen/ATen.h>
 #include <torch/optim/sgd.h>
 
-#include "composer/optim/grad_scaler.h"
+#include "composer/optim/optimizer.h"
+#include "composer/optim/skippable_step.h"
 
 namespace composer::test {
 

@@ -41,6 +41,89 @@ TEST_CASE("Weighing by tokens equals weighing by samples where samples are of on
   CHECK(logged == doctest::Approx(loss).epsilon(1e-6));
 }
 
+// Cuts a batch at random places.
+std::vector<Batch> cut_at_random(const Batch& batch) {
+  const std::int64_t samples = batch.front().size(0);
+  std::vector<Batch> parts;
+  for (std::int64_t from = 0; from < samples;) {
+    const std::int64_t to = from + at::randint(1, samples - from + 1, {1}, at::kLong).item<std::int64_t>();
+    Batch& part = parts.emplace_back();
+    for (const auto& [name, tensor] : batch) part.set(name, tensor.slice(0, from, to));
+    from = to;
+  }
+  return parts;
+}
+
+// The gradient of a batch of 13 samples, cut or whole. With tokens, sample i has i % 4 that generate loss, and the
+// model's loss is the mean over them.
+at::Tensor gradient(at::ScalarType type, bool by_tokens, bool cut) {
+  struct Weighted : Model {
+    explicit Weighted(bool weighted) : by_tokens(weighted) { register_module("fc", fc); }
+    Outputs forward(const Batch& batch) override { return fc->forward(batch["input"]); }
+    Losses loss(const Outputs& outputs, const Batch& batch) override {
+      const at::Tensor each = at::cross_entropy_loss(outputs.only(), batch["target"], {}, at::Reduction::None);
+      if (!by_tokens) return each.mean();
+      return (each * batch["tokens"]).sum() / batch["tokens"].sum().clamp_min(1);
+    }
+    Metrics get_metrics(bool) const override { return {}; }
+    bool by_tokens;
+    torch::nn::Linear fc{4, 3};
+  };
+  auto model = std::make_shared<Weighted>(by_tokens);
+  {
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& p : model->parameters()) p.copy_(at::cos(at::arange(p.numel(), at::kFloat)).view(p.sizes()));
+  }
+  model->to(type);
+  Batch data = tiny_data(13);
+  data.set("input", data["input"].to(type));
+  data.set("tokens", at::arange(13, at::kLong).remainder(4).to(type));
+  DataSpec spec{.dataloader = data::in_memory(data, {.batch_size = 13, .shuffle = false})};
+  spec.get_num_tokens_in_batch = [](const Batch& b) {
+    return TokenCount(5 * b.front().size(0), b["tokens"].sum().item<std::int64_t>());
+  };
+  if (cut) spec.split_batch = [](const Batch& batch, std::int64_t) { return cut_at_random(batch); };
+  TrainerOptions options = tiny_options();
+  options.model = model;
+  options.train_dataloader = spec;
+  options.accumulate_train_batch_on_tokens = by_tokens;
+  options.device_train_microbatch_size = cut ? 1 : 0;
+  at::Tensor gradient;
+  options.callbacks = {std::make_shared<At>([&](Event event, const State& state) {
+    if (event == Event::AFTER_TRAIN_BATCH)
+      gradient = at::cat({state.model->parameters()[0].grad().flatten(), state.model->parameters()[1].grad()}).clone();
+  })};
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  return gradient;
+}
+
+TEST_CASE("The gradient of a batch does not depend on where it is cut") {
+  at::manual_seed(11);
+  for (const auto& [type, tolerance] : {std::pair{at::kFloat, 1e-6}, std::pair{at::kDouble, 1e-12}}) {
+    for (const bool by_tokens : {false, true}) {
+      const at::Tensor whole = gradient(type, by_tokens, /*cut=*/false);
+      for (int i = 0; i < 25; ++i) {
+        CAPTURE(tolerance);
+        CAPTURE(by_tokens);
+        CHECK((gradient(type, by_tokens, /*cut=*/true) - whole).abs().max().item<double>() < tolerance);
+      }
+    }
+  }
+}
+
+TEST_CASE("Gradients are undefined, not zero, when a batch begins to be trained") {
+  // so that the first microbatch's backward keeps its own tensors, and a parameter that is not used is not stepped
+  TrainerOptions options = tiny_options();
+  std::vector<bool> defined;
+  options.callbacks = {std::make_shared<At>([&](Event event, const State& state) {
+    if (event != Event::BEFORE_FORWARD) return;
+    for (const at::Tensor& parameter : state.model->parameters()) defined.push_back(parameter.grad().defined());
+  })};
+  Trainer(std::move(options)).fit();
+  CHECK(defined == std::vector<bool>(8, false));
+}
+
 TEST_CASE("Timestamps count all tokens, weights only those that generate loss") {
   // Sample i of the batch of 4 has i loss-generating tokens: a microbatch of one sample weighs i of 6.
   TrainerOptions options = tiny_options();

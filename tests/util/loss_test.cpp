@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <doctest/doctest.h>
 
@@ -28,6 +29,40 @@ TEST_CASE("Classes and their one-hot rows have the same loss, in every reduction
   const at::Tensor p = logits().log_softmax(1);
   CHECK(value(soft_cross_entropy(logits(), target)) ==
         doctest::Approx(-(value(p[0][2]) + value(p[1][0])) / 2).epsilon(1e-12));
+}
+
+TEST_CASE("The mean over probabilities has the very loss and gradient that autograd finds by operators") {
+  at::manual_seed(3);
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    for (const auto& shape : {std::vector<std::int64_t>{6, 5}, {2, 5, 3, 4}}) {
+      const at::Tensor a = at::randn(shape, type).requires_grad_(), b = a.detach().clone().requires_grad_();
+      const at::Tensor target = at::softmax(at::randn(shape), 1);
+      const double rows = static_cast<double>(target.numel()) / 5;
+      const at::Tensor by_operators =
+          at::log_softmax(b, 1).mul(target).sum().neg_().div(rows).mul(target.sum().reciprocal().mul(rows));
+      const at::Tensor loss = soft_cross_entropy(a, target);
+      CHECK(at::equal(loss, by_operators));
+      (loss * 0.7).backward();
+      (by_operators * 0.7).backward();
+      CHECK(at::equal(a.grad(), b.grad()));
+      CHECK((a.grad().scalar_type() == type));
+    }
+  }
+}
+
+TEST_CASE("The mean over probabilities has gradients of gradients, and of its targets") {
+  const at::Tensor target = at::softmax(at::sin(at::arange(6, at::kDouble)).view({2, 3}), 1);
+  const auto second = [&](bool by_operators) {
+    const at::Tensor x = logits().requires_grad_();
+    const at::Tensor loss =
+        by_operators ? -at::log_softmax(x, 1).mul(target).sum() / target.sum() : soft_cross_entropy(x, target);
+    torch::autograd::grad({loss * loss}, {x}, {}, true, true)[0].square().sum().backward();
+    return x.grad();
+  };
+  CHECK(at::allclose(second(true), second(false), 1e-12, 1e-14));
+  const at::Tensor learned = target.clone().requires_grad_();
+  soft_cross_entropy(logits(), learned).backward();
+  CHECK(learned.grad().defined());
 }
 
 TEST_CASE("A row without probability weighs nothing in the mean") {
