@@ -12,9 +12,6 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/rmsprop.h>
 
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/label_smoothing.h"
@@ -84,74 +81,65 @@ std::shared_ptr<Model> make_model(const Json& config, const Context::Tensors& da
   return model;
 }
 
-using MakeOptimizer = std::shared_ptr<torch::optim::Optimizer> (*)(const Json& o, std::vector<at::Tensor> parameters);
+using MakeOptimizer = optim::AnyOptimizer (*)(const Json& o);
 
-std::shared_ptr<torch::optim::Optimizer> make_sgd(const Json& o, std::vector<at::Tensor> parameters) {
+template <class Options, optim::AnyOptimizer (*MAKE)(Options)>
+optim::AnyOptimizer make_sgd(const Json& o) {
   require_known(o, "SGD", {"class", "lr", "momentum", "dampening", "weight_decay", "nesterov"});
-  return optim::sgd({.lr = o.at("lr"),
-                     .momentum = o.value("momentum", 0.0),
-                     .dampening = o.value("dampening", 0.0),
-                     .weight_decay = o.value("weight_decay", 0.0),
-                     .nesterov = o.value("nesterov", false)})
-      .make(std::move(parameters));
+  return MAKE({.lr = o.at("lr"),
+               .momentum = o.value("momentum", 0.0),
+               .dampening = o.value("dampening", 0.0),
+               .weight_decay = o.value("weight_decay", 0.0),
+               .nesterov = o.value("nesterov", false)});
 }
 
-std::array<double, 2> betas_of(const Json& o) {
-  return o.contains("betas") ? o["betas"].get<std::array<double, 2>>() : std::array<double, 2>{0.9, 0.999};
-}
-
-std::shared_ptr<torch::optim::Optimizer> make_adamw(const Json& o, std::vector<at::Tensor> parameters) {
-  require_known(o, "AdamW", {"class", "lr", "betas", "eps", "weight_decay", "amsgrad"});
-  optim::AdamWOptions x;
-  return optim::adamw({.lr = o.value("lr", x.lr),
-                       .beta1 = betas_of(o)[0],
-                       .beta2 = betas_of(o)[1],
-                       .eps = o.value("eps", x.eps),
-                       .weight_decay = o.value("weight_decay", x.weight_decay),
-                       .amsgrad = o.value("amsgrad", x.amsgrad)})
-      .make(std::move(parameters));
-}
-
-std::shared_ptr<torch::optim::Optimizer> make_adam(const Json& o, std::vector<at::Tensor> parameters) {
+template <class Options, optim::AnyOptimizer (*MAKE)(Options)>
+optim::AnyOptimizer make_adam(const Json& o) {
   require_known(o, "Adam", {"class", "lr", "betas", "eps", "weight_decay", "amsgrad"});
-  return std::make_shared<torch::optim::Adam>(std::move(parameters), torch::optim::AdamOptions(o.value("lr", 1e-3))
-                                                                         .betas({betas_of(o)[0], betas_of(o)[1]})
-                                                                         .eps(o.value("eps", 1e-8))
-                                                                         .weight_decay(o.value("weight_decay", 0.0))
-                                                                         .amsgrad(o.value("amsgrad", false)));
+  Options x;
+  const auto betas = o.value("betas", std::array<double, 2>{x.beta1, x.beta2});
+  return MAKE({.lr = o.value("lr", x.lr),
+               .beta1 = betas[0],
+               .beta2 = betas[1],
+               .eps = o.value("eps", x.eps),
+               .weight_decay = o.value("weight_decay", x.weight_decay),
+               .amsgrad = o.value("amsgrad", x.amsgrad)});
 }
 
-std::shared_ptr<torch::optim::Optimizer> make_rmsprop(const Json& o, std::vector<at::Tensor> parameters) {
+optim::AnyOptimizer make_rmsprop(const Json& o) {
   require_known(o, "RMSprop", {"class", "lr", "alpha", "eps", "weight_decay", "momentum", "centered"});
-  return std::make_shared<torch::optim::RMSprop>(std::move(parameters),
-                                                 torch::optim::RMSpropOptions(o.value("lr", 1e-2))
-                                                     .alpha(o.value("alpha", 0.99))
-                                                     .eps(o.value("eps", 1e-8))
-                                                     .weight_decay(o.value("weight_decay", 0.0))
-                                                     .momentum(o.value("momentum", 0.0))
-                                                     .centered(o.value("centered", false)));
+  const optim::RmspropOptions x;
+  return optim::rmsprop({.lr = o.value("lr", x.lr),
+                         .alpha = o.value("alpha", x.alpha),
+                         .eps = o.value("eps", x.eps),
+                         .momentum = o.value("momentum", x.momentum),
+                         .weight_decay = o.value("weight_decay", x.weight_decay),
+                         .centered = o.value("centered", x.centered)});
 }
 
-std::shared_ptr<torch::optim::Optimizer> make_adagrad(const Json& o, std::vector<at::Tensor> parameters) {
+optim::AnyOptimizer make_adagrad(const Json& o) {
   require_known(o, "Adagrad", {"class", "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"});
-  return std::make_shared<torch::optim::Adagrad>(
-      std::move(parameters), torch::optim::AdagradOptions(o.value("lr", 1e-2))
-                                 .lr_decay(o.value("lr_decay", 0.0))
-                                 .weight_decay(o.value("weight_decay", 0.0))
-                                 .initial_accumulator_value(o.value("initial_accumulator_value", 0.0))
-                                 .eps(o.value("eps", 1e-10)));
+  const optim::AdagradOptions x;
+  return optim::adagrad({.lr = o.value("lr", x.lr),
+                         .lr_decay = o.value("lr_decay", x.lr_decay),
+                         .weight_decay = o.value("weight_decay", x.weight_decay),
+                         .initial_accumulator_value = o.value("initial_accumulator_value", x.initial_accumulator_value),
+                         .eps = o.value("eps", x.eps)});
 }
 
 std::shared_ptr<torch::optim::Optimizer> make_optimizer(const Json& recorded, const Model& model) {
-  static const std::map<std::string, MakeOptimizer> known = {{"SGD", make_sgd},
-                                                             {"Adam", make_adam},
-                                                             {"AdamW", make_adamw},
-                                                             {"RMSprop", make_rmsprop},
-                                                             {"Adagrad", make_adagrad}};
+  static const std::map<std::string, MakeOptimizer> known = {
+      {"SGD", make_sgd<optim::SgdOptions, optim::sgd>},
+      {"DecoupledSGDW", make_sgd<optim::DecoupledSgdwOptions, optim::decoupled_sgdw>},
+      {"Adam", make_adam<optim::AdamOptions, optim::adam>},
+      {"AdamW", make_adam<optim::AdamWOptions, optim::adamw>},
+      {"DecoupledAdamW", make_adam<optim::DecoupledAdamWOptions, optim::decoupled_adamw>},
+      {"RMSprop", make_rmsprop},
+      {"Adagrad", make_adagrad}};
   const auto name = recorded.at("class").get<std::string>();
   const auto found = known.find(name);
   if (found == known.end()) throw Unsupported{"optimizer " + name};
-  return found->second(recorded, model.parameters());
+  return found->second(recorded).make(optim::parameters_of(model));
 }
 
 Batch data_of(const Json& config, const Context::Tensors& data, const std::string& suffix) {

@@ -1,0 +1,68 @@
+#include "composer/optim/lion.h"
+
+#include <utility>
+
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_sign.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "composer/optim/batch.h"
+#include "composer/optim/groups.h"
+
+namespace composer::optim {
+
+using detail::as;
+
+namespace {
+
+enum State : std::size_t { EXP_AVG };
+
+void check(const std::string& who, const LionOptions& o) {
+  detail::check_lr(who, o.lr);
+  detail::check_betas(who, o.beta1, o.beta2);
+  detail::check_not_negative(who, "weight_decay", o.weight_decay);
+}
+
+}  // namespace
+
+std::vector<OptionField> fields_of(LionOptions& o) {
+  return {{"lr", &o.lr}, {"beta1", &o.beta1}, {"beta2", &o.beta2}, {"weight_decay", &o.weight_decay}};
+}
+
+Lion::Lion(const NamedParameters& parameters, const LionOptions& options)
+    : NamedOptimizer("lion", {"exp_avg"}, detail::build_groups("lion", parameters, options, check),
+                     options.step_in_backward) {}
+
+void Lion::prepare(const at::Tensor& parameter, ParameterState& state, const Options&) const {
+  if (!state.tensors[EXP_AVG].defined()) state.tensors[EXP_AVG] = at::zeros_like(parameter);
+}
+
+bool Lion::elementwise(const Options&) const { return true; }
+
+void Lion::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
+  const LionOptions& o = as<LionOptions>(options).values;
+  slice.a = detail::memory(state.tensors[EXP_AVG]);
+  slice.update =
+      detail::LionUpdate{.l2 = 0, .keep = 1 - o.lr * o.weight_decay, .beta1 = o.beta1, .beta2 = o.beta2, .lr = o.lr};
+}
+
+void Lion::update(detail::Batch& batch, const Options& options) {
+  const LionOptions& o = as<LionOptions>(options).values;
+  const std::vector<at::Tensor> m = batch.column(EXP_AVG);
+  std::vector<at::Tensor> direction = at::_foreach_lerp(m, batch.g, 1 - o.beta1);
+  at::_foreach_sign_(direction);
+  if (o.weight_decay != 0) at::_foreach_mul_(batch.p, 1 - o.lr * o.weight_decay);
+  at::_foreach_add_(batch.p, direction, -o.lr);
+  at::_foreach_lerp_(m, batch.g, 1 - o.beta2);
+}
+
+AnyOptimizer lion(LionOptions options) {
+  check("lion", options);
+  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
+    return std::make_shared<Lion>(parameters, options);
+  });
+}
+
+}  // namespace composer::optim

@@ -1,0 +1,217 @@
+#include "composer/optim/named_optimizer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ne.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "composer/core/error.h"
+#include "composer/optim/batch.h"
+#include "composer/optim/groups.h"
+
+namespace composer::optim {
+
+using detail::Batch;
+
+// Runs when a parameter's gradient is complete.
+struct NamedOptimizer::Hook final : torch::autograd::PostAccumulateGradHook {
+  Hook(NamedOptimizer& optimizer, std::size_t group, std::size_t index)
+      : optimizer_(optimizer), group_(group), index_(index) {}
+  void operator()(const at::Tensor&) override { optimizer_.update_one(group_, index_); }
+
+ private:
+  NamedOptimizer& optimizer_;
+  std::size_t group_, index_;
+};
+
+NamedOptions::~NamedOptions() = default;
+
+NamedOptimizer::NamedOptimizer(std::string who, std::vector<const char*> state_keys,
+                               std::vector<detail::BuiltGroup> groups, bool step_in_backward)
+    : torch::optim::Optimizer(std::vector<torch::optim::OptimizerParamGroup>{}, groups.front().options->clone()),
+      who_(std::move(who)),
+      state_keys_(std::move(state_keys)),
+      in_backward_(step_in_backward),
+      scratch_(std::make_unique<detail::Scratch>()) {
+  for (detail::BuiltGroup& group : groups) {
+    std::vector<at::Tensor> tensors;
+    std::vector<std::string>& names = names_.emplace_back();
+    for (NamedParameter& parameter : group.parameters) {
+      tensors.push_back(std::move(parameter.tensor));
+      names.push_back(std::move(parameter.name));
+    }
+    // not add_param_group(), which gives options that equal a default the value of another one
+    param_groups_.emplace_back(std::move(tensors), std::move(group.options));
+  }
+  if (!in_backward_) return;
+  for (std::size_t g = 0; g < param_groups_.size(); ++g)
+    for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) hook(g, i);
+}
+
+NamedOptimizer::~NamedOptimizer() {
+  if (in_backward_) unhook();
+}
+
+void NamedOptimizer::hook(std::size_t group, std::size_t index) {
+  torch::autograd::impl::set_post_acc_grad_hooks(param_groups_[group].params()[index],
+                                                 std::make_unique<Hook>(*this, group, index));
+}
+
+void NamedOptimizer::unhook() {
+  for (auto& group : param_groups_)
+    for (const at::Tensor& parameter : group.params())
+      torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+}
+
+at::Tensor NamedOptimizer::step(LossClosure closure) {
+  at::Tensor loss;
+  if (closure) {
+    const at::AutoGradMode with_grad(true);
+    loss = closure();
+  }
+  if (!in_backward_) update_all({});
+  return loss;
+}
+
+void NamedOptimizer::step_unless(const at::Tensor& found_inf) {
+  if (in_backward_)
+    throw ConfigError(who_, ": a step that may be skipped needs all gradients, which step_in_backward does not keep");
+  if (!found_inf.defined() || found_inf.numel() != 1 || found_inf.scalar_type() != at::kFloat)
+    throw ConfigError(who_, ": found_inf must be one float");
+  update_all(found_inf);
+}
+
+bool NamedOptimizer::elementwise(const Options&) const { return false; }
+void NamedOptimizer::describe(detail::Slice&, ParameterState&, const Options&) {}
+bool NamedOptimizer::obeys_found_inf(const Batch&, const Options&) const { return false; }
+bool NamedOptimizer::update_sparse(at::Tensor&, const at::Tensor&, ParameterState&, const Options&) { return false; }
+
+std::string NamedOptimizer::name_of(std::size_t group, std::size_t index) const {
+  if (group < names_.size() && index < names_[group].size()) return names_[group][index];
+  return join("group ", group, ", parameter ", index);  // added behind our back
+}
+
+ParameterState& NamedOptimizer::state_of(const at::Tensor& parameter, const Options& options) {
+  auto& state = state_[parameter.unsafeGetTensorImpl()];
+  if (!state) {
+    state = std::make_unique<ParameterState>();
+    static_cast<ParameterState&>(*state).shape = parameter.sizes().vec();
+  }
+  auto& ours = static_cast<ParameterState&>(*state);
+  prepare(parameter, ours, options);
+  return ours;
+}
+
+// A parameter that was converted or moved takes its state along.
+void NamedOptimizer::fit_state(const at::Tensor& parameter, ParameterState& state, std::size_t group,
+                               std::size_t index) const {
+  if (parameter.sizes() != at::IntArrayRef(state.shape))
+    throw ConfigError(who_, ": the parameter ", name_of(group, index), " has the shape ", parameter.sizes(),
+                      ", but its state was made for ", at::IntArrayRef(state.shape), ". Call replace_parameter()");
+  for (std::size_t i = 0; i < state_keys_.size(); ++i) {
+    at::Tensor& tensor = state.tensors[i];
+    if (!tensor.defined()) continue;
+    const bool alike = tensor.sizes() == parameter.sizes() && state_keys_[i] != std::string_view("step");
+    if (!alike) {
+      if (tensor.device() != parameter.device()) tensor = tensor.to(parameter.device());
+    } else if (tensor.scalar_type() != parameter.scalar_type() || tensor.device() != parameter.device() ||
+               (parameter.is_non_overlapping_and_dense() && !detail::same_layout(tensor, parameter))) {
+      tensor = at::empty_like(parameter).copy_(tensor);
+    }
+  }
+}
+
+// Puts the parameter into the slices or a batch, if it has a gradient.
+void NamedOptimizer::collect(std::size_t group, std::size_t index, bool skip) {
+  at::Tensor& parameter = param_groups_[group].params()[index];
+  at::Tensor* gradient = &parameter.mutable_grad();
+  if (!gradient->defined()) return;
+  const Options& options = param_groups_[group].options();
+  if (gradient->layout() != at::kStrided) {
+    if (skip) return;
+    if (gradient->is_sparse() && update_sparse(parameter, *gradient, state_of(parameter, options), options)) return;
+    throw ConfigError(who_, ": cannot use the sparse gradient of ", name_of(group, index),
+                      ". Make it dense, e.g. an embedding's by sparse(false)");
+  }
+  if (gradient->sizes() != parameter.sizes() || gradient->device() != parameter.device())
+    throw ConfigError(who_, ": the gradient of ", name_of(group, index), " is ", gradient->sizes(), " on ",
+                      gradient->device(), ", the parameter ", parameter.sizes(), " on ", parameter.device());
+  ParameterState& state = state_of(parameter, options);
+  fit_state(parameter, state, group, index);
+
+  const bool dense = parameter.is_non_overlapping_and_dense();
+  if (gradient->scalar_type() != parameter.scalar_type() || (dense && !detail::same_layout(*gradient, parameter)))
+    gradient = &scratch_->kept.emplace_back(at::empty_like(parameter).copy_(*gradient));
+  const bool is_double = parameter.scalar_type() == at::kDouble;
+  if (dense && parameter.is_cpu() && (is_double || parameter.scalar_type() == at::kFloat) && elementwise(options)) {
+    if (skip) return;
+    detail::Slice slice{.p = parameter.mutable_data_ptr(),
+                        .g = gradient->const_data_ptr(),
+                        .n = parameter.numel(),
+                        .is_double = is_double};
+    describe(slice, state, options);
+    scratch_->slices.push_back(slice);
+    parameter.unsafeGetTensorImpl()->bump_version();
+    return;
+  }
+  scratch_->batch_for(parameter, dense).add(parameter, *gradient, state);
+}
+
+// By tensor operations; on a device nobody waits for it.
+void NamedOptimizer::update_batches(const Options& options, const at::Tensor& found_inf) {
+  for (Batch& batch : scratch_->batches) {
+    if (batch.p.empty()) continue;
+    if (!found_inf.defined()) {
+      update(batch, options);
+    } else if (obeys_found_inf(batch, options)) {
+      batch.found_inf = found_inf;
+      update(batch, options);
+    } else {
+      const detail::Restore restore(batch, found_inf);
+      update(batch, options);
+      restore.where_found();
+    }
+    batch.clear();
+  }
+}
+
+void NamedOptimizer::update_all(const at::Tensor& found_inf) {
+  const at::NoGradGuard no_grad;
+  detail::Scratch& scratch = *scratch_;
+  const detail::Scratch::Clear clear(scratch);
+  const bool on_host = found_inf.defined() && found_inf.is_cpu();
+  const bool skip = on_host && *found_inf.const_data_ptr<float>() != 0;
+  const at::Tensor found = found_inf.defined() ? found_inf.ne(0).to(at::kFloat).reshape({}) : at::Tensor();
+  if (found_inf.defined()) check_device(found_inf);
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) collect(g, i, skip);
+    update_batches(param_groups_[g].options(), found);
+  }
+  detail::run(scratch.slices);
+}
+
+void NamedOptimizer::check_device(const at::Tensor& found_inf) const {
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) {
+      const at::Tensor& parameter = param_groups_[g].params()[i];
+      if (parameter.device() != found_inf.device())
+        throw ConfigError(who_, ": found_inf is on ", found_inf.device(), ", and the parameter ", name_of(g, i), " on ",
+                          parameter.device());
+    }
+  }
+}
+
+void NamedOptimizer::update_one(std::size_t group, std::size_t index) {
+  const std::lock_guard lock(mutex_);
+  const at::NoGradGuard no_grad;
+  {
+    const detail::Scratch::Clear clear(*scratch_);
+    collect(group, index, /*skip=*/false);
+    update_batches(param_groups_[group].options(), {});
+    detail::run(scratch_->slices);
+  }
+  param_groups_[group].params()[index].mutable_grad().reset();
+}
+
+}  // namespace composer::optim
