@@ -1,33 +1,44 @@
 #include "composer/optim/adagrad.h"
 
-#include <cmath>
+#include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_addcmul.h>
+#include <ATen/ops/_foreach_sqrt.h>
+#include <ATen/ops/_fused_adagrad.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/sparse_coo_tensor.h>
 
+#include "composer/optim/batch.h"
 #include "composer/optim/groups.h"
-#include "composer/optim/kernels.h"
 
 namespace composer::optim {
+
+using detail::as;
+
 namespace {
 
-enum Key : std::uint8_t { STEP, SUM };
+enum State : std::size_t { STEP, SUM };
 
-void check(const std::string& who, const AdagradOptions& options) {
-  detail::check_lr(who, options.lr);
-  detail::check_not_negative(who, "lr_decay", options.lr_decay);
-  detail::check_not_negative(who, "eps", options.eps);
-  detail::check_not_negative(who, "weight_decay", options.weight_decay);
-  detail::check_not_negative(who, "initial_accumulator_value", options.initial_accumulator_value);
+void check(const std::string& who, const AdagradOptions& o) {
+  detail::check_lr(who, o.lr);
+  detail::check_not_negative(who, "lr_decay", o.lr_decay);
+  detail::check_not_negative(who, "weight_decay", o.weight_decay);
+  detail::check_not_negative(who, "initial_accumulator_value", o.initial_accumulator_value);
+  detail::check_not_negative(who, "eps", o.eps);
 }
+
+double rate(const AdagradOptions& o, double step) { return o.lr / (1 + (step - 1) * o.lr_decay); }
 
 }  // namespace
 
-std::vector<OptionField> fields_of(AdagradOptions& options) {
-  return {{"lr", &options.lr},
-          {"lr_decay", &options.lr_decay},
-          {"eps", &options.eps},
-          {"weight_decay", &options.weight_decay},
-          {"initial_accumulator_value", &options.initial_accumulator_value}};
+std::vector<OptionField> fields_of(AdagradOptions& o) {
+  return {{"lr", &o.lr},
+          {"lr_decay", &o.lr_decay},
+          {"weight_decay", &o.weight_decay},
+          {"initial_accumulator_value", &o.initial_accumulator_value},
+          {"eps", &o.eps}};
 }
 
 Adagrad::Adagrad(const NamedParameters& parameters, const AdagradOptions& options)
@@ -35,33 +46,58 @@ Adagrad::Adagrad(const NamedParameters& parameters, const AdagradOptions& option
                      options.step_in_backward) {}
 
 void Adagrad::prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const {
-  state.tensors[STEP] = at::zeros({}, parameter.options().dtype(at::kFloat));
-  state.tensors[SUM] = at::full_like(parameter, detail::as<AdagradOptions>(options).values.initial_accumulator_value);
+  if (state.tensors[STEP].defined()) return;
+  state.tensors[STEP] = detail::step_count(parameter);
+  state.tensors[SUM] = at::full_like(parameter, as<AdagradOptions>(options).values.initial_accumulator_value);
 }
 
-bool Adagrad::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
-  const AdagradOptions& given = detail::as<AdagradOptions>(options).values;
-  const double step = *state.tensors[STEP].mutable_data_ptr<float>() += 1;
-  slice.update = detail::AdagradUpdate{
-      .l2 = given.weight_decay, .eps = given.eps, .lr = given.lr / (1 + (step - 1) * given.lr_decay)};
+bool Adagrad::elementwise(const Options&) const { return true; }
+
+void Adagrad::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
+  const AdagradOptions& o = as<AdagradOptions>(options).values;
   slice.a = detail::memory(state.tensors[SUM]);
-  return true;
+  slice.update =
+      detail::AdagradUpdate{.l2 = o.weight_decay, .eps = o.eps, .lr = rate(o, detail::count(state.tensors[STEP]))};
 }
 
-void Adagrad::update(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state, const Options& options) {
-  const AdagradOptions& given = detail::as<AdagradOptions>(options).values;
-  at::Tensor &count = state.tensors[STEP], &sum = state.tensors[SUM];
-  const at::Tensor slope = given.weight_decay == 0 ? gradient : gradient.add(parameter, given.weight_decay);
-  const at::Tensor rate = given.lr / (1 + count.to(at::kDouble) * given.lr_decay);
-  count.add_(1);
-  sum.addcmul_(slope, slope);
-  parameter.sub_(slope.div(sum.sqrt().add_(given.eps)).mul_(rate));
+bool Adagrad::obeys_found_inf(const detail::Batch& batch, const Options&) const { return batch.dense; }
+
+void Adagrad::update(detail::Batch& batch, const Options& options) {
+  const AdagradOptions& o = as<AdagradOptions>(options).values;
+  const std::vector<at::Tensor> steps = batch.count_step(), sums = batch.column(SUM);
+  if (batch.dense) {
+    const auto found = batch.found_inf.defined() ? std::optional(batch.found_inf) : std::nullopt;
+    return at::_fused_adagrad_(batch.p, batch.g, sums, steps, o.lr, o.lr_decay, o.weight_decay, o.eps,
+                               /*maximize=*/false, /*grad_scale=*/{}, found);
+  }
+  const std::vector<at::Tensor> g = o.weight_decay != 0 ? at::_foreach_add(batch.g, batch.p, o.weight_decay) : batch.g;
+  at::_foreach_addcmul_(sums, g, g);
+  std::vector<at::Tensor> root = at::_foreach_sqrt(sums);
+  at::_foreach_add_(root, o.eps);
+  for (std::size_t i = 0; i < g.size(); ++i)
+    batch.p[i].addcdiv_(g[i], root[i].mul_(steps[i].to(at::kDouble).sub_(1).mul_(o.lr_decay).add_(1)), -o.lr);
+}
+
+// Touches the rows that the gradient has.
+bool Adagrad::update_sparse(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
+                            const Options& options) {
+  const AdagradOptions& o = as<AdagradOptions>(options).values;
+  if (o.weight_decay != 0) return false;
+  state.tensors[STEP].add_(1);
+  const at::Tensor g = gradient.coalesce();  // a row that is there twice counts once, with the sum
+  const auto like_g = [&](const at::Tensor& values) { return at::sparse_coo_tensor(g.indices(), values, g.sizes()); };
+  state.tensors[SUM].add_(like_g(g.values().square()));
+  const at::Tensor root = state.tensors[SUM].sparse_mask(g).values().sqrt().add_(o.eps);
+  const at::Tensor decay = state.tensors[STEP].to(at::kDouble).sub_(1).mul_(o.lr_decay).add_(1);
+  parameter.add_(like_g(g.values() / (root * decay)), -o.lr);
+  return true;
 }
 
 AnyOptimizer adagrad(AdagradOptions options) {
   check("adagrad", options);
-  return AnyOptimizer::Factory(
-      [options](const NamedParameters& parameters) { return std::make_shared<Adagrad>(parameters, options); });
+  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
+    return std::make_shared<Adagrad>(parameters, options);
+  });
 }
 
 }  // namespace composer::optim

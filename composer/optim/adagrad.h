@@ -7,32 +7,32 @@
 
 namespace composer::optim {
 
-// decay_matrices_only, groups and step_in_backward as in SgdOptions.
 struct AdagradOptions {
   double lr = 1e-2;
-  double lr_decay = 0;  // lr / (1 + lr_decay * steps)
+  double lr_decay = 0;                   // the rate of step t is lr / (1 + (t - 1) * lr_decay)
+  double weight_decay = 0;               // added to the gradient (L2)
+  double initial_accumulator_value = 0;  // of the sum of squares
   double eps = 1e-10;
-  double weight_decay = 0;  // added to the gradient (L2)
-  double initial_accumulator_value = 0;
-  bool decay_matrices_only = false;
   std::vector<ParameterGroup> groups = {};
-  bool step_in_backward = false;
+  bool decay_matrices_only = false;  // no weight decay for what has fewer than 2 dimensions, unless its group sets one
+  bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
+COMPOSER_EXPORT AnyOptimizer adagrad(AdagradOptions options = {});
+COMPOSER_EXPORT std::vector<OptionField> fields_of(AdagradOptions& options);
 
-// Gradients divided by the root of the sum of their squares (Duchi, Hazan and Singer, JMLR 12, 2011). As PyTorch's.
+// As PyTorch's. The state is step (0-d float) and sum. Without weight decay sparse gradients are welcome.
 class COMPOSER_EXPORT Adagrad final : public NamedOptimizer {
  public:
   Adagrad(const NamedParameters& parameters, const AdagradOptions& options);
 
  private:
   void prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const override;
-  bool describe(detail::Slice& slice, ParameterState& state, const Options& options) override;
-  void update(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
-              const Options& options) override;
+  bool elementwise(const Options& options) const override;
+  void describe(detail::Slice& slice, ParameterState& state, const Options& options) override;
+  void update(detail::Batch& batch, const Options& options) override;
+  bool obeys_found_inf(const detail::Batch& batch, const Options& options) const override;
+  bool update_sparse(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
+                     const Options& options) override;
 };
-
-COMPOSER_EXPORT AnyOptimizer adagrad(AdagradOptions options = {});
-
-COMPOSER_EXPORT std::vector<OptionField> fields_of(AdagradOptions& options);
 
 }  // namespace composer::optim

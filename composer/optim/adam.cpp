@@ -1,128 +1,176 @@
 #include "composer/optim/adam.h"
 
 #include <cmath>
+#include <optional>
+#include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_addcdiv.h>
+#include <ATen/ops/_foreach_addcmul.h>
+#include <ATen/ops/_foreach_div.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_maximum.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_sqrt.h>
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/rsub.h>
+#include <ATen/ops/zeros_like.h>
 
+#include "composer/optim/batch.h"
 #include "composer/optim/groups.h"
-#include "composer/optim/kernels.h"
 
 namespace composer::optim {
+
+using detail::as;
+using detail::Batch;
+
 namespace {
 
-enum Key : std::uint8_t { STEP, EXP_AVG, EXP_AVG_SQ, MAX_EXP_AVG_SQ };
+enum State : std::size_t { STEP, EXP_AVG, EXP_AVG_SQ, MAX_EXP_AVG_SQ };
+const std::vector<const char*> kKeys = {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
 
 template <class Options>
-void check(const std::string& who, const Options& options) {
-  detail::check_lr(who, options.lr);
-  detail::check_betas(who, options.beta1, options.beta2);
-  detail::check_not_negative(who, "eps", options.eps);
-  detail::check_not_negative(who, "weight_decay", options.weight_decay);
+void check(const std::string& who, const Options& o) {
+  detail::check_lr(who, o.lr);
+  detail::check_betas(who, o.beta1, o.beta2);
+  detail::check_not_negative(who, "eps", o.eps);
+  detail::check_not_negative(who, "weight_decay", o.weight_decay);
 }
 
-// They differ in their defaults only.
 template <class Options>
-AdamOptions as_adam(const Options& options) {
-  return {.lr = options.lr,
-          .beta1 = options.beta1,
-          .beta2 = options.beta2,
-          .eps = options.eps,
-          .weight_decay = options.weight_decay,
-          .amsgrad = options.amsgrad,
-          .decay_matrices_only = options.decay_matrices_only,
-          .groups = options.groups,
-          .step_in_backward = options.step_in_backward};
+std::vector<OptionField> list_fields(Options& o) {
+  return {{"lr", &o.lr},
+          {"beta1", &o.beta1},
+          {"beta2", &o.beta2},
+          {"eps", &o.eps},
+          {"weight_decay", &o.weight_decay},
+          {"amsgrad", &o.amsgrad}};
 }
 
-template <class Optimizer, class Options>
-AnyOptimizer factory(const char* who, const Options& options) {
-  check(who, options);
-  return AnyOptimizer::Factory(
-      [options](const NamedParameters& parameters) { return std::make_shared<Optimizer>(parameters, options); });
+// 1 - beta^step of each, as doubles: floats would lose what is left of large betas.
+std::vector<at::Tensor> corrections_of(const std::vector<at::Tensor>& steps, double beta) {
+  std::vector<at::Tensor> list;
+  for (const at::Tensor& step : steps) list.push_back(at::rsub(at::pow(beta, step.to(at::kDouble)), 1));
+  return list;
 }
 
 }  // namespace
 
-std::vector<OptionField> fields_of(AdamOptions& options) {
-  return {{"lr", &options.lr},
-          {"beta1", &options.beta1},
-          {"beta2", &options.beta2},
-          {"eps", &options.eps},
-          {"weight_decay", &options.weight_decay},
-          {"amsgrad", &options.amsgrad}};
+std::vector<OptionField> fields_of(AdamOptions& o) { return list_fields(o); }
+std::vector<OptionField> fields_of(AdamWOptions& o) { return list_fields(o); }
+std::vector<OptionField> fields_of(DecoupledAdamWOptions& o) { return list_fields(o); }
+
+void AdamOptimizer::prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const {
+  if (!state.tensors[STEP].defined()) {
+    state.tensors[STEP] = detail::step_count(parameter);
+    state.tensors[EXP_AVG] = at::zeros_like(parameter);
+    state.tensors[EXP_AVG_SQ] = at::zeros_like(parameter);
+  }
+  if (!state.tensors[MAX_EXP_AVG_SQ].defined() && hyper(options).amsgrad)
+    state.tensors[MAX_EXP_AVG_SQ] = at::zeros_like(parameter);
+}
+
+bool AdamOptimizer::elementwise(const Options&) const { return true; }
+
+const AdamOptimizer::Corrections& AdamOptimizer::corrections(double step, const Hyper& h) {
+  Corrections& c = corrections_;
+  if (c.step != step || c.beta1 != h.beta1 || c.beta2 != h.beta2)
+    c = {step, h.beta1, h.beta2, 1 - std::pow(h.beta1, step), std::sqrt(1 - std::pow(h.beta2, step))};
+  return c;
+}
+
+void AdamOptimizer::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
+  const Hyper h = hyper(options);
+  const Corrections& c = corrections(detail::count(state.tensors[STEP]), h);
+  slice.a = detail::memory(state.tensors[EXP_AVG]);
+  slice.b = detail::memory(state.tensors[EXP_AVG_SQ]);
+  slice.c = h.amsgrad ? detail::memory(state.tensors[MAX_EXP_AVG_SQ]) : nullptr;
+  slice.update = detail::AdamUpdate{.l2 = h.l2,
+                                    .keep = 1 - h.decay,
+                                    .beta1 = h.beta1,
+                                    .beta2 = h.beta2,
+                                    .eps = h.eps,
+                                    .rate = h.lr / c.first,
+                                    .scale = 1 / c.root_of_second};
+}
+
+// The fused kernel multiplies its decay by the learning rate, so there must be one.
+bool AdamOptimizer::obeys_found_inf(const Batch& batch, const Options& options) const {
+  const Hyper h = hyper(options);
+  return batch.dense && (h.decay == 0 || h.lr != 0);
+}
+
+void AdamOptimizer::update(Batch& batch, const Options& options) {
+  const Hyper h = hyper(options);
+  const std::vector<at::Tensor> steps = batch.count_step(), m = batch.column(EXP_AVG), v = batch.column(EXP_AVG_SQ);
+  std::vector<at::Tensor> top;
+  if (h.amsgrad) top = batch.column(MAX_EXP_AVG_SQ);
+  if (obeys_found_inf(batch, options)) {
+    const auto found = batch.found_inf.defined() ? std::optional(batch.found_inf) : std::nullopt;
+    if (h.decay != 0)
+      return at::_fused_adamw_(batch.p, batch.g, m, v, top, steps, h.lr, h.beta1, h.beta2, h.decay / h.lr, h.eps,
+                               h.amsgrad, /*maximize=*/false, /*grad_scale=*/{}, found);
+    return at::_fused_adam_(batch.p, batch.g, m, v, top, steps, h.lr, h.beta1, h.beta2, h.l2, h.eps, h.amsgrad,
+                            /*maximize=*/false, /*grad_scale=*/{}, found);
+  }
+  const std::vector<at::Tensor> g = h.l2 != 0 ? at::_foreach_add(batch.g, batch.p, h.l2) : batch.g;
+  at::_foreach_lerp_(m, g, 1 - h.beta1);
+  at::_foreach_mul_(v, h.beta2);
+  at::_foreach_addcmul_(v, g, g, 1 - h.beta2);
+  if (h.amsgrad) at::_foreach_maximum_(top, v);
+  std::vector<at::Tensor> denominator = at::_foreach_sqrt(h.amsgrad ? top : v);
+  at::_foreach_div_(denominator, at::_foreach_sqrt(corrections_of(steps, h.beta2)));
+  at::_foreach_add_(denominator, h.eps);
+  at::_foreach_mul_(denominator, corrections_of(steps, h.beta1));
+  if (h.decay != 0) at::_foreach_mul_(batch.p, 1 - h.decay);
+  at::_foreach_addcdiv_(batch.p, m, denominator, -h.lr);
 }
 
 Adam::Adam(const NamedParameters& parameters, const AdamOptions& options)
-    : Adam("adam", parameters, options, Decay::L2) {}
-
-Adam::Adam(const char* who, const NamedParameters& parameters, const AdamOptions& options, Decay decay)
-    : NamedOptimizer(who, {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
-                     detail::build_groups(who, parameters, options, check<AdamOptions>), options.step_in_backward),
-      decay_(decay) {
-  if (decay == Decay::BY_SCHEDULE) detail::warn_of_decay(who, options.weight_decay);
+    : AdamOptimizer("adam", kKeys, detail::build_groups("adam", parameters, options, check), options.step_in_backward) {
+}
+AdamOptimizer::Hyper Adam::hyper(const Options& options) const {
+  const AdamOptions& o = as<AdamOptions>(options).values;
+  return {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, 0, o.amsgrad};
 }
 
 AdamW::AdamW(const NamedParameters& parameters, const AdamWOptions& options)
-    : Adam("adamw", parameters, as_adam(options), Decay::BY_LR) {}
+    : AdamOptimizer("adamw", kKeys, detail::build_groups("adamw", parameters, options, check),
+                    options.step_in_backward) {}
+AdamOptimizer::Hyper AdamW::hyper(const Options& options) const {
+  const AdamWOptions& o = as<AdamWOptions>(options).values;
+  return {o.lr, o.beta1, o.beta2, o.eps, 0, o.lr * o.weight_decay, o.amsgrad};
+}
 
 DecoupledAdamW::DecoupledAdamW(const NamedParameters& parameters, const DecoupledAdamWOptions& options)
-    : Adam("decoupled_adamw", parameters, as_adam(options), Decay::BY_SCHEDULE) {}
-
-void Adam::prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const {
-  state.tensors[STEP] = at::zeros({}, parameter.options().dtype(at::kFloat));
-  state.tensors[EXP_AVG] = at::zeros_like(parameter);
-  state.tensors[EXP_AVG_SQ] = at::zeros_like(parameter);
-  if (detail::as<AdamOptions>(options).values.amsgrad) state.tensors[MAX_EXP_AVG_SQ] = at::zeros_like(parameter);
+    : AdamOptimizer("decoupled_adamw", kKeys, detail::build_groups("decoupled_adamw", parameters, options, check),
+                    options.step_in_backward) {}
+AdamOptimizer::Hyper DecoupledAdamW::hyper(const Options& options) const {
+  const auto& group = as<DecoupledAdamWOptions>(options);
+  const DecoupledAdamWOptions& o = group.values;
+  const double share = group.initial_lr == 0 ? 1 : o.lr / group.initial_lr;
+  return {o.lr, o.beta1, o.beta2, o.eps, 0, share * o.weight_decay, o.amsgrad};
 }
 
-double Adam::keep(const Options& options) const {
-  const auto& group = detail::as<AdamOptions>(options);
-  switch (decay_) {
-    case Decay::L2:
-      return 1;
-    case Decay::BY_LR:
-      return 1 - group.values.lr * group.values.weight_decay;
-    case Decay::BY_SCHEDULE:
-      return 1 - detail::scheduled(group.values.weight_decay, group);
-  }
-  return 1;
+AnyOptimizer adam(AdamOptions options) {
+  check("adam", options);
+  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
+    return std::make_shared<Adam>(parameters, options);
+  });
 }
-
-bool Adam::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
-  const AdamOptions& given = detail::as<AdamOptions>(options).values;
-  const double step = *state.tensors[STEP].mutable_data_ptr<float>() += 1;
-  slice.update = detail::AdamUpdate{.l2 = decay_ == Decay::L2 ? given.weight_decay : 0,
-                                    .keep = keep(options),
-                                    .beta1 = given.beta1,
-                                    .beta2 = given.beta2,
-                                    .eps = given.eps,
-                                    .rate = given.lr / (1 - std::pow(given.beta1, step)),
-                                    .scale = 1 / std::sqrt(1 - std::pow(given.beta2, step))};
-  slice.a = detail::memory(state.tensors[EXP_AVG]);
-  slice.b = detail::memory(state.tensors[EXP_AVG_SQ]);
-  slice.c = detail::memory(state.tensors[MAX_EXP_AVG_SQ]);
-  return true;
+AnyOptimizer adamw(AdamWOptions options) {
+  check("adamw", options);
+  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
+    return std::make_shared<AdamW>(parameters, options);
+  });
 }
-
-void Adam::update(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state, const Options& options) {
-  const AdamOptions& given = detail::as<AdamOptions>(options).values;
-  auto& [count, mean, square, top] = state.tensors;
-  const bool l2 = decay_ == Decay::L2 && given.weight_decay != 0;
-  const at::Tensor slope = l2 ? gradient.add(parameter, given.weight_decay) : gradient;
-  const at::Tensor step = count.add_(1).to(at::kDouble);
-  mean.mul_(given.beta1).add_(slope, 1 - given.beta1);
-  square.mul_(given.beta2).addcmul_(slope, slope, 1 - given.beta2);
-  if (top.defined()) top.copy_(at::maximum(top, square));
-  const at::Tensor correction1 = 1 - at::pow(given.beta1, step), correction2 = 1 - at::pow(given.beta2, step);
-  const at::Tensor root = (top.defined() ? top : square).sqrt().div_(correction2.sqrt()).add_(given.eps);
-  if (const double factor = keep(options); factor != 1) parameter.mul_(factor);
-  parameter.sub_(mean.div(root).mul_(given.lr / correction1));
-}
-
-AnyOptimizer adam(AdamOptions options) { return factory<Adam>("adam", options); }
-AnyOptimizer adamw(AdamWOptions options) { return factory<AdamW>("adamw", options); }
 AnyOptimizer decoupled_adamw(DecoupledAdamWOptions options) {
-  return factory<DecoupledAdamW>("decoupled_adamw", options);
+  check("decoupled_adamw", options);
+  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
+    return std::make_shared<DecoupledAdamW>(parameters, options);
+  });
 }
 
 }  // namespace composer::optim

@@ -7,75 +7,94 @@
 
 namespace composer::optim {
 
-// Fields that all three have: lr >= 0; 0 <= beta < 1; eps, weight_decay >= 0; amsgrad (arXiv:1904.09237). The others as
-// in SgdOptions.
-struct AdamOptions {
+struct AdamOptions {  // arXiv:1412.6980
   double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0;  // added to the gradient (L2)
   bool amsgrad = false;
-  bool decay_matrices_only = false;
   std::vector<ParameterGroup> groups = {};
-  bool step_in_backward = false;
+  bool decay_matrices_only = false;  // no weight decay for what has fewer than 2 dimensions, unless its group sets one
+  bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
+COMPOSER_EXPORT AnyOptimizer adam(AdamOptions options = {});
+COMPOSER_EXPORT std::vector<OptionField> fields_of(AdamOptions& options);
 
 struct AdamWOptions {
   double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8;
-  double weight_decay = 1e-2;  // times the learning rate, taken off the weights
+  double weight_decay = 1e-2;  // times the learning rate (arXiv:1711.05101, as in PyTorch)
   bool amsgrad = false;
-  bool decay_matrices_only = false;
   std::vector<ParameterGroup> groups = {};
+  bool decay_matrices_only = false;
   bool step_in_backward = false;
 };
+COMPOSER_EXPORT AnyOptimizer adamw(AdamWOptions options = {});
+COMPOSER_EXPORT std::vector<OptionField> fields_of(AdamWOptions& options);
 
+// As AdamW, but the decay does not depend on the initial learning rate: p *= 1 - lr / initial lr * weight_decay.
+// Composer's form and defaults.
 struct DecoupledAdamWOptions {
   double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.95;
   double eps = 1e-8;
-  double weight_decay = 1e-5;  // times lr / initial lr, taken off the weights: as Composer's
+  double weight_decay = 1e-5;
   bool amsgrad = false;
-  bool decay_matrices_only = false;
   std::vector<ParameterGroup> groups = {};
+  bool decay_matrices_only = false;
   bool step_in_backward = false;
 };
+COMPOSER_EXPORT AnyOptimizer decoupled_adamw(DecoupledAdamWOptions options = {});
+COMPOSER_EXPORT std::vector<OptionField> fields_of(DecoupledAdamWOptions& options);
 
-// arXiv:1412.6980.
-class COMPOSER_EXPORT Adam : public NamedOptimizer {
+// What the three have in common. The state is step (0-d float), exp_avg, exp_avg_sq and, with amsgrad, max_exp_avg_sq.
+class COMPOSER_EXPORT AdamOptimizer : public NamedOptimizer {
+ protected:
+  using NamedOptimizer::NamedOptimizer;
+  struct Hyper {
+    double lr, beta1, beta2, eps, l2, decay;  // p *= 1 - decay
+    bool amsgrad;
+  };
+  virtual Hyper hyper(const Options& options) const = 0;
+
+ private:
+  struct Corrections {  // of a step count, remembered for the parameters that share it
+    double step = 0, beta1 = 0, beta2 = 0, first = 1, root_of_second = 1;
+  };
+
+  void prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const override;
+  bool elementwise(const Options& options) const override;
+  void describe(detail::Slice& slice, ParameterState& state, const Options& options) override;
+  void update(detail::Batch& batch, const Options& options) override;
+  bool obeys_found_inf(const detail::Batch& batch, const Options& options) const override;
+  const Corrections& corrections(double step, const Hyper& h);
+
+  Corrections corrections_;
+};
+
+class COMPOSER_EXPORT Adam final : public AdamOptimizer {
  public:
   Adam(const NamedParameters& parameters, const AdamOptions& options);
 
- protected:
-  enum class Decay : std::uint8_t { L2, BY_LR, BY_SCHEDULE };
-  Adam(const char* who, const NamedParameters& parameters, const AdamOptions& options, Decay decay);
-  void prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const override;
-  bool describe(detail::Slice& slice, ParameterState& state, const Options& options) override;
-  void update(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
-              const Options& options) override;
-
  private:
-  double keep(const Options& options) const;
-  Decay decay_;
+  Hyper hyper(const Options& options) const override;
 };
 
-// arXiv:1711.05101, as PyTorch's.
-class COMPOSER_EXPORT AdamW final : public Adam {
+class COMPOSER_EXPORT AdamW final : public AdamOptimizer {
  public:
   AdamW(const NamedParameters& parameters, const AdamWOptions& options);
+
+ private:
+  Hyper hyper(const Options& options) const override;
 };
 
-// Weight decay that does not depend on the learning rate, but follows its schedule. As Composer's.
-class COMPOSER_EXPORT DecoupledAdamW final : public Adam {
+class COMPOSER_EXPORT DecoupledAdamW final : public AdamOptimizer {
  public:
   DecoupledAdamW(const NamedParameters& parameters, const DecoupledAdamWOptions& options);
+
+ private:
+  Hyper hyper(const Options& options) const override;
 };
-
-COMPOSER_EXPORT AnyOptimizer adam(AdamOptions options = {});
-COMPOSER_EXPORT AnyOptimizer adamw(AdamWOptions options = {});
-COMPOSER_EXPORT AnyOptimizer decoupled_adamw(DecoupledAdamWOptions options = {});
-
-COMPOSER_EXPORT std::vector<OptionField> fields_of(AdamOptions& options);
 
 }  // namespace composer::optim

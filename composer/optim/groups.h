@@ -57,17 +57,6 @@ const GroupOptions<Options>& as(const torch::optim::OptimizerOptions& options) {
   return static_cast<const GroupOptions<Options>&>(options);
 }
 
-// The weight decay of a decoupled optimizer: it follows the learning rate's schedule, not its height.
-template <class Options>
-double scheduled(double weight_decay, const GroupOptions<Options>& group) {
-  return group.initial_lr == 0 ? weight_decay : weight_decay * (group.values.lr / group.initial_lr);
-}
-
-// Decoupled decay is not multiplied by the learning rate, so values used elsewhere are a thousand times too large.
-void warn_of_decay(const std::string& who, double weight_decay);
-
-inline void* memory(at::Tensor& tensor) { return tensor.defined() ? tensor.mutable_data_ptr() : nullptr; }
-
 // For check functions: "adamw: beta1 must be in [0, 1), got 2".
 inline void require(bool holds, const std::string& who, const char* rule, double value) {
   if (!holds) throw ConfigError(who, ": ", rule, ", got ", value);

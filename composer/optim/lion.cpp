@@ -1,26 +1,34 @@
 #include "composer/optim/lion.h"
 
-#include <ATen/ATen.h>
+#include <utility>
 
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_sign.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "composer/optim/batch.h"
 #include "composer/optim/groups.h"
-#include "composer/optim/kernels.h"
 
 namespace composer::optim {
+
+using detail::as;
+
 namespace {
 
-void check(const std::string& who, const LionOptions& options) {
-  detail::check_lr(who, options.lr);
-  detail::check_betas(who, options.beta1, options.beta2);
-  detail::check_not_negative(who, "weight_decay", options.weight_decay);
+enum State : std::size_t { EXP_AVG };
+
+void check(const std::string& who, const LionOptions& o) {
+  detail::check_lr(who, o.lr);
+  detail::check_betas(who, o.beta1, o.beta2);
+  detail::check_not_negative(who, "weight_decay", o.weight_decay);
 }
 
 }  // namespace
 
-std::vector<OptionField> fields_of(LionOptions& options) {
-  return {{"lr", &options.lr},
-          {"beta1", &options.beta1},
-          {"beta2", &options.beta2},
-          {"weight_decay", &options.weight_decay}};
+std::vector<OptionField> fields_of(LionOptions& o) {
+  return {{"lr", &o.lr}, {"beta1", &o.beta1}, {"beta2", &o.beta2}, {"weight_decay", &o.weight_decay}};
 }
 
 Lion::Lion(const NamedParameters& parameters, const LionOptions& options)
@@ -28,29 +36,33 @@ Lion::Lion(const NamedParameters& parameters, const LionOptions& options)
                      options.step_in_backward) {}
 
 void Lion::prepare(const at::Tensor& parameter, ParameterState& state, const Options&) const {
-  state.tensors[0] = at::zeros_like(parameter);
+  if (!state.tensors[EXP_AVG].defined()) state.tensors[EXP_AVG] = at::zeros_like(parameter);
 }
 
-bool Lion::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
-  const LionOptions& given = detail::as<LionOptions>(options).values;
-  slice.update = detail::LionUpdate{
-      .l2 = 0, .keep = 1 - given.lr * given.weight_decay, .beta1 = given.beta1, .beta2 = given.beta2, .lr = given.lr};
-  slice.a = detail::memory(state.tensors[0]);
-  return true;
+bool Lion::elementwise(const Options&) const { return true; }
+
+void Lion::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
+  const LionOptions& o = as<LionOptions>(options).values;
+  slice.a = detail::memory(state.tensors[EXP_AVG]);
+  slice.update =
+      detail::LionUpdate{.l2 = 0, .keep = 1 - o.lr * o.weight_decay, .beta1 = o.beta1, .beta2 = o.beta2, .lr = o.lr};
 }
 
-void Lion::update(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state, const Options& options) {
-  const LionOptions& given = detail::as<LionOptions>(options).values;
-  at::Tensor& mean = state.tensors[0];
-  const at::Tensor change = mean.mul(given.beta1).add_(gradient, 1 - given.beta1).sign_();
-  parameter.mul_(1 - given.lr * given.weight_decay).add_(change, -given.lr);
-  mean.mul_(given.beta2).add_(gradient, 1 - given.beta2);
+void Lion::update(detail::Batch& batch, const Options& options) {
+  const LionOptions& o = as<LionOptions>(options).values;
+  const std::vector<at::Tensor> m = batch.column(EXP_AVG);
+  std::vector<at::Tensor> direction = at::_foreach_lerp(m, batch.g, 1 - o.beta1);
+  at::_foreach_sign_(direction);
+  if (o.weight_decay != 0) at::_foreach_mul_(batch.p, 1 - o.lr * o.weight_decay);
+  at::_foreach_add_(batch.p, direction, -o.lr);
+  at::_foreach_lerp_(m, batch.g, 1 - o.beta2);
 }
 
 AnyOptimizer lion(LionOptions options) {
   check("lion", options);
-  return AnyOptimizer::Factory(
-      [options](const NamedParameters& parameters) { return std::make_shared<Lion>(parameters, options); });
+  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
+    return std::make_shared<Lion>(parameters, options);
+  });
 }
 
 }  // namespace composer::optim

@@ -7,31 +7,30 @@
 
 namespace composer::optim {
 
-// decay_matrices_only, groups and step_in_backward as in SgdOptions.
+// Lion (arXiv:2302.06675, algorithm 2): p -= lr * (sign(beta1 * m + (1 - beta1) * g) + weight_decay * p), then
+// m = beta2 * m + (1 - beta2) * g. Wants a learning rate 3 to 10 times smaller than AdamW's, and a decay as much
+// larger.
 struct LionOptions {
   double lr = 1e-4;
   double beta1 = 0.9, beta2 = 0.99;
-  double weight_decay = 0;  // times the learning rate, taken off the weights
-  bool decay_matrices_only = false;
+  double weight_decay = 0;  // times the learning rate
   std::vector<ParameterGroup> groups = {};
-  bool step_in_backward = false;
+  bool decay_matrices_only = false;  // no weight decay for what has fewer than 2 dimensions, unless its group sets one
+  bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
+COMPOSER_EXPORT AnyOptimizer lion(LionOptions options = {});
+COMPOSER_EXPORT std::vector<OptionField> fields_of(LionOptions& options);
 
-// The sign of an interpolation of gradient and momentum (arXiv:2302.06675), with decoupled weight decay. Its learning
-// rate is 3 to 10 times smaller than AdamW's, its weight decay as much larger.
+// The state is exp_avg.
 class COMPOSER_EXPORT Lion final : public NamedOptimizer {
  public:
   Lion(const NamedParameters& parameters, const LionOptions& options);
 
  private:
   void prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const override;
-  bool describe(detail::Slice& slice, ParameterState& state, const Options& options) override;
-  void update(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
-              const Options& options) override;
+  bool elementwise(const Options& options) const override;
+  void describe(detail::Slice& slice, ParameterState& state, const Options& options) override;
+  void update(detail::Batch& batch, const Options& options) override;
 };
-
-COMPOSER_EXPORT AnyOptimizer lion(LionOptions options = {});
-
-COMPOSER_EXPORT std::vector<OptionField> fields_of(LionOptions& options);
 
 }  // namespace composer::optim

@@ -1,9 +1,11 @@
 #pragma once
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -12,12 +14,14 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/export.h"
-#include "composer/optim/skippable_step.h"
 #include "composer/optim/parameter_group.h"
+#include "composer/optim/skippable_step.h"
 
 namespace composer::optim {
 
 namespace detail {
+struct Batch;
+struct Scratch;
 struct Slice;
 struct BuiltGroup;
 }  // namespace detail
@@ -44,10 +48,11 @@ struct GroupOptions final : torch::optim::OptimizerCloneableOptions<GroupOptions
   Options values;
 };
 
-// What an optimizer remembers of a parameter, in the order of its state keys; undefined where there is nothing.
+// What an optimizer remembers of a parameter, in the order of state_keys(); undefined where there is nothing.
 struct COMPOSER_EXPORT ParameterState : torch::optim::OptimizerCloneableParamState<ParameterState> {
   std::array<at::Tensor, 4> tensors;
-  bool fresh = true;  // has seen no gradient
+  std::vector<std::int64_t> shape;  // of the parameter that it was made for
+  bool first = false;               // there is a momentum buffer that has seen no gradient
 };
 
 struct StateTensor {
@@ -55,10 +60,10 @@ struct StateTensor {
   at::Tensor tensor;
 };
 
-// The base of our optimizers: a torch::optim::Optimizer that knows its parameters by name and updates all that lie on
-// the CPU in one parallel region. It never reads a device's tensor on the host. Parameters without a gradient are
-// skipped; a parameter may change its memory layout or device between steps, its state follows. All errors name the
-// parameter. One thread at a time.
+// The base of our optimizers: a torch::optim::Optimizer that knows its parameters by name, updates all small tensors in
+// one parallel region and never reads a device's tensor on the host. Parameters without a gradient are skipped; a
+// parameter may change its memory layout or device between steps, its state follows. All errors name the parameter.
+// One thread at a time.
 class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public SkippableStep {
  public:
   NamedOptimizer(const NamedOptimizer&) = delete;
@@ -66,18 +71,20 @@ class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public Sk
   ~NamedOptimizer() override;
 
   at::Tensor step(LossClosure closure = nullptr) override;
+  // As step(), but does nothing if the 0-d float tensor is not 0. What is on a device is decided there; the tensor must
+  // be on the CPU or on the device of all parameters.
   void step_unless(const at::Tensor& found_inf) override;
 
   // Each parameter is updated as soon as backward has its gradient, which is freed at once; step() only runs its
   // closure. Nobody ever sees all gradients, so this excludes clipping, accumulation over microbatches and gradient
-  // scaling: step_unless() throws ConfigError.
+  // scaling; step_unless() throws.
   bool steps_in_backward() const { return in_backward_; }
 
-  // The state by the names of parameters and PyTorch's keys. A parameter that has seen no gradient has none. The
-  // tensors are the optimizer's own.
+  // The state by the names of parameters and PyTorch's keys; of every parameter that wants gradients, also before its
+  // first. The tensors are the optimizer's own.
   std::vector<StateTensor> state_tensors() const;
-  // Copies them in: the run goes on to the bit. A parameter of which nothing is given starts anew. Throws ConfigError,
-  // before it changes anything, for what is unknown, incomplete, there twice or of another shape.
+  // Copies them in: the run goes on to the bit. Throws ConfigError, before it changes anything, for what is missing,
+  // unknown, there twice or of another shape.
   void load_state_tensors(const std::vector<StateTensor>& tensors);
 
   // Puts `now` in the place of `before`, without state. Throws ConfigError if `before` is not there.
@@ -96,36 +103,39 @@ class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public Sk
   NamedOptimizer(std::string who, std::vector<const char*> state_keys, std::vector<detail::BuiltGroup> groups,
                  bool step_in_backward);
 
-  // Makes the state of a parameter that sees its first gradient.
+  // Makes what is missing of a parameter's state.
   virtual void prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const = 0;
-  // Counts the step and says how to update a dense float or double parameter on the CPU, by update and state; false: by
-  // update() below.
-  virtual bool describe(detail::Slice& slice, ParameterState& state, const Options& options);
-  // Counts the step and updates by tensor operations, on any device and of any type.
-  virtual void update(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
-                      const Options& options) = 0;
+  // Whether describe() knows how; must not change anything.
+  virtual bool elementwise(const Options& options) const;
+  // Counts the step and says how to update a dense float or double parameter on the CPU; p, g, n are set.
+  virtual void describe(detail::Slice& slice, ParameterState& state, const Options& options);
+  // Updates parameters of one device and dtype. Obeys batch.found_inf, which is given only if obeys_found_inf().
+  virtual void update(detail::Batch& batch, const Options& options) = 0;
+  virtual bool obeys_found_inf(const detail::Batch& batch, const Options& options) const;
+  // false: the optimizer has no such update.
+  virtual bool update_sparse(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
+                             const Options& options);
 
  private:
-  struct Entry;
   struct Hook;
-  struct Scratch;
 
-  Entry& entry(std::size_t group, std::size_t index);
-  at::Tensor fitted_gradient(const at::Tensor& parameter, const std::string& name) const;
-  void fit_state(const at::Tensor& parameter, ParameterState& state) const;
-  void collect(std::size_t group, std::size_t index, const at::Tensor& found_inf);
-  void update_by_operations(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
-                            const Options& options, const at::Tensor& found_inf);
+  std::string name_of(std::size_t group, std::size_t index) const;
+  ParameterState& state_of(const at::Tensor& parameter, const Options& options);
+  void fit_state(const at::Tensor& parameter, ParameterState& state, std::size_t group, std::size_t index) const;
+  void check_device(const at::Tensor& found_inf) const;
+  void collect(std::size_t group, std::size_t index, bool skip);
+  void update_batches(const Options& options, const at::Tensor& found_inf);
   void update_all(const at::Tensor& found_inf);
   void update_one(std::size_t group, std::size_t index);
   void hook(std::size_t group, std::size_t index);
+  void unhook();
 
   std::string who_;
   std::vector<const char*> state_keys_;
-  std::vector<std::vector<Entry>> entries_;  // of the parameters of each group
+  std::vector<std::vector<std::string>> names_;  // of the parameters of each group
   bool in_backward_;
   std::mutex mutex_;  // backward may run hooks in several threads
-  std::unique_ptr<Scratch> scratch_;
+  std::unique_ptr<detail::Scratch> scratch_;
 };
 
 }  // namespace composer::optim

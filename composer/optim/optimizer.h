@@ -1,5 +1,10 @@
 #pragma once
-// What most programs need: how an optimizer is given to a trainer, and those that are used most.
+// All optimizers. docs/optimizers.md shows how to choose and use them.
+#include "composer/optim/adagrad.h"
 #include "composer/optim/adam.h"
 #include "composer/optim/any_optimizer.h"
+#include "composer/optim/lion.h"
+#include "composer/optim/named_optimizer.h"
+#include "composer/optim/parameter_group.h"
+#include "composer/optim/rmsprop.h"
 #include "composer/optim/sgd.h"

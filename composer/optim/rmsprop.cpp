@@ -1,79 +1,99 @@
 #include "composer/optim/rmsprop.h"
 
-#include <cmath>
+#include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_addcdiv.h>
+#include <ATen/ops/_foreach_addcmul.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_sqrt.h>
+#include <ATen/ops/zeros_like.h>
 
+#include "composer/optim/batch.h"
 #include "composer/optim/groups.h"
-#include "composer/optim/kernels.h"
 
 namespace composer::optim {
+
+using detail::as;
+
 namespace {
 
-enum Key : std::uint8_t { STEP, SQUARE_AVG, MOMENTUM_BUFFER, GRAD_AVG };
+enum State : std::size_t { SQUARE_AVG, MOMENTUM_BUFFER, GRAD_AVG };
 
-void check(const std::string& who, const RmspropOptions& options) {
-  detail::check_lr(who, options.lr);
-  detail::require(options.alpha >= 0 && options.alpha < 1, who, "alpha must be in [0, 1)", options.alpha);
-  detail::check_not_negative(who, "eps", options.eps);
-  detail::check_not_negative(who, "weight_decay", options.weight_decay);
-  detail::check_not_negative(who, "momentum", options.momentum);
+void check(const std::string& who, const RmspropOptions& o) {
+  detail::check_lr(who, o.lr);
+  detail::require(o.alpha >= 0 && o.alpha < 1, who, "alpha must be in [0, 1)", o.alpha);
+  detail::check_not_negative(who, "eps", o.eps);
+  detail::check_not_negative(who, "momentum", o.momentum);
+  detail::check_not_negative(who, "weight_decay", o.weight_decay);
 }
 
 }  // namespace
 
-std::vector<OptionField> fields_of(RmspropOptions& options) {
-  return {{"lr", &options.lr},
-          {"alpha", &options.alpha},
-          {"eps", &options.eps},
-          {"weight_decay", &options.weight_decay},
-          {"momentum", &options.momentum},
-          {"centered", &options.centered}};
+std::vector<OptionField> fields_of(RmspropOptions& o) {
+  return {{"lr", &o.lr},
+          {"alpha", &o.alpha},
+          {"eps", &o.eps},
+          {"momentum", &o.momentum},
+          {"weight_decay", &o.weight_decay},
+          {"centered", &o.centered}};
 }
 
 RMSprop::RMSprop(const NamedParameters& parameters, const RmspropOptions& options)
-    : NamedOptimizer("rmsprop", {"step", "square_avg", "momentum_buffer", "grad_avg"},
+    : NamedOptimizer("rmsprop", {"square_avg", "momentum_buffer", "grad_avg"},
                      detail::build_groups("rmsprop", parameters, options, check), options.step_in_backward) {}
 
 void RMSprop::prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const {
-  const RmspropOptions& given = detail::as<RmspropOptions>(options).values;
-  state.tensors[STEP] = at::zeros({}, parameter.options().dtype(at::kFloat));
-  state.tensors[SQUARE_AVG] = at::zeros_like(parameter);
-  if (given.momentum > 0) state.tensors[MOMENTUM_BUFFER] = at::zeros_like(parameter);
-  if (given.centered) state.tensors[GRAD_AVG] = at::zeros_like(parameter);
+  const RmspropOptions& o = as<RmspropOptions>(options).values;
+  const auto make = [&](State which, bool wanted) {
+    at::Tensor& tensor = state.tensors[which];
+    if (wanted && !tensor.defined()) tensor = at::zeros_like(parameter);
+  };
+  make(SQUARE_AVG, true);
+  make(MOMENTUM_BUFFER, o.momentum != 0);
+  make(GRAD_AVG, o.centered);
 }
 
-bool RMSprop::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
-  const RmspropOptions& given = detail::as<RmspropOptions>(options).values;
-  *state.tensors[STEP].mutable_data_ptr<float>() += 1;
-  slice.update = detail::RmspropUpdate{
-      .l2 = given.weight_decay, .alpha = given.alpha, .eps = given.eps, .momentum = given.momentum, .lr = given.lr};
+bool RMSprop::elementwise(const Options&) const { return true; }
+
+void RMSprop::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
+  const RmspropOptions& o = as<RmspropOptions>(options).values;
   slice.a = detail::memory(state.tensors[SQUARE_AVG]);
-  slice.b = detail::memory(state.tensors[MOMENTUM_BUFFER]);
-  slice.c = detail::memory(state.tensors[GRAD_AVG]);
-  return true;
+  slice.b = o.momentum != 0 ? detail::memory(state.tensors[MOMENTUM_BUFFER]) : nullptr;
+  slice.c = o.centered ? detail::memory(state.tensors[GRAD_AVG]) : nullptr;
+  slice.update =
+      detail::RmspropUpdate{.l2 = o.weight_decay, .alpha = o.alpha, .eps = o.eps, .momentum = o.momentum, .lr = o.lr};
 }
 
-void RMSprop::update(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state, const Options& options) {
-  const RmspropOptions& given = detail::as<RmspropOptions>(options).values;
-  auto& [count, square, buffer, mean] = state.tensors;
-  count.add_(1);
-  const at::Tensor slope = given.weight_decay == 0 ? gradient : gradient.add(parameter, given.weight_decay);
-  square.mul_(given.alpha).addcmul_(slope, slope, 1 - given.alpha);
-  at::Tensor variance = square;
-  if (mean.defined()) {
-    mean.mul_(given.alpha).add_(slope, 1 - given.alpha);
-    variance = square.addcmul(mean, mean, -1);
+void RMSprop::update(detail::Batch& batch, const Options& options) {
+  const RmspropOptions& o = as<RmspropOptions>(options).values;
+  const std::vector<at::Tensor> squares = batch.column(SQUARE_AVG);
+  const std::vector<at::Tensor> g = o.weight_decay != 0 ? at::_foreach_add(batch.g, batch.p, o.weight_decay) : batch.g;
+  at::_foreach_mul_(squares, o.alpha);
+  at::_foreach_addcmul_(squares, g, g, 1 - o.alpha);
+  std::vector<at::Tensor> root;
+  if (o.centered) {
+    const std::vector<at::Tensor> means = batch.column(GRAD_AVG);
+    at::_foreach_lerp_(means, g, 1 - o.alpha);
+    root = at::_foreach_addcmul(squares, means, means, -1);
+    at::_foreach_sqrt_(root);
+  } else {
+    root = at::_foreach_sqrt(squares);
   }
-  at::Tensor change = slope.div(variance.sqrt().add_(given.eps));
-  if (buffer.defined()) change = buffer.mul_(given.momentum).add_(change);
-  parameter.add_(change, -given.lr);
+  at::_foreach_add_(root, o.eps);
+  if (o.momentum == 0) return at::_foreach_addcdiv_(batch.p, g, root, -o.lr);
+  const std::vector<at::Tensor> buffers = batch.column(MOMENTUM_BUFFER);
+  at::_foreach_mul_(buffers, o.momentum);
+  at::_foreach_addcdiv_(buffers, g, root);
+  at::_foreach_add_(batch.p, buffers, -o.lr);
 }
 
 AnyOptimizer rmsprop(RmspropOptions options) {
   check("rmsprop", options);
-  return AnyOptimizer::Factory(
-      [options](const NamedParameters& parameters) { return std::make_shared<RMSprop>(parameters, options); });
+  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
+    return std::make_shared<RMSprop>(parameters, options);
+  });
 }
 
 }  // namespace composer::optim

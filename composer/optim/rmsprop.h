@@ -7,34 +7,30 @@
 
 namespace composer::optim {
 
-// decay_matrices_only, groups and step_in_backward as in SgdOptions.
 struct RmspropOptions {
   double lr = 1e-2;
-  double alpha = 0.99;  // of the running means, in [0, 1)
+  double alpha = 0.99;  // of the mean of squares; 0 <= alpha < 1
   double eps = 1e-8;
-  double weight_decay = 0;  // added to the gradient (L2)
   double momentum = 0;
-  bool centered = false;
-  bool decay_matrices_only = false;
+  double weight_decay = 0;  // added to the gradient (L2)
+  bool centered = false;    // divide by the standard deviation instead of the root of the mean square
   std::vector<ParameterGroup> groups = {};
-  bool step_in_backward = false;
+  bool decay_matrices_only = false;  // no weight decay for what has fewer than 2 dimensions, unless its group sets one
+  bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
+COMPOSER_EXPORT AnyOptimizer rmsprop(RmspropOptions options = {});
+COMPOSER_EXPORT std::vector<OptionField> fields_of(RmspropOptions& options);
 
-// Gradients divided by the root of their running mean square (Tieleman and Hinton, Coursera lecture 6.5, 2012);
-// centered: by their standard deviation (arXiv:1308.0850). As PyTorch's.
+// As PyTorch's. The state is square_avg, momentum_buffer with momentum, grad_avg if centered.
 class COMPOSER_EXPORT RMSprop final : public NamedOptimizer {
  public:
   RMSprop(const NamedParameters& parameters, const RmspropOptions& options);
 
  private:
   void prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const override;
-  bool describe(detail::Slice& slice, ParameterState& state, const Options& options) override;
-  void update(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
-              const Options& options) override;
+  bool elementwise(const Options& options) const override;
+  void describe(detail::Slice& slice, ParameterState& state, const Options& options) override;
+  void update(detail::Batch& batch, const Options& options) override;
 };
-
-COMPOSER_EXPORT AnyOptimizer rmsprop(RmspropOptions options = {});
-
-COMPOSER_EXPORT std::vector<OptionField> fields_of(RmspropOptions& options);
 
 }  // namespace composer::optim

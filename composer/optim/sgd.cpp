@@ -1,86 +1,147 @@
 #include "composer/optim/sgd.h"
 
-#include <ATen/ATen.h>
+#include <cmath>
+#include <optional>
+#include <utility>
 
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "composer/optim/batch.h"
 #include "composer/optim/groups.h"
-#include "composer/optim/kernels.h"
 
 namespace composer::optim {
+
+using detail::as;
+using detail::Batch;
+
 namespace {
 
-void check(const std::string& who, const SgdOptions& options) {
-  detail::require(options.lr > 0 && std::isfinite(options.lr), who, "lr must be > 0", options.lr);
-  detail::check_not_negative(who, "momentum", options.momentum);
-  detail::check_not_negative(who, "dampening", options.dampening);
-  detail::check_not_negative(who, "weight_decay", options.weight_decay);
-  if (options.nesterov && (options.momentum == 0 || options.dampening != 0))
-    throw ConfigError(who, ": nesterov needs momentum > 0 and dampening 0, got momentum ", options.momentum,
-                      ", dampening ", options.dampening);
+enum State : std::size_t { BUFFER };
+
+template <class Options>
+void check(const std::string& who, const Options& o) {
+  detail::require(o.lr > 0 && std::isfinite(o.lr), who, "lr must be > 0", o.lr);
+  detail::check_not_negative(who, "momentum", o.momentum);
+  detail::check_not_negative(who, "dampening", o.dampening);
+  detail::check_not_negative(who, "weight_decay", o.weight_decay);
+  if (o.nesterov && (o.momentum == 0 || o.dampening != 0))
+    throw ConfigError(who, ": nesterov needs momentum > 0 and dampening 0, got momentum ", o.momentum, ", dampening ",
+                      o.dampening);
 }
 
-detail::SgdUpdate update_of(const GroupOptions<SgdOptions>& group, bool decoupled, bool fresh) {
-  const SgdOptions& options = group.values;
-  return {.l2 = decoupled ? 0 : options.weight_decay,
-          .keep = decoupled ? 1 - detail::scheduled(options.weight_decay, group) : 1,
-          .momentum = options.momentum,
-          .fresh = fresh ? 1 : 1 - options.dampening,
-          .lr = options.lr,
-          .nesterov = options.nesterov};
+template <class Options>
+std::vector<OptionField> list_fields(Options& o) {
+  return {{"lr", &o.lr},
+          {"momentum", &o.momentum},
+          {"dampening", &o.dampening},
+          {"weight_decay", &o.weight_decay},
+          {"nesterov", &o.nesterov}};
 }
+
+// The first gradient is not dampened.
+double fresh(ParameterState& state, double dampening) { return std::exchange(state.first, false) ? 1 : 1 - dampening; }
 
 }  // namespace
 
-std::vector<OptionField> fields_of(SgdOptions& options) {
-  return {{"lr", &options.lr},
-          {"momentum", &options.momentum},
-          {"dampening", &options.dampening},
-          {"weight_decay", &options.weight_decay},
-          {"nesterov", &options.nesterov}};
+std::vector<OptionField> fields_of(SgdOptions& o) { return list_fields(o); }
+std::vector<OptionField> fields_of(DecoupledSgdwOptions& o) { return list_fields(o); }
+
+void MomentumOptimizer::prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const {
+  if (hyper(options).momentum == 0 || state.tensors[BUFFER].defined()) return;
+  state.tensors[BUFFER] = at::zeros_like(parameter);
+  state.first = true;
 }
 
-SGD::SGD(const NamedParameters& parameters, const SgdOptions& options) : SGD("sgd", parameters, options, false) {}
+bool MomentumOptimizer::elementwise(const Options&) const { return true; }
 
-SGD::SGD(const char* who, const NamedParameters& parameters, const SgdOptions& options, bool decoupled)
-    : NamedOptimizer(who, {"momentum_buffer"}, detail::build_groups(who, parameters, options, check),
-                     options.step_in_backward),
-      decoupled_(decoupled) {
-  if (decoupled) detail::warn_of_decay(who, options.weight_decay);
+void MomentumOptimizer::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
+  const Hyper h = hyper(options);
+  if (h.momentum != 0) slice.a = detail::memory(state.tensors[BUFFER]);
+  slice.update = detail::SgdUpdate{.l2 = h.l2,
+                                   .keep = h.keep,
+                                   .momentum = h.momentum,
+                                   .fresh = fresh(state, h.dampening),
+                                   .lr = h.lr,
+                                   .nesterov = h.nesterov};
 }
 
-DecoupledSGDW::DecoupledSGDW(const NamedParameters& parameters, const SgdOptions& options)
-    : SGD("decoupled_sgdw", parameters, options, true) {}
-
-void SGD::prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const {
-  if (detail::as<SgdOptions>(options).values.momentum != 0) state.tensors[0] = at::zeros_like(parameter);
+// The fused kernels know the first gradient for a whole batch only; without dampening a buffer of zeros does.
+bool MomentumOptimizer::obeys_found_inf(const Batch& batch, const Options& options) const {
+  const Hyper h = hyper(options);
+  if (h.dampening != 0 && h.momentum != 0)
+    throw ConfigError("sgd: dampening must be 0 where steps may be skipped and tensors are not plain float on the CPU");
+  return batch.dense;
 }
 
-bool SGD::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
-  slice.update = update_of(detail::as<SgdOptions>(options), decoupled_, state.fresh);
-  slice.a = detail::memory(state.tensors[0]);
+void MomentumOptimizer::update(Batch& batch, const Options& options) {
+  const Hyper h = hyper(options);
+  std::vector<at::Tensor> buffers;
+  if (h.momentum != 0) buffers = batch.column(BUFFER);
+  if (h.keep != 1) {
+    if (batch.found_inf.defined())
+      at::_foreach_mul_(batch.p, at::add(at::mul(batch.found_inf, 1 - h.keep), h.keep));
+    else
+      at::_foreach_mul_(batch.p, h.keep);
+  }
+  if (batch.dense && (h.dampening == 0 || h.momentum == 0)) {
+    const auto found = batch.found_inf.defined() ? std::optional(batch.found_inf) : std::nullopt;
+    return at::_fused_sgd_(batch.p, batch.g, buffers, h.l2, h.momentum, h.lr, /*dampening=*/0, h.nesterov,
+                           /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{}, found);
+  }
+  std::vector<at::Tensor> d = h.l2 != 0 ? at::_foreach_add(batch.g, batch.p, h.l2) : batch.g;
+  if (h.momentum != 0) {
+    at::_foreach_mul_(buffers, h.momentum);
+    for (std::size_t i = 0; i < buffers.size(); ++i) buffers[i].add_(d[i], fresh(*batch.states[i], h.dampening));
+    d = h.nesterov ? at::_foreach_add(d, buffers, h.momentum) : buffers;
+  }
+  at::_foreach_add_(batch.p, d, -h.lr);
+}
+
+bool MomentumOptimizer::update_sparse(at::Tensor& parameter, const at::Tensor& gradient, ParameterState&,
+                                      const Options& options) {
+  const Hyper h = hyper(options);
+  if (h.momentum != 0 || h.l2 != 0 || h.keep != 1) return false;
+  parameter.add_(gradient, -h.lr);
   return true;
 }
 
-void SGD::update(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state, const Options& options) {
-  const detail::SgdUpdate how = update_of(detail::as<SgdOptions>(options), decoupled_, state.fresh);
-  at::Tensor change = how.l2 == 0 ? gradient : gradient.add(parameter, how.l2);
-  if (at::Tensor& buffer = state.tensors[0]; buffer.defined()) {
-    buffer.mul_(how.momentum).add_(change, how.fresh);
-    change = how.nesterov ? change.add(buffer, how.momentum) : buffer;
-  }
-  if (how.keep != 1) parameter.mul_(how.keep);
-  parameter.add_(change, -how.lr);
+SGD::SGD(const NamedParameters& parameters, const SgdOptions& options)
+    : MomentumOptimizer("sgd", {"momentum_buffer"}, detail::build_groups("sgd", parameters, options, check),
+                        options.step_in_backward) {}
+
+MomentumOptimizer::Hyper SGD::hyper(const Options& options) const {
+  const SgdOptions& o = as<SgdOptions>(options).values;
+  return {o.lr, o.momentum, o.dampening, o.weight_decay, 1, o.nesterov};
+}
+
+DecoupledSGDW::DecoupledSGDW(const NamedParameters& parameters, const DecoupledSgdwOptions& options)
+    : MomentumOptimizer("decoupled_sgdw", {"momentum_buffer"},
+                        detail::build_groups("decoupled_sgdw", parameters, options, check), options.step_in_backward) {}
+
+MomentumOptimizer::Hyper DecoupledSGDW::hyper(const Options& options) const {
+  const auto& group = as<DecoupledSgdwOptions>(options);
+  const DecoupledSgdwOptions& o = group.values;
+  const double share = group.initial_lr == 0 ? 1 : o.lr / group.initial_lr;
+  return {o.lr, o.momentum, o.dampening, 0, 1 - share * o.weight_decay, o.nesterov};
 }
 
 AnyOptimizer sgd(SgdOptions options) {
   check("sgd", options);
-  return AnyOptimizer::Factory(
-      [options](const NamedParameters& parameters) { return std::make_shared<SGD>(parameters, options); });
+  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
+    return std::make_shared<SGD>(parameters, options);
+  });
 }
 
-AnyOptimizer decoupled_sgdw(SgdOptions options) {
+AnyOptimizer decoupled_sgdw(DecoupledSgdwOptions options) {
   check("decoupled_sgdw", options);
-  return AnyOptimizer::Factory(
-      [options](const NamedParameters& parameters) { return std::make_shared<DecoupledSGDW>(parameters, options); });
+  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
+    return std::make_shared<DecoupledSGDW>(parameters, options);
+  });
 }
 
 }  // namespace composer::optim

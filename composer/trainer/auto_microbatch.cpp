@@ -6,7 +6,6 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
-#include "composer/core/model.h"
 
 namespace composer {
 namespace {
@@ -23,19 +22,6 @@ std::int64_t optimizer_bytes(const State& state) {
 }
 
 }  // namespace
-
-BatchUndo::BatchUndo(State& state) : buffers_(state.model->buffers()) {
-  const at::NoGradGuard no_grad;
-  random_.add(state.device);
-  copies_.reserve(buffers_.size());
-  for (const at::Tensor& buffer : buffers_) copies_.push_back(buffer.clone());
-}
-
-void BatchUndo::restore() {
-  const at::NoGradGuard no_grad;
-  random_.restore();
-  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(copies_[i]);
-}
 
 void AutoMicrobatch::choose(std::int64_t samples, const Trial& trial) {
   if (limit_ == 0) limit_ = std::max<std::int64_t>(1, available_memory(state_.device) - optimizer_bytes(state_));

@@ -2,27 +2,11 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <vector>
-
-#include <ATen/core/Tensor.h>
 
 #include "composer/core/state.h"
 #include "composer/trainer/memory.h"
-#include "composer/util/random_state.h"
 
 namespace composer {
-
-// What training a batch changes beside gradients, as it was before: random numbers to come, and the model's buffers
-// (running statistics of batch norms).
-class BatchUndo {
- public:
-  explicit BatchUndo(State& state);
-  void restore();
-
- private:
-  RandomState random_;
-  std::vector<at::Tensor> buffers_, copies_;
-};
 
 // The size of microbatches, if it is "auto": predicted from two trials when training begins, halved whenever memory
 // turns out to be short, never larger again. It is kept in state.device_train_microbatch_size.

@@ -6,6 +6,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
+#include "composer/optim/named_optimizer.h"
 #include "composer/trainer/impl.h"
 #include "composer/trainer/precision.h"
 #include "composer/trainer/tuner.h"
@@ -126,6 +127,7 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
                         "in ba, sp or tok, or set train_subset_num_batches");
   }
 
+  check_steps_in_backward();
   train_step.scale_losses(precision, options.grad_scaler);
 
   // Nothing below can fail, but for a schedule that cannot be computed.
@@ -152,6 +154,15 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
   stopwatch.lap();
   for (const auto& algorithm : engine.algorithms())
     logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
+}
+
+void Trainer::Impl::check_steps_in_backward() const {
+  const auto* optimizer = dynamic_cast<const optim::NamedOptimizer*>(&*state.optimizer);
+  if (!optimizer || !optimizer->steps_in_backward()) return;
+  for (const auto& algorithm : engine.algorithms())
+    if (algorithm.events.contains(Event::AFTER_TRAIN_BATCH))
+      throw ConfigError("optimizer: step_in_backward leaves no gradients for ", algorithm.name,
+                        ", which runs at AFTER_TRAIN_BATCH; set it to false");
 }
 
 void Trainer::Impl::tune() {

@@ -15,6 +15,8 @@
 
 namespace composer {
 
+class BatchUndo;
+
 // How one batch is trained: the kernels between the events of loop.cpp. The gradient is that of the mean over the
 // batch's samples (or loss-generating tokens), however it is split: each microbatch counts by its share of them.
 class TrainStep {
@@ -61,7 +63,7 @@ class TrainStep {
   bool weigh_by_tokens_;
   MetricSet metrics_;
   std::optional<optim::GradScaler> scaler_;
-  bool scales_ = false;  // in this fit
+  bool scales_ = false, steps_in_backward_ = false;  // in this fit
   std::optional<AutoMicrobatch> auto_;
   Batch whole_;  // as it came from the loader
   std::vector<Batch> microbatches_;

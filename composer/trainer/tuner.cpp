@@ -12,6 +12,7 @@
 #include "composer/core/error.h"
 #include "composer/core/model.h"
 #include "composer/core/plugins.h"
+#include "composer/trainer/batch_undo.h"
 #include "composer/util/random.h"
 
 namespace composer {
@@ -25,18 +26,17 @@ constexpr double kWorthIt = 0.97;  // of the time that it takes now
 class Untouched {
  public:
   explicit Untouched(State& state)
-      : state_(state), batch_(state.batch), outputs_(state.outputs), loss_(state.loss), batch_loss_(state.batch_loss) {
-    for (const at::Tensor& buffer : state.model->buffers()) buffers_.emplace_back(buffer, buffer.clone());
-    generators_.push_back(at::detail::getDefaultCPUGenerator());
-    if (!state.device.is_cpu()) generators_.push_back(at::globalContext().defaultGenerator(state.device));
-    for (const at::Generator& generator : generators_) random_.push_back(generator.get_state());
-    was_training_ = state.model->is_training();
+      : state_(state),
+        undo_(state),
+        batch_(state.batch),
+        outputs_(state.outputs),
+        loss_(state.loss),
+        batch_loss_(state.batch_loss),
+        was_training_(state.model->is_training()) {
     state.model->train();
   }
   ~Untouched() {
-    const at::NoGradGuard no_grad;
-    for (auto& [buffer, before] : buffers_) buffer.copy_(before);
-    for (std::size_t i = 0; i < generators_.size(); ++i) generators_[i].set_state(random_[i]);
+    undo_.restore();
     for (const at::Tensor& parameter : state_.model->parameters()) parameter.mutable_grad().reset();
     state_.model->train(was_training_);
     state_.batch = std::move(batch_);
@@ -49,12 +49,10 @@ class Untouched {
 
  private:
   State& state_;
+  BatchUndo undo_;
   Batch batch_;
   Outputs outputs_;
   Losses loss_, batch_loss_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;
-  std::vector<at::Generator> generators_;
-  std::vector<at::Tensor> random_;
   bool was_training_;
 };
 

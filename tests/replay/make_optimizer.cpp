@@ -4,9 +4,7 @@
 #include <map>
 #include <set>
 
-#include "composer/optim/adagrad.h"
 #include "composer/optim/optimizer.h"
-#include "composer/optim/rmsprop.h"
 #include "tests/replay/program.h"
 #include "tests/replay/training_run.h"
 
@@ -21,9 +19,10 @@ void set(T& option, const Json& o, const char* name) {
   option = o.value(name, option);
 }
 
-optim::SgdOptions sgd_options(const Json& o) {
+template <class Options>
+Options sgd_options(const Json& o) {
   require_known(o, "SGD", {"class", "lr", "momentum", "dampening", "weight_decay", "nesterov"});
-  optim::SgdOptions x;
+  Options x;
   set(x.lr, o, "lr");
   set(x.momentum, o, "momentum");
   set(x.dampening, o, "dampening");
@@ -70,8 +69,9 @@ optim::AdagradOptions adagrad_options(const Json& o) {
 
 const std::map<std::string, Make>& makers() {
   static const std::map<std::string, Make> makers = {
-      {"SGD", [](const Json& o) { return optim::sgd(sgd_options(o)); }},
-      {"DecoupledSGDW", [](const Json& o) { return optim::decoupled_sgdw(sgd_options(o)); }},
+      {"SGD", [](const Json& o) { return optim::sgd(sgd_options<optim::SgdOptions>(o)); }},
+      {"DecoupledSGDW",
+       [](const Json& o) { return optim::decoupled_sgdw(sgd_options<optim::DecoupledSgdwOptions>(o)); }},
       {"Adam", [](const Json& o) { return optim::adam(adam_options<optim::AdamOptions>(o)); }},
       {"AdamW", [](const Json& o) { return optim::adamw(adam_options<optim::AdamWOptions>(o)); }},
       {"DecoupledAdamW",

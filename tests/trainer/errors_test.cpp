@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include "composer/algorithms/gradient_clipping.h"
 #include "composer/core/error.h"
 #include "tests/support/tiny.h"
 
@@ -171,6 +172,30 @@ TEST_CASE("an evaluation that fails between begin() and end() does not end the f
   }
   trainer.end();
   CHECK(trainer.state().timestamp.batch == 4);
+}
+
+TEST_CASE("an optimizer that steps in backward is refused where somebody needs all gradients") {
+  const auto options_of = [] {
+    TrainerOptions options = tiny_options();
+    options.optimizer = optim::sgd({.lr = 0.1, .step_in_backward = true});
+    return options;
+  };
+  TrainerOptions clipped = options_of();
+  clipped.algorithms = {algorithms::GradientClipping({.clipping_threshold = 1})};
+  Trainer with_clipping(std::move(clipped));
+  CHECK_THROWS_AS(with_clipping.fit(), ConfigError);
+
+  TrainerOptions split = options_of();
+  split.device_train_microbatch_size = 2;
+  Trainer with_microbatches(std::move(split));
+  CHECK(error_of([&] { with_microbatches.fit(); }).find("step_in_backward keeps no gradients to add up") !=
+        std::string::npos);
+
+  Trainer plain(options_of());
+  plain.fit();
+  Trainer ordinary(tiny_options());
+  ordinary.fit();
+  CHECK(plain.state().model->parameters()[0].equal(ordinary.state().model->parameters()[0]));
 }
 
 }  // namespace

@@ -1,0 +1,169 @@
+
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/core/error.h"
+#include "tests/optim/support.h"
+
+namespace composer::tests {
+namespace {
+
+template <class Run>
+std::string error_of(Run run) {
+  try {
+    run();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+const optim::SgdOptions& options_of(const optim::Optimizer& optimizer, std::size_t group) {
+  return dynamic_cast<const optim::GroupOptions<optim::SgdOptions>&>(optimizer.param_groups().at(group).options())
+      .values;
+}
+
+}  // namespace
+
+TEST_CASE("A pattern fits a whole name") {
+  struct Row {
+    const char *pattern, *name;
+    bool fits;
+  };
+  const Row rows[] = {{"*.bias", "a.b.bias", true},
+                      {"*.bias", "bias", false},
+                      {"bias", "a.bias", false},
+                      {"*", "", true},
+                      {"", "a", false},
+                      {"a?c", "abc", true},
+                      {"a?c", "ac", false},
+                      {"*a*b*", "xxaxxb", true},
+                      {"*a*b", "aabx", false},
+                      {"**", "x", true},
+                      {"a*a", "a", false},
+                      {"*ab", "aab", true}};
+  for (const Row& row : rows) {
+    CAPTURE(row.pattern);
+    CAPTURE(row.name);
+    const std::string error = error_of([&] {
+      optim::sgd({.lr = 1, .groups = {{.match = row.pattern}}}).make({{row.name, at::ones(1)}});
+    });
+    CHECK((error == "no error") == row.fits);
+  }
+}
+
+TEST_CASE("Groups have exactly the options that were asked for") {
+  const auto list = random_parameters(at::kFloat);
+  const auto optimizer = optim::sgd({.lr = 0.5,
+                                     .momentum = 0.9,
+                                     .weight_decay = 0.1,
+                                     .groups = {{.match = "*.bias", .weight_decay = 0},
+                                                {.where = [](const auto&, const at::Tensor& t) { return t.dim() == 4; },
+                                                 .lr = 0.25,
+                                                 .momentum = 0}}})
+                             .make(list);
+  REQUIRE(optimizer->param_groups().size() == 3);
+  CHECK(optimizer->param_groups()[0].params().size() == 2);  // the rest
+  CHECK(optimizer->param_groups()[1].params().size() == 3);
+  CHECK(optimizer->param_groups()[2].params().size() == 1);
+  CHECK(optim::learning_rates(*optimizer) == std::vector<double>{0.5, 0.5, 0.25});
+  CHECK(options_of(*optimizer, 0).weight_decay == 0.1);
+  CHECK(options_of(*optimizer, 1).weight_decay == 0);
+  CHECK(options_of(*optimizer, 2).weight_decay == 0.1);
+  CHECK(options_of(*optimizer, 2).momentum == 0);
+  CHECK(
+      dynamic_cast<optim::NamedOptimizer&>(*optimizer)
+          .table()
+          .find(
+              "group 1: 3 tensors, 19 numbers: layer1.bias layer3.bias layer4.bias\n  lr 0.5 momentum 0.9 dampening 0 "
+              "weight_decay 0 nesterov no\n") != std::string::npos);
+}
+
+TEST_CASE("decay_matrices_only spares vectors and scalars, but for groups that set a decay") {
+  const auto optimizer =
+      optim::sgd({.lr = 0.5,
+                  .weight_decay = 0.1,
+                  .groups = {{.match = "layer1.*", .weight_decay = 0.2}, {.match = "layer3.*", .lr = 1}},
+                  .decay_matrices_only = true})
+          .make(random_parameters(at::kFloat));
+  REQUIRE(optimizer->param_groups().size() == 4);
+  const double decays[] = {0.1, 0, 0.2, 0};
+  const std::size_t sizes[] = {3, 1, 1, 1};
+  for (std::size_t g = 0; g < 4; ++g) {
+    CHECK(options_of(*optimizer, g).weight_decay == decays[g]);
+    CHECK(optimizer->param_groups()[g].params().size() == sizes[g]);
+  }
+}
+
+TEST_CASE("The order of groups does not matter to the result") {
+  const optim::ParameterGroup biases{.match = "*.bias", .lr = 0.3}, first{.match = "layer0.*", .weight_decay = 0};
+  const auto a = random_parameters(at::kFloat), b = random_parameters(at::kFloat);
+  train(*optim::adamw({.groups = {biases, first}}).make(a), tensors_of(a), 0, 5);
+  train(*optim::adamw({.groups = {first, biases}}).make(b), tensors_of(b), 0, 5);
+  CHECK(equal(tensors_of(a), tensors_of(b)));
+}
+
+TEST_CASE("Groups that cannot be are refused") {
+  const auto list = random_parameters(at::kFloat);
+  const auto with = [&](std::vector<optim::ParameterGroup> groups) {
+    return error_of([&] { optim::sgd({.lr = 1, .groups = std::move(groups)}).make(list); });
+  };
+  CHECK(with({{.match = "*.gamma"}}) == "sgd: groups[0] (*.gamma) has no parameters: no name fits");
+  CHECK(with({{.match = "*"}, {.match = "*.bias"}}) ==
+        "sgd: groups[1] (*.bias) has no parameters: those that fit are in groups before it");
+  CHECK(with({{.lr = 1}}) == "sgd: groups[0] must have exactly one of match and where");
+  CHECK(with({{.match = "*.bias", .beta1 = 1}}) ==
+        "sgd: groups[0] (*.bias): sets beta1, which this optimizer does not have");
+  CHECK(with({{.match = "*.bias", .lr = -1}}) == "sgd: groups[0] (*.bias): lr must be > 0, got -1");
+}
+
+TEST_CASE("Parameters that cannot be trained are refused by name") {
+  const auto with = [](optim::NamedParameters list) {
+    return error_of([&] { optim::sgd({.lr = 1}).make(std::move(list)); });
+  };
+  const at::Tensor whole = at::ones({10});
+  CHECK(with({}) == "sgd: there are no parameters to optimize");
+  CHECK(with({{"a", whole}, {"b", whole.narrow(0, 9, 1)}}).find("sgd: the parameters a and b share memory") == 0);
+  CHECK(with({{"a", whole.narrow(0, 0, 5)}, {"b", whole.narrow(0, 5, 5)}}) == "no error");
+  CHECK(with({{"a", whole}, {"a", at::ones(1)}}) == "sgd: two parameters are called a");
+  CHECK(with({{"a", at::ones(3, at::kLong)}}).find("sgd: the parameter a must be of a real floating point type") == 0);
+  CHECK(with({{"a", at::Tensor()}}) == "sgd: the parameter a is undefined");
+  CHECK(with({{"a", at::ones(3).set_requires_grad(true) * 2}}).find("sgd: a is no leaf") == 0);
+}
+
+TEST_CASE("A parameter under two names comes once") {
+  torch::nn::Linear linear(3, 3);
+  torch::nn::Sequential net(linear, linear);
+  const auto list = optim::parameters_of(*net);
+  REQUIRE(list.size() == 2);
+  CHECK(list[0].name == "0.weight");
+  CHECK(list[1].name == "0.bias");
+}
+
+TEST_CASE("Options that cannot be are refused") {
+  using namespace optim;
+  const std::pair<std::string, std::string> rows[] = {
+      {error_of([] { sgd({.lr = 0}); }), "sgd: lr must be > 0, got 0"},
+      {error_of([] { sgd({.lr = 1, .momentum = -1}); }), "sgd: momentum must be >= 0, got -1"},
+      {error_of([] { sgd({.lr = 1, .dampening = NAN}); }), "sgd: dampening must be >= 0, got nan"},
+      {error_of([] { sgd({.lr = 1, .weight_decay = -0.1}); }), "sgd: weight_decay must be >= 0, got -0.1"},
+      {error_of([] { sgd({.lr = 1, .nesterov = true}); }),
+       "sgd: nesterov needs momentum > 0 and dampening 0, got momentum 0, dampening 0"},
+      {error_of([] { decoupled_sgdw({}); }), "decoupled_sgdw: lr must be > 0, got 0"},
+      {error_of([] { adam({.lr = INFINITY}); }), "adam: lr must be >= 0, got inf"},
+      {error_of([] { adam({.beta1 = 1}); }), "adam: beta1 must be in [0, 1), got 1"},
+      {error_of([] { adamw({.beta2 = -0.5}); }), "adamw: beta2 must be in [0, 1), got -0.5"},
+      {error_of([] { adamw({.eps = -1}); }), "adamw: eps must be >= 0, got -1"},
+      {error_of([] { decoupled_adamw({.weight_decay = -1}); }), "decoupled_adamw: weight_decay must be >= 0, got -1"},
+      {error_of([] { rmsprop({.alpha = 1}); }), "rmsprop: alpha must be in [0, 1), got 1"},
+      {error_of([] { rmsprop({.momentum = -1}); }), "rmsprop: momentum must be >= 0, got -1"},
+      {error_of([] { adagrad({.lr_decay = -1}); }), "adagrad: lr_decay must be >= 0, got -1"},
+      {error_of([] { adagrad({.initial_accumulator_value = -1}); }),
+       "adagrad: initial_accumulator_value must be >= 0, got -1"},
+  };
+  for (const auto& [got, expected] : rows) CHECK(got == expected);
+}
+
+}  // namespace composer::tests

@@ -1,0 +1,229 @@
+#include <ATen/Parallel.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/core/error.h"
+#include "tests/optim/support.h"
+
+namespace composer::tests {
+
+std::vector<Candidate> elementwise_optimizers() {
+  using namespace optim;
+  return {{"sgd", sgd({.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01})},
+          {"decoupled_sgdw", decoupled_sgdw({.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true})},
+          {"adam", adam({.amsgrad = true})},
+          {"adamw", adamw()},
+          {"decoupled_adamw", decoupled_adamw({.weight_decay = 0.01})},
+          {"rmsprop", rmsprop({.momentum = 0.9, .centered = true})},
+          {"adagrad", adagrad()}};
+}
+
+namespace {
+
+std::shared_ptr<optim::NamedOptimizer> make(const optim::AnyOptimizer& any, const optim::NamedParameters& list) {
+  return std::dynamic_pointer_cast<optim::NamedOptimizer>(any.make(list));
+}
+
+std::string error_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("The decoupled optimizers end where Composer's do") {
+  struct Row {
+    const char* why;
+    optim::AnyOptimizer optimizer;
+    double first, second;
+  };
+  const Row rows[] = {
+      {"sgdw plain", optim::decoupled_sgdw({.lr = 0.1}), .935, -1.94},
+      {"sgdw decay", optim::decoupled_sgdw({.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01}), .85865678, -1.82206906},
+      {"sgdw dampening", optim::decoupled_sgdw({.lr = 0.1, .momentum = 0.9, .dampening = 0.5}), .930505, -1.91356},
+      {"sgdw nesterov", optim::decoupled_sgdw({.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}),
+       .8052967047, -1.7745738595},
+      {"adamw", optim::decoupled_adamw({.lr = 0.1}), .7099067864, -1.6999432656},
+      {"adamw decay", optim::decoupled_adamw({.lr = 0.1, .weight_decay = 0.01}), .6834363376, -1.6438820448},
+      {"adamw amsgrad", optim::decoupled_adamw({.lr = 0.1, .beta2 = 0.999, .amsgrad = true}), .7075344478,
+       -1.6999432656},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.why);
+    at::Tensor p = at::tensor({1.0, -2.0}, at::kDouble).set_requires_grad(true);
+    const auto optimizer = row.optimizer.make({{"p", p}});
+    for (int i = 1; i <= 4; ++i) {
+      if (i == 3) optim::set_learning_rate(*optimizer, 0, 0.05);
+      p.mutable_grad() = at::tensor({0.1 * i, -0.2}, at::kDouble);
+      optimizer->step();
+    }
+    CHECK(p[0].item<double>() == doctest::Approx(row.first).epsilon(1e-9));
+    CHECK(p[1].item<double>() == doctest::Approx(row.second).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("The result does not depend on the number of threads") {
+  const int before = at::get_num_threads();
+  for (const Candidate& c : elementwise_optimizers()) {
+    CAPTURE(c.name);
+    const auto one = random_parameters(at::kFloat), two = random_parameters(at::kFloat);
+    at::set_num_threads(1);
+    train(*c.optimizer.make(one), tensors_of(one), 0, 5);
+    at::set_num_threads(2);
+    train(*c.optimizer.make(two), tensors_of(two), 0, 5);
+    CHECK(equal(tensors_of(one), tensors_of(two)));
+  }
+  at::set_num_threads(before);
+}
+
+TEST_CASE("A parameter that becomes channels_last takes its state along") {
+  for (const Candidate& c : elementwise_optimizers()) {
+    CAPTURE(c.name);
+    const auto plain = random_parameters(at::kFloat), turned = random_parameters(at::kFloat);
+    const auto a = c.optimizer.make(plain), b = c.optimizer.make(turned);
+    train(*a, tensors_of(plain), 0, 6);
+    train(*b, tensors_of(turned), 0, 3);
+    at::Tensor weight = turned[2].tensor;
+    weight.mutable_grad().reset();
+    weight.set_data(weight.contiguous(at::MemoryFormat::ChannelsLast));
+    train(*b, tensors_of(turned), 3, 6);
+    CHECK(weight.is_contiguous(at::MemoryFormat::ChannelsLast));
+    CHECK(equal(tensors_of(plain), tensors_of(turned)));
+  }
+}
+
+TEST_CASE("A gradient laid out otherwise than its parameter counts for the right elements") {
+  for (const Candidate& c : elementwise_optimizers()) {
+    CAPTURE(c.name);
+    const at::Tensor start = at::randn({5, 7}), gradient = at::randn({7, 5}).t();
+    at::Tensor a = start.clone().set_requires_grad(true), b = start.clone().set_requires_grad(true);
+    a.mutable_grad() = gradient;
+    b.mutable_grad() = gradient.contiguous();
+    REQUIRE(a.grad().strides() != a.strides());
+    c.optimizer.make({{"a", a}})->step();
+    c.optimizer.make({{"b", b}})->step();
+    CHECK(at::equal(a.detach(), b.detach()));
+  }
+}
+
+TEST_CASE("A loaded state goes on to the bit") {
+  for (const Candidate& c : elementwise_optimizers()) {
+    CAPTURE(c.name);
+    const auto whole = random_parameters(at::kFloat), part = random_parameters(at::kFloat);
+    train(*c.optimizer.make(whole), tensors_of(whole), 0, 8);
+    const auto first = make(c.optimizer, part);
+    train(*first, tensors_of(part), 0, 4);
+    std::vector<optim::StateTensor> saved = first->state_tensors();
+    for (auto& one : saved) one.tensor = one.tensor.clone();
+    const auto second = make(c.optimizer, part);
+    second->load_state_tensors(saved);
+    train(*second, tensors_of(part), 4, 8);
+    CHECK(equal(tensors_of(whole), tensors_of(part)));
+  }
+}
+
+TEST_CASE("A state that does not fit is refused by name, and changes nothing") {
+  const auto list = random_parameters(at::kFloat);
+  const auto optimizer = make(optim::adamw(), list);
+  const std::vector<optim::StateTensor> good = optimizer->state_tensors();
+  CHECK(good.size() == 3 * kShapes.size());
+  CHECK(good[1].parameter == "layer0.weight");
+  CHECK(good[1].key == "exp_avg");
+  struct Row {
+    const char* error;
+    std::function<void(std::vector<optim::StateTensor>&)> spoil;
+  };
+  const Row rows[] = {
+      {"adamw: the state lacks exp_avg of layer0.weight", [](auto& s) { s.erase(s.begin() + 1); }},
+      {"adamw: the state lacks exp_avg_sq of layer0.weight", [](auto& s) { s.erase(s.begin(), s.begin() + 3); }},
+      {"adamw: the state has step of layer9, which is no",
+       [](auto& s) {
+         s.push_back({"layer9", "step", s[0].tensor});
+       }},
+      {"adamw: the state has square_avg of layer0.weight, which is no",
+       [](auto& s) {
+         s.push_back({"layer0.weight", "square_avg", s[1].tensor});
+       }},
+      {"adamw: the state has max_exp_avg_sq of layer0.weight, which these options",
+       [](auto& s) {
+         s.push_back({"layer0.weight", "max_exp_avg_sq", s[1].tensor});
+       }},
+      {"adamw: the state has step of layer0.weight twice", [](auto& s) { s.push_back(s[0]); }},
+      {"adamw: exp_avg of layer0.weight is [17, 33] in the state, must be [33, 17]",
+       [](auto& s) { s[1].tensor = s[1].tensor.t(); }},
+  };
+  for (const Row& row : rows) {
+    auto state = good;
+    row.spoil(state);
+    CHECK(error_of([&] { optimizer->load_state_tensors(state); }).find(row.error) == 0);
+  }
+}
+
+TEST_CASE("Parameters without a gradient stay as they are") {
+  for (const Candidate& c : elementwise_optimizers()) {
+    CAPTURE(c.name);
+    const auto list = random_parameters(at::kFloat), before = random_parameters(at::kFloat);
+    const auto optimizer = c.optimizer.make(list);
+    set_gradients(tensors_of(list), 1);
+    for (at::Tensor t : tensors_of(list)) t.mutable_grad().reset();
+    at::Tensor second = list[1].tensor;
+    second.mutable_grad() = at::ones_like(second);
+    optimizer->step();
+    CHECK(at::equal(list[0].tensor, before[0].tensor));
+    CHECK_FALSE(at::equal(list[1].tensor, before[1].tensor));
+  }
+}
+
+TEST_CASE("Sparse gradients are used or refused by name") {
+  const at::Tensor gradient =
+      at::sparse_coo_tensor(at::tensor({1, 3, 1}, at::kLong).view({1, 3}), at::ones({3, 2}), {5, 2}, at::kFloat);
+  for (const auto& [any, name] : {std::pair(optim::sgd({.lr = 0.1}), "sgd"), std::pair(optim::adagrad(), "adagrad")}) {
+    CAPTURE(name);
+    at::Tensor a = at::ones({5, 2}).set_requires_grad(true), b = at::ones({5, 2}).set_requires_grad(true);
+    const auto sparse = any.make({{"a", a}}), dense = any.make({{"b", b}});
+    for (int i = 0; i < 3; ++i) {
+      a.mutable_grad() = gradient;
+      b.mutable_grad() = gradient.to_dense();
+      sparse->step();
+      dense->step();
+    }
+    CHECK(difference({a}, {b}) < 1e-6);
+  }
+  at::Tensor a = at::ones({5, 2}).set_requires_grad(true);
+  a.mutable_grad() = gradient;
+  CHECK(error_of([&] {
+          optim::adamw().make({{"embedding.weight", a}})->step();
+        }).find("adamw: cannot use the sparse gradient of embedding.weight") == 0);
+}
+
+TEST_CASE("Updates inside backward are those after it, and leave no gradients") {
+  for (const bool inside : {false, true}) {
+    at::manual_seed(3);
+    at::Tensor w = at::randn({6, 6}).set_requires_grad(true), b = at::randn({6}).set_requires_grad(true);
+    const at::Tensor x = at::randn({4, 6});
+    static std::vector<at::Tensor> expected;
+    {
+      const auto optimizer = optim::adamw({.lr = 0.1, .step_in_backward = inside}).make({{"w", w}, {"b", b}});
+      for (int i = 0; i < 4; ++i)
+        optimizer->step([&] {
+          optimizer->zero_grad();
+          at::Tensor loss = (x.matmul(w) + b).square().mean();
+          loss.backward();
+          return loss;
+        });
+      CHECK(w.grad().defined() != inside);
+      if (!inside) expected = {w.detach().clone(), b.detach().clone()};
+      if (inside) CHECK(equal({w, b}, expected));
+    }
+    if (inside) {  // the optimizer has gone: so have its hooks
+      b.sum().backward();
+      CHECK(equal({w, b}, expected));
+    }
+  }
+}
+
+}  // namespace composer::tests
