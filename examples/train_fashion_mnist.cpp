@@ -10,7 +10,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <torch/optim/sgd.h>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -27,6 +26,7 @@
 #include "composer/models/mlp.h"
 #include "composer/models/mnist_cnn.h"
 #include "composer/models/resnet_cifar.h"
+#include "composer/optim/optimizer.h"
 #include "composer/optim/schedulers.h"
 #include "composer/trainer/trainer.h"
 #include "composer/util/safetensors.h"
@@ -81,18 +81,6 @@ Algorithms algorithms_of(const std::vector<std::string>& given) {
   return algorithms;
 }
 
-// Nesterov momentum; no weight decay on what has one dimension (biases, batch norm).
-optim::AnyOptimizer optimizer_of(Model& model, double lr, double weight_decay) {
-  std::vector<at::Tensor> matrices, vectors;
-  for (const at::Tensor& parameter : model.parameters())
-    (parameter.dim() > 1 ? matrices : vectors).push_back(parameter);
-  const auto options = torch::optim::SGDOptions(lr).momentum(0.9).nesterov(true).weight_decay(weight_decay);
-  auto sgd =
-      std::make_shared<torch::optim::SGD>(std::vector<torch::optim::OptimizerParamGroup>{matrices, vectors}, options);
-  static_cast<torch::optim::SGDOptions&>(sgd->param_groups().at(1).options()).weight_decay(0);
-  return sgd;
-}
-
 // Convolutions are faster with the channels innermost.
 void to_channels_last(Model& model) {
   for (at::Tensor& parameter : model.parameters())
@@ -134,7 +122,11 @@ Result train(const Arguments& arguments) {
                                                          .channels_last = convolutions}),
       .eval_dataloader = data::in_memory(
           images.test, {.batch_size = 500, .shuffle = false, .normalize = normalize, .channels_last = convolutions}),
-      .optimizer = optimizer_of(*model, arguments.lr, arguments.weight_decay),
+      .optimizer = optim::sgd({.lr = arguments.lr,
+                               .momentum = 0.9,
+                               .weight_decay = arguments.weight_decay,
+                               .nesterov = true,
+                               .decay_matrices_only = true}),
       .schedulers = {optim::linear_with_warmup({.t_warmup = "0.25dur"})},
       .max_duration = Time(arguments.epochs, TimeUnit::EPOCH),
       .algorithms = algorithms_of(arguments.algorithms),

@@ -8,6 +8,19 @@
 #include "composer/core/error.h"
 
 namespace composer::data::detail {
+namespace {
+
+#ifdef __SANITIZE_THREAD__
+// libtorch, where the last reference is given back, is not instrumented: the sanitizer would see no order between who
+// read a batch and who writes the next one into its memory.
+constexpr bool kReuse = false;
+#else
+constexpr bool kReuse = true;
+#endif
+
+}  // namespace
+
+BatchMemory::BatchMemory(std::size_t keep, bool pin_memory) : keep_(kReuse ? keep : 0), pin_memory_(pin_memory) {}
 
 at::Tensor BatchMemory::take(at::IntArrayRef sizes, at::ScalarType type, at::MemoryFormat format) {
   const auto options = at::TensorOptions(type).memory_format(format);

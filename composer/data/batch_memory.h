@@ -15,7 +15,7 @@ class BatchMemory {
  public:
   // `keep`: how many pieces are remembered. Pinned memory is left to libtorch's own allocator, which knows when a copy
   // to the device is done.
-  BatchMemory(std::size_t keep, bool pin_memory) : keep_(keep), pin_memory_(pin_memory) {}
+  BatchMemory(std::size_t keep, bool pin_memory);
 
   // Not initialised, on the host.
   at::Tensor take(at::IntArrayRef sizes, at::ScalarType type, at::MemoryFormat format = at::MemoryFormat::Contiguous);

@@ -1,6 +1,7 @@
 #include "composer/data/image_pass.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -32,6 +33,8 @@ void check(const InMemoryOptions& options, const at::Tensor& images) {
   if (means == 0 || means != stddevs || (!one && means != static_cast<std::size_t>(images.size(1))))
     throw ConfigError("in_memory: normalize needs one mean and one stddev, or one of each per channel; got ", means,
                       " and ", stddevs, " for data ", images.sizes());
+  for (double mean : normalize->mean)
+    if (!std::isfinite(mean)) throw ConfigError("in_memory: normalize.mean must be finite, got ", mean);
   for (double stddev : normalize->stddev)
     if (!(stddev > 0)) throw ConfigError("in_memory: normalize.stddev must be > 0, got ", stddev);
 }
@@ -97,6 +100,7 @@ Draw ImagePass::draw(std::int64_t epoch, std::int64_t sample) const {
 void ImagePass::apply(const void* from, void* to, const Draw& draw, Scratch& scratch) const {
   const bool shifts = draw.down != 0 || draw.right != 0, converts = !scales_.empty();
   const auto bytes = static_cast<std::size_t>(grid_.bytes());
+  if (bytes == 0) return;
   if (draws() && scratch.size() < 2 * bytes) scratch.resize(2 * bytes);
   if (draw.flip) {
     void* mirrored = shifts || converts ? scratch.data() : to;

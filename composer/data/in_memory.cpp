@@ -212,7 +212,7 @@ std::shared_ptr<Loader> in_memory(Batch data, InMemoryOptions options) {
   const auto assembly = std::make_shared<Assembly>(std::move(data), options, sampler);
   return std::make_shared<detail::SeekableLoader>(
       std::move(sampler), ahead,
-      [assembly](std::int64_t epoch, std::int64_t batch) { return assembly->make(epoch, batch); });
+      [assembly](std::int64_t epoch, std::int64_t batch, detail::StillWanted) { return assembly->make(epoch, batch); });
 }
 
 }  // namespace composer::data

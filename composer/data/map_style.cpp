@@ -25,7 +25,7 @@ class MapStyle {
         stack_(static_cast<std::size_t>(options_.num_workers * options_.prefetch_factor) + kHeldByOthers,
                options_.pin_memory) {}
 
-  Batch make(std::int64_t epoch, std::int64_t batch);
+  Batch make(std::int64_t epoch, std::int64_t batch, detail::StillWanted wanted);
 
  private:
   Sample get(std::int64_t index, std::int64_t epoch, std::int64_t batch) const;
@@ -37,7 +37,7 @@ class MapStyle {
   detail::Stack stack_;
 };
 
-Batch MapStyle::make(std::int64_t epoch, std::int64_t batch) {
+Batch MapStyle::make(std::int64_t epoch, std::int64_t batch, detail::StillWanted wanted) {
   // The same here as on a thread of its own, where no mode of the caller holds.
   const c10::InferenceMode no_inference(false);
   const at::NoGradGuard no_grad;
@@ -48,6 +48,7 @@ Batch MapStyle::make(std::int64_t epoch, std::int64_t batch) {
   indices.reserve(static_cast<std::size_t>(count));
   samples.reserve(static_cast<std::size_t>(count));
   for (std::int64_t i = from; i < from + count; ++i) {
+    if (!wanted()) return {};
     indices.push_back(order ? (*order)[static_cast<std::size_t>(i)] : i);
     samples.push_back(get(indices.back(), epoch, batch));
   }
@@ -94,7 +95,9 @@ std::shared_ptr<Loader> map_style(SampleSource source, MapStyleOptions options) 
                                             .depth = options.num_workers * options.prefetch_factor};
   const auto maker = std::make_shared<MapStyle>(std::move(source), std::move(options), sampler);
   return std::make_shared<detail::SeekableLoader>(
-      std::move(sampler), ahead, [maker](std::int64_t epoch, std::int64_t batch) { return maker->make(epoch, batch); });
+      std::move(sampler), ahead, [maker](std::int64_t epoch, std::int64_t batch, detail::StillWanted wanted) {
+        return maker->make(epoch, batch, wanted);
+      });
 }
 
 }  // namespace composer::data

@@ -43,7 +43,7 @@ struct SampleSource {
 // Batches of samples that a data set makes one by one. They are the same, in the same order, whatever the number of
 // workers, and depend on their place alone: a resumed run reads nothing twice. libtorch's operators use one processor
 // inside a worker. What get() or collate throws leaves the next() that wanted the batch, nested in a DataError with the
-// sample, epoch and batch; the call after that gives the batch after that. The loader ends when the batches being made
+// sample, epoch and batch; the call after that gives the batch after that. The loader ends when the samples being made
 // are done. Throws ConfigError for options that do not fit, DataError for data without samples.
 COMPOSER_EXPORT std::shared_ptr<Loader> map_style(SampleSource source, MapStyleOptions options);
 

@@ -22,6 +22,7 @@ void ReadAhead::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
+    ++seeks_;
   }
   work_.notify_all();
   for (std::thread& thread : threads_) thread.join();
@@ -63,7 +64,7 @@ void ReadAhead::run() {
     const std::int64_t epoch = epoch_, batch = to_make_++;
     const std::uint64_t seeks = seeks_;
     lock.unlock();
-    Slot made = make(epoch, batch);
+    Slot made = make(epoch, batch, StillWanted(seeks_, seeks));
     lock.lock();
     if (seeks == seeks_) {
       slot(batch) = std::move(made);
@@ -76,10 +77,10 @@ void ReadAhead::run() {
   }
 }
 
-ReadAhead::Slot ReadAhead::make(std::int64_t epoch, std::int64_t batch) const {
+ReadAhead::Slot ReadAhead::make(std::int64_t epoch, std::int64_t batch, StillWanted wanted) const {
   Slot slot{.done = true, .batch = {}, .error = {}};
   try {
-    slot.batch = make_(epoch, batch);
+    slot.batch = make_(epoch, batch, wanted);
   } catch (...) {
     slot.error = std::current_exception();
   }

@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -11,12 +12,24 @@
 
 namespace composer::data::detail {
 
+// Whether anybody still waits for the batch being made. If not, what is returned for it is nobody's.
+class StillWanted {
+ public:
+  StillWanted() = default;  // always
+  StillWanted(const std::atomic<std::uint64_t>& seeks, std::uint64_t mine) : seeks_(&seeks), mine_(mine) {}
+  bool operator()() const { return !seeks_ || seeks_->load(std::memory_order_relaxed) == mine_; }
+
+ private:
+  const std::atomic<std::uint64_t>* seeks_ = nullptr;
+  std::uint64_t mine_ = 0;
+};
+
 // Makes the next batches on threads of its own, and gives them in their order. Libtorch's operators run on one
 // processor there (see one_thread.h). One thread calls seek() and next().
 class ReadAhead {
  public:
   // Called from several threads at once, with places that depend on seek() and next() alone.
-  using Make = std::function<Batch(std::int64_t epoch, std::int64_t batch)>;
+  using Make = std::function<Batch(std::int64_t epoch, std::int64_t batch, StillWanted wanted)>;
 
   // At most `depth` batches wait or are being made.
   ReadAhead(std::int64_t threads, std::int64_t depth, Make make);
@@ -39,7 +52,7 @@ class ReadAhead {
 
   void run();
   void stop();
-  Slot make(std::int64_t epoch, std::int64_t batch) const;
+  Slot make(std::int64_t epoch, std::int64_t batch, StillWanted wanted) const;
   Slot& slot(std::int64_t batch) { return slots_[static_cast<std::size_t>(batch) % slots_.size()]; }
   bool has_work() const { return to_make_ < end_ && to_make_ < to_give_ + static_cast<std::int64_t>(slots_.size()); }
 
@@ -49,7 +62,7 @@ class ReadAhead {
   std::condition_variable work_, ready_;
   std::vector<Slot> slots_;
   std::int64_t epoch_ = 0, to_make_ = 0, to_give_ = 0, end_ = 0;
-  std::uint64_t seeks_ = 0;  // a batch begun before the last seek is nobody's
+  std::atomic<std::uint64_t> seeks_ = 0;  // a batch begun before the last seek is nobody's; read without the lock too
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -21,7 +21,7 @@ std::optional<Batch> SeekableLoader::next() {
     threads_->seek(epoch_, batch_, sampler_->num_batches());
   }
   const std::int64_t batch = batch_++;  // an error is this batch's; the next call gives the next one
-  return threads_ ? threads_->next() : make_(epoch_, batch);
+  return threads_ ? threads_->next() : make_(epoch_, batch, StillWanted());
 }
 
 }  // namespace composer::data::detail

@@ -5,7 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "composer/core/export.h"
-#include "composer/optim/optimizer.h"
+#include "composer/optim/any_optimizer.h"
 
 namespace composer::optim {
 

@@ -6,6 +6,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
+#include "composer/optim/named_optimizer.h"
 #include "composer/trainer/impl.h"
 #include "composer/trainer/precision.h"
 #include "composer/trainer/tuner.h"
@@ -22,6 +23,17 @@ void check_microbatch_size(MicrobatchSize size) {
   if (size.samples() < 0)
     throw ConfigError("device_train_microbatch_size: must be >= 1, 0 for whole batches, or \"auto\", got ",
                       size.samples());
+}
+
+// An optimizer that steps in backward changes the weights with the gradients of a microbatch, or of a trial.
+void check_step_in_backward(const optim::Optimizer& optimizer, bool whole_batches, bool scales, bool tune) {
+  const auto* ours = dynamic_cast<const optim::NamedOptimizer*>(&optimizer);
+  if (!ours || !ours->steps_in_backward()) return;
+  const char* option = nullptr;
+  if (!whole_batches) option = "device_train_microbatch_size";
+  if (scales) option = "a grad_scaler, which amp_fp16 has";
+  if (tune) option = "tune";
+  if (option) throw ConfigError("optimizer: step_in_backward does not go with ", option);
 }
 
 // What is left of the run when schedules are scaled by `ratio`.
@@ -126,6 +138,11 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
                         "in ba, sp or tok, or set train_subset_num_batches");
   }
 
+  const bool scales = options.grad_scaler || precision == Precision::AMP_FP16;
+  const bool whole_batches = fit.device_train_microbatch_size ? !fit.device_train_microbatch_size->is_auto() &&
+                                                                    fit.device_train_microbatch_size->samples() == 0
+                                                              : train_step.trains_whole_batches();
+  check_step_in_backward(*state.optimizer, whole_batches, scales, options.tune);
   train_step.scale_losses(precision, options.grad_scaler);
 
   // Nothing below can fail, but for a schedule that cannot be computed.

@@ -73,9 +73,9 @@ Trainer::Impl::Impl(TrainerOptions given)
   if (state.device.is_cuda()) allow_tf32(options.allow_tf32);
   if (options.seed) at::manual_seed(*options.seed);
   state.model->to(state.device);
-  const std::vector<at::Tensor> parameters = state.model->parameters();
+  optim::NamedParameters parameters = optim::parameters_of(*state.model);
   if (options.optimizer && !parameters.empty()) {
-    state.optimizer = options.optimizer.make(parameters);
+    state.optimizer = options.optimizer.make(std::move(parameters));
     base_lr = optim::learning_rates(*state.optimizer);
   }
   construct();

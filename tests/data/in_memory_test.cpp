@@ -254,6 +254,7 @@ TEST_CASE("Options that do not fit are refused, with the value") {
   refuse(images, {.batch_size = 2, .normalize = data::Normalize{}}, "got 0 and 0");
   refuse(images, {.batch_size = 2, .normalize = data::Normalize{{0}, {0}}}, "stddev must be > 0, got 0");
   refuse(images, {.batch_size = 2, .normalize = data::Normalize{{0}, {NAN}}}, "stddev must be > 0, got nan");
+  refuse(images, {.batch_size = 2, .normalize = data::Normalize{{INFINITY}, {1}}}, "mean must be finite, got inf");
 }
 
 TEST_CASE("Data without samples, or of different lengths, is refused") {

@@ -263,6 +263,23 @@ TEST_CASE("A data set's loader with workers can be positioned and dropped at any
   }
 }
 
+TEST_CASE("A batch that nobody wants any more is not made to its end") {
+  std::atomic<int> got = 0;
+  std::atomic<bool> go_on = false;
+  const auto get = [&](std::int64_t i, RandomStream) {
+    ++got;
+    while (i == 60 && !go_on) std::this_thread::yield();
+    return Sample(at::full(1, i));
+  };
+  auto loader = map_style({.size = 100, .get = get}, {.batch_size = 50, .shuffle = false, .num_workers = 1});
+  CHECK(loader->next());
+  while (got < 61) std::this_thread::yield();  // in the middle of the second batch
+  loader->seek(0, 2);
+  go_on = true;
+  loader.reset();
+  CHECK(got == 61);
+}
+
 TEST_CASE("Options of a data set's loader that do not fit are refused, with the value") {
   const auto refuse = [](std::int64_t samples, MapStyleOptions options, const char* text) {
     CHECK_THROWS_WITH_AS(map_style(Numbers{samples}, std::move(options)), doctest::Contains(text), Error);

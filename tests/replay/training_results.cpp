@@ -1,39 +1,12 @@
 #include <map>
 
 #include <ATen/ATen.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/sgd.h>
 
+#include "composer/optim/named_optimizer.h"
 #include "tests/replay/program.h"
 #include "tests/replay/training_run.h"
 
 namespace composer::replay {
-namespace {
-
-using torch::optim::OptimizerParamState;
-
-template <class State>
-bool add_adam_state(Json& to, const std::string& prefix, const OptimizerParamState& state) {
-  const auto* adam = dynamic_cast<const State*>(&state);
-  if (!adam) return false;
-  to[prefix + "step"] = tensor_json(at::scalar_tensor(adam->step(), at::kDouble));
-  to[prefix + "exp_avg"] = tensor_json(adam->exp_avg());
-  to[prefix + "exp_avg_sq"] = tensor_json(adam->exp_avg_sq());
-  if (adam->max_exp_avg_sq().defined()) to[prefix + "max_exp_avg_sq"] = tensor_json(adam->max_exp_avg_sq());
-  return true;
-}
-
-void add_state(Json& to, const std::string& parameter, const OptimizerParamState& state) {
-  const std::string prefix = parameter + ".";
-  if (add_adam_state<torch::optim::AdamParamState>(to, prefix, state)) return;
-  if (add_adam_state<torch::optim::AdamWParamState>(to, prefix, state)) return;
-  const auto* sgd = dynamic_cast<const torch::optim::SGDParamState*>(&state);
-  if (!sgd) throw Unsupported{"state of this optimizer"};
-  if (sgd->momentum_buffer().defined()) to[prefix + "momentum_buffer"] = tensor_json(sgd->momentum_buffer());
-}
-
-}  // namespace
 
 Json tensor_json(const at::Tensor& tensor) {
   Json values = Json::array();
@@ -58,7 +31,8 @@ Json final_json(const Json& config, const Model& model, const torch::optim::Opti
       groups.back().push_back(names.at(parameter.unsafeGetTensorImpl()));
   }
   if (config.value("save_optimizer_state", false))
-    for (const auto& [parameter, state] : optimizer.state()) add_state(states, names.at(parameter), *state);
+    for (const auto& [parameter, key, tensor] : dynamic_cast<const optim::NamedOptimizer&>(optimizer).state_tensors())
+      states[parameter + "." + key] = tensor_json(key == "step" ? tensor.to(at::kDouble) : tensor);
 
   return {{"final", weights},
           {"optimizer", states},

@@ -1,6 +1,5 @@
 #include "tests/replay/training_run.h"
 
-#include <array>
 #include <map>
 #include <set>
 
@@ -12,9 +11,6 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/rmsprop.h>
 
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/label_smoothing.h"
@@ -22,8 +18,8 @@
 #include "composer/metrics/classification.h"
 #include "composer/metrics/loss_metrics.h"
 #include "composer/models/classifier.h"
-#include "composer/optim/optimizer.h"
 #include "composer/util/loss.h"
+#include "tests/replay/make_optimizer.h"
 #include "tests/replay/program.h"
 
 namespace composer::replay {
@@ -69,11 +65,6 @@ class RecordedModel final : public models::Classifier {
   std::string loss_mode_;
 };
 
-void require_known(const Json& arguments, const char* what, const std::set<std::string>& known) {
-  for (const auto& [name, value] : arguments.items())
-    if (!known.contains(name)) throw Unsupported{std::string(what) + " " + name};
-}
-
 std::shared_ptr<Model> make_model(const Json& config, const Context::Tensors& data) {
   const auto name = config.at("model").get<std::string>();
   auto model = std::make_shared<RecordedModel>(make_net(name), config.value("loss_mode", ""));
@@ -82,76 +73,6 @@ std::shared_ptr<Model> make_model(const Json& config, const Context::Tensors& da
   for (auto& item : model->named_parameters()) item.value().copy_(data.at(prefix + item.key().substr(module.size())));
   for (auto& item : model->named_buffers()) item.value().copy_(data.at(prefix + item.key().substr(module.size())));
   return model;
-}
-
-using MakeOptimizer = std::shared_ptr<torch::optim::Optimizer> (*)(const Json& o, std::vector<at::Tensor> parameters);
-
-std::shared_ptr<torch::optim::Optimizer> make_sgd(const Json& o, std::vector<at::Tensor> parameters) {
-  require_known(o, "SGD", {"class", "lr", "momentum", "dampening", "weight_decay", "nesterov"});
-  return optim::sgd({.lr = o.at("lr"),
-                     .momentum = o.value("momentum", 0.0),
-                     .dampening = o.value("dampening", 0.0),
-                     .weight_decay = o.value("weight_decay", 0.0),
-                     .nesterov = o.value("nesterov", false)})
-      .make(std::move(parameters));
-}
-
-std::array<double, 2> betas_of(const Json& o) {
-  return o.contains("betas") ? o["betas"].get<std::array<double, 2>>() : std::array<double, 2>{0.9, 0.999};
-}
-
-std::shared_ptr<torch::optim::Optimizer> make_adamw(const Json& o, std::vector<at::Tensor> parameters) {
-  require_known(o, "AdamW", {"class", "lr", "betas", "eps", "weight_decay", "amsgrad"});
-  optim::AdamWOptions x;
-  return optim::adamw({.lr = o.value("lr", x.lr),
-                       .beta1 = betas_of(o)[0],
-                       .beta2 = betas_of(o)[1],
-                       .eps = o.value("eps", x.eps),
-                       .weight_decay = o.value("weight_decay", x.weight_decay),
-                       .amsgrad = o.value("amsgrad", x.amsgrad)})
-      .make(std::move(parameters));
-}
-
-std::shared_ptr<torch::optim::Optimizer> make_adam(const Json& o, std::vector<at::Tensor> parameters) {
-  require_known(o, "Adam", {"class", "lr", "betas", "eps", "weight_decay", "amsgrad"});
-  return std::make_shared<torch::optim::Adam>(std::move(parameters), torch::optim::AdamOptions(o.value("lr", 1e-3))
-                                                                         .betas({betas_of(o)[0], betas_of(o)[1]})
-                                                                         .eps(o.value("eps", 1e-8))
-                                                                         .weight_decay(o.value("weight_decay", 0.0))
-                                                                         .amsgrad(o.value("amsgrad", false)));
-}
-
-std::shared_ptr<torch::optim::Optimizer> make_rmsprop(const Json& o, std::vector<at::Tensor> parameters) {
-  require_known(o, "RMSprop", {"class", "lr", "alpha", "eps", "weight_decay", "momentum", "centered"});
-  return std::make_shared<torch::optim::RMSprop>(std::move(parameters),
-                                                 torch::optim::RMSpropOptions(o.value("lr", 1e-2))
-                                                     .alpha(o.value("alpha", 0.99))
-                                                     .eps(o.value("eps", 1e-8))
-                                                     .weight_decay(o.value("weight_decay", 0.0))
-                                                     .momentum(o.value("momentum", 0.0))
-                                                     .centered(o.value("centered", false)));
-}
-
-std::shared_ptr<torch::optim::Optimizer> make_adagrad(const Json& o, std::vector<at::Tensor> parameters) {
-  require_known(o, "Adagrad", {"class", "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"});
-  return std::make_shared<torch::optim::Adagrad>(
-      std::move(parameters), torch::optim::AdagradOptions(o.value("lr", 1e-2))
-                                 .lr_decay(o.value("lr_decay", 0.0))
-                                 .weight_decay(o.value("weight_decay", 0.0))
-                                 .initial_accumulator_value(o.value("initial_accumulator_value", 0.0))
-                                 .eps(o.value("eps", 1e-10)));
-}
-
-std::shared_ptr<torch::optim::Optimizer> make_optimizer(const Json& recorded, const Model& model) {
-  static const std::map<std::string, MakeOptimizer> known = {{"SGD", make_sgd},
-                                                             {"Adam", make_adam},
-                                                             {"AdamW", make_adamw},
-                                                             {"RMSprop", make_rmsprop},
-                                                             {"Adagrad", make_adagrad}};
-  const auto name = recorded.at("class").get<std::string>();
-  const auto found = known.find(name);
-  if (found == known.end()) throw Unsupported{"optimizer " + name};
-  return found->second(recorded, model.parameters());
 }
 
 Batch data_of(const Json& config, const Context::Tensors& data, const std::string& suffix) {
@@ -198,6 +119,11 @@ void add_gradient_clipping(Algorithms& list, const Json& o, RandomLog&) {
 }
 
 }  // namespace
+
+void require_known(const Json& arguments, const char* what, const std::set<std::string>& known) {
+  for (const auto& [name, value] : arguments.items())
+    if (!known.contains(name)) throw Unsupported{std::string(what) + " " + name};
+}
 
 TrainingRun make_training_run(const Json& config, const Context& context) {
   require_known(

@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <set>
+#include <string>
 
 #include <torch/optim/optimizer.h>
 
@@ -17,6 +19,9 @@ struct TrainingRun {
   Batch train, eval;
   std::int64_t batch_size = 0;
 };
+
+// Throws Unsupported, saying what has it, for an argument that is not known.
+void require_known(const Json& arguments, const char* what, const std::set<std::string>& known);
 
 // Made with the default dtype of the case in force. Throws Unsupported for what the library does not have.
 TrainingRun make_training_run(const Json& config, const Context& context);

@@ -28,8 +28,11 @@ class SkippableSgd final : public torch::optim::SGD, public optim::SkippableStep
 };
 
 inline optim::AnyOptimizer skippable_sgd(double lr) {
-  return optim::AnyOptimizer::Factory(
-      [lr](std::vector<at::Tensor> parameters) { return std::make_shared<SkippableSgd>(std::move(parameters), lr); });
+  return optim::AnyOptimizer::Factory([lr](const optim::NamedParameters& parameters) {
+    std::vector<at::Tensor> tensors;
+    for (const auto& [name, tensor] : parameters) tensors.push_back(tensor);
+    return std::make_shared<SkippableSgd>(std::move(tensors), lr);
+  });
 }
 
 }  // namespace composer::test

@@ -1,0 +1,28 @@
+#include "composer/optim/any_optimizer.h"
+
+#include <set>
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+namespace composer::optim {
+
+NamedParameters parameters_of(const torch::nn::Module& module) {
+  NamedParameters parameters;
+  std::set<const void*> seen;
+  for (const auto& item : module.named_parameters())
+    if (seen.insert(item.value().unsafeGetTensorImpl()).second) parameters.push_back({item.key(), item.value()});
+  return parameters;
+}
+
+std::vector<double> learning_rates(const Optimizer& optimizer) {
+  std::vector<double> rates;
+  for (const auto& group : optimizer.param_groups()) rates.push_back(group.options().get_lr());
+  return rates;
+}
+
+void set_learning_rate(Optimizer& optimizer, std::size_t group, double lr) {
+  optimizer.param_groups().at(group).options().set_lr(lr);
+}
+
+}  // namespace composer::optim

@@ -1,0 +1,79 @@
+// Which parameter has which options. Internal.
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "composer/core/error.h"
+#include "composer/optim/named_optimizer.h"
+
+namespace composer::optim::detail {
+
+struct BuiltGroup {
+  NamedParameters parameters;
+  std::unique_ptr<torch::optim::OptimizerOptions> options;
+};
+
+// `name` from its first character to its last: * stands for any characters, ? for one.
+bool fits(std::string_view pattern, std::string_view name);
+
+// Throws ConfigError unless all are different leaves of floating point numbers that share no memory.
+void check_parameters(const std::string& who, const NamedParameters& parameters);
+
+struct PlannedGroup {
+  NamedParameters parameters;
+  const ParameterGroup* asked = nullptr;  // null: those that no group wants
+  bool undecayed = false;                 // by decay_matrices_only
+  std::string who;                        // for errors
+};
+// Those that no group wants come first. Throws ConfigError.
+std::vector<PlannedGroup> plan_groups(const std::string& who, const NamedParameters& parameters,
+                                      const std::vector<ParameterGroup>& groups, bool decay_matrices_only);
+
+// Throws ConfigError if the group sets what is not among the fields.
+void set_fields(const PlannedGroup& group, const std::vector<OptionField>& fields);
+
+// `check` throws ConfigError for options that cannot be.
+template <class Options>
+std::vector<BuiltGroup> build_groups(const std::string& who, const NamedParameters& parameters, const Options& options,
+                                     void (*check)(const std::string& who, const Options& options)) {
+  check(who, options);
+  check_parameters(who, parameters);
+  std::vector<BuiltGroup> built;
+  for (PlannedGroup& group : plan_groups(who, parameters, options.groups, options.decay_matrices_only)) {
+    Options own = options;
+    own.groups.clear();
+    set_fields(group, fields_of(own));
+    check(group.who, own);
+    built.push_back({std::move(group.parameters), std::make_unique<GroupOptions<Options>>(std::move(own))});
+  }
+  return built;
+}
+
+template <class Options>
+const GroupOptions<Options>& as(const torch::optim::OptimizerOptions& options) {
+  return static_cast<const GroupOptions<Options>&>(options);
+}
+
+// The weight decay of a decoupled optimizer: it follows the learning rate's schedule, not its height.
+template <class Options>
+double scheduled(double weight_decay, const GroupOptions<Options>& group) {
+  return group.initial_lr == 0 ? weight_decay : weight_decay * (group.values.lr / group.initial_lr);
+}
+
+// Decoupled decay is not multiplied by the learning rate, so values used elsewhere are a thousand times too large.
+void warn_of_decay(const std::string& who, double weight_decay);
+
+inline void* memory(at::Tensor& tensor) { return tensor.defined() ? tensor.mutable_data_ptr() : nullptr; }
+
+// For check functions: "adamw: beta1 must be in [0, 1), got 2".
+inline void require(bool holds, const std::string& who, const char* rule, double value) {
+  if (!holds) throw ConfigError(who, ": ", rule, ", got ", value);
+}
+void check_lr(const std::string& who, double lr);
+void check_betas(const std::string& who, double beta1, double beta2);
+void check_not_negative(const std::string& who, const char* option, double value);
+
+}  // namespace composer::optim::detail

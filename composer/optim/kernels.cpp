@@ -1,0 +1,173 @@
+// Compiled with -ffp-contract=off (CMakeLists.txt): a fused multiply-add rounds once, and only newer machines have it.
+#include "composer/optim/kernels.h"
+
+#include <cmath>
+
+#define COMPOSER_INLINE __attribute__((always_inline)) inline
+
+namespace composer::optim::detail {
+namespace {
+
+// Not `a > b ? a : b`, which hides that b is not a number.
+template <class T>
+COMPOSER_INLINE T larger(T a, T b) {
+  return b <= a ? a : b;
+}
+
+template <class T, bool HAS_BUFFER, bool NESTEROV>
+struct Sgd {
+  T l2, keep, momentum, fresh, lr;
+  COMPOSER_INLINE explicit Sgd(const SgdUpdate& u)
+      : l2(T(u.l2)), keep(T(u.keep)), momentum(T(u.momentum)), fresh(T(u.fresh)), lr(T(u.lr)) {}
+  COMPOSER_INLINE void operator()(T& p, T g, T& buffer, T&, T&) const {
+    T d = g + l2 * p;
+    if constexpr (HAS_BUFFER) {
+      buffer = momentum * buffer + fresh * d;
+      d = NESTEROV ? d + momentum * buffer : buffer;
+    }
+    p = keep * p - lr * d;
+  }
+};
+
+template <class T, bool AMSGRAD>
+struct Adam {
+  T l2, keep, beta1, rest1, beta2, rest2, eps, rate, scale;
+  COMPOSER_INLINE explicit Adam(const AdamUpdate& u)
+      : l2(T(u.l2)),
+        keep(T(u.keep)),
+        beta1(T(u.beta1)),
+        rest1(T(1 - u.beta1)),
+        beta2(T(u.beta2)),
+        rest2(T(1 - u.beta2)),
+        eps(T(u.eps)),
+        rate(T(u.rate)),
+        scale(T(u.scale)) {}
+  COMPOSER_INLINE void operator()(T& p, T g, T& m, T& v, T& top) const {
+    const T d = g + l2 * p;
+    m = beta1 * m + rest1 * d;
+    v = beta2 * v + rest2 * (d * d);
+    T second = v;
+    if constexpr (AMSGRAD) second = top = larger(top, v);
+    p = keep * p - rate * m / (scale * std::sqrt(second) + eps);
+  }
+};
+
+template <class T, bool HAS_BUFFER, bool CENTERED>
+struct Rmsprop {
+  T l2, alpha, rest, eps, momentum, lr;
+  COMPOSER_INLINE explicit Rmsprop(const RmspropUpdate& u)
+      : l2(T(u.l2)), alpha(T(u.alpha)), rest(T(1 - u.alpha)), eps(T(u.eps)), momentum(T(u.momentum)), lr(T(u.lr)) {}
+  COMPOSER_INLINE void operator()(T& p, T g, T& s, T& buffer, T& mean) const {
+    const T d = g + l2 * p;
+    s = alpha * s + rest * (d * d);
+    T variance = s;
+    if constexpr (CENTERED) {
+      mean = alpha * mean + rest * d;
+      variance = s - mean * mean;
+    }
+    T step = d / (std::sqrt(variance) + eps);
+    if constexpr (HAS_BUFFER) step = buffer = momentum * buffer + step;
+    p = p - lr * step;
+  }
+};
+
+template <class T>
+struct Adagrad {
+  T l2, eps, lr;
+  COMPOSER_INLINE explicit Adagrad(const AdagradUpdate& u) : l2(T(u.l2)), eps(T(u.eps)), lr(T(u.lr)) {}
+  COMPOSER_INLINE void operator()(T& p, T g, T& s, T&, T&) const {
+    const T d = g + l2 * p;
+    s = s + d * d;
+    p = p - lr * d / (std::sqrt(s) + eps);
+  }
+};
+
+template <class T>
+struct Lion {
+  T l2, keep, beta1, rest1, beta2, rest2, lr;
+  COMPOSER_INLINE explicit Lion(const LionUpdate& u)
+      : l2(T(u.l2)),
+        keep(T(u.keep)),
+        beta1(T(u.beta1)),
+        rest1(T(1 - u.beta1)),
+        beta2(T(u.beta2)),
+        rest2(T(1 - u.beta2)),
+        lr(T(u.lr)) {}
+  COMPOSER_INLINE void operator()(T& p, T g, T& m, T&, T&) const {
+    const T d = g + l2 * p;
+    const T c = beta1 * m + rest1 * d;
+    p = keep * p - (c > 0 ? lr : c < 0 ? -lr : c);  // no number stays none
+    m = beta2 * m + rest2 * d;
+  }
+};
+
+template <class T, class Formula>
+COMPOSER_INLINE void loop(const Formula& formula, const Slice& slice, std::int64_t begin, std::int64_t end) {
+  T unused = 0;
+  T* __restrict p = static_cast<T*>(slice.p);
+  const T* __restrict g = static_cast<const T*>(slice.g);
+  T* __restrict a = static_cast<T*>(slice.a);
+  T* __restrict b = static_cast<T*>(slice.b);
+  T* __restrict c = static_cast<T*>(slice.c);
+  for (std::int64_t i = begin; i < end; ++i)
+    formula(p[i], g[i], a ? a[i] : unused, b ? b[i] : unused, c ? c[i] : unused);
+}
+
+template <class T>
+COMPOSER_INLINE void run_as(const Slice& slice, std::int64_t begin, std::int64_t end) {
+  if (const auto* adam = std::get_if<AdamUpdate>(&slice.update)) {
+    if (slice.c) return loop<T>(Adam<T, true>(*adam), slice, begin, end);
+    return loop<T>(Adam<T, false>(*adam), slice, begin, end);
+  }
+  if (const auto* sgd = std::get_if<SgdUpdate>(&slice.update)) {
+    if (!slice.a) return loop<T>(Sgd<T, false, false>(*sgd), slice, begin, end);
+    if (sgd->nesterov) return loop<T>(Sgd<T, true, true>(*sgd), slice, begin, end);
+    return loop<T>(Sgd<T, true, false>(*sgd), slice, begin, end);
+  }
+  if (const auto* rmsprop = std::get_if<RmspropUpdate>(&slice.update)) {
+    if (slice.b && slice.c) return loop<T>(Rmsprop<T, true, true>(*rmsprop), slice, begin, end);
+    if (slice.b) return loop<T>(Rmsprop<T, true, false>(*rmsprop), slice, begin, end);
+    if (slice.c) return loop<T>(Rmsprop<T, false, true>(*rmsprop), slice, begin, end);
+    return loop<T>(Rmsprop<T, false, false>(*rmsprop), slice, begin, end);
+  }
+  if (const auto* adagrad = std::get_if<AdagradUpdate>(&slice.update))
+    return loop<T>(Adagrad<T>(*adagrad), slice, begin, end);
+  loop<T>(Lion<T>(std::get<LionUpdate>(slice.update)), slice, begin, end);
+}
+
+COMPOSER_INLINE void run_here(const Slice& slice, std::int64_t begin, std::int64_t end) {
+  if (slice.is_double) return run_as<double>(slice, begin, end);
+  run_as<float>(slice, begin, end);
+}
+
+void run_any(const Slice& slice, std::int64_t begin, std::int64_t end) { run_here(slice, begin, end); }
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) void run_avx2(const Slice& slice, std::int64_t begin, std::int64_t end) {
+  run_here(slice, begin, end);
+}
+
+__attribute__((target("avx512f,avx512dq,avx512vl,prefer-vector-width=512"))) void run_avx512(const Slice& slice,
+                                                                                             std::int64_t begin,
+                                                                                             std::int64_t end) {
+  run_here(slice, begin, end);
+}
+#endif
+
+using Run = void (*)(const Slice&, std::int64_t, std::int64_t);
+Run fastest() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) return run_avx512;
+  if (__builtin_cpu_supports("avx2")) return run_avx2;
+#endif
+  return run_any;
+}
+
+}  // namespace
+
+void run(const Slice& slice, std::int64_t begin, std::int64_t end) {
+  static const Run fast = fastest();
+  fast(slice, begin, end);
+}
+
+}  // namespace composer::optim::detail
