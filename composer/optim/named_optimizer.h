@@ -12,8 +12,8 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/export.h"
-#include "composer/optim/parameter_group.h"
 #include "composer/optim/skippable_step.h"
+#include "composer/optim/parameter_group.h"
 
 namespace composer::optim {
 
