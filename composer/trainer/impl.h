@@ -85,7 +85,6 @@ struct Trainer::Impl {
   void start_fit(const FitOptions& fit, bool needs_loader);
   Feed feed_of(const FitOptions& fit) const;
   Time end_of(const FitOptions& fit, const Timestamp& from, const Feed& feed, bool needs_limit) const;
-  void check_steps_in_backward() const;
   void tune();
   void finish_fit();
   std::vector<EvalRun> make_runs(const Evaluators& evaluators, const Interval& interval, std::int64_t subset) const;

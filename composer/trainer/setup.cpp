@@ -25,6 +25,22 @@ void check_microbatch_size(MicrobatchSize size) {
                       size.samples());
 }
 
+// An optimizer that steps in backward changes the weights with the gradients of a microbatch, or of a trial.
+void check_step_in_backward(const optim::Optimizer& optimizer, const Engine& engine, bool whole_batches, bool scales,
+                            bool tune) {
+  const auto* ours = dynamic_cast<const optim::NamedOptimizer*>(&optimizer);
+  if (!ours || !ours->steps_in_backward()) return;
+  const char* option = nullptr;
+  if (!whole_batches) option = "device_train_microbatch_size";
+  if (scales) option = "a grad_scaler, which amp_fp16 has";
+  if (tune) option = "tune";
+  if (option) throw ConfigError("optimizer: step_in_backward does not go with ", option);
+  for (const auto& algorithm : engine.algorithms())
+    if (algorithm.events.contains(Event::AFTER_TRAIN_BATCH))
+      throw ConfigError("optimizer: step_in_backward leaves no gradients for ", algorithm.name,
+                        ", which runs at AFTER_TRAIN_BATCH");
+}
+
 // What is left of the run when schedules are scaled by `ratio`.
 OptionalTime scaled(OptionalTime max_duration, double ratio, bool has_schedulers) {
   if (ratio == 1) return max_duration;
@@ -127,7 +143,11 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
                         "in ba, sp or tok, or set train_subset_num_batches");
   }
 
-  check_steps_in_backward();
+  const bool scales = options.grad_scaler || precision == Precision::AMP_FP16;
+  const bool whole_batches = fit.device_train_microbatch_size ? !fit.device_train_microbatch_size->is_auto() &&
+                                                                    fit.device_train_microbatch_size->samples() == 0
+                                                              : train_step.trains_whole_batches();
+  check_step_in_backward(*state.optimizer, engine, whole_batches, scales, options.tune);
   train_step.scale_losses(precision, options.grad_scaler);
 
   // Nothing below can fail, but for a schedule that cannot be computed.
@@ -154,15 +174,6 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
   stopwatch.lap();
   for (const auto& algorithm : engine.algorithms())
     logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
-}
-
-void Trainer::Impl::check_steps_in_backward() const {
-  const auto* optimizer = dynamic_cast<const optim::NamedOptimizer*>(&*state.optimizer);
-  if (!optimizer || !optimizer->steps_in_backward()) return;
-  for (const auto& algorithm : engine.algorithms())
-    if (algorithm.events.contains(Event::AFTER_TRAIN_BATCH))
-      throw ConfigError("optimizer: step_in_backward leaves no gradients for ", algorithm.name,
-                        ", which runs at AFTER_TRAIN_BATCH; set it to false");
 }
 
 void Trainer::Impl::tune() {

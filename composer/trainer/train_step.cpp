@@ -5,7 +5,6 @@
 
 #include "composer/core/error.h"
 #include "composer/core/model.h"
-#include "composer/optim/named_optimizer.h"
 #include "composer/trainer/batch_undo.h"
 #include "composer/trainer/precision.h"
 
@@ -16,8 +15,6 @@ double TrainStep::weight_of(const Feed& feed, const Batch& batch) const {
 }
 
 void TrainStep::scale_losses(Precision precision, const std::optional<optim::GradScalerOptions>& scaling) {
-  const auto* named = dynamic_cast<const optim::NamedOptimizer*>(&*state_.optimizer);
-  steps_in_backward_ = named && named->steps_in_backward();
   const bool scales = scaling || precision == Precision::AMP_FP16;
   if (scales) optim::require_skippable(*state_.optimizer, scaling ? "grad_scaler" : "precision: amp_fp16");
   if (scales && !scaler_) scaler_.emplace(scaling.value_or(optim::GradScalerOptions{}), state_.device);
@@ -40,9 +37,6 @@ void TrainStep::split(const Feed& feed) {
   metrics_.reset();
   microbatches_ = feed.split(whole_, state_.device_train_microbatch_size);
   microbatch_size_ = state_.device_train_microbatch_size;
-  if (microbatches_.size() > 1 && steps_in_backward_)
-    throw ConfigError("optimizer: step_in_backward keeps no gradients to add up, and the batch has ",
-                      microbatches_.size(), " microbatches; set it to false, or device_train_microbatch_size to 0");
   if (microbatch_size_ == 0) microbatch_size_ = feed.batch_size().value_or(feed.samples());
 }
 

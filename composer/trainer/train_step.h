@@ -30,6 +30,7 @@ class TrainStep {
   void scale_losses(Precision precision, const std::optional<optim::GradScalerOptions>& scaling);
   // From now on; bytes are what a batch may allocate if the size is "auto", 0: what there is.
   void set_microbatch_size(MicrobatchSize size, std::int64_t bytes);
+  bool trains_whole_batches() const { return !auto_ && state_.device_train_microbatch_size == 0; }
   void set_metrics(MetricSet metrics) { metrics_ = std::move(metrics); }
 
   void start(const Feed& feed);  // state.batch is the whole batch
@@ -63,7 +64,7 @@ class TrainStep {
   bool weigh_by_tokens_;
   MetricSet metrics_;
   std::optional<optim::GradScaler> scaler_;
-  bool scales_ = false, steps_in_backward_ = false;  // in this fit
+  bool scales_ = false;  // in this fit
   std::optional<AutoMicrobatch> auto_;
   Batch whole_;  // as it came from the loader
   std::vector<Batch> microbatches_;

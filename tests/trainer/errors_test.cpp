@@ -185,12 +185,6 @@ TEST_CASE("an optimizer that steps in backward is refused where somebody needs a
   Trainer with_clipping(std::move(clipped));
   CHECK_THROWS_AS(with_clipping.fit(), ConfigError);
 
-  TrainerOptions split = options_of();
-  split.device_train_microbatch_size = 2;
-  Trainer with_microbatches(std::move(split));
-  CHECK(error_of([&] { with_microbatches.fit(); }).find("step_in_backward keeps no gradients to add up") !=
-        std::string::npos);
-
   Trainer plain(options_of());
   plain.fit();
   Trainer ordinary(tiny_options());

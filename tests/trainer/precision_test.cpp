@@ -93,6 +93,38 @@ TEST_CASE("Scaling is refused before the run for an optimizer that cannot skip, 
   CHECK_THROWS_AS(Trainer(std::move(options)), ConfigError);
 }
 
+TEST_CASE("Stepping in backward is refused where backward is not the end of it") {
+  const auto fit = [](void (*spoil)(TrainerOptions&)) {
+    TrainerOptions options = tiny_options();
+    options.optimizer = optim::sgd({.lr = 0.1, .step_in_backward = true});
+    spoil(options);
+    Trainer(std::move(options)).fit();
+  };
+  CHECK_NOTHROW(fit([](TrainerOptions&) {}));
+  CHECK_THROWS_AS(fit([](TrainerOptions& o) { o.device_train_microbatch_size = "auto"; }), ConfigError);
+  CHECK_THROWS_AS(fit([](TrainerOptions& o) { o.device_train_microbatch_size = 2; }), ConfigError);
+  CHECK_THROWS_AS(fit([](TrainerOptions& o) { o.grad_scaler.emplace(); }), ConfigError);
+  CHECK_THROWS_AS(fit([](TrainerOptions& o) { o.tune = true; }), ConfigError);
+}
+
+TEST_CASE("Our optimizers skip a step whose gradients overflow, with their state") {
+  for (const optim::AnyOptimizer& optimizer : {optim::sgd({.lr = 0.1, .momentum = 0.9}), optim::adamw()}) {
+    const auto train = [&](bool skips) {  // the third batch overflows, or is not there
+      TrainerOptions options = scaled_options(optim::GradScalerOptions{});
+      options.optimizer = optimizer;
+      options.train_dataloader = {};
+      if (skips) options.algorithms = {Overflow(2)};
+      Trainer trainer(std::move(options));
+      trainer.begin();
+      for (int i = 0; i < 4; ++i)
+        if (skips || i != 2) trainer.step(tiny_data(4 + i));
+      trainer.end();
+      return weights_of(trainer);
+    };
+    CHECK(at::equal(train(true), train(false)));
+  }
+}
+
 TEST_CASE("amp_fp16 is refused on a CPU") {
   TrainerOptions options = tiny_options();
   options.precision = Precision::AMP_FP16;
