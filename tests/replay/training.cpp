@@ -112,6 +112,17 @@ Json recording(const Json& c, const Context& context) {
   return result;
 }
 
+// The bias of a convolution before batch norm has no gradient but rounding errors, and Adam makes them as large as any
+// other: what it becomes, and the mean of what it is added to, differ between machines. Evaluation sees the two cancel,
+// but for the mean's lag, which shows in single precision.
+void drop_rounding_errors(const Json& config, bool single, Json& result) {
+  const auto optimizer = config.at("optimizer").at("class").get<std::string>();
+  if (config.at("model") != "conv" || optimizer.find("Adam") == std::string::npos) return;
+  for (const char* name : {"module.0.bias", "module.1.running_mean"}) result.at("final").erase(name);
+  if (!single) return;
+  for (const char* key : {"eval_history", "final_eval_metrics"}) result.erase(key);
+}
+
 // Without a context: to be listed only.
 Rules rules(const Context* context) {
   return {
@@ -132,9 +143,10 @@ Outcome run(const Json& c, const Context& context) {
   try {
     if (c["config"].contains("schedulers") && c["config"].contains("algorithms"))
       throw Unsupported{"schedules together with algorithms"};
-    const Json got = train(c, context);
+    Json got = train(c, context), recorded = recording(c, context);
+    for (Json* result : {&got, &recorded}) drop_rounding_errors(c["config"], single, *result);
     const Tolerance tolerance = single ? Tolerance{1e-5, 1e-6} : Tolerance{1e-10, 1e-14};
-    return judge(c, recording(c, context), got, rules(&context), tolerance);
+    return judge(c, recorded, got, rules(&context), tolerance);
   } catch (const Unsupported& what) {
     return unsupported(what.why);
   }
