@@ -6,7 +6,6 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/optim/sgd.h>
 
 #include "benchmarks/bench.h"
 #include "composer/callbacks/lr_monitor.h"
@@ -17,6 +16,7 @@
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/models/mnist_cnn.h"
 #include "composer/models/resnet_cifar.h"
+#include "composer/optim/optimizer.h"
 #include "composer/trainer/trainer.h"
 
 namespace composer::bench {
@@ -71,7 +71,7 @@ struct ByHand {
   explicit ByHand(const Task& task)
       : loader(loader_of(task)),
         net(task.make()),
-        optimizer(net.model->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)) {
+        optimizer(optim::parameters_of(*net.model), {.lr = 0.01, .momentum = 0.9}) {
     loader->seek(0, 0);
   }
 
@@ -91,7 +91,7 @@ struct ByHand {
 
   std::shared_ptr<Loader> loader;
   Net net;
-  torch::optim::SGD optimizer;
+  optim::SGD optimizer;
   std::int64_t epoch = 0;
   at::Tensor loss;
 };
