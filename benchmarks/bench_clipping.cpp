@@ -84,11 +84,7 @@ void measure(const Task& task, bool clips, Report& report) {
     if (!at::allclose(theirs[i].grad(), ours[i].grad(), 1e-3, 1e-9)) throw Error(name, ": the gradients differ");
 }
 
-}  // namespace
-}  // namespace composer::bench
-
-int main(int argc, char** argv) {
-  using namespace composer::bench;
+void measure_clipping(int argc, char** argv) {
   at::set_num_threads(1);
   at::manual_seed(1);
   Report report(parse(argc, argv));
@@ -98,3 +94,8 @@ int main(int argc, char** argv) {
       if (report.wants(task.name)) measure(task, clips, report);
   report.write();
 }
+
+}  // namespace
+}  // namespace composer::bench
+
+int main(int argc, char** argv) { composer::bench::measure_clipping(argc, argv); }

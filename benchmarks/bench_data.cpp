@@ -159,11 +159,7 @@ void map_style(Report& report) {
   report.compare(slow, {{"map_style", working(0)}, {"1 worker", working(1)}, {"2 workers", working(2)}}, 10, 20);
 }
 
-}  // namespace
-}  // namespace composer::bench
-
-int main(int argc, char** argv) {
-  using namespace composer::bench;
+void measure_data(int argc, char** argv) {
   at::set_num_threads(1);
   Report report(parse(argc, argv));
   in_memory("images 1x28x28, batch 128", {1, 28, 28}, false, report);
@@ -171,3 +167,8 @@ int main(int argc, char** argv) {
   map_style(report);
   report.write();
 }
+
+}  // namespace
+}  // namespace composer::bench
+
+int main(int argc, char** argv) { composer::bench::measure_data(argc, argv); }

@@ -56,11 +56,21 @@ Shapes resnet18() {
 
 // 148 tensors, 10 million numbers.
 Shapes transformer() {
-  constexpr std::int64_t d = 256;
-  Shapes shapes = {{2000, d}, {128, d}, {d}, {d}};
+  constexpr std::int64_t kWidth = 256;
+  Shapes shapes = {{2000, kWidth}, {128, kWidth}, {kWidth}, {kWidth}};
   for (int layer = 0; layer < 12; ++layer)
-    for (const std::vector<std::int64_t>& shape :
-         Shapes{{3 * d, d}, {3 * d}, {d, d}, {d}, {d}, {d}, {4 * d, d}, {4 * d}, {d, 4 * d}, {d}, {d}, {d}})
+    for (const std::vector<std::int64_t>& shape : Shapes{{3 * kWidth, kWidth},
+                                                         {3 * kWidth},
+                                                         {kWidth, kWidth},
+                                                         {kWidth},
+                                                         {kWidth},
+                                                         {kWidth},
+                                                         {4 * kWidth, kWidth},
+                                                         {4 * kWidth},
+                                                         {kWidth, 4 * kWidth},
+                                                         {kWidth},
+                                                         {kWidth},
+                                                         {kWidth}})
       shapes.push_back(shape);
   return shapes;
 }
