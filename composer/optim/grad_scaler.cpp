@@ -4,6 +4,7 @@
 #include <typeinfo>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Type.h>
 #include <torch/optim/optimizer.h>
 
