@@ -7,6 +7,13 @@
 
 namespace composer::optim {
 
+namespace detail {
+struct AdamHyper;
+struct AdamCorrections {  // of the last step count, which most parameters share
+  double step = 0, beta1 = 0, beta2 = 0, first = 1, root_of_second = 1;
+};
+}  // namespace detail
+
 struct AdamOptions {  // arXiv:1412.6980
   double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.999;
@@ -52,25 +59,16 @@ COMPOSER_EXPORT std::vector<OptionField> fields_of(DecoupledAdamWOptions& option
 class COMPOSER_EXPORT AdamOptimizer : public NamedOptimizer {
  protected:
   using NamedOptimizer::NamedOptimizer;
-  struct Hyper {
-    double lr, beta1, beta2, eps, l2, decay;  // p *= 1 - decay
-    bool amsgrad;
-  };
-  virtual Hyper hyper(const Options& options) const = 0;
+  virtual detail::AdamHyper hyper(const Options& options) const = 0;
 
  private:
-  struct Corrections {  // of a step count, remembered for the parameters that share it
-    double step = 0, beta1 = 0, beta2 = 0, first = 1, root_of_second = 1;
-  };
-
   void prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const override;
   bool elementwise(const Options& options) const override;
   void describe(detail::Slice& slice, ParameterState& state, const Options& options) override;
   void update(detail::Batch& batch, const Options& options) override;
   bool obeys_found_inf(const detail::Batch& batch, const Options& options) const override;
-  const Corrections& corrections(double step, const Hyper& h);
 
-  Corrections corrections_;
+  detail::AdamCorrections corrections_;
 };
 
 class COMPOSER_EXPORT Adam final : public AdamOptimizer {
@@ -78,7 +76,7 @@ class COMPOSER_EXPORT Adam final : public AdamOptimizer {
   Adam(const NamedParameters& parameters, const AdamOptions& options);
 
  private:
-  Hyper hyper(const Options& options) const override;
+  detail::AdamHyper hyper(const Options& options) const override;
 };
 
 class COMPOSER_EXPORT AdamW final : public AdamOptimizer {
@@ -86,7 +84,7 @@ class COMPOSER_EXPORT AdamW final : public AdamOptimizer {
   AdamW(const NamedParameters& parameters, const AdamWOptions& options);
 
  private:
-  Hyper hyper(const Options& options) const override;
+  detail::AdamHyper hyper(const Options& options) const override;
 };
 
 class COMPOSER_EXPORT DecoupledAdamW final : public AdamOptimizer {
@@ -94,7 +92,7 @@ class COMPOSER_EXPORT DecoupledAdamW final : public AdamOptimizer {
   DecoupledAdamW(const NamedParameters& parameters, const DecoupledAdamWOptions& options);
 
  private:
-  Hyper hyper(const Options& options) const override;
+  detail::AdamHyper hyper(const Options& options) const override;
 };
 
 }  // namespace composer::optim

@@ -4,6 +4,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/pow.h>
 #include <ATen/ops/rsub.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -92,6 +93,12 @@ void run(std::span<const Slice> slices) {
       first += slice.n;
     }
   });
+}
+
+std::vector<at::Tensor> corrections(const std::vector<at::Tensor>& steps, double beta) {
+  std::vector<at::Tensor> list;
+  for (const at::Tensor& step : steps) list.push_back(at::rsub(at::pow(beta, step.to(at::kDouble)), 1));
+  return list;
 }
 
 at::Tensor step_count(const at::Tensor& parameter) {

@@ -62,6 +62,9 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b);
 // In one parallel region, each thread the same share of all elements. The result does not depend on the threads.
 void run(std::span<const Slice> slices);
 
+// 1 - beta^step of each, as doubles: floats would lose what is left of large betas.
+std::vector<at::Tensor> corrections(const std::vector<at::Tensor>& steps, double beta);
+
 at::Tensor step_count(const at::Tensor& parameter);                                     // 0, on the parameter's device
 inline double count(at::Tensor& step) { return *step.mutable_data_ptr<float>() += 1; }  // on the CPU
 inline void* memory(at::Tensor& tensor) { return tensor.defined() ? tensor.mutable_data_ptr() : nullptr; }

@@ -133,6 +133,12 @@ void set_fields(const PlannedGroup& group, const std::vector<OptionField>& field
 
 void check_lr(const std::string& who, double lr) { require(lr >= 0 && std::isfinite(lr), who, "lr must be >= 0", lr); }
 
+void warn_of_decay(const std::string& who, double weight_decay) {
+  if (weight_decay >= 1e-3)
+    warn(join(who, ": weight_decay is ", weight_decay, ", which is not multiplied by the learning rate here; ",
+              "usual values are below 1e-3"));
+}
+
 void check_betas(const std::string& who, double beta1, double beta2) {
   require(beta1 >= 0 && beta1 < 1, who, "beta1 must be in [0, 1)", beta1);
   require(beta2 >= 0 && beta2 < 1, who, "beta2 must be in [0, 1)", beta2);

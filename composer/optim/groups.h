@@ -57,6 +57,9 @@ const GroupOptions<Options>& as(const torch::optim::OptimizerOptions& options) {
   return static_cast<const GroupOptions<Options>&>(options);
 }
 
+// Decoupled decay is not multiplied by the learning rate, so values used elsewhere are a thousand times too large.
+void warn_of_decay(const std::string& who, double weight_decay);
+
 // For check functions: "adamw: beta1 must be in [0, 1), got 2".
 inline void require(bool holds, const std::string& who, const char* rule, double value) {
   if (!holds) throw ConfigError(who, ": ", rule, ", got ", value);

@@ -1,9 +1,12 @@
 #pragma once
 // All optimizers. docs/optimizers.md shows how to choose and use them.
+#include "composer/optim/adafactor.h"
 #include "composer/optim/adagrad.h"
 #include "composer/optim/adam.h"
 #include "composer/optim/any_optimizer.h"
+#include "composer/optim/lamb.h"
 #include "composer/optim/lion.h"
+#include "composer/optim/muon.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/optim/parameter_group.h"
 #include "composer/optim/rmsprop.h"

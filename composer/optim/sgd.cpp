@@ -121,7 +121,9 @@ MomentumOptimizer::Hyper SGD::hyper(const Options& options) const {
 
 DecoupledSGDW::DecoupledSGDW(const NamedParameters& parameters, const DecoupledSgdwOptions& options)
     : MomentumOptimizer("decoupled_sgdw", {"momentum_buffer"},
-                        detail::build_groups("decoupled_sgdw", parameters, options, check), options.step_in_backward) {}
+                        detail::build_groups("decoupled_sgdw", parameters, options, check), options.step_in_backward) {
+  detail::warn_of_decay("decoupled_sgdw", options.weight_decay);
+}
 
 MomentumOptimizer::Hyper DecoupledSGDW::hyper(const Options& options) const {
   const auto& group = as<DecoupledSgdwOptions>(options);

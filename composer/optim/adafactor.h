@@ -1,0 +1,41 @@
+#pragma once
+#include <vector>
+
+#include "composer/core/export.h"
+#include "composer/optim/any_optimizer.h"
+#include "composer/optim/named_optimizer.h"
+
+namespace composer::optim {
+
+// Adafactor (arXiv:1804.04235, algorithms 4 to 6, without momentum): instead of Adam's second moments of a matrix it
+// keeps the means of their rows and columns. With b = 1 - t^-decay and s = g^2 + eps1,
+// row = b * row + (1 - b) * mean of s over columns, column likewise;  v = row * column / mean(row);  for what has fewer
+// than 2 dimensions v = b * v + (1 - b) * s itself. u = g / sqrt(v), divided by max(1, rms(u) / clip_threshold);
+// p = (1 - lr * weight_decay) * p - rate * u.
+struct AdafactorOptions {
+  double lr = 1e-2;
+  bool scale_parameter = true;  // rate = lr * max(eps2, rms(p)), else lr
+  bool relative_step = false;   // lr is at most 1 / sqrt(t) (section 8; there lr is 1e-2)
+  double eps1 = 1e-30;          // > 0
+  double eps2 = 1e-3;
+  double clip_threshold = 1;  // > 0
+  double decay = 0.8;         // > 0
+  double weight_decay = 0;
+  std::vector<ParameterGroup> groups = {};
+  bool decay_matrices_only = false;  // no weight decay for what has fewer than 2 dimensions, unless its group sets one
+  bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
+};
+COMPOSER_EXPORT AnyOptimizer adafactor(AdafactorOptions options = {});
+COMPOSER_EXPORT std::vector<OptionField> fields_of(AdafactorOptions& options);
+
+// The state is step (0-d float), and row_var and col_var, of the last two dimensions, or variance.
+class COMPOSER_EXPORT Adafactor final : public NamedOptimizer {
+ public:
+  Adafactor(const NamedParameters& parameters, const AdafactorOptions& options);
+
+ private:
+  void prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const override;
+  void update(detail::Batch& batch, const Options& options) override;
+};
+
+}  // namespace composer::optim

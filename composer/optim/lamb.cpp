@@ -1,0 +1,80 @@
+#include "composer/optim/lamb.h"
+
+#include <utility>
+
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_addcmul.h>
+#include <ATen/ops/_foreach_div.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/_foreach_sqrt.h>
+#include <ATen/ops/_foreach_sub.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "composer/optim/batch.h"
+#include "composer/optim/groups.h"
+
+namespace composer::optim {
+
+using detail::as;
+
+namespace {
+
+enum State : std::size_t { STEP, EXP_AVG, EXP_AVG_SQ };
+
+void check(const std::string& who, const LambOptions& o) {
+  detail::check_lr(who, o.lr);
+  detail::check_betas(who, o.beta1, o.beta2);
+  detail::check_not_negative(who, "eps", o.eps);
+  detail::check_not_negative(who, "weight_decay", o.weight_decay);
+}
+
+}  // namespace
+
+std::vector<OptionField> fields_of(LambOptions& o) {
+  return {{"lr", &o.lr}, {"beta1", &o.beta1}, {"beta2", &o.beta2}, {"eps", &o.eps}, {"weight_decay", &o.weight_decay}};
+}
+
+Lamb::Lamb(const NamedParameters& parameters, const LambOptions& options)
+    : NamedOptimizer("lamb", {"step", "exp_avg", "exp_avg_sq"},
+                     detail::build_groups("lamb", parameters, options, check), options.step_in_backward) {}
+
+void Lamb::prepare(const at::Tensor& parameter, ParameterState& state, const Options&) const {
+  if (state.tensors[STEP].defined()) return;
+  state.tensors[STEP] = detail::step_count(parameter);
+  state.tensors[EXP_AVG] = at::zeros_like(parameter);
+  state.tensors[EXP_AVG_SQ] = at::zeros_like(parameter);
+}
+
+void Lamb::update(detail::Batch& batch, const Options& options) {
+  const LambOptions& o = as<LambOptions>(options).values;
+  const std::vector<at::Tensor> steps = batch.count_step(), m = batch.column(EXP_AVG), v = batch.column(EXP_AVG_SQ);
+  at::_foreach_lerp_(m, batch.g, 1 - o.beta1);
+  at::_foreach_mul_(v, o.beta2);
+  at::_foreach_addcmul_(v, batch.g, batch.g, 1 - o.beta2);
+
+  std::vector<at::Tensor> root = at::_foreach_div(v, detail::corrections(steps, o.beta2));
+  at::_foreach_sqrt_(root);
+  at::_foreach_add_(root, o.eps);
+  std::vector<at::Tensor> r = at::_foreach_div(m, detail::corrections(steps, o.beta1));
+  at::_foreach_div_(r, root);
+  if (o.weight_decay != 0) at::_foreach_add_(r, batch.p, o.weight_decay);
+
+  const std::vector<at::Tensor> p_norms = at::_foreach_norm(batch.p), r_norms = at::_foreach_norm(r);
+  std::vector<at::Tensor> rates = at::_foreach_div(p_norms, r_norms);
+  for (std::size_t i = 0; i < rates.size(); ++i)
+    rates[i] = at::where((p_norms[i] > 0).logical_and(r_norms[i] > 0), rates[i], 1.0).mul_(o.lr);
+  at::_foreach_mul_(r, rates);
+  at::_foreach_sub_(batch.p, r);
+}
+
+AnyOptimizer lamb(LambOptions options) {
+  check("lamb", options);
+  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
+    return std::make_shared<Lamb>(parameters, options);
+  });
+}
+
+}  // namespace composer::optim

@@ -1,0 +1,35 @@
+#pragma once
+#include <vector>
+
+#include "composer/core/export.h"
+#include "composer/optim/any_optimizer.h"
+#include "composer/optim/named_optimizer.h"
+
+namespace composer::optim {
+
+// LAMB (arXiv:1904.00962, algorithm 2), for very large batches. With Adam's corrected moments m and v of the gradient,
+// r = m / (sqrt(v) + eps) + weight_decay * p;  p -= lr * |p| / |r| * r, where the ratio of the norms of the whole
+// tensor is 1 if either is 0.
+struct LambOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999;
+  double eps = 1e-6;
+  double weight_decay = 0;
+  std::vector<ParameterGroup> groups = {};
+  bool decay_matrices_only = false;  // no weight decay for what has fewer than 2 dimensions, unless its group sets one
+  bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
+};
+COMPOSER_EXPORT AnyOptimizer lamb(LambOptions options = {});
+COMPOSER_EXPORT std::vector<OptionField> fields_of(LambOptions& options);
+
+// The state is step (0-d float), exp_avg and exp_avg_sq.
+class COMPOSER_EXPORT Lamb final : public NamedOptimizer {
+ public:
+  Lamb(const NamedParameters& parameters, const LambOptions& options);
+
+ private:
+  void prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const override;
+  void update(detail::Batch& batch, const Options& options) override;
+};
+
+}  // namespace composer::optim

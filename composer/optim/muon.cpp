@@ -1,0 +1,124 @@
+#include "composer/optim/muon.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "composer/optim/adam_update.h"
+#include "composer/optim/groups.h"
+
+namespace composer::optim {
+
+using detail::as;
+using detail::BuiltGroup;
+
+namespace {
+
+constexpr std::size_t kMomentumBuffer = 3;
+
+void check(const std::string& who, const MuonOptions& o) {
+  detail::check_lr(who, o.lr);
+  detail::require(o.momentum >= 0 && o.momentum < 1, who, "momentum must be in [0, 1)", o.momentum);
+  if (o.ns_steps < 1 || o.ns_steps > 100) throw ConfigError(who, ": ns_steps must be 1 to 100, got ", o.ns_steps);
+  detail::check_not_negative(who, "weight_decay", o.weight_decay);
+  detail::check_betas(who, o.beta1, o.beta2);
+  detail::check_not_negative(who, "eps", o.eps);
+}
+
+// Options of a group that AdamW updates are told by this.
+bool is_adamw(const MuonOptions& o) { return o.ns_steps == 0; }
+
+std::vector<BuiltGroup> split(const NamedParameters& parameters, const MuonOptions& options) {
+  for (const std::string& pattern : options.adamw_for)
+    if (std::ranges::none_of(parameters, [&](const auto& one) { return detail::fits(pattern, one.name); }))
+      throw ConfigError("muon: adamw_for: no name fits ", pattern);
+  const auto hidden = [&](const NamedParameter& one) {
+    return one.tensor.dim() >= 2 && std::ranges::none_of(options.adamw_for, [&](const std::string& pattern) {
+             return detail::fits(pattern, one.name);
+           });
+  };
+  std::vector<BuiltGroup> groups;
+  for (BuiltGroup& group : detail::build_groups("muon", parameters, options, check)) {
+    const MuonOptions& own = as<MuonOptions>(*group.options).values;
+    MuonOptions adamw = own;
+    adamw.ns_steps = 0;
+    BuiltGroup matrices{{}, std::move(group.options)};
+    BuiltGroup others{{}, std::make_unique<GroupOptions<MuonOptions>>(std::move(adamw))};
+    for (NamedParameter& one : group.parameters) (hidden(one) ? matrices : others).parameters.push_back(std::move(one));
+    for (BuiltGroup* made : {&matrices, &others})
+      if (!made->parameters.empty()) groups.push_back(std::move(*made));
+  }
+  return groups;
+}
+
+detail::AdamHyper adamw_of(const MuonOptions& o) {
+  return {o.lr, o.beta1, o.beta2, o.eps, 0, o.lr * o.weight_decay, /*amsgrad=*/false};
+}
+
+// As wide as it is high, or wider: x x^T is then the smaller of the two products.
+at::Tensor orthogonalised(const at::Tensor& matrix, std::int64_t steps) {
+  constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
+  const bool tall = matrix.size(0) > matrix.size(1);
+  at::Tensor x = tall ? matrix.t() : matrix;
+  x = x / x.norm().clamp_min(1e-7);
+  for (std::int64_t i = 0; i < steps; ++i) {
+    const at::Tensor product = x.mm(x.t());
+    x = at::addmm(x, at::addmm(product, product, product, b, c), x, a);
+  }
+  return tall ? x.t() : x;
+}
+
+}  // namespace
+
+std::vector<OptionField> fields_of(MuonOptions& o) {
+  return {{"lr", &o.lr},
+          {"momentum", &o.momentum},
+          {"nesterov", &o.nesterov},
+          {"weight_decay", &o.weight_decay},
+          {"beta1", &o.beta1},
+          {"beta2", &o.beta2},
+          {"eps", &o.eps}};
+}
+
+Muon::Muon(const NamedParameters& parameters, const MuonOptions& options)
+    : NamedOptimizer("muon", {"step", "exp_avg", "exp_avg_sq", "momentum_buffer"}, split(parameters, options),
+                     options.step_in_backward) {}
+
+void Muon::prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const {
+  if (is_adamw(as<MuonOptions>(options).values)) return detail::prepare_adam(parameter, state, /*amsgrad=*/false);
+  at::Tensor& buffer = state.tensors[kMomentumBuffer];
+  if (!buffer.defined()) buffer = at::zeros_like(parameter);
+}
+
+bool Muon::elementwise(const Options& options) const { return is_adamw(as<MuonOptions>(options).values); }
+
+void Muon::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
+  detail::describe_adam(slice, state, adamw_of(as<MuonOptions>(options).values), corrections_);
+}
+
+void Muon::update(detail::Batch& batch, const Options& options) {
+  const MuonOptions& o = as<MuonOptions>(options).values;
+  if (is_adamw(o)) return detail::update_adam(batch, adamw_of(o));
+  for (std::size_t i = 0; i < batch.p.size(); ++i) {
+    at::Tensor& buffer = batch.states[i]->tensors[kMomentumBuffer];
+    buffer.mul_(o.momentum).add_(batch.g[i]);
+    const at::Tensor d = o.nesterov ? batch.g[i].add(buffer, o.momentum) : buffer;
+    const at::Tensor matrix = d.reshape({d.size(0), -1});
+    const double scale = 0.2 * std::sqrt(static_cast<double>(std::max(matrix.size(0), matrix.size(1))));
+    if (o.weight_decay != 0) batch.p[i].mul_(1 - o.lr * o.weight_decay);
+    batch.p[i].sub_(orthogonalised(matrix, o.ns_steps).reshape(d.sizes()), o.lr * scale);
+  }
+}
+
+AnyOptimizer muon(MuonOptions options) {
+  check("muon", options);
+  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
+    return std::make_shared<Muon>(parameters, options);
+  });
+}
+
+}  // namespace composer::optim

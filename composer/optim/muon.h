@@ -1,0 +1,49 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "composer/core/export.h"
+#include "composer/optim/adam.h"
+#include "composer/optim/any_optimizer.h"
+#include "composer/optim/named_optimizer.h"
+
+namespace composer::optim {
+
+// Muon (K. Jordan et al. 2024, https://kellerjordan.github.io/posts/muon; scale of the update as in arXiv:2502.16982)
+// for the weights of hidden layers, AdamW for all others. buffer = momentum * buffer + g;  d = g + momentum * buffer if
+// nesterov, else buffer;  o = d with its singular values brought near 1 by ns_steps Newton-Schulz iterations
+// x = a x + (b A + c A^2) x, A = x x^T, (a, b, c) = (3.4445, -4.7750, 2.0315), from x = d / |d|;
+// p = (1 - lr * weight_decay) * p - lr * 0.2 * sqrt(max(rows, columns)) * o, which moves weights as far as AdamW would.
+struct MuonOptions {
+  double lr = 1e-3;
+  double momentum = 0.95;
+  bool nesterov = true;
+  std::int64_t ns_steps = 5;                     // 1 to 100
+  double weight_decay = 0.1;                     // times the learning rate, of both
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;  // of AdamW
+  // Patterns as in ParameterGroup: embeddings and the last layer belong here, like all of fewer than 2 dimensions.
+  // Weights of more than 2 dimensions are matrices of one row for each of the first.
+  std::vector<std::string> adamw_for = {};
+  std::vector<ParameterGroup> groups = {};
+  bool decay_matrices_only = false;  // no weight decay for what has fewer than 2 dimensions, unless its group sets one
+  bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
+};
+COMPOSER_EXPORT AnyOptimizer muon(MuonOptions options = {});
+COMPOSER_EXPORT std::vector<OptionField> fields_of(MuonOptions& options);
+
+// The state is momentum_buffer, or AdamW's. Throws ConfigError if a pattern of adamw_for fits no name.
+class COMPOSER_EXPORT Muon final : public NamedOptimizer {
+ public:
+  Muon(const NamedParameters& parameters, const MuonOptions& options);
+
+ private:
+  void prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const override;
+  bool elementwise(const Options& options) const override;
+  void describe(detail::Slice& slice, ParameterState& state, const Options& options) override;
+  void update(detail::Batch& batch, const Options& options) override;
+
+  detail::AdamCorrections corrections_;
+};
+
+}  // namespace composer::optim
