@@ -47,7 +47,7 @@ double MetricValues::at(std::string_view label, std::string_view name) const {
   if (const at::Tensor* value = find(label, name)) return value->item<double>();
   std::string reported;
   for (const auto& [other, by_name] : values_)
-    for (const auto& [metric, value] : by_name) reported += (reported.empty() ? "" : ", ") + other + "/" + metric;
+    for (const auto& [metric, value] : by_name) reported += join(reported.empty() ? "" : ", ", other, '/', metric);
   throw ConfigError("there is no metric \"", label, "/", name,
                     "\"; reported are: ", reported.empty() ? "none yet" : reported);
 }

@@ -39,7 +39,7 @@ std::vector<Piece> pieces_of(const ProgressLine& line, bool with_percent) {
   }
   if (!line.counts.empty()) pieces.push_back({line.counts, kPlain, kCountsRank});
   add_metrics(pieces, line.metrics, 10);
-  if (line.metrics.size() > 0) (pieces.end() - static_cast<std::ptrdiff_t>(line.metrics.size()))->rank = 3;
+  if (!line.metrics.empty()) (pieces.end() - static_cast<std::ptrdiff_t>(line.metrics.size()))->rank = 3;
   for (const auto& [label, metrics] : line.evaluations) {
     pieces.push_back({label + ':', kCyan, 8});
     const std::size_t first = pieces.size();

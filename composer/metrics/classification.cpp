@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "composer/core/error.h"
 
@@ -71,7 +72,7 @@ at::Tensor MulticlassMetric::per_class() const {
 
 at::Tensor MulticlassMetric::compute() const {
   if (options_.average == Average::MICRO) return right_.value() / actual_.value();
-  const at::Tensor actual = actual_.value();
+  at::Tensor actual = actual_.value();
   if (actual.dim() == 0) return actual;
   const at::Tensor weight =
       options_.average == Average::MACRO ? (actual + predicted_.value()).gt(0).to(at::kDouble) : actual;

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 namespace composer::metrics {
 

@@ -2,9 +2,7 @@
 
 #include <utility>
 
-#include <ATen/ops/clamp_max.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ATen.h>
 
 #include "composer/optim/batch.h"
 #include "composer/optim/groups.h"

@@ -39,6 +39,11 @@ std::string describe(const ParameterGroup& group, std::size_t index) {
   return group.match.empty() ? join("groups[", index, "]") : join("groups[", index, "] (", group.match, ")");
 }
 
+[[noreturn]] void throw_empty(const std::string& who, const std::string& group, bool fitted) {
+  throw ConfigError(who, ": ", group,
+                    " has no parameters: ", fitted ? "those that fit are in groups before it" : "no name fits");
+}
+
 bool wants(const ParameterGroup& group, const NamedParameter& parameter) {
   return group.where ? group.where(parameter.name, parameter.tensor) : fits(group.match, parameter.name);
 }
@@ -98,11 +103,9 @@ std::vector<PlannedGroup> plan_groups(const std::string& who, const NamedParamet
     group.undecayed = undecayed;
     group.who = first ? join(who, ": ", describe(*group.asked, *first)) : who;
   }
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    if (!planned[2 * i + 2].parameters.empty() || !planned[2 * i + 3].parameters.empty()) continue;
-    throw ConfigError(who, ": ", describe(groups[i], i),
-                      " has no parameters: ", fitted[i] ? "those that fit are in groups before it" : "no name fits");
-  }
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    if (planned[2 * i + 2].parameters.empty() && planned[2 * i + 3].parameters.empty())
+      throw_empty(who, describe(groups[i], i), fitted[i]);
   std::erase_if(planned, [](const PlannedGroup& group) { return group.parameters.empty(); });
   return planned;
 }

@@ -2,16 +2,7 @@
 
 #include <utility>
 
-#include <ATen/ops/_foreach_add.h>
-#include <ATen/ops/_foreach_addcmul.h>
-#include <ATen/ops/_foreach_div.h>
-#include <ATen/ops/_foreach_lerp.h>
-#include <ATen/ops/_foreach_mul.h>
-#include <ATen/ops/_foreach_norm.h>
-#include <ATen/ops/_foreach_sqrt.h>
-#include <ATen/ops/_foreach_sub.h>
-#include <ATen/ops/where.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ATen.h>
 
 #include "composer/optim/batch.h"
 #include "composer/optim/groups.h"

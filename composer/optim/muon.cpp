@@ -4,9 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ATen.h>
 
 #include "composer/optim/adam_update.h"
 #include "composer/optim/groups.h"
@@ -61,13 +59,13 @@ detail::AdamHyper adamw_of(const MuonOptions& o) {
 
 // As wide as it is high, or wider: x x^T is then the smaller of the two products.
 at::Tensor orthogonalised(const at::Tensor& matrix, std::int64_t steps) {
-  constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
+  constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
   const bool tall = matrix.size(0) > matrix.size(1);
   at::Tensor x = tall ? matrix.t() : matrix;
   x = x / x.norm().clamp_min(1e-7);
   for (std::int64_t i = 0; i < steps; ++i) {
     const at::Tensor product = x.mm(x.t());
-    x = at::addmm(x, at::addmm(product, product, product, b, c), x, a);
+    x = at::addmm(x, at::addmm(product, product, product, kB, kC), x, kA);
   }
   return tall ? x.t() : x;
 }
