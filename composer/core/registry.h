@@ -67,6 +67,7 @@ class Registry {
   const Entry<List>& find(std::string_view name) const;
   std::vector<std::string> names() const {
     std::vector<std::string> names;
+    names.reserve(entries_.size());
     for (const auto& [name, entry] : entries_) names.push_back(name);
     return names;
   }
