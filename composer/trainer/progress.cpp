@@ -139,7 +139,7 @@ bool Trainer::Impl::epoch_iteration_is_over() const {
 
 std::vector<EvalRun*> Trainer::Impl::due(Event event) {
   std::vector<EvalRun*> runs;
-  if (evaluators.empty() || interrupted() || !state.previous_timestamp) return runs;
+  if (evaluators.empty() || !state.previous_timestamp) return runs;
   IntervalMoment moment{.previous = *state.previous_timestamp,
                         .now = state.timestamp,
                         .max_duration = state.max_duration,
@@ -155,7 +155,14 @@ std::vector<EvalRun*> Trainer::Impl::due(Event event) {
     run.last_due_batch = state.timestamp.batch;
     runs.push_back(&run);
   }
-  return runs;
+  if (!interrupted()) return runs;
+  if (event != Event::FIT_END) postpone(runs);  // at the end of the fit, it has not ended but is interrupted
+  return {};
+}
+
+// A checkpoint is about to be written: who goes on from it makes up for these evaluations first.
+void Trainer::Impl::postpone(const std::vector<EvalRun*>& runs) {
+  for (const EvalRun* run : runs) pending_evaluations.push_back(run->feed.label());
 }
 
 }  // namespace composer
