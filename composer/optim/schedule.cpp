@@ -12,6 +12,8 @@ std::int64_t epoch_length(Time time, const ScheduleContext& context) {
 
 }  // namespace
 
+MetricSchedule::~MetricSchedule() = default;
+
 Time resolve(Time time, const ScheduleContext& context, double ratio) {
   const Time run = context.max_duration;
   switch (time.unit()) {

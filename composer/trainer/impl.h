@@ -63,6 +63,10 @@ void check_options(const TrainerOptions& options, at::Device device);
 
 struct Trainer::Impl {
   explicit Impl(TrainerOptions options);
+  // The model, optimizer, loader and algorithms of another, with a copy of its state, and without callbacks and
+  // loggers.
+  struct ForTrial {};
+  Impl(const Impl& other, ForTrial);
 
   // loop.cpp: when each event fires
   void construct();

@@ -117,6 +117,7 @@ void Trainer::Impl::evaluate_if_due(Event event) {
   fire(Event::EVAL_BEFORE_ALL);
   for (EvalRun* run : runs)
     if (!evaluate(*run, run->feed)) return;
+  for (const EvalRun* run : runs) schedules.observe(state, run->feed.label());
   fire(Event::EVAL_AFTER_ALL);
   stopwatch.skip(Stopwatch::Clock::now() - started);
 }

@@ -1,5 +1,7 @@
 #include "composer/trainer/schedule_plan.h"
 
+#include <algorithm>
+
 #include "composer/core/error.h"
 #include "composer/optim/optimizer.h"
 
@@ -24,6 +26,28 @@ void SchedulePlan::apply(State& state) const {
   for (const optim::Scheduler& scheduler : schedulers_) factor *= scheduler(now);
   for (std::size_t group = 0; group < base_.size(); ++group)
     optim::set_learning_rate(*state.optimizer, group, base_[group] * factor);
+}
+
+void SchedulePlan::check_labels(const std::vector<std::string>& labels) const {
+  for (const optim::Scheduler& scheduler : schedulers_) {
+    const optim::MetricSchedule* schedule = scheduler.metric_schedule();
+    if (!schedule || std::ranges::count(labels, schedule->dataloader_label()) > 0) continue;
+    std::string known;
+    for (const std::string& label : labels) known += (known.empty() ? "" : ", ") + label;
+    throw ConfigError("schedulers: one follows the metrics of \"", schedule->dataloader_label(),
+                      "\"; this fit has: ", known);
+  }
+}
+
+void SchedulePlan::observe(State& state, const std::string& label) const {
+  bool observed = false;
+  for (const optim::Scheduler& scheduler : schedulers_) {
+    optim::MetricSchedule* schedule = scheduler.metric_schedule();
+    if (!schedule || schedule->dataloader_label() != label) continue;
+    schedule->observe(state);
+    observed = true;
+  }
+  if (observed) apply(state);
 }
 
 }  // namespace composer

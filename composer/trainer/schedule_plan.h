@@ -1,4 +1,5 @@
 #pragma once
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,11 @@ class SchedulePlan {
         base_(std::move(base)) {}
 
   void apply(State& state) const;  // does nothing without schedules
+  // Throws ConfigError if a schedule follows the metrics of a label that is not among these.
+  void check_labels(const std::vector<std::string>& labels) const;
+  // After metrics of this label are in the state: tells the schedules that follow them, and applies what they make of
+  // it.
+  void observe(State& state, const std::string& label) const;
 
  private:
   std::vector<optim::Scheduler> schedulers_;
