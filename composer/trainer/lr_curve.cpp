@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <numeric>
 
 #include "composer/core/error.h"
 #include "composer/trainer/divergence.h"
@@ -28,6 +29,19 @@ std::vector<double> smooth(const std::vector<double>& values, double smoothing) 
   pass([&](std::size_t i) { return values.size() - 1 - i; });
   for (std::size_t i = 0; i < values.size(); ++i) sums[i] = (values[i] + sums[i]) / (1 + weights[i]);
   return sums;
+}
+
+// Losses that are as far above those of the start as the lowest is below them, and more, count alike: what explodes at
+// the end would hide how far the loss had fallen before.
+std::vector<double> bounded(std::vector<double> losses, double smoothing) {
+  if (losses.empty()) return losses;
+  const auto averaged = static_cast<std::size_t>(std::ceil(1 / (1 - smoothing)));
+  const std::size_t count = std::min(losses.size(), averaged);
+  const double start = std::accumulate(losses.begin(), losses.begin() + static_cast<std::ptrdiff_t>(count), 0.0) /
+                       static_cast<double>(count);
+  const double highest = 2 * start - std::ranges::min(losses);
+  for (double& loss : losses) loss = std::min(loss, highest);
+  return losses;
 }
 
 // Whether the smoothed loss is lower at `lowest` than at the start by more than the scatter of the losses makes likely.
@@ -72,7 +86,7 @@ LrCurve LrCurve::of(const std::vector<double>& rates, const std::vector<double>&
     curve.diverged = divergence.found(losses[i]);
     if (std::isfinite(losses[i])) finite.push_back(losses[i]);
   }
-  const std::vector<double> smoothed = smooth(finite, options.smoothing);
+  const std::vector<double> smoothed = smooth(bounded(finite, options.smoothing), options.smoothing);
   for (std::size_t i = 0; i < finite.size(); ++i) curve.points.push_back({rates[i], finite[i], smoothed[i]});
   curve.suggestion = steepest(curve.points, options.smoothing);
   return curve;

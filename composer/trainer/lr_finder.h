@@ -14,7 +14,7 @@ struct FindLrOptions {
   double start_lr = 1e-7;             // > 0, of the first parameter group; the others keep their ratio to it
   double end_lr = 10;                 // > start_lr; the rate of the last batch
   std::int64_t num_batches = 100;     // >= 2
-  double smoothing = 0.9;             // in [0, 1); of the losses: how much of its weight each neighbour has
+  double smoothing = 0.85;            // in [0, 1); the weight of a loss beside its neighbour's, whose average it enters
   double stop_at = 4;                 // > 1; ends the trial at so many times the lowest smoothed loss, or at NaN
   AnyDataSpec train_dataloader = {};  // unset: the trainer's
 };
@@ -31,8 +31,8 @@ struct COMPOSER_EXPORT LrCurve {
   std::optional<double> suggestion;
   bool diverged = false;  // ended before end_lr, because the loss rose too far or was no number
 
-  // Of one loss per rate. A loss is smoothed with those before and after it, so that nothing is shifted; what ends the
-  // trial is a moving average of those before it.
+  // Of one loss per rate. A loss is averaged with those before and after it, so that nothing is shifted, and what rises
+  // far above the start counts as less than it is; what ends the trial is a moving average of those before it.
   static LrCurve of(const std::vector<double>& rates, const std::vector<double>& losses,
                     const FindLrOptions& options = {});
 

@@ -12,10 +12,21 @@
 namespace composer {
 namespace {
 
-std::string number(double value) {
+std::string number(double value, int digits = 3) {
   std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.3g", value);
+  std::snprintf(text.data(), text.size(), "%.*g", digits, value);
   return text.data();
+}
+
+// The upper edge, the middle and the lower edge, with as many digits as it takes to tell them apart.
+std::array<std::string, 3> labels_of(double low, double high) {
+  constexpr int kMostDigits = 8;
+  std::array<std::string, 3> labels;
+  for (int digits = 3; digits <= kMostDigits; ++digits) {
+    labels = {number(high, digits), number((low + high) / 2, digits), number(low, digits)};
+    if (labels[0] != labels[1] && labels[1] != labels[2]) break;
+  }
+  return labels;
 }
 
 std::string power_of_ten(int exponent) {
@@ -171,7 +182,7 @@ std::string LogPlot::draw(const PlotOptions& options) const {
   const double low = std::ranges::min(values), largest = std::ranges::max(values);
   double high = std::min(largest, top.value_or(largest));
   if (!(high > low)) high = low + std::max(std::abs(low) * 0.1, 1e-9);  // a flat line
-  const std::array<std::string, 3> labels = {number(high), number((low + high) / 2), number(low)};
+  const std::array<std::string, 3> labels = labels_of(low, high);
   const std::size_t margin = std::max({labels[0].size(), labels[1].size(), labels[2].size()});
 
   const LogAxis axis(at.front(), at.back());
