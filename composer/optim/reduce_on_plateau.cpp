@@ -31,7 +31,7 @@ ReduceOnPlateau::ReduceOnPlateau(ReduceOnPlateauOptions options) : options_(std:
   if (!(o.factor > 0 && o.factor < 1)) throw ConfigError(kWho, ": factor must be in (0, 1), got ", o.factor);
   check_wait("patience", o.patience);
   check_wait("cooldown", o.cooldown);
-  if (o.cooldown.unit() != o.patience.unit())
+  if (o.cooldown.count() != 0 && o.cooldown.unit() != o.patience.unit())
     throw ConfigError(kWho, ": cooldown must be in the unit of patience, ", o.patience, ", got ", o.cooldown);
   check_not_negative("threshold", o.threshold);
   check_not_negative("eps", o.eps);

@@ -46,12 +46,13 @@ std::vector<double> bounded(std::vector<double> losses, double smoothing) {
 
 // Whether the smoothed loss is lower at `lowest` than at the start by more than the scatter of the losses makes likely.
 bool falls(const std::vector<LrPoint>& points, std::size_t lowest, double smoothing) {
-  constexpr double kDeviations = 3;
+  constexpr double kDeviations = 3, kRounding = 1e-6;
   double squares = 0;
   for (std::size_t i = 0; i <= lowest; ++i) squares += std::pow(points[i].loss - points[i].smoothed, 2);
   const double averaged = (1 + smoothing) / (1 - smoothing);  // losses, in a smoothed one
   const double deviation = std::sqrt(squares / static_cast<double>(lowest + 1) / averaged);
-  return points.front().smoothed - points[lowest].smoothed > kDeviations * deviation;
+  const double start = points.front().smoothed;
+  return start - points[lowest].smoothed > kDeviations * deviation + kRounding * std::abs(start);
 }
 
 std::optional<double> steepest(const std::vector<LrPoint>& points, double smoothing) {

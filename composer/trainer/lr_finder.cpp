@@ -78,7 +78,8 @@ Trainer::Impl::Impl(const Impl& other, ForTrial)
       engine(state, logger, options.algorithms, {}, {}, options.algorithm_passes),
       train(other.train),
       base_lr(other.base_lr),
-      train_step(state, logger, options.accumulate_train_batch_on_tokens) {
+      train_step(state, logger, options.accumulate_train_batch_on_tokens),
+      aside_plan(false, false) {
   state.stop = Stop();
   train_step.set_microbatch_size(other.train_step.microbatch_size(), options.microbatch_memory);
 }

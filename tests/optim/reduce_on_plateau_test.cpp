@@ -154,8 +154,8 @@ TEST_CASE("Options of a plateau that cannot be are refused with their values") {
   refused({.monitor = "m", .patience = "3sec"},
           "reduce_on_plateau: patience must be in ep, ba, sp, tok or iter, got 3sec");
   refused({.monitor = "m", .patience = "-1ep"}, "reduce_on_plateau: patience must be >= 0, got -1ep");
-  refused({.monitor = "m", .patience = "5ba"},
-          "reduce_on_plateau: cooldown must be in the unit of patience, 5ba, got 0ep");
+  refused({.monitor = "m", .patience = "5ba", .cooldown = "1ep"},
+          "reduce_on_plateau: cooldown must be in the unit of patience, 5ba, got 1ep");
   refused({.monitor = "m", .threshold = NAN}, "reduce_on_plateau: threshold must be >= 0, got nan");
   refused({.monitor = "m", .min_alpha = 2}, "reduce_on_plateau: min_alpha must be in [0, 1], got 2");
   refused({.monitor = "m", .eps = -1}, "reduce_on_plateau: eps must be >= 0, got -1");
