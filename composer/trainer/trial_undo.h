@@ -1,9 +1,11 @@
 #pragma once
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/state.h"
