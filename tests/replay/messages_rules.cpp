@@ -196,13 +196,6 @@ Rules rules_of_trainer() {
            [](Json& expected, const Json&) {
              expected = {{"error", {{"type", "ValueError"}}}, {"result", nullptr}, {"warned", false}};
            }},
-      {.name = "learning_rates_that_are_missing",
-       .applies_to = "`DecoupledSGDW` without a learning rate",
-       .composer_does = "Raises `TypeError`, because its mark for what is required is compared with a number.",
-       .we_do = "`ConfigError`: `lr` must be > 0.",
-       .why = "The rule is the same as for a learning rate of 0.",
-       .matches = [](const Json& c) { return is(c, "DecoupledSGDW", "lr missing"); },
-       .ours = [](Json& expected, const Json&) { expected["error"]["type"] = "ValueError"; }},
       {.name = "seeds_are_64_bits",
        .applies_to = "`seed` -1",
        .composer_does = "Raises `ValueError`: a seed is from 0 to 2^32 - 2.",
