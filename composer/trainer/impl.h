@@ -69,6 +69,10 @@ std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options)
 
 struct Trainer::Impl {
   explicit Impl(TrainerOptions options);
+  // The model, optimizer, loader and algorithms of another, with a copy of its state, and without callbacks and
+  // loggers.
+  struct ForTrial {};
+  Impl(const Impl& other, ForTrial);
 
   // loop.cpp: when each event fires
   void construct();

@@ -129,9 +129,11 @@ void Trainer::Impl::evaluate_all(const std::vector<EvalRun*>& runs) {
   if (runs.empty()) return;
   const auto started = Stopwatch::Clock::now();
   fire(Event::EVAL_BEFORE_ALL);
-  for (std::size_t i = 0; i < runs.size(); ++i)
+  for (std::size_t i = 0; i < runs.size(); ++i) {
     if (!evaluate(*runs[i], runs[i]->feed))
       return postpone({runs.begin() + static_cast<std::ptrdiff_t>(i), runs.end()});
+    schedules.observe(state, runs[i]->feed.label());
+  }
   fire(Event::EVAL_AFTER_ALL);
   stopwatch.skip(Stopwatch::Clock::now() - started);
 }

@@ -74,6 +74,7 @@ void Trainer::Impl::count_epoch() {
   state.timestamp = state.timestamp.to_next_epoch();
   positioned = false;
   schedules.apply(state);
+  schedules.observe(state, train.label());
 }
 
 void Trainer::Impl::count_iteration() {

@@ -143,6 +143,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   for (EvalRun& run : evaluators)
     if (const auto it = evaluated.find(run.feed.label()); it != evaluated.end()) run.last_due_batch = it->second;
   train_step.visit_state(visit);
+  schedules.visit_state(visit);
   visit_plugins(visit, engine);
   if (saver) {
     if (!visit.is_loading() || visit.has("saver")) visit("saver", *saver);

@@ -31,6 +31,9 @@ class TrainStep {
   void scale_losses(Precision precision, const std::optional<optim::GradScalerOptions>& scaling);
   // From now on; bytes are what a batch may allocate if the size is "auto", 0: what there is.
   void set_microbatch_size(MicrobatchSize size, std::int64_t bytes);
+  MicrobatchSize microbatch_size() const {
+    return auto_ ? MicrobatchSize("auto") : MicrobatchSize(state_.device_train_microbatch_size);
+  }
   bool trains_whole_batches() const { return !auto_ && state_.device_train_microbatch_size == 0; }
   void set_metrics(MetricSet metrics) { metrics_ = std::move(metrics); }
 

@@ -17,6 +17,7 @@
 #include "composer/optim/optimizer.h"
 #include "composer/optim/schedule.h"
 #include "composer/trainer/evaluator.h"
+#include "composer/trainer/lr_finder.h"
 #include "composer/trainer/microbatch_size.h"
 
 namespace composer {
@@ -139,6 +140,12 @@ class COMPOSER_EXPORT Trainer {
   bool step();             // the next batch, or the end of an epoch; false: training is over
   bool step(Batch batch);  // trains on a batch that no loader gave; false: training is over, nothing was done
   void end();
+
+  // Trains num_batches from here with a rising learning rate, and takes all of it back: weights, buffers, optimizer,
+  // random numbers, timestamp and learning rates are then what they were. Algorithms take part, as in a fit;
+  // schedulers, callbacks, loggers and metrics do not. The optimizer begins without memory. Costs one more copy of the
+  // weights.
+  LrCurve find_lr(const FindLrOptions& options = {});
 
   void eval(EvalOptions options = {});                                                       // results: state().metrics
   std::vector<Outputs> predict(const AnyDataSpec& dataloader, PredictOptions options = {});  // on the CPU
