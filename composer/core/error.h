@@ -44,6 +44,14 @@ struct COMPOSER_EXPORT DataError : Error {
   ~DataError() override;
 };
 
+// A checkpoint or a file of weights is damaged, malformed, or not what was expected.
+struct COMPOSER_EXPORT CheckpointError : Error {
+  using Error::Error;
+  CheckpointError(const CheckpointError&) = default;
+  CheckpointError& operator=(const CheckpointError&) = default;
+  ~CheckpointError() override;
+};
+
 // Training, evaluation or prediction ended by an error, which is nested in this: at which event, in whose code, epoch
 // and batch.
 struct COMPOSER_EXPORT RunError : Error {
