@@ -18,6 +18,7 @@
 #include "composer/algorithms/registry.h"
 #include "composer/callbacks/lr_monitor.h"
 #include "composer/callbacks/speed_monitor.h"
+#include "composer/checkpoint/safetensors.h"
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/data/fashion_mnist.h"
@@ -31,7 +32,6 @@
 #include "composer/optim/optimizer.h"
 #include "composer/optim/schedulers.h"
 #include "composer/trainer/trainer.h"
-#include "composer/util/safetensors.h"
 #include "composer/util/tune_process.h"
 
 namespace {
@@ -172,10 +172,10 @@ Result train(const Arguments& arguments) {
   if (state.metrics.find("eval", "MulticlassAccuracy"))
     result.accuracy = state.metrics.at("eval", "MulticlassAccuracy");
 
-  std::vector<std::pair<std::string, at::Tensor>> weights;
+  formats::NamedTensors weights;
   for (const auto& item : model->named_parameters()) weights.emplace_back(item.key(), item.value());
   for (const auto& item : model->named_buffers()) weights.emplace_back(item.key(), item.value());
-  util::save_safetensors(weights, result.weights);
+  formats::save_safetensors(result.weights, weights);
   trainer.close();
   return result;
 }
