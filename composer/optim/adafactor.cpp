@@ -89,10 +89,7 @@ void Adafactor::update(detail::Batch& batch, const Options& options) {
 }
 
 AnyOptimizer adafactor(AdafactorOptions options) {
-  check("adafactor", options);
-  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
-    return std::make_shared<Adafactor>(parameters, options);
-  });
+  return detail::make_later<Adafactor>("adafactor", std::move(options), check);
 }
 
 }  // namespace composer::optim

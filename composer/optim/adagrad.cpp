@@ -94,10 +94,7 @@ bool Adagrad::update_sparse(at::Tensor& parameter, const at::Tensor& gradient, P
 }
 
 AnyOptimizer adagrad(AdagradOptions options) {
-  check("adagrad", options);
-  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
-    return std::make_shared<Adagrad>(parameters, options);
-  });
+  return detail::make_later<Adagrad>("adagrad", std::move(options), check);
 }
 
 }  // namespace composer::optim

@@ -3,23 +3,15 @@
 #include <utility>
 
 #include "composer/optim/adam_update.h"
-#include "composer/optim/groups.h"
 
 namespace composer::optim {
 
 using detail::as;
+using detail::check_adam;
 
 namespace {
 
 const std::vector<const char*> kKeys = {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
-
-template <class Options>
-void check(const std::string& who, const Options& o) {
-  detail::check_lr(who, o.lr);
-  detail::check_betas(who, o.beta1, o.beta2);
-  detail::check_not_negative(who, "eps", o.eps);
-  detail::check_not_negative(who, "weight_decay", o.weight_decay);
-}
 
 template <class Options>
 std::vector<OptionField> list_fields(Options& o) {
@@ -50,15 +42,15 @@ bool AdamOptimizer::obeys_found_inf(const detail::Batch& batch, const Options& o
 void AdamOptimizer::update(detail::Batch& batch, const Options& options) { detail::update_adam(batch, hyper(options)); }
 
 Adam::Adam(const NamedParameters& parameters, const AdamOptions& options)
-    : AdamOptimizer("adam", kKeys, detail::build_groups("adam", parameters, options, check), options.step_in_backward) {
-}
+    : AdamOptimizer("adam", kKeys, detail::build_groups("adam", parameters, options, check_adam),
+                    options.step_in_backward) {}
 detail::AdamHyper Adam::hyper(const Options& options) const {
   const AdamOptions& o = as<AdamOptions>(options).values;
   return {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, 0, o.amsgrad};
 }
 
 AdamW::AdamW(const NamedParameters& parameters, const AdamWOptions& options)
-    : AdamOptimizer("adamw", kKeys, detail::build_groups("adamw", parameters, options, check),
+    : AdamOptimizer("adamw", kKeys, detail::build_groups("adamw", parameters, options, check_adam),
                     options.step_in_backward) {}
 detail::AdamHyper AdamW::hyper(const Options& options) const {
   const AdamWOptions& o = as<AdamWOptions>(options).values;
@@ -66,34 +58,21 @@ detail::AdamHyper AdamW::hyper(const Options& options) const {
 }
 
 DecoupledAdamW::DecoupledAdamW(const NamedParameters& parameters, const DecoupledAdamWOptions& options)
-    : AdamOptimizer("decoupled_adamw", kKeys, detail::build_groups("decoupled_adamw", parameters, options, check),
+    : AdamOptimizer("decoupled_adamw", kKeys, detail::build_groups("decoupled_adamw", parameters, options, check_adam),
                     options.step_in_backward) {
   detail::warn_of_decay("decoupled_adamw", options.weight_decay);
 }
 detail::AdamHyper DecoupledAdamW::hyper(const Options& options) const {
   const auto& group = as<DecoupledAdamWOptions>(options);
   const DecoupledAdamWOptions& o = group.values;
-  const double share = group.initial_lr == 0 ? 1 : o.lr / group.initial_lr;
+  const double share = detail::share_of_initial_lr(group);
   return {o.lr, o.beta1, o.beta2, o.eps, 0, share * o.weight_decay, o.amsgrad};
 }
 
-AnyOptimizer adam(AdamOptions options) {
-  check("adam", options);
-  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
-    return std::make_shared<Adam>(parameters, options);
-  });
-}
-AnyOptimizer adamw(AdamWOptions options) {
-  check("adamw", options);
-  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
-    return std::make_shared<AdamW>(parameters, options);
-  });
-}
+AnyOptimizer adam(AdamOptions options) { return detail::make_later<Adam>("adam", std::move(options), check_adam); }
+AnyOptimizer adamw(AdamWOptions options) { return detail::make_later<AdamW>("adamw", std::move(options), check_adam); }
 AnyOptimizer decoupled_adamw(DecoupledAdamWOptions options) {
-  check("decoupled_adamw", options);
-  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
-    return std::make_shared<DecoupledAdamW>(parameters, options);
-  });
+  return detail::make_later<DecoupledAdamW>("decoupled_adamw", std::move(options), check_adam);
 }
 
 }  // namespace composer::optim

@@ -1,9 +1,11 @@
 // Adam's update, of Adam itself and where other optimizers leave parameters to AdamW. Internal.
 #pragma once
 #include <cstddef>
+#include <string>
 
 #include "composer/optim/adam.h"
 #include "composer/optim/batch.h"
+#include "composer/optim/groups.h"
 
 namespace composer::optim::detail {
 
@@ -11,6 +13,14 @@ struct AdamHyper {
   double lr, beta1, beta2, eps, l2, decay;  // p *= 1 - decay
   bool amsgrad;
 };
+
+template <class Options>
+void check_adam(const std::string& who, const Options& o) {
+  check_lr(who, o.lr);
+  check_betas(who, o.beta1, o.beta2);
+  check_not_negative(who, "eps", o.eps);
+  check_not_negative(who, "weight_decay", o.weight_decay);
+}
 
 enum AdamState : std::size_t { STEP, EXP_AVG, EXP_AVG_SQ, MAX_EXP_AVG_SQ };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "composer/core/error.h"
+#include "composer/optim/any_optimizer.h"
 #include "composer/optim/named_optimizer.h"
 
 namespace composer::optim::detail {
@@ -55,6 +56,21 @@ std::vector<BuiltGroup> build_groups(const std::string& who, const NamedParamete
 template <class Options>
 const GroupOptions<Options>& as(const torch::optim::OptimizerOptions& options) {
   return static_cast<const GroupOptions<Options>&>(options);
+}
+
+// The schedule's part of the learning rate; 1 if there is none to take a part of.
+template <class Options>
+double share_of_initial_lr(const GroupOptions<Options>& group) {
+  return group.initial_lr == 0 ? 1 : group.values.lr / group.initial_lr;
+}
+
+// An optimizer of this type, once there are parameters; what the options alone tell is checked at once.
+template <class T, class Options>
+AnyOptimizer make_later(const std::string& who, Options options, void (*check)(const std::string&, const Options&)) {
+  check(who, options);
+  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
+    return std::make_shared<T>(parameters, options);
+  });
 }
 
 // Decoupled decay is not multiplied by the learning rate, so values used elsewhere are a thousand times too large.

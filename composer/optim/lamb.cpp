@@ -4,25 +4,11 @@
 
 #include <ATen/ATen.h>
 
-#include "composer/optim/batch.h"
-#include "composer/optim/groups.h"
+#include "composer/optim/adam_update.h"
 
 namespace composer::optim {
 
 using detail::as;
-
-namespace {
-
-enum State : std::size_t { STEP, EXP_AVG, EXP_AVG_SQ };
-
-void check(const std::string& who, const LambOptions& o) {
-  detail::check_lr(who, o.lr);
-  detail::check_betas(who, o.beta1, o.beta2);
-  detail::check_not_negative(who, "eps", o.eps);
-  detail::check_not_negative(who, "weight_decay", o.weight_decay);
-}
-
-}  // namespace
 
 std::vector<OptionField> fields_of(LambOptions& o) {
   return {{"lr", &o.lr}, {"beta1", &o.beta1}, {"beta2", &o.beta2}, {"eps", &o.eps}, {"weight_decay", &o.weight_decay}};
@@ -30,18 +16,16 @@ std::vector<OptionField> fields_of(LambOptions& o) {
 
 Lamb::Lamb(const NamedParameters& parameters, const LambOptions& options)
     : NamedOptimizer("lamb", {"step", "exp_avg", "exp_avg_sq"},
-                     detail::build_groups("lamb", parameters, options, check), options.step_in_backward) {}
+                     detail::build_groups("lamb", parameters, options, detail::check_adam), options.step_in_backward) {}
 
 void Lamb::prepare(const at::Tensor& parameter, ParameterState& state, const Options&) const {
-  if (state.tensors[STEP].defined()) return;
-  state.tensors[STEP] = detail::step_count(parameter);
-  state.tensors[EXP_AVG] = at::zeros_like(parameter);
-  state.tensors[EXP_AVG_SQ] = at::zeros_like(parameter);
+  detail::prepare_adam(parameter, state, /*amsgrad=*/false);
 }
 
 void Lamb::update(detail::Batch& batch, const Options& options) {
   const LambOptions& o = as<LambOptions>(options).values;
-  const std::vector<at::Tensor> steps = batch.count_step(), m = batch.column(EXP_AVG), v = batch.column(EXP_AVG_SQ);
+  const std::vector<at::Tensor> steps = batch.count_step(), m = batch.column(detail::EXP_AVG),
+                                v = batch.column(detail::EXP_AVG_SQ);
   at::_foreach_lerp_(m, batch.g, 1 - o.beta1);
   at::_foreach_mul_(v, o.beta2);
   at::_foreach_addcmul_(v, batch.g, batch.g, 1 - o.beta2);
@@ -62,10 +46,7 @@ void Lamb::update(detail::Batch& batch, const Options& options) {
 }
 
 AnyOptimizer lamb(LambOptions options) {
-  check("lamb", options);
-  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
-    return std::make_shared<Lamb>(parameters, options);
-  });
+  return detail::make_later<Lamb>("lamb", std::move(options), detail::check_adam);
 }
 
 }  // namespace composer::optim

@@ -58,11 +58,6 @@ void Lion::update(detail::Batch& batch, const Options& options) {
   at::_foreach_lerp_(m, batch.g, 1 - o.beta2);
 }
 
-AnyOptimizer lion(LionOptions options) {
-  check("lion", options);
-  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
-    return std::make_shared<Lion>(parameters, options);
-  });
-}
+AnyOptimizer lion(LionOptions options) { return detail::make_later<Lion>("lion", std::move(options), check); }
 
 }  // namespace composer::optim

@@ -112,11 +112,6 @@ void Muon::update(detail::Batch& batch, const Options& options) {
   }
 }
 
-AnyOptimizer muon(MuonOptions options) {
-  check("muon", options);
-  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
-    return std::make_shared<Muon>(parameters, options);
-  });
-}
+AnyOptimizer muon(MuonOptions options) { return detail::make_later<Muon>("muon", std::move(options), check); }
 
 }  // namespace composer::optim

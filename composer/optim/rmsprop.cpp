@@ -90,10 +90,7 @@ void RMSprop::update(detail::Batch& batch, const Options& options) {
 }
 
 AnyOptimizer rmsprop(RmspropOptions options) {
-  check("rmsprop", options);
-  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
-    return std::make_shared<RMSprop>(parameters, options);
-  });
+  return detail::make_later<RMSprop>("rmsprop", std::move(options), check);
 }
 
 }  // namespace composer::optim

@@ -128,22 +128,14 @@ DecoupledSGDW::DecoupledSGDW(const NamedParameters& parameters, const DecoupledS
 MomentumOptimizer::Hyper DecoupledSGDW::hyper(const Options& options) const {
   const auto& group = as<DecoupledSgdwOptions>(options);
   const DecoupledSgdwOptions& o = group.values;
-  const double share = group.initial_lr == 0 ? 1 : o.lr / group.initial_lr;
+  const double share = detail::share_of_initial_lr(group);
   return {o.lr, o.momentum, o.dampening, 0, 1 - share * o.weight_decay, o.nesterov};
 }
 
-AnyOptimizer sgd(SgdOptions options) {
-  check("sgd", options);
-  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
-    return std::make_shared<SGD>(parameters, options);
-  });
-}
+AnyOptimizer sgd(SgdOptions options) { return detail::make_later<SGD>("sgd", std::move(options), check); }
 
 AnyOptimizer decoupled_sgdw(DecoupledSgdwOptions options) {
-  check("decoupled_sgdw", options);
-  return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
-    return std::make_shared<DecoupledSGDW>(parameters, options);
-  });
+  return detail::make_later<DecoupledSGDW>("decoupled_sgdw", std::move(options), check);
 }
 
 }  // namespace composer::optim

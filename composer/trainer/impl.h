@@ -9,6 +9,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "composer/core/model.h"
+#include "composer/trainer/aside_forward.h"
 #include "composer/trainer/feed.h"
 #include "composer/trainer/schedule_plan.h"
 #include "composer/trainer/signals.h"
@@ -122,6 +123,7 @@ struct Trainer::Impl {
   std::vector<double> base_lr;  // of each parameter group, before any schedule
   SchedulePlan schedules;
   TrainStep train_step;
+  AsidePlan aside_plan;
   std::optional<Batch> given_batch;    // by step(batch): comes instead of the loader's next
   std::optional<SignalScope> signals;  // within a fit
   std::vector<std::string> tuning;     // what .tune has chosen

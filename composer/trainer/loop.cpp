@@ -7,11 +7,14 @@
 namespace composer {
 namespace {
 
+// Copies that owe nothing to inference mode or to the memory of the batch.
 Outputs on_cpu(const Outputs& outputs) {
   Outputs copy;
-  for (const auto& [name, tensor] : outputs) copy.set(name, tensor.cpu());
+  for (const auto& [name, tensor] : outputs) copy.set(name, tensor.is_cpu() ? tensor.clone() : tensor.cpu());
   return copy;
 }
+
+Outputs eval_forward(Model& model, const Batch& batch) { return model.eval_forward(batch, nullptr); }
 
 }  // namespace
 
@@ -124,6 +127,7 @@ void Trainer::Impl::evaluate_if_due(Event event) {
 // False: interrupted, so there are no metrics and no EVAL_END.
 bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed) {
   const AsideScope aside(state, feed);
+  AsideForward forward(state, aside_plan, feed, &eval_forward);
   state.eval_timestamp = {};
   fire(Event::EVAL_START);
   run.metrics.reset();
@@ -133,7 +137,7 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed) {
       state.batch = std::move(microbatch);
       feed.to_device(state.batch, state.device);
       fire(Event::EVAL_BEFORE_FORWARD);
-      train_step.eval_forward();
+      forward();
       fire(Event::EVAL_AFTER_FORWARD);
       run.metrics.update(*state.model, state.batch, state.outputs);
     }
@@ -158,13 +162,14 @@ void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_bat
 std::vector<Outputs> Trainer::Impl::predict(Feed feed, bool return_outputs) {
   std::vector<Outputs> results;
   const AsideScope aside(state, feed);
+  AsideForward forward(state, aside_plan, feed, &Model::forward);
   state.predict_timestamp = {};
   fire(Event::PREDICT_START);
   for (feed.seek(0, 0); next_batch_aside(feed, state.predict_timestamp);) {
     feed.to_device(state.batch, state.device);
     fire(Event::PREDICT_BATCH_START);
     fire(Event::PREDICT_BEFORE_FORWARD);
-    train_step.forward();
+    forward();
     fire(Event::PREDICT_AFTER_FORWARD);
     if (return_outputs) results.push_back(on_cpu(state.outputs));
     count_batch_aside(feed, state.predict_timestamp);

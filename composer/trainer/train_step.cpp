@@ -136,11 +136,6 @@ void TrainStep::forward() {
   state_.outputs = state_.model->forward(state_.batch);
 }
 
-void TrainStep::eval_forward() {
-  const AutocastScope autocast(state_.precision, state_.device);
-  state_.outputs = state_.model->eval_forward(state_.batch, nullptr);
-}
-
 void TrainStep::loss() {
   const AutocastScope autocast(state_.precision, state_.device);
   state_.loss = state_.model->loss(state_.outputs, state_.batch);

@@ -41,7 +41,6 @@ class TrainStep {
   std::size_t num_microbatches() const { return microbatches_.size(); }
   void enter(const Feed& feed, std::size_t microbatch);  // state.batch becomes that one, on the device
   void forward();
-  void eval_forward();  // outside of training
   void loss();
   void backward();
   void update_metrics();

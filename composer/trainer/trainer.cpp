@@ -67,7 +67,8 @@ Trainer::Impl::Impl(TrainerOptions given)
       state(make_state(options)),
       logger(state, destinations(options.loggers)),
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes),
-      train_step(state, logger, options.accumulate_train_batch_on_tokens) {
+      train_step(state, logger, options.accumulate_train_batch_on_tokens),
+      aside_plan(options.inference_mode, options.fold_batch_norms || options.tune) {
   train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
   if (options.deterministic_mode) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   if (state.device.is_cuda()) allow_tf32(options.allow_tf32);

@@ -61,6 +61,11 @@ struct TrainerOptions {
   bool tune = false;
   std::filesystem::path tune_cache = {};  // empty: libcomposer/tune.json among the user's caches
 
+  bool inference_mode = true;  // evaluate and predict in it; false: for models that train on tensors kept from there
+  // Fold batch norms into the convolutions before them while evaluating or predicting eight batches or more, if that
+  // leaves the outputs of the first batch equal to 1e-5 of the largest; tune does so, too. The model is not changed.
+  bool fold_batch_norms = false;
+
   bool handle_signals = true;  // within fit(), SIGINT and SIGTERM end the run after the current batch
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <typeinfo>
 
 #include <ATen/ATen.h>
@@ -56,10 +58,7 @@ class Untouched {
   bool was_training_;
 };
 
-std::string milliseconds(double seconds) {
-  std::string text = join(std::round(seconds * 1e5) / 100);
-  return text + " ms";
-}
+std::string milliseconds(double seconds) { return join(std::round(seconds * 1e5) / 100, " ms"); }
 
 }  // namespace
 
@@ -69,8 +68,7 @@ std::vector<std::string> Tuner::run(Batch batch, const std::filesystem::path& ca
   const std::string id = key(batch);
   if (const auto known = cache.find(id); known && known->threads >= 1 && known->threads <= at::get_num_threads()) {
     use(*known);
-    return {join("as an earlier run found: ", known->channels_last ? "channels-last weights, " : "",
-                 to_string(state_.precision), ", threads: ", known->threads)};
+    return std::move(said_);
   }
   Tuned best{.autocast = allowed_ != Precision::FP32, .threads = at::get_num_threads()};
   {
@@ -110,9 +108,21 @@ std::string Tuner::key(const Batch& batch) const {
 }
 
 void Tuner::use(const Tuned& tuned) {
-  if (tuned.channels_last && has_convolutions()) set_channels_last(true);
-  set_autocast(tuned.autocast);
-  if (state_.device.is_cpu()) at::set_num_threads(tuned.threads);
+  const auto say = [this](const char* what, auto chosen) {
+    said_.push_back(join(what, ": ", chosen, ", as an earlier run found"));
+  };
+  if (has_convolutions()) {
+    say("weights", tuned.channels_last ? "channels last" : "as they are");
+    if (tuned.channels_last) set_channels_last(true);
+  }
+  if (allowed_ != Precision::FP32) {
+    set_autocast(tuned.autocast);
+    say("precision", to_string(state_.precision));
+  }
+  if (state_.device.is_cpu() && at::get_num_threads() > 1) {
+    at::set_num_threads(tuned.threads);
+    say("threads", tuned.threads);
+  }
 }
 
 bool Tuner::has_convolutions() const {
