@@ -1,11 +1,11 @@
-"""What all contenders in Python share: the networks, batches and update rules of ../contender/workload.cpp, the probe that
-times a step, and the lines that ../drive.py and a contender exchange.
+"""What all contenders in Python share: the networks, batches and update rules of ../contender/workload.cpp, the probe
+that times a step, and the lines that ../drive.py and a contender exchange.
 
 A contender is a function make(work) that returns train(steps): that many more steps on work.net with work.optimizer, by
 the framework's own loop, over work.batches(steps).
 
-A step is the time from one entry of the network's forward to the next, so it holds all that a framework does between two
-batches, and none of its code is touched. What it does before the first batch and after the last is not counted.
+A step is the time from one entry of the network's forward to the next, so it holds all that a framework does between
+two batches, and none of its code is touched. What it does before the first batch and after the last is not counted.
 """
 import gc
 import json
@@ -86,8 +86,10 @@ class GptBlock(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.heads = heads
-        self.ln_1, self.c_attn, self.attn_proj = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.ln_2, self.c_fc, self.mlp_proj = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.ln_1, self.c_attn = nn.LayerNorm(width), nn.Linear(width, 3 * width)
+        self.attn_proj = nn.Linear(width, width)
+        self.ln_2, self.c_fc = nn.LayerNorm(width), nn.Linear(width, 4 * width)
+        self.mlp_proj = nn.Linear(4 * width, width)
 
     def forward(self, x):
         samples, tokens, width = x.shape

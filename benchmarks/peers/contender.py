@@ -56,7 +56,7 @@ def composer():
 
         return train
 
-    return make, {"composer": composer.__version__}
+    return make, {"Composer": composer.__version__}
 
 
 def lightning():
@@ -85,7 +85,7 @@ def lightning():
 
         return train
 
-    return make, {"lightning": lightning.__version__}
+    return make, {"Lightning": lightning.__version__}
 
 
 def transformers():
@@ -125,7 +125,7 @@ def transformers():
 
         return train
 
-    return make, {"transformers": transformers.__version__}
+    return make, {"Transformers": transformers.__version__}
 
 
 def keras():
@@ -147,7 +147,7 @@ def keras():
 
         return train
 
-    return make, {"keras": keras.__version__}
+    return make, {"Keras": keras.__version__}
 
 
 VARIANTS = {
