@@ -58,7 +58,7 @@ double checksum(const torch::nn::Module& network) {
   return sum;
 }
 
-void answer(const Json& json) { std::cout << json.dump() << std::endl; }
+void answer(const Json& json) { std::cout << json.dump() << '\n' << std::flush; }
 
 Json run(Loop& loop, std::int64_t steps, std::int64_t done) {
   at::manual_seed(static_cast<std::uint64_t>(done));  // for dropout

@@ -26,11 +26,11 @@ WORKLOADS = {
 }
 EXPLANATION = """\
 In the tables below a ratio is the median over the rounds, with the span that holds the middle half of them.
-*Checksum* is how far the sum of the weights' absolute values is, after the first steps, from that of the first row, as a
-share of it: rounding makes it differ by up to 1e-5; bf16, and dropout masks that channels-last tensors draw in another
-order, by up to 1e-3. Memory is the process's peak while training; *without data* leaves out the data set, which loops by
-hand keep as floats and the trainer as bytes. *Kept free* is what the caching allocator holds for the next tensors at the
-end. *Within budget*: at most 5 % more than by hand without the data, besides what is kept free."""
+*Checksum* is how far the sum of the weights' absolute values is, after the first steps, from that of the first row, as
+a share of it: rounding makes it differ by up to 1e-5; bf16, and dropout masks that channels-last tensors draw in
+another order, by up to 1e-3. Memory is the process's peak while training; *without data* leaves out the data set, which
+loops by hand keep as floats and the trainer as bytes. *Kept free* is what the caching allocator holds for the next
+tensors at the end. *Within budget*: at most 5 % more than by hand without the data, besides what is kept free."""
 MORE_MEMORY = 1.05  # than the bare loop, besides what waits in the caching allocator
 
 

@@ -108,7 +108,8 @@ std::unique_ptr<Loop> loop_over(const Workload& workload, Dataset dataset, std::
 }  // namespace
 
 std::unique_ptr<Loop> like_the_examples(Workload workload) {
-  using namespace torch::data::transforms;
+  using torch::data::transforms::Normalize;
+  using torch::data::transforms::Stack;
   const bool images = workload.has_images();
   if (images) workload.input = workload.input.to(at::kFloat).div_(255);  // as libtorch's own MNIST data set has them
   if (workload.input.dim() == 2 && images) workload.input = workload.input.view({-1, 1, 28, 28});  // Normalize wants it

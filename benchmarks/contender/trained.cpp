@@ -12,7 +12,9 @@ namespace composer::bench {
 namespace {
 
 Callbacks ten_callbacks() {
-  using namespace callbacks;
+  using callbacks::LRMonitor;
+  using callbacks::NaNMonitor;
+  using callbacks::SpeedMonitor;
   return {SpeedMonitor(), LRMonitor(), NaNMonitor(), SpeedMonitor({.window_size = 10}), LRMonitor(), NaNMonitor(),
           SpeedMonitor(), LRMonitor(), NaNMonitor(), SpeedMonitor({.window_size = 50})};
 }
