@@ -1,4 +1,5 @@
 // Trains a network on Fashion-MNIST, shows it, and writes metrics and weights: what scripts/train runs.
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -23,6 +24,7 @@
 #include "composer/data/in_memory.h"
 #include "composer/loggers/json_lines_logger.h"
 #include "composer/loggers/progress_bar.h"
+#include "composer/loggers/terminal.h"
 #include "composer/models/mlp.h"
 #include "composer/models/mnist_cnn.h"
 #include "composer/models/resnet_cifar.h"
@@ -47,7 +49,7 @@ struct Arguments {
   std::string out = "runs/{run_name}";
   std::vector<std::string> algorithms;
   std::string json;
-  bool fast = false, flip = true, tune = false, quiet = false;
+  bool fast = false, flip = true, tune = false, quiet = false, find_lr = false;
 };
 
 using MakeModel = std::shared_ptr<Model> (*)();
@@ -97,23 +99,19 @@ struct Result {
   std::string precision;  // in which it was trained
 };
 
-Result train(const Arguments& arguments) {
+std::string run_name_of(const Arguments& arguments) {
+  return arguments.model + "-seed" + std::to_string(arguments.seed);
+}
+
+// Without loggers: nothing is written.
+TrainerOptions options_of(const Arguments& arguments) {
   const data::FashionMnist images(arguments.data);
   const data::Normalize normalize{.mean = {0.2860}, .stddev = {0.3530}};
   at::manual_seed(arguments.seed);  // of the initial weights
   const std::shared_ptr<Model> model = kModels.at(arguments.model)();
   to_channels_last(*model);
   const bool convolutions = arguments.model != "mlp";
-
-  const std::string run_name = arguments.model + "-seed" + std::to_string(arguments.seed);
-  std::string folder = arguments.out;
-  if (const auto at = folder.find("{run_name}"); at != std::string::npos) folder.replace(at, 10, run_name);
-  Result result{.metrics = std::filesystem::path(folder) / "metrics.jsonl",
-                .weights = std::filesystem::path(folder) / "weights.safetensors"};
-
-  Loggers loggers{loggers::JsonLinesLogger({.path = result.metrics, .overwrite = true})};
-  if (!arguments.quiet) loggers.add(loggers::ProgressBar());
-  Trainer trainer({
+  return {
       .model = model,
       .train_dataloader = data::in_memory(images.train, {.batch_size = arguments.batch_size,
                                                          .seed = arguments.seed,
@@ -131,13 +129,36 @@ Result train(const Arguments& arguments) {
       .schedulers = {optim::linear_with_warmup({.t_warmup = "0.25dur"})},
       .max_duration = Time(arguments.epochs, TimeUnit::EPOCH),
       .algorithms = algorithms_of(arguments.algorithms),
-      .callbacks = {callbacks::SpeedMonitor(), callbacks::LRMonitor()},
-      .loggers = loggers,
-      .run_name = run_name,
+      .run_name = run_name_of(arguments),
       .precision = parse_precision(arguments.precision),
       .seed = arguments.seed,
       .tune = arguments.tune,
-  });
+  };
+}
+
+// Returns the signal that ended it, 0 if none.
+int find_lr(const Arguments& arguments) {
+  constexpr int kWidest = 100;
+  Trainer trainer(options_of(arguments));
+  const LrCurve curve = trainer.find_lr();
+  const int columns = loggers::Terminal::of(loggers::TextStream("stdout")).columns();
+  std::cout << curve.plot({.width = std::clamp(columns, 32, kWidest)}) << std::flush;
+  return trainer.interrupted_by();
+}
+
+Result train(const Arguments& arguments) {
+  std::string folder = arguments.out;
+  if (const auto at = folder.find("{run_name}"); at != std::string::npos)
+    folder.replace(at, 10, run_name_of(arguments));
+  Result result{.metrics = std::filesystem::path(folder) / "metrics.jsonl",
+                .weights = std::filesystem::path(folder) / "weights.safetensors"};
+
+  TrainerOptions options = options_of(arguments);
+  options.callbacks = {callbacks::SpeedMonitor(), callbacks::LRMonitor()};
+  options.loggers = {loggers::JsonLinesLogger({.path = result.metrics, .overwrite = true})};
+  if (!arguments.quiet) options.loggers.add(loggers::ProgressBar());
+  const std::shared_ptr<Model> model = options.model;
+  Trainer trainer(std::move(options));
 
   const auto start = std::chrono::steady_clock::now();
   trainer.fit();
@@ -230,6 +251,8 @@ int main(int argc, char** argv) {
                "ResNet-8 for 4 epochs, with amp_bf16 where that is faster: a weaker network in a fifth of the time");
   app.add_flag("--tune", arguments.tune,
                "choose the threads, and fp32 where --precision is slower, by timing a few steps first");
+  app.add_flag("--find-lr", arguments.find_lr,
+               "try 100 batches with a rising rate, plot the losses, and train nothing");
   app.add_flag("--quiet", arguments.quiet, "no progress bar");
   CLI11_PARSE(app, argc, argv);
   if (arguments.fast) {
@@ -245,6 +268,10 @@ int main(int argc, char** argv) {
       throw ConfigError("--model: there is no ", arguments.model, "; there are: ", names_of_models());
     if (arguments.epochs < 1) throw ConfigError("--epochs: must be >= 1, got ", arguments.epochs);
     if (arguments.threads > 0) at::set_num_threads(arguments.threads);
+    if (arguments.find_lr) {
+      const int interrupted_by = find_lr(arguments);
+      return interrupted_by ? 128 + interrupted_by : 0;
+    }
     const Result result = train(arguments);
     print(arguments, result);
     if (!arguments.json.empty()) write_json(arguments, result);

@@ -8,6 +8,7 @@ namespace composer {
 Error::~Error() = default;
 ConfigError::~ConfigError() = default;
 DataError::~DataError() = default;
+CheckpointError::~CheckpointError() = default;
 RunError::~RunError() = default;
 
 std::string describe(const std::exception& error) {

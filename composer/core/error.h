@@ -44,6 +44,14 @@ struct COMPOSER_EXPORT DataError : Error {
   ~DataError() override;
 };
 
+// A checkpoint or a file of weights cannot be read or written, or does not fit what it is loaded into.
+struct COMPOSER_EXPORT CheckpointError : Error {
+  using Error::Error;
+  CheckpointError(const CheckpointError&) = default;
+  CheckpointError& operator=(const CheckpointError&) = default;
+  ~CheckpointError() override;
+};
+
 // Training, evaluation or prediction ended by an error, which is nested in this: at which event, in whose code, epoch
 // and batch.
 struct COMPOSER_EXPORT RunError : Error {
