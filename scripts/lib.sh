@@ -11,10 +11,11 @@ declare -A seen_by=(
   [clang-format]=clang-format [clang-tidy-19]=clang-tidy-19 [python3]=python3
   [python3-pip]=/usr/lib/python3/dist-packages/pip
   [nlohmann-json3-dev]=/usr/include/nlohmann/json.hpp [libcli11-dev]=/usr/include/CLI/CLI.hpp
-  [zlib1g-dev]=/usr/include/zlib.h [doctest-dev]=/usr/include/doctest/doctest.h
+  [zlib1g-dev]=/usr/include/zlib.h [libxxhash-dev]=/usr/include/xxhash.h
+  [doctest-dev]=/usr/include/doctest/doctest.h
   [dataset-fashion-mnist]=/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
 )
-to_build=(g++ cmake ninja-build ccache nlohmann-json3-dev zlib1g-dev libcli11-dev)  # the library and its programs
+to_build=(g++ cmake ninja-build ccache nlohmann-json3-dev zlib1g-dev libxxhash-dev libcli11-dev)  # the library and its programs
 to_test=(lld doctest-dev python3)                                                  # and the tests
 
 # need PACKAGE...: installs those that are missing, or says how to.

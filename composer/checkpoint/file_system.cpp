@@ -19,6 +19,7 @@ namespace {
 }  // namespace
 
 FileSystem::~FileSystem() = default;
+FileError::~FileError() = default;
 
 void FileSystem::make_folder(const Path& path) {
   if (::mkdir(path.c_str(), 0755) != 0) fail("could not make the folder", path);

@@ -3,11 +3,13 @@
 #include <filesystem>
 #include <string>
 
+#include "composer/core/export.h"
+
 namespace composer::saving {
 
 // The calls that change a disk, as a checkpoint makes them. Each throws FileError. Tests put others in their place that
 // fail, or end the process, at the n-th.
-class FileSystem {
+class COMPOSER_EXPORT FileSystem {
  public:
   using Path = std::filesystem::path;
   virtual ~FileSystem();
@@ -25,8 +27,11 @@ class FileSystem {
 };
 
 // What the system refused.
-struct FileError : std::filesystem::filesystem_error {
+struct COMPOSER_EXPORT FileError : std::filesystem::filesystem_error {
   using filesystem_error::filesystem_error;
+  FileError(const FileError&) = default;
+  FileError& operator=(const FileError&) = default;
+  ~FileError() override;
 };
 
 }  // namespace composer::saving

@@ -10,23 +10,11 @@
 #include <vector>
 
 #include "composer/checkpoint/folder.h"
+#include "composer/checkpoint/save_options.h"
 #include "composer/core/export.h"
-#include "composer/core/metric.h"
 #include "composer/core/state_dict.h"
 
 namespace composer::saving {
-
-// What to do when the disk refuses a checkpoint. Whatever is chosen, earlier checkpoints stay.
-enum class OnFailure : std::uint8_t {
-  FAIL,      // the run ends with the error
-  RETRY,     // up to three times more, after 1, 2 and 4 seconds; then as FAIL
-  CONTINUE,  // a warning
-};
-
-struct Best {
-  std::string metric;  // as label/name: "eval/MulticlassAccuracy"
-  Better better = Better::HIGHER;
-};
 
 struct SaverOptions {
   std::filesystem::path folder;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "composer/checkpoint/saver.h"
+#include "composer/checkpoint/save_options.h"
 #include "composer/core/engine.h"
 #include "composer/core/export.h"
 #include "composer/core/interval.h"

@@ -78,7 +78,9 @@ TrainerOptions options_of(const Setting& setting, const Folder& folder) {
   options.schedulers = {optim::cosine_annealing_with_warmup({.t_warmup = "3ba"}),
                         optim::reduce_on_plateau({.monitor = "MulticlassAccuracy", .factor = 0.5, .patience = "2ba"})};
   options.max_duration = "2ep";
-  options.algorithms = {algorithms::MixUp(), algorithms::LabelSmoothing(), algorithms::GradientClipping()};
+  options.algorithms = {
+      algorithms::MixUp(), algorithms::LabelSmoothing(),
+      algorithms::GradientClipping({.clipping_type = algorithms::ClippingType::NORM, .clipping_threshold = 1})};
   options.callbacks = {
       callbacks::SpeedMonitor({.window_size = 3}),
       callbacks::EarlyStopper({.monitor = "MulticlassAccuracy", .dataloader_label = "eval", .patience = "100ba"})};

@@ -1,0 +1,50 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "composer/checkpoint/named_tensors.h"
+#include "composer/checkpoint/sink.h"
+#include "composer/core/export.h"
+
+namespace composer::formats {
+
+class ByteSource;
+
+struct PtOptions {
+  // Classes and functions other than those of weights are an error that names them. If true, what is made of them is
+  // passed over, and the tensors are read. No code of the file is carried out in any case.
+  bool allow_unknown = false;
+};
+
+// The tensors of a file that torch.save wrote: of a state_dict, or of dicts and lists of tensors, whose keys are joined
+// by dots. Everything that is wrong with the file is a CheckpointError; every byte of a tensor is verified by its CRC
+// when it is read. Tensors that share memory there share it here. One thread may read at a time.
+class COMPOSER_EXPORT PtFile {
+ public:
+  explicit PtFile(const std::filesystem::path& path, PtOptions options = {});
+  explicit PtFile(std::unique_ptr<ByteSource> source, PtOptions options = {});
+  ~PtFile();
+  PtFile(PtFile&&) noexcept;
+  PtFile& operator=(PtFile&&) noexcept;
+
+  const std::vector<std::string>& names() const;  // in the file's order
+  at::Tensor read(std::string_view name) const;   // CheckpointError if there is none
+  NamedTensors read_all() const;
+
+ private:
+  struct Content;
+  std::unique_ptr<Content> content_;
+};
+
+// Writes a file that torch.load(weights_only=True), also with mmap=True, reads as a state_dict. Tensors that share
+// memory and dtype are written once; others contiguous. Throws ConfigError for a dtype that it has no name for.
+COMPOSER_EXPORT void write_pt(const NamedTensors& tensors, const Sink& sink);
+
+// To a file that appears whole or not at all. Makes the folders that are missing. Error if the disk refuses.
+COMPOSER_EXPORT void save_pt(const std::filesystem::path& path, const NamedTensors& tensors);
+
+}  // namespace composer::formats

@@ -1,0 +1,59 @@
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "composer/checkpoint/named_tensors.h"
+#include "composer/checkpoint/safetensors_header.h"
+#include "composer/checkpoint/sink.h"
+#include "composer/core/export.h"
+
+namespace composer::formats {
+
+class ByteSource;
+
+struct SafetensorsOptions {
+  bool require_checksums = false;  // a file without them is an error; else it is read, and checksums() tells
+};
+
+// Reads a safetensors file, ours or anybody's. What is wrong with it is a CheckpointError: with the header, when it is
+// opened; with a tensor's bytes, when that is read. Several threads may read at once.
+class COMPOSER_EXPORT SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::filesystem::path& path, SafetensorsOptions options = {});
+  explicit SafetensorsFile(std::unique_ptr<ByteSource> source, SafetensorsOptions options = {});
+  ~SafetensorsFile();
+  SafetensorsFile(SafetensorsFile&&) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
+
+  const std::vector<TensorEntry>& tensors() const { return header_.tensors; }
+  const Metadata& metadata() const { return header_.metadata; }
+  bool checksums() const { return header_.checksums; }  // every byte of the file is verified when it is read
+
+  bool has(std::string_view name) const { return find(name) != nullptr; }
+  // A new tensor on the host. CheckpointError if there is none of that name.
+  at::Tensor read(std::string_view name) const;
+  at::Tensor read(const TensorEntry& entry) const;
+  NamedTensors read_all() const;  // in the file's order
+
+ private:
+  const TensorEntry* find(std::string_view name) const;
+
+  std::unique_ptr<ByteSource> source_;
+  SafetensorsHeader header_;
+  std::vector<std::size_t> by_name_;  // of the tensors, sorted
+};
+
+// Writes a safetensors file with checksums (docs/checkpoint-format.md). The tensors may lie on any device and in any
+// layout; they are written contiguous, those with larger elements first, else as given, and never all copied at once.
+// Throws ConfigError for a name that is there twice or a dtype that the format has not, Error if a tensor changes
+// meanwhile.
+COMPOSER_EXPORT void write_safetensors(const NamedTensors& tensors, const Metadata& metadata, const Sink& sink);
+
+// To a file that appears whole or not at all. Makes the folders that are missing. Error if the disk refuses.
+COMPOSER_EXPORT void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
+                                      const Metadata& metadata = {});
+
+}  // namespace composer::formats

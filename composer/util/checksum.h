@@ -1,0 +1,30 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "composer/core/export.h"
+
+namespace composer::util {
+
+// XXH3 (64 bits) of bytes given piece by piece. It finds damage; it is no proof against somebody who forges a file.
+class COMPOSER_EXPORT Checksum {
+ public:
+  Checksum();
+  ~Checksum();
+  Checksum(const Checksum&) = delete;
+  Checksum& operator=(const Checksum&) = delete;
+
+  void update(const void* data, std::size_t size);
+  std::uint64_t value() const;
+  std::string text() const;  // "xxh3:" and 16 hexadecimal digits in lower case, as it stands in files
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+COMPOSER_EXPORT std::string checksum_text(std::uint64_t value);
+
+}  // namespace composer::util
