@@ -10,9 +10,10 @@
 namespace composer::cli {
 
 int run(const std::vector<std::string>& arguments, const Console& console) {
-  CLI::App app{"Looks at, checks, compares and converts checkpoints and weights, and kills training programs to see\n"
-               "whether they lose anything.",
-               "composer"};
+  CLI::App app{
+      "Looks at, checks, compares and converts checkpoints and weights, and kills training programs to see\n"
+      "whether they lose anything.",
+      "composer"};
   app.footer(
       "Exit codes: 0 all is well (diff: equal), 1 damaged or different, 2 an error.\n"
       "composer SUBCOMMAND --help tells more.");

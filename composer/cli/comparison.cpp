@@ -1,11 +1,15 @@
 #include "composer/cli/comparison.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fnmatch.h>
 #include <map>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/maximum.h>
 
 #include <nlohmann/json.hpp>
 
@@ -67,7 +71,7 @@ void join_maps(const Map& a, const Map& b, Comparison& result, const What& what)
   for (auto& [name, text] : wrong) result.differences.push_back({name, std::move(text)});
 }
 
-std::string difference_of(const Entry& a, const Entry& b) {
+std::string difference_of_entries(const Entry& a, const Entry& b) {
   if (a.dtype != b.dtype) return "dtype " + a.dtype + " and " + b.dtype;
   if (a.shape != b.shape) return "shape " + shape_text(a.shape) + " and " + shape_text(b.shape);
   return difference_of(a.read(), b.read());
@@ -87,7 +91,8 @@ const std::vector<std::string>& wall_clock_globs() {
 }
 
 bool fits_any(const std::string& name, const std::vector<std::string>& globs) {
-  return std::ranges::any_of(globs, [&](const std::string& glob) { return fnmatch(glob.c_str(), name.c_str(), 0) == 0; });
+  return std::ranges::any_of(globs,
+                             [&](const std::string& glob) { return fnmatch(glob.c_str(), name.c_str(), 0) == 0; });
 }
 
 std::string difference_of(const at::Tensor& a, const at::Tensor& b) {
@@ -116,8 +121,7 @@ Comparison compare(const Contents& a, const Contents& b, const std::vector<std::
   const bool weights_only = a.checkpoint.has_value() != b.checkpoint.has_value();
   const View left = view_of(a, weights_only, ignored), right = view_of(b, weights_only, ignored);
   Comparison result;
-  join_maps(left.tensors, right.tensors, result,
-            [](const Entry* x, const Entry* y) { return difference_of(*x, *y); });
+  join_maps(left.tensors, right.tensors, result, [](const Entry* x, const Entry* y) { return difference_of_entries(*x, *y); });
   join_maps(left.values, right.values, result, [](const std::string& x, const std::string& y) {
     return x == y ? std::string() : shortened(x) + " and " + shortened(y);
   });

@@ -79,8 +79,8 @@ void add_values(Contents& contents, const Json& json, const std::string& path) {
 void open_checkpoint_file(Contents& contents, const char* name, const std::string& prefix) {
   const auto& [path, manifest] = *contents.checkpoint;
   if (!manifest.find(name)) return;
-  const auto file = std::make_shared<formats::SafetensorsFile>(path / name,
-                                                               formats::SafetensorsOptions{.require_checksums = true});
+  const auto file =
+      std::make_shared<formats::SafetensorsFile>(path / name, formats::SafetensorsOptions{.require_checksums = true});
   const auto text = [&](const char* key) {
     const auto found = file->metadata().find(key);
     return found == file->metadata().end() ? std::string() : found->second;

@@ -4,7 +4,7 @@
 #include <ostream>
 #include <set>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <CLI/CLI.hpp>
 
@@ -71,7 +71,8 @@ formats::NamedTensors tensors_of(const Options& options, const Console& console)
     }
     tensors.emplace_back(name, tensor);
   }
-  if (tensors.empty()) throw ConfigError(options.in, ": has no tensors", options.only.empty() ? "" : " that fit --only");
+  if (tensors.empty())
+    throw ConfigError(options.in, ": has no tensors", options.only.empty() ? "" : " that fit --only");
   return tensors;
 }
 

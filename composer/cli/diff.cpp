@@ -44,7 +44,8 @@ Command add_diff(CLI::App& app) {
   CLI::App* command = app.add_subcommand("diff", "says in what two checkpoints or files of weights differ");
   command->add_option("a", options->a, "a checkpoint, .safetensors or .pt")->required();
   command->add_option("b", options->b, "another; if only one is a checkpoint, its weights are compared")->required();
-  command->add_option("--ignore", options->ignored, "pass over names that fit this GLOB: 'optimizer/*'; may be repeated")
+  command
+      ->add_option("--ignore", options->ignored, "pass over names that fit this GLOB: 'optimizer/*'; may be repeated")
       ->type_name("GLOB")
       ->allow_extra_args(false);
   command->add_flag("--all", options->all, "show more than the first 20 differences");

@@ -5,7 +5,7 @@
 #include <optional>
 #include <ostream>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -107,8 +107,7 @@ void print_groups(const Contents& contents, const Console& console) {
   table.row({"", "tensors", "size", "values"});
   Group all{"all"};
   std::vector<Group> groups = groups_of(contents);
-  for (const Group& group : groups)
-    all.tensors += group.tensors, all.values += group.values, all.bytes += group.bytes;
+  for (const Group& group : groups) all.tensors += group.tensors, all.values += group.values, all.bytes += group.bytes;
   if (groups.size() != 1) groups.push_back(all);
   for (const auto& [name, tensors, values, bytes] : groups)
     table.row({printable(name), count_text(tensors), bytes_text(bytes), values > 0 ? count_text(values) : "-"});
@@ -147,8 +146,7 @@ Json json_of(const Contents& contents, const Options& options) {
     json["groups"][name] = {{"tensors", tensors}, {"bytes", bytes}, {"values", values}};
   if (!options.tensors && !options.stats) return json;
   for (const Entry& tensor : contents.tensors) {
-    Json one = {
-        {"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"bytes", tensor.bytes}};
+    Json one = {{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"bytes", tensor.bytes}};
     if (options.stats)
       if (const auto stats = stats_of(tensor.read()))
         one.update({{"min", number_or_text(stats->min)},
@@ -228,7 +226,8 @@ int inspect(const Options& options, const Console& console) {
 
 Command add_inspect(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("inspect", "shows what a checkpoint, a save folder or a file of weights holds");
+  CLI::App* command =
+      app.add_subcommand("inspect", "shows what a checkpoint, a save folder or a file of weights holds");
   command->add_option("path", options->path, "a checkpoint, its link, a save folder, .safetensors or .pt")->required();
   command->add_flag("--tensors", options->tensors, "list every tensor: dtype, shape, size, name");
   command->add_flag("--stats", options->stats, "list every tensor with min, max and mean of its numbers, and its NaNs");

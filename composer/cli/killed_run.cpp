@@ -35,25 +35,33 @@ std::int64_t newest_batch(const fs::path& folder) {
   return all.empty() ? 0 : all.back().manifest.time.batch;
 }
 
-// What holds after each kill. `before`: the newest checkpoint's batch at the kill before.
-void check_after_kill(const KillOptions& options, const fs::path& folder, std::int64_t& before, KilledRun& run) {
+// What was there after the kill before.
+struct Seen {
+  std::int64_t newest = 0;
+  std::vector<fs::path> leftovers;
+};
+
+// What holds after each kill.
+void check_after_kill(const KillOptions& options, const fs::path& folder, Seen& last, KilledRun& run) {
   const auto wrong = [&](const std::string& what) {
     run.wrong.push_back(join("after kill ", run.killed_at.size(), ": ", what));
   };
+  const std::int64_t newest = newest_batch(folder);
+  const std::int64_t known = std::max({last_logged_batch(folder), newest, last.newest});
+  run.killed_at.push_back(known);
+  run.largest_lag = std::max(run.largest_lag, known - newest);
   for (const fs::path& path : checkpoints_below(folder)) {
     ++run.verified;
     for (const std::string& damage : damage_of(path)) wrong(damage);
   }
-  if (!leftovers_below(folder).empty()) ++run.while_saving;
-  const std::int64_t newest = newest_batch(folder);
-  const std::int64_t known = std::max({last_logged_batch(folder), newest, before});
-  run.killed_at.push_back(known);
-  run.largest_lag = std::max(run.largest_lag, known - newest);
-  if (newest < before) wrong(join("the newest checkpoint is of batch ", newest, ", and there was one of ", before));
+  const auto leftovers = leftovers_below(folder);
+  if (!std::ranges::includes(last.leftovers, leftovers)) ++run.while_saving;
+  if (newest < last.newest)
+    wrong(join("the newest checkpoint is of batch ", newest, ", and there was one of ", last.newest));
   if (known - newest > 2 * options.interval)
     wrong(join("batch ", known, " was logged, and the newest checkpoint is of batch ", newest,
                ": more than two save intervals of ", options.interval));
-  before = newest;
+  last = {newest, leftovers};
 }
 
 // Returns false if it does not end although it was asked to.
@@ -78,7 +86,7 @@ KilledRun run_killed(const KillOptions& options, std::int64_t number, const fs::
   KilledRun run{.number = number};
   Random random(options.seed, number);
   fs::create_directories(folder);
-  std::int64_t newest = 0;
+  Seen last;
   while (run.wrong.empty()) {
     const Duration delay = options.min + (options.max - options.min) * random();
     const bool kills = budget.take();
@@ -89,8 +97,9 @@ KilledRun run_killed(const KillOptions& options, std::int64_t number, const fs::
         break;
       }
       run.delays.push_back(delay.count());
-      if (!kill(child, options)) run.wrong.push_back(join("did not end within ", options.patience.count(), " s of the signal"));
-      check_after_kill(options, folder, newest, run);
+      if (!kill(child, options))
+        run.wrong.push_back(join("did not end within ", options.patience.count(), " s of the signal"));
+      check_after_kill(options, folder, last, run);
       continue;
     }
     if (kills) budget.give_back();

@@ -25,7 +25,7 @@ using Names = std::set<std::string>;
 constexpr std::size_t kMost = 8;  // differences that are told
 
 // Keys of logs that clocks fill.
-const std::vector<std::string> kClockKeys = {"time",          "time/*", "throughput/*", "*_per_sec*",
+const std::vector<std::string> kClockKeys = {"time",         "time/*", "throughput/*",        "*_per_sec*",
                                              "wall_clock/*", "*wct*",  "*remaining_estimate*"};
 
 void tell(SameRun& result, const std::string& what) {
@@ -120,9 +120,8 @@ SameRun compare_runs(const fs::path& expected, const fs::path& got, const std::v
                  ++result.checkpoints;
                  compare_contents(expected / name, got / name, name, ignored_here, result);
                });
-  side_by_side(files_below(expected, is_log), files_below(got, is_log), "log", result, [&](const std::string& name) {
-    compare_logs(expected / name, got / name, name, ignored, result);
-  });
+  side_by_side(files_below(expected, is_log), files_below(got, is_log), "log", result,
+               [&](const std::string& name) { compare_logs(expected / name, got / name, name, ignored, result); });
   const auto wanted = [&](const std::string& name) { return fits_any(name, files); };
   side_by_side(files_below(expected, wanted), files_below(got, wanted), "file", result, [&](const std::string& name) {
     ++result.files;

@@ -8,8 +8,6 @@
 #include <thread>
 #include <unistd.h>
 
-#include <ATen/Parallel.h>
-
 #include <CLI/CLI.hpp>
 
 #include "composer/checkpoint/folder.h"
@@ -51,8 +49,7 @@ std::int64_t interval_of(const fs::path& folder) {
   std::int64_t largest = 0, before = 0;
   const auto all = saving::list_checkpoints(folder);
   for (const saving::Found& found : all) {
-    if (&found != &all.front() || all.size() == 1)
-      largest = std::max(largest, found.manifest.time.batch - before);
+    if (&found != &all.front() || all.size() == 1) largest = std::max(largest, found.manifest.time.batch - before);
     before = found.manifest.time.batch;
   }
   return largest;
@@ -70,8 +67,8 @@ Reference run_reference(const Options& options, const fs::path& folder) {
   child.wait(kLongest);
   reference.seconds = seconds_since(start);
   if (child.failed())
-    throw Error(options.command.front(), ": ended with ", child.ending(), " without being killed: ",
-                last_words(output_of(folder)));
+    throw Error(options.command.front(), ": ended with ", child.ending(),
+                " without being killed: ", last_words(output_of(folder)));
   if (checkpoints_below(folder).empty())
     throw Error(options.command.front(), ": wrote no checkpoint below the folder it was started in, ", folder.string());
   reference.interval = options.interval > 0 ? options.interval : interval_of(folder);
@@ -88,8 +85,7 @@ KillOptions kill_options(const Options& options, const Reference& reference) {
                    .max = Duration(options.max),
                    .patience = Duration(60 + 20 * reference.seconds),
                    .interval = reference.interval};
-  if (options.max < 0)
-    kill.max = Duration(reference.start_up + kShare * (reference.seconds - reference.start_up));
+  if (options.max < 0) kill.max = Duration(reference.start_up + kShare * (reference.seconds - reference.start_up));
   if (kill.max < kill.min)
     throw ConfigError("torture: --max must not be below --min, got ", kill.max.count(), " and ", kill.min.count());
   return kill;
@@ -118,7 +114,8 @@ void add(Campaign& campaign, const KilledRun& run, const SameRun& same) {
 std::string batches_text(const std::vector<std::int64_t>& batches) {
   constexpr std::size_t kMost = 8;
   std::string text;
-  for (std::size_t i = 0; i < std::min(batches.size(), kMost); ++i) text += (i == 0 ? "" : ", ") + count_text(batches[i]);
+  for (std::size_t i = 0; i < std::min(batches.size(), kMost); ++i)
+    text += (i == 0 ? "" : ", ") + count_text(batches[i]);
   return batches.size() > kMost ? text + ", ..." : text;
 }
 
@@ -155,10 +152,10 @@ void work(const Options& options, const KillOptions& kill, const Reference& refe
     report_run(run, console);
     if (!run.wrong.empty()) {
       if (campaign.bad++ == 0)
-        campaign.first = join("seen in ", folder.string(), ", expected as in ", reference.folder.string(),
-                              "\n  again with:  composer torture --seed ", options.seed, " --only-run ", number,
-                              " --kills ", run.killed_at.size(), " --min ", kill.min.count(), " --max ",
-                              kill.max.count(), " ...");
+        campaign.first =
+            join("seen in ", folder.string(), ", expected as in ", reference.folder.string(),
+                 "\n  again with:  composer torture --seed ", options.seed, " --only-run ", number, " --kills ",
+                 run.killed_at.size(), " --min ", kill.min.count(), " --max ", kill.max.count(), " ...");
       if (!options.keep_going) budget.spend();
     } else if (!options.keep) {
       fs::remove_all(folder);
@@ -199,10 +196,9 @@ void report(Campaign& campaign, const Reference& reference, double seconds, cons
   table.row({"newest checkpoint behind the log", "at most " + plural(campaign.all.largest_lag, "batch") +
                                                      " (save interval " + count_text(reference.interval) + ")"});
   const SameRun& same = campaign.compared;
-  table.row({"compared with the unbroken run", plural(same.checkpoints, "checkpoint") + " (" +
-                                                   plural(same.tensors, "tensor") + " and values), " +
-                                                   plural(same.lines, "line") + " of logs" +
-                                                   (same.files > 0 ? ", " + plural(same.files, "file") : "")});
+  table.row({"compared with the unbroken run",
+             plural(same.checkpoints, "checkpoint") + " (" + plural(same.tensors, "tensor") + " and values), " +
+                 plural(same.lines, "line") + " of logs" + (same.files > 0 ? ", " + plural(same.files, "file") : "")});
   if (campaign.all.leftovers > 0)
     table.row({"temporary folders left", count_text(campaign.all.leftovers) + " (they do no harm)"});
   table.row({"runs that were not equal", count_text(campaign.bad)});
@@ -238,7 +234,6 @@ struct Scratch {
 int torture(Options options, const Console& console) {
   if (options.command.front().find('/') != std::string::npos)
     options.command.front() = fs::absolute(options.command.front()).string();
-  at::set_num_threads(1);  // the processors belong to what is killed
   const SignalWatch watch;
   Scratch scratch(options.folder);
   scratch.keep = options.keep;
@@ -271,31 +266,39 @@ Command add_torture(CLI::App& app) {
       "torture",
       "kills a training program again and again, starts it again each time until it ends by itself, and\n"
       "compares with a run that was not killed");
-  command->add_option("command", options->command, "the program, after --; it must write its checkpoints and logs below "
-                      "the folder it is started in, and go on from them when started again")
+  command
+      ->add_option("command", options->command,
+                   "the program, after --; it must write its checkpoints and logs below "
+                   "the folder it is started in, and go on from them when started again")
       ->required();
   const auto at_least = [](double least) { return CLI::Range(least, 1e12); };
   command->add_option("--kills", options->kills, "in all, over as many runs as that takes")
-      ->check(at_least(0))->capture_default_str();
+      ->check(at_least(0))
+      ->capture_default_str();
   command->add_option("--seed", options->seed, "of the moments")->capture_default_str();
-  command->add_option("--min", options->min, "seconds from a start to the kill; by default from what the first run took")
+  command
+      ->add_option("--min", options->min, "seconds from a start to the kill; by default from what the first run took")
       ->check(at_least(0));
   command->add_option("--max", options->max, "likewise")->check(at_least(0));
   command->add_option("--signal", options->signal, "KILL, TERM or INT")
-      ->check(CLI::IsMember({"KILL", "TERM", "INT"}))->capture_default_str();
+      ->check(CLI::IsMember({"KILL", "TERM", "INT"}))
+      ->capture_default_str();
   command->add_option("--jobs", options->jobs, "runs at once")->check(CLI::Range(1, 1024))->capture_default_str();
   command->add_option("--interval", options->interval, "batches between checkpoints; by default as seen")
       ->check(at_least(1));
   command->add_option("--compare", options->files, "compare files that fit this GLOB, too; may be repeated")
-      ->type_name("GLOB")->allow_extra_args(false);
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
   command->add_option("--ignore", options->ignored, "pass over values and log keys that fit; may be repeated")
-      ->type_name("GLOB")->allow_extra_args(false);
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
   command->add_option("--only-run", options->only_run, "only the run of this number")->check(at_least(1));
   command->add_option("--folder", options->folder, "an empty one, to work in and to keep");
   command->add_flag("--keep", options->keep, "keep the folders of runs that were equal, too");
   command->add_flag("--keep-going", options->keep_going, "after a run that was not equal");
-  command->footer("Compared to the bit: every checkpoint, every *.jsonl, and what --compare names; not what clocks tell.\n"
-                  "Exit codes: 0 everything is equal; 1 something is not; 2 an error.");
+  command->footer(
+      "Compared to the bit: every checkpoint, every *.jsonl, and what --compare names; not what clocks tell.\n"
+      "Exit codes: 0 everything is equal; 1 something is not; 2 an error.");
   return {command, [options](const Console& console) { return torture(*options, console); }};
 }
 
