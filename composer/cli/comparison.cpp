@@ -121,7 +121,8 @@ Comparison compare(const Contents& a, const Contents& b, const std::vector<std::
   const bool weights_only = a.checkpoint.has_value() != b.checkpoint.has_value();
   const View left = view_of(a, weights_only, ignored), right = view_of(b, weights_only, ignored);
   Comparison result;
-  join_maps(left.tensors, right.tensors, result, [](const Entry* x, const Entry* y) { return difference_of_entries(*x, *y); });
+  join_maps(left.tensors, right.tensors, result,
+            [](const Entry* x, const Entry* y) { return difference_of_entries(*x, *y); });
   join_maps(left.values, right.values, result, [](const std::string& x, const std::string& y) {
     return x == y ? std::string() : shortened(x) + " and " + shortened(y);
   });

@@ -41,7 +41,7 @@ std::string time_text(const Timestamp& time) {
 
 Json json_of(const Manifest& manifest) { return Json::parse(manifest.to_json()); }
 
-// Tensors, bytes and other values by the first part of their names.
+// Tensors, bytes and other values by the first part of their names (timestamps and the like together).
 struct Group {
   std::string name;
   std::int64_t tensors = 0, values = 0;
@@ -60,8 +60,17 @@ std::vector<Group> groups_of(const Contents& contents) {
     ++own.tensors;
     own.bytes += tensor.bytes;
   }
-  if (contents.checkpoint)
-    for (const auto& [name, value] : contents.values) ++group(name).values;
+  if (!contents.checkpoint) return groups;
+  for (const auto& [name, value] : contents.values) ++group(name).values;
+  Group others{"others"};  // a row each would be long
+  std::erase_if(groups, [&](const Group& one) {
+    if (one.tensors == 0 && one.name != "callbacks" && one.name != "algorithms" && one.name != "schedulers")
+      others.values += one.values;
+    else
+      return false;
+    return true;
+  });
+  if (others.values > 0) groups.push_back(others);
   return groups;
 }
 

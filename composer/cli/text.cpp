@@ -54,7 +54,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 }
 
 std::string plural(std::int64_t number, const std::string& noun) {
-  return count_text(number) + " " + noun + (number == 1 ? "" : "s");
+  return count_text(number) + " " + noun + (number == 1 ? "" : noun.ends_with("ch") ? "es" : "s");
 }
 
 std::string printable(std::string_view text) {

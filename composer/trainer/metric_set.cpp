@@ -32,6 +32,7 @@ MetricSet::MetricSet(const Metrics& metrics, std::string label, const std::optio
 }
 
 void MetricSet::reset() {
+  used_ = true;
   for (const Entry& entry : list_) entry.metric->reset();
 }
 
@@ -43,7 +44,8 @@ void MetricSet::report(State& state, Logger& logger) {
   if (list_.empty()) return;
   report_.clear();
   for (const Entry& entry : list_) {
-    at::Tensor value = entry.metric->compute();
+    const at::Tensor* before = used_ ? nullptr : state.metrics.find(label_, entry.name);
+    at::Tensor value = before ? *before : entry.metric->compute();
     report_.push_back({entry.key, value});
     state.metrics.set(label_, entry.name, std::move(value));
   }

@@ -20,7 +20,9 @@ class MetricSet {
 
   void reset();
   void update(Model& model, const Batch& batch, const Outputs& outputs);
-  void report(State& state, Logger& logger);  // computes all, notes them in the state and logs them in one call
+  // Computes all, notes them in the state and logs them in one call. Before the first reset() of its life it logs what
+  // the state has: that of the run that goes on.
+  void report(State& state, Logger& logger);
   bool empty() const { return list_.empty(); }
 
  private:
@@ -30,6 +32,7 @@ class MetricSet {
   };
   std::string label_;
   std::vector<Entry> list_;
+  bool used_ = false;
   std::vector<LogEntry> report_;  // kept for its capacity
 };
 

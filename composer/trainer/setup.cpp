@@ -178,6 +178,7 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
   signals.emplace(options.handle_signals);
   fitting = true;
   stopwatch.lap();
+  if (resumed) return;  // they are in the log
   for (const auto& algorithm : engine.algorithms())
     logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
 }

@@ -48,6 +48,8 @@ inline void train_into(const std::string& save_folder) {
   TrainerOptions options = tiny_options();
   options.optimizer = optim::adamw({.lr = 0.1});
   options.eval_dataloader = tiny_loader(9, 4);
+  options.eval_interval = "1ba";
+  options.seed = 7;
   options.save_folder = save_folder;
   options.save_interval = "2ba";
   Trainer(std::move(options)).fit();

@@ -5,6 +5,7 @@
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/pt_file.h"
 #include "composer/checkpoint/safetensors.h"
+#include "composer/core/error.h"
 
 namespace composer::test {
 namespace {
@@ -47,7 +48,7 @@ TEST_CASE("inspect shows what a checkpoint holds: time, run, metrics, groups, te
   CHECK(shown.code == 0);
   for (const char* text : {"tiny", "batch 4", "16 samples", "eval/MulticlassAccuracy", "model", "optimizer", "rng",
                            "f32    [3, 4]", "model/module.weight"})
-    CHECK_MESSAGE(shown.says(text), text, " is not in ", shown.out);
+    CHECK_MESSAGE(shown.says(text), join(text, " is not in ", shown.out));
   std::istringstream lines(shown.out);
   for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 160);
 
@@ -160,7 +161,7 @@ TEST_CASE("diff says what is missing, of another shape or dtype, and by how much
   CHECK(answer.code == 1);
   for (const char* text : {"1 of 6 differ, max abs 0.5, max rel 1", "shape [2, 3] and [3, 2]", "dtype f32 and f16",
                            "only in the first", "only in the second", "1 of 6 tensors and values are equal"})
-    CHECK_MESSAGE(answer.says(text), text, " is not in ", answer.out);
+    CHECK_MESSAGE(answer.says(text), join(text, " is not in ", answer.out));
   CHECK(composer_program({"diff", a, a}).code == 0);
   CHECK(composer_program({"diff", a, b, "--ignore", "[dfs]*", "--ignore", "value"}).code == 0);
 }
@@ -200,7 +201,7 @@ TEST_CASE("convert renames, picks and changes the dtype of tensors of floating p
   const formats::SafetensorsFile file(out);
   REQUIRE(file.tensors().size() == 2);
   CHECK(file.read("b").equal(kWeight.to(at::kBFloat16)));
-  CHECK(file.read("count").scalar_type() == at::kLong);
+  CHECK((file.read("count").scalar_type() == at::kLong));
   const Answer infinite = composer_program({"convert", in, folder / "half.pt", "--dtype", "f16"});
   CHECK(infinite.code == 0);
   CHECK(infinite.complains("big"));

@@ -33,7 +33,7 @@ const std::vector<std::string> kThrice = {"--kills", "3", "--min", "0.1", "--max
 TEST_CASE("torture says that nothing was lost of a program that loses nothing") {
   const Prepared prepared;
   const Answer good = torture(kThrice, prepared.copy() + R"(sleep 0.3; echo '{"batch":4,"loss":1}' > log.jsonl)");
-  CHECK_MESSAGE(good.code == 0, good.out, good.err);
+  CHECK_MESSAGE(good.code == 0, (good.out + good.err));
   CHECK(good.says("nothing was lost"));
   CHECK(good.says("3 in "));
 }
@@ -44,7 +44,8 @@ TEST_CASE("torture finds a log that has lines twice, and a checkpoint that one r
   CHECK(twice.code == 1);
   CHECK_MESSAGE(twice.says("log.jsonl: line 2"), twice.out);
   CHECK(twice.says("--seed 1 --only-run 1"));
-  const Answer more = torture(kThrice, "[ -d ck ] && " + prepared.copy("more") + prepared.copy() + "sleep 0.3");
+  const Answer more =
+      torture(kThrice, "if [ -d ck ]; then " + prepared.copy("more") + "fi; " + prepared.copy() + "sleep 0.3");
   CHECK(more.code == 1);
   CHECK_MESSAGE(more.says("should not be there"), more.out);
 }

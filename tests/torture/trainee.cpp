@@ -1,7 +1,7 @@
 // What `composer torture` kills: some seconds of training in which everything has a memory. Writes checkpoints/ and
 // log.jsonl below the folder it is started in, and goes on from them.
 //
-//   trainee [--epochs 6] [--threads 1] [--workers 0] [--microbatch 0] [--precision fp32]
+//   trainee [--epochs 12] [--threads 1] [--workers 0] [--microbatch 0] [--precision fp32]
 #include <iostream>
 #include <map>
 #include <string>
@@ -35,16 +35,16 @@ namespace {
 using namespace composer;
 namespace nn = torch::nn;
 
-constexpr std::int64_t kFeatures = 64, kClasses = 10, kSamples = 1000;
+constexpr std::int64_t kFeatures = 64, kClasses = 10, kSamples = 1600;
 
 struct Settings {
-  std::int64_t epochs = 6, threads = 1, workers = 0, microbatch = 0;
+  std::int64_t epochs = 12, threads = 1, workers = 0, microbatch = 0;
   std::string precision = "fp32";
 };
 
 Settings settings_of(int argc, char** argv) {
   std::map<std::string, std::string> given = {
-      {"--epochs", "6"}, {"--threads", "1"}, {"--workers", "0"}, {"--microbatch", "0"}, {"--precision", "fp32"}};
+      {"--epochs", "12"}, {"--threads", "1"}, {"--workers", "0"}, {"--microbatch", "0"}, {"--precision", "fp32"}};
   for (int i = 1; i + 1 < argc; i += 2) given.at(argv[i]) = argv[i + 1];
   return {std::stoll(given["--epochs"]), std::stoll(given["--threads"]), std::stoll(given["--workers"]),
           std::stoll(given["--microbatch"]), given["--precision"]};
@@ -71,13 +71,13 @@ struct Points {
 };
 
 std::shared_ptr<Loader> loader_of(std::int64_t workers) {
-  if (workers > 0) return data::map_style(Points(), {.batch_size = 24, .shuffle = true, .num_workers = workers});
-  return data::in_memory(points(kSamples, 0), {.batch_size = 24, .shuffle = true});
+  if (workers > 0) return data::map_style(Points(), {.batch_size = 30, .shuffle = true, .num_workers = workers});
+  return data::in_memory(points(kSamples, 0), {.batch_size = 30, .shuffle = true});
 }
 
 std::shared_ptr<Model> model() {
   at::manual_seed(5);
-  constexpr std::int64_t kWidth = 512;
+  constexpr std::int64_t kWidth = 256;
   nn::Sequential net(nn::Linear(kFeatures, kWidth), nn::BatchNorm1d(kWidth), nn::ReLU(), nn::Dropout(0.2),
                      nn::Linear(kWidth, kWidth), nn::BatchNorm1d(kWidth), nn::ReLU(), nn::Linear(kWidth, kClasses));
   return std::make_shared<models::Classifier>(net, models::ClassifierOptions{.num_classes = kClasses});
@@ -105,7 +105,7 @@ TrainerOptions options_of(const Settings& settings) {
   options.run_name = "trainee";
   options.device = at::Device(at::kCPU);
   options.save_folder = "checkpoints";
-  options.save_interval = "7ba";
+  options.save_interval = "12ba";
   options.save_num_checkpoints_to_keep = 3;
   return options;
 }

@@ -1,4 +1,5 @@
 // A run that goes on from a checkpoint equals the run that was never interrupted, to the bit.
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -300,6 +301,48 @@ TEST_CASE("a run that begins from another's checkpoint does not count that run's
   trainer.fit();
   CHECK(trainer.saved_checkpoints().size() == 1);
   CHECK(saving::list_checkpoints(folder / "ck").size() == 5);
+}
+
+TEST_CASE("a run that begins from another's checkpoint does not cut what it appends its log to") {
+  const Folder folder;
+  const auto options = [&](loggers::JsonLinesLoggerOptions log) {
+    TrainerOptions options = tiny_options();
+    log.path = folder / "log.jsonl";
+    options.loggers = {loggers::JsonLinesLogger(log)};
+    return options;
+  };
+  {
+    TrainerOptions first = options({.overwrite = true});
+    first.save_folder = folder / "ck";
+    first.save_interval = "1ba";
+    Trainer(std::move(first)).fit();
+  }
+  const std::vector<std::string> before = lines_of(folder / "log.jsonl");
+  TrainerOptions second = options({.append = true});
+  second.run_name = "two";
+  second.load_path = folder / "ck/ep0-ba1";
+  Trainer(std::move(second)).fit();
+  const std::vector<std::string> after = lines_of(folder / "log.jsonl");
+  REQUIRE(after.size() > before.size());
+  CHECK(std::equal(before.begin(), before.end(), after.begin()));
+}
+
+TEST_CASE("a run that was saved at the end of an epoch logs that end with its last metrics") {
+  const Folder folder;
+  const Setting setting;
+  run_until(setting, folder, Event::EPOCH_END, 6);
+  Trainer trainer(options_of(setting, folder));
+  CHECK(trainer.state().timestamp.batch == 6);
+  const double accuracy = trainer.state().metrics.at("train", "MulticlassAccuracy");
+  trainer.fit();
+  trainer.close();
+  std::vector<std::string> lines;
+  for (const std::string& line : lines_of(folder / "log.jsonl"))
+    if (line.find("\"batch\":6") != std::string::npos && line.find("metrics/train") != std::string::npos)
+      lines.push_back(line);
+  CHECK(std::isfinite(accuracy));
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0].substr(lines[0].find("metrics/")) == lines[1].substr(lines[1].find("metrics/")));
 }
 
 TEST_CASE("another run's checkpoints are neither gone on from nor overwritten") {
