@@ -1,7 +1,7 @@
 // What `composer torture` kills: some seconds of training in which everything has a memory. Writes checkpoints/ and
 // log.jsonl below the folder it is started in, and goes on from them.
 //
-//   trainee [--epochs 12] [--threads 1] [--workers 0] [--microbatch 0] [--precision fp32]
+//   trainee [--epochs 30] [--threads 1] [--workers 0] [--microbatch 0] [--precision fp32]
 #include <iostream>
 #include <map>
 #include <string>
@@ -38,13 +38,13 @@ namespace nn = torch::nn;
 constexpr std::int64_t kFeatures = 64, kClasses = 10, kSamples = 1600;
 
 struct Settings {
-  std::int64_t epochs = 12, threads = 1, workers = 0, microbatch = 0;
+  std::int64_t epochs = 30, threads = 1, workers = 0, microbatch = 0;
   std::string precision = "fp32";
 };
 
 Settings settings_of(int argc, char** argv) {
   std::map<std::string, std::string> given = {
-      {"--epochs", "12"}, {"--threads", "1"}, {"--workers", "0"}, {"--microbatch", "0"}, {"--precision", "fp32"}};
+      {"--epochs", "30"}, {"--threads", "1"}, {"--workers", "0"}, {"--microbatch", "0"}, {"--precision", "fp32"}};
   for (int i = 1; i + 1 < argc; i += 2) given.at(argv[i]) = argv[i + 1];
   return {std::stoll(given["--epochs"]), std::stoll(given["--threads"]), std::stoll(given["--workers"]),
           std::stoll(given["--microbatch"]), given["--precision"]};

@@ -1,5 +1,4 @@
 // A run that goes on from a checkpoint equals the run that was never interrupted, to the bit.
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -333,16 +332,15 @@ TEST_CASE("a run that was saved at the end of an epoch logs that end with its la
   run_until(setting, folder, Event::EPOCH_END, 6);
   Trainer trainer(options_of(setting, folder));
   CHECK(trainer.state().timestamp.batch == 6);
-  const double accuracy = trainer.state().metrics.at("train", "MulticlassAccuracy");
   trainer.fit();
   trainer.close();
-  std::vector<std::string> lines;
+  std::vector<std::string> logged;  // by the sixth batch, by the end of the epoch, by the seventh batch
   for (const std::string& line : lines_of(folder / "log.jsonl"))
-    if (line.find("\"batch\":6") != std::string::npos && line.find("metrics/train") != std::string::npos)
-      lines.push_back(line);
-  CHECK(std::isfinite(accuracy));
-  REQUIRE(lines.size() == 2);
-  CHECK(lines[0].substr(lines[0].find("metrics/")) == lines[1].substr(lines[1].find("metrics/")));
+    if (const auto at = line.find("\"metrics/train"); at != std::string::npos)
+      if (line.find("\"batch\":5") != std::string::npos || line.find("\"batch\":6") != std::string::npos)
+        logged.push_back(line.substr(at));
+  REQUIRE(logged.size() == 3);
+  CHECK(logged[1] == logged[0]);
 }
 
 TEST_CASE("another run's checkpoints are neither gone on from nor overwritten") {
