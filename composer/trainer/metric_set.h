@@ -20,8 +20,8 @@ class MetricSet {
 
   void reset();
   void update(Model& model, const Batch& batch, const Outputs& outputs);
-  // Computes all, notes them in the state and logs them in one call. Before the first reset() of its life it logs what
-  // the state has: that of the run that goes on.
+  // Computes all, notes them in the state and logs them in one call; with nothing to compute them of, as in a run that
+  // goes on from the end of an epoch, they are what they were.
   void report(State& state, Logger& logger);
   bool empty() const { return list_.empty(); }
 
@@ -31,8 +31,8 @@ class MetricSet {
     std::string name, key;
   };
   std::string label_;
+  bool updated_ = false;  // since the last reset
   std::vector<Entry> list_;
-  bool used_ = false;
   std::vector<LogEntry> report_;  // kept for its capacity
 };
 
