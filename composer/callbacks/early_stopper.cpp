@@ -5,6 +5,7 @@
 #include "composer/callbacks/direction.h"
 #include "composer/core/error.h"
 #include "composer/core/state.h"
+#include "composer/core/state_dict.h"
 
 namespace composer::callbacks {
 
@@ -38,6 +39,12 @@ void EarlyStopper::judge(const State& state) {
   } else if (now.get(patience.unit()) - best_at_->get(patience.unit()) > patience) {
     state.stop.ask(join("EarlyStopper: ", label, "/", monitor, " has had no new best for longer than ", patience));
   }
+}
+
+void EarlyStopper::visit_state(StateVisitor& visit) {
+  visit("better", better_);
+  visit("best", best_);
+  visit("best_at", best_at_);
 }
 
 void EarlyStopper::fit_end(const State& state, Logger&) {

@@ -28,6 +28,7 @@ class COMPOSER_EXPORT EarlyStopper final : public Callback {
   void epoch_end(const State& state, Logger& logger) override;
   void batch_end(const State& state, Logger& logger) override;
   void fit_end(const State& state, Logger& logger) override;
+  void visit_state(StateVisitor& visit) override;
 
  private:
   void judge(const State& state);

@@ -6,6 +6,7 @@
 #include "composer/core/logger.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
+#include "composer/core/state_dict.h"
 
 namespace composer::callbacks {
 namespace {
@@ -74,5 +75,22 @@ void SpeedMonitor::log_throughput(const Point& from, const Point& to, Logger& lo
 }
 
 void SpeedMonitor::eval_end(const State& state, Logger&) { total_eval_wct_ += state.eval_timestamp.total_wct; }
+
+void SpeedMonitor::Point::visit_state(StateVisitor& visit) {
+  visit("batch", batch), visit("sample", sample), visit("token", token);
+  visit("wct", wct), visit("flops", flops);
+}
+
+// The window of the run that goes on is the one of the run that was saved, if they are of one size.
+void SpeedMonitor::visit_state(StateVisitor& visit) {
+  const std::vector<Point> empty = points_;
+  visit("points", points_);
+  visit("newest", newest_);
+  visit("filled", filled_);
+  visit("total_eval_wct", total_eval_wct_);
+  if (points_.size() == empty.size()) return;
+  points_ = empty;
+  newest_ = filled_ = 0;
+}
 
 }  // namespace composer::callbacks

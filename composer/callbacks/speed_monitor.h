@@ -23,12 +23,14 @@ class COMPOSER_EXPORT SpeedMonitor final : public Callback {
   explicit SpeedMonitor(SpeedMonitorOptions options = {});
   void batch_end(const State& state, Logger& logger) override;
   void eval_end(const State& state, Logger& logger) override;
+  void visit_state(StateVisitor& visit) override;
 
  private:
   struct Point {
     std::int64_t batch = 0, sample = 0, token = 0;
     Seconds wct{};
     double flops = 0;  // of all batches so far
+    void visit_state(StateVisitor& visit);
   };
   void log_throughput(const Point& from, const Point& to, Logger& logger) const;
 

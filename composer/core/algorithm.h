@@ -8,6 +8,7 @@ namespace composer {
 
 struct State;
 class Logger;
+class StateVisitor;
 
 // Where an algorithm runs among the others of the same event.
 enum class Placement : std::uint8_t { ANY, FIRST, LAST };
@@ -22,6 +23,9 @@ class COMPOSER_EXPORT Algorithm {
   virtual EventSet events() const = 0;
   virtual bool match(Event event, const State& state) const;  // true by default
   virtual void apply(Event event, State& state, Logger& logger) = 0;
+
+  // What of it a checkpoint keeps, beside its options: nothing by default. See StateVisitor.
+  virtual void visit_state(StateVisitor& visit);
 
   virtual Placement placement() const;     // ANY by default
   virtual bool interpolates_loss() const;  // mixes losses of several targets; more than one such is warned of

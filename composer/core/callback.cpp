@@ -16,7 +16,10 @@ void Callback::run_event(Event event, const State& state, Logger& logger) {
   }
 }
 
+void Callback::visit_state(StateVisitor&) {}
+
 Algorithm::~Algorithm() = default;
+void Algorithm::visit_state(StateVisitor&) {}
 bool Algorithm::match(Event, const State&) const { return true; }
 Placement Algorithm::placement() const { return Placement::ANY; }
 bool Algorithm::interpolates_loss() const { return false; }

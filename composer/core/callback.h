@@ -6,6 +6,7 @@ namespace composer {
 
 struct State;
 class Logger;
+class StateVisitor;
 
 // Watches training. It may log, save and ask to stop (state.stop.ask("why")), but not change the state, hence the
 // const; to change something is an Algorithm's part. Override the methods of the events you want: one for each event,
@@ -25,6 +26,9 @@ class COMPOSER_EXPORT Callback {
   virtual void method(const State&, Logger&) {}
   COMPOSER_EVENTS(COMPOSER_X)
 #undef COMPOSER_X
+
+  // What of it a checkpoint keeps, beside its options: nothing by default. See StateVisitor.
+  virtual void visit_state(StateVisitor& visit);
 
   // The last calls of its life in a trainer, also after an error: close() for every callback, then post_close() for
   // each whose close() did not throw. What they throw is a warning, and stops nobody else's.

@@ -44,7 +44,7 @@ struct COMPOSER_EXPORT DataError : Error {
   ~DataError() override;
 };
 
-// A checkpoint or a file of weights is damaged, malformed, or not what was expected.
+// A checkpoint or a file of weights cannot be read or written, or does not fit what it is loaded into.
 struct COMPOSER_EXPORT CheckpointError : Error {
   using Error::Error;
   CheckpointError(const CheckpointError&) = default;

@@ -68,6 +68,7 @@ struct State {
   Precision precision = Precision::FP32;
   std::int64_t device_train_microbatch_size = 0;  // samples
 
+  bool resumes = false;                         // this run goes on from a checkpoint, which is loaded after INIT
   Timestamp timestamp;                          // of training
   std::optional<Timestamp> previous_timestamp;  // before the last batch or epoch was counted
   Timestamp eval_timestamp, predict_timestamp;  // of the current, or else the last, evaluation and prediction

@@ -16,6 +16,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/state.h"
+#include "composer/core/state_dict.h"
 #include "composer/loggers/scalar.h"
 #include "composer/loggers/string_map.h"
 #include "composer/util/background_queue.h"
@@ -148,7 +149,7 @@ JsonLinesLogger::Writer& JsonLinesLogger::open(const State& state) {
   if (writer_) return *writer_;
   const std::string path = expand(options_.path, state.run_name);
   auto mode = options_.overwrite ? util::FileMode::OVERWRITE : util::FileMode::CREATE;
-  if (options_.append || path == written_) mode = util::FileMode::APPEND;
+  if (options_.append || path == written_ || state.resumes) mode = util::FileMode::APPEND;
   writer_ = std::make_unique<Writer>(path, mode, options_.flush_interval);
   written_ = path;
   return *writer_;
@@ -186,6 +187,17 @@ void JsonLinesLogger::log_hyperparameters(std::span<const LogEntry> hyperparamet
   record.text += "}}\n";
   Writer& writer = open(state);
   writer.telling([&] { writer.queue.send(std::move(record)); });
+}
+
+void JsonLinesLogger::visit_state(StateVisitor& visit) {
+  if (!writer_) return;
+  flush();  // a checkpoint must not know of lines that are not in the file yet
+  std::int64_t size = writer_->file.size();
+  const std::int64_t now = size;
+  visit("size", size);
+  if (!visit.is_loading()) return;
+  if (size > now) warn(join("JsonLinesLogger: ", written_, " is shorter than when the checkpoint was written"));
+  if (size < now) writer_->file.cut(size);
 }
 
 void JsonLinesLogger::flush() {

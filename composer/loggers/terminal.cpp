@@ -7,22 +7,14 @@
 
 #include <sys/ioctl.h>
 
+#include "composer/util/environment.h"
+
 namespace composer::loggers {
 namespace {
 
 std::string_view environment(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
-}
-
-bool environment_is_utf8() {
-  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const std::string_view value = environment(name);
-    if (value.empty()) continue;
-    return value.find("UTF-8") != value.npos || value.find("utf8") != value.npos || value.find("UTF8") != value.npos ||
-           value.find("utf-8") != value.npos;
-  }
-  return false;
 }
 
 int terminal_columns(int descriptor) {

@@ -12,6 +12,9 @@ std::int64_t epoch_length(Time time, const ScheduleContext& context) {
 
 }  // namespace
 
+MetricSchedule::~MetricSchedule() = default;
+void MetricSchedule::visit_state(StateVisitor&) {}
+
 Time resolve(Time time, const ScheduleContext& context, double ratio) {
   const Time run = context.max_duration;
   switch (time.unit()) {

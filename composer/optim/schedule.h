@@ -1,10 +1,20 @@
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
 
 #include "composer/core/export.h"
 #include "composer/core/time.h"
+
+namespace composer {
+class StateVisitor;
+struct State;
+}
 
 namespace composer::optim {
 
@@ -16,8 +26,40 @@ struct ScheduleContext {
   double scale_schedule_ratio = 1;             // stretches the schedule, without its warm-up
 };
 
-// A multiplier of the optimizer's learning rates: a pure function, so there is nothing to step, save or replay.
-using Scheduler = std::function<double(const ScheduleContext&)>;
+// A schedule that follows what is measured, and so has a memory: its multiplier is what the last values have made it.
+// Used by one trainer at a time, on the thread that drives it.
+class COMPOSER_EXPORT MetricSchedule {
+ public:
+  virtual ~MetricSchedule();
+  // Of the evaluator whose metrics it follows, or of the training loader.
+  virtual const std::string& dataloader_label() const = 0;
+  // After each evaluation of that label in a fit, or, for the training loader, at the end of each epoch. The values are
+  // in state.metrics; reading them waits for the device. Throws ConfigError if what it follows is not among them.
+  virtual void observe(const State& state) = 0;
+  virtual double multiplier(const ScheduleContext& now) const = 0;
+  virtual void visit_state(StateVisitor& visit);  // what a checkpoint keeps: nothing by default
+};
+
+// A multiplier of the optimizer's learning rates: a pure function, so there is nothing to step, save or replay; or a
+// schedule that follows a metric, shared by all copies.
+class COMPOSER_EXPORT Scheduler {
+ public:
+  Scheduler() = default;  // none
+  template <class F>
+  requires(!std::same_as<std::remove_cvref_t<F>, Scheduler> &&
+           std::is_invocable_r_v<double, F&, const ScheduleContext&>) Scheduler(F&& function)
+      : function_(std::forward<F>(function)) {}
+  template <std::derived_from<MetricSchedule> T>
+  Scheduler(std::shared_ptr<T> schedule) : metric_(std::move(schedule)) {}
+
+  explicit operator bool() const { return metric_ || function_; }
+  double operator()(const ScheduleContext& now) const { return metric_ ? metric_->multiplier(now) : function_(now); }
+  MetricSchedule* metric_schedule() const { return metric_.get(); }  // null: a function
+
+ private:
+  std::function<double(const ScheduleContext&)> function_;
+  std::shared_ptr<MetricSchedule> metric_;
+};
 
 // `time` as a count of what training counts in this run: a share of a run of epochs, and epochs, become batches; a
 // share of any other run is counted in that run's unit. All but shares are stretched by `ratio`; fractions are cut off.

@@ -8,7 +8,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
+#include "composer/checkpoint/saver.h"
 #include "composer/core/model.h"
+#include "composer/core/state_dict.h"
+#include "composer/trainer/aside_forward.h"
 #include "composer/trainer/feed.h"
 #include "composer/trainer/schedule_plan.h"
 #include "composer/trainer/signals.h"
@@ -61,8 +64,15 @@ class AsideScope {
 // Throws ConfigError for what can be told without a run; before any callback is opened.
 void check_options(const TrainerOptions& options, at::Device device);
 
+// The newest checkpoint of this run, if it is to go on from there.
+std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options);
+
 struct Trainer::Impl {
   explicit Impl(TrainerOptions options);
+  // The model, optimizer, loader and algorithms of another, with a copy of its state, and without callbacks and
+  // loggers.
+  struct ForTrial {};
+  Impl(const Impl& other, ForTrial);
 
   // loop.cpp: when each event fires
   void construct();
@@ -72,6 +82,7 @@ struct Trainer::Impl {
   at::Tensor train_batch();
   void end();
   void evaluate_if_due(Event event);
+  void evaluate_all(const std::vector<EvalRun*>& runs);
   bool evaluate(EvalRun& run, Feed& feed);
   void eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches);
   std::vector<Outputs> predict(Feed feed, bool return_outputs);
@@ -91,6 +102,21 @@ struct Trainer::Impl {
   void activate(const Feed& feed);
   void log_hyperparameters();
 
+  // checkpoints.cpp: when they are written, and which is loaded
+  void open_checkpoints();
+  void load_checkpoint();
+  void save_if_due(Event event);
+  void check_conflicts() const;
+  saving::Manifest manifest(const std::string& name) const;
+  void save(const std::string& name);
+
+  // run_state.cpp: what is in them
+  StateDict run_state();
+  void load_run_state(const StateDict& saved);
+  void load_weights(const StateDict& saved);
+  void visit_state(StateVisitor& visit);
+  void resume_fit();
+
   // progress.cpp: what is counted, logged and decided between the events
   bool next_batch();
   bool next_batch_aside(Feed& feed, Timestamp& timestamp);
@@ -105,14 +131,17 @@ struct Trainer::Impl {
   bool epoch_is_complete() const;
   bool token_iteration_is_over() const;
   bool epoch_iteration_is_over() const;
+  bool iteration_is_over() const { return token_iteration_is_over() || epoch_iteration_is_over(); }
   bool interrupted();
   std::vector<EvalRun*> due(Event event);
+  void postpone(const std::vector<EvalRun*>& runs);
   template <class F>
   auto located(F&& run);
   template <class F>
   auto training(F&& run);
 
   TrainerOptions options;
+  std::optional<saving::Found> resumed;  // the checkpoint to go on from, until the first fit has begun
   State state;
   Logger logger;
   Engine engine;
@@ -122,13 +151,20 @@ struct Trainer::Impl {
   std::vector<double> base_lr;  // of each parameter group, before any schedule
   SchedulePlan schedules;
   TrainStep train_step;
+  AsidePlan aside_plan;
   std::optional<Batch> given_batch;    // by step(batch): comes instead of the loader's next
   std::optional<SignalScope> signals;  // within a fit
   std::vector<std::string> tuning;     // what .tune has chosen
   int interrupted_by = 0;
-  bool fitting = false;                  // between begin() and end()
-  Stopwatch stopwatch, aside_stopwatch;  // of training; of evaluation and prediction
-  Event last_event = Event::INIT;        // for errors
+  std::string loaded_from;
+  std::unique_ptr<saving::Saver> saver;
+  std::int64_t last_saved_batch = -1;
+  std::vector<std::string> pending_evaluations;  // labels of evaluators that were due when the run was interrupted
+  StateDict pending_random;                      // to be restored when training begins
+  std::string pending_stop;                      // why the saved run had been asked to stop
+  bool fitting = false;                          // between begin() and end()
+  Stopwatch stopwatch, aside_stopwatch;          // of training; of evaluation and prediction
+  Event last_event = Event::INIT;                // for errors
 };
 
 // Runs it; what is thrown leaves as RunError that says where, after the loggers have written what they have: the

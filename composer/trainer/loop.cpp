@@ -7,11 +7,14 @@
 namespace composer {
 namespace {
 
+// Copies that owe nothing to inference mode or to the memory of the batch.
 Outputs on_cpu(const Outputs& outputs) {
   Outputs copy;
-  for (const auto& [name, tensor] : outputs) copy.set(name, tensor.cpu());
+  for (const auto& [name, tensor] : outputs) copy.set(name, tensor.is_cpu() ? tensor.clone() : tensor.cpu());
   return copy;
 }
+
+Outputs eval_forward(Model& model, const Batch& batch) { return model.eval_forward(batch, nullptr); }
 
 }  // namespace
 
@@ -20,18 +23,24 @@ void Trainer::Impl::construct() {
   log_hyperparameters();
   set_up();
   fire(Event::BEFORE_LOAD);
+  load_checkpoint();
   fire(Event::AFTER_LOAD);
 }
 
 void Trainer::Impl::begin() {
   fire(Event::FIT_START);
   state.model->train();
+  resume_fit();
 }
 
 // One batch, or the end of an epoch; false: training is over. Where we are is in state.timestamp alone, so a run that
 // stops between two steps goes on from there.
 bool Trainer::Impl::step() {
   if (limit_reached()) return false;
+  if (iteration_is_over()) {  // the run was saved before it had ended that
+    end_iteration();
+    return true;
+  }
   if (state.timestamp.epoch_in_iteration == 0 && state.timestamp.batch_in_epoch == 0) fire(Event::ITERATION_START);
   if (state.timestamp.batch_in_epoch == 0) {
     fire(Event::EPOCH_START);
@@ -51,6 +60,7 @@ bool Trainer::Impl::step() {
     fire(Event::BATCH_END);
     evaluate_if_due(Event::BATCH_END);
     fire(Event::BATCH_CHECKPOINT);
+    save_if_due(Event::BATCH_CHECKPOINT);
 
     if (token_iteration_is_over()) {
       end_iteration();
@@ -65,6 +75,7 @@ bool Trainer::Impl::step() {
   fire(Event::EPOCH_END);
   evaluate_if_due(Event::EPOCH_END);
   fire(Event::EPOCH_CHECKPOINT);
+  save_if_due(Event::EPOCH_CHECKPOINT);
 
   if (epoch_iteration_is_over()) end_iteration();
   return true;
@@ -75,6 +86,7 @@ void Trainer::Impl::end_iteration() {
   fire(Event::ITERATION_END);
   evaluate_if_due(Event::ITERATION_END);
   fire(Event::ITERATION_CHECKPOINT);
+  save_if_due(Event::ITERATION_CHECKPOINT);
 }
 
 // The closure of the optimizer's step: gradients of state.batch. Returns the loss.
@@ -108,15 +120,20 @@ void Trainer::Impl::end() {
   fire(Event::FIT_END);
   evaluate_if_due(Event::FIT_END);  // after FIT_END, as in Composer
   state.optimizer->zero_grad(/*set_to_none=*/true);
+  if (saver) saver->wait();
 }
 
-void Trainer::Impl::evaluate_if_due(Event event) {
-  const std::vector<EvalRun*> runs = due(event);
+void Trainer::Impl::evaluate_if_due(Event event) { evaluate_all(due(event)); }
+
+void Trainer::Impl::evaluate_all(const std::vector<EvalRun*>& runs) {
   if (runs.empty()) return;
   const auto started = Stopwatch::Clock::now();
   fire(Event::EVAL_BEFORE_ALL);
-  for (EvalRun* run : runs)
-    if (!evaluate(*run, run->feed)) return;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (!evaluate(*runs[i], runs[i]->feed))
+      return postpone({runs.begin() + static_cast<std::ptrdiff_t>(i), runs.end()});
+    schedules.observe(state, runs[i]->feed.label());
+  }
   fire(Event::EVAL_AFTER_ALL);
   stopwatch.skip(Stopwatch::Clock::now() - started);
 }
@@ -124,6 +141,7 @@ void Trainer::Impl::evaluate_if_due(Event event) {
 // False: interrupted, so there are no metrics and no EVAL_END.
 bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed) {
   const AsideScope aside(state, feed);
+  AsideForward forward(state, aside_plan, feed, &eval_forward);
   state.eval_timestamp = {};
   fire(Event::EVAL_START);
   run.metrics.reset();
@@ -133,7 +151,7 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed) {
       state.batch = std::move(microbatch);
       feed.to_device(state.batch, state.device);
       fire(Event::EVAL_BEFORE_FORWARD);
-      train_step.eval_forward();
+      forward();
       fire(Event::EVAL_AFTER_FORWARD);
       run.metrics.update(*state.model, state.batch, state.outputs);
     }
@@ -158,13 +176,14 @@ void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_bat
 std::vector<Outputs> Trainer::Impl::predict(Feed feed, bool return_outputs) {
   std::vector<Outputs> results;
   const AsideScope aside(state, feed);
+  AsideForward forward(state, aside_plan, feed, &Model::forward);
   state.predict_timestamp = {};
   fire(Event::PREDICT_START);
   for (feed.seek(0, 0); next_batch_aside(feed, state.predict_timestamp);) {
     feed.to_device(state.batch, state.device);
     fire(Event::PREDICT_BATCH_START);
     fire(Event::PREDICT_BEFORE_FORWARD);
-    train_step.forward();
+    forward();
     fire(Event::PREDICT_AFTER_FORWARD);
     if (return_outputs) results.push_back(on_cpu(state.outputs));
     count_batch_aside(feed, state.predict_timestamp);

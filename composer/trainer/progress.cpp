@@ -74,6 +74,7 @@ void Trainer::Impl::count_epoch() {
   state.timestamp = state.timestamp.to_next_epoch();
   positioned = false;
   schedules.apply(state);
+  schedules.observe(state, train.label());
 }
 
 void Trainer::Impl::count_iteration() {
@@ -139,7 +140,7 @@ bool Trainer::Impl::epoch_iteration_is_over() const {
 
 std::vector<EvalRun*> Trainer::Impl::due(Event event) {
   std::vector<EvalRun*> runs;
-  if (evaluators.empty() || interrupted() || !state.previous_timestamp) return runs;
+  if (evaluators.empty() || !state.previous_timestamp) return runs;
   IntervalMoment moment{.previous = *state.previous_timestamp,
                         .now = state.timestamp,
                         .max_duration = state.max_duration,
@@ -155,7 +156,14 @@ std::vector<EvalRun*> Trainer::Impl::due(Event event) {
     run.last_due_batch = state.timestamp.batch;
     runs.push_back(&run);
   }
-  return runs;
+  if (!interrupted()) return runs;
+  if (event != Event::FIT_END) postpone(runs);  // at the end of the fit, it has not ended but is interrupted
+  return {};
+}
+
+// A checkpoint is about to be written: who goes on from it makes up for these evaluations first.
+void Trainer::Impl::postpone(const std::vector<EvalRun*>& runs) {
+  for (const EvalRun* run : runs) pending_evaluations.push_back(run->feed.label());
 }
 
 }  // namespace composer

@@ -1,4 +1,5 @@
 #pragma once
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -6,6 +7,8 @@
 #include "composer/optim/schedule.h"
 
 namespace composer {
+
+class StateVisitor;
 
 // Sets the learning rates: those the optimizer came with times the product of the schedules at the state's timestamp.
 // Applied whenever the timestamp moves, so the rates in force are always those of the batch that comes next.
@@ -22,6 +25,12 @@ class SchedulePlan {
         base_(std::move(base)) {}
 
   void apply(State& state) const;  // does nothing without schedules
+  // Throws ConfigError if a schedule follows the metrics of a label that is not among these.
+  void check_labels(const std::vector<std::string>& labels) const;
+  // After metrics of this label are in the state: tells the schedules that follow them, and applies what they make of
+  // it.
+  void observe(State& state, const std::string& label) const;
+  void visit_state(StateVisitor& visit) const;
 
  private:
   std::vector<optim::Scheduler> schedulers_;

@@ -143,10 +143,18 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
                         "in ba, sp or tok, or set train_subset_num_batches");
   }
 
+  SchedulePlan plan = fit.schedulers.empty() ? schedules
+                                             : SchedulePlan(fit.schedulers, fit.scale_schedule_ratio,
+                                                            fit.step_schedulers_every_batch.value_or(true), base_lr);
+  std::vector<std::string> labels{feed.label()};
+  for (const EvalRun& run : runs.empty() ? evaluators : runs) labels.push_back(run.feed.label());
+  plan.check_labels(labels);
+
   const bool scales = options.grad_scaler || precision == Precision::AMP_FP16;
   const bool whole_batches = fit.device_train_microbatch_size ? !fit.device_train_microbatch_size->is_auto() &&
                                                                     fit.device_train_microbatch_size->samples() == 0
                                                               : train_step.trains_whole_batches();
+  check_conflicts();
   check_step_in_backward(*state.optimizer, engine, whole_batches, scales, options.tune);
   train_step.scale_losses(precision, options.grad_scaler);
 
@@ -163,9 +171,7 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
     state.previous_timestamp.reset();
     for (EvalRun& run : evaluators) run.last_due_batch = -1;
   }
-  if (!fit.schedulers.empty())
-    schedules =
-        SchedulePlan(fit.schedulers, fit.scale_schedule_ratio, fit.step_schedulers_every_batch.value_or(true), base_lr);
+  schedules = std::move(plan);
   schedules.apply(state);
   interrupted_by = 0;
   given_batch.reset();
@@ -217,7 +223,7 @@ Time Trainer::Impl::end_of(const FitOptions& fit, const Timestamp& from, const F
     throw ConfigError("max_duration: is ", *until, ", and the ", feed.label(),
                       " loader does not know its length; give ",
                       "it in ba, sp or tok, or set train_subset_num_batches");
-  if (from.reached(*until))
+  if (from.reached(*until) && !resumed)  // which had been saved at its end
     throw ConfigError("max_duration: training has already reached ", *until,
                       ", so there is nothing to do; give fit() a ", "duration, or reset_time");
   return *until;

@@ -5,6 +5,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/model.h"
+#include "composer/core/state_dict.h"
 #include "composer/trainer/batch_undo.h"
 #include "composer/trainer/precision.h"
 
@@ -18,6 +19,8 @@ void TrainStep::scale_losses(Precision precision, const std::optional<optim::Gra
   const bool scales = scaling || precision == Precision::AMP_FP16;
   if (scales) optim::require_skippable(*state_.optimizer, scaling ? "grad_scaler" : "precision: amp_fp16");
   if (scales && !scaler_) scaler_.emplace(scaling.value_or(optim::GradScalerOptions{}), state_.device);
+  if (const auto [scale, growth] = std::exchange(loaded_scale_, {}); scaler_ && scale.defined())
+    scaler_->load(scale, growth);
   scales_ = scales;
 }
 
@@ -136,11 +139,6 @@ void TrainStep::forward() {
   state_.outputs = state_.model->forward(state_.batch);
 }
 
-void TrainStep::eval_forward() {
-  const AutocastScope autocast(state_.precision, state_.device);
-  state_.outputs = state_.model->eval_forward(state_.batch, nullptr);
-}
-
 void TrainStep::loss() {
   const AutocastScope autocast(state_.precision, state_.device);
   state_.loss = state_.model->loss(state_.outputs, state_.batch);
@@ -187,6 +185,17 @@ void TrainStep::forget_batch() {
   whole_.clear();
   microbatches_.clear();
   before_algorithms_.clear();
+}
+
+void TrainStep::visit_state(StateVisitor& visit) {
+  if (auto_) visit("device_train_microbatch_size", state_.device_train_microbatch_size);
+  if (visit.is_loading() ? !visit.has("scaler") : !scaler_) return;
+  StateVisitor inner = visit.scope("scaler");
+  at::Tensor scale = scaler_ ? scaler_->scale_factor() : at::Tensor(),
+             growth = scaler_ ? scaler_->growth_tracker() : at::Tensor();
+  inner("scale", scale);
+  inner("growth_tracker", growth);
+  if (visit.is_loading()) loaded_scale_ = {scale, growth};
 }
 
 void TrainStep::log() {

@@ -16,6 +16,7 @@
 namespace composer {
 
 class BatchUndo;
+class StateVisitor;
 
 // How one batch is trained: the kernels between the events of loop.cpp. The gradient is that of the mean over the
 // batch's samples (or loss-generating tokens), however it is split: each microbatch counts by its share of them.
@@ -30,6 +31,9 @@ class TrainStep {
   void scale_losses(Precision precision, const std::optional<optim::GradScalerOptions>& scaling);
   // From now on; bytes are what a batch may allocate if the size is "auto", 0: what there is.
   void set_microbatch_size(MicrobatchSize size, std::int64_t bytes);
+  MicrobatchSize microbatch_size() const {
+    return auto_ ? MicrobatchSize("auto") : MicrobatchSize(state_.device_train_microbatch_size);
+  }
   bool trains_whole_batches() const { return !auto_ && state_.device_train_microbatch_size == 0; }
   void set_metrics(MetricSet metrics) { metrics_ = std::move(metrics); }
 
@@ -41,12 +45,12 @@ class TrainStep {
   std::size_t num_microbatches() const { return microbatches_.size(); }
   void enter(const Feed& feed, std::size_t microbatch);  // state.batch becomes that one, on the device
   void forward();
-  void eval_forward();  // outside of training
   void loss();
   void backward();
   void update_metrics();
   void leave();  // state.batch is the whole batch again, state.batch_loss what it has cost; gradients are final
   void forget_batch();
+  void visit_state(StateVisitor& visit);
   void log();  // what the batch has shown, at the step before it is counted
   void report_metrics() { metrics_.report(state_, logger_); }
 
@@ -64,7 +68,8 @@ class TrainStep {
   bool weigh_by_tokens_;
   MetricSet metrics_;
   std::optional<optim::GradScaler> scaler_;
-  bool scales_ = false;  // in this fit
+  bool scales_ = false;                             // in this fit
+  std::pair<at::Tensor, at::Tensor> loaded_scale_;  // of a checkpoint, until a fit scales
   std::optional<AutoMicrobatch> auto_;
   Batch whole_;  // as it came from the loader
   std::vector<Batch> microbatches_;

@@ -40,12 +40,13 @@ std::uint64_t current_seed() {
   return generator.current_seed() & std::numeric_limits<std::int64_t>::max();  // logged as a signed number
 }
 
-State make_state(const TrainerOptions& options) {
+State make_state(const TrainerOptions& options, const std::optional<saving::Found>& resumed) {
   if (!options.model) throw ConfigError("model: is required");
   const at::Device device = options.device.value_or(at::hasCUDA() ? at::Device(at::kCUDA) : at::Device(at::kCPU));
   check_options(options, device);
   State state;
-  state.run_name = name_of_run(options.run_name);
+  state.run_name = resumed ? resumed->manifest.run_name : name_of_run(options.run_name);
+  state.resumes = resumed.has_value();
   state.seed = options.seed.value_or(current_seed());
   state.model = options.model;
   state.device = device;
@@ -64,10 +65,12 @@ std::vector<LoggerDestination*> destinations(const Loggers& loggers) {
 
 Trainer::Impl::Impl(TrainerOptions given)
     : options(std::move(given)),
-      state(make_state(options)),
+      resumed(checkpoint_to_resume(options)),
+      state(make_state(options, resumed)),
       logger(state, destinations(options.loggers)),
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes),
-      train_step(state, logger, options.accumulate_train_batch_on_tokens) {
+      train_step(state, logger, options.accumulate_train_batch_on_tokens),
+      aside_plan(options.inference_mode, options.fold_batch_norms || options.tune) {
   train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
   if (options.deterministic_mode) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   if (state.device.is_cuda()) allow_tf32(options.allow_tf32);
@@ -78,6 +81,7 @@ Trainer::Impl::Impl(TrainerOptions given)
     state.optimizer = options.optimizer.make(std::move(parameters));
     base_lr = optim::learning_rates(*state.optimizer);
   }
+  open_checkpoints();
   construct();
   // What hooks of the construction drew does not change what training draws.
   if (options.seed) at::manual_seed(*options.seed);

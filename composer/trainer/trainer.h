@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "composer/checkpoint/save_options.h"
 #include "composer/core/engine.h"
 #include "composer/core/export.h"
 #include "composer/core/interval.h"
@@ -16,6 +17,7 @@
 #include "composer/optim/optimizer.h"
 #include "composer/optim/schedule.h"
 #include "composer/trainer/evaluator.h"
+#include "composer/trainer/lr_finder.h"
 #include "composer/trainer/microbatch_size.h"
 
 namespace composer {
@@ -60,6 +62,33 @@ struct TrainerOptions {
   // trial steps stays. What was found is kept in tune_cache for later runs of the same model on the same machine.
   bool tune = false;
   std::filesystem::path tune_cache = {};  // empty: libcomposer/tune.json among the user's caches
+
+  bool inference_mode = true;  // evaluate and predict in it; false: for models that train on tensors kept from there
+  // Fold batch norms into the convolutions before them while evaluating or predicting eight batches or more, if that
+  // leaves the outputs of the first batch equal to 1e-5 of the largest; tune does so, too. The model is not changed.
+  bool fold_batch_norms = false;
+
+  // Checkpoints: each a folder below save_folder that appears whole or not at all (docs/checkpoints.md). In the
+  // folder's name {run_name} is replaced, in the others also counts, as {epoch} and {batch:06}.
+  std::string save_folder = {};  // empty: none are written
+  std::string save_filename = "ep{epoch}-ba{batch}";
+  std::string save_latest_filename = "latest";  // a link to the newest; empty: none
+  Interval save_interval = "1ep";               // and at the end of training; 0: never
+  bool save_overwrite = false;                  // also what other runs have written; false: that is an error
+  bool save_weights_only = false;
+  std::int64_t save_num_checkpoints_to_keep = -1;  // of this run; -1: all
+  std::optional<saving::Best> save_best = {};      // keep the best by this metric, and the newest
+  saving::OnFailure save_on_failure = saving::OnFailure::FAIL;
+  bool save_async = true;                          // written by another thread while training goes on
+  std::vector<std::string> save_ignore_keys = {};  // globs of what is not saved: "optimizer/*"
+  // A save_folder that has a checkpoint of this run (of any run, if run_name is empty) is where training goes on, from
+  // the newest, whatever load_path says.
+  bool autoresume = true;
+
+  std::string load_path = {};  // a checkpoint to start from; its run goes on, but as another one
+  bool load_weights_only = false;
+  bool load_strict_model_weights = true;           // false: the model may have more or fewer weights
+  std::vector<std::string> load_ignore_keys = {};  // globs of what is not loaded
 
   bool handle_signals = true;  // within fit(), SIGINT and SIGTERM end the run after the current batch
 };
@@ -112,9 +141,22 @@ class COMPOSER_EXPORT Trainer {
   bool step(Batch batch);  // trains on a batch that no loader gave; false: training is over, nothing was done
   void end();
 
+  // Trains num_batches from here with a rising learning rate, and takes all of it back: weights, buffers, optimizer,
+  // random numbers, timestamp and learning rates are then what they were. Algorithms take part, as in a fit;
+  // schedulers, callbacks, loggers and metrics do not. The optimizer begins without memory. Costs one more copy of the
+  // weights.
+  LrCurve find_lr(const FindLrOptions& options = {});
+
   void eval(EvalOptions options = {});                                                       // results: state().metrics
   std::vector<Outputs> predict(const AnyDataSpec& dataloader, PredictOptions options = {});  // on the CPU
   void close();  // closes callbacks and loggers; again: does nothing. Every event after it is an error
+
+  // Writes one now, to `name` (its placeholders replaced) below save_folder, and returns its path when it is on the
+  // disk.
+  std::string save_checkpoint(const std::string& name = "ep{epoch}-ba{batch}");
+  // The paths of those that this run has written and not deleted, oldest first; the last may be on its way.
+  std::vector<std::string> saved_checkpoints() const;
+  const std::string& resumed_from() const;  // the path of the checkpoint that was loaded; empty: none
 
   State& state();
   const State& state() const;

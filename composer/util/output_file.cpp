@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -57,6 +58,16 @@ void OutputFile::write(std::string_view text) {
     if (written < 0 && errno != EINTR) fail(errno);
     if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
   }
+}
+
+std::int64_t OutputFile::size() const {
+  struct stat status {};
+  if (::fstat(descriptor_.number, &status) != 0) fail(errno);
+  return status.st_size;
+}
+
+void OutputFile::cut(std::int64_t size) {
+  if (::ftruncate(descriptor_.number, size) != 0 || ::lseek(descriptor_.number, 0, SEEK_END) < 0) fail(errno);
 }
 
 void OutputFile::close() {

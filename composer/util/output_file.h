@@ -17,8 +17,10 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
   ~OutputFile() = default;
 
-  // Both throw Error if not everything could be written.
+  // All throw Error if the disk refuses.
   void write(std::string_view text);
+  std::int64_t size() const;        // bytes
+  void cut(std::int64_t size);      // what is behind that is gone
   void close();  // again: does nothing
 
  private:

@@ -124,7 +124,7 @@ const std::map<std::string, Make> kSchedulers = {
 
 optim::Scheduler make_scheduler(const Json& recorded) {
   const auto found = kSchedulers.find(recorded.at("class"));
-  return found == kSchedulers.end() ? nullptr : found->second(Options(recorded));
+  return found == kSchedulers.end() ? optim::Scheduler() : found->second(Options(recorded));
 }
 
 }  // namespace composer::replay

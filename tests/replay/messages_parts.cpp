@@ -9,6 +9,7 @@
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/loggers/progress_bar.h"
 #include "composer/models/classifier.h"
+#include "composer/optim/optimizer.h"
 #include "tests/replay/messages.h"
 
 namespace composer::replay {
@@ -63,6 +64,10 @@ Json make_callback(const char* name, const Settings& settings) {
   return callbacks::registry().find(name).make(settings), Json();
 }
 
+Json make_optimizer(const optim::AnyOptimizer& optimizer) {
+  return optimizer.make(optim::parameters_of(*torch::nn::Linear(4, 3))), Json();
+}
+
 }  // namespace
 
 const Misuses& misuses_of_parts() {
@@ -106,6 +111,9 @@ const Misuses& misuses_of_parts() {
          return make_callback("threshold_stopper",
                               {{"monitor", "m"}, {"dataloader_label", "eval"}, {"threshold", "1"}, {"better", "foo"}});
        }},
+      {"decoupled_sgdw_no_lr", [] { return make_optimizer(optim::decoupled_sgdw({})); }},
+      {"decoupled_sgdw_nesterov", [] { return make_optimizer(optim::decoupled_sgdw({.lr = 0.1, .nesterov = true})); }},
+      {"decoupled_adamw_bad_eps", [] { return make_optimizer(optim::decoupled_adamw({.eps = -1})); }},
       {"classifier_no_classes", [] { return models::Classifier(torch::nn::Linear(4, 3), {}), Json(); }},
   };
   return table;

@@ -1,0 +1,73 @@
+// The trainer, plain, watched or tuned.
+#include <optional>
+
+#include "benchmarks/contender/loops.h"
+#include "composer/callbacks/lr_monitor.h"
+#include "composer/callbacks/nan_monitor.h"
+#include "composer/callbacks/speed_monitor.h"
+#include "composer/loggers/in_memory_logger.h"
+#include "composer/trainer/trainer.h"
+
+namespace composer::bench {
+namespace {
+
+Callbacks ten_callbacks() {
+  using callbacks::LRMonitor;
+  using callbacks::NaNMonitor;
+  using callbacks::SpeedMonitor;
+  return {SpeedMonitor(), LRMonitor(), NaNMonitor(), SpeedMonitor({.window_size = 10}), LRMonitor(), NaNMonitor(),
+          SpeedMonitor(), LRMonitor(), NaNMonitor(), SpeedMonitor({.window_size = 50})};
+}
+
+class Trained : public Loop {
+ public:
+  Trained(Workload workload, TrainedOptions options)
+      : options_(options), workload_(std::move(workload)), loader_(make_loader(workload_, options.tune)) {
+    data_bytes_ = static_cast<std::int64_t>(workload_.input.nbytes() + workload_.target.nbytes());
+    workload_.input.reset();  // the loader has them, maybe in another layout
+    workload_.target.reset();
+  }
+
+  void start() override {
+    net_ = fresh_net(workload_);
+    trainer_.emplace(TrainerOptions{
+        .model = net_.model,
+        .train_dataloader = loader_,
+        .optimizer = workload_.update == Update::ADAMW
+                         ? optim::adamw({.lr = kAdamLr, .weight_decay = kAdamDecay})
+                         : optim::sgd({.lr = kSgdLr, .momentum = kSgdMomentum, .weight_decay = kSgdDecay}),
+        .max_duration = "1000000000ba",
+        .callbacks = options_.callbacks ? ten_callbacks() : Callbacks(),
+        .loggers = options_.callbacks ? Loggers{loggers::InMemoryLogger()} : Loggers(),
+        .device = at::Device(at::kCPU),
+        .precision = options_.allow_bf16 ? Precision::AMP_BF16 : Precision::FP32,
+        .tune = options_.tune,
+        .tune_cache = "/dev/null"});
+    trainer_->begin();
+  }
+
+  void run(std::int64_t steps) override {
+    const std::int64_t until = trainer_->state().timestamp.batch + steps;
+    while (trainer_->state().timestamp.batch < until) trainer_->step();
+  }
+
+  const torch::nn::Module& network() const override { return *net_.model; }
+  std::int64_t data_bytes() const override { return data_bytes_; }
+  std::vector<std::string> notes() const override { return trainer_->tuning(); }
+
+ private:
+  TrainedOptions options_;
+  Workload workload_;
+  std::shared_ptr<Loader> loader_;
+  std::int64_t data_bytes_ = 0;
+  Net net_;
+  std::optional<Trainer> trainer_;
+};
+
+}  // namespace
+
+std::unique_ptr<Loop> trained(Workload workload, TrainedOptions options) {
+  return std::make_unique<Trained>(std::move(workload), options);
+}
+
+}  // namespace composer::bench

@@ -1,0 +1,61 @@
+#pragma once
+// The work that all contenders do, to the same result: data, the order of its samples, a fresh network, an update rule.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/data/in_memory.h"
+#include "composer/models/classifier.h"
+
+namespace composer::bench {
+
+// A network as a loop by hand calls it, and the model that a trainer gets: the same weights.
+struct Net {
+  std::function<at::Tensor(const at::Tensor&)> forward;
+  std::shared_ptr<models::Classifier> model;
+};
+
+enum class Update : std::uint8_t { ADAMW, SGD };
+constexpr double kAdamLr = 1e-3, kAdamDecay = 1e-2;                    // betas 0.9 and 0.999, eps 1e-8
+constexpr double kSgdLr = 0.05, kSgdMomentum = 0.9, kSgdDecay = 5e-4;  // no dampening
+constexpr double kMean = 0.2860, kStddev = 0.3530;                     // of pixels, as shares of 255
+
+struct Workload {
+  std::string name;
+  std::int64_t batch_size = 0;
+  Update update = Update::ADAMW;
+  at::Tensor input, target;  // of all samples: images as bytes [N, ...], or tokens [N, T]
+  std::function<Net()> make;
+
+  bool has_images() const;
+};
+
+const std::vector<std::string>& workload_names();
+Workload make_workload(const std::string& name);  // throws ConfigError if there is none of that name
+
+at::Tensor normalized(const at::Tensor& bytes);
+at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& target);  // the mean over samples, or over tokens
+
+// The initial weights are the same in every process.
+Net fresh_net(const Workload& workload);
+
+// The loader that trainers get, and its order of the samples, for those who gather their batches themselves.
+std::shared_ptr<Loader> make_loader(const Workload& workload, bool channels_last);
+class Order {
+ public:
+  explicit Order(std::int64_t samples);
+  at::Tensor epoch(std::int64_t number);  // int64 [samples]
+
+ private:
+  std::shared_ptr<Loader> numbers_;
+};
+
+// What contenders in other languages read: input, target, the order of a few epochs, the initial weights, as raw
+// numbers.
+void write_files(const Workload& workload, const std::string& folder);
+
+}  // namespace composer::bench

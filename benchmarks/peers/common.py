@@ -1,0 +1,253 @@
+"""What all contenders in Python share: the networks, batches and update rules of ../contender/workload.cpp, the probe
+that times a step, and the lines that ../drive.py and a contender exchange.
+
+A contender is a function make(work) that returns train(steps): that many more steps on work.net with work.optimizer, by
+the framework's own loop, over work.batches(steps).
+
+A step is the time from one entry of the network's forward to the next, so it holds all that a framework does between
+two batches, and none of its code is touched. What it does before the first batch and after the last is not counted.
+"""
+import gc
+import json
+import os
+import sys
+import time
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+MEAN, STDDEV = 0.2860, 0.3530
+ADAMW = dict(lr=1e-3, weight_decay=1e-2)
+SGD = dict(lr=0.05, momentum=0.9, weight_decay=5e-4)
+
+
+# ------------------------------------------------------------------------------------------------------------- networks
+class Cnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 32, 3), nn.Conv2d(32, 64, 3)
+        self.fc1, self.fc2 = nn.Linear(64 * 12 * 12, 128), nn.Linear(128, 10)
+
+    def forward(self, x):
+        x = F.relu_(self.conv1(x))
+        x = F.relu_(self.conv2(x))
+        x = F.dropout(F.max_pool2d(x, 2), 0.25, self.training).flatten(1)
+        x = F.relu_(self.fc1(x))
+        return self.fc2(F.dropout(x, 0.5, self.training))
+
+
+def convolution(before, after, size, stride):
+    return nn.Conv2d(before, after, size, stride, size // 2, bias=False)
+
+
+class Block(nn.Module):
+    def __init__(self, before, after, stride):
+        super().__init__()
+        self.conv1, self.bn1 = convolution(before, after, 3, stride), nn.BatchNorm2d(after)
+        self.conv2, self.bn2 = convolution(after, after, 3, 1), nn.BatchNorm2d(after)
+        self.downsample = None
+        if stride != 1 or before != after:
+            self.downsample = nn.Sequential(convolution(before, after, 1, stride), nn.BatchNorm2d(after))
+
+    def forward(self, x):
+        y = F.relu_(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        y += x if self.downsample is None else self.downsample(x)
+        return F.relu_(y)
+
+
+class ResNet(nn.Module):
+    def __init__(self, channels, width, blocks, small_images):
+        super().__init__()
+        self.small_images = small_images
+        self.conv1 = convolution(channels, width, 3 if small_images else 7, 1 if small_images else 2)
+        self.bn1 = nn.BatchNorm2d(width)
+        before, stages = width, []
+        for stage, count in enumerate(blocks):
+            after = width << stage
+            layer = []
+            for i in range(count):
+                layer.append(Block(before, after, 2 if stage and not i else 1))
+                before = after
+            stages.append(nn.Sequential(*layer))
+        self.layers = nn.Sequential(*stages)
+        self.fc = nn.Linear(before, 10)
+
+    def forward(self, x):
+        x = F.relu_(self.bn1(self.conv1(x)))
+        if not self.small_images:
+            x = F.max_pool2d(x, 3, 2, 1)
+        return self.fc(self.layers(x).mean((2, 3)))
+
+
+class GptBlock(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1, self.c_attn = nn.LayerNorm(width), nn.Linear(width, 3 * width)
+        self.attn_proj = nn.Linear(width, width)
+        self.ln_2, self.c_fc = nn.LayerNorm(width), nn.Linear(width, 4 * width)
+        self.mlp_proj = nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        samples, tokens, width = x.shape
+        q, k, v = self.c_attn(self.ln_1(x)).view(samples, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.attn_proj(y.transpose(1, 2).reshape(samples, tokens, width))
+        return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    def __init__(self, vocabulary=96, tokens=128, width=128, depth=4, heads=4):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(tokens, width)
+        self.h = nn.Sequential(*[GptBlock(width, heads) for _ in range(depth)])
+        self.ln_f, self.lm_head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, x):
+        return self.lm_head(self.ln_f(self.h(self.wte(x) + self.wpe.weight[: x.shape[1]])))
+
+
+WORKLOADS = {  # network, samples of a batch, shape of a sample, update rule
+    "mlp": (lambda: nn.Sequential(nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10)), 32, (784,), "adamw"),
+    "cnn": (Cnn, 64, (1, 28, 28), "adamw"),
+    "resnet20": (lambda: ResNet(1, 16, (3, 3, 3), True), 128, (1, 28, 28), "sgd"),
+    "resnet18": (lambda: ResNet(3, 64, (2, 2, 2, 2), False), 64, (3, 32, 32), "adamw"),
+    "gpt": (Gpt, 16, (128,), "adamw"),
+}
+
+
+class Probed(nn.Module):
+    """Notes when each forward pass begins: on the wall, and in processor time."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net, self.wall, self.cpu = net, [], []
+
+    def forward(self, x):
+        if self.training:
+            self.wall.append(time.perf_counter())
+            self.cpu.append(time.process_time())
+        return self.net(x)
+
+
+def loss_of(logits, target):
+    if logits.dim() == 3:
+        logits, target = logits.flatten(0, 1), target.flatten()
+    return F.cross_entropy(logits, target)
+
+
+# ----------------------------------------------------------------------------------------------------------------- work
+class Work:
+    def __init__(self, name, folder):
+        make_net, self.batch_size, shape, self.rule = WORKLOADS[name]
+        stem = os.path.join(folder, name)
+        pixels = name != "gpt"
+        inputs = torch.from_numpy(np.fromfile(stem + ".input", np.uint8 if pixels else np.int64)).view(-1, *shape)
+        self.input = inputs.float().div_(255).sub_(MEAN).div_(STDDEV) if pixels else inputs
+        target = torch.from_numpy(np.fromfile(stem + ".target", np.int64))
+        self.target = target if pixels else target.view(-1, *shape)
+        order = torch.from_numpy(np.fromfile(stem + ".order", np.int64)).view(-1, len(self.input))
+        self.rows = [r for epoch in order for r in epoch.split(self.batch_size) if len(r) == self.batch_size]
+        self.done = 0  # steps
+        self.net = Probed(make_net())
+        weights, at = torch.from_numpy(np.fromfile(stem + ".weights", np.float32)), 0
+        with torch.no_grad():
+            for p in self.net.parameters():
+                p.copy_(weights[at : at + p.numel()].view_as(p))
+                at += p.numel()
+        if at != len(weights):
+            raise RuntimeError(f"{name}: {at} parameters, but {len(weights)} weights")
+
+    def optimizer(self, **more):
+        if self.rule == "adamw":
+            return torch.optim.AdamW(self.net.parameters(), **ADAMW, **more)
+        return torch.optim.SGD(self.net.parameters(), **SGD, **more)
+
+    def batch(self, number):
+        rows = self.rows[number % len(self.rows)]
+        return self.input.index_select(0, rows), self.target.index_select(0, rows)
+
+    def batches(self, steps):
+        return Batches(self, steps)
+
+    def data_bytes(self):
+        return sum(t.numel() * t.element_size() for t in (self.input, self.target))
+
+
+class Batches:
+    """So many of the shared batches, from where training is; each is gathered by one operator."""
+
+    def __init__(self, work, steps):
+        self.work, self.steps, self.batch_size = work, steps, work.batch_size
+
+    def __len__(self):
+        return self.steps
+
+    def __iter__(self):
+        return (self.work.batch(number) for number in range(self.work.done, self.work.done + self.steps))
+
+
+class BatchDataset(torch.utils.data.Dataset):
+    """The same for those who insist on a DataLoader: give it batch_size=None."""
+
+    def __init__(self, work, steps):
+        self.work, self.steps = work, steps
+
+    def __len__(self):
+        return self.steps
+
+    def __getitem__(self, i):
+        return self.work.batch(self.work.done + i)
+
+
+# ---------------------------------------------------------------------------------------------------------------- lines
+def memory(field):
+    """A line of /proc/self/status, in MiB."""
+    with open("/proc/self/status") as status:
+        return next((int(line.split()[1]) / 1024 for line in status if line.startswith(field + ":")), 0)
+
+
+def run(work, train, steps):
+    gc.collect()
+    torch.manual_seed(work.done)  # for dropout
+    wall, cpu = work.net.wall, work.net.cpu
+    wall.clear(), cpu.clear()
+    train(steps)
+    work.done += steps
+    if len(wall) != steps:
+        raise RuntimeError(f"{len(wall)} steps instead of {steps}")
+    total = sum(p.detach().double().abs().sum().item() for p in work.net.parameters())
+    return dict(steps=steps - 1, cpu_s=cpu[-1] - cpu[0], wall_s=wall[-1] - wall[0], checksum=total)
+
+
+def serve(name, folder, load):
+    """load() imports a framework and gives (make, versions). What frameworks print goes to stderr."""
+    answers = os.fdopen(os.dup(1), "w", 1)
+    os.dup2(2, 1)
+
+    def answer(**line):
+        print(json.dumps(line), file=answers, flush=True)
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    try:
+        make, versions = load()
+    except ImportError as error:
+        return answer(missing=str(error))
+    work = Work(name, folder)
+    try:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")  # the peak is that of training
+    except OSError:
+        pass
+    before, train = memory("VmRSS"), make(work)
+    answer(ready=True, libtorch=torch.__version__, threads=torch.get_num_threads(), versions=versions,
+           data_mib=work.data_bytes() / 2**20, before_mib=before, notes=[])
+    for line in sys.stdin:
+        word, *rest = line.split()
+        if word != "run":
+            break
+        answer(**run(work, train, int(rest[0])))
+    answer(peak_mib=memory("VmHWM"), cached_mib=0)

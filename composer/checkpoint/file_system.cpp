@@ -1,0 +1,82 @@
+#include "composer/checkpoint/file_system.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include <linux/fs.h>
+#include <sys/stat.h>
+
+namespace composer::saving {
+namespace {
+
+[[noreturn]] void fail(const char* what, const std::filesystem::path& path) {
+  throw FileError(what, path, std::error_code(errno, std::generic_category()));
+}
+
+}  // namespace
+
+FileSystem::~FileSystem() = default;
+FileError::~FileError() = default;
+
+void FileSystem::make_folder(const Path& path) {
+  if (::mkdir(path.c_str(), 0755) != 0) fail("could not make the folder", path);
+}
+
+int FileSystem::create(const Path& path) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (file < 0) fail("could not create", path);
+  return file;
+}
+
+void FileSystem::write(int file, const Path& path, const void* data, std::size_t size) {
+  const auto* from = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t written = ::write(file, from, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written == 0) errno = EIO;
+    if (written <= 0) fail("could not write", path);
+    from += written;
+    size -= static_cast<std::size_t>(written);
+  }
+}
+
+void FileSystem::sync(int file, const Path& path) {
+  if (::fdatasync(file) != 0) fail("could not sync", path);
+}
+
+void FileSystem::close(int file, const Path& path) {
+  if (::close(file) != 0 && errno != EINTR) fail("could not close", path);
+}
+
+void FileSystem::sync_folder(const Path& path) {
+  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) fail("could not open the folder", path);
+  const int result = ::fsync(folder);
+  const int reason = errno;
+  ::close(folder);
+  errno = reason;
+  if (result != 0 && reason != EINVAL && reason != ENOTSUP) fail("could not sync the folder", path);  // some have none
+}
+
+void FileSystem::rename(const Path& from, const Path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail("could not rename to", to);
+}
+
+void FileSystem::exchange(const Path& a, const Path& b) {
+  if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) != 0) fail("could not replace", b);
+}
+
+void FileSystem::make_link(const Path& target, const Path& path) {
+  if (::symlink(target.c_str(), path.c_str()) != 0) fail("could not make the link", path);
+}
+
+void FileSystem::remove(const Path& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (error) throw FileError("could not remove", path, error);
+}
+
+}  // namespace composer::saving

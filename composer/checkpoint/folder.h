@@ -1,0 +1,64 @@
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "composer/checkpoint/file_system.h"
+#include "composer/checkpoint/manifest.h"
+#include "composer/core/export.h"
+
+namespace composer::saving {
+
+using Sink = std::function<void(const void* data, std::size_t size)>;
+
+// A file of a checkpoint: hands its bytes to the sink.
+struct NewFile {
+  std::string name;
+  std::function<void(const Sink&)> write;
+};
+
+struct Found {
+  std::filesystem::path path;
+  Manifest manifest;
+};
+
+// A folder of checkpoints, each a folder of its own that appears whole or not at all: written under a temporary name,
+// every file synced, then renamed. A link, "latest" say, is moved to it afterwards. Whatever happens in between, each
+// name is either not there or a whole checkpoint. Not for several threads at once.
+class COMPOSER_EXPORT CheckpointFolder {
+ public:
+  // `run_id` marks temporary names, so that those left by a killed run can be told. Nothing is made before write().
+  CheckpointFolder(std::filesystem::path path, std::string run_id, FileSystem& files);
+
+  // `manifest` without its files. One of the same name is replaced in one step; an empty `latest` moves no link.
+  // Throws FileError if the disk refuses; then there is what was there before.
+  void write(Manifest manifest, const std::vector<NewFile>& files, const std::string& latest);
+  void remove(const std::string& name);  // one that was written here; not being there is fine
+  void remove_leftovers();               // of this run's earlier processes
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path temporary();
+  void write_file(const std::filesystem::path& path, const NewFile& file, Manifest& manifest);
+  void put_in_place(const std::filesystem::path& made, const std::filesystem::path& target);
+  void move_link(const std::string& latest, const std::filesystem::path& target);
+  void make_folders(const std::filesystem::path& path);
+
+  std::filesystem::path path_;
+  std::string run_id_;
+  FileSystem& files_;
+  int count_ = 0;  // of temporary names
+};
+
+// Those below the folder that have a whole manifest, oldest first; damaged ones are left out.
+COMPOSER_EXPORT std::vector<Found> list_checkpoints(const std::filesystem::path& folder);
+// The checkpoint that a path means: its folder, or a link to it. Throws CheckpointError if there is none, or its
+// manifest is damaged.
+COMPOSER_EXPORT Found open_checkpoint(const std::filesystem::path& path);
+// The one that the link means, if it and its files are there; otherwise the newest whole one in the folder.
+COMPOSER_EXPORT std::optional<Found> find_latest(const std::filesystem::path& folder, const std::string& latest);
+
+}  // namespace composer::saving

@@ -1,0 +1,33 @@
+#include "composer/checkpoint/ignore_keys.h"
+
+#include <fnmatch.h>
+
+#include "composer/core/error.h"
+
+namespace composer::saving {
+namespace {
+
+bool remove(StateDict& state, const std::string& glob, const std::string& path) {
+  bool any = false;
+  std::vector<std::string> gone;
+  for (auto& [name, value] : state.entries()) {
+    const std::string here = path.empty() ? name : path + '/' + name;
+    if (::fnmatch(glob.c_str(), here.c_str(), 0) == 0)
+      gone.push_back(name);
+    else if (auto* inner = std::get_if<StateDict>(&value))
+      any |= remove(*inner, glob, here);
+  }
+  for (const std::string& name : gone) state.erase(name);
+  return any || !gone.empty();
+}
+
+}  // namespace
+
+void ignore_keys(StateDict& state, const std::vector<std::string>& globs) {
+  for (const std::string& glob : globs) {
+    const std::string own = glob.starts_with("state/") ? glob.substr(6) : glob;
+    if (!remove(state, own, "")) warn(join("ignore_keys: ", glob, " fits nothing"));
+  }
+}
+
+}  // namespace composer::saving

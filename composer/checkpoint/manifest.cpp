@@ -1,0 +1,118 @@
+#include "composer/checkpoint/manifest.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "composer/core/error.h"
+#include "composer/util/checksum.h"
+
+namespace composer::saving {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "composer checkpoint";
+
+std::string checksum_of(const std::string& text) {
+  util::Checksum sum;
+  sum.update(text.data(), text.size());
+  return sum.text();
+}
+
+// JSON has no such numbers.
+Json number(double value) {
+  return std::isfinite(value) ? Json(value) : Json(std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+}
+double number(const Json& json) {
+  if (json.is_number()) return json.get<double>();
+  const auto text = json.get<std::string>();
+  if (text == "nan") return std::nan("");
+  if (text != "inf" && text != "-inf") throw Error(text, " is no number");
+  return text == "inf" ? HUGE_VAL : -HUGE_VAL;
+}
+
+struct Field {
+  const char* name;
+  std::int64_t Timestamp::*count;
+};
+constexpr Field kCounts[] = {{"iteration", &Timestamp::iteration},
+                             {"epoch", &Timestamp::epoch},
+                             {"batch", &Timestamp::batch},
+                             {"sample", &Timestamp::sample},
+                             {"token", &Timestamp::token},
+                             {"batch_in_epoch", &Timestamp::batch_in_epoch},
+                             {"sample_in_epoch", &Timestamp::sample_in_epoch},
+                             {"token_in_epoch", &Timestamp::token_in_epoch}};
+
+Json without_checksum(const Manifest& m) {
+  Json time, metrics = Json::object(), files = Json::array();
+  for (const Field& field : kCounts) time[field.name] = m.time.*field.count;
+  time["seconds"] = number(m.time.total_wct.count());
+  for (const auto& [name, value] : m.metrics) metrics[name] = number(value);
+  for (const auto& [name, size, checksum] : m.files)
+    files.push_back({{"name", name}, {"size", size}, {"checksum", checksum}});
+  return {{"format", kFormat},
+          {"version", Manifest::kVersion},
+          {"id", m.id},
+          {"name", m.name},
+          {"run_name", m.run_name},
+          {"run_id", m.run_id},
+          {"parent", m.parent},
+          {"weights_only", m.weights_only},
+          {"time", time},
+          {"metrics", metrics},
+          {"composer_version", m.composer_version},
+          {"libtorch_version", m.libtorch_version},
+          {"files", files}};
+}
+
+Manifest from_json(const Json& json) {
+  Manifest m;
+  m.id = json.at("id").get<std::string>();
+  m.name = json.at("name").get<std::string>();
+  m.run_name = json.at("run_name").get<std::string>();
+  m.run_id = json.at("run_id").get<std::string>();
+  m.parent = json.at("parent").get<std::string>();
+  m.weights_only = json.at("weights_only").get<bool>();
+  for (const Field& field : kCounts) m.time.*field.count = json.at("time").at(field.name).get<std::int64_t>();
+  m.time.total_wct = Seconds(number(json.at("time").at("seconds")));
+  for (const auto& [name, value] : json.at("metrics").items()) m.metrics[name] = number(value);
+  m.composer_version = json.at("composer_version").get<std::string>();
+  m.libtorch_version = json.at("libtorch_version").get<std::string>();
+  for (const Json& file : json.at("files"))
+    m.files.push_back({file.at("name").get<std::string>(), file.at("size").get<std::uint64_t>(),
+                       file.at("checksum").get<std::string>()});
+  return m;
+}
+
+}  // namespace
+
+const Manifest::File* Manifest::find(std::string_view file) const {
+  const auto it = std::ranges::find(files, file, &File::name);
+  return it == files.end() ? nullptr : &*it;
+}
+
+std::string Manifest::to_json() const {
+  Json json = without_checksum(*this);
+  json["checksum"] = checksum_of(json.dump(1));
+  return json.dump(1) + "\n";
+}
+
+Manifest Manifest::parse(std::string_view text, const std::string& path) {
+  try {
+    const Json json = Json::parse(text);
+    if (json.at("format") != kFormat) throw Error("is no manifest of a checkpoint");
+    if (json.at("version") != kVersion)
+      throw Error("is of version ", json.at("version").dump(), " of the format, and this libcomposer knows ", kVersion,
+                  " only; use a newer one");
+    Manifest manifest = from_json(json);
+    if (manifest.to_json() != text) throw Error("is damaged: its text does not fit its checksum");
+    return manifest;
+  } catch (const std::exception& error) {
+    throw CheckpointError(path, ": ", error.what());
+  }
+}
+
+}  // namespace composer::saving

@@ -1,0 +1,42 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "composer/core/export.h"
+#include "composer/core/time.h"
+
+namespace composer::saving {
+
+// What commits a checkpoint: a folder without a whole manifest.json is none (docs/checkpoint-format.md).
+struct Manifest {
+  struct File {
+    std::string name;
+    std::uint64_t size = 0;
+    std::string checksum;  // of all its bytes
+  };
+  static constexpr int kVersion = 1;
+  static constexpr const char* kFileName = "manifest.json";
+
+  std::string id;    // of this checkpoint, also in its files
+  std::string name;  // of the folder when it was written
+  std::string run_name;
+  std::string run_id;  // of the run and those that go on from its checkpoints
+  std::string parent;  // the checkpoint that was written, or resumed from, before; "": none
+  Timestamp time;
+  std::map<std::string, double> metrics;  // by label/name
+  bool weights_only = false;
+  std::string composer_version, libtorch_version;
+  std::vector<File> files;
+
+  const File* find(std::string_view file) const;
+  // The text of the file; ends in a checksum of all before it.
+  COMPOSER_EXPORT std::string to_json() const;
+  // Throws CheckpointError, which begins with `path`, for any text that is not to_json()'s to the byte, and for a
+  // version that is not known here.
+  COMPOSER_EXPORT static Manifest parse(std::string_view text, const std::string& path);
+};
+
+}  // namespace composer::saving

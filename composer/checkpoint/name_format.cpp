@@ -1,0 +1,84 @@
+#include "composer/checkpoint/name_format.h"
+
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "composer/core/error.h"
+
+namespace composer::saving {
+namespace {
+
+std::string padded(std::int64_t number, std::string_view spec) {
+  std::string text = std::to_string(number);
+  if (spec.ends_with('d')) spec.remove_suffix(1);
+  if (spec.empty()) return text;
+  const char fill = spec.front() == '0' ? '0' : ' ';
+  std::size_t width = 0;
+  const auto read = std::from_chars(spec.data(), spec.data() + spec.size(), width);
+  if (read.ec != std::errc() || read.ptr != spec.data() + spec.size() || width > 64)
+    throw ConfigError("save_filename: the format :", spec, " is not known; use e.g. {epoch:04}");
+  if (text.size() < width) text.insert(0, width - text.size(), fill);
+  return text;
+}
+
+// As Python prints a float: shortest, and with a point.
+std::string seconds_text(Seconds seconds) {
+  std::string text(32, '\0');
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), seconds.count());
+  text.resize(static_cast<std::size_t>(end.ptr - text.data()));
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+}
+
+std::optional<std::int64_t> count_of(std::string_view name, const Timestamp& t) {
+  if (name == "epoch") return t.epoch;
+  if (name == "batch") return t.batch;
+  if (name == "sample") return t.sample;
+  if (name == "token") return t.token;
+  if (name == "batch_in_epoch") return t.batch_in_epoch;
+  if (name == "sample_in_epoch") return t.sample_in_epoch;
+  if (name == "token_in_epoch") return t.token_in_epoch;
+  return std::nullopt;
+}
+
+std::optional<std::string> value_of(std::string_view name, std::string_view spec, std::string_view run_name,
+                                    const Timestamp* time) {
+  if (name == "run_name" && spec.empty()) return std::string(run_name);
+  if (name == "rank" || name == "local_rank" || name == "node_rank") return padded(0, spec);
+  if (name == "world_size" || name == "local_world_size") return padded(1, spec);
+  if (!time) return std::nullopt;
+  if (const auto count = count_of(name, *time)) return padded(*count, spec);
+  if (!spec.empty()) return std::nullopt;
+  if (name == "total_wct") return seconds_text(time->total_wct);
+  if (name == "epoch_wct") return seconds_text(time->epoch_wct);
+  if (name == "batch_wct") return seconds_text(time->batch_wct);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string format_name(std::string_view format, std::string_view run_name, const Timestamp* time) {
+  std::string text;
+  for (std::size_t i = 0; i < format.size(); ++i) {
+    const char c = format[i];
+    if ((c == '{' || c == '}') && i + 1 < format.size() && format[i + 1] == c) {
+      text += c, ++i;
+    } else if (c == '{') {
+      const std::size_t end = format.find('}', i);
+      if (end == std::string_view::npos) throw ConfigError("save_filename: ", format, " has a { without its }");
+      const std::string_view inside = format.substr(i + 1, end - i - 1);
+      const std::size_t colon = inside.find(':');
+      const std::string_view spec = colon == std::string_view::npos ? "" : inside.substr(colon + 1);
+      const auto value = value_of(inside.substr(0, colon), spec, run_name, time);
+      text += value ? *value : std::string(format.substr(i, end - i + 1));
+      i = end;
+    } else if (c == '}') {
+      throw ConfigError("save_filename: ", format, " has a } without its {");
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
+}  // namespace composer::saving

@@ -1,0 +1,17 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "composer/core/export.h"
+#include "composer/core/time.h"
+
+namespace composer::saving {
+
+// Replaces {run_name}, {rank}, {local_rank}, {world_size}, {local_world_size}, {node_rank} (one process: 0 and 1) and,
+// with a timestamp, {epoch}, {batch}, {sample}, {token}, {batch_in_epoch}, {sample_in_epoch}, {token_in_epoch},
+// {total_wct}, {epoch_wct}, {batch_wct}. {epoch:04} and {epoch:04d} pad with zeros; {{ and }} are braces; what is not
+// known stays as it is. Throws ConfigError for a brace without its other.
+COMPOSER_EXPORT std::string format_name(std::string_view format, std::string_view run_name,
+                                        const Timestamp* time = nullptr);
+
+}  // namespace composer::saving

@@ -1,0 +1,21 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "composer/core/metric.h"
+
+namespace composer::saving {
+
+// What to do when the disk refuses a checkpoint. Whatever is chosen, earlier checkpoints stay.
+enum class OnFailure : std::uint8_t {
+  FAIL,      // the run ends with the error
+  RETRY,     // up to three times more, after 1, 2 and 4 seconds; then as FAIL
+  CONTINUE,  // a warning
+};
+
+struct Best {
+  std::string metric;  // as label/name: "eval/MulticlassAccuracy"
+  Better better = Better::HIGHER;
+};
+
+}  // namespace composer::saving

@@ -1,0 +1,59 @@
+#include "composer/core/plugin_state.h"
+
+#include <algorithm>
+#include <map>
+
+#include "composer/core/engine.h"
+#include "composer/core/error.h"
+
+namespace composer {
+namespace {
+
+template <class Base>
+StateDict state_of(Base& plugin) {
+  StateDict state;
+  StateVisitor visit = StateVisitor::saving(state);
+  plugin.visit_state(visit);
+  return state;
+}
+
+template <class Base>
+void visit_all(StateVisitor& group, const std::vector<Plugin<Base>>& plugins, StateDict* into) {
+  std::map<std::string, int> seen;
+  std::vector<std::string> unused = into ? std::vector<std::string>() : group.names();
+  for (const auto& plugin : plugins) {
+    const int number = ++seen[plugin.name];
+    const std::string name = number == 1 ? plugin.name : join(plugin.name, '-', number);
+    if (into) {
+      if (StateDict state = state_of(*plugin.object); !state.empty()) (*into)[name] = std::move(state);
+    } else if (group.has(name)) {
+      StateVisitor inner = group.scope(name);
+      plugin.object->visit_state(inner);
+      std::erase(unused, name);
+    } else if (!state_of(*plugin.object).empty()) {
+      warn(join("checkpoint: ", group.path(), " has no ", name, ", so that one begins anew"));
+    }
+  }
+  for (const std::string& name : unused)
+    warn(join("checkpoint: ", group.path(), " has the state of a ", name, ", and there is none here"));
+}
+
+}  // namespace
+
+void visit_plugins(StateVisitor& visit, const Engine& engine) {
+  const auto group = [&](const char* name, const auto& plugins) {
+    if (visit.is_loading()) {
+      if (!visit.has(name)) return;
+      StateVisitor inner = visit.scope(name);
+      return visit_all(inner, plugins, nullptr);
+    }
+    StateDict all;
+    StateVisitor inner = StateVisitor::saving(all);
+    visit_all(inner, plugins, &all);
+    visit(name, all);
+  };
+  group("algorithms", engine.algorithms());
+  group("callbacks", engine.callbacks());
+}
+
+}  // namespace composer

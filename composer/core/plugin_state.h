@@ -1,0 +1,13 @@
+#pragma once
+#include "composer/core/export.h"
+#include "composer/core/state_dict.h"
+
+namespace composer {
+
+class Engine;
+
+// The state of every algorithm, callback and logger under the name of its class; a second one of a class is "Name-2".
+// When loading: what the checkpoint has and nobody here wants, or the other way round, is a warning.
+COMPOSER_EXPORT void visit_plugins(StateVisitor& visit, const Engine& engine);
+
+}  // namespace composer

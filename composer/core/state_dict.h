@@ -1,0 +1,151 @@
+#pragma once
+#include <concepts>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/export.h"
+#include "composer/core/time.h"
+
+namespace composer {
+
+struct StateValue;
+
+// What a checkpoint keeps of an object: named values and further dicts, in the order in which they were set.
+class COMPOSER_EXPORT StateDict {
+ public:
+  using Entry = std::pair<std::string, StateValue>;
+  StateDict();
+  ~StateDict();
+  StateDict(const StateDict&);
+  StateDict(StateDict&&) noexcept;
+  StateDict& operator=(const StateDict&);
+  StateDict& operator=(StateDict&&) noexcept;
+
+  StateValue& operator[](std::string_view name);  // made if it is not there
+  const StateValue* find(std::string_view name) const;
+  bool erase(std::string_view name);  // false: was not there
+  bool empty() const;
+  std::size_t size() const;
+  const std::vector<Entry>& entries() const { return entries_; }
+  std::vector<Entry>& entries() { return entries_; }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+struct StateValue : std::variant<std::int64_t, double, bool, std::string, at::Tensor, StateDict> {
+  using variant::variant;
+};
+
+// Saves an object or loads it, by one function that names its fields:
+//
+//   void EarlyStopper::visit_state(StateVisitor& visit) {
+//     visit("best", best_);
+//     visit("best_at", best_at_);
+//   }
+//
+// Fields may be numbers, texts, tensors, times, timestamps, whatever has a visit_state() itself, and optionals, vectors
+// and maps (by text) of these. What is missing in the checkpoint, or of another type there, is a CheckpointError that
+// names the field; an optional that is missing is empty.
+class COMPOSER_EXPORT StateVisitor {
+ public:
+  static StateVisitor saving(StateDict& into) { return StateVisitor(&into, nullptr, {}); }
+  // `path` says in errors what is loaded.
+  static StateVisitor loading(const StateDict& from, std::string path) {
+    return StateVisitor(nullptr, &from, std::move(path));
+  }
+  bool is_loading() const { return from_ != nullptr; }
+
+  // Tensors are saved as they are, not copied, and loaded as new ones on the device of the old.
+  void operator()(std::string_view name, at::Tensor& value);
+  void operator()(std::string_view name, std::string& value);
+  void operator()(std::string_view name, bool& value);
+  void operator()(std::string_view name, double& value);
+  void operator()(std::string_view name, std::int64_t& value);
+  void operator()(std::string_view name, StateDict& value);
+  void operator()(std::string_view name, Time& value);
+  void operator()(std::string_view name, Timestamp& value);
+  void operator()(std::string_view name, Seconds& value);
+
+  template <std::integral T>
+  void operator()(std::string_view name, T& value) {
+    auto wide = static_cast<std::int64_t>(value);  // of a uint64 the same bits
+    (*this)(name, wide);
+    value = static_cast<T>(wide);
+  }
+  template <class T>
+  requires std::is_enum_v<T>
+  void operator()(std::string_view name, T& value) {
+    auto number = static_cast<std::int64_t>(value);
+    (*this)(name, number);
+    value = static_cast<T>(number);
+  }
+  template <class T>
+  requires requires(T& value, StateVisitor& visitor) { value.visit_state(visitor); }
+  void operator()(std::string_view name, T& value) {
+    StateVisitor inner = scope(name);
+    value.visit_state(inner);
+  }
+  template <class T>
+  void operator()(std::string_view name, std::optional<T>& value) {
+    if (!is_loading()) {
+      if (value) (*this)(name, *value);
+    } else if (!has(name)) {
+      value.reset();
+    } else {
+      if (!value) value.emplace();
+      (*this)(name, *value);
+    }
+  }
+  template <class T>
+  void operator()(std::string_view name, std::vector<T>& value) {
+    StateVisitor inner = scope(name);
+    auto size = value.size();
+    inner("size", size);
+    inner.check_size(size);
+    value.resize(size);
+    for (std::size_t i = 0; i < size; ++i) inner(std::to_string(i), value[i]);
+  }
+  template <class T, class Compare>
+  void operator()(std::string_view name, std::map<std::string, T, Compare>& value) {
+    StateVisitor inner = scope(name);
+    if (is_loading()) {
+      value.clear();
+      for (const std::string& key : inner.names()) inner(key, value[key]);
+    } else {
+      for (auto& [key, item] : value) inner(key, item);
+    }
+  }
+  // Numbers in bulk are kept as one tensor.
+  void operator()(std::string_view name, std::vector<double>& value);
+  void operator()(std::string_view name, std::vector<std::int64_t>& value);
+
+  // The fields of what it returns are inside of `name`. Use it before the next field of this one.
+  StateVisitor scope(std::string_view name);
+  bool has(std::string_view name) const;   // when loading
+  std::vector<std::string> names() const;  // when loading: what there is
+  const std::string& path() const { return path_; }
+
+ private:
+  StateVisitor(StateDict* into, const StateDict* from, std::string path)
+      : into_(into), from_(from), path_(std::move(path)) {}
+  template <class T>
+  void field(std::string_view name, T& value);
+  const StateValue& at(std::string_view name) const;
+  void check_size(std::size_t size) const;  // against the number of fields
+  [[noreturn]] void fail(std::string_view name, const char* what) const;
+
+  StateDict* into_;
+  const StateDict* from_;
+  std::string path_;
+};
+
+}  // namespace composer

@@ -1,0 +1,73 @@
+#include "composer/trainer/aside_forward.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include "composer/core/error.h"
+#include "composer/core/model.h"
+#include "composer/trainer/batch_undo.h"
+#include "composer/trainer/precision.h"
+
+namespace composer {
+namespace {
+
+constexpr std::int64_t kWorthIt = 8;  // batches, of which finding out what to fold costs four and folding a part of one
+constexpr double kTolerance = 1e-5;   // of the largest value of an output
+
+// The largest difference, as a share of the largest value.
+double difference(const Outputs& expected, const Outputs& got) {
+  double largest = 0;
+  for (const auto& [name, tensor] : expected) {
+    if (!tensor.is_floating_point() || tensor.numel() == 0) continue;
+    const at::Tensor a = tensor.to(at::kDouble), b = got.at(name).to(at::kDouble);
+    const double share = ((a - b).abs().max() / a.abs().max().clamp_min(1e-30)).item<double>();
+    largest = share <= largest ? largest : share;  // also if it is no number
+  }
+  return largest;
+}
+
+}  // namespace
+
+AsideForward::AsideForward(State& state, AsidePlan& plan, const Feed& feed, Call call)
+    : state_(state),
+      plan_(plan),
+      call_(std::move(call)),
+      folds_(plan.fold_ && feed.num_batches().value_or(kWorthIt) >= kWorthIt) {}
+
+void AsideForward::operator()() {
+  if (folds_ && plan_.watched_ != &*state_.model) watch();
+  std::optional<c10::InferenceMode> inference;  // turned off, it would turn gradients on
+  if (plan_.inference_mode_) inference.emplace();
+  const AutocastScope autocast(state_.precision, state_.device);
+  if (!folds_ || plan_.folding_.empty()) return plain();
+  if (!folded_) folded_.emplace(plan_.folding_.fold());
+  if (folded_->run([this] { plain(); })) return;
+  folds_ = false;  // the model's ways differ: no batch of this evaluation is folded any more
+  plain();
+}
+
+void AsideForward::plain() { state_.outputs = call_(*state_.model, state_.batch); }
+
+// In fp32, where a difference of outputs is one of the weights and not of the precision. Leaves no trace.
+void AsideForward::watch() {
+  BatchUndo undo(state_);
+  plan_.watched_ = &*state_.model;
+  plan_.folding_.watch([this] { plain(); });
+  undo.restore();
+  if (!plan_.folding_.empty() && !same_when_folded()) plan_.folding_ = {};
+  undo.restore();
+}
+
+bool AsideForward::same_when_folded() {
+  const Outputs expected = state_.outputs;
+  if (!plan_.folding_.fold().run([this] { plain(); })) return false;
+  const double share = difference(expected, state_.outputs);
+  if (share <= kTolerance) return true;
+  warn(join("fold_batch_norms: outputs would differ by ", share, " of their largest value, more than ", kTolerance,
+            ", so batch norms are not folded"));
+  return false;
+}
+
+}  // namespace composer

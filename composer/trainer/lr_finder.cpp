@@ -1,0 +1,134 @@
+// A fit of its own on a copy of the state, whose learning rate rises until the loss does: only algorithms see it.
+#include "composer/trainer/lr_finder.h"
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include "composer/core/error.h"
+#include "composer/trainer/divergence.h"
+#include "composer/trainer/impl.h"
+#include "composer/trainer/trial_undo.h"
+
+namespace composer {
+namespace {
+
+void check(const FindLrOptions& options) {
+  if (!(options.start_lr > 0 && options.end_lr > options.start_lr && std::isfinite(options.end_lr)))
+    throw ConfigError("find_lr: must be 0 < start_lr < end_lr, got ", options.start_lr, " and ", options.end_lr);
+  if (options.num_batches < 2) throw ConfigError("find_lr: num_batches must be >= 2, got ", options.num_batches);
+  if (!(options.smoothing >= 0 && options.smoothing < 1))
+    throw ConfigError("find_lr: smoothing must be in [0, 1), got ", options.smoothing);
+  if (!(options.stop_at > 1)) throw ConfigError("find_lr: stop_at must be > 1, got ", options.stop_at);
+}
+
+std::vector<double> rates_of(const FindLrOptions& options) {
+  std::vector<double> rates;
+  const auto last = static_cast<double>(options.num_batches - 1);
+  for (std::int64_t i = 0; i < options.num_batches; ++i)
+    rates.push_back(options.start_lr * std::pow(options.end_lr / options.start_lr, static_cast<double>(i) / last));
+  return rates;
+}
+
+// The losses of a trial: read on the host at once on a CPU, else in groups, so that the device is seldom waited for.
+class TrialLosses {
+ public:
+  TrialLosses(const FindLrOptions& options, at::Device device)
+      : divergence_(options.smoothing, options.stop_at), group_(device.is_cpu() ? 1 : 10) {}
+
+  void add(const at::Tensor& loss) {
+    unread_.push_back(loss);
+    if (unread_.size() >= group_) read();
+  }
+  void read() {
+    if (unread_.empty()) return;
+    const at::Tensor read = at::stack(unread_).to(at::kCPU, at::kDouble);
+    for (std::int64_t i = 0; i < read.numel(); ++i) {
+      values_.push_back(read.const_data_ptr<double>()[i]);
+      diverged_ = divergence_.found(values_.back()) || diverged_;
+    }
+    unread_.clear();
+  }
+  bool diverged() const { return diverged_; }
+  const std::vector<double>& values() const { return values_; }
+
+ private:
+  Divergence divergence_;
+  std::size_t group_;
+  std::vector<at::Tensor> unread_;
+  std::vector<double> values_;
+  bool diverged_ = false;
+};
+
+TrainerOptions unwatched(TrainerOptions options) {
+  options.callbacks = {};
+  options.loggers = {};
+  options.eval_dataloader = {};
+  options.schedulers = {};
+  options.tune = false;
+  return options;
+}
+
+}  // namespace
+
+Trainer::Impl::Impl(const Impl& other, ForTrial)
+    : options(unwatched(other.options)),
+      state(other.state),
+      logger(state, {}),
+      engine(state, logger, options.algorithms, {}, {}, options.algorithm_passes),
+      train(other.train),
+      base_lr(other.base_lr),
+      train_step(state, logger, options.accumulate_train_batch_on_tokens),
+      aside_plan(false, false) {
+  state.stop = Stop();
+  train_step.set_microbatch_size(other.train_step.microbatch_size(), options.microbatch_memory);
+}
+
+LrCurve Trainer::find_lr(const FindLrOptions& options) {
+  if (impl_->engine.closed()) throw Error("Trainer: find_lr() after close(); make a new Trainer");
+  if (impl_->fitting) throw ConfigError("find_lr: a fit is going on; call end() first");
+  check(options);
+  if (!impl_->state.optimizer)
+    throw ConfigError(
+        "find_lr: an optimizer is required, e.g. .optimizer = optim::adamw(), and a model with parameters");
+  if (!impl_->train.loader() && !options.train_dataloader)
+    throw ConfigError("find_lr: a train_dataloader is required; give it to the Trainer's options or to find_lr()");
+  const double base = impl_->base_lr.front();
+  if (!(base > 0)) throw ConfigError("find_lr: the learning rate of the first parameter group must be > 0, got ", base);
+
+  const std::vector<double> rates = rates_of(options);
+  const std::int64_t first = impl_->state.timestamp.batch;
+  const auto rise = [&rates, first, base](const optim::ScheduleContext& now) {
+    const std::int64_t last = static_cast<std::int64_t>(rates.size()) - 1;
+    return rates[static_cast<std::size_t>(std::min(now.timestamp.batch - first, last))] / base;
+  };
+
+  TrialLosses losses(options, impl_->state.device);
+  {
+    const TrialUndo undo(impl_->state);
+    impl_->positioned = false;  // the loader goes elsewhere
+    Impl trial(*impl_, Impl::ForTrial{});
+    trial.start_fit({.train_dataloader = options.train_dataloader,
+                     .duration = Time(options.num_batches, TimeUnit::BATCH),
+                     .schedulers = {rise}},
+                    /*needs_loader=*/true);
+    trial.training([&] {
+      trial.begin();
+      std::int64_t counted = first;
+      while (!losses.diverged() && trial.step())
+        if (const std::int64_t now = trial.state.timestamp.batch;
+            std::exchange(counted, now) != now)  // else: an epoch's end
+          losses.add(trial.state.batch_loss.at("total"));
+      trial.end();
+    });
+    losses.read();
+    trial.finish_fit();
+    impl_->interrupted_by = trial.interrupted_by;
+  }
+  if (!losses.values().empty() && !std::isfinite(losses.values().front()))
+    throw ConfigError("find_lr: the loss of the first batch is ", losses.values().front(),
+                      ", before any step has been made");
+  return LrCurve::of(rates, losses.values(), options);
+}
+
+}  // namespace composer

@@ -1,0 +1,43 @@
+#include "composer/trainer/trial_undo.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include "composer/core/model.h"
+#include "composer/optim/any_optimizer.h"
+
+namespace composer {
+
+TrialUndo::TrialUndo(State& state) : state_(state), undo_(state), rates_(optim::learning_rates(*state.optimizer)) {
+  const at::NoGradGuard no_grad;
+  for (const at::Tensor& parameter : state.model->parameters()) keep(parameter);
+  for (const auto& group : state.optimizer->param_groups())
+    for (const at::Tensor& parameter : group.params())
+      if (std::ranges::none_of(weights_, [&](const Weight& kept) { return kept.tensor.is_same(parameter); }))
+        keep(parameter);
+  for (const auto& module : state.model->modules(/*include_self=*/false))
+    training_.emplace_back(module, module->is_training());
+  was_training_ = state.model->is_training();
+  std::swap(memory_, state.optimizer->state());
+}
+
+void TrialUndo::keep(const at::Tensor& parameter) {
+  weights_.push_back({parameter, parameter.clone(), std::exchange(parameter.mutable_grad(), at::Tensor())});
+}
+
+TrialUndo::~TrialUndo() {
+  const at::NoGradGuard no_grad;
+  for (const auto& [tensor, copy, gradient] : weights_) {
+    tensor.copy_(copy);
+    tensor.mutable_grad() = gradient;
+  }
+  undo_.restore();
+  state_.model->train(was_training_);
+  for (const auto& [module, training] : training_) module->train(training);
+  std::swap(memory_, state_.optimizer->state());
+  for (std::size_t group = 0; group < rates_.size(); ++group)
+    optim::set_learning_rate(*state_.optimizer, group, rates_[group]);
+}
+
+}  // namespace composer

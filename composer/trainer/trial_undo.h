@@ -1,0 +1,41 @@
+#pragma once
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include "composer/core/state.h"
+#include "composer/trainer/batch_undo.h"
+
+namespace composer {
+
+// Steps of the optimizer that leave no trace: at the end of the scope weights, gradients, buffers, modes of modules,
+// random numbers, learning rates and the memory of the optimizer are what they were, to the bit. Meanwhile the
+// optimizer has no memory, as before its first step. Holds one more copy of the weights.
+class TrialUndo {
+ public:
+  explicit TrialUndo(State& state);
+  ~TrialUndo();
+  TrialUndo(const TrialUndo&) = delete;
+  TrialUndo& operator=(const TrialUndo&) = delete;
+
+ private:
+  struct Weight {
+    at::Tensor tensor, copy, gradient;
+  };
+  void keep(const at::Tensor& parameter);
+
+  State& state_;
+  BatchUndo undo_;
+  std::vector<Weight> weights_;
+  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> training_;  // parents first
+  bool was_training_ = false;
+  std::vector<double> rates_;
+  std::remove_cvref_t<decltype(std::declval<torch::optim::Optimizer&>().state())> memory_;
+};
+
+}  // namespace composer

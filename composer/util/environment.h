@@ -1,0 +1,9 @@
+#pragma once
+// What the environment says of the terminal and the user.
+
+namespace composer {
+
+// Whether LC_ALL, LC_CTYPE or LANG, the first of them that is set, asks for UTF-8.
+bool environment_is_utf8();
+
+}  // namespace composer

@@ -1,0 +1,129 @@
+#include "composer/core/state_dict.h"
+
+#include <ATen/ATen.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/core/error.h"
+
+namespace composer {
+namespace {
+
+struct Inner {
+  int count = 0;
+  std::optional<double> best;
+  void visit_state(StateVisitor& visit) {
+    visit("count", count);
+    visit("best", best);
+  }
+};
+
+enum class Colour : std::uint8_t { RED, GREEN };
+
+struct Everything {
+  std::int64_t integer = 0;
+  std::uint64_t wide = 0;
+  double real = 0;
+  bool flag = false;
+  std::string text;
+  at::Tensor tensor, none;
+  Time time = Time(0, TimeUnit::EPOCH);
+  Timestamp stamp;
+  std::optional<Timestamp> absent;
+  std::vector<Inner> list;
+  std::vector<double> numbers;
+  std::vector<std::int64_t> counts;
+  std::map<std::string, std::int64_t> by_name;
+  Colour colour = Colour::RED;
+
+  void visit_state(StateVisitor& visit) {
+    visit("integer", integer), visit("wide", wide), visit("real", real), visit("flag", flag), visit("text", text);
+    visit("tensor", tensor), visit("none", none), visit("time", time), visit("stamp", stamp), visit("absent", absent);
+    visit("list", list), visit("numbers", numbers), visit("counts", counts), visit("by_name", by_name);
+    visit("colour", colour);
+  }
+};
+
+Everything example() {
+  Everything e;
+  e.integer = -5;
+  e.wide = ~std::uint64_t{0};
+  e.real = 0.1;
+  e.flag = true;
+  e.text = "a/b";
+  e.tensor = at::arange(3);
+  e.time = Time(3, TimeUnit::BATCH);
+  e.stamp.batch = 7;
+  e.stamp.batch_wct = Seconds(0.3);
+  e.list = {{.count = 1, .best = 2.5}, {.count = 2}};
+  e.numbers = {0.1, 1e300};
+  e.counts = {1, -2};
+  e.by_name = {{"x", 1}, {"y", 2}};
+  e.colour = Colour::GREEN;
+  return e;
+}
+
+StateDict saved(Everything e) {
+  StateDict dict;
+  StateVisitor visit = StateVisitor::saving(dict);
+  e.visit_state(visit);
+  return dict;
+}
+
+TEST_CASE("every kind of field comes back as it was") {
+  const StateDict dict = saved(example());
+  Everything e;
+  e.absent = Timestamp();
+  e.list.resize(9);
+  StateVisitor visit = StateVisitor::loading(dict, "e");
+  e.visit_state(visit);
+  const Everything expected = example();
+  CHECK(e.integer == -5);
+  CHECK(e.wide == ~std::uint64_t{0});
+  CHECK(e.real == 0.1);
+  CHECK(e.flag);
+  CHECK(e.text == "a/b");
+  CHECK(e.tensor.equal(expected.tensor));
+  CHECK_FALSE(e.tensor.is_same(expected.tensor));
+  CHECK_FALSE(e.none.defined());
+  CHECK(e.time == expected.time);
+  CHECK(e.stamp == expected.stamp);
+  CHECK_FALSE(e.absent);
+  REQUIRE(e.list.size() == 2);
+  CHECK(e.list[0].best == 2.5);
+  CHECK_FALSE(e.list[1].best);
+  CHECK(e.numbers == expected.numbers);
+  CHECK(e.counts == expected.counts);
+  CHECK(e.by_name == expected.by_name);
+  CHECK(e.colour == Colour::GREEN);
+}
+
+TEST_CASE("what is missing or of another type is an error that names the field") {
+  const auto fails = [](StateDict dict, const std::string& name) {
+    Everything e;
+    StateVisitor visit = StateVisitor::loading(dict, "e");
+    try {
+      e.visit_state(visit);
+    } catch (const CheckpointError& error) {
+      CAPTURE(error.what());
+      return std::string(error.what()).find("e/" + name) != std::string::npos;
+    }
+    return false;
+  };
+  for (const char* name : {"integer", "real", "flag", "text", "time", "stamp", "list", "by_name"}) {
+    StateDict dict = saved(example());
+    dict.erase(name);
+    CHECK(fails(dict, name));
+    dict[name] = at::zeros({1});
+    CHECK(fails(dict, name));
+  }
+  StateDict shorter = saved(example());
+  std::get<StateDict>(shorter["list"]).erase("1");
+  CHECK(fails(shorter, "list/size"));
+  StateDict mixed = saved(example());
+  mixed["numbers"] = at::zeros({2}, at::kFloat);
+  CHECK(fails(mixed, "numbers"));
+}
+
+}  // namespace
+}  // namespace composer

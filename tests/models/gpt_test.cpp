@@ -1,0 +1,132 @@
+#include "composer/models/gpt.h"
+
+#include <cmath>
+#include <set>
+
+#include <ATen/ATen.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/core/error.h"
+#include "composer/optim/adam.h"
+#include "composer/optim/parameter_group.h"
+
+using namespace composer;
+
+namespace {
+
+constexpr models::GptOptions kTiny{.vocabulary = 11, .sequence_length = 8, .width = 16, .depth = 2, .heads = 2};
+
+// By the formula, for options whose head is tied.
+std::int64_t expected_count(const models::GptOptions& o) {
+  const std::int64_t block = 12 * o.width * o.width + 13 * o.width;
+  return (o.vocabulary + o.sequence_length) * o.width + o.depth * block + 2 * o.width;
+}
+
+std::int64_t count(const Model& model) {
+  std::int64_t n = 0;
+  for (const auto& parameter : model.parameters()) n += parameter.numel();
+  return n;
+}
+
+Batch tokens(std::int64_t samples, std::int64_t length, std::int64_t vocabulary) {
+  const at::Tensor text = at::randint(vocabulary, {samples, length + 1}, at::kLong);
+  return {{"input", text.narrow(1, 0, length)}, {"target", text.narrow(1, 1, length)}};
+}
+
+double loss_of(Model& model, const Batch& batch) {
+  return model.loss(model.forward(batch), batch)["total"].item<double>();
+}
+
+}  // namespace
+
+TEST_CASE("A GPT has the parameters of its options, and one matrix more if its head is not tied") {
+  CHECK(count(*models::gpt(kTiny)) == expected_count(kTiny));
+  models::GptOptions untied = kTiny;
+  untied.tied = false;
+  CHECK(count(*models::gpt(untied)) == expected_count(kTiny) + 11 * 16);
+  CHECK(expected_count({}) == 124439808);  // the smallest GPT-2
+}
+
+TEST_CASE("A GPT's parameters are named and shaped as GPT-2's") {
+  models::GptOptions untied = kTiny;
+  untied.tied = false;
+  const auto tied = models::gpt(kTiny), model = models::gpt(untied);
+  std::set<std::string> keys;
+  for (const auto& parameter : model->named_parameters()) keys.insert(parameter.key());
+  for (const char* name :
+       {"module.wte.weight", "module.wpe.weight", "module.h.0.ln_1.weight", "module.h.0.attn.c_attn.bias",
+        "module.h.1.attn.c_proj.weight", "module.h.1.ln_2.bias", "module.h.0.mlp.c_fc.weight",
+        "module.h.1.mlp.c_proj.bias", "module.ln_f.bias", "module.lm_head.weight"})
+    CHECK_MESSAGE(keys.count(name) == 1, name);
+  CHECK(keys.size() == 2 * 12 + 5);
+  CHECK(tied->named_parameters().size() == 2 * 12 + 4);
+  CHECK((model->named_parameters()["module.h.0.attn.c_attn.weight"].sizes() == at::IntArrayRef({48, 16})));
+}
+
+TEST_CASE("A fresh GPT finds all tokens about equally likely") {
+  at::manual_seed(3);
+  for (const bool tied : {true, false}) {
+    const auto model =
+        models::gpt({.vocabulary = 96, .sequence_length = 32, .width = 64, .depth = 2, .heads = 4, .tied = tied});
+    const Batch batch = tokens(4, 32, 96);
+    CHECK((model->forward(batch).only().sizes() == at::IntArrayRef({4, 32, 96})));
+    CHECK(loss_of(*model, batch) == doctest::Approx(std::log(96.0)).epsilon(0.03));
+  }
+}
+
+TEST_CASE("A GPT does not see the tokens that come later") {
+  const auto model = models::gpt(kTiny);
+  const at::Tensor input = at::randint(11, {2, 8}, at::kLong);
+  at::Tensor changed = input.clone();
+  changed.select(1, 5).add_(1).remainder_(11);
+  const at::Tensor before = model->forward({{"input", input}}).only();
+  const at::Tensor after = model->forward({{"input", changed}}).only();
+  CHECK(at::allclose(before.narrow(1, 0, 5), after.narrow(1, 0, 5), 1e-5, 1e-6));
+  CHECK_FALSE(at::allclose(before.select(1, 5), after.select(1, 5), 1e-5, 1e-6));
+}
+
+TEST_CASE("A GPT learns a few sequences by heart") {
+  at::manual_seed(4);
+  const auto model = models::gpt(kTiny);
+  optim::NamedParameters parameters = optim::parameters_of(*model);
+  optim::AdamW optimizer(parameters, {.lr = 1e-2});
+  const Batch batch = tokens(3, 8, 11);
+  model->train();
+  for (int i = 0; i < 150; ++i) {
+    optimizer.zero_grad();
+    model->loss(model->forward(batch), batch)["total"].backward();
+    if (i == 0)
+      for (const auto& parameter : model->named_parameters()) {
+        INFO(parameter.key());
+        CHECK(parameter.value().grad().abs().sum().item<double>() > 0);
+      }
+    optimizer.step();
+  }
+  CHECK(loss_of(*model, batch) < 0.2);
+}
+
+TEST_CASE("A GPT's loss leaves out targets of -100, and its metrics are those of language") {
+  const auto model = models::gpt(kTiny);
+  Batch batch = tokens(2, 6, 11);
+  const Outputs outputs = model->forward(batch);
+  at::Tensor target = batch["target"].clone();
+  target.select(0, 0).fill_(-100);
+  const Batch masked{{"input", batch["input"]}, {"target", target}};
+  const double expected =
+      at::cross_entropy_loss(outputs.only().select(0, 1), batch["target"].select(0, 1)).item<double>();
+  CHECK(model->loss(outputs, masked)["total"].item<double>() == doctest::Approx(expected));
+  const Metrics metrics = model->get_metrics(false);
+  for (const auto& metric : metrics) model->update_metric(masked, outputs, *metric);
+  REQUIRE(metrics.size() == 2);
+  CHECK((*metrics.begin())->compute().item<double>() == doctest::Approx(expected));
+  CHECK((*std::next(metrics.begin()))->compute().item<double>() == doctest::Approx(std::exp(expected)));
+}
+
+TEST_CASE("A GPT that cannot be, and text that is too long, are refused") {
+  CHECK_THROWS_WITH_AS(models::gpt({.vocabulary = 0}), "gpt: vocabulary must be >= 1, got 0", ConfigError);
+  CHECK_THROWS_WITH_AS(models::gpt({.depth = -1}), "gpt: depth must be >= 1, got -1", ConfigError);
+  CHECK_THROWS_WITH_AS(models::gpt({.width = 10, .heads = 4}), "gpt: width must be a multiple of heads (4), got 10",
+                       ConfigError);
+  CHECK_THROWS_WITH_AS(models::gpt(kTiny)->forward(tokens(1, 9, 11)), doctest::Contains("T <= 8"), DataError);
+}
