@@ -17,6 +17,12 @@ except Exception as error:  # an installation may lack libraries of the GPU
     print(f"skipped: {error}")
     sys.exit(77)
 
+try:
+    import torchvision
+except Exception as error:
+    print(f"without torchvision's models: {error}")
+    torchvision = None
+
 program = sys.argv[1]
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 SMALL = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
@@ -118,13 +124,14 @@ def ours_to_theirs(folder):
                 sys.exit(f"safe_open: {name} differs")
 
 
-def a_model(folder):
-    class Mlp(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc1, self.fc2 = torch.nn.Linear(8, 6), torch.nn.Linear(6, 4)
+class Mlp(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2 = torch.nn.Linear(8, 6), torch.nn.Linear(6, 4)
 
-    model, other = Mlp(), Mlp()
+
+def a_model(folder, which, make):
+    model, other = make(), make()
     for source in ("model.safetensors", "model.pt", "composer.pt"):
         if source == "composer.pt":  # a checkpoint of Composer, with what is no tensor
             torch.save({"state": {"model": model.state_dict(), "timestamp": {"epoch": 3}, "run_name": "x"}, "rng": [None]},
@@ -134,10 +141,19 @@ def a_model(folder):
         else:
             safetensors.torch.save_model(model, str(folder / source))
         for target in ("model.back.safetensors", "model.back.pt"):
-            ours("weights", folder / source, folder / target)
+            ours("weights", which, folder / source, folder / target)
             other.load_state_dict(load(folder / target), strict=True)
-            check(f"{source} to {target}", model.state_dict(), other.state_dict())
+            check(f"{which}: {source} to {target}", model.state_dict(), other.state_dict())
     safetensors.torch.load_model(other, str(folder / "model.back.safetensors"), strict=True)
+    if list(load(folder / "model.back.pt")) != list(model.state_dict()):
+        sys.exit(f"{which}: the state_dict has another order")
+
+
+def resnet18():
+    model = torchvision.models.resnet18()
+    for name, buffer in model.named_buffers():  # so that they are not what a new model has
+        buffer.fill_(3)
+    return model
 
 
 def refused(folder):
@@ -161,6 +177,8 @@ with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     theirs_to_ours_and_back(folder)
     ours_to_theirs(folder)
-    a_model(folder)
+    a_model(folder, "mlp", Mlp)
+    if torchvision:
+        a_model(folder, "resnet18", resnet18)
     refused(folder)
 print(f"{checked} tensors equal to the bit, with torch {torch.__version__} and safetensors {safetensors.__version__}")

@@ -1,8 +1,8 @@
 // What tests/interop/interop.py has done by this library:
-//   composer_interop convert IN OUT     reads all tensors, writes them again (.safetensors, .pt)
-//   composer_interop make OUT           writes tensors of every kind
-//   composer_interop equal A B          fails unless both have the same tensors, to the bit
-//   composer_interop weights IN OUT     loads IN into an MLP and saves it as OUT, under Python's names
+//   composer_interop convert IN OUT           reads all tensors, writes them again (.safetensors, .pt)
+//   composer_interop make OUT                 writes tensors of every kind
+//   composer_interop equal A B                fails unless both have the same tensors, to the bit
+//   composer_interop weights MODEL IN OUT    loads IN into mlp or resnet18 and saves it as OUT, under Python's names
 #include <exception>
 #include <iostream>
 #include <map>
@@ -13,6 +13,7 @@
 #include "composer/checkpoint/safetensors.h"
 #include "composer/checkpoint/weights.h"
 #include "composer/models/mlp.h"
+#include "composer/models/resnet.h"
 #include "tests/checkpoint/tensors.h"
 
 namespace {
@@ -48,12 +49,12 @@ int run(const std::vector<std::string>& arguments) {
     write(arguments[1], test::some_tensors());
   } else if (what == "equal" && arguments.size() == 3) {
     return equal(read(arguments[1]), read(arguments[2])) ? 0 : 1;
-  } else if (what == "weights" && arguments.size() == 3) {
-    const auto model = models::mlp({.features = {8, 6, 4}});
-    load_weights(*model, arguments[1], {.rename = {{"", "module."}}});
-    save_weights(*model, arguments[2], {.rename = {{"module.", ""}}});
+  } else if (what == "weights" && arguments.size() == 4) {
+    const auto model = arguments[1] == "mlp" ? models::mlp({.features = {8, 6, 4}}) : models::resnet({.depth = 18});
+    load_weights(*model, arguments[2], {.rename = {{"", "module."}}});
+    save_weights(*model, arguments[3], {.rename = {{"module.", ""}}});
   } else {
-    std::cerr << "usage: composer_interop convert IN OUT | make OUT | equal A B | weights IN OUT\n";
+    std::cerr << "usage: composer_interop convert IN OUT | make OUT | equal A B | weights MODEL IN OUT\n";
     return 2;
   }
   return 0;
