@@ -24,7 +24,7 @@ void collect(const torch::nn::Module& module, const std::string& prefix, NamedTe
     if (item.value().defined()) into.emplace_back(prefix + item.key(), item.value());
   for (const auto& item : module.named_buffers(/*recurse=*/false))
     if (item.value().defined()) into.emplace_back(prefix + item.key(), item.value());
-  for (const auto& child : module.named_children()) collect(*child.value(), prefix + child.key() + ".", into);
+  for (const auto& child : module.named_children()) collect(*child.value(), join(prefix, child.key(), "."), into);
 }
 
 // The rules of a Rename, with the regular expressions made once.
@@ -44,7 +44,7 @@ class Renamer {
       if (regex)
         name = std::regex_replace(name, patterns_[i], to);
       else if (name.starts_with(from))
-        name = to + name.substr(from.size());
+        name.replace(0, from.size(), to);
     }
     return name;
   }
