@@ -32,10 +32,12 @@ MetricSet::MetricSet(const Metrics& metrics, std::string label, const std::optio
 }
 
 void MetricSet::reset() {
+  updated_ = false;
   for (const Entry& entry : list_) entry.metric->reset();
 }
 
 void MetricSet::update(Model& model, const Batch& batch, const Outputs& outputs) {
+  updated_ = true;
   for (const Entry& entry : list_) model.update_metric(batch, outputs, *entry.metric);
 }
 
@@ -43,7 +45,8 @@ void MetricSet::report(State& state, Logger& logger) {
   if (list_.empty()) return;
   report_.clear();
   for (const Entry& entry : list_) {
-    at::Tensor value = entry.metric->compute();
+    const at::Tensor* before = updated_ ? nullptr : state.metrics.find(label_, entry.name);
+    at::Tensor value = before ? *before : entry.metric->compute();
     report_.push_back({entry.key, value});
     state.metrics.set(label_, entry.name, std::move(value));
   }

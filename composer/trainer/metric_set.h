@@ -20,7 +20,9 @@ class MetricSet {
 
   void reset();
   void update(Model& model, const Batch& batch, const Outputs& outputs);
-  void report(State& state, Logger& logger);  // computes all, notes them in the state and logs them in one call
+  // Computes all, notes them in the state and logs them in one call; with nothing to compute them of, as in a run that
+  // goes on from the end of an epoch, they are what they were.
+  void report(State& state, Logger& logger);
   bool empty() const { return list_.empty(); }
 
  private:
@@ -29,6 +31,7 @@ class MetricSet {
     std::string name, key;
   };
   std::string label_;
+  bool updated_ = false;  // since the last reset
   std::vector<Entry> list_;
   std::vector<LogEntry> report_;  // kept for its capacity
 };

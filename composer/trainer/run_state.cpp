@@ -185,7 +185,8 @@ void Trainer::Impl::load_weights(const StateDict& saved) {
   for (const auto& item : state.model->named_parameters()) match(item.key(), item.value());
   for (const auto& item : state.model->named_buffers()) match(item.key(), item.value());
   for (const auto& [name, value] : left.entries()) unexpected += "\n  not in the model: " + name;
-  if (!mismatched.empty() || (options.load_strict_model_weights && !(missing + unexpected).empty()))
+  const bool strict = options.load_strict_model_weights && (resumed || options.load_ignore_keys.empty());
+  if (!mismatched.empty() || (strict && !(missing + unexpected).empty()))
     throw CheckpointError("checkpoint: its weights do not fit the model:", mismatched, missing, unexpected);
   for (auto& [own, value] : copies) own.copy_(value);
 }

@@ -178,6 +178,7 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
   signals.emplace(options.handle_signals);
   fitting = true;
   stopwatch.lap();
+  if (resumed) return;  // the log has them
   for (const auto& algorithm : engine.algorithms())
     logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
 }
@@ -190,6 +191,7 @@ void Trainer::Impl::tune() {
   std::optional<Batch> batch = train.next();
   if (!batch) return;  // that this is an error is said where it is trained on
   tuning = Tuner(state, train_step, train).run(std::move(*batch), options.tune_cache);
+  if (resumed) return;
   for (const std::string& line : tuning) {
     const auto colon = line.find(": ");
     logger.log_hyperparameters({{join("tune/", line.substr(0, colon)), line.substr(colon + 2)}});
