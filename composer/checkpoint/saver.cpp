@@ -122,9 +122,17 @@ void Saver::adopt(const Manifest& resumed) {
   }
 }
 
+// Those to be deleted once the checkpoint is there are named in it, too: the process may end between the two.
 void Saver::visit_state(StateVisitor& visit) {
   visit("saved", saved_);
   visit("values", values_);
+  if (!visit.is_loading() || visit.has("retired")) visit("retired", retired_);
+  if (!visit.is_loading()) return;
+  for (const std::string& name : std::exchange(retired_, {})) try {
+      if (std::ranges::find(saved_, name) == saved_.end()) folder_.remove(name);
+    } catch (const FileError& error) {
+      warn(join("checkpoint: ", name, " should have been deleted, and stays: ", error.what()));
+    }
 }
 
 // Those to delete: the oldest, or with the worst metric; never the newest.
