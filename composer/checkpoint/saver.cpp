@@ -153,6 +153,7 @@ void Saver::retire() {
 }
 
 void Saver::plan(const std::string& name, const std::map<std::string, double>& metrics) {
+  if (options_.keep == 0) return;
   if (const auto it = std::ranges::find(saved_, name); it != saved_.end()) {  // it will be replaced
     values_.erase(values_.begin() + (it - saved_.begin()));
     saved_.erase(it);
@@ -213,7 +214,7 @@ void Saver::write(const Job& job) {
                        }});
   }
   if (!rest.empty()) files.push_back({kStateFile, [&id, &rest](const Sink& sink) { write_state(rest, id, sink); }});
-  folder_.write(job.manifest, files, options_.latest);
+  folder_.write(job.manifest, files, options_.latest, options_.overwrite);
   for (const std::string& name : job.retired) folder_.remove(name);
 }
 
