@@ -23,9 +23,12 @@ struct Prepared {
 };
 
 Answer torture(std::vector<std::string> options, const std::string& script) {
-  options.insert(options.begin(), "torture");
+  const fs::path folder = fs::temp_directory_path() / ("composer-torture-test-" + std::to_string(getpid()));
+  options.insert(options.begin(), {"torture", "--folder", folder});
   options.insert(options.end(), {"--", "sh", "-c", script});
-  return composer_program(options);
+  Answer answer = composer_program(options);
+  fs::remove_all(folder);  // it stays where something was wrong
+  return answer;
 }
 
 const std::vector<std::string> kThrice = {"--kills", "3", "--min", "0.1", "--max", "0.15"};
