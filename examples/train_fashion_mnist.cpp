@@ -49,6 +49,7 @@ struct Arguments {
   std::string out = "runs/{run_name}";
   std::vector<std::string> algorithms;
   std::string json;
+  std::string save_folder, save_interval = "1ep";
   bool fast = false, flip = true, tune = false, quiet = false, find_lr = false;
 };
 
@@ -157,6 +158,8 @@ Result train(const Arguments& arguments) {
   options.callbacks = {callbacks::SpeedMonitor(), callbacks::LRMonitor()};
   options.loggers = {loggers::JsonLinesLogger({.path = result.metrics, .overwrite = true})};
   if (!arguments.quiet) options.loggers.add(loggers::ProgressBar());
+  options.save_folder = arguments.save_folder;
+  options.save_interval = Time::parse(arguments.save_interval);
   const std::shared_ptr<Model> model = options.model;
   Trainer trainer(std::move(options));
 
@@ -246,6 +249,10 @@ int main(int argc, char** argv) {
   app.add_option("--data", arguments.data, "folder of the idx files")->capture_default_str();
   app.add_option("--out", arguments.out, "folder for metrics and weights")->capture_default_str();
   app.add_option("--json", arguments.json, "also write the closing table to this file, as one line of JSON");
+  app.add_option("--save-folder", arguments.save_folder,
+                 "checkpoints go there; the same command started again goes on from the newest, whatever ended it");
+  app.add_option("--save-interval", arguments.save_interval, "time between two checkpoints: 1ep, 100ba")
+      ->capture_default_str();
   app.add_flag("--flip,!--no-flip", arguments.flip, "mirror half of the images");
   app.add_flag("--fast", arguments.fast,
                "ResNet-8 for 4 epochs: a weaker network in a quarter of the time");

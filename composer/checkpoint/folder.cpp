@@ -76,8 +76,10 @@ void CheckpointFolder::write_file(const fs::path& path, const NewFile& file, Man
   manifest.files.push_back({file.name, size, sum.text()});
 }
 
-void CheckpointFolder::write(Manifest manifest, const std::vector<NewFile>& files, const std::string& latest) {
+void CheckpointFolder::write(Manifest manifest, const std::vector<NewFile>& files, const std::string& latest,
+                             bool overwrite) {
   const fs::path target = path_ / manifest.name;
+  if (!overwrite) check_free(target);
   make_folders(target.parent_path());
   const fs::path made = temporary();
   try {
@@ -95,6 +97,12 @@ void CheckpointFolder::write(Manifest manifest, const std::vector<NewFile>& file
     throw;
   }
   if (!latest.empty()) move_link(path_ / latest, target);
+}
+
+void CheckpointFolder::check_free(const fs::path& target) const {
+  if (!fs::exists(fs::symlink_status(target)) || is_of_run(target, run_id_)) return;
+  throw CheckpointError(target.string(), ": is in the way, and was not written by this run; set another folder, or ",
+                        "save_overwrite");
 }
 
 void CheckpointFolder::put_in_place(const fs::path& made, const fs::path& target) {
@@ -167,6 +175,14 @@ std::vector<Found> list_checkpoints(const fs::path& folder) {
   }
   std::ranges::stable_sort(all, older);
   return all;
+}
+
+bool is_of_run(const fs::path& path, const std::string& run_id) {
+  try {
+    return open_checkpoint(path).manifest.run_id == run_id;
+  } catch (const CheckpointError&) {
+    return false;
+  }
 }
 
 std::optional<Found> find_latest(const fs::path& folder, const std::string& latest) {

@@ -34,7 +34,9 @@ class COMPOSER_EXPORT CheckpointFolder {
 
   // `manifest` without its files. One of the same name is replaced in one step; an empty `latest` moves no link.
   // Throws FileError if the disk refuses; then there is what was there before.
-  void write(Manifest manifest, const std::vector<NewFile>& files, const std::string& latest);
+  // What is there under that name and is no checkpoint of this run is replaced only if `overwrite`, else
+  // CheckpointError.
+  void write(Manifest manifest, const std::vector<NewFile>& files, const std::string& latest, bool overwrite = false);
   void remove(const std::string& name);  // one that was written here; not being there is fine
   void remove_leftovers();               // of this run's earlier processes
 
@@ -43,6 +45,7 @@ class COMPOSER_EXPORT CheckpointFolder {
  private:
   std::filesystem::path temporary();
   void write_file(const std::filesystem::path& path, const NewFile& file, Manifest& manifest);
+  void check_free(const std::filesystem::path& target) const;
   void put_in_place(const std::filesystem::path& made, const std::filesystem::path& target);
   void move_link(const std::string& latest, const std::filesystem::path& target);
   void make_folders(const std::filesystem::path& path);
@@ -58,6 +61,8 @@ COMPOSER_EXPORT std::vector<Found> list_checkpoints(const std::filesystem::path&
 // The checkpoint that a path means: its folder, or a link to it. Throws CheckpointError if there is none, or its
 // manifest is damaged.
 COMPOSER_EXPORT Found open_checkpoint(const std::filesystem::path& path);
+// Whether that is a checkpoint, and of this run or one that it goes on from.
+bool is_of_run(const std::filesystem::path& path, const std::string& run_id);
 // The one that the link means, if it and its files are there; otherwise the newest whole one in the folder.
 COMPOSER_EXPORT std::optional<Found> find_latest(const std::filesystem::path& folder, const std::string& latest);
 

@@ -12,10 +12,12 @@ bool remove(StateDict& state, const std::string& glob, const std::string& path) 
   std::vector<std::string> gone;
   for (auto& [name, value] : state.entries()) {
     const std::string here = path.empty() ? name : path + '/' + name;
-    if (::fnmatch(glob.c_str(), here.c_str(), 0) == 0)
+    if (::fnmatch(glob.c_str(), here.c_str(), 0) == 0) {
       gone.push_back(name);
-    else if (auto* inner = std::get_if<StateDict>(&value))
-      any |= remove(*inner, glob, here);
+    } else if (auto* inner = std::get_if<StateDict>(&value); inner && remove(*inner, glob, here)) {
+      any = true;
+      if (inner->empty()) gone.push_back(name);  // so that all of a thing is the thing
+    }
   }
   for (const std::string& name : gone) state.erase(name);
   return any || !gone.empty();

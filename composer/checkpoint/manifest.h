@@ -31,7 +31,7 @@ struct Manifest {
   std::string composer_version, libtorch_version;
   std::vector<File> files;
 
-  const File* find(std::string_view file) const;
+  COMPOSER_EXPORT const File* find(std::string_view file) const;
   // The text of the file; ends in a checksum of all before it.
   COMPOSER_EXPORT std::string to_json() const;
   // Throws CheckpointError, which begins with `path`, for any text that is not to_json()'s to the byte, and for a

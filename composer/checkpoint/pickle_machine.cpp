@@ -12,8 +12,9 @@
 namespace composer::formats {
 namespace {
 
-constexpr std::size_t kLongest = 64 << 20;     // bytes of a pickle; one of 100,000 tensors has some 20 MB
-constexpr std::size_t kMostValues = 16 << 20;  // on the stack at once
+constexpr std::size_t kLongest = 64 << 20;    // bytes of a pickle; one of 100,000 tensors has some 20 MB
+constexpr std::size_t kMostValues = 1 << 20;  // on the stack at once
+constexpr std::size_t kFew = 100;             // lists, remembered values: so many, and one for every four bytes
 
 PickleValue value_of(PickleValue::Kind kind, std::uint32_t index) {
   PickleValue value{.kind = kind};
@@ -133,6 +134,7 @@ PickleMachine::Items PickleMachine::pop_mark() {
 }
 
 PickleValue PickleMachine::make(Kind kind, Items items) {
+  if (result_.items.size() > kFew + bytes_.size() / 4) fail("more lists than a file of weights needs,");
   result_.items.push_back(std::move(items));
   return value_of(kind, static_cast<std::uint32_t>(result_.items.size() - 1));
 }
@@ -260,7 +262,10 @@ bool PickleMachine::container(unsigned op) {
   }
 }
 
-void PickleMachine::remember(std::uint32_t at) { memo_.insert_or_assign(at, top()); }
+void PickleMachine::remember(std::uint32_t at) {
+  memo_.insert_or_assign(at, top());
+  if (memo_.size() > kFew + bytes_.size() / 4) fail("more values to remember than a file of weights needs,");
+}
 
 void PickleMachine::recall(std::uint32_t at) {
   const auto found = memo_.find(at);

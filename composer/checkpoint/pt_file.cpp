@@ -87,48 +87,70 @@ at::Tensor whole_storage(const at::Tensor& tensor) {
   return at::empty({0}, tensor.options()).set_(tensor.storage(), 0, {elements}, {1});
 }
 
+// Which storages the file will have, and how the tensors lie in them.
+struct Layout {
+  std::vector<std::pair<std::string, PickleTensor>> entries;
+  std::vector<PickleStorage> storages;
+  std::vector<at::Tensor> data;  // of each storage, where it is
+
+  explicit Layout(const NamedTensors& tensors) {
+    std::map<MemoryOf, int> users;
+    std::set<std::string_view> names;
+    for (const auto& [name, tensor] : tensors) {
+      if (!tensor.defined() || !tensor.has_storage() || dtype_name(tensor.scalar_type()).empty())
+        throw ConfigError("a .pt file cannot hold ", name, ": it is no dense tensor of a known dtype");
+      if (!names.insert(name).second) throw ConfigError("two tensors are called ", name);
+      ++users[memory_of(tensor)];
+    }
+    for (const auto& [name, tensor] : tensors) {
+      // Conjugates and negatives are views that say so; what is stored is the other value.
+      const bool shared = users[memory_of(tensor)] > 1 && tensor.nbytes() > 0 && !tensor.is_conj() && !tensor.is_neg();
+      shared ? add_shared(name, tensor) : add_alone(name, tensor);
+    }
+  }
+
+ private:
+  void add_alone(const std::string& name, const at::Tensor& tensor) {
+    const auto strides = c10::contiguous_strides(tensor.sizes());
+    entries.push_back({name,
+                       {.storage = add_storage(tensor),
+                        .dtype = storages.back().dtype,
+                        .shape = tensor.sizes().vec(),
+                        .strides = {strides.begin(), strides.end()}}});
+  }
+
+  void add_shared(const std::string& name, const at::Tensor& tensor) {
+    auto known = shared_.find(memory_of(tensor));
+    if (known == shared_.end()) known = shared_.emplace(memory_of(tensor), add_storage(whole_storage(tensor))).first;
+    entries.push_back({name,
+                       {.storage = known->second,
+                        .dtype = storages[known->second].dtype,
+                        .offset = static_cast<std::uint64_t>(tensor.storage_offset()),
+                        .shape = tensor.sizes().vec(),
+                        .strides = tensor.strides().vec()}});
+  }
+
+  std::uint32_t add_storage(const at::Tensor& tensor) {
+    data.push_back(tensor);
+    storages.push_back({.key = std::to_string(storages.size()),
+                        .dtype = std::string(dtype_name(tensor.scalar_type())),
+                        .elements = static_cast<std::uint64_t>(tensor.numel())});
+    return static_cast<std::uint32_t>(storages.size() - 1);
+  }
+
+  std::map<MemoryOf, std::uint32_t> shared_;
+};
+
 }  // namespace
 
 void write_pt(const NamedTensors& tensors, const Sink& sink) {
-  std::map<MemoryOf, int> users;
-  for (const auto& [name, tensor] : tensors) {
-    if (!tensor.defined() || !tensor.has_storage() || dtype_name(tensor.scalar_type()).empty())
-      throw ConfigError("a .pt file cannot hold ", name, ": it is no dense tensor of a known dtype");
-    if (tensor.nbytes() > 0) ++users[memory_of(tensor)];
-  }
-  std::vector<PickleStorage> storages;
-  std::vector<at::Tensor> data;  // of each storage, where it is
-  std::map<MemoryOf, std::uint32_t> shared;
-  std::vector<std::pair<std::string, PickleTensor>> entries;
-  std::set<std::string_view> names;
-  for (const auto& [name, tensor] : tensors) {
-    if (!names.insert(name).second) throw ConfigError("two tensors are called ", name);
-    // Conjugates and negatives are views that say so; what is stored is the other value.
-    const bool alone = tensor.nbytes() == 0 || users[memory_of(tensor)] == 1 || tensor.is_conj() || tensor.is_neg();
-    PickleTensor entry{.dtype = std::string(dtype_name(tensor.scalar_type())), .shape = tensor.sizes().vec()};
-    const auto known = alone ? shared.end() : shared.find(memory_of(tensor));
-    if (known != shared.end()) {
-      entry.storage = known->second;
-    } else {
-      entry.storage = static_cast<std::uint32_t>(storages.size());
-      data.push_back(alone ? tensor : whole_storage(tensor));
-      storages.push_back({.key = std::to_string(entry.storage),
-                          .dtype = entry.dtype,
-                          .elements = static_cast<std::uint64_t>(data.back().numel())});
-      if (!alone) shared.emplace(memory_of(tensor), entry.storage);
-    }
-    entry.offset = alone ? 0 : static_cast<std::uint64_t>(tensor.storage_offset());
-    const auto contiguous = c10::contiguous_strides(tensor.sizes());
-    entry.strides = alone ? std::vector<std::int64_t>(contiguous.begin(), contiguous.end()) : tensor.strides().vec();
-    entries.emplace_back(name, std::move(entry));
-  }
-
+  const Layout layout(tensors);
   ZipWriter zip(sink);
-  zip.entry("archive/data.pkl", make_pickle(entries, storages));
+  zip.entry("archive/data.pkl", make_pickle(layout.entries, layout.storages));
   zip.entry("archive/byteorder", "little");
-  for (std::size_t i = 0; i < data.size(); ++i) {
-    const at::Tensor host = on_host(data[i]);
-    zip.begin("archive/data/" + storages[i].key);
+  for (std::size_t i = 0; i < layout.data.size(); ++i) {
+    const at::Tensor host = on_host(layout.data[i]);
+    zip.begin("archive/data/" + layout.storages[i].key);
     zip.write(host.const_data_ptr(), host.nbytes());
     zip.end();
   }

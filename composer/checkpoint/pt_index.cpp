@@ -62,7 +62,7 @@ class Flatten {
     for (std::size_t i = 0; i < items.size(); i += dict ? 2 : 1) {
       const std::string key = dict ? key_of(items[i]) : std::to_string(i);
       spend(letters_, name.size() + key.size() + 1);
-      visit(items[dict ? i + 1 : i], name.empty() ? key : name + "." + key, depth + 1);
+      visit(items[dict ? i + 1 : i], name.empty() ? key : join(name, ".", key), depth + 1);
     }
   }
 

@@ -15,7 +15,7 @@
 namespace composer::formats {
 namespace {
 
-constexpr std::size_t kPiece = 256 * 1024;  // read or written at once, so that the checksum finds it in the cache
+constexpr std::size_t kPiece = 1 << 18;  // read or written at once, so that the checksum finds it in the cache
 
 // fn(data, size) for each piece.
 template <class Bytes, class Fn>

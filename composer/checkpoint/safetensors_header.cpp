@@ -91,11 +91,7 @@ class Parser {
         entry.dtype = json_.string();
         if (element_bytes(entry.dtype) == 0) json_.fail(shown(entry.name) + ": unknown dtype " + shown(entry.dtype));
       } else if (seen == &shape) {
-        json_.begin_array();
-        while (json_.next_item()) {
-          if (entry.shape.size() == kMostDimensions) json_.fail(shown(entry.name) + ": more than 64 dimensions");
-          entry.shape.push_back(json_.integer());
-        }
+        read_shape(entry);
       } else {
         read_offsets(entry);
       }
@@ -103,6 +99,14 @@ class Parser {
     if (!dtype || !shape || !offsets) json_.fail(shown(entry.name) + ": dtype, shape or data_offsets is missing");
     check_size(entry);
     result_.tensors.push_back(std::move(entry));
+  }
+
+  void read_shape(TensorEntry& entry) {
+    json_.begin_array();
+    while (json_.next_item()) {
+      if (entry.shape.size() == kMostDimensions) json_.fail(shown(entry.name) + ": more than 64 dimensions");
+      entry.shape.push_back(json_.integer());
+    }
   }
 
   void read_offsets(TensorEntry& entry) {
@@ -246,11 +250,11 @@ std::string make_safetensors_header(const std::vector<TensorEntry>& tensors, con
       throw ConfigError("a safetensors file cannot hold a tensor called ", shown(entry.name));
     if (!names.insert(entry.name).second) throw ConfigError("two tensors are called ", shown(entry.name));
     const std::string name = json_quoted(entry.name);
-    sums += (sums.empty() ? "{" : ",") + name + ":\"" + entry.checksum + '"';
+    sums += join(sums.empty() ? "{" : ",", name, ":\"", entry.checksum, '"');
     std::string shape;
     for (const std::int64_t dimension : entry.shape) shape += (shape.empty() ? "" : ",") + std::to_string(dimension);
-    entries += "," + name + R"(:{"dtype":")" + entry.dtype + R"(","shape":[)" + shape + R"(],"data_offsets":[)" +
-               std::to_string(entry.begin) + "," + std::to_string(entry.end) + "]}";
+    entries += join(",", name, R"(:{"dtype":")", entry.dtype, R"(","shape":[)", shape, R"(],"data_offsets":[)",
+                    entry.begin, ",", entry.end, "]}");
   }
   sums += sums.empty() ? "{}" : "}";
 

@@ -122,9 +122,17 @@ void Saver::adopt(const Manifest& resumed) {
   }
 }
 
+// Those to be deleted once the checkpoint is there are named in it, too: the process may end between the two.
 void Saver::visit_state(StateVisitor& visit) {
   visit("saved", saved_);
   visit("values", values_);
+  if (!visit.is_loading() || visit.has("retired")) visit("retired", retired_);
+  if (!visit.is_loading()) return;
+  for (const std::string& name : std::exchange(retired_, {})) try {
+      if (std::ranges::find(saved_, name) == saved_.end()) folder_.remove(name);
+    } catch (const FileError& error) {
+      warn(join("checkpoint: ", name, " should have been deleted, and stays: ", error.what()));
+    }
 }
 
 // Those to delete: the oldest, or with the worst metric; never the newest.
@@ -145,6 +153,7 @@ void Saver::retire() {
 }
 
 void Saver::plan(const std::string& name, const std::map<std::string, double>& metrics) {
+  if (options_.keep == 0) return;
   if (const auto it = std::ranges::find(saved_, name); it != saved_.end()) {  // it will be replaced
     values_.erase(values_.begin() + (it - saved_.begin()));
     saved_.erase(it);
@@ -205,7 +214,7 @@ void Saver::write(const Job& job) {
                        }});
   }
   if (!rest.empty()) files.push_back({kStateFile, [&id, &rest](const Sink& sink) { write_state(rest, id, sink); }});
-  folder_.write(job.manifest, files, options_.latest);
+  folder_.write(job.manifest, files, options_.latest, options_.overwrite);
   for (const std::string& name : job.retired) folder_.remove(name);
 }
 

@@ -23,6 +23,7 @@ struct SaverOptions {
   std::optional<Best> best = {};  // keep those with the best metric, and always the newest
   OnFailure on_failure = OnFailure::FAIL;
   bool asynchronous = true;
+  bool overwrite = false;  // also what other runs have written
   std::string run_id;
 };
 

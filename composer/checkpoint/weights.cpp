@@ -24,7 +24,7 @@ void collect(const torch::nn::Module& module, const std::string& prefix, NamedTe
     if (item.value().defined()) into.emplace_back(prefix + item.key(), item.value());
   for (const auto& item : module.named_buffers(/*recurse=*/false))
     if (item.value().defined()) into.emplace_back(prefix + item.key(), item.value());
-  for (const auto& child : module.named_children()) collect(*child.value(), prefix + child.key() + ".", into);
+  for (const auto& child : module.named_children()) collect(*child.value(), join(prefix, child.key(), "."), into);
 }
 
 // The rules of a Rename, with the regular expressions made once.
@@ -44,7 +44,7 @@ class Renamer {
       if (regex)
         name = std::regex_replace(name, patterns_[i], to);
       else if (name.starts_with(from))
-        name = to + name.substr(from.size());
+        name.replace(0, from.size(), to);
     }
     return name;
   }
@@ -86,8 +86,11 @@ void add_lines(std::string& text, const char* what, const std::vector<std::strin
 
 // If the names differ by what stands before them, how to say so.
 std::string hint(const WeightsReport& report) {
-  for (const std::string& have : report.unexpected)
+  constexpr std::size_t kTried = 4;
+  const auto& unexpected = report.unexpected;
+  for (std::size_t i = 0; i < std::min(kTried, unexpected.size()); ++i)
     for (const std::string& want : report.missing) {
+      const std::string& have = unexpected[i];
       if (want.ends_with("." + have))
         return R"(. Did you mean .rename = {{"", ")" + want.substr(0, want.size() - have.size()) + R"("}}?)";
       if (have.ends_with("." + want))
@@ -107,10 +110,11 @@ WeightsReport match(const NamedTensors& wanted, const NamedTensors& given, const
       throw ConfigError("rename: two tensors of the file become ", formats::shown(to));
   WeightsReport report;
   std::set<const void*> loaded;
+  NamedTensors absent;
   for (const auto& [name, tensor] : wanted) {
     const auto found = file.find(name);
     if (found == file.end()) {
-      report.missing.push_back(name);
+      absent.emplace_back(name, tensor);
       continue;
     }
     const at::Tensor& from = found->second;
@@ -122,8 +126,8 @@ WeightsReport match(const NamedTensors& wanted, const NamedTensors& given, const
     pairs.emplace_back(tensor, from);
     file.erase(found);
   }
-  for (const auto& [name, tensor] : wanted)  // the same tensor under another name
-    if (loaded.count(tensor.unsafeGetTensorImpl()) > 0) std::erase(report.missing, name);
+  for (const auto& [name, tensor] : absent)  // unless it is there under another name
+    if (loaded.count(tensor.unsafeGetTensorImpl()) == 0) report.missing.push_back(name);
   for (const auto& [name, tensor] : file) report.unexpected.push_back(name);
   return report;
 }

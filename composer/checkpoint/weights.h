@@ -32,7 +32,7 @@ struct LoadWeightsOptions {
 };
 
 // What became of the tensors, by the module's names.
-struct WeightsReport {
+struct COMPOSER_EXPORT WeightsReport {
   std::vector<std::string> loaded;
   std::vector<std::string> missing;     // the module has them, the file has not
   std::vector<std::string> unexpected;  // the file has them, the module has not

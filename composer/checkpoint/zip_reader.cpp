@@ -12,7 +12,7 @@
 namespace composer::formats {
 namespace {
 
-constexpr std::size_t kPiece = 256 * 1024;    // read at once
+constexpr std::size_t kPiece = 1 << 18;       // read at once
 constexpr std::uint64_t kMostInflation = 64;  // of all that is deflated, by the file's size
 constexpr std::uint32_t kIn64 = 0xFFFFFFFF;   // "the number is in the zip64 field"
 constexpr std::size_t kEnd = 22, kLocator = 20, kEnd64 = 56, kCentral = 46, kLocal = 30;  // bytes of the records
@@ -85,7 +85,8 @@ Directory find_directory(const ByteSource& file) {
 
 // What would be written elsewhere if somebody unpacked it, or means another thing to another reader.
 bool safe_name(std::string_view name) {
-  if (name.empty() || name.front() == '/' || name.find('\\') != name.npos || name.find('\0') != name.npos) return false;
+  if (name.empty() || name.front() == '/' || name.find_first_of(std::string_view("\\\0", 2)) != std::string_view::npos)
+    return false;
   for (std::size_t begin = 0; begin <= name.size();) {
     const std::size_t end = std::min(name.find('/', begin), name.size());
     const std::string_view part = name.substr(begin, end - begin);

@@ -5,11 +5,12 @@
 #include <string_view>
 
 #include "composer/checkpoint/sink.h"
+#include "composer/core/export.h"
 
 namespace composer::formats {
 
 // Writes a zip file of stored entries whose data begins at multiples of 64 bytes, as torch.load(mmap=True) likes it.
-class ZipWriter {
+class COMPOSER_EXPORT ZipWriter {
  public:
   explicit ZipWriter(const Sink& sink) : sink_(sink) {}
 

@@ -138,6 +138,7 @@ struct JsonLinesLogger::Writer {
   std::string lines;
   StringMap<std::string> keys;  // quoted
   bool told = false;
+  bool resumes = false;
   util::BackgroundQueue<Record> queue;  // last: its thread uses the others
 };
 
@@ -151,6 +152,7 @@ JsonLinesLogger::Writer& JsonLinesLogger::open(const State& state) {
   auto mode = options_.overwrite ? util::FileMode::OVERWRITE : util::FileMode::CREATE;
   if (options_.append || path == written_ || state.resumes) mode = util::FileMode::APPEND;
   writer_ = std::make_unique<Writer>(path, mode, options_.flush_interval);
+  writer_->resumes = state.resumes;
   written_ = path;
   return *writer_;
 }
@@ -195,7 +197,7 @@ void JsonLinesLogger::visit_state(StateVisitor& visit) {
   std::int64_t size = writer_->file.size();
   const std::int64_t now = size;
   visit("size", size);
-  if (!visit.is_loading()) return;
+  if (!visit.is_loading() || !writer_->resumes) return;  // another run's log is not this one's
   if (size > now) warn(join("JsonLinesLogger: ", written_, " is shorter than when the checkpoint was written"));
   if (size < now) writer_->file.cut(size);
 }

@@ -3,6 +3,7 @@
 
 #include <torch/version.h>
 
+#include "composer/checkpoint/conflicts.h"
 #include "composer/checkpoint/ignore_keys.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/error.h"
@@ -35,6 +36,9 @@ std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options)
 // Nothing is written yet.
 void Trainer::Impl::open_checkpoints() {
   if (options.save_folder.empty()) return;
+  saving::check_format("save_folder", options.save_folder, /*with_time=*/false);
+  saving::check_format("save_filename", options.save_filename, /*with_time=*/true);
+  saving::check_format("save_latest_filename", options.save_latest_filename, /*with_time=*/false);
   saver = std::make_unique<saving::Saver>(
       saving::SaverOptions{.folder = saving::format_name(options.save_folder, state.run_name),
                            .latest = saving::format_name(options.save_latest_filename, state.run_name),
@@ -42,6 +46,7 @@ void Trainer::Impl::open_checkpoints() {
                            .best = options.save_best,
                            .on_failure = options.save_on_failure,
                            .asynchronous = options.save_async,
+                           .overwrite = options.save_overwrite,
                            .run_id = resumed ? resumed->manifest.run_id : new_run_id()});
   if (resumed) saver->adopt(resumed->manifest);
 }
@@ -57,15 +62,14 @@ void Trainer::Impl::load_checkpoint() {
   loaded_from = found.path.string();
 }
 
-// What another run has written beyond where this one is would be overwritten sooner or later.
+// What others have written beyond where this run is would be in its way sooner or later.
 void Trainer::Impl::check_conflicts() const {
   if (!saver || options.save_overwrite) return;
-  const std::string folder = saver->options().folder.string();
-  for (const saving::Found& found : saving::list_checkpoints(folder))
-    if (found.manifest.run_id != saver->options().run_id && found.manifest.time.batch > state.timestamp.batch)
-      throw ConfigError("save_folder: ", found.path.string(), " is a checkpoint of another run (",
-                        found.manifest.run_name,
-                        "), after more batches than this one has trained; set another folder, or save_overwrite");
+  const auto& [folder, run_id] = std::pair(saver->options().folder, saver->options().run_id);
+  if (const auto path = saving::find_conflict(folder, options.save_filename, state.run_name, state.timestamp, run_id))
+    throw ConfigError("save_folder: ", path->string(),
+                      " was not written by this run, and has a name that this run would give later; set another folder, "
+                      "or save_overwrite");
 }
 
 void Trainer::Impl::save_if_due(Event event) {

@@ -145,9 +145,8 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   train_step.visit_state(visit);
   schedules.visit_state(visit);
   visit_plugins(visit, engine);
-  if (saver) {
-    if (!visit.is_loading() || visit.has("saver")) visit("saver", *saver);
-  }
+  // What another run has saved is not this one's to count and delete.
+  if (saver && (!visit.is_loading() || (resumed && visit.has("saver")))) visit("saver", *saver);
 }
 
 // "model" and, unless weights only were asked for, everything else.

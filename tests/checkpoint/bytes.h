@@ -2,22 +2,23 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "composer/checkpoint/byte_source.h"
+#include "composer/checkpoint/pt_file.h"
 #include "composer/checkpoint/safetensors.h"
+#include "composer/checkpoint/zip_writer.h"
 
 namespace composer::test {
 
-inline std::string safetensors_bytes(const formats::NamedTensors& tensors, const formats::Metadata& metadata = {}) {
-  std::string bytes;
-  formats::write_safetensors(tensors, metadata, [&](const void* data, std::size_t size) {
-    bytes.append(static_cast<const char*>(data), size);
-  });
-  return bytes;
+inline formats::Sink sink_to(std::string& bytes) {
+  return [&bytes](const void* data, std::size_t size) { bytes.append(static_cast<const char*>(data), size); };
 }
 
-inline formats::SafetensorsFile open_safetensors(std::string bytes, formats::SafetensorsOptions options = {}) {
-  return formats::SafetensorsFile(formats::bytes_in_memory(std::move(bytes)), options);
+inline std::string safetensors_bytes(const formats::NamedTensors& tensors, const formats::Metadata& metadata = {}) {
+  std::string bytes;
+  formats::write_safetensors(tensors, metadata, sink_to(bytes));
+  return bytes;
 }
 
 // A file of somebody else's: this header, this data.
@@ -26,6 +27,29 @@ inline std::string safetensors_bytes(const std::string& header, const std::strin
   std::string bytes(sizeof length, '\0');
   std::memcpy(bytes.data(), &length, sizeof length);
   return bytes + header + data;
+}
+
+inline formats::SafetensorsFile open_safetensors(std::string bytes, formats::SafetensorsOptions options = {}) {
+  return formats::SafetensorsFile(formats::bytes_in_memory(std::move(bytes)), options);
+}
+
+inline std::string pt_bytes(const formats::NamedTensors& tensors) {
+  std::string bytes;
+  formats::write_pt(tensors, sink_to(bytes));
+  return bytes;
+}
+
+inline std::string zip_bytes(const std::vector<std::pair<std::string, std::string>>& entries) {
+  std::string bytes;
+  const formats::Sink sink = sink_to(bytes);
+  formats::ZipWriter zip(sink);
+  for (const auto& [name, data] : entries) zip.entry(name, data);
+  zip.finish();
+  return bytes;
+}
+
+inline formats::PtFile open_pt(std::string bytes, formats::PtOptions options = {}) {
+  return formats::PtFile(formats::bytes_in_memory(std::move(bytes)), options);
 }
 
 }  // namespace composer::test

@@ -146,6 +146,20 @@ TEST_CASE("a second checkpoint becomes the latest, and one of the same name take
   CHECK(list_checkpoints(scratch.path).size() == 2);
 }
 
+TEST_CASE("what another run has written is replaced only if that was asked for") {
+  const Scratch scratch;
+  FileSystem real;
+  write(scratch.path, 1, real, "ba1");
+  CheckpointFolder other(scratch.path, "other run", real);
+  Manifest manifest;
+  manifest.name = "ba1";
+  manifest.run_id = "other run";
+  CHECK_THROWS_AS(other.write(manifest, {}, "latest"), CheckpointError);
+  CHECK(whole_latest(scratch.path) == 1);
+  other.write(manifest, {}, "latest", /*overwrite=*/true);
+  CHECK(open_checkpoint(scratch.path / "latest").manifest.run_id == "other run");
+}
+
 TEST_CASE("each call of a save fails with each errno: the error is told, and the old or the new checkpoint is whole") {
   for (const std::string name : {"ba2", "ba1"}) {  // a new one, and one in the place of the old
     const int calls = calls_of_one_save(name);

@@ -20,9 +20,11 @@ std::vector<std::string> composer_types(const std::exception& error) {
   if (is(static_cast<const TimeUnitError*>(nullptr))) return {"RuntimeError", "ValueError"};
   if (is(static_cast<const TimeRangeError*>(nullptr))) return {"OverflowError", "ZeroDivisionError"};
   if (is(static_cast<const ConfigError*>(nullptr))) {
-    return {"ValueError",     "RuntimeError", "TypeError",        "NotImplementedError",
-            "AssertionError", "KeyError",     "ZeroDivisionError"};
+    return {"ValueError",     "RuntimeError", "TypeError",         "NotImplementedError",
+            "AssertionError", "KeyError",     "ZeroDivisionError", "FileExistsError"};
   }
+  if (is(static_cast<const CheckpointError*>(nullptr)))
+    return {"RuntimeError", "KeyError", "FileNotFoundError", "UnpicklingError"};
   if (is(static_cast<const DataError*>(nullptr)))
     return {"ValueError", "RuntimeError",   "TypeError",          "KeyError",
             "IndexError", "AttributeError", "NotImplementedError"};

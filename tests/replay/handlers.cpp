@@ -4,6 +4,7 @@
 namespace composer::replay {
 
 Suite algorithms_suite();
+Suite checkpoints_suite();
 Suite events_suite();
 Suite invocation_order_suite();
 Suite messages_suite();
@@ -14,8 +15,8 @@ Suite training_suite();
 
 const std::vector<Suite>& suites() {
   static const std::vector<Suite> all = {
-      algorithms_suite(), events_suite(), invocation_order_suite(), messages_suite(), metrics_suite(),
-      schedulers_suite(), time_suite(),   training_suite(),
+      algorithms_suite(), checkpoints_suite(), events_suite(), invocation_order_suite(), messages_suite(),
+      metrics_suite(),    schedulers_suite(),  time_suite(),   training_suite(),
   };
   return all;
 }

@@ -254,6 +254,96 @@ TEST_CASE("only so many checkpoints are kept: the newest, or the best of a metri
   CHECK(best.back() == "ep5-ba20");
 }
 
+TEST_CASE("a checkpoint that was to be deleted when the process ended is deleted by the one that goes on") {
+  const Folder folder;
+  const Setting setting;
+  const auto options = [&] {
+    TrainerOptions options = options_of(setting, folder);
+    options.save_num_checkpoints_to_keep = 2;
+    return options;
+  };
+  TrainerOptions first = options();
+  first.callbacks.add(At([&](Event now, const State& state) {
+    const fs::path old = folder / "ck/ep0-ba1", kept = folder / "kept";
+    if (now == Event::BATCH_START && state.timestamp.batch == 2) fs::copy(old, kept, fs::copy_options::recursive);
+    if (now == Event::BATCH_START && state.timestamp.batch == 3) throw Killed();
+  }));
+  {
+    Trainer trainer(std::move(first));
+    CHECK_THROWS(trainer.fit());
+  }
+  REQUIRE_FALSE(fs::exists(folder / "ck/ep0-ba1"));
+  fs::rename(folder / "kept", folder / "ck/ep0-ba1");  // as if there had been no time to delete it
+  Trainer trainer(options());
+  CHECK(trainer.state().timestamp.batch == 3);
+  CHECK_FALSE(fs::exists(folder / "ck/ep0-ba1"));
+  trainer.fit();
+  CHECK(saving::list_checkpoints(folder / "ck").size() == 2);
+}
+
+TEST_CASE("a run that begins from another's checkpoint does not count that run's checkpoints as its own") {
+  const Folder folder;
+  const auto options = [&](const char* run_name) {
+    TrainerOptions options = tiny_options();
+    options.run_name = run_name;
+    options.save_folder = folder / "ck";
+    options.save_interval = "1ba";
+    return options;
+  };
+  Trainer(options("one")).fit();
+  REQUIRE(saving::list_checkpoints(folder / "ck").size() == 4);
+  TrainerOptions second = options("two");
+  second.load_path = folder / "ck/latest";
+  second.save_num_checkpoints_to_keep = 1;
+  second.max_duration = "2ep";
+  Trainer trainer(std::move(second));
+  CHECK(trainer.saved_checkpoints().empty());
+  trainer.fit();
+  CHECK(trainer.saved_checkpoints().size() == 1);
+  CHECK(saving::list_checkpoints(folder / "ck").size() == 5);
+}
+
+TEST_CASE("a run that begins from another's checkpoint does not cut what it appends its log to") {
+  const Folder folder;
+  const auto options = [&](loggers::JsonLinesLoggerOptions log) {
+    TrainerOptions options = tiny_options();
+    log.path = folder / "log.jsonl";
+    options.loggers = {loggers::JsonLinesLogger(log)};
+    return options;
+  };
+  {
+    TrainerOptions first = options({.overwrite = true});
+    first.save_folder = folder / "ck";
+    first.save_interval = "1ba";
+    Trainer(std::move(first)).fit();
+  }
+  const std::vector<std::string> before = lines_of(folder / "log.jsonl");
+  TrainerOptions second = options({.append = true});
+  second.run_name = "two";
+  second.load_path = folder / "ck/ep0-ba1";
+  Trainer(std::move(second)).fit();
+  const std::vector<std::string> after = lines_of(folder / "log.jsonl");
+  REQUIRE(after.size() > before.size());
+  CHECK(std::equal(before.begin(), before.end(), after.begin()));
+}
+
+TEST_CASE("a run that was saved at the end of an epoch logs that end with its last metrics") {
+  const Folder folder;
+  const Setting setting;
+  run_until(setting, folder, Event::EPOCH_END, 6);
+  Trainer trainer(options_of(setting, folder));
+  CHECK(trainer.state().timestamp.batch == 6);
+  trainer.fit();
+  trainer.close();
+  std::vector<std::string> logged;  // by the sixth batch, by the end of the epoch, by the seventh batch
+  for (const std::string& line : lines_of(folder / "log.jsonl"))
+    if (const auto at = line.find("\"metrics/train"); at != std::string::npos)
+      if (line.find("\"batch\":5") != std::string::npos || line.find("\"batch\":6") != std::string::npos)
+        logged.push_back(line.substr(at));
+  REQUIRE(logged.size() == 3);
+  CHECK(logged[1] == logged[0]);
+}
+
 TEST_CASE("another run's checkpoints are neither gone on from nor overwritten") {
   const Folder folder;
   const auto options = [&](const char* run_name) {

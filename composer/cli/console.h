@@ -1,0 +1,39 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace composer::cli {
+
+// Exit codes, the same for all subcommands.
+constexpr int kGood = 0;
+constexpr int kBad = 1;    // damaged, different, not equal to the run that was not killed
+constexpr int kError = 2;  // of usage, or a file that cannot be read
+
+struct Console {
+  std::ostream& out;
+  std::ostream& err;
+  bool colors = false;
+};
+
+// The program without its process: prints to the console and returns the exit code. `arguments` without its name.
+int run(const std::vector<std::string>& arguments, const Console& console);
+
+// A subcommand, and what carries it out once the arguments are parsed.
+using Action = std::function<int(const Console&)>;
+using Command = std::pair<CLI::App*, Action>;
+Command add_inspect(CLI::App& app);
+Command add_verify(CLI::App& app);
+Command add_diff(CLI::App& app);
+Command add_convert(CLI::App& app);
+Command add_torture(CLI::App& app);
+
+}  // namespace composer::cli

@@ -1,0 +1,117 @@
+// composer convert IN OUT
+#include <map>
+#include <memory>
+#include <ostream>
+#include <set>
+
+#include <ATen/core/Tensor.h>
+
+#include <CLI/CLI.hpp>
+
+#include "composer/checkpoint/pt_file.h"
+#include "composer/checkpoint/safetensors.h"
+#include "composer/cli/comparison.h"
+#include "composer/cli/text.h"
+#include "composer/core/error.h"
+
+namespace composer::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string in, out, dtype;
+  std::vector<std::string> rename, only;
+  bool force = false, allow_unknown = false;
+};
+
+const std::map<std::string, at::ScalarType> kDtypes = {
+    {"bf16", at::kBFloat16}, {"f16", at::kHalf}, {"f32", at::kFloat}};
+
+using Rules = std::vector<std::pair<std::string, std::string>>;
+
+Rules rules_of(const Options& options) {
+  Rules rules;
+  for (const std::string& text : options.rename) {
+    const auto equals = text.find('=');
+    if (equals == std::string::npos) throw ConfigError("--rename: expected FROM=TO, got ", text);
+    rules.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return rules;
+}
+
+std::string renamed(std::string name, const Rules& rules) {
+  for (const auto& [from, to] : rules)
+    if (name.starts_with(from)) name = to + name.substr(from.size());
+  return name;
+}
+
+std::int64_t infinities(const at::Tensor& tensor) { return tensor.isinf().sum().item<std::int64_t>(); }
+
+// Of a checkpoint, the weights.
+formats::NamedTensors tensors_of(const Options& options, const Console& console) {
+  constexpr std::string_view kModel = "model/";
+  const Rules rules = rules_of(options);
+  const Contents contents = open_contents(options.in, options.allow_unknown);
+  formats::NamedTensors tensors;
+  std::set<std::string> names;
+  for (const Entry& entry : contents.tensors) {
+    if (contents.checkpoint && !entry.name.starts_with(kModel)) continue;
+    const std::string own = contents.checkpoint ? entry.name.substr(kModel.size()) : entry.name;
+    if (!options.only.empty() && !fits_any(own, options.only)) continue;
+    const std::string name = renamed(own, rules);
+    if (!names.insert(name).second) throw ConfigError("--rename: two tensors become ", name);
+    at::Tensor tensor = entry.read();
+    if (!options.dtype.empty() && tensor.is_floating_point()) {
+      const at::Tensor converted = tensor.to(kDtypes.at(options.dtype));
+      if (infinities(converted) > infinities(tensor))
+        console.err << "composer: " << printable(own) << ": some values are too large for " << options.dtype
+                    << ", and became infinite\n";
+      tensor = converted;
+    }
+    tensors.emplace_back(name, tensor);
+  }
+  if (tensors.empty())
+    throw ConfigError(options.in, ": has no tensors", options.only.empty() ? "" : " that fit --only");
+  return tensors;
+}
+
+int convert(const Options& options, const Console& console) {
+  const std::string extension = fs::path(options.out).extension().string();
+  const bool pt = extension == ".pt" || extension == ".pth";
+  if (!pt && extension != ".safetensors")
+    throw ConfigError(options.out, ": must end with .safetensors, .pt or .pth, which say what to write");
+  if (!options.force && fs::exists(options.out))
+    throw ConfigError(options.out, ": is there already; --force replaces it");
+  const formats::NamedTensors tensors = tensors_of(options, console);
+  if (pt)
+    formats::save_pt(options.out, tensors);
+  else
+    formats::save_safetensors(options.out, tensors, {{"format", "pt"}});
+  console.out << printable(options.out) << ": " << plural(static_cast<std::int64_t>(tensors.size()), "tensor") << ", "
+              << bytes_text(fs::file_size(options.out)) << '\n';
+  return kGood;
+}
+
+}  // namespace
+
+Command add_convert(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("convert", "writes weights in another form");
+  command->add_option("in", options->in, "a checkpoint (its weights are taken), .safetensors or .pt")->required();
+  command->add_option("out", options->out, ".safetensors, .pt or .pth; appears whole or not at all")->required();
+  command->add_option("--rename", options->rename, "names that begin with FROM begin with TO; rule by rule, repeatable")
+      ->type_name("FROM=TO")
+      ->allow_extra_args(false);
+  command->add_option("--only", options->only, "take only tensors whose names fit this GLOB; may be repeated")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  command->add_option("--dtype", options->dtype, "of floating-point tensors: bf16, f16 or f32")
+      ->check(CLI::IsMember({"bf16", "f16", "f32"}));
+  command->add_flag("--force", options->force, "replace a file that is there");
+  command->add_flag("--allow-unknown", options->allow_unknown, "pass over classes in .pt files that are no weights");
+  command->footer("Exit codes: 0; 2 an error, and then nothing was written.");
+  return {command, [options](const Console& console) { return convert(*options, console); }};
+}
+
+}  // namespace composer::cli

@@ -1,0 +1,59 @@
+// composer diff A B
+#include <memory>
+#include <ostream>
+
+#include <CLI/CLI.hpp>
+
+#include "composer/cli/comparison.h"
+#include "composer/cli/text.h"
+
+namespace composer::cli {
+namespace {
+
+struct Options {
+  std::string a, b;
+  std::vector<std::string> ignored;
+  bool all = false, clocks = false, quiet = false, allow_unknown = false;
+};
+
+constexpr std::size_t kShown = 20;
+
+int diff(const Options& options, const Console& console) {
+  const Contents a = open_contents(options.a, options.allow_unknown);
+  const Contents b = open_contents(options.b, options.allow_unknown);
+  std::vector<std::string> ignored = options.ignored;
+  if (!options.clocks) ignored.insert(ignored.end(), wall_clock_globs().begin(), wall_clock_globs().end());
+  const auto [compared, equal, differences] = compare(a, b, ignored);
+  if (!options.quiet) {
+    std::size_t shown = 0;
+    for (const auto& [name, what] : differences) {
+      if (shown++ == kShown && !options.all) break;
+      console.out << "  " << colored(console, Color::BOLD, printable(name)) << "\n      " << what << '\n';
+    }
+    if (!options.all && differences.size() > kShown)
+      console.out << "  and " << differences.size() - kShown << " more (--all shows them)\n";
+    console.out << count_text(equal) << " of " << count_text(compared) << " tensors and values are equal to the bit\n";
+  }
+  return differences.empty() ? kGood : kBad;
+}
+
+}  // namespace
+
+Command add_diff(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("diff", "says in what two checkpoints or files of weights differ");
+  command->add_option("a", options->a, "a checkpoint, .safetensors or .pt")->required();
+  command->add_option("b", options->b, "another; if only one is a checkpoint, its weights are compared")->required();
+  command
+      ->add_option("--ignore", options->ignored, "pass over names that fit this GLOB: 'optimizer/*'; may be repeated")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  command->add_flag("--all", options->all, "show more than the first 20 differences");
+  command->add_flag("--clocks", options->clocks, "compare what clocks tell, too");
+  command->add_flag("--quiet", options->quiet, "the exit code alone");
+  command->add_flag("--allow-unknown", options->allow_unknown, "pass over classes in .pt files that are no weights");
+  command->footer("Exit codes: 0 equal to the bit; 1 different; 2 an error.");
+  return {command, [options](const Console& console) { return diff(*options, console); }};
+}
+
+}  // namespace composer::cli

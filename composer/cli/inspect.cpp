@@ -1,0 +1,249 @@
+// composer inspect PATH
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <ostream>
+
+#include <ATen/core/Tensor.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "composer/cli/contents.h"
+#include "composer/cli/text.h"
+#include "composer/core/error.h"
+
+namespace composer::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using saving::Manifest;
+
+struct Options {
+  std::string path;
+  bool tensors = false, stats = false, json = false, allow_unknown = false;
+};
+
+std::uint64_t bytes_of(const Manifest& manifest) {
+  std::uint64_t all = 0;
+  for (const Manifest::File& file : manifest.files) all += file.size;
+  return all;
+}
+
+std::string time_text(const Timestamp& time) {
+  std::string text = join("epoch ", time.epoch, ", batch ", count_text(time.batch), ", ");
+  text += plural(time.sample, "sample");
+  if (time.token > 0) text += ", " + plural(time.token, "token");
+  return text;
+}
+
+Json json_of(const Manifest& manifest) { return Json::parse(manifest.to_json()); }
+
+// Tensors, bytes and other values by the first part of their names (timestamps and the like together).
+struct Group {
+  std::string name;
+  std::int64_t tensors = 0, values = 0;
+  std::uint64_t bytes = 0;
+};
+
+std::vector<Group> groups_of(const Contents& contents) {
+  std::vector<Group> groups;
+  const auto group = [&](const std::string& name) -> Group& {
+    const std::string first = contents.checkpoint ? name.substr(0, name.find('/')) : "tensors";
+    const auto it = std::ranges::find(groups, first, &Group::name);
+    return it != groups.end() ? *it : groups.emplace_back(Group{first});
+  };
+  for (const Entry& tensor : contents.tensors) {
+    Group& own = group(tensor.name);
+    ++own.tensors;
+    own.bytes += tensor.bytes;
+  }
+  if (!contents.checkpoint) return groups;
+  for (const auto& [name, value] : contents.values) ++group(name).values;
+  Group others{"others"};  // a row each would be long
+  std::erase_if(groups, [&](const Group& one) {
+    if (one.tensors == 0 && one.name != "callbacks" && one.name != "algorithms" && one.name != "schedulers")
+      others.values += one.values;
+    else
+      return false;
+    return true;
+  });
+  if (others.values > 0) groups.push_back(others);
+  return groups;
+}
+
+struct Stats {
+  double min = 0, max = 0, mean = 0;
+  std::int64_t nan = 0;
+};
+
+// Of what is a number; complex ones are not looked at.
+std::optional<Stats> stats_of(const at::Tensor& tensor) {
+  if (tensor.is_complex() || tensor.numel() == 0) return std::nullopt;
+  const at::Tensor all = tensor.to(at::kDouble).flatten();
+  const at::Tensor nan = all.isnan();
+  Stats stats{.nan = nan.sum().item<std::int64_t>()};
+  if (stats.nan == all.numel()) return Stats{NAN, NAN, NAN, stats.nan};
+  const at::Tensor numbers = stats.nan == 0 ? all : all.masked_select(nan.logical_not());
+  stats.min = numbers.min().item<double>(), stats.max = numbers.max().item<double>();
+  stats.mean = numbers.mean().item<double>();
+  return stats;
+}
+
+void print_manifest(const Contents& contents, const Console& console) {
+  const Manifest& manifest = contents.checkpoint->manifest;
+  Table table("ll");
+  table.row({"run", printable(manifest.run_name.empty() ? "(without a name)" : manifest.run_name)});
+  table.row({"time", time_text(manifest.time)});
+  table.row({"trained for", seconds_text(manifest.time.total_wct.count())});
+  table.row({"parent", printable(manifest.parent.empty() ? "none" : manifest.parent)});
+  if (manifest.weights_only) table.row({"holds", "weights only"});
+  table.row({"written by", "libcomposer " + manifest.composer_version + ", libtorch " + manifest.libtorch_version});
+  table.row({"size", bytes_text(bytes_of(manifest)) + " in " +
+                         plural(static_cast<std::int64_t>(manifest.files.size()), "file")});
+  table.print(console.out);
+  if (manifest.metrics.empty()) return;
+  console.out << '\n';
+  Table metrics("lr");
+  for (const auto& [name, value] : manifest.metrics) metrics.row({printable(name), number_text(value)});
+  metrics.print(console.out);
+}
+
+void print_groups(const Contents& contents, const Console& console) {
+  Table table("lrrr");
+  table.row({"", "tensors", "size", "values"});
+  Group all{"all"};
+  std::vector<Group> groups = groups_of(contents);
+  for (const Group& group : groups) all.tensors += group.tensors, all.values += group.values, all.bytes += group.bytes;
+  if (groups.size() != 1) groups.push_back(all);
+  for (const auto& [name, tensors, values, bytes] : groups)
+    table.row({printable(name), count_text(tensors), bytes_text(bytes), values > 0 ? count_text(values) : "-"});
+  table.print(console.out);
+}
+
+// Names last: they may be long.
+void print_tensors(const Contents& contents, bool with_stats, const Console& console) {
+  Table table(with_stats ? "llrrrrl" : "llrl");
+  if (with_stats)
+    table.row({"dtype", "shape", "min", "max", "mean", "nan", "name"});
+  else
+    table.row({"dtype", "shape", "size", "name"});
+  for (const Entry& tensor : contents.tensors) {
+    if (!with_stats) {
+      table.row({tensor.dtype, shape_text(tensor.shape), bytes_text(tensor.bytes), printable(tensor.name)});
+    } else if (const auto stats = stats_of(tensor.read())) {
+      table.row({tensor.dtype, shape_text(tensor.shape), number_text(stats->min), number_text(stats->max),
+                 number_text(stats->mean), count_text(stats->nan), printable(tensor.name)});
+    } else {
+      table.row({tensor.dtype, shape_text(tensor.shape), "-", "-", "-", "-", printable(tensor.name)});
+    }
+  }
+  table.print(console.out);
+}
+
+Json number_or_text(double number) { return std::isfinite(number) ? Json(number) : Json(number_text(number)); }
+
+Json json_of(const Contents& contents, const Options& options) {
+  constexpr const char* kKinds[] = {"checkpoint", "save_folder", "safetensors", "pt"};
+  Json json = {{"path", contents.path.string()},
+               {"kind", kKinds[static_cast<std::size_t>(contents.kind)]},
+               {"checksums", contents.checksums}};
+  if (contents.checkpoint) json["manifest"] = json_of(contents.checkpoint->manifest);
+  for (const auto& [name, tensors, values, bytes] : groups_of(contents))
+    json["groups"][name] = {{"tensors", tensors}, {"bytes", bytes}, {"values", values}};
+  if (!options.tensors && !options.stats) return json;
+  for (const Entry& tensor : contents.tensors) {
+    Json one = {{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"bytes", tensor.bytes}};
+    if (options.stats)
+      if (const auto stats = stats_of(tensor.read()))
+        one.update({{"min", number_or_text(stats->min)},
+                    {"max", number_or_text(stats->max)},
+                    {"mean", number_or_text(stats->mean)},
+                    {"nan", stats->nan}});
+    json["tensors"].push_back(std::move(one));
+  }
+  for (const auto& [name, value] : contents.values) json["values"][name] = value;
+  return json;
+}
+
+void print(const Json& json, const Console& console) {
+  console.out << json.dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
+// A line for each checkpoint; returns kBad if one of them is damaged.
+int list(const Options& options, const Console& console) {
+  const fs::path folder = options.path;
+  const std::vector<fs::path> paths = checkpoints_below(folder);
+  if (paths.empty()) throw CheckpointError(options.path, ": has no checkpoints");
+  std::vector<saving::Found> all = saving::list_checkpoints(folder);
+  Json json = {{"path", options.path}, {"kind", "save_folder"}, {"checkpoints", Json::array()}};
+  Table table("lrrrl");
+  table.row({"name", "epoch", "batch", "size", "parent"});
+  for (const auto& [path, manifest] : all) {
+    const std::string name = fs::relative(path, fs::canonical(folder)).string();
+    table.row({printable(name), count_text(manifest.time.epoch), count_text(manifest.time.batch),
+               bytes_text(bytes_of(manifest)), printable(manifest.parent)});
+    json["checkpoints"].push_back({{"name", name}, {"manifest", json_of(manifest)}});
+  }
+  if (options.json) {
+    print(json, console);
+    return all.size() == paths.size() ? kGood : kBad;
+  }
+  console.out << colored(console, Color::BOLD, printable(options.path)) << '\n';
+  table.print(console.out);
+  if (!all.empty() && !all.back().manifest.metrics.empty()) {
+    console.out << "\n  metrics of the newest\n";
+    Table metrics("lr");
+    for (const auto& [name, value] : all.back().manifest.metrics) metrics.row({printable(name), number_text(value)});
+    metrics.print(console.out, 4);
+  }
+  for (const fs::path& path : paths) try {
+      saving::open_checkpoint(path);
+    } catch (const CheckpointError& error) {
+      console.err << "composer: " << one_line(error) << '\n';
+    }
+  return all.size() == paths.size() ? kGood : kBad;
+}
+
+int inspect(const Options& options, const Console& console) {
+  if (kind_of(options.path) == Kind::SAVE_FOLDER) return list(options, console);
+  const Contents contents = open_contents(options.path, options.allow_unknown);
+  if (options.json) {
+    print(json_of(contents, options), console);
+    return kGood;
+  }
+  const std::string name = contents.checkpoint ? contents.checkpoint->path.string() : options.path;
+  console.out << colored(console, Color::BOLD, printable(name)) << '\n';
+  if (contents.checkpoint) {
+    print_manifest(contents, console);
+    console.out << '\n';
+  } else if (contents.kind == Kind::SAFETENSORS) {
+    console.out << (contents.checksums ? "  safetensors, with checksums\n\n" : "  safetensors, without checksums\n\n");
+  } else {
+    console.out << "  torch.save\n\n";
+  }
+  print_groups(contents, console);
+  if (!options.tensors && !options.stats) return kGood;
+  console.out << '\n';
+  print_tensors(contents, options.stats, console);
+  return kGood;
+}
+
+}  // namespace
+
+Command add_inspect(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("inspect", "shows what a checkpoint, a save folder or a file of weights holds");
+  command->add_option("path", options->path, "a checkpoint, its link, a save folder, .safetensors or .pt")->required();
+  command->add_flag("--tensors", options->tensors, "list every tensor: dtype, shape, size, name");
+  command->add_flag("--stats", options->stats, "list every tensor with min, max and mean of its numbers, and its NaNs");
+  command->add_flag("--json", options->json, "for programs");
+  command->add_flag("--allow-unknown", options->allow_unknown, "pass over classes in .pt files that are no weights");
+  command->footer("Exit codes: 0; 1 a checkpoint of a save folder is damaged; 2 an error.");
+  return {command, [options](const Console& console) { return inspect(*options, console); }};
+}
+
+}  // namespace composer::cli

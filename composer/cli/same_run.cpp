@@ -1,0 +1,151 @@
+#include "composer/cli/same_run.h"
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "composer/cli/comparison.h"
+#include "composer/cli/text.h"
+#include "composer/core/error.h"
+
+namespace composer::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Json = nlohmann::json;
+using Names = std::set<std::string>;
+
+constexpr std::size_t kMost = 8;  // differences that are told
+
+// Keys of logs that clocks fill.
+const std::vector<std::string> kClockKeys = {"time",         "time/*", "throughput/*",        "*_per_sec*",
+                                             "wall_clock/*", "*wct*",  "*remaining_estimate*"};
+
+void tell(SameRun& result, const std::string& what) {
+  if (result.differences.size() < kMost) result.differences.push_back(what);
+}
+
+Names names_of(const std::vector<fs::path>& paths, const fs::path& folder) {
+  Names names;
+  for (const fs::path& path : paths) names.insert(path.lexically_relative(folder).string());
+  return names;
+}
+
+// Regular files below the folder, outside of checkpoints and what is temporary.
+Names files_below(const fs::path& folder, const std::function<bool(const std::string&)>& wanted) {
+  std::vector<fs::path> files;
+  for (fs::recursive_directory_iterator it(folder), end; it != end; ++it) {
+    if (it->is_directory() && (it->is_symlink() || it->path().filename().string().starts_with(".tmp-") ||
+                               fs::exists(it->path() / saving::Manifest::kFileName)))
+      it.disable_recursion_pending();
+    else if (it->is_regular_file() && wanted(it->path().lexically_relative(folder).string()))
+      files.push_back(it->path());
+  }
+  return names_of(files, folder);
+}
+
+bool is_log(const std::string& name) { return name.ends_with(".jsonl"); }
+
+std::string content_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) throw Error(path.string(), ": could not be read");
+  return std::move(text).str();
+}
+
+std::vector<std::string> lines_of(const fs::path& path, const std::vector<std::string>& ignored) {
+  std::vector<std::string> lines;
+  std::istringstream text(content_of(path));
+  for (std::string line; std::getline(text, line);) {
+    Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object()) {
+      for (auto it = json.begin(); it != json.end();)
+        it = fits_any(it.key(), kClockKeys) || fits_any(it.key(), ignored) ? json.erase(it) : std::next(it);
+      line = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    }
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+// Calls both(name) for what both have, and tells of what only one has.
+void side_by_side(const Names& expected, const Names& got, const std::string& noun, SameRun& result,
+                  const std::function<void(const std::string&)>& both) {
+  for (const std::string& name : expected)
+    if (got.contains(name))
+      both(name);
+    else
+      tell(result, noun + " " + name + " is missing");
+  for (const std::string& name : got)
+    if (!expected.contains(name)) tell(result, noun + " " + name + " should not be there");
+}
+
+void compare_contents(const fs::path& expected, const fs::path& got, const std::string& name,
+                      const std::vector<std::string>& ignored, SameRun& result) {
+  const Comparison comparison = compare(open_contents(expected), open_contents(got), ignored);
+  result.tensors += comparison.compared;
+  for (const auto& [what, how] : comparison.differences) tell(result, name + ": " + what + ": " + how);
+}
+
+void compare_logs(const fs::path& expected, const fs::path& got, const std::string& name,
+                  const std::vector<std::string>& ignored, SameRun& result) {
+  const auto a = lines_of(expected, ignored), b = lines_of(got, ignored);
+  const auto [x, y] = std::ranges::mismatch(a, b);
+  result.lines += static_cast<std::int64_t>(a.size());
+  if (x == a.end() && y == b.end()) return;
+  const auto text = [](const auto& lines, const auto& at) {
+    return at == lines.end() ? std::string("(the end)") : at->substr(0, 200);
+  };
+  tell(result, join(name, ": line ", x - a.begin() + 1, " is ", text(b, y), " instead of ", text(a, x), "; ", b.size(),
+                    " lines instead of ", a.size()));
+}
+
+}  // namespace
+
+SameRun compare_runs(const fs::path& expected, const fs::path& got, const std::vector<std::string>& files,
+                     const std::vector<std::string>& ignored) {
+  SameRun result;
+  std::vector<std::string> ignored_here = wall_clock_globs();
+  ignored_here.insert(ignored_here.end(), ignored.begin(), ignored.end());
+  side_by_side(names_of(checkpoints_below(expected), expected), names_of(checkpoints_below(got), got), "checkpoint",
+               result, [&](const std::string& name) {
+                 ++result.checkpoints;
+                 compare_contents(expected / name, got / name, name, ignored_here, result);
+               });
+  side_by_side(files_below(expected, is_log), files_below(got, is_log), "log", result,
+               [&](const std::string& name) { compare_logs(expected / name, got / name, name, ignored, result); });
+  const auto wanted = [&](const std::string& name) { return fits_any(name, files); };
+  side_by_side(files_below(expected, wanted), files_below(got, wanted), "file", result, [&](const std::string& name) {
+    ++result.files;
+    if (name.ends_with(".safetensors") || name.ends_with(".pt"))
+      compare_contents(expected / name, got / name, name, ignored_here, result);
+    else if (content_of(expected / name) != content_of(got / name))
+      tell(result, name + ": its bytes differ");
+  });
+  return result;
+}
+
+std::int64_t last_logged_batch(const fs::path& folder) {
+  constexpr std::size_t kTail = 4096;  // of a line
+  std::int64_t last = 0;
+  for (const std::string& name : files_below(folder, is_log)) {
+    std::string text = content_of(folder / name);
+    text.erase(text.find_last_of('\n') + 1);  // a line that was cut off
+    if (text.size() > kTail) text.erase(0, text.size() - kTail);
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);)
+      if (const Json json = Json::parse(line, nullptr, false); json.is_object() && json.contains("batch"))
+        last = std::max(last, json["batch"].get<std::int64_t>());
+  }
+  return last;
+}
+
+}  // namespace composer::cli

@@ -1,0 +1,104 @@
+#include "composer/cli/text.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <ostream>
+
+#include <c10/util/Exception.h>
+
+#include "composer/core/error.h"
+
+namespace composer::cli {
+
+std::string count_text(std::int64_t number) {
+  std::string text = std::to_string(number);
+  const std::ptrdiff_t first = number < 0 ? 1 : 0;
+  for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > first; at -= 3)
+    text.insert(static_cast<std::size_t>(at), ",");
+  return text;
+}
+
+std::string bytes_text(std::uint64_t number) {
+  constexpr std::array kUnits = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+  auto scaled = static_cast<double>(number);
+  std::size_t unit = 0;
+  while (scaled >= 999.95 && unit + 1 < kUnits.size()) scaled /= 1000, ++unit;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", scaled, kUnits[unit]);
+  return text.data();
+}
+
+std::string number_text(double number) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.6g", number);
+  return text.data();
+}
+
+std::string seconds_text(double seconds) {
+  if (!(seconds >= 100)) {
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%.1f s", seconds);
+    return text.data();
+  }
+  const auto all = static_cast<std::int64_t>(seconds);
+  if (all < 7200) return join(all / 60, " min ", all % 60, " s");
+  return join(all / 3600, " h ", all / 60 % 60, " min");
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
+std::string plural(std::int64_t number, const std::string& noun) {
+  return count_text(number) + " " + noun + (number == 1 ? "" : noun.ends_with("ch") ? "es" : "s");
+}
+
+std::string printable(std::string_view text) {
+  std::string safe(text);
+  for (char& c : safe)
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
+  return safe;
+}
+
+std::string one_line(const std::exception& error) {
+  std::string text;
+  if (const auto* torch = dynamic_cast<const c10::Error*>(&error))
+    text = torch->what_without_backtrace();
+  else
+    text = describe(error);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  std::string line;
+  for (const char c : text)
+    if (c != '\n')
+      line += c;
+    else
+      line += "; ";
+  return printable(line);
+}
+
+std::string colored(const Console& console, Color color, const std::string& text) {
+  if (!console.colors) return text;
+  constexpr std::array kCodes = {"1", "31", "32", "33"};
+  return join("\x1b[", kCodes[static_cast<std::size_t>(color)], "m", text, "\x1b[0m");
+}
+
+void Table::print(std::ostream& out, int indent) const {
+  std::vector<std::size_t> widths(alignment_.size());
+  for (const auto& cells : rows_)
+    for (std::size_t i = 0; i < cells.size(); ++i) widths[i] = std::max(widths[i], cells[i].size());
+  for (const auto& cells : rows_) {
+    std::string line(static_cast<std::size_t>(indent), ' ');
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      const std::string padding(widths[i] - cells[i].size(), ' ');
+      line += (i == 0 ? "" : "  ") + (alignment_[i] == 'r' ? padding + cells[i] : cells[i] + padding);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out << line << '\n';
+  }
+}
+
+}  // namespace composer::cli

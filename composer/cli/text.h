@@ -1,0 +1,37 @@
+#pragma once
+#include <cstdint>
+#include <exception>
+#include <iosfwd>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "composer/cli/console.h"
+
+namespace composer::cli {
+
+std::string count_text(std::int64_t number);   // 12,345
+std::string bytes_text(std::uint64_t number);  // 1.2 MB
+std::string number_text(double number);        // six digits
+std::string seconds_text(double seconds);      // 1.2 s, 3 min 20 s
+std::string shape_text(const std::vector<std::int64_t>& shape);
+std::string plural(std::int64_t number, const std::string& noun);  // 1 kill, 2 kills
+std::string printable(std::string_view text);                      // without what would move a terminal's cursor
+std::string one_line(const std::exception& error);
+
+enum class Color : std::uint8_t { BOLD, RED, GREEN, YELLOW };
+std::string colored(const Console& console, Color color, const std::string& text);
+
+// Rows whose columns stand below each other. One letter a column: l or r, where it is aligned.
+class Table {
+ public:
+  explicit Table(std::string alignment) : alignment_(std::move(alignment)) {}
+  void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  void print(std::ostream& out, int indent = 2) const;
+
+ private:
+  std::string alignment_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace composer::cli

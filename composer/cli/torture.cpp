@@ -1,0 +1,127 @@
+// composer torture [OPTIONS] -- COMMAND...
+#include <csignal>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+#include "composer/cli/campaign.h"
+#include "composer/cli/text.h"
+#include "composer/core/error.h"
+
+namespace composer::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::map<std::string, int> kSignals = {{"KILL", SIGKILL}, {"TERM", SIGTERM}, {"INT", SIGINT}};
+
+void check(const TortureOptions& options) {
+  const auto at_least = [](const char* name, auto value, int least) {
+    if (value < least) throw ConfigError(name, ": must be >= ", least, ", got ", value);
+  };
+  at_least("--kills", options.kills, 0), at_least("--jobs", options.jobs, 1);
+  at_least("--only-run", options.only_run, 0), at_least("--interval", options.interval, 0);
+  if (!kSignals.contains(options.signal))
+    throw ConfigError("--signal: must be KILL, TERM or INT, got ", options.signal);
+}
+
+// Moments in which a program trains, or is about to, so that each start gets somewhere and a run takes several kills.
+KillOptions kill_options(const TortureOptions& options, const Reference& reference) {
+  constexpr double kEarliest = 0.8, kShare = 1.0 / 3;
+  KillOptions kill{.command = options.command,
+                   .signal = kSignals.at(options.signal),
+                   .seed = options.seed,
+                   .min = Duration(options.min >= 0 ? options.min : kEarliest * reference.start_up),
+                   .max = Duration(options.max),
+                   .patience = Duration(60 + 20 * reference.seconds),
+                   .interval = reference.interval};
+  if (options.max < 0) kill.max = Duration(reference.start_up + kShare * (reference.seconds - reference.start_up));
+  if (kill.max < kill.min)
+    throw ConfigError("torture: --max must not be below --min, got ", kill.max.count(), " and ", kill.min.count());
+  return kill;
+}
+
+// Takes itself away, unless it is to be kept.
+struct Scratch {
+  explicit Scratch(const std::string& given) : path(given), own(given.empty()) {
+    if (own) {
+      std::string name = (fs::temp_directory_path() / "composer-torture-XXXXXX").string();
+      if (::mkdtemp(name.data()) == nullptr) throw Error("torture: could not make the folder ", name);
+      path = name;
+    } else if (fs::create_directories(path); !fs::is_empty(path)) {
+      throw ConfigError("--folder: ", given, " must be empty");
+    }
+    path = fs::canonical(path);
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    if (own && !keep) fs::remove_all(path, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  fs::path path;
+  bool own, keep = false;
+};
+
+int torture(TortureOptions options, const Console& console) {
+  check(options);
+  if (options.command.front().find('/') != std::string::npos)
+    options.command.front() = fs::absolute(options.command.front()).string();
+  const SignalWatch watch;
+  Scratch scratch(options.folder);
+  scratch.keep = options.keep;
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    console.out << "  the run that is not killed ...";
+    console.out.flush();
+    const Reference reference = run_reference(options, scratch.path / "unbroken");
+    const KillOptions kill = kill_options(options, reference);
+    console.out << ' ' << seconds_text(reference.seconds) << ", " << seconds_text(reference.start_up)
+                << " of them to start; kills after " << seconds_text(kill.min.count()) << " to "
+                << seconds_text(kill.max.count()) << '\n';
+    Campaign campaign;
+    run_campaign(options, kill, reference, campaign, console);
+    scratch.keep = scratch.keep || campaign.bad > 0;
+    report(campaign, reference, Duration(std::chrono::steady_clock::now() - start).count(), console);
+    return campaign.bad == 0 ? kGood : kBad;
+  } catch (const Interrupted&) {
+    console.err << "composer: interrupted; what was started is ended\n";
+    return kError;
+  }
+}
+
+}  // namespace
+
+Command add_torture(CLI::App& app) {
+  auto options = std::make_shared<TortureOptions>();
+  CLI::App* command = app.add_subcommand(
+      "torture", "kills a training program again and again, and compares with a run that was not killed");
+  command->add_option("command", options->command, "the program, after --")->required();
+  command->add_option("--kills", options->kills, "in all, over as many runs as that takes (20)")->type_name("N");
+  command->add_option("--seed", options->seed, "of the moments (1)")->type_name("N");
+  command->add_option("--min", options->min, "seconds from a start to the kill; default: from what the first run took")
+      ->type_name("SECONDS");
+  command->add_option("--max", options->max, "likewise")->type_name("SECONDS");
+  command->add_option("--signal", options->signal, "KILL, TERM or INT (KILL)")->type_name("NAME");
+  command->add_option("--jobs", options->jobs, "runs at once (1)")->type_name("N");
+  command->add_option("--interval", options->interval, "batches between checkpoints; default: as seen")->type_name("N");
+  command->add_option("--compare", options->files, "compare files that fit, too; may be repeated")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  command->add_option("--ignore", options->ignored, "pass over values and log keys that fit; may be repeated")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  command->add_option("--only-run", options->only_run, "only the run of this number")->type_name("N");
+  command->add_option("--folder", options->folder, "an empty one, to work in and to keep")->type_name("FOLDER");
+  command->add_flag("--keep", options->keep, "keep the folders of runs that were equal, too");
+  command->add_flag("--keep-going", options->keep_going, "after a run that was not equal");
+  command->footer(
+      "Compared to the bit: every checkpoint, every *.jsonl, and what --compare names; not what clocks tell.\n"
+      "Exit codes: 0 everything is equal; 1 something is not; 2 an error.");
+  return {command, [options](const Console& console) { return torture(*options, console); }};
+}
+
+}  // namespace composer::cli

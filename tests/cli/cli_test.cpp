@@ -1,0 +1,230 @@
+#include "tests/cli/cli.h"
+
+#include <doctest/doctest.h>
+
+#include "composer/checkpoint/folder.h"
+#include "composer/checkpoint/pt_file.h"
+#include "composer/checkpoint/safetensors.h"
+#include "composer/core/error.h"
+
+namespace composer::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const at::Tensor kWeight = at::arange(6, at::kFloat).view({2, 3});
+
+std::string weights_file(const std::string& path, const formats::NamedTensors& tensors) {
+  if (path.ends_with(".pt"))
+    formats::save_pt(path, tensors);
+  else
+    formats::save_safetensors(path, tensors);
+  return path;
+}
+
+TEST_CASE("composer --help names the subcommands and exit codes, and a wrong subcommand is an error of one line") {
+  const Answer help = composer_program({"--help"});
+  CHECK(help.code == 0);
+  for (const char* word : {"inspect", "verify", "diff", "convert", "torture", "Exit codes"}) CHECK(help.says(word));
+  for (const auto& arguments : {std::vector<std::string>{},
+                                {"insect"},
+                                {"inspect"},
+                                {"diff", "a"},
+                                {"verify", "/no/such"},
+                                {"inspect", "/no/such"},
+                                {"convert", "/no/such", "x.pt"},
+                                {"diff", "/no/such", "b"}}) {
+    const Answer wrong = composer_program(arguments);
+    CHECK(wrong.code == 2);
+    CHECK_MESSAGE(wrong.is_one_line(), wrong.err);
+  }
+  CHECK(composer_program({"inspect", "/no/such"}).complains("/no/such"));
+}
+
+TEST_CASE("inspect shows what a checkpoint holds: time, run, metrics, groups, tensors") {
+  const CliFolder folder;
+  train_into(folder / "ck");
+  const Answer shown = composer_program({"inspect", folder / "ck/latest", "--tensors"});
+  CHECK(shown.code == 0);
+  for (const char* text : {"tiny", "batch 4", "16 samples", "eval/MulticlassAccuracy", "model", "optimizer", "rng",
+                           "f32    [3, 4]", "model/module.weight"})
+    CHECK_MESSAGE(shown.says(text), join(text, " is not in ", shown.out));
+  std::istringstream lines(shown.out);
+  for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 160);
+
+  const Answer stats = composer_program({"inspect", folder / "ck/latest", "--stats"});
+  CHECK(stats.says("min"));
+  CHECK(stats.says("nan"));
+
+  const Answer list = composer_program({"inspect", folder / "ck"});
+  CHECK(list.code == 0);
+  CHECK(list.says("ep0-ba2"));
+  CHECK(list.says("metrics of the newest"));
+}
+
+TEST_CASE("inspect gives programs JSON, also of numbers that JSON has not") {
+  const CliFolder folder;
+  const std::string path =
+      weights_file(folder / "w.safetensors", {{"a", at::full({2}, HUGE_VAL)}, {"b", at::full({2}, NAN)}});
+  const Answer json = composer_program({"inspect", path, "--json", "--stats"});
+  CHECK(json.code == 0);
+  CHECK(json.says("\"max\": \"inf\""));
+  CHECK(json.says("\"nan\": 2"));
+  CHECK(json.says("\"kind\": \"safetensors\""));
+}
+
+TEST_CASE("verify finds a flipped bit in any file of a checkpoint, a missing file and a cut one, and names them") {
+  const CliFolder folder;
+  train_into(folder / "ck");
+  const std::string checkpoint = fs::canonical(folder / "ck/latest");
+  CHECK(composer_program({"verify", folder / "ck"}).code == 0);
+  CHECK(composer_program({"verify", folder / "ck/latest"}).says("ok"));
+  const auto damaged = [&](const std::string& file) {
+    const Answer one = composer_program({"verify", checkpoint});
+    const Answer all = composer_program({"verify", folder / "ck"});
+    CHECK(one.code == 1);
+    CHECK(all.code == 1);
+    CHECK(all.says("1 whole, 1 damaged"));
+    CHECK_MESSAGE(one.says(file), one.out);
+    CHECK(one.says("DAMAGED"));
+  };
+  for (const char* name : {"model.safetensors", "state.safetensors", "manifest.json"}) {
+    const std::string file = checkpoint + "/" + name;
+    for (const std::streamoff from_end : {5, 40, 200}) {
+      flip_byte(file, from_end);
+      damaged(name);
+      flip_byte(file, from_end);
+    }
+    CHECK(composer_program({"verify", checkpoint}).code == 0);
+  }
+  const std::string model = checkpoint + "/model.safetensors";
+  flip_byte(model, 5);
+  CHECK(composer_program({"verify", checkpoint}).says("module."));  // which tensor
+  fs::resize_file(model, fs::file_size(model) - 1);
+  damaged("model.safetensors");
+  fs::remove(model);
+  damaged("model.safetensors");
+}
+
+TEST_CASE("verify finds a file that belongs to another checkpoint, and a manifest that does not know of the change") {
+  const CliFolder folder;
+  train_into(folder / "one");
+  train_into(folder / "two");
+  fs::copy_file(folder / "two/latest/model.safetensors", folder / "one/latest/model.safetensors",
+                fs::copy_options::overwrite_existing);
+  const Answer answer = composer_program({"verify", folder / "one/latest"});
+  CHECK(answer.code == 1);
+  CHECK(answer.says("another checkpoint"));
+}
+
+TEST_CASE("verify says that a folder has no checkpoints, and that a file without checksums has none") {
+  const CliFolder folder;
+  fs::create_directories(folder / "empty");
+  CHECK(composer_program({"verify", folder / "empty"}).code == 1);
+  const std::string header = R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})";
+  std::ofstream file(folder / "plain.safetensors", std::ios::binary);
+  const std::uint64_t size = header.size();
+  file.write(reinterpret_cast<const char*>(&size), sizeof size) << header << "ab";
+  file.close();
+  const Answer plain = composer_program({"verify", folder / "plain.safetensors"});
+  CHECK(plain.code == 0);
+  CHECK(plain.says("no checksums"));
+}
+
+TEST_CASE("diff of two runs that did the same finds nothing, though their clocks differ") {
+  const CliFolder folder;
+  train_into(folder / "one");
+  train_into(folder / "two");
+  const Answer same = composer_program({"diff", folder / "one/latest", folder / "two/latest"});
+  CHECK_MESSAGE(same.code == 0, same.out);
+  CHECK(composer_program({"diff", folder / "one/latest", folder / "two/latest", "--clocks"}).code == 1);
+  const Answer other = composer_program({"diff", folder / "one/latest", folder / "one/ep0-ba2"});
+  CHECK(other.code == 1);
+  CHECK(other.says("model/module.weight"));
+  CHECK(other.says("12 of 12 differ"));
+  CHECK(composer_program({"diff", folder / "one/latest", folder / "one/ep0-ba2", "--ignore", "*"}).code == 0);
+}
+
+TEST_CASE("diff says what is missing, of another shape or dtype, and by how much values differ") {
+  const CliFolder folder;
+  at::Tensor changed = kWeight.clone();
+  changed[0][0] += 0.5;
+  const std::string a =
+      weights_file(folder / "a.safetensors",
+                   {{"same", kWeight}, {"value", kWeight}, {"shape", kWeight}, {"dtype", kWeight}, {"first", kWeight}});
+  const std::string b = weights_file(folder / "b.pt", {{"same", kWeight.clone()},
+                                                       {"value", changed},
+                                                       {"shape", kWeight.view({3, 2})},
+                                                       {"dtype", kWeight.to(at::kHalf)},
+                                                       {"second", kWeight.clone()}});
+  const Answer answer = composer_program({"diff", a, b});
+  CHECK(answer.code == 1);
+  for (const char* text : {"1 of 6 differ, max abs 0.5, max rel 1", "shape [2, 3] and [3, 2]", "dtype f32 and f16",
+                           "only in the first", "only in the second", "1 of 6 tensors and values are equal"})
+    CHECK_MESSAGE(answer.says(text), join(text, " is not in ", answer.out));
+  CHECK(composer_program({"diff", a, a}).code == 0);
+  CHECK(composer_program({"diff", a, b, "--ignore", "[dfs]*", "--ignore", "value"}).code == 0);
+}
+
+TEST_CASE("diff takes two NaNs for equal only if their bits are, and zero and minus zero for different") {
+  const CliFolder folder;
+  const auto file = [&](const char* name, float value) {
+    return weights_file(folder / name, {{"a", at::full({3}, value)}});
+  };
+  CHECK(composer_program({"diff", file("a.safetensors", NAN), file("b.safetensors", NAN)}).code == 0);
+  CHECK(composer_program({"diff", file("c.safetensors", 0.0F), file("d.safetensors", -0.0F)}).code == 1);
+  CHECK(composer_program({"diff", file("e.safetensors", 0.0F), file("f.safetensors", NAN)})
+            .says("NaN on one side only: 3"));
+}
+
+TEST_CASE("convert writes a checkpoint's weights as .pt and back, equal to the bit") {
+  const CliFolder folder;
+  train_into(folder / "ck");
+  CHECK(composer_program({"convert", folder / "ck/latest", folder / "w.pt"}).code == 0);
+  CHECK(composer_program({"convert", folder / "w.pt", folder / "w.safetensors"}).code == 0);
+  CHECK(composer_program({"diff", folder / "ck/latest", folder / "w.safetensors"}).code == 0);
+  const Answer again = composer_program({"convert", folder / "w.pt", folder / "w.safetensors"});
+  CHECK(again.code == 2);
+  CHECK(again.complains("--force"));
+  CHECK(composer_program({"convert", folder / "w.pt", folder / "w.safetensors", "--force"}).code == 0);
+  CHECK(composer_program({"convert", folder / "w.pt", folder / "w.onnx"}).code == 2);
+}
+
+TEST_CASE("convert renames, picks and changes the dtype of tensors of floating point alone") {
+  const CliFolder folder;
+  const std::string in = weights_file(folder / "in.safetensors",
+                                      {{"net.a", kWeight}, {"net.count", at::arange(3)}, {"big", at::full({1}, 1e30)}});
+  const std::string out = folder / "out.safetensors";
+  CHECK(composer_program(
+            {"convert", in, out, "--rename", "net.=", "--rename", "a=b", "--dtype", "bf16", "--only", "net.*"})
+            .code == 0);
+  const formats::SafetensorsFile file(out);
+  REQUIRE(file.tensors().size() == 2);
+  CHECK(file.read("b").equal(kWeight.to(at::kBFloat16)));
+  CHECK((file.read("count").scalar_type() == at::kLong));
+  const Answer infinite = composer_program({"convert", in, folder / "half.pt", "--dtype", "f16"});
+  CHECK(infinite.code == 0);
+  CHECK(infinite.complains("big"));
+  const Answer twice = composer_program({"convert", in, folder / "x.pt", "--rename", "net.a=big"});
+  CHECK(twice.code == 2);
+  CHECK(twice.complains("two tensors become big"));
+  CHECK_FALSE(fs::exists(folder / "x.pt"));
+}
+
+TEST_CASE("no subcommand survives a damaged file with a good exit code, or says more than a line") {
+  const CliFolder folder;
+  train_into(folder / "ck");
+  flip_byte(folder / "ck/latest/model.safetensors", 5);
+  for (const auto& arguments : {std::vector<std::string>{"inspect", folder / "ck/latest", "--stats"},
+                                {"diff", folder / "ck/latest", folder / "ck/ep0-ba2"},
+                                {"convert", folder / "ck/latest", folder / "w.pt"}}) {
+    const Answer answer = composer_program(arguments);
+    CHECK(answer.code == 2);
+    CHECK_MESSAGE(answer.is_one_line(), answer.err);
+    CHECK(answer.complains("model.safetensors"));
+  }
+  CHECK_FALSE(fs::exists(folder / "w.pt"));
+}
+
+}  // namespace
+}  // namespace composer::test

@@ -1,0 +1,72 @@
+// What tests/interop/interop.py has done by this library:
+//   composer_interop convert IN OUT           reads all tensors, writes them again (.safetensors, .pt)
+//   composer_interop make OUT                 writes tensors of every kind
+//   composer_interop equal A B                fails unless both have the same tensors, to the bit
+//   composer_interop weights MODEL IN OUT    loads IN into mlp or resnet18 and saves it as OUT, under Python's names
+#include <exception>
+#include <iostream>
+#include <map>
+
+#include <ATen/ATen.h>
+
+#include "composer/checkpoint/pt_file.h"
+#include "composer/checkpoint/safetensors.h"
+#include "composer/checkpoint/weights.h"
+#include "composer/models/mlp.h"
+#include "composer/models/resnet.h"
+#include "tests/checkpoint/tensors.h"
+
+namespace {
+
+using namespace composer;
+
+formats::NamedTensors read(const std::filesystem::path& path) {
+  if (path.extension() == ".safetensors") return formats::SafetensorsFile(path).read_all();
+  return formats::PtFile(path).read_all();
+}
+
+void write(const std::filesystem::path& path, const formats::NamedTensors& tensors) {
+  path.extension() == ".safetensors" ? formats::save_safetensors(path, tensors) : formats::save_pt(path, tensors);
+}
+
+bool equal(const formats::NamedTensors& a, const formats::NamedTensors& b) {
+  const std::map<std::string, at::Tensor> other(b.begin(), b.end());
+  bool right = a.size() == b.size();
+  for (const auto& [name, tensor] : a) {
+    const auto found = other.find(name);
+    if (found != other.end() && test::same(tensor, found->second)) continue;
+    std::cerr << "differs: " << name << '\n';
+    right = false;
+  }
+  return right;
+}
+
+int run(const std::vector<std::string>& arguments) {
+  const std::string what = arguments.empty() ? "" : arguments[0];
+  if (what == "convert" && arguments.size() == 3) {
+    write(arguments[2], read(arguments[1]));
+  } else if (what == "make" && arguments.size() == 2) {
+    write(arguments[1], test::some_tensors());
+  } else if (what == "equal" && arguments.size() == 3) {
+    return equal(read(arguments[1]), read(arguments[2])) ? 0 : 1;
+  } else if (what == "weights" && arguments.size() == 4) {
+    const auto model = arguments[1] == "mlp" ? models::mlp({.features = {8, 6, 4}}) : models::resnet({.depth = 18});
+    load_weights(*model, arguments[2], {.rename = {{"", "module."}}});
+    save_weights(*model, arguments[3], {.rename = {{"module.", ""}}});
+  } else {
+    std::cerr << "usage: composer_interop convert IN OUT | make OUT | equal A B | weights MODEL IN OUT\n";
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  try {
+    return run({arguments + 1, arguments + count});
+  } catch (const std::exception& error) {
+    std::cerr << composer::describe(error) << '\n';
+    return 1;
+  }
+}
