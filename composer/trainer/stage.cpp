@@ -80,8 +80,13 @@ std::optional<std::int64_t> first_row(const at::Tensor& source, const at::Tensor
 StartCopy copies_on_side_stream(at::Device device) {
   const c10::impl::VirtualGuardImpl guard(device.type());
   if (!device.has_index()) device = at::Device(device.type(), guard.getDevice().index());
-  const c10::Stream side = guard.getStreamFromGlobalPool(device);
-  return [device, side](const Batch& batch) { return std::make_unique<SideStreamCopy>(batch, device, side); };
+  std::optional<c10::Stream> side;
+  try {
+    side = guard.getStreamFromGlobalPool(device);
+  } catch (const c10::Error&) {
+    return [](const Batch&) { return nullptr; };
+  }
+  return [device, side = *side](const Batch& batch) { return std::make_unique<SideStreamCopy>(batch, device, side); };
 }
 
 Stage::~Stage() {

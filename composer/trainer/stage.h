@@ -24,10 +24,10 @@ class CopyInFlight {
   virtual void wait() const = 0;     // until it has arrived
 };
 
-// Begins the copy of a batch.
+// Begins the copy of a batch. nullptr: the batch is copied when it is wanted.
 using StartCopy = std::function<std::unique_ptr<CopyInFlight>(const Batch& batch)>;
 
-// Copies on a stream of their own. `device` is not the CPU.
+// Copies on a stream of their own, or none if the device has no streams to choose from. It is not the CPU.
 StartCopy copies_on_side_stream(at::Device device);
 
 // The batch after the current one, and copies of both. Batches stay where they came from: a copy is what its tensors

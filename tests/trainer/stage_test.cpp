@@ -3,6 +3,7 @@
 #include <set>
 
 #include <ATen/ATen.h>
+#include <torch/optim/sgd.h>
 
 #include <doctest/doctest.h>
 
@@ -274,6 +275,66 @@ TEST_CASE("A feed brings the staged copy of a batch to the device") {
   feed.to_device(again, at::kMeta);
   CHECK(again.only().is_meta());
   CHECK(!again.only().is_same(there.only()));
+}
+
+// Its weights have no values: what a trainer does with them on this device shows only which batches it takes.
+class OnMeta final : public Model {
+ public:
+  OnMeta() { weight_ = register_parameter("weight", at::ones(1, at::kMeta)); }
+  Outputs forward(const Batch& batch) override { return batch.only().to(at::kFloat) * weight_; }
+  Losses loss(const Outputs& outputs, const Batch&) override { return outputs.only().sum(); }
+
+ private:
+  at::Tensor weight_;
+};
+
+struct Run {
+  std::vector<std::string> batches;  // "e.b"
+  int taken = 0;                     // from the loader
+  int ends_ahead = 0;                // of batches, with the next one taken already
+};
+
+// 3 epochs of 4 batches, or of a subset.
+Run run_on_meta(bool copy_ahead, bool evaluates_on_it, std::int64_t subset) {
+  const auto loader = std::make_shared<Numbers>(4, true);
+  Run run;
+  std::vector<std::string>& seen = run.batches;
+  TrainerOptions options = tiny_options();
+  options.model = std::make_shared<OnMeta>();
+  options.device = at::Device(at::kMeta);
+  options.optimizer = std::make_shared<torch::optim::SGD>(options.model->parameters(), 0.1);
+  options.train_dataloader = loader;
+  options.train_subset_num_batches = subset;
+  options.max_duration = "3ep";
+  options.copy_ahead = copy_ahead;
+  if (evaluates_on_it) {
+    options.eval_dataloader = loader;
+    options.eval_interval = "2ba";
+  }
+  options.callbacks = {At([&](Event event, const State& state) {
+    if (event == Event::BATCH_END && loader->taken > static_cast<int>(seen.size())) ++run.ends_ahead;
+    if (event != Event::BATCH_START) return;
+    const at::Tensor numbers = state.batch.only();  // still on the host
+    seen.push_back(join(numbers[0].item<int>(), ".", numbers[1].item<int>()));
+  })};
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  run.taken = loader->taken;
+  return run;
+}
+
+TEST_CASE("A trainer that looks ahead trains on the same batches") {
+  for (const std::int64_t subset : {-1, 3}) {
+    CAPTURE(subset);
+    const Run plain = run_on_meta(false, false, subset);
+    const Run ahead = run_on_meta(true, false, subset);
+    CHECK(plain.batches.size() == (subset == 3 ? 9 : 12));
+    CHECK(plain.ends_ahead == 0);
+    CHECK(ahead.batches == plain.batches);
+    CHECK(ahead.taken == plain.taken);
+    CHECK(ahead.ends_ahead == (subset == 3 ? 6 : 9));
+    CHECK(run_on_meta(true, true, subset).batches == plain.batches);
+  }
 }
 
 }  // namespace
