@@ -254,8 +254,7 @@ int main(int argc, char** argv) {
   app.add_option("--save-interval", arguments.save_interval, "time between two checkpoints: 1ep, 100ba")
       ->capture_default_str();
   app.add_flag("--flip,!--no-flip", arguments.flip, "mirror half of the images");
-  app.add_flag("--fast", arguments.fast,
-               "ResNet-8 for 4 epochs: a weaker network in a quarter of the time");
+  app.add_flag("--fast", arguments.fast, "ResNet-8 for 4 epochs: a weaker network in a quarter of the time");
   app.add_flag("--tune", arguments.tune,
                "choose the threads, and fp32 where --precision is slower, by timing a few steps first");
   app.add_flag("--find-lr", arguments.find_lr,

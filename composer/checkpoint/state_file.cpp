@@ -85,6 +85,13 @@ SafetensorsFile open(const std::filesystem::path& path, const std::string& id) {
   return file;
 }
 
+// What reads it recurses: a forged file must not use up the stack.
+bool check_depth(int depth, Json::parse_event_t, Json&) {
+  constexpr int kDeepest = 100;
+  if (depth > kDeepest) throw CheckpointError("its state is nested more than ", kDeepest, " deep");
+  return true;
+}
+
 }  // namespace
 
 void write_state(const StateDict& state, const std::string& id, const Sink& sink) {
@@ -104,7 +111,9 @@ StateDict read_state(const std::filesystem::path& path, const std::string& id) {
   const std::string* text = find(file.metadata(), kState);
   if (!text) throw CheckpointError(path.string(), ": has no state");
   try {
-    return dict_from_json(Json::parse(*text), file);
+    return dict_from_json(Json::parse(*text, check_depth), file);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(path.string(), ": ", error.what());
   } catch (const nlohmann::json::exception& error) {
     throw CheckpointError(path.string(), ": its state cannot be read: ", error.what());
   }

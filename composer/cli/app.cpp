@@ -11,12 +11,13 @@ namespace composer::cli {
 
 int run(const std::vector<std::string>& arguments, const Console& console) {
   CLI::App app{
-      "Looks at, checks, compares and converts checkpoints and weights, and kills training programs to see\n"
-      "whether they lose anything.",
+      "Looks at, checks, compares and converts checkpoints and weights, and kills\n"
+      "training programs to see whether they lose anything.",
       "composer"};
   app.footer(
       "Exit codes: 0 all is well (diff: equal), 1 damaged or different, 2 an error.\n"
       "composer SUBCOMMAND --help tells more.");
+  app.get_formatter()->column_width(24);
   app.require_subcommand(1);
   app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
     return "composer: " + std::string(error.what()) + " (see " + failed->get_display_name() + " --help)\n";

@@ -73,7 +73,9 @@ void work(const TortureOptions& options, const KillOptions& kill, const Referenc
     KilledRun run = run_killed(kill, number, folder, budget);
     SameRun same;
     if (run.wrong.empty()) {
-      same = compare_runs(reference.folder, folder, options.files, options.ignored);
+      same =
+          compare_runs(reference.folder, folder,
+                       {.files = options.files, .ignored = options.ignored, .asked_to_end = options.signal != "KILL"});
       run.wrong = same.differences;
     }
     const std::lock_guard lock(campaign.mutex);

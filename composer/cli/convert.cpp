@@ -77,6 +77,8 @@ formats::NamedTensors tensors_of(const Options& options, const Console& console)
 }
 
 int convert(const Options& options, const Console& console) {
+  if (!options.dtype.empty() && !kDtypes.contains(options.dtype))
+    throw ConfigError("--dtype: must be bf16, f16 or f32, got ", options.dtype);
   const std::string extension = fs::path(options.out).extension().string();
   const bool pt = extension == ".pt" || extension == ".pth";
   if (!pt && extension != ".safetensors")
@@ -98,18 +100,17 @@ int convert(const Options& options, const Console& console) {
 Command add_convert(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("convert", "writes weights in another form");
-  command->add_option("in", options->in, "a checkpoint (its weights are taken), .safetensors or .pt")->required();
-  command->add_option("out", options->out, ".safetensors, .pt or .pth; appears whole or not at all")->required();
-  command->add_option("--rename", options->rename, "names that begin with FROM begin with TO; rule by rule, repeatable")
+  command->add_option("in", options->in, "checkpoint, .safetensors or .pt")->required();
+  command->add_option("out", options->out, ".safetensors, .pt or .pth")->required();
+  command->add_option("--rename", options->rename, "names that begin with FROM begin with TO")
       ->type_name("FROM=TO")
       ->allow_extra_args(false);
-  command->add_option("--only", options->only, "take only tensors whose names fit this GLOB; may be repeated")
+  command->add_option("--only", options->only, "take only tensors whose names fit")
       ->type_name("GLOB")
       ->allow_extra_args(false);
-  command->add_option("--dtype", options->dtype, "of floating-point tensors: bf16, f16 or f32")
-      ->check(CLI::IsMember({"bf16", "f16", "f32"}));
+  command->add_option("--dtype", options->dtype, "bf16, f16 or f32, of floats")->type_name("NAME");
   command->add_flag("--force", options->force, "replace a file that is there");
-  command->add_flag("--allow-unknown", options->allow_unknown, "pass over classes in .pt files that are no weights");
+  command->add_flag("--allow-unknown", options->allow_unknown, "pass over what is no weights in .pt files");
   command->footer("Exit codes: 0; 2 an error, and then nothing was written.");
   return {command, [options](const Console& console) { return convert(*options, console); }};
 }

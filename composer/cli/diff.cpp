@@ -41,17 +41,16 @@ int diff(const Options& options, const Console& console) {
 
 Command add_diff(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("diff", "says in what two checkpoints or files of weights differ");
+  CLI::App* command = app.add_subcommand("diff", "says in what two of them differ");
   command->add_option("a", options->a, "a checkpoint, .safetensors or .pt")->required();
-  command->add_option("b", options->b, "another; if only one is a checkpoint, its weights are compared")->required();
-  command
-      ->add_option("--ignore", options->ignored, "pass over names that fit this GLOB: 'optimizer/*'; may be repeated")
+  command->add_option("b", options->b, "another; of one checkpoint, the weights count")->required();
+  command->add_option("--ignore", options->ignored, "pass over names that fit: 'optimizer/*'")
       ->type_name("GLOB")
       ->allow_extra_args(false);
   command->add_flag("--all", options->all, "show more than the first 20 differences");
   command->add_flag("--clocks", options->clocks, "compare what clocks tell, too");
   command->add_flag("--quiet", options->quiet, "the exit code alone");
-  command->add_flag("--allow-unknown", options->allow_unknown, "pass over classes in .pt files that are no weights");
+  command->add_flag("--allow-unknown", options->allow_unknown, "pass over what is no weights in .pt files");
   command->footer("Exit codes: 0 equal to the bit; 1 different; 2 an error.");
   return {command, [options](const Console& console) { return diff(*options, console); }};
 }

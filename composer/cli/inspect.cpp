@@ -235,13 +235,12 @@ int inspect(const Options& options, const Console& console) {
 
 Command add_inspect(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("inspect", "shows what a checkpoint, a save folder or a file of weights holds");
-  command->add_option("path", options->path, "a checkpoint, its link, a save folder, .safetensors or .pt")->required();
-  command->add_flag("--tensors", options->tensors, "list every tensor: dtype, shape, size, name");
-  command->add_flag("--stats", options->stats, "list every tensor with min, max and mean of its numbers, and its NaNs");
+  CLI::App* command = app.add_subcommand("inspect", "shows what a checkpoint or file of weights holds");
+  command->add_option("path", options->path, "checkpoint, save folder, .safetensors or .pt")->required();
+  command->add_flag("--tensors", options->tensors, "list every tensor");
+  command->add_flag("--stats", options->stats, "list every tensor with min, max, mean and NaNs");
   command->add_flag("--json", options->json, "for programs");
-  command->add_flag("--allow-unknown", options->allow_unknown, "pass over classes in .pt files that are no weights");
+  command->add_flag("--allow-unknown", options->allow_unknown, "pass over what is no weights in .pt files");
   command->footer("Exit codes: 0; 1 a checkpoint of a save folder is damaged; 2 an error.");
   return {command, [options](const Console& console) { return inspect(*options, console); }};
 }

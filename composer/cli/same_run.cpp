@@ -51,6 +51,11 @@ Names files_below(const fs::path& folder, const std::function<bool(const std::st
   return names_of(files, folder);
 }
 
+std::string newest_of(const fs::path& folder) {
+  const auto all = saving::list_checkpoints(folder);
+  return all.empty() ? std::string() : all.back().path.lexically_relative(fs::canonical(folder)).string();
+}
+
 bool is_log(const std::string& name) { return name.ends_with(".jsonl"); }
 
 std::string content_of(const fs::path& path) {
@@ -110,23 +115,29 @@ void compare_logs(const fs::path& expected, const fs::path& got, const std::stri
 
 }  // namespace
 
-SameRun compare_runs(const fs::path& expected, const fs::path& got, const std::vector<std::string>& files,
-                     const std::vector<std::string>& ignored) {
+SameRun compare_runs(const fs::path& expected, const fs::path& got, const SameRunOptions& options) {
   SameRun result;
-  std::vector<std::string> ignored_here = wall_clock_globs();
-  ignored_here.insert(ignored_here.end(), ignored.begin(), ignored.end());
-  side_by_side(names_of(checkpoints_below(expected), expected), names_of(checkpoints_below(got), got), "checkpoint",
-               result, [&](const std::string& name) {
-                 ++result.checkpoints;
-                 compare_contents(expected / name, got / name, name, ignored_here, result);
-               });
-  side_by_side(files_below(expected, is_log), files_below(got, is_log), "log", result,
-               [&](const std::string& name) { compare_logs(expected / name, got / name, name, ignored, result); });
-  const auto wanted = [&](const std::string& name) { return fits_any(name, files); };
+  std::vector<std::string> ignored = wall_clock_globs();
+  ignored.insert(ignored.end(), options.ignored.begin(), options.ignored.end());
+  if (options.asked_to_end) ignored.insert(ignored.end(), {"saver/*", "manifest/parent"});
+  Names first = names_of(checkpoints_below(expected), expected), second = names_of(checkpoints_below(got), got);
+  if (options.asked_to_end) {
+    const std::string newest = newest_of(expected);
+    std::erase_if(first, [&](const std::string& name) { return name != newest && !second.contains(name); });
+    std::erase_if(second, [&](const std::string& name) { return !first.contains(name); });
+  }
+  side_by_side(first, second, "checkpoint", result, [&](const std::string& name) {
+    ++result.checkpoints;
+    compare_contents(expected / name, got / name, name, ignored, result);
+  });
+  side_by_side(files_below(expected, is_log), files_below(got, is_log), "log", result, [&](const std::string& name) {
+    compare_logs(expected / name, got / name, name, options.ignored, result);
+  });
+  const auto wanted = [&](const std::string& name) { return fits_any(name, options.files); };
   side_by_side(files_below(expected, wanted), files_below(got, wanted), "file", result, [&](const std::string& name) {
     ++result.files;
     if (name.ends_with(".safetensors") || name.ends_with(".pt"))
-      compare_contents(expected / name, got / name, name, ignored_here, result);
+      compare_contents(expected / name, got / name, name, ignored, result);
     else if (content_of(expected / name) != content_of(got / name))
       tell(result, name + ": its bytes differ");
   });

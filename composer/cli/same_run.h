@@ -12,10 +12,16 @@ struct SameRun {
   std::vector<std::string> differences;                             // the first few
 };
 
-// Every checkpoint below the folders, every line of every *.jsonl, and each file whose name within the folder fits one
-// of the globs `files`. What clocks tell, and names that fit `ignored`, are passed over.
+struct SameRunOptions {
+  std::vector<std::string> files;    // globs of names within the folder, which are compared too
+  std::vector<std::string> ignored;  // globs of values and keys of logs
+  bool asked_to_end = false;  // then a run writes checkpoints that the other has not, and keeps fewer of the others:
+                              // those that both have are compared, and the newest must be one of them
+};
+
+// Every checkpoint below the folders and every line of every *.jsonl. What clocks tell is passed over.
 SameRun compare_runs(const std::filesystem::path& expected, const std::filesystem::path& got,
-                     const std::vector<std::string>& files, const std::vector<std::string>& ignored);
+                     const SameRunOptions& options);
 
 // The batch in the last whole line of the *.jsonl files below it that has one; 0 if there is none.
 std::int64_t last_logged_batch(const std::filesystem::path& folder);

@@ -97,29 +97,30 @@ int torture(TortureOptions options, const Console& console) {
 
 Command add_torture(CLI::App& app) {
   auto options = std::make_shared<TortureOptions>();
-  CLI::App* command = app.add_subcommand(
-      "torture", "kills a training program again and again, and compares with a run that was not killed");
+  CLI::App* command = app.add_subcommand("torture", "kills a training program, and sees what it loses");
   command->add_option("command", options->command, "the program, after --")->required();
-  command->add_option("--kills", options->kills, "in all, over as many runs as that takes (20)")->type_name("N");
+  command->add_option("--kills", options->kills, "in all, over as many runs as it takes (20)")->type_name("N");
   command->add_option("--seed", options->seed, "of the moments (1)")->type_name("N");
-  command->add_option("--min", options->min, "seconds from a start to the kill; default: from what the first run took")
-      ->type_name("SECONDS");
+  command->add_option("--min", options->min, "from a start to the kill; default: measured")->type_name("SECONDS");
   command->add_option("--max", options->max, "likewise")->type_name("SECONDS");
   command->add_option("--signal", options->signal, "KILL, TERM or INT (KILL)")->type_name("NAME");
   command->add_option("--jobs", options->jobs, "runs at once (1)")->type_name("N");
-  command->add_option("--interval", options->interval, "batches between checkpoints; default: as seen")->type_name("N");
-  command->add_option("--compare", options->files, "compare files that fit, too; may be repeated")
+  command->add_option("--interval", options->interval, "batches between checkpoints; default: seen")->type_name("N");
+  command->add_option("--compare", options->files, "compare files that fit, too")
       ->type_name("GLOB")
       ->allow_extra_args(false);
-  command->add_option("--ignore", options->ignored, "pass over values and log keys that fit; may be repeated")
+  command->add_option("--ignore", options->ignored, "pass over values and keys that fit")
       ->type_name("GLOB")
       ->allow_extra_args(false);
   command->add_option("--only-run", options->only_run, "only the run of this number")->type_name("N");
-  command->add_option("--folder", options->folder, "an empty one, to work in and to keep")->type_name("FOLDER");
-  command->add_flag("--keep", options->keep, "keep the folders of runs that were equal, too");
+  command->add_option("--folder", options->folder, "an empty one, to work in")->type_name("FOLDER");
+  command->add_flag("--keep", options->keep, "keep folders of equal runs");
   command->add_flag("--keep-going", options->keep_going, "after a run that was not equal");
   command->footer(
-      "Compared to the bit: every checkpoint, every *.jsonl, and what --compare names; not what clocks tell.\n"
+      "The program must write its checkpoints and logs below the folder it is started\n"
+      "in, and go on from them when it is started again. It is, until it ends by\n"
+      "itself. Compared to the bit: every checkpoint, every *.jsonl, and what --compare\n"
+      "names; not what clocks tell.\n"
       "Exit codes: 0 everything is equal; 1 something is not; 2 an error.");
   return {command, [options](const Console& console) { return torture(*options, console); }};
 }

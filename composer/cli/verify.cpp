@@ -66,9 +66,9 @@ int verify(const Options& options, const Console& console) {
 Command add_verify(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("verify", "reads every byte, and says what is damaged");
-  command->add_option("paths", options->paths, "checkpoints, save folders, .safetensors or .pt files")->required();
+  command->add_option("paths", options->paths, "checkpoints, save folders, files of weights")->required();
   command->add_flag("--quiet", options->quiet, "says only what is damaged");
-  command->footer("Exit codes: 0 all is whole; 1 something is damaged, or there is no checkpoint; 2 an error.");
+  command->footer("Exit codes: 0 all is whole; 1 something is damaged, or nothing there; 2 an error.");
   return {command, [options](const Console& console) { return verify(*options, console); }};
 }
 

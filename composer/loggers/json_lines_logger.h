@@ -21,8 +21,8 @@ struct JsonLinesLoggerOptions {
 // of those four names gets "metric/" in front. Hyperparameters are {"hyperparameters": {...}}.
 //
 // A thread of its own reads what is on a GPU, and writes; training waits for it only with 65,536 calls to write. The
-// file is opened at INIT: throws ConfigError if that fails. If a write fails later, the next call throws Error. A run that
-// goes on from a checkpoint appends, after cutting off what was logged behind it, so that nothing is there twice.
+// file is opened at INIT: throws ConfigError if that fails. If a write fails later, the next call throws Error. A run
+// that goes on from a checkpoint appends, after cutting off what was logged behind it, so that nothing is there twice.
 class COMPOSER_EXPORT JsonLinesLogger final : public LoggerDestination {
  public:
   explicit JsonLinesLogger(JsonLinesLoggerOptions options = {});

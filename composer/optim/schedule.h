@@ -14,7 +14,7 @@
 namespace composer {
 class StateVisitor;
 struct State;
-}
+}  // namespace composer
 
 namespace composer::optim {
 

@@ -67,9 +67,10 @@ void Trainer::Impl::check_conflicts() const {
   if (!saver || options.save_overwrite) return;
   const auto& [folder, run_id] = std::pair(saver->options().folder, saver->options().run_id);
   if (const auto path = saving::find_conflict(folder, options.save_filename, state.run_name, state.timestamp, run_id))
-    throw ConfigError("save_folder: ", path->string(),
-                      " was not written by this run, and has a name that this run would give later; set another folder, "
-                      "or save_overwrite");
+    throw ConfigError(
+        "save_folder: ", path->string(),
+        " was not written by this run, and has a name that this run would give later; set another folder, "
+        "or save_overwrite");
 }
 
 void Trainer::Impl::save_if_due(Event event) {

@@ -4,10 +4,11 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
-#include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
+
+#include <sys/stat.h>
 
 #include "composer/core/error.h"
 

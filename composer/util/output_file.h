@@ -19,9 +19,9 @@ class OutputFile {
 
   // All throw Error if the disk refuses.
   void write(std::string_view text);
-  std::int64_t size() const;        // bytes
-  void cut(std::int64_t size);      // what is behind that is gone
-  void close();  // again: does nothing
+  std::int64_t size() const;    // bytes
+  void cut(std::int64_t size);  // what is behind that is gone
+  void close();                 // again: does nothing
 
  private:
   [[noreturn]] void fail(int code) const;

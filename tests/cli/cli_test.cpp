@@ -188,6 +188,7 @@ TEST_CASE("convert writes a checkpoint's weights as .pt and back, equal to the b
   CHECK(again.complains("--force"));
   CHECK(composer_program({"convert", folder / "w.pt", folder / "w.safetensors", "--force"}).code == 0);
   CHECK(composer_program({"convert", folder / "w.pt", folder / "w.onnx"}).code == 2);
+  CHECK(composer_program({"convert", folder / "w.pt", folder / "x.pt", "--dtype", "f8"}).complains("bf16, f16 or f32"));
 }
 
 TEST_CASE("convert renames, picks and changes the dtype of tensors of floating point alone") {
