@@ -261,4 +261,3 @@ TEST_CASE("a manifest comes back as it was, and one of a newer version is refuse
 
 }  // namespace
 }  // namespace composer::saving
-/root/.pyenv/libexec/pyenv-hooks: line 24: enable: cannot open shared object /root/.pyenv/libexec/pyenv-realpath.dylib: /root/.pyenv/libexec/pyenv-realpath.dylib: cannot open shared object file: No such file or directory
