@@ -23,17 +23,35 @@ Feed::Feed(AnyDataSpec spec, std::string label, std::int64_t subset)
 }
 
 void Feed::seek(std::int64_t epoch, std::int64_t batch) {
+  drop_staged();
   spec_.dataloader->seek(epoch, batch);
   next_ = batch;
 }
 
 std::optional<Batch> Feed::next() {
   if (num_batches_ && next_ >= *num_batches_) return std::nullopt;
-  std::optional<Batch> batch = spec_.dataloader->next();
+  std::optional<Batch> batch = stage_ && stage_->full() ? stage_->take() : spec_.dataloader->next();
   if (!batch) return std::nullopt;
   ++next_;
   prepare(*batch);
   return batch;
+}
+
+void Feed::copy_ahead(StartCopy start) {
+  if (spec_.dataloader && !spec_.batch_transforms) stage_ = std::make_shared<Stage>(std::move(start));
+}
+
+void Feed::stage_next() {
+  if (!stage_ || (num_batches_ && next_ >= *num_batches_)) return;
+  stage_->put([this] { return spec_.dataloader->next(); });
+}
+
+void Feed::drop_staged() {
+  if (stage_) stage_->drop();
+}
+
+void Feed::forget_batch() {
+  if (stage_) stage_->forget_current();
 }
 
 bool Feed::sure_of_next() const {
@@ -64,7 +82,10 @@ std::vector<Batch> Feed::split(const Batch& batch, std::int64_t size) const {
 
 void Feed::to_device(Batch& microbatch, at::Device device) const {
   for (auto& [name, tensor] : microbatch)
-    if (tensor.device() != device) tensor = tensor.to(device, /*non_blocking=*/true);
+    if (tensor.device() != device) {
+      at::Tensor copy = stage_ ? stage_->copy_of(tensor) : at::Tensor();
+      tensor = copy.defined() ? std::move(copy) : tensor.to(device, /*non_blocking=*/true);
+    }
   if (spec_.microbatch_transforms) spec_.microbatch_transforms(microbatch);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -7,6 +8,7 @@
 #include <c10/core/Device.h>
 
 #include "composer/data/data_spec.h"
+#include "composer/trainer/stage.h"
 
 namespace composer {
 
@@ -29,8 +31,13 @@ class Feed {
   const Loader* loader() const { return spec_.dataloader.get(); }
 
   void seek(std::int64_t epoch, std::int64_t batch);
-  std::optional<Batch> next();                       // nullopt: the epoch is over
-  bool sure_of_next() const;                         // the loader knows its length, and this is not the end
+  std::optional<Batch> next();  // nullopt: the epoch is over
+  // From now on stage_next() keeps a batch ahead. Not with batch_transforms, which may draw random numbers.
+  void copy_ahead(StartCopy start);
+  void stage_next();          // takes the next batch from the loader, for next() to give; without copy_ahead(): nothing
+  void drop_staged();         // the loader then stands one batch further: seek() comes next
+  void forget_batch();        // the last batch is not asked for on the device any more
+  bool sure_of_next() const;  // the loader knows its length, and this is not the end
   void prepare(Batch& batch);                        // transforms and counts a batch that came from elsewhere
   std::int64_t samples() const { return samples_; }  // of the last batch
   std::int64_t tokens() const { return tokens_; }
@@ -45,7 +52,8 @@ class Feed {
   AnyDataSpec spec_;
   std::string label_;
   std::optional<std::int64_t> num_batches_;
-  std::int64_t next_ = 0;  // batch of the epoch
+  std::shared_ptr<Stage> stage_;  // of copies of this too: the loader is one
+  std::int64_t next_ = 0;         // batch of the epoch
   std::int64_t samples_ = 0, tokens_ = 0;
 };
 

@@ -25,6 +25,7 @@ AsideScope::~AsideScope() {
 }
 
 bool Trainer::Impl::next_batch() {
+  train.forget_batch();
   if (given_batch) {
     state.batch = std::move(*given_batch);
     given_batch.reset();
@@ -67,6 +68,7 @@ void Trainer::Impl::count_batch() {
   state.previous_timestamp = state.timestamp;
   state.timestamp = state.timestamp.to_next_batch(train.samples(), train.tokens(), stopwatch.lap());
   schedules.apply(state);
+  if (positioned && !state.timestamp.reached(*state.max_duration)) train.stage_next();
 }
 
 void Trainer::Impl::count_epoch() {

@@ -100,6 +100,7 @@ void Trainer::Impl::set_up() {
 
 void Trainer::Impl::activate(const Feed& feed) {
   train = feed;
+  if (options.copy_ahead && !state.device.is_cpu()) train.copy_ahead(copies_on_side_stream(state.device));
   positioned = false;
   state.has_dataloader = true;
   state.dataloader_label = feed.label();
@@ -200,6 +201,8 @@ void Trainer::Impl::tune() {
 
 void Trainer::Impl::finish_fit() {
   fitting = false;
+  train.drop_staged();
+  positioned = false;
   signals.reset();
 }
 

@@ -53,6 +53,7 @@ struct TrainerOptions {
   bool allow_tf32 = true;  // on an NVIDIA GPU: float32 products and convolutions round their inputs to 10 bits
   MicrobatchSize device_train_microbatch_size = 0;  // samples; 0: the whole batch at once; "auto": what memory allows
   std::int64_t microbatch_memory = 0;  // with "auto": bytes that a batch may allocate; 0: what the device has left
+  bool copy_ahead = false;  // to a GPU: the next training batch is copied while this one trains (docs/data.md)
   bool accumulate_train_batch_on_tokens = false;  // weigh microbatches by their loss-generating tokens
   std::optional<std::uint64_t> seed = {};         // of all random streams; unset: what libtorch has been seeded with
   bool deterministic_mode = false;                // libtorch's deterministic kernels, or its error where there is none
