@@ -17,6 +17,7 @@
 #include "composer/trainer/signals.h"
 #include "composer/trainer/train_step.h"
 #include "composer/trainer/trainer.h"
+#include "composer/trainer/tune_cache.h"
 
 namespace composer {
 
@@ -155,6 +156,7 @@ struct Trainer::Impl {
   std::optional<Batch> given_batch;    // by step(batch): comes instead of the loader's next
   std::optional<SignalScope> signals;  // within a fit
   std::vector<std::string> tuning;     // what .tune has chosen
+  std::optional<Tuned> tuned;          // likewise, or the saved run
   int interrupted_by = 0;
   std::string loaded_from;
   std::unique_ptr<saving::Saver> saver;

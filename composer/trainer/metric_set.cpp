@@ -41,11 +41,11 @@ void MetricSet::update(Model& model, const Batch& batch, const Outputs& outputs)
   for (const Entry& entry : list_) model.update_metric(batch, outputs, *entry.metric);
 }
 
-void MetricSet::report(State& state, Logger& logger) {
+void MetricSet::report(State& state, Logger& logger, bool keep_if_empty) {
   if (list_.empty()) return;
   report_.clear();
   for (const Entry& entry : list_) {
-    const at::Tensor* before = updated_ ? nullptr : state.metrics.find(label_, entry.name);
+    const at::Tensor* before = keep_if_empty && !updated_ ? state.metrics.find(label_, entry.name) : nullptr;
     at::Tensor value = before ? *before : entry.metric->compute();
     report_.push_back({entry.key, value});
     state.metrics.set(label_, entry.name, std::move(value));

@@ -20,9 +20,9 @@ class MetricSet {
 
   void reset();
   void update(Model& model, const Batch& batch, const Outputs& outputs);
-  // Computes all, notes them in the state and logs them in one call; with nothing to compute them of, as in a run that
-  // goes on from the end of an epoch, they are what they were.
-  void report(State& state, Logger& logger);
+  // Computes all, notes them in the state and logs them in one call. `keep_if_empty`: with nothing to compute them of,
+  // as in a run that goes on from the end of an epoch, they are what they were.
+  void report(State& state, Logger& logger, bool keep_if_empty = false);
   bool empty() const { return list_.empty(); }
 
  private:

@@ -144,6 +144,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
     if (const auto it = evaluated.find(run.feed.label()); it != evaluated.end()) run.last_due_batch = it->second;
   train_step.visit_state(visit);
   schedules.visit_state(visit);
+  if (options.tune) visit("tuned", tuned);
   visit_plugins(visit, engine);
   // What another run has saved is not this one's to count and delete.
   if (saver && (!visit.is_loading() || (resumed && visit.has("saver")))) visit("saver", *saver);

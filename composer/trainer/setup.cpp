@@ -191,7 +191,7 @@ void Trainer::Impl::tune() {
   positioned = false;
   std::optional<Batch> batch = train.next();
   if (!batch) return;  // that this is an error is said where it is trained on
-  tuning = Tuner(state, train_step, train).run(std::move(*batch), options.tune_cache);
+  tuning = Tuner(state, train_step, train).run(std::move(*batch), options.tune_cache, tuned);
   if (resumed) return;
   for (const std::string& line : tuning) {
     const auto colon = line.find(": ");

@@ -52,7 +52,7 @@ class TrainStep {
   void forget_batch();
   void visit_state(StateVisitor& visit);
   void log();  // what the batch has shown, at the step before it is counted
-  void report_metrics() { metrics_.report(state_, logger_); }
+  void report_metrics() { metrics_.report(state_, logger_, /*keep_if_empty=*/true); }
 
  private:
   void split(const Feed& feed);

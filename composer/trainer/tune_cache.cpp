@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "composer/core/error.h"
+#include "composer/core/state_dict.h"
 #include "composer/util/new_file.h"
 
 namespace composer {
@@ -64,6 +65,12 @@ std::string name_of_processor() {
     if (line.starts_with(kName))
       if (const auto colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
   return "unknown";
+}
+
+void Tuned::visit_state(StateVisitor& visit) {
+  visit("channels_last", channels_last);
+  visit("autocast", autocast);
+  visit("threads", threads);
 }
 
 }  // namespace composer

@@ -5,11 +5,15 @@
 
 namespace composer {
 
+class StateVisitor;
+
 // What Tuner found: the fastest way to train one model, with one shape of batch, on one machine.
 struct Tuned {
   bool channels_last = false;
   bool autocast = false;
   int threads = 1;
+
+  void visit_state(StateVisitor& visit);
 };
 
 // Results of earlier runs in a JSON file, by a text that names model, batch and machine. A file that is missing or

@@ -62,12 +62,14 @@ std::string milliseconds(double seconds) { return join(std::round(seconds * 1e5)
 
 }  // namespace
 
-std::vector<std::string> Tuner::run(Batch batch, const std::filesystem::path& cache_file) {
+std::vector<std::string> Tuner::run(Batch batch, const std::filesystem::path& cache_file,
+                                    std::optional<Tuned>& chosen) {
   allowed_ = state_.precision;
   const TuneCache cache(cache_file);
   const std::string id = key(batch);
-  if (const auto known = cache.find(id); known && known->threads >= 1 && known->threads <= at::get_num_threads()) {
-    use(*known);
+  if (!chosen) chosen = cache.find(id);
+  if (chosen && chosen->threads >= 1 && chosen->threads <= at::get_num_threads()) {
+    use(*chosen);
     return std::move(said_);
   }
   Tuned best{.autocast = allowed_ != Precision::FP32, .threads = at::get_num_threads()};
@@ -88,6 +90,7 @@ std::vector<std::string> Tuner::run(Batch batch, const std::filesystem::path& ca
     step_.forget_batch();
   }
   cache.put(id, best);
+  chosen = best;
   return std::move(said_);
 }
 
@@ -109,7 +112,7 @@ std::string Tuner::key(const Batch& batch) const {
 
 void Tuner::use(const Tuned& tuned) {
   const auto say = [this](const char* what, auto chosen) {
-    said_.push_back(join(what, ": ", chosen, ", as an earlier run found"));
+    said_.push_back(join(what, ": ", chosen, ", as was found before"));
   };
   if (has_convolutions()) {
     say("weights", tuned.channels_last ? "channels last" : "as they are");

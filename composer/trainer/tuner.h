@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,9 @@ class Tuner {
  public:
   Tuner(State& state, TrainStep& step, const Feed& feed) : state_(state), step_(step), feed_(feed) {}
 
-  // `batch` is the one to try with. Leaves the fastest way in force. Says what it chose, one line each.
-  std::vector<std::string> run(Batch batch, const std::filesystem::path& cache_file);
+  // `batch` is the one to try with. Leaves the fastest way in force, and in `chosen`; a way that is given there is
+  // taken without trying, as the checkpoint's is by a run that goes on. Says what it chose, one line each.
+  std::vector<std::string> run(Batch batch, const std::filesystem::path& cache_file, std::optional<Tuned>& chosen);
 
  private:
   struct Way {  // one of two

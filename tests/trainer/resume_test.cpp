@@ -452,6 +452,33 @@ TEST_CASE("libtorch's own optimizers are saved and go on, too") {
   CHECK(weights_of(trainer).equal(whole));
 }
 
+TEST_CASE("a run that goes on trains in the way that tune had chosen for it, whatever is fastest now") {
+  const Folder folder;
+  const auto options = [&] {
+    TrainerOptions options = tiny_options();
+    options.precision = Precision::AMP_BF16;
+    options.tune = true;
+    options.tune_cache = folder / "tune.json";
+    options.save_folder = folder / "ck";
+    options.save_interval = "1ba";
+    return options;
+  };
+  Precision chosen = Precision::FP32;
+  {
+    Trainer trainer(options());
+    trainer.fit("2ba");
+    REQUIRE(trainer.tuning().size() >= 1);
+    CHECK(trainer.tuning()[0].find(" ms a step (") != std::string::npos);
+    chosen = trainer.state().precision;
+  }
+  fs::remove(folder / "tune.json");
+  Trainer trainer(options());
+  trainer.fit();
+  REQUIRE(trainer.tuning().size() >= 1);
+  CHECK(trainer.tuning()[0].ends_with(", as was found before"));
+  CHECK(trainer.state().precision == chosen);
+}
+
 TEST_CASE("a checkpoint of another optimizer is refused") {
   const Folder folder;
   TrainerOptions options = tiny_options();

@@ -134,10 +134,10 @@ TEST_CASE("what tune found is used by the next run without trial steps, and by n
     return said[0].starts_with("weights: ") && said[0].find(" ms a step (") != std::string::npos;
   };
   CHECK(measured(lines(Precision::FP32, 0)));
-  CHECK(lines(Precision::FP32, 0)[0].ends_with(", as an earlier run found"));
+  CHECK(lines(Precision::FP32, 0)[0].ends_with(", as was found before"));
   CHECK(measured(lines(Precision::FP32, 2)));
   CHECK(measured(lines(Precision::AMP_BF16, 0)));
-  CHECK(lines(Precision::AMP_BF16, 0)[0].ends_with(", as an earlier run found"));
+  CHECK(lines(Precision::AMP_BF16, 0)[0].ends_with(", as was found before"));
 }
 
 TEST_CASE("a damaged or unwritable cache of tune costs a measurement, not the run") {
