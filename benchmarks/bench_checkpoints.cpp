@@ -27,7 +27,7 @@ std::shared_ptr<Trainer> trainer(const fs::path& folder, bool save) {
   const std::int64_t samples = 512;
   Batch images = {{"input", at::randn({samples, 3, 32, 32})}, {"target", at::randint(10, {samples}, at::kLong)}};
   TrainerOptions options{
-      .model = models::resnet({.num_classes = 10, .small_images = true}),
+      .model = models::resnet({.num_classes = 10}),
       .train_dataloader = data::in_memory(images, {.batch_size = 64}),
       .optimizer = optim::adamw(),
       .max_duration = "1000000ba",
