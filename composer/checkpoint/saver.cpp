@@ -28,6 +28,11 @@ std::string new_id() {
   return id;
 }
 
+SaverOptions with_run_id(SaverOptions options) {
+  if (options.run_id.empty()) options.run_id = new_id();
+  return options;
+}
+
 // Copies tensors to the host: those on a device to pinned memory, without waiting. Memory of the last time is used
 // again where it fits.
 class Copier {
@@ -87,7 +92,7 @@ struct Saver::Job {
 };
 
 Saver::Saver(SaverOptions options, std::shared_ptr<FileSystem> files)
-    : options_(std::move(options)),
+    : options_(with_run_id(std::move(options))),
       files_(std::move(files)),
       folder_(options_.folder, options_.run_id, *files_),
       copy_(std::make_unique<StateDict>()) {

@@ -24,7 +24,7 @@ struct SaverOptions {
   OnFailure on_failure = OnFailure::FAIL;
   bool asynchronous = true;
   bool overwrite = false;  // also what other runs have written
-  std::string run_id;
+  std::string run_id;      // empty: a new one is made
 };
 
 // Writes checkpoints, one at a time, on a thread of its own: save() returns when the tensors are copied. Call from one

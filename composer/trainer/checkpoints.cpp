@@ -1,6 +1,4 @@
 // When checkpoints are written, and which one is loaded.
-#include <random>
-
 #include <torch/version.h>
 
 #include "composer/checkpoint/conflicts.h"
@@ -10,19 +8,6 @@
 #include "composer/trainer/impl.h"
 
 namespace composer {
-
-namespace fs = std::filesystem;
-
-namespace {
-
-std::string new_run_id() {
-  std::random_device random;
-  std::string id;
-  for (int i = 0; i < 12; ++i) id += "0123456789abcdef"[random() & 15];
-  return id;
-}
-
-}  // namespace
 
 std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options) {
   if (options.save_folder.empty() || !options.autoresume || options.save_weights_only) return std::nullopt;
@@ -47,7 +32,7 @@ void Trainer::Impl::open_checkpoints() {
                            .on_failure = options.save_on_failure,
                            .asynchronous = options.save_async,
                            .overwrite = options.save_overwrite,
-                           .run_id = resumed ? resumed->manifest.run_id : new_run_id()});
+                           .run_id = resumed ? resumed->manifest.run_id : ""});
   if (resumed) saver->adopt(resumed->manifest);
 }
 
@@ -65,8 +50,9 @@ void Trainer::Impl::load_checkpoint() {
 // What others have written beyond where this run is would be in its way sooner or later.
 void Trainer::Impl::check_conflicts() const {
   if (!saver || options.save_overwrite) return;
-  const auto& [folder, run_id] = std::pair(saver->options().folder, saver->options().run_id);
-  if (const auto path = saving::find_conflict(folder, options.save_filename, state.run_name, state.timestamp, run_id))
+  const saving::SaverOptions& own = saver->options();
+  if (const auto path =
+          saving::find_conflict(own.folder, options.save_filename, state.run_name, state.timestamp, own.run_id))
     throw ConfigError(
         "save_folder: ", path->string(),
         " was not written by this run, and has a name that this run would give later; set another folder, "
@@ -77,14 +63,8 @@ void Trainer::Impl::save_if_due(Event event) {
   if (!saver) return;
   saver->check();
   if (!state.previous_timestamp || state.timestamp.batch == last_saved_batch) return;
-  IntervalMoment moment{.previous = *state.previous_timestamp,
-                        .now = state.timestamp,
-                        .last_due_batch = last_saved_batch,
-                        .max_duration = state.max_duration,
-                        .dataloader_len = state.dataloader_len};
-  if (event == Event::BATCH_CHECKPOINT) moment.boundary = Boundary::BATCH;
-  if (event == Event::EPOCH_CHECKPOINT) moment.boundary = Boundary::EPOCH;
-  if (event == Event::ITERATION_CHECKPOINT) moment.boundary = Boundary::ITERATION;
+  IntervalMoment moment = moment_of(event);
+  moment.last_due_batch = last_saved_batch;
   moment.last = event != Event::ITERATION_CHECKPOINT && limit_reached();
   const Interval::Function* function = options.save_interval.function();
   const bool due =

@@ -134,6 +134,7 @@ struct Trainer::Impl {
   bool epoch_iteration_is_over() const;
   bool iteration_is_over() const { return token_iteration_is_over() || epoch_iteration_is_over(); }
   bool interrupted();
+  IntervalMoment moment_of(Event event) const;
   std::vector<EvalRun*> due(Event event);
   void postpone(const std::vector<EvalRun*>& runs);
   template <class F>

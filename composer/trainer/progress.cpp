@@ -140,16 +140,22 @@ bool Trainer::Impl::epoch_iteration_is_over() const {
          state.timestamp.epoch_in_iteration >= state.iteration_length->count();
 }
 
-std::vector<EvalRun*> Trainer::Impl::due(Event event) {
-  std::vector<EvalRun*> runs;
-  if (evaluators.empty() || !state.previous_timestamp) return runs;
+// What has just ended, of which intervals tell whether they are due. Something has been counted.
+IntervalMoment Trainer::Impl::moment_of(Event event) const {
   IntervalMoment moment{.previous = *state.previous_timestamp,
                         .now = state.timestamp,
                         .max_duration = state.max_duration,
                         .dataloader_len = state.dataloader_len};
-  if (event == Event::BATCH_END) moment.boundary = Boundary::BATCH;
-  if (event == Event::EPOCH_END) moment.boundary = Boundary::EPOCH;
-  if (event == Event::ITERATION_END) moment.boundary = Boundary::ITERATION;
+  if (event == Event::BATCH_END || event == Event::BATCH_CHECKPOINT) moment.boundary = Boundary::BATCH;
+  if (event == Event::EPOCH_END || event == Event::EPOCH_CHECKPOINT) moment.boundary = Boundary::EPOCH;
+  if (event == Event::ITERATION_END || event == Event::ITERATION_CHECKPOINT) moment.boundary = Boundary::ITERATION;
+  return moment;
+}
+
+std::vector<EvalRun*> Trainer::Impl::due(Event event) {
+  std::vector<EvalRun*> runs;
+  if (evaluators.empty() || !state.previous_timestamp) return runs;
+  IntervalMoment moment = moment_of(event);
   moment.last = event == Event::FIT_END && limit_reached();
   for (EvalRun& run : evaluators) {  // each is asked, so that functions with a memory hear of every event
     moment.last_due_batch = run.last_due_batch;
