@@ -2,6 +2,7 @@
 
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/label_smoothing.h"
+#include "composer/algorithms/load_checkpoint.h"
 #include "composer/algorithms/mixup.h"
 
 namespace composer::algorithms {

@@ -1,5 +1,6 @@
 #include "composer/callbacks/registry.h"
 
+#include "composer/callbacks/checkpoint_saver.h"
 #include "composer/callbacks/early_stopper.h"
 #include "composer/callbacks/lr_monitor.h"
 #include "composer/callbacks/nan_monitor.h"
@@ -11,6 +12,22 @@ namespace {
 
 using Directions = std::vector<std::pair<std::string, std::optional<Better>>>;
 Directions directions() { return {{"auto", std::nullopt}, {"higher", Better::HIGHER}, {"lower", Better::LOWER}}; }
+
+Entry<Callbacks> checkpoint_saver() {
+  using O = CheckpointSaverOptions;
+  using saving::OnFailure;
+  return entry<CheckpointSaver, O>(
+      "checkpoint_saver", "Writes checkpoints beside those of the trainer",
+      {option("folder", &O::folder).refuses({"", "a/{batch}"}), option("filename", &O::filename).refuses({"{foo}"}),
+       option("latest_filename", &O::latest_filename).refuses({"{foo}"}),
+       option("save_interval", &O::save_interval).refuses({"1", "often"}),
+       option("overwrite", &O::overwrite).refuses({"1"}), option("weights_only", &O::weights_only).refuses({"1"}),
+       option("num_checkpoints_to_keep", &O::num_checkpoints_to_keep).refuses({"-2", "some"}),
+       option("on_failure", &O::on_failure,
+              {{"fail", OnFailure::FAIL}, {"retry", OnFailure::RETRY}, {"continue", OnFailure::CONTINUE}})
+           .refuses({"ignore"}),
+       option("async", &O::async).refuses({"1"})});
+}
 
 Entry<Callbacks> early_stopper() {
   using O = EarlyStopperOptions;
@@ -49,6 +66,7 @@ Entry<Callbacks> speed_monitor() {
 
 const Registry<Callbacks>& registry() {
   static const Registry<Callbacks> entries = {
+      checkpoint_saver(),
       early_stopper(),
       entry<LRMonitor>("lr_monitor", "Logs the learning rate of each parameter group"),
       entry<NaNMonitor>("nan_monitor", "Ends the run with an error when a loss is NaN"),

@@ -96,10 +96,14 @@ Saver::Saver(SaverOptions options, std::shared_ptr<FileSystem> files)
       files_(std::move(files)),
       folder_(options_.folder, options_.run_id, *files_),
       copy_(std::make_unique<StateDict>()) {
-  if (options_.keep < -1)
-    throw ConfigError("save_num_checkpoints_to_keep: must be >= 0, or -1 for all, got ", options_.keep);
-  if (options_.best && options_.keep < 1)
-    throw ConfigError("save_best: needs save_num_checkpoints_to_keep >= 1, got ", options_.keep);
+  saving::check(options_);
+}
+
+void check(const SaverOptions& options) {
+  if (options.keep < -1)
+    throw ConfigError("save_num_checkpoints_to_keep: must be >= 0, or -1 for all, got ", options.keep);
+  if (options.best && options.keep < 1)
+    throw ConfigError("save_best: needs save_num_checkpoints_to_keep >= 1, got ", options.keep);
 }
 
 Saver::~Saver() {

@@ -27,6 +27,8 @@ struct SaverOptions {
   std::string run_id;      // empty: a new one is made
 };
 
+COMPOSER_EXPORT void check(const SaverOptions& options);  // throws ConfigError
+
 // Writes checkpoints, one at a time, on a thread of its own: save() returns when the tensors are copied. Call from one
 // thread.
 class COMPOSER_EXPORT Saver {

@@ -152,17 +152,21 @@ NamedTensors state_dict(const torch::nn::Module& module) {
 
 WeightsReport load_weights(torch::nn::Module& module, const std::filesystem::path& path,
                            const LoadWeightsOptions& options) {
-  const NamedTensors given = read_file(path, options.allow_unknown);
+  return load_weights(module, read_file(path, options.allow_unknown), path.string(), options);
+}
+
+WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensors, const std::string& from,
+                           const LoadWeightsOptions& options) {
   Pairs pairs;
-  WeightsReport report = match(state_dict(module), given, options, pairs);
+  WeightsReport report = match(state_dict(module), tensors, options, pairs);
   const bool wrong = options.strict && (!report.missing.empty() || !report.unexpected.empty());
   if (wrong || !report.mismatched.empty()) {
-    const std::string what = path.string() + " does not fit the model" + hint(report) + report.text();
+    const std::string what = from + " does not fit the model" + hint(report) + report.text();
     report.loaded.clear();
     throw WeightsError(what, std::move(report));
   }
   const at::NoGradGuard no_grad;
-  for (auto& [to, from] : pairs) to.copy_(from);
+  for (auto& [own, given] : pairs) own.copy_(given);
   return report;
 }
 

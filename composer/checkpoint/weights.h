@@ -59,6 +59,10 @@ COMPOSER_EXPORT formats::NamedTensors state_dict(const torch::nn::Module& module
 COMPOSER_EXPORT WeightsReport load_weights(torch::nn::Module& module, const std::filesystem::path& path,
                                            const LoadWeightsOptions& options = {});
 
+// The same of tensors that have been read already; `from` says in errors where.
+COMPOSER_EXPORT WeightsReport load_weights(torch::nn::Module& module, const formats::NamedTensors& tensors,
+                                           const std::string& from, const LoadWeightsOptions& options = {});
+
 struct SaveWeightsOptions {
   std::vector<Rename> rename;                   // from the module's names to the file's
   std::map<std::string, std::string> metadata;  // of .safetensors files

@@ -27,7 +27,9 @@ class COMPOSER_EXPORT Algorithm {
   // What of it a checkpoint keeps, beside its options: nothing by default. See StateVisitor.
   virtual void visit_state(StateVisitor& visit);
 
-  virtual Placement placement() const;     // ANY by default
+  virtual Placement placement() const;  // ANY by default
+  // Without it, what it has trained cannot be loaded: it changes the model, say. false by default.
+  virtual bool required_on_load() const;
   virtual bool interpolates_loss() const;  // mixes losses of several targets; more than one such is warned of
 };
 

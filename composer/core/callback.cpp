@@ -22,6 +22,7 @@ Algorithm::~Algorithm() = default;
 void Algorithm::visit_state(StateVisitor&) {}
 bool Algorithm::match(Event, const State&) const { return true; }
 Placement Algorithm::placement() const { return Placement::ANY; }
+bool Algorithm::required_on_load() const { return false; }
 bool Algorithm::interpolates_loss() const { return false; }
 
 }  // namespace composer

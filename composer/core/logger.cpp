@@ -44,6 +44,7 @@ void Logger::log_metrics(std::initializer_list<LogEntry> metrics, std::optional<
 }
 
 void Logger::log_hyperparameters(std::initializer_list<LogEntry> hyperparameters) {
+  for (const LogEntry& entry : hyperparameters) hyperparameters_[std::string(entry.key)] = entry.value;
   for (LoggerDestination* destination : destinations_)
     destination->log_hyperparameters(std::span(hyperparameters.begin(), hyperparameters.size()), state_);
 }

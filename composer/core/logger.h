@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,7 +43,7 @@ class COMPOSER_EXPORT LoggerDestination : public Callback {
   virtual void flush();
 };
 
-// Hands each record to every destination. Stores nothing.
+// Hands each record to every destination. Stores hyperparameters alone.
 class COMPOSER_EXPORT Logger {
  public:
   Logger(const State& state, std::vector<LoggerDestination*> destinations);
@@ -50,6 +52,7 @@ class COMPOSER_EXPORT Logger {
   void log_metrics(std::span<const LogEntry> metrics, std::optional<std::int64_t> step = {});
   void log_metrics(std::initializer_list<LogEntry> metrics, std::optional<std::int64_t> step = {});
   void log_hyperparameters(std::initializer_list<LogEntry> hyperparameters);
+  const auto& hyperparameters() const { return hyperparameters_; }  // that have been logged, by key
   void log_traces(std::span<const LogEntry> traces);
   void flush();  // of every destination; what one of them throws is a warning
 
@@ -59,6 +62,7 @@ class COMPOSER_EXPORT Logger {
  private:
   const State& state_;
   std::vector<LoggerDestination*> destinations_, tracing_;
+  std::map<std::string, LogValue, std::less<>> hyperparameters_;
 };
 
 }  // namespace composer

@@ -21,6 +21,7 @@ class Optimizer;
 namespace composer {
 
 class Model;
+class Run;
 
 // fp32, or autocast of forward and loss to the shorter type with fp32 weights.
 enum class Precision : std::uint8_t { FP32, AMP_BF16, AMP_FP16 };
@@ -86,6 +87,7 @@ struct State {
 
   MetricValues metrics;
   Stop stop;
+  Handle<Run> run;  // null: nobody trains this
 
   // Share of max_duration that is done, >= 0; beyond 1 if the last batch overshot. 1 if max_duration is 0.
   // Throws ConfigError without a max_duration.

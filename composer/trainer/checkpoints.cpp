@@ -1,114 +1,111 @@
 // When checkpoints are written, and which one is loaded.
-#include <torch/version.h>
+#include <algorithm>
 
-#include "composer/checkpoint/conflicts.h"
+#include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/ignore_keys.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/error.h"
 #include "composer/trainer/impl.h"
 
 namespace composer {
+namespace {
+
+bool can_go_on(const saving::Found& found, const std::string& run_name) {
+  return !found.manifest.weights_only && (run_name.empty() || found.manifest.run_name == run_name);
+}
+
+// The newest that is older than `found`.
+std::optional<saving::Found> one_before(const saving::Found& found, const std::string& folder) {
+  std::optional<saving::Found> before;
+  for (saving::Found& other : saving::list_checkpoints(folder)) {
+    if (other.path == found.path) break;
+    if (can_go_on(other, found.manifest.run_name) && other.manifest.run_id == found.manifest.run_id)
+      before = std::move(other);
+  }
+  return before;
+}
+
+}  // namespace
 
 std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options) {
   if (options.save_folder.empty() || !options.autoresume || options.save_weights_only) return std::nullopt;
   const std::string folder = saving::format_name(options.save_folder, options.run_name);
   auto found = saving::find_latest(folder, saving::format_name(options.save_latest_filename, options.run_name));
-  if (!found || found->manifest.weights_only) return std::nullopt;
-  if (!options.run_name.empty() && found->manifest.run_name != options.run_name) return std::nullopt;
-  return found;
+  if (!found || can_go_on(*found, options.run_name)) return found;
+  auto all = saving::list_checkpoints(folder);  // others write here, too
+  std::erase_if(all, [&](const saving::Found& other) { return !can_go_on(other, options.run_name); });
+  return all.empty() ? std::nullopt : std::optional(std::move(all.back()));
 }
 
 // Nothing is written yet.
 void Trainer::Impl::open_checkpoints() {
   if (options.save_folder.empty()) return;
-  saving::check_format("save_folder", options.save_folder, /*with_time=*/false);
-  saving::check_format("save_filename", options.save_filename, /*with_time=*/true);
-  saving::check_format("save_latest_filename", options.save_latest_filename, /*with_time=*/false);
-  saver = std::make_unique<saving::Saver>(
-      saving::SaverOptions{.folder = saving::format_name(options.save_folder, state.run_name),
-                           .latest = saving::format_name(options.save_latest_filename, state.run_name),
-                           .keep = options.save_num_checkpoints_to_keep,
-                           .best = options.save_best,
-                           .on_failure = options.save_on_failure,
-                           .asynchronous = options.save_async,
-                           .overwrite = options.save_overwrite,
-                           .run_id = resumed ? resumed->manifest.run_id : ""});
-  if (resumed) saver->adopt(resumed->manifest);
+  saver = std::make_unique<saving::RunSaver>(
+      saving::RunSaverOptions{.folder = options.save_folder,
+                              .filename = options.save_filename,
+                              .latest_filename = options.save_latest_filename,
+                              .save_interval = options.save_interval,
+                              .overwrite = options.save_overwrite,
+                              .weights_only = options.save_weights_only,
+                              .num_checkpoints_to_keep = options.save_num_checkpoints_to_keep,
+                              .best = options.save_best,
+                              .on_failure = options.save_on_failure,
+                              .async = options.save_async,
+                              .ignore_keys = options.save_ignore_keys},
+      state, resumed ? &resumed->manifest : nullptr);
+}
+
+// A damaged checkpoint of our own is not the end of the run, there are those before it.
+StateDict Trainer::Impl::read_resumed() {
+  for (;;) try {
+      return saving::load(*resumed);
+    } catch (const CheckpointError& damaged) {
+      const std::string folder = saving::format_name(options.save_folder, state.run_name);
+      std::optional<saving::Found> before = one_before(*resumed, folder);
+      if (!before) throw;
+      warn(join("checkpoint: ", describe(damaged), "; going back to ", before->path.string()));
+      resumed = std::move(before);
+    }
 }
 
 void Trainer::Impl::load_checkpoint() {
-  if (!resumed && options.load_path.empty()) return;
-  const saving::Found found =
-      resumed ? *resumed : saving::open_checkpoint(saving::format_name(options.load_path, state.run_name));
+  if (resumed) {
+    const StateDict saved = read_resumed();
+    load_weights(saved, resumed->path.string(), /*strict=*/options.load_strict_model_weights);
+    load_run_state(saved);
+    loaded_from = resumed->path.string();
+  } else if (!options.load_path.empty()) {
+    load({.path = options.load_path,
+          .weights_only = options.load_weights_only,
+          .strict_model_weights = options.load_strict_model_weights,
+          .ignore_keys = options.load_ignore_keys});
+  }
+}
+
+void Trainer::Impl::load(const LoadOptions& from) {
+  const saving::Found found = saving::open_checkpoint(saving::format_name(from.path, state.run_name));
   StateDict saved = saving::load(found);
-  if (!resumed) saving::ignore_keys(saved, options.load_ignore_keys);
-  if (const StateValue* weights = saved.find("model")) load_weights(std::get<StateDict>(*weights));
-  if (resumed || (!options.load_weights_only && !found.manifest.weights_only)) load_run_state(saved);
+  saving::ignore_keys(saved, from.ignore_keys);
+  load_weights(saved, found.path.string(), from.strict_model_weights && from.ignore_keys.empty());
+  if (!from.weights_only && !found.manifest.weights_only) load_run_state(saved);
   loaded_from = found.path.string();
 }
 
-// What others have written beyond where this run is would be in its way sooner or later.
-void Trainer::Impl::check_conflicts() const {
-  if (!saver || options.save_overwrite) return;
-  const saving::SaverOptions& own = saver->options();
-  if (const auto path =
-          saving::find_conflict(own.folder, options.save_filename, state.run_name, state.timestamp, own.run_id))
-    throw ConfigError(
-        "save_folder: ", path->string(),
-        " was not written by this run, and has a name that this run would give later; set another folder, "
-        "or save_overwrite");
-}
-
 void Trainer::Impl::save_if_due(Event event) {
-  if (!saver) return;
-  saver->check();
-  if (!state.previous_timestamp || state.timestamp.batch == last_saved_batch) return;
-  IntervalMoment moment = moment_of(event);
-  moment.last_due_batch = last_saved_batch;
-  moment.last = event != Event::ITERATION_CHECKPOINT && limit_reached();
-  const Interval::Function* function = options.save_interval.function();
-  const bool due =
-      function ? (*function)(event, state) || interrupted() : interval_due(options.save_interval.time(), moment);
-  if (due) save(options.save_filename);
-}
-
-saving::Manifest Trainer::Impl::manifest(const std::string& name) const {
-  saving::Manifest manifest;
-  manifest.name = name;
-  manifest.run_name = state.run_name;
-  manifest.time = state.timestamp;
-  manifest.weights_only = options.save_weights_only;
-  manifest.composer_version = COMPOSER_VERSION;
-  manifest.libtorch_version = TORCH_VERSION;
-  for (const auto& [label, by_name] : state.metrics.all())
-    for (const auto& [metric, value] : by_name)
-      manifest.metrics[join(label, '/', metric)] = state.metrics.at(label, metric);
-  return manifest;
-}
-
-void Trainer::Impl::save(const std::string& format) {
-  last_saved_batch = state.timestamp.batch;
-  saving::Manifest made = manifest(saving::format_name(format, state.run_name, &state.timestamp));
-  saver->plan(made.name, made.metrics);
-  StateDict all = run_state();
-  saving::ignore_keys(all, options.save_ignore_keys);
-  saver->save(std::move(made), all);
+  if (saver) saver->save_if_due(event, state);
 }
 
 std::string Trainer::save_checkpoint(const std::string& name) {
   if (!impl_->saver) throw ConfigError("save_checkpoint: there is no save_folder to write it to");
   return impl_->located([&] {
-    impl_->save(name);
+    impl_->saver->save(name, impl_->state);
     impl_->saver->wait();
     return saved_checkpoints().back();
   });
 }
 
 std::vector<std::string> Trainer::saved_checkpoints() const {
-  std::vector<std::string> paths;
-  if (!impl_->saver) return paths;
-  for (const std::string& name : impl_->saver->saved()) paths.push_back(impl_->saver->options().folder / name);
-  return paths;
+  return impl_->saver ? impl_->saver->paths() : std::vector<std::string>();
 }
 
 const std::string& Trainer::resumed_from() const { return impl_->loaded_from; }

@@ -8,8 +8,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
-#include "composer/checkpoint/saver.h"
+#include "composer/checkpoint/folder.h"
+#include "composer/checkpoint/run_saver.h"
 #include "composer/core/model.h"
+#include "composer/core/run.h"
 #include "composer/core/state_dict.h"
 #include "composer/trainer/aside_forward.h"
 #include "composer/trainer/feed.h"
@@ -105,17 +107,19 @@ struct Trainer::Impl {
 
   // checkpoints.cpp: when they are written, and which is loaded
   void open_checkpoints();
+  StateDict read_resumed();
   void load_checkpoint();
+  void load(const LoadOptions& from);
   void save_if_due(Event event);
-  void check_conflicts() const;
-  saving::Manifest manifest(const std::string& name) const;
-  void save(const std::string& name);
 
   // run_state.cpp: what is in them
-  StateDict run_state();
+  class AsRun;
+  std::shared_ptr<Run> as_run();
+  StateDict run_state(bool weights_only);
   void load_run_state(const StateDict& saved);
-  void load_weights(const StateDict& saved);
+  void load_weights(const StateDict& saved, const std::string& from, bool strict);
   void visit_state(StateVisitor& visit);
+  void visit_evaluators(StateVisitor& visit);
   void resume_fit();
 
   // progress.cpp: what is counted, logged and decided between the events
@@ -134,6 +138,7 @@ struct Trainer::Impl {
   bool epoch_iteration_is_over() const;
   bool iteration_is_over() const { return token_iteration_is_over() || epoch_iteration_is_over(); }
   bool interrupted();
+  std::optional<Seconds> time_left() const;
   IntervalMoment moment_of(Event event) const;
   std::vector<EvalRun*> due(Event event);
   void postpone(const std::vector<EvalRun*>& runs);
@@ -160,8 +165,7 @@ struct Trainer::Impl {
   std::optional<Tuned> tuned;          // likewise, or the saved run
   int interrupted_by = 0;
   std::string loaded_from;
-  std::unique_ptr<saving::Saver> saver;
-  std::int64_t last_saved_batch = -1;
+  std::unique_ptr<saving::RunSaver> saver;
   std::vector<std::string> pending_evaluations;  // labels of evaluators that were due when the run was interrupted
   StateDict pending_random;                      // to be restored when training begins
   std::string pending_stop;                      // why the saved run had been asked to stop

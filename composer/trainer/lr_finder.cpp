@@ -81,6 +81,7 @@ Trainer::Impl::Impl(const Impl& other, ForTrial)
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
       aside_plan(false, false) {
   state.stop = Stop();
+  state.run = {};
   train_step.set_microbatch_size(other.train_step.microbatch_size(), options.microbatch_memory);
 }
 

@@ -124,6 +124,12 @@ bool Trainer::Impl::interrupted() {
   return interrupted_by != 0;
 }
 
+// Asked by the threads that write, too.
+std::optional<Seconds> Trainer::Impl::time_left() const {
+  if (!options.handle_signals || SignalScope::pending() == 0) return std::nullopt;
+  return options.grace_period - SignalScope::since();
+}
+
 bool Trainer::Impl::limit_reached() {
   return interrupted() || state.stop.asked() || state.timestamp.reached(*state.max_duration);
 }

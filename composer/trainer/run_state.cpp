@@ -9,9 +9,11 @@
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
 
+#include "composer/checkpoint/weights.h"
 #include "composer/core/error.h"
 #include "composer/core/plugin_state.h"
 #include "composer/optim/named_optimizer.h"
+#include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
 
 namespace composer {
@@ -122,6 +124,26 @@ void visit_metrics(StateVisitor& visit, MetricValues& metrics) {
 
 }  // namespace
 
+class Trainer::Impl::AsRun final : public Run {
+ public:
+  explicit AsRun(Trainer::Impl& trainer) : trainer_(trainer) {}
+  StateDict snapshot(bool weights_only) const override { return trainer_.run_state(weights_only); }
+  bool interrupted() const override { return trainer_.interrupted(); }
+  std::optional<Seconds> time_left() const override { return trainer_.time_left(); }
+  void load(const LoadOptions& options) override { trainer_.load(options); }
+
+  IntervalMoment moment(Event event) const override {
+    IntervalMoment moment = trainer_.moment_of(event);
+    moment.last = event != Event::ITERATION_CHECKPOINT && trainer_.limit_reached();
+    return moment;
+  }
+
+ private:
+  Trainer::Impl& trainer_;
+};
+
+std::shared_ptr<Run> Trainer::Impl::as_run() { return std::make_shared<AsRun>(*this); }
+
 void Trainer::Impl::visit_state(StateVisitor& visit) {
   visit("timestamp", state.timestamp);
   visit("previous_timestamp", state.previous_timestamp);
@@ -137,65 +159,61 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   }
   StateVisitor inner = visit.scope("metrics");
   visit_metrics(inner, state.metrics);
+  visit_evaluators(visit);
+  train_step.visit_state(visit);
+  schedules.visit_state(visit);
+  if (options.tune) visit("tuned", tuned);
+  visit_required_algorithms(visit, engine);
+  visit_plugins(visit, engine);
+  // What another run has saved is not this one's to count and delete.
+  if (!saver) return;
+  StateDict saved;
+  if (!visit.is_loading()) {
+    saver->save_state(saved);
+    visit("saver", saved);
+  } else if (resumed && visit.has("saver")) {
+    visit("saver", saved);
+    saver->load_state(saved, state.timestamp.batch);
+  }
+}
+
+void Trainer::Impl::visit_evaluators(StateVisitor& visit) {
   std::map<std::string, std::int64_t> evaluated;  // at which batch
   for (const EvalRun& run : evaluators) evaluated[run.feed.label()] = run.last_due_batch;
   visit("evaluated", evaluated);
   for (EvalRun& run : evaluators)
     if (const auto it = evaluated.find(run.feed.label()); it != evaluated.end()) run.last_due_batch = it->second;
-  train_step.visit_state(visit);
-  schedules.visit_state(visit);
-  if (options.tune) visit("tuned", tuned);
-  visit_plugins(visit, engine);
-  // What another run has saved is not this one's to count and delete.
-  if (saver && (!visit.is_loading() || (resumed && visit.has("saver")))) visit("saver", *saver);
 }
 
 // "model" and, unless weights only were asked for, everything else.
-StateDict Trainer::Impl::run_state() {
+StateDict Trainer::Impl::run_state(bool weights_only) {
   StateDict all, weights;
-  for (const auto& item : state.model->named_parameters()) weights[item.key()] = item.value().detach();
-  for (const auto& item : state.model->named_buffers()) weights[item.key()] = item.value().detach();
-  if (!options.save_weights_only) {
+  for (const auto& [name, tensor] : state_dict(*state.model)) weights[name] = tensor.detach();
+  if (!weights_only) {
     StateVisitor visit = StateVisitor::saving(all);
     visit_state(visit);
+    all["hyperparameters"] = hyperparameters_of(options, state, logger);
     all["rng"] = pending_random.empty() ? random_state(state.device) : pending_random;
   }
   all["model"] = std::move(weights);
   return all;
 }
 
-void Trainer::Impl::load_weights(const StateDict& saved) {
-  const at::NoGradGuard no_grad;
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
-  std::string missing, mismatched, unexpected;
-  StateDict left = saved;
-  const auto match = [&](const std::string& name, const at::Tensor& own) {
-    const StateValue* found = saved.find(name);
-    if (!found) {
-      missing += "\n  missing in the checkpoint: " + name;
-      return;
-    }
-    const at::Tensor& value = std::get<at::Tensor>(*found);
-    if (value.sizes() != own.sizes())
-      mismatched +=
-          join("\n  of another shape: ", name, " is ", value.sizes(), " there, ", own.sizes(), " in the model");
-    copies.emplace_back(own, value);
-    left.erase(name);
-  };
-  for (const auto& item : state.model->named_parameters()) match(item.key(), item.value());
-  for (const auto& item : state.model->named_buffers()) match(item.key(), item.value());
-  for (const auto& [name, value] : left.entries()) unexpected += "\n  not in the model: " + name;
-  const bool strict = options.load_strict_model_weights && (resumed || options.load_ignore_keys.empty());
-  if (!mismatched.empty() || (strict && !(missing + unexpected).empty()))
-    throw CheckpointError("checkpoint: its weights do not fit the model:", mismatched, missing, unexpected);
-  for (auto& [own, value] : copies) own.copy_(value);
+void Trainer::Impl::load_weights(const StateDict& saved, const std::string& from, bool strict) {
+  const StateValue* found = saved.find("model");
+  if (!found) return;
+  formats::NamedTensors weights;
+  for (const auto& [name, value] : std::get<StateDict>(*found).entries())
+    weights.emplace_back(name, std::get<at::Tensor>(value));
+  composer::load_weights(*state.model, weights, from, {.strict = strict});
 }
 
 void Trainer::Impl::load_run_state(const StateDict& saved) {
   StateVisitor visit = StateVisitor::loading(saved, "");
   visit_state(visit);
   if (const StateValue* random = saved.find("rng")) pending_random = std::get<StateDict>(*random);
-  last_saved_batch = state.timestamp.batch;
+  if (const StateValue* before = saved.find("hyperparameters"); before && resumed)
+    warn_of_changes(std::get<StateDict>(*before), hyperparameters_of(options, state, logger));
   positioned = false;
   schedules.apply(state);
 }

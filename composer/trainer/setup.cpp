@@ -69,6 +69,8 @@ void check_options(const TrainerOptions& options, at::Device device) {
   if (options.microbatch_memory > 0 && !options.device_train_microbatch_size.is_auto())
     warn("microbatch_memory has no effect unless device_train_microbatch_size is \"auto\"");
   check_precision(options.precision, device);
+  if (!(options.grace_period.count() > 0))
+    throw ConfigError("grace_period: must be > 0 seconds, got ", options.grace_period.count());
   if (options.grad_scaler) const optim::GradScaler checked(*options.grad_scaler, at::kCPU);
   check_subset(options.train_dataloader_label, options.train_subset_num_batches);
   scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
@@ -155,7 +157,7 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
   const bool whole_batches = fit.device_train_microbatch_size ? !fit.device_train_microbatch_size->is_auto() &&
                                                                     fit.device_train_microbatch_size->samples() == 0
                                                               : train_step.trains_whole_batches();
-  check_conflicts();
+  if (saver) saver->check_conflicts(state);
   check_step_in_backward(*state.optimizer, engine, whole_batches, scales, options.tune);
   train_step.scale_losses(precision, options.grad_scaler);
 

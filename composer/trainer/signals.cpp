@@ -1,16 +1,28 @@
 #include "composer/trainer/signals.h"
 
 #include <atomic>
+#include <cstdint>
+#include <ctime>
 
 namespace composer {
 namespace {
 
 // A signal handler can reach nothing but a global.
 std::atomic<int> pending_signal{0};
+std::atomic<std::int64_t> arrived{0};  // nanoseconds
 std::atomic<int> scopes{0};
-static_assert(std::atomic<int>::is_always_lock_free);
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
 
-void note(int signal) { pending_signal.store(signal, std::memory_order_relaxed); }
+std::int64_t now() {  // may be called by a signal handler
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+}
+
+void note(int signal) {
+  arrived.store(now(), std::memory_order_relaxed);
+  pending_signal.store(signal, std::memory_order_relaxed);
+}
 
 }  // namespace
 
@@ -36,6 +48,7 @@ void SignalScope::install(int signal, struct sigaction& before, bool& installed)
   installed = sigaction(signal, &action, nullptr) == 0;
 }
 
+Seconds SignalScope::since() { return Seconds(static_cast<double>(now() - arrived.load()) * 1e-9); }
 int SignalScope::pending() { return pending_signal.load(std::memory_order_relaxed); }
 
 }  // namespace composer

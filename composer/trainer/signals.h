@@ -1,6 +1,8 @@
 #pragma once
 #include <csignal>
 
+#include "composer/core/time.h"
+
 namespace composer {
 
 // While it lives, the first SIGINT or SIGTERM is noted instead of ending the process; the second ends it at once.
@@ -12,7 +14,8 @@ class SignalScope {
   SignalScope(const SignalScope&) = delete;
   SignalScope& operator=(const SignalScope&) = delete;
 
-  static int pending();  // the signal that came, 0 if none; one atomic load
+  static int pending();    // the signal that came, 0 if none; one atomic load
+  static Seconds since();  // it came; meaningless before
 
  private:
   void install(int signal, struct sigaction& before, bool& installed);

@@ -81,6 +81,7 @@ Trainer::Impl::Impl(TrainerOptions given)
     state.optimizer = options.optimizer.make(std::move(parameters));
     base_lr = optim::learning_rates(*state.optimizer);
   }
+  state.run = as_run();
   open_checkpoints();
   construct();
   // What hooks of the construction drew does not change what training draws.

@@ -92,6 +92,8 @@ struct TrainerOptions {
   std::vector<std::string> load_ignore_keys = {};  // globs of what is not loaded
 
   bool handle_signals = true;  // within fit(), SIGINT and SIGTERM end the run after the current batch
+  // From SIGTERM to SIGKILL, as whoever sends them has it: what of a checkpoint does not fit into it is not tried.
+  Seconds grace_period{30};
 };
 
 // For a fit() that differs from what the trainer was built with.

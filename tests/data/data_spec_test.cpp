@@ -1,24 +1,16 @@
 #include "composer/data/data_spec.h"
 
 #include <ATen/ATen.h>
-#include <c10/util/Exception.h>
 
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
+#include "tests/support/warnings.h"
 
 using namespace composer;
+using composer::test::Warnings;
 
 namespace {
-
-// What the library warns of while this lives.
-struct Warnings : c10::WarningHandler {
-  Warnings() : before(c10::WarningUtils::get_warning_handler()) { c10::WarningUtils::set_warning_handler(this); }
-  ~Warnings() override { c10::WarningUtils::set_warning_handler(before); }
-  void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
-  c10::WarningHandler* before;
-  std::vector<std::string> texts;
-};
 
 Batch ten() { return {{"input", at::arange(30).view({10, 3})}, {"target", at::arange(10)}}; }
 

@@ -1,0 +1,34 @@
+#include "composer/algorithms/load_checkpoint.h"
+
+#include "composer/core/error.h"
+#include "composer/core/run.h"
+#include "composer/core/state.h"
+
+namespace composer::algorithms {
+namespace {
+
+bool is_load(Event event) { return event == Event::BEFORE_LOAD || event == Event::AFTER_LOAD; }
+
+bool is_start(Event event) { return event == Event::INIT || is_load(event) || event == Event::FIT_START; }
+
+}  // namespace
+
+LoadCheckpoint::LoadCheckpoint(LoadCheckpointOptions options) : options_(std::move(options)) {
+  if (options_.load_path.empty()) throw ConfigError("LoadCheckpoint: load_path is required");
+  if (!options_.load_weights_only && !is_load(options_.event))
+    throw ConfigError("LoadCheckpoint: at ", to_string(options_.event),
+                      " only weights can be loaded; set load_weights_only, or the event BEFORE_LOAD or AFTER_LOAD");
+}
+
+bool LoadCheckpoint::match(Event event, const State& state) const {
+  return state.run && !(state.resumes && is_start(event));
+}
+
+void LoadCheckpoint::apply(Event, State& state, Logger&) {
+  state.run->load({.path = options_.load_path,
+                   .weights_only = options_.load_weights_only,
+                   .strict_model_weights = options_.strict_model_weights,
+                   .ignore_keys = options_.ignore_keys});
+}
+
+}  // namespace composer::algorithms

@@ -1,0 +1,88 @@
+#include "composer/callbacks/checkpoint_saver.h"
+
+#include <filesystem>
+
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+
+namespace composer::callbacks {
+
+CheckpointSaver::CheckpointSaver(CheckpointSaverOptions options) : options_(std::move(options)) {
+  saving::check(options_);
+}
+
+void CheckpointSaver::Memory::visit_state(StateVisitor& visit) {
+  visit("folder", folder);
+  visit("run_id", run_id);
+  visit("newest", newest);
+  visit("batch", batch);
+  visit("saver", saver);
+}
+
+CheckpointSaver::Memory CheckpointSaver::memory() const {
+  if (!saver_) return before_;
+  Memory memory{.folder = saver_->options().folder,
+                .run_id = saver_->options().run_id,
+                .newest = saver_->newest(),
+                .batch = saver_->last_saved_batch()};
+  saver_->save_state(memory.saver);
+  return memory;
+}
+
+void CheckpointSaver::visit_state(StateVisitor& visit) {
+  if (!visit.is_loading()) {
+    Memory now = memory();
+    now.visit_state(visit);
+  } else if (resumes_) {  // else it is another run's, whose checkpoints are not ours to delete
+    before_.visit_state(visit);
+  }
+}
+
+void CheckpointSaver::open(const State& state) {
+  if (saver_) return;
+  saver_.emplace(options_, state);
+  if (before_.run_id.empty() || before_.folder != saver_->options().folder) return;
+  saving::Manifest newest;
+  newest.run_id = before_.run_id;
+  newest.name = before_.newest;
+  saver_.emplace(options_, state, &newest);
+  saver_->load_state(before_.saver, before_.batch);
+  if (before_.batch == state.timestamp.batch && !before_.newest.empty() &&
+      !std::filesystem::exists(saver_->options().folder / before_.newest))
+    saver_->save(options_.filename, state);
+}
+
+void CheckpointSaver::init(const State& state, Logger&) {
+  saver_.reset();  // of another trainer
+  before_ = {};
+  resumes_ = state.resumes;
+}
+
+void CheckpointSaver::fit_start(const State& state, Logger&) {
+  open(state);
+  saver_->check_conflicts(state);
+}
+
+void CheckpointSaver::batch_checkpoint(const State& state, Logger&) {
+  saver_->save_if_due(Event::BATCH_CHECKPOINT, state);
+}
+
+void CheckpointSaver::epoch_checkpoint(const State& state, Logger&) {
+  saver_->save_if_due(Event::EPOCH_CHECKPOINT, state);
+}
+
+void CheckpointSaver::iteration_checkpoint(const State& state, Logger&) {
+  saver_->save_if_due(Event::ITERATION_CHECKPOINT, state);
+}
+
+void CheckpointSaver::fit_end(const State&, Logger&) { saver_->wait(); }
+
+void CheckpointSaver::close(const State&, Logger&) {
+  if (saver_) saver_->wait();
+}
+
+std::vector<std::string> CheckpointSaver::saved_checkpoints() const {
+  return saver_ ? saver_->paths() : std::vector<std::string>();
+}
+
+}  // namespace composer::callbacks

@@ -1,0 +1,7 @@
+#include "composer/core/run.h"
+
+namespace composer {
+
+Run::~Run() = default;
+
+}  // namespace composer

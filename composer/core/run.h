@@ -1,0 +1,39 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "composer/core/event.h"
+#include "composer/core/export.h"
+#include "composer/core/interval.h"
+#include "composer/core/state_dict.h"
+
+namespace composer {
+
+// What to take of a checkpoint.
+struct LoadOptions {
+  std::string path;  // its folder, or a link to it; {run_name} is replaced
+  bool weights_only = false;
+  bool strict_model_weights = true;           // false: the model may have more or fewer weights
+  std::vector<std::string> ignore_keys = {};  // globs of what is not loaded
+};
+
+// The run that a State belongs to, for plug-ins that save and load it whole: state.run. Those who see the state const
+// can save.
+class COMPOSER_EXPORT Run {
+ public:
+  virtual ~Run();
+
+  // All that the run needs to go on, or only its weights, under "model". The tensors are the run's own, not copies.
+  virtual StateDict snapshot(bool weights_only) const = 0;
+  // For intervals that are asked about at a *_CHECKPOINT event. Not before something has been counted.
+  virtual IntervalMoment moment(Event event) const = 0;
+  virtual bool interrupted() const = 0;  // a signal has asked it to end
+  // Until the process is killed, after a signal.
+  virtual std::optional<Seconds> time_left() const = 0;
+
+  // Throws CheckpointError, before anything is changed, if the weights do not fit.
+  virtual void load(const LoadOptions& options) = 0;
+};
+
+}  // namespace composer

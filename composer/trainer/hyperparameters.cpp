@@ -1,0 +1,103 @@
+#include "composer/trainer/hyperparameters.h"
+
+#include <ATen/Parallel.h>
+#include <torch/optim/optimizer.h>
+
+#include "composer/core/error.h"
+#include "composer/core/logger.h"
+#include "composer/core/model.h"
+#include "composer/core/state.h"
+#include "composer/optim/named_optimizer.h"
+#include "composer/trainer/trainer.h"
+
+namespace composer {
+namespace {
+
+StateValue value_of(const LogValue& logged) {
+  return std::visit(
+      [](const auto& value) -> StateValue {
+        if constexpr (std::is_same_v<std::decay_t<decltype(value)>, at::Tensor>)
+          return value.template item<double>();
+        else
+          return value;
+      },
+      logged);
+}
+
+std::string text_of(const StateValue& saved) {
+  if (const auto* text = std::get_if<std::string>(&saved)) return *text;
+  if (const auto* number = std::get_if<std::int64_t>(&saved)) return std::to_string(*number);
+  if (const auto* number = std::get_if<double>(&saved)) return join(*number);
+  if (const auto* yes = std::get_if<bool>(&saved)) return *yes ? "true" : "false";
+  return "?";
+}
+
+std::string text_of(const Interval& interval) {
+  return interval.function() ? "a function" : to_string(interval.time());
+}
+
+std::string names_of(const Algorithms& plugins) {
+  std::string names;
+  for (const auto& plugin : plugins.list()) names += (names.empty() ? "" : ", ") + plugin.name;
+  return names.empty() ? "none" : names;
+}
+
+// The options of each parameter group; the learning rate is that before any schedule.
+void add_optimizer(StateDict& into, const torch::optim::Optimizer& optimizer) {
+  into["optimizer"] = class_name(typeid(optimizer));
+  const auto& groups = optimizer.param_groups();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (!groups[i].has_options()) continue;
+    const auto copy = groups[i].options().clone();  // fields() gives access
+    auto* options = dynamic_cast<optim::NamedOptions*>(copy.get());
+    if (!options) continue;
+    const std::string group = groups.size() == 1 ? "optimizer/" : join("optimizer/", i, '/');
+    for (const auto& [name, field] : options->fields()) {
+      if (const auto* yes = std::get_if<bool*>(&field))
+        into[group + name] = **yes;
+      else if (std::string(name) != "lr")
+        into[group + name] = *std::get<double*>(field);
+    }
+    into[group + "lr"] = options->initial_lr;
+  }
+}
+
+}  // namespace
+
+StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger) {
+  StateDict all;
+  const Model& model = *state.model;
+  all["model"] = class_name(typeid(model));
+  std::int64_t parameters = 0;
+  for (const at::Tensor& parameter : model.parameters()) parameters += parameter.numel();
+  all["parameters"] = parameters;
+  if (state.optimizer) add_optimizer(all, *state.optimizer);
+  all["schedulers"] = static_cast<std::int64_t>(options.schedulers.size());
+  all["scale_schedule_ratio"] = options.scale_schedule_ratio;
+  if (state.max_duration) all["max_duration"] = to_string(*state.max_duration);
+  all["eval_interval"] = text_of(options.eval_interval);
+  all["algorithms"] = names_of(options.algorithms);
+  all["precision"] = std::string(to_string(options.precision));
+  all["device"] = state.device.str();
+  if (options.device_train_microbatch_size.is_auto())
+    all["device_train_microbatch_size"] = std::string("auto");
+  else
+    all["device_train_microbatch_size"] = options.device_train_microbatch_size.samples();
+  if (options.seed) all["seed"] = static_cast<std::int64_t>(*options.seed);
+  if (!options.tune) all["threads"] = static_cast<std::int64_t>(at::get_num_threads());
+  for (const auto& [name, value] : logger.hyperparameters())
+    if (name != "rank_zero_seed" && !all.find(name)) all[name] = value_of(value);
+  return all;
+}
+
+void warn_of_changes(const StateDict& before, const StateDict& now) {
+  std::string changes;
+  for (const auto& [name, value] : now.entries()) {
+    const StateValue* old = before.find(name);
+    if (old && text_of(*old) != text_of(value))
+      changes += join("\n  ", name, ": ", text_of(*old), " -> ", text_of(value));
+  }
+  if (!changes.empty()) warn("checkpoint: the run goes on with other hyperparameters than it had:" + changes);
+}
+
+}  // namespace composer

@@ -1,0 +1,17 @@
+#pragma once
+#include "composer/core/state_dict.h"
+
+namespace composer {
+
+struct State;
+struct TrainerOptions;
+class Logger;
+
+// What the run's checkpoints say of how it was trained: its options as numbers and text, and what has been logged as
+// hyperparameters.
+StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger);
+
+// One warning of all that both have, and that differs.
+void warn_of_changes(const StateDict& before, const StateDict& now);
+
+}  // namespace composer

@@ -1,0 +1,181 @@
+#include "composer/callbacks/checkpoint_saver.h"
+
+#include <filesystem>
+
+#include <doctest/doctest.h>
+
+#include "composer/checkpoint/folder.h"
+#include "composer/core/error.h"
+#include "tests/checkpoint/folder.h"
+#include "tests/support/tiny.h"
+
+namespace composer::test {
+namespace {
+
+namespace fs = std::filesystem;
+using callbacks::CheckpointSaver;
+
+struct Killed : std::exception {};
+
+At killed_at(Event event, std::int64_t batch) {
+  return At([=](Event now, const State& state) {
+    if (now == event && state.timestamp.batch == batch) throw Killed();
+  });
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const saving::Found& found : saving::list_checkpoints(folder)) names.push_back(found.path.filename());
+  return names;
+}
+
+using Names = std::vector<std::string>;
+
+TEST_CASE("CheckpointSaver: writes what it was told to, beside the trainer's own checkpoints") {
+  const Folder folder;
+  TrainerOptions options = tiny_options();
+  options.max_duration = "2ep";
+  options.save_folder = folder / "own";
+  const auto saver =
+      std::make_shared<CheckpointSaver>(callbacks::CheckpointSaverOptions{.folder = folder / "{run_name}-weights",
+                                                                          .filename = "w{batch:03}",
+                                                                          .latest_filename = "",
+                                                                          .save_interval = "2ba",
+                                                                          .weights_only = true});
+  options.callbacks.add(saver);
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK(names_in(folder / "own") == Names{"ep1-ba4", "ep2-ba8"});
+  CHECK(names_in(folder / "tiny-weights") == Names{"w002", "w004", "w006", "w008"});
+  CHECK_FALSE(fs::exists(folder / "tiny-weights/w002/state.safetensors"));
+  CHECK_FALSE(fs::exists(folder / "tiny-weights/latest"));
+  REQUIRE(saver->saved_checkpoints().size() == 4);
+  CHECK(saver->saved_checkpoints().back() == folder / "tiny-weights/w008");
+
+  TrainerOptions other = tiny_options();
+  other.load_path = folder / "tiny-weights/w008";
+  Trainer from(std::move(other));
+  CHECK(from.state().timestamp.batch == 0);
+  CHECK(weights_of(from).equal(weights_of(trainer)));
+}
+
+TEST_CASE("CheckpointSaver: a whole checkpoint of it is one that a run can begin from") {
+  const Folder folder;
+  TrainerOptions options = tiny_options();
+  options.callbacks.add(CheckpointSaver({.folder = folder / "all", .save_interval = "1ba"}));
+  Trainer whole(std::move(options));
+  whole.fit();
+  TrainerOptions other = tiny_options();
+  other.load_path = folder / "all/ep0-ba2";
+  Trainer trainer(std::move(other));
+  CHECK(trainer.state().timestamp.batch == 2);
+  trainer.fit();
+  CHECK(weights_of(trainer).equal(weights_of(whole)));
+}
+
+TEST_CASE("CheckpointSaver: asks a function at every checkpoint event, and saves when it says yes") {
+  const Folder folder;
+  int asked = 0;
+  TrainerOptions options = tiny_options();
+  options.callbacks.add(CheckpointSaver({.folder = folder / "some", .save_interval = [&](Event, const State& state) {
+                                           ++asked;
+                                           return state.timestamp.batch == 3;
+                                         }}));
+  Trainer(std::move(options)).fit();
+  CHECK(asked == 5);  // after each batch, and at the end of the epoch
+  CHECK(names_in(folder / "some") == Names{"ep0-ba3"});
+}
+
+TEST_CASE("CheckpointSaver: a run that goes on has what one that was never interrupted has") {
+  const auto options = [](const Folder& folder) {
+    TrainerOptions options = tiny_options();
+    options.max_duration = "2ep";
+    options.save_folder = folder / "own";
+    options.save_interval = "1ba";
+    return options;
+  };
+  const auto saver = [](const Folder& folder) {
+    return CheckpointSaver({.folder = folder / "kept", .save_interval = "2ba", .num_checkpoints_to_keep = 2});
+  };
+  for (std::int64_t batch = 1; batch < 8; ++batch) {
+    CAPTURE(batch);
+    const Folder folder;
+    {
+      TrainerOptions first = options(folder);
+      first.callbacks = {saver(folder), killed_at(Event::BATCH_START, batch)};
+      Trainer trainer(std::move(first));
+      CHECK_THROWS(trainer.fit());
+    }
+    // What was still on its way when the process ended.
+    if (batch % 2 == 0) fs::remove_all(folder / ("kept/" + names_in(folder / "kept").back()));
+    TrainerOptions second = options(folder);
+    second.callbacks = {saver(folder)};
+    Trainer trainer(std::move(second));
+    CHECK(trainer.state().timestamp.batch == batch);
+    trainer.fit();
+    CHECK(names_in(folder / "kept") == Names{"ep1-ba6", "ep1-ba8"});
+    CHECK(saving::open_checkpoint(folder / "kept/latest").manifest.time.batch == 8);
+  }
+}
+
+TEST_CASE("CheckpointSaver: deletes nothing of the run whose checkpoint this one has begun from") {
+  const Folder folder;
+  const auto saver = [&](std::int64_t keep) {
+    return CheckpointSaver({.folder = folder / "kept", .save_interval = "1ba", .num_checkpoints_to_keep = keep});
+  };
+  {
+    TrainerOptions options = tiny_options();
+    options.callbacks = {saver(-1)};
+    options.save_folder = folder / "own";
+    Trainer(std::move(options)).fit();
+  }
+  TrainerOptions options = tiny_options();
+  options.run_name = "another";
+  options.load_path = folder / "own/latest";
+  options.max_duration = "2ep";
+  options.callbacks = {saver(1)};
+  Trainer(std::move(options)).fit();
+  CHECK(names_in(folder / "kept") == Names{"ep0-ba1", "ep0-ba2", "ep0-ba3", "ep0-ba4", "ep1-ba8"});
+}
+
+TEST_CASE("CheckpointSaver: weights in the trainer's own folder do not keep the run from going on") {
+  const Folder folder;
+  const auto options = [&] {
+    TrainerOptions options = tiny_options();
+    options.max_duration = "2ep";
+    options.save_folder = folder / "own";
+    options.callbacks = {CheckpointSaver(
+        {.folder = folder / "own", .filename = "w{batch}", .save_interval = "1ba", .weights_only = true})};
+    return options;
+  };
+  {
+    TrainerOptions first = options();
+    first.callbacks.add(killed_at(Event::BATCH_START, 7));
+    Trainer trainer(std::move(first));
+    CHECK_THROWS(trainer.fit());
+  }
+  Trainer trainer(options());
+  CHECK(trainer.state().timestamp.batch == 4);
+}
+
+TEST_CASE("CheckpointSaver: what it cannot do is said before the first batch") {
+  CHECK_THROWS_AS(CheckpointSaver({.folder = ""}), ConfigError);
+  CHECK_THROWS_AS(CheckpointSaver({.folder = "{batch}"}), ConfigError);
+  CHECK_THROWS_AS(CheckpointSaver({.filename = "{foo}"}), ConfigError);
+  CHECK_THROWS_AS(CheckpointSaver({.num_checkpoints_to_keep = -2}), ConfigError);
+  CHECK_THROWS_AS(CheckpointSaver({.best = saving::Best{.metric = "eval/X"}}), ConfigError);
+  const Folder folder;
+  const auto options = [&](const char* run_name) {
+    TrainerOptions options = tiny_options();
+    options.run_name = run_name;
+    options.callbacks = {CheckpointSaver({.folder = folder / "one"})};
+    return options;
+  };
+  Trainer(options("first")).fit();
+  Trainer second(options("second"));
+  CHECK_THROWS(second.fit());
+  CHECK(second.state().timestamp.batch == 0);
+}
+
+}  // namespace
+}  // namespace composer::test

@@ -1,0 +1,119 @@
+// What a run that goes on says, refuses and survives.
+#include <filesystem>
+#include <fstream>
+
+#include <doctest/doctest.h>
+
+#include "composer/checkpoint/folder.h"
+#include "composer/core/error.h"
+#include "tests/checkpoint/folder.h"
+#include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
+
+namespace composer::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+TrainerOptions saved_options(const Folder& folder) {
+  TrainerOptions options = tiny_options();
+  options.save_folder = folder / "ck";
+  options.save_interval = "1ba";
+  return options;
+}
+
+class Surgery final : public Algorithm {
+ public:
+  EventSet events() const override { return {Event::INIT}; }
+  void apply(Event, State&, Logger&) override {}
+  bool required_on_load() const override { return true; }
+};
+
+TEST_CASE("a run that goes on with other hyperparameters says which, and what they were") {
+  const Folder folder;
+  Trainer(saved_options(folder)).fit();
+  {
+    const Warnings warnings;
+    Trainer(saved_options(folder)).fit();
+    CHECK(warnings.texts.empty());
+  }
+  const Warnings warnings;
+  TrainerOptions options = saved_options(folder);
+  options.optimizer = optim::sgd({.lr = 0.25});
+  options.max_duration = "2ep";
+  options.device_train_microbatch_size = 2;
+  options.algorithms = {Surgery()};
+  options.save_interval = "2ba";
+  Trainer trainer(std::move(options));
+  CHECK(warnings.say("optimizer/lr: 0.1 -> 0.25"));
+  CHECK(warnings.say("max_duration: 1ep -> 2ep"));
+  CHECK(warnings.say("device_train_microbatch_size: 0 -> 2"));
+  CHECK(warnings.say("algorithms: none -> Surgery"));
+  CHECK_FALSE(warnings.say("momentum"));
+  CHECK_FALSE(warnings.say("save_interval"));
+}
+
+TEST_CASE("a damaged newest checkpoint is passed over with a warning, and the run ends as it would have") {
+  const Folder folder;
+  Trainer whole(saved_options(folder));
+  whole.fit();
+  for (const char* file : {"model.safetensors", "state.safetensors"}) {
+    CAPTURE(file);
+    for (const char* name : {"ep0-ba4", "ep0-ba3"}) {
+      const fs::path path = fs::path(folder / "ck") / name / file;
+      std::fstream bytes(path, std::ios::in | std::ios::out | std::ios::binary);
+      bytes.seekg(-1, std::ios::end);
+      const char last = static_cast<char>(bytes.get());
+      bytes.seekp(-1, std::ios::end);
+      bytes.put(static_cast<char>(last ^ 1));
+    }
+    const Warnings warnings;
+    Trainer trainer(saved_options(folder));
+    CHECK(warnings.say("ep0-ba4"));
+    CHECK(warnings.say("going back to"));
+    CHECK(trainer.state().timestamp.batch == 2);
+    trainer.fit();
+    CHECK(weights_of(trainer).equal(weights_of(whole)));
+    CHECK(trainer.saved_checkpoints().size() == 4);
+  }
+}
+
+TEST_CASE("a fit that counts from zero again saves the batches that had been saved before, anew") {
+  const Folder folder;
+  Trainer trainer(saved_options(folder));
+  const auto ids = [&] {
+    std::vector<std::string> ids;
+    for (const saving::Found& found : saving::list_checkpoints(folder / "ck")) ids.push_back(found.manifest.id);
+    return ids;
+  };
+  trainer.fit();
+  const auto before = ids();
+  trainer.fit({.duration = "1ep", .reset_time = true});
+  const auto after = ids();
+  REQUIRE(before.size() == 4);
+  REQUIRE(after.size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) CHECK(before[i] != after[i]);
+}
+
+TEST_CASE("what was trained with an algorithm that is required cannot be loaded without it") {
+  const Folder folder;
+  const auto options = [&](bool with) {
+    TrainerOptions options = saved_options(folder);
+    if (with) options.algorithms = {Surgery()};
+    return options;
+  };
+  Trainer(options(true)).fit();
+  CHECK_NOTHROW(Trainer(options(true)));
+  CHECK_THROWS_WITH_AS(Trainer(options(false)), doctest::Contains("Surgery"), CheckpointError);
+}
+
+TEST_CASE("a run may have more algorithms than its checkpoint knows of") {
+  const Folder folder;
+  Trainer(saved_options(folder)).fit();
+  TrainerOptions options = saved_options(folder);
+  options.algorithms = {Surgery()};
+  CHECK_NOTHROW(Trainer(std::move(options)));
+}
+
+}  // namespace
+}  // namespace composer::test
