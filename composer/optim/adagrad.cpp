@@ -78,11 +78,14 @@ void Adagrad::update(detail::Batch& batch, const Options& options) {
     batch.p[i].addcdiv_(g[i], root[i].mul_(steps[i].to(at::kDouble).sub_(1).mul_(o.lr_decay).add_(1)), -o.lr);
 }
 
+bool Adagrad::takes_sparse(const Options& options) const {
+  return as<AdagradOptions>(options).values.weight_decay == 0;
+}
+
 // Touches the rows that the gradient has.
-bool Adagrad::update_sparse(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
+void Adagrad::update_sparse(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
                             const Options& options) {
   const AdagradOptions& o = as<AdagradOptions>(options).values;
-  if (o.weight_decay != 0) return false;
   state.tensors[STEP].add_(1);
   const at::Tensor g = gradient.coalesce();  // a row that is there twice counts once, with the sum
   const auto like_g = [&](const at::Tensor& values) { return at::sparse_coo_tensor(g.indices(), values, g.sizes()); };
@@ -90,7 +93,6 @@ bool Adagrad::update_sparse(at::Tensor& parameter, const at::Tensor& gradient, P
   const at::Tensor root = state.tensors[SUM].sparse_mask(g).values().sqrt().add_(o.eps);
   const at::Tensor decay = state.tensors[STEP].to(at::kDouble).sub_(1).mul_(o.lr_decay).add_(1);
   parameter.add_(like_g(g.values() / (root * decay)), -o.lr);
-  return true;
 }
 
 AnyOptimizer adagrad(AdagradOptions options) {

@@ -14,15 +14,19 @@ namespace composer::optim {
 
 using detail::Batch;
 
-// Runs when a parameter's gradient is complete.
+// Runs when a parameter's gradient is complete. There is room for one hook only, so it runs the one before it, too.
 struct NamedOptimizer::Hook final : torch::autograd::PostAccumulateGradHook {
-  Hook(NamedOptimizer& optimizer, std::size_t group, std::size_t index)
-      : optimizer_(optimizer), group_(group), index_(index) {}
-  void operator()(const at::Tensor&) override { optimizer_.update_one(group_, index_); }
+  using Other = std::unique_ptr<torch::autograd::PostAccumulateGradHook>;
+  Hook(std::shared_ptr<NamedOptimizer*> owner, std::size_t in_group, std::size_t at_index, Other other)
+      : optimizer(std::move(owner)), group(in_group), index(at_index), before(std::move(other)) {}
+  void operator()(const at::Tensor& parameter) override {
+    if (before) (*before)(parameter);
+    if (*optimizer) (*optimizer)->update_one(group, index);
+  }
 
- private:
-  NamedOptimizer& optimizer_;
-  std::size_t group_, index_;
+  std::shared_ptr<NamedOptimizer*> optimizer;
+  std::size_t group, index;
+  Other before;
 };
 
 NamedOptions::~NamedOptions() = default;
@@ -33,6 +37,7 @@ NamedOptimizer::NamedOptimizer(std::string who, std::vector<const char*> state_k
       who_(std::move(who)),
       state_keys_(std::move(state_keys)),
       in_backward_(step_in_backward),
+      self_(std::make_shared<NamedOptimizer*>(this)),
       scratch_(std::make_unique<detail::Scratch>()) {
   for (detail::BuiltGroup& group : groups) {
     std::vector<at::Tensor> tensors;
@@ -50,18 +55,29 @@ NamedOptimizer::NamedOptimizer(std::string who, std::vector<const char*> state_k
 }
 
 NamedOptimizer::~NamedOptimizer() {
-  if (in_backward_) unhook();
+  *self_ = nullptr;
+  if (!in_backward_) return;
+  for (const auto& group : param_groups_)
+    for (const at::Tensor& parameter : group.params()) unhook(parameter);
 }
 
 void NamedOptimizer::hook(std::size_t group, std::size_t index) {
-  torch::autograd::impl::set_post_acc_grad_hooks(param_groups_[group].params()[index],
-                                                 std::make_unique<Hook>(*this, group, index));
+  const at::Tensor& parameter = param_groups_[group].params()[index];
+  Hook::Other before;
+  if (torch::autograd::impl::get_autograd_meta(parameter))
+    before = std::move(torch::autograd::impl::post_acc_grad_hooks(parameter));
+  torch::autograd::impl::set_post_acc_grad_hooks(parameter,
+                                                 std::make_unique<Hook>(self_, group, index, std::move(before)));
 }
 
-void NamedOptimizer::unhook() {
-  for (auto& group : param_groups_)
-    for (const at::Tensor& parameter : group.params())
-      torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+// Leaves a hook that came later; ours below it does nothing once we have gone.
+void NamedOptimizer::unhook(const at::Tensor& parameter) const {
+  if (!torch::autograd::impl::get_autograd_meta(parameter)) return;
+  auto& present = torch::autograd::impl::post_acc_grad_hooks(parameter);
+  auto* ours = dynamic_cast<Hook*>(present.get());
+  if (!ours || ours->optimizer != self_) return;
+  Hook::Other before = std::move(ours->before);
+  present = std::move(before);
 }
 
 at::Tensor NamedOptimizer::step(LossClosure closure) {
@@ -85,7 +101,8 @@ void NamedOptimizer::step_unless(const at::Tensor& found_inf) {
 bool NamedOptimizer::elementwise(const Options&) const { return false; }
 void NamedOptimizer::describe(detail::Slice&, ParameterState&, const Options&) {}
 bool NamedOptimizer::obeys_found_inf(const Batch&, const Options&) const { return false; }
-bool NamedOptimizer::update_sparse(at::Tensor&, const at::Tensor&, ParameterState&, const Options&) { return false; }
+bool NamedOptimizer::takes_sparse(const Options&) const { return false; }
+void NamedOptimizer::update_sparse(at::Tensor&, const at::Tensor&, ParameterState&, const Options&) {}
 
 std::string NamedOptimizer::name_of(std::size_t group, std::size_t index) const {
   if (group < names_.size() && index < names_[group].size()) return names_[group][index];
@@ -103,12 +120,27 @@ ParameterState& NamedOptimizer::state_of(const at::Tensor& parameter, const Opti
   return ours;
 }
 
-// A parameter that was converted or moved takes its state along.
-void NamedOptimizer::fit_state(const at::Tensor& parameter, ParameterState& state, std::size_t group,
-                               std::size_t index) const {
-  if (parameter.sizes() != at::IntArrayRef(state.shape))
+// Of all parameters, before any is changed: a step is made as a whole or not at all.
+void NamedOptimizer::check_gradient(std::size_t group, std::size_t index) const {
+  const at::Tensor& parameter = param_groups_[group].params()[index];
+  const at::Tensor& gradient = parameter.mutable_grad();
+  if (!gradient.defined()) return;
+  if (gradient.layout() != at::kStrided && !(gradient.is_sparse() && takes_sparse(param_groups_[group].options())))
+    throw ConfigError(who_, ": cannot use the sparse gradient of ", name_of(group, index),
+                      ". Make it dense, e.g. an embedding's by sparse(false)");
+  if (gradient.sizes() != parameter.sizes() || gradient.device() != parameter.device())
+    throw ConfigError(who_, ": the gradient of ", name_of(group, index), " is ", gradient.sizes(), " on ",
+                      gradient.device(), ", the parameter ", parameter.sizes(), " on ", parameter.device());
+  const auto known = state_.find(parameter.unsafeGetTensorImpl());
+  if (known == state_.end()) return;
+  const at::IntArrayRef shape = static_cast<const ParameterState&>(*known->second).shape;
+  if (parameter.sizes() != shape)
     throw ConfigError(who_, ": the parameter ", name_of(group, index), " has the shape ", parameter.sizes(),
-                      ", but its state was made for ", at::IntArrayRef(state.shape), ". Call replace_parameter()");
+                      ", but its state was made for ", shape, ". Call replace_parameter()");
+}
+
+// A parameter that was converted or moved takes its state along.
+void NamedOptimizer::fit_state(const at::Tensor& parameter, ParameterState& state) const {
   for (std::size_t i = 0; i < state_keys_.size(); ++i) {
     at::Tensor& tensor = state.tensors[i];
     if (!tensor.defined()) continue;
@@ -129,16 +161,11 @@ void NamedOptimizer::collect(std::size_t group, std::size_t index, bool skip) {
   if (!gradient->defined()) return;
   const Options& options = param_groups_[group].options();
   if (gradient->layout() != at::kStrided) {
-    if (skip) return;
-    if (gradient->is_sparse() && update_sparse(parameter, *gradient, state_of(parameter, options), options)) return;
-    throw ConfigError(who_, ": cannot use the sparse gradient of ", name_of(group, index),
-                      ". Make it dense, e.g. an embedding's by sparse(false)");
+    if (!skip) update_sparse(parameter, *gradient, state_of(parameter, options), options);
+    return;
   }
-  if (gradient->sizes() != parameter.sizes() || gradient->device() != parameter.device())
-    throw ConfigError(who_, ": the gradient of ", name_of(group, index), " is ", gradient->sizes(), " on ",
-                      gradient->device(), ", the parameter ", parameter.sizes(), " on ", parameter.device());
   ParameterState& state = state_of(parameter, options);
-  fit_state(parameter, state, group, index);
+  fit_state(parameter, state);
 
   const bool dense = parameter.is_non_overlapping_and_dense();
   if (gradient->scalar_type() != parameter.scalar_type() || (dense && !detail::same_layout(*gradient, parameter)))
@@ -184,6 +211,8 @@ void NamedOptimizer::update_all(const at::Tensor& found_inf) {
   const bool skip = on_host && *found_inf.const_data_ptr<float>() != 0;
   const at::Tensor found = found_inf.defined() ? found_inf.ne(0).to(at::kFloat).reshape({}) : at::Tensor();
   if (found_inf.defined()) check_device(found_inf);
+  for (std::size_t g = 0; g < param_groups_.size(); ++g)
+    for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) check_gradient(g, i);
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) collect(g, i, skip);
     update_batches(param_groups_[g].options(), found);
@@ -207,6 +236,7 @@ void NamedOptimizer::update_one(std::size_t group, std::size_t index) {
   const at::NoGradGuard no_grad;
   {
     const detail::Scratch::Clear clear(*scratch_);
+    check_gradient(group, index);
     collect(group, index, /*skip=*/false);
     update_batches(param_groups_[group].options(), {});
     detail::run(scratch_->slices);

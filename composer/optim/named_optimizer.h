@@ -112,8 +112,9 @@ class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public Sk
   // Updates parameters of one device and dtype. Obeys batch.found_inf, which is given only if obeys_found_inf().
   virtual void update(detail::Batch& batch, const Options& options) = 0;
   virtual bool obeys_found_inf(const detail::Batch& batch, const Options& options) const;
-  // false: the optimizer has no such update.
-  virtual bool update_sparse(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
+  // Whether update_sparse() knows how.
+  virtual bool takes_sparse(const Options& options) const;
+  virtual void update_sparse(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
                              const Options& options);
 
  private:
@@ -121,20 +122,22 @@ class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public Sk
 
   std::string name_of(std::size_t group, std::size_t index) const;
   ParameterState& state_of(const at::Tensor& parameter, const Options& options);
-  void fit_state(const at::Tensor& parameter, ParameterState& state, std::size_t group, std::size_t index) const;
+  void check_gradient(std::size_t group, std::size_t index) const;
+  void fit_state(const at::Tensor& parameter, ParameterState& state) const;
   void check_device(const at::Tensor& found_inf) const;
   void collect(std::size_t group, std::size_t index, bool skip);
   void update_batches(const Options& options, const at::Tensor& found_inf);
   void update_all(const at::Tensor& found_inf);
   void update_one(std::size_t group, std::size_t index);
   void hook(std::size_t group, std::size_t index);
-  void unhook();
+  void unhook(const at::Tensor& parameter) const;
 
   std::string who_;
   std::vector<const char*> state_keys_;
   std::vector<std::vector<std::string>> names_;  // of the parameters of each group
   bool in_backward_;
-  std::mutex mutex_;  // backward may run hooks in several threads
+  std::shared_ptr<NamedOptimizer*> self_;  // for hooks: null once the optimizer has gone
+  std::mutex mutex_;                       // backward may run hooks in several threads
   std::unique_ptr<detail::Scratch> scratch_;
 };
 

@@ -87,7 +87,7 @@ void NamedOptimizer::replace_parameter(const at::Tensor& before, at::Tensor now)
       at::Tensor& parameter = param_groups_[g].params()[i];
       if (!parameter.is_same(before)) continue;
       state_.erase(parameter.unsafeGetTensorImpl());
-      if (in_backward_) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+      if (in_backward_) unhook(parameter);
       parameter = std::move(now);
       if (in_backward_) hook(g, i);
       return;

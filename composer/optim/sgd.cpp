@@ -102,12 +102,14 @@ void MomentumOptimizer::update(Batch& batch, const Options& options) {
   at::_foreach_add_(batch.p, d, -h.lr);
 }
 
-bool MomentumOptimizer::update_sparse(at::Tensor& parameter, const at::Tensor& gradient, ParameterState&,
-                                      const Options& options) {
+bool MomentumOptimizer::takes_sparse(const Options& options) const {
   const Hyper h = hyper(options);
-  if (h.momentum != 0 || h.l2 != 0 || h.keep != 1) return false;
-  parameter.add_(gradient, -h.lr);
-  return true;
+  return h.momentum == 0 && h.l2 == 0 && h.keep == 1;
+}
+
+void MomentumOptimizer::update_sparse(at::Tensor& parameter, const at::Tensor& gradient, ParameterState&,
+                                      const Options& options) {
+  parameter.add_(gradient, -hyper(options).lr);
 }
 
 SGD::SGD(const NamedParameters& parameters, const SgdOptions& options)

@@ -52,7 +52,8 @@ class COMPOSER_EXPORT MomentumOptimizer : public NamedOptimizer {
   void describe(detail::Slice& slice, ParameterState& state, const Options& options) override;
   void update(detail::Batch& batch, const Options& options) override;
   bool obeys_found_inf(const detail::Batch& batch, const Options& options) const override;
-  bool update_sparse(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
+  bool takes_sparse(const Options& options) const override;
+  void update_sparse(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
                      const Options& options) override;
 };
 

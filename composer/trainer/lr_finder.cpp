@@ -66,6 +66,7 @@ TrainerOptions unwatched(TrainerOptions options) {
   options.eval_dataloader = {};
   options.schedulers = {};
   options.tune = false;
+  options.cuda_graph = false;
   return options;
 }
 
@@ -106,7 +107,7 @@ LrCurve Trainer::find_lr(const FindLrOptions& options) {
 
   TrialLosses losses(options, impl_->state.device);
   {
-    const TrialUndo undo(impl_->state);
+    const TrialUndo undo(impl_->state, impl_->engine.algorithms());
     impl_->positioned = false;  // the loader goes elsewhere
     Impl trial(*impl_, Impl::ForTrial{});
     trial.start_fit({.train_dataloader = options.train_dataloader,

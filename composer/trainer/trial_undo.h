@@ -8,17 +8,20 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include "composer/core/plugins.h"
 #include "composer/core/state.h"
+#include "composer/core/state_dict.h"
 #include "composer/trainer/batch_undo.h"
 
 namespace composer {
 
 // Steps of the optimizer that leave no trace: at the end of the scope weights, gradients, buffers, modes of modules,
-// random numbers, learning rates and the memory of the optimizer are what they were, to the bit. Meanwhile the
-// optimizer has no memory, as before its first step. Holds one more copy of the weights.
+// random numbers, learning rates, the memory of the optimizer and what algorithms name in visit_state() are what they
+// were, to the bit. Meanwhile the optimizer has no memory, as before its first step. Holds one more copy of the
+// weights.
 class TrialUndo {
  public:
-  explicit TrialUndo(State& state);
+  TrialUndo(State& state, const std::vector<Plugin<Algorithm>>& algorithms);
   ~TrialUndo();
   TrialUndo(const TrialUndo&) = delete;
   TrialUndo& operator=(const TrialUndo&) = delete;
@@ -28,9 +31,11 @@ class TrialUndo {
     at::Tensor tensor, copy, gradient;
   };
   void keep(const at::Tensor& parameter);
+  void restore_algorithms();
 
   State& state_;
   BatchUndo undo_;
+  std::vector<std::pair<Plugin<Algorithm>, StateDict>> algorithms_;
   std::vector<Weight> weights_;
   std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> training_;  // parents first
   bool was_training_ = false;

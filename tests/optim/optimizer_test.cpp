@@ -1,4 +1,6 @@
 #include <ATen/Parallel.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <doctest/doctest.h>
 
@@ -223,6 +225,59 @@ TEST_CASE("Updates inside backward are those after it, and leave no gradients") 
       b.sum().backward();
       CHECK(equal({w, b}, expected));
     }
+  }
+}
+
+// Counts the gradients that it sees.
+struct CountingHook final : torch::autograd::PostAccumulateGradHook {
+  explicit CountingHook(int& count) : count_(count) {}
+  void operator()(const at::Tensor& parameter) override { count_ += parameter.mutable_grad().defined(); }
+
+ private:
+  int& count_;
+};
+
+TEST_CASE("An optimizer that steps in backward leaves the hooks of others at work, before, with and after it") {
+  at::Tensor w = at::ones({3}).set_requires_grad(true);
+  int seen = 0;
+  torch::autograd::impl::set_post_acc_grad_hooks(w, std::make_unique<CountingHook>(seen));
+  auto first = optim::sgd({.lr = 1, .step_in_backward = true}).make({{"w", w}});
+  const auto backward = [&] {
+    w.mutable_grad().reset();
+    w.sum().backward();
+    return w.detach().clone();
+  };
+  CHECK(backward().equal(at::zeros({3})));
+  CHECK(seen == 1);
+  auto second = optim::sgd({.lr = 10, .step_in_backward = true}).make({{"w", w}});
+  CHECK(backward().equal(at::full({3}, -1.0)));  // the first has used the gradient up
+  CHECK(seen == 2);
+  first.reset();  // from below the second
+  CHECK(backward().equal(at::full({3}, -11.0)));
+  second.reset();
+  CHECK(backward().equal(at::full({3}, -11.0)));
+  CHECK(w.grad().defined());
+  CHECK(seen == 4);
+}
+
+TEST_CASE("A gradient that cannot be used is refused before any parameter, state or step count has changed") {
+  for (const Candidate& c : elementwise_optimizers()) {
+    CAPTURE(c.name);
+    const auto list = random_parameters(at::kFloat);
+    const auto optimizer = make(c.optimizer, list);
+    const auto now = [&] {
+      std::vector<at::Tensor> all;
+      for (const at::Tensor& tensor : tensors_of(list)) all.push_back(tensor.detach().clone());
+      for (const auto& [parameter, key, tensor] : optimizer->state_tensors()) all.push_back(tensor.clone());
+      return all;
+    };
+    set_gradients(tensors_of(list), 1);
+    optimizer->step();
+    const std::vector<at::Tensor> before = now();
+    at::Tensor last = list.back().tensor;
+    last.mutable_grad() = at::ones_like(last).unsqueeze(0);
+    CHECK(error_of([&] { optimizer->step(); }).find(": the gradient of " + list.back().name) != std::string::npos);
+    CHECK(equal(now(), before));
   }
 }
 

@@ -15,6 +15,7 @@
 #include "composer/algorithms/mixup.h"
 #include "composer/core/algorithm.h"
 #include "composer/core/error.h"
+#include "composer/core/state_dict.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/optim/schedulers.h"
 #include "tests/support/tiny.h"
@@ -129,6 +130,47 @@ class Seen final : public Algorithm {
   std::map<std::string_view, int> count;
   std::vector<std::vector<double>> rates;
 };
+
+// Remembers batches, in each of the ways in which an algorithm may, and follows what it remembers.
+class Remembering final : public Algorithm {
+ public:
+  EventSet events() const override { return {Event::BATCH_START, Event::AFTER_TRAIN_BATCH}; }
+  void apply(Event event, State& state, Logger&) override {
+    if (event == Event::BATCH_START) {
+      ++batches;
+      in_place.add_(1);
+      last = static_cast<double>(batches);
+      return;
+    }
+    for (const at::Tensor& parameter : state.model->parameters()) parameter.mutable_grad().div_(in_place + batches);
+  }
+  void visit_state(StateVisitor& visit) override {
+    visit("batches", batches);
+    visit("in_place", in_place);
+    visit("last", last);
+  }
+  std::int64_t batches = 0;
+  at::Tensor in_place = at::zeros({1});
+  std::optional<double> last;
+};
+
+TEST_CASE("A trial is taken back from the memory of algorithms, also what was not there before") {
+  const auto train = [](bool look) {
+    const auto memory = std::make_shared<Remembering>();
+    TrainerOptions options = tiny_options();
+    options.algorithms = {memory};
+    Trainer trainer(std::move(options));
+    for (const std::int64_t batches : {1, 2}) {
+      if (look) trainer.find_lr({.num_batches = 5});
+      CHECK(memory->batches == memory->in_place.item<double>());
+      CHECK(memory->last.has_value() == (memory->batches > 0));
+      trainer.fit(Time(batches, TimeUnit::BATCH));
+    }
+    CHECK(memory->batches == 3);
+    return weights_of(trainer);
+  };
+  CHECK(train(true).equal(train(false)));
+}
 
 TEST_CASE("Algorithms take part in a trial; callbacks, loggers, evaluators and schedules do not") {
   auto seen = std::make_shared<Seen>();
