@@ -31,6 +31,7 @@ void Trainer::Impl::begin() {
   fire(Event::FIT_START);
   state.model->train();
   resume_fit();
+  if (options.cuda_graph) train_step.use_graph(engine);
 }
 
 // One batch, or the end of an epoch; false: training is over. Where we are is in state.timestamp alone, so a run that

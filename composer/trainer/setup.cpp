@@ -193,7 +193,10 @@ void Trainer::Impl::tune() {
   positioned = false;
   std::optional<Batch> batch = train.next();
   if (!batch) return;  // that this is an error is said where it is trained on
+  const bool has_size = state.device_train_microbatch_size > 0;
   tuning = Tuner(state, train_step, train).run(std::move(*batch), options.tune_cache, tuned);
+  // That of the trial steps, if it is "auto": what was chosen may need more memory, or less.
+  if (!has_size) state.device_train_microbatch_size = 0;
   if (resumed) return;
   for (const std::string& line : tuning) {
     const auto colon = line.find(": ");
@@ -203,6 +206,7 @@ void Trainer::Impl::tune() {
 
 void Trainer::Impl::finish_fit() {
   fitting = false;
+  train_step.end_fit();
   train.drop_staged();
   positioned = false;
   signals.reset();

@@ -2,27 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
-#include <c10/core/Stream.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "composer/trainer/side_stream.h"
 
 namespace composer {
 namespace {
 
 constexpr std::size_t kInFlight = 2;  // batches whose memory copies may hold
-
-// Makes a stream the current one of its device.
-class StreamScope {
- public:
-  StreamScope(const c10::impl::VirtualGuardImpl& device, c10::Stream stream)
-      : device_(device), before_(device.exchangeStream(stream)) {}
-  ~StreamScope() { device_.exchangeStream(before_); }
-  StreamScope(const StreamScope&) = delete;
-  StreamScope& operator=(const StreamScope&) = delete;
-
- private:
-  const c10::impl::VirtualGuardImpl& device_;
-  c10::Stream before_;
-};
 
 class SideStreamCopy : public CopyInFlight {
  public:
@@ -78,15 +64,11 @@ std::optional<std::int64_t> first_row(const at::Tensor& source, const at::Tensor
 }  // namespace
 
 StartCopy copies_on_side_stream(at::Device device) {
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  if (!device.has_index()) device = at::Device(device.type(), guard.getDevice().index());
-  std::optional<c10::Stream> side;
-  try {
-    side = guard.getStreamFromGlobalPool(device);
-  } catch (const c10::Error&) {
-    return [](const Batch&) { return nullptr; };
-  }
-  return [device, side = *side](const Batch& batch) { return std::make_unique<SideStreamCopy>(batch, device, side); };
+  const std::optional<c10::Stream> side = side_stream(device);
+  if (!side) return [](const Batch&) { return nullptr; };
+  return [device = with_index(device), side = *side](const Batch& batch) {
+    return std::make_unique<SideStreamCopy>(batch, device, side);
+  };
 }
 
 Stage::~Stage() {

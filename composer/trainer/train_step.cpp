@@ -10,6 +10,11 @@
 #include "composer/trainer/precision.h"
 
 namespace composer {
+namespace {
+
+at::Tensor mean_of(const at::Tensor& loss) { return loss.dim() == 0 ? loss : loss.mean(); }
+
+}  // namespace
 
 double TrainStep::weight_of(const Feed& feed, const Batch& batch) const {
   return static_cast<double>(weigh_by_tokens_ ? feed.count_tokens(batch).loss_generating : feed.count_samples(batch));
@@ -134,30 +139,58 @@ void TrainStep::enter(const Feed& feed, std::size_t microbatch) {
   if (!metrics_.empty()) before_algorithms_ = state_.batch;
 }
 
+void TrainStep::use_graph(const Engine& engine) {
+  if (!graph_) graph_.emplace(state_);
+  graph_->start(engine, trains_whole_batches());
+}
+
+void TrainStep::end_fit() {
+  if (graph_) graph_->stop();
+}
+
 void TrainStep::forward() {
+  const auto all = [this] {
+    run_forward();
+    run_loss();
+    differentiate(total_loss());
+  };
+  if (graph_ && share_ == 1 && graph_->run(all)) return;
+  run_forward();
+}
+
+void TrainStep::run_forward() {
   const AutocastScope autocast(state_.precision, state_.device);
   state_.outputs = state_.model->forward(state_.batch);
 }
 
 void TrainStep::loss() {
+  if (!graph_ || !graph_->take_loss()) run_loss();
+}
+
+void TrainStep::run_loss() {
   const AutocastScope autocast(state_.precision, state_.device);
   state_.loss = state_.model->loss(state_.outputs, state_.batch);
   if (state_.loss.empty()) throw ConfigError("Model::loss gave no loss");
 }
 
-void TrainStep::backward() {
-  const auto mean = [](const at::Tensor& loss) { return loss.dim() == 0 ? loss : loss.mean(); };
+at::Tensor TrainStep::total_loss() const {
+  if (const at::Tensor* given = state_.loss.find("total")) return mean_of(*given);
   at::Tensor total;
-  if (const at::Tensor* given = state_.loss.find("total")) {
-    total = mean(*given);
-  } else {
-    for (const auto& [name, loss] : state_.loss) total = total.defined() ? total + mean(loss) : mean(loss);
-  }
+  for (const auto& [name, loss] : state_.loss) total = total.defined() ? total + mean_of(loss) : mean_of(loss);
+  return total;
+}
+
+void TrainStep::backward() {
+  const at::Tensor total = total_loss();
   if (first_) state_.batch_loss.clear();
   add_to_batch_loss("total", total);
   for (const auto& [name, loss] : state_.loss)
-    if (name != "total") add_to_batch_loss(name, mean(loss));
+    if (name != "total") add_to_batch_loss(name, mean_of(loss));
   first_ = false;
+  if (!graph_ || !graph_->take_gradients()) differentiate(total);
+}
+
+void TrainStep::differentiate(const at::Tensor& total) {
   const at::Tensor weighted = share_ == 1 ? total : total * share_;
   (scales_ ? scaler_->scale(weighted) : weighted).backward();
 }
@@ -188,7 +221,8 @@ void TrainStep::forget_batch() {
 }
 
 void TrainStep::visit_state(StateVisitor& visit) {
-  if (auto_) visit("device_train_microbatch_size", state_.device_train_microbatch_size);
+  if (auto_ && (!visit.is_loading() || visit.has("device_train_microbatch_size")))
+    visit("device_train_microbatch_size", state_.device_train_microbatch_size);
   if (visit.is_loading() ? !visit.has("scaler") : !scaler_) return;
   StateVisitor inner = visit.scope("scaler");
   at::Tensor scale = scaler_ ? scaler_->scale_factor() : at::Tensor(),

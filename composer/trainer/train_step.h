@@ -12,6 +12,7 @@
 #include "composer/trainer/feed.h"
 #include "composer/trainer/metric_set.h"
 #include "composer/trainer/microbatch_size.h"
+#include "composer/trainer/step_graph.h"
 
 namespace composer {
 
@@ -36,6 +37,9 @@ class TrainStep {
   }
   bool trains_whole_batches() const { return !auto_ && state_.device_train_microbatch_size == 0; }
   void set_metrics(MetricSet metrics) { metrics_ = std::move(metrics); }
+  // Until the fit ends, batches are trained by a graph where that can be.
+  void use_graph(const Engine& engine);
+  void end_fit();
 
   void start(const Feed& feed);  // state.batch is the whole batch
   // One step of the optimizer with the gradients that `train_batch` makes, which it may call several times: because the
@@ -60,6 +64,10 @@ class TrainStep {
   void choose_microbatch_size(const Feed& feed);
   void try_microbatches(const Feed& feed, std::int64_t size);
   void take_back(BatchUndo& undo);
+  void run_forward();
+  void run_loss();
+  at::Tensor total_loss() const;
+  void differentiate(const at::Tensor& total);
   double weight_of(const Feed& feed, const Batch& batch) const;
   void add_to_batch_loss(std::string_view name, const at::Tensor& mean);
 
@@ -71,6 +79,7 @@ class TrainStep {
   bool scales_ = false;                             // in this fit
   std::pair<at::Tensor, at::Tensor> loaded_scale_;  // of a checkpoint, until a fit scales
   std::optional<AutoMicrobatch> auto_;
+  std::optional<StepGraph> graph_;
   Batch whole_;  // as it came from the loader
   std::vector<Batch> microbatches_;
   std::int64_t microbatch_size_ = 0;    // as logged: that of the loader's batches, if none was asked for

@@ -54,6 +54,9 @@ struct TrainerOptions {
   MicrobatchSize device_train_microbatch_size = 0;  // samples; 0: the whole batch at once; "auto": what memory allows
   std::int64_t microbatch_memory = 0;  // with "auto": bytes that a batch may allocate; 0: what the device has left
   bool copy_ahead = false;  // to a GPU: the next training batch is copied while this one trains (docs/data.md)
+  // On a CUDA device: record forward, loss and backward of a batch as a CUDA graph, after three batches, and repeat it
+  // for all of that shape. What cannot be recorded runs as without it, and a warning says why (docs/tuning.md).
+  bool cuda_graph = false;
   bool accumulate_train_batch_on_tokens = false;  // weigh microbatches by their loss-generating tokens
   std::optional<std::uint64_t> seed = {};         // of all random streams; unset: what libtorch has been seeded with
   bool deterministic_mode = false;                // libtorch's deterministic kernels, or its error where there is none
@@ -145,9 +148,9 @@ class COMPOSER_EXPORT Trainer {
   void end();
 
   // Trains num_batches from here with a rising learning rate, and takes all of it back: weights, buffers, optimizer,
-  // random numbers, timestamp and learning rates are then what they were. Algorithms take part, as in a fit;
-  // schedulers, callbacks, loggers and metrics do not. The optimizer begins without memory. Costs one more copy of the
-  // weights.
+  // random numbers, timestamp, learning rates and what algorithms name in visit_state() are then what they were.
+  // Algorithms take part, as in a fit; schedulers, callbacks, loggers and metrics do not. The optimizer begins without
+  // memory. Costs one more copy of the weights.
   LrCurve find_lr(const FindLrOptions& options = {});
 
   void eval(EvalOptions options = {});                                                       // results: state().metrics

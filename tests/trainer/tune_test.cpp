@@ -140,6 +140,27 @@ TEST_CASE("what tune found is used by the next run without trial steps, and by n
   CHECK(lines(Precision::AMP_BF16, 0)[0].ends_with(", as was found before"));
 }
 
+TEST_CASE("\"auto\" chooses the size of microbatches for the way that tune has chosen, measured now or before") {
+  const Scratch scratch;
+  at::set_num_threads(1);
+  const auto size = [&] {
+    TrainerOptions options = tuned_options(convolutions(), scratch);
+    options.train_dataloader =
+        data::in_memory({{"input", at::ones({64, 3, 8, 8})}, {"target", at::zeros(64, at::kLong)}},
+                        {.batch_size = 64, .shuffle = false});
+    options.precision = Precision::AMP_BF16;
+    options.device_train_microbatch_size = "auto";
+    options.microbatch_memory = 200000;
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    return trainer.state().device_train_microbatch_size;
+  };
+  const std::int64_t measured = size();
+  CHECK(measured > 0);
+  CHECK(measured < 64);
+  CHECK(measured == size());
+}
+
 TEST_CASE("a damaged or unwritable cache of tune costs a measurement, not the run") {
   const Scratch scratch;
   at::set_num_threads(1);
