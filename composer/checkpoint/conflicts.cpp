@@ -4,6 +4,7 @@
 #include <regex>
 #include <vector>
 
+#include "composer/checkpoint/counts.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/error.h"
@@ -13,16 +14,6 @@ namespace composer::saving {
 namespace fs = std::filesystem;
 
 namespace {
-
-struct Count {
-  const char* name;
-  std::int64_t Timestamp::*field;
-};
-// Those within an epoch say nothing by themselves.
-constexpr Count kCounts[] = {{"epoch", &Timestamp::epoch},
-                             {"batch", &Timestamp::batch},
-                             {"sample", &Timestamp::sample},
-                             {"token", &Timestamp::token}};
 
 struct Pattern {
   std::regex names;
@@ -54,8 +45,8 @@ Pattern pattern_of(const std::string& format, const std::string& run_name) {
     } else {
       text += "([0-9.]+)";
       pattern.fields.push_back(nullptr);
-      for (const Count& count : kCounts)
-        if (name == count.name) pattern.fields.back() = count.field;
+      for (const Count& count : kCounts)  // those within an epoch say nothing by themselves
+        if (count.total && count.in_names && name == count.name) pattern.fields.back() = count.field;
     }
     i = end;
   }

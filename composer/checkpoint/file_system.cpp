@@ -31,16 +31,24 @@ int FileSystem::create(const Path& path) {
   return file;
 }
 
-void FileSystem::write(int file, const Path& path, const void* data, std::size_t size) {
+void FileSystem::write(int file, const Path& path, std::uint64_t offset, const void* data, std::size_t size) {
   const auto* from = static_cast<const char*>(data);
   while (size > 0) {
-    const ssize_t written = ::write(file, from, size);
+    const ssize_t written = ::pwrite(file, from, size, static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
     if (written == 0) errno = EIO;
     if (written <= 0) fail("could not write", path);
     from += written;
+    offset += static_cast<std::uint64_t>(written);
     size -= static_cast<std::size_t>(written);
   }
+}
+
+void FileSystem::start_sync(int file, const Path& path, std::uint64_t offset, std::uint64_t size) {
+  const int result =
+      ::sync_file_range(file, static_cast<off_t>(offset), static_cast<off_t>(size), SYNC_FILE_RANGE_WRITE);
+  if (result != 0 && errno != EINVAL && errno != ENOSYS && errno != ENOTSUP && errno != ESPIPE)  // sync() does it all
+    fail("could not write", path);
 }
 
 void FileSystem::sync(int file, const Path& path) {

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -16,9 +17,12 @@ class COMPOSER_EXPORT FileSystem {
 
   virtual void make_folder(const Path& path);  // must not be there
   virtual int create(const Path& path);        // a file that is not there; returns its descriptor
-  virtual void write(int file, const Path& path, const void* data, std::size_t size);  // all of it
-  virtual void sync(int file, const Path& path);                                       // its data are on the disk
-  virtual void close(int file, const Path& path);                                      // closed, also if it throws
+  virtual void write(int file, const Path& path, std::uint64_t offset, const void* data,
+                     std::size_t size);  // all of it
+  // Begins to put that part on the disk, without waiting for it.
+  virtual void start_sync(int file, const Path& path, std::uint64_t offset, std::uint64_t size);
+  virtual void sync(int file, const Path& path);                 // its data are on the disk
+  virtual void close(int file, const Path& path);                // closed, also if it throws
   virtual void sync_folder(const Path& path);                    // the names in it are on the disk
   virtual void rename(const Path& from, const Path& to);         // in place of what is there, in one step
   virtual void exchange(const Path& a, const Path& b);           // both are there, and change names in one step

@@ -1,14 +1,18 @@
 #include "composer/checkpoint/folder.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <fstream>
+#include <memory>
+#include <set>
 #include <sstream>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
 
+#include "composer/checkpoint/folder_lock.h"
 #include "composer/core/error.h"
-#include "composer/util/checksum.h"
 
 namespace composer::saving {
 
@@ -20,6 +24,19 @@ constexpr const char* kTemporary = ".tmp-";
 constexpr std::uintmax_t kLongestManifest = 64 << 20;
 
 bool is_temporary(const fs::path& path) { return path.filename().string().starts_with(kTemporary); }
+
+// As temporary() makes them, by whichever process.
+bool is_leftover_name(std::string name) {
+  if (!name.starts_with(kTemporary)) return false;
+  for (int i = 0; i < 2; ++i) {  // the number of the folder, and of the process
+    const std::size_t dash = name.rfind('-');
+    if (dash == std::string::npos || dash + 1 == name.size() ||
+        name.find_first_not_of("0123456789", dash + 1) != std::string::npos)
+      return false;
+    name.resize(dash);
+  }
+  return name.size() > std::string_view(kTemporary).size();
+}
 
 std::string text_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -42,12 +59,65 @@ bool has_all_files(const Found& found) {
   });
 }
 
+// A file that is being written. The system is asked early to put it on the disk, so that there is little to wait for.
+class OpenFile {
+ public:
+  OpenFile(FileSystem& files, fs::path path)
+      : files_(files), path_(std::move(path)), descriptor_(files.create(path_)) {}
+  ~OpenFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  void write(std::uint64_t offset, const void* data, std::size_t size) {
+    files_.write(descriptor_, path_, offset, data, size);
+    size_ = std::max(size_, offset + size);
+    const std::uint64_t whole = size_ / kAhead * kAhead;
+    if (whole <= started_) return;
+    files_.start_sync(descriptor_, path_, started_, whole - started_);
+    started_ = whole;
+  }
+  std::uint64_t size() const { return size_; }
+  void finish() {
+    files_.sync(descriptor_, path_);
+    files_.close(std::exchange(descriptor_, -1), path_);
+  }
+
+ private:
+  static constexpr std::uint64_t kAhead = 8 << 20;
+
+  FileSystem& files_;
+  fs::path path_;
+  int descriptor_;
+  std::uint64_t size_ = 0, started_ = 0;
+};
+
 }  // namespace
 
 CheckpointFolder::CheckpointFolder(fs::path path, std::string run_id, FileSystem& files)
     : path_(std::move(path)), run_id_(std::move(run_id)), files_(files) {}
 
-fs::path CheckpointFolder::temporary() { return path_ / join(kTemporary, run_id_, '-', ::getpid(), '-', ++count_); }
+// Between its making and its locking, another process may take it for a leftover.
+std::unique_ptr<FolderLock> CheckpointFolder::make_temporary(fs::path& made) {
+  constexpr int kTimes = 10;
+  for (int i = 0; i < kTimes; ++i) {
+    made = temporary();
+    files_.make_folder(made);
+    auto lock = std::make_unique<FolderLock>(made);
+    if (lock->state() == FolderLock::State::HELD || lock->state() == FolderLock::State::UNKNOWN) return lock;
+  }
+  throw CheckpointError(path_.string(), ": something removes temporary folders as soon as they are made");
+}
+
+// Another one of this process may write into the same folder, and one that is dead may have had the same number.
+fs::path CheckpointFolder::temporary() const {
+  static std::atomic<std::uint64_t> count = 0;
+  for (;;) {
+    fs::path path = path_ / join(kTemporary, run_id_, '-', ::getpid(), '-', ++count);
+    if (!fs::exists(fs::symlink_status(path))) return path;
+  }
+}
 
 // Each level is made known before there is anything in it.
 void CheckpointFolder::make_folders(const fs::path& path) {
@@ -57,23 +127,21 @@ void CheckpointFolder::make_folders(const fs::path& path) {
   files_.sync_folder(path.has_parent_path() ? path.parent_path() : ".");
 }
 
-void CheckpointFolder::write_file(const fs::path& path, const NewFile& file, Manifest& manifest) {
-  util::Checksum sum;
-  std::uint64_t size = 0;
-  const int opened = files_.create(path);
-  try {
-    file.write([&](const void* data, std::size_t count) {
-      files_.write(opened, path, data, count);
-      sum.update(data, count);
-      size += count;
-    });
-    files_.sync(opened, path);
-  } catch (...) {
-    ::close(opened);
-    throw;
-  }
-  files_.close(opened, path);
-  manifest.files.push_back({file.name, size, sum.text()});
+// All are written before the first is waited for.
+void CheckpointFolder::write_files(const fs::path& folder, const std::vector<NewFile>& files, Manifest& manifest) {
+  std::vector<std::unique_ptr<OpenFile>> open;
+  const auto write = [&](const NewFile& file) {
+    OpenFile& opened = *open.emplace_back(std::make_unique<OpenFile>(files_, folder / file.name));
+    const std::string checksum =
+        file.write([&](std::uint64_t offset, const void* data, std::size_t size) { opened.write(offset, data, size); });
+    return Manifest::File{file.name, opened.size(), checksum};
+  };
+  for (const NewFile& file : files) manifest.files.push_back(write(file));
+  write({Manifest::kFileName, [text = manifest.to_json()](const PlacedSink& sink) {
+           sink(0, text.data(), text.size());
+           return std::string();
+         }});
+  for (const auto& file : open) file->finish();
 }
 
 void CheckpointFolder::write(Manifest manifest, const std::vector<NewFile>& files, const std::string& latest,
@@ -81,21 +149,17 @@ void CheckpointFolder::write(Manifest manifest, const std::vector<NewFile>& file
   const fs::path target = path_ / manifest.name;
   if (!overwrite) check_free(target);
   make_folders(target.parent_path());
-  const fs::path made = temporary();
+  fs::path made;
+  const std::unique_ptr<FolderLock> lock = make_temporary(made);
   try {
-    files_.make_folder(made);
-    for (const NewFile& file : files) write_file(made / file.name, file, manifest);
-    const std::string text = manifest.to_json();
-    Manifest ignored;
-    write_file(made / Manifest::kFileName,
-               {Manifest::kFileName, [&](const Sink& sink) { sink(text.data(), text.size()); }}, ignored);
+    write_files(made, files, manifest);
     files_.sync_folder(made);
-    put_in_place(made, target);
   } catch (...) {
     std::error_code ignored;
     fs::remove_all(made, ignored);
     throw;
   }
+  put_in_place(made, target);
   if (!latest.empty()) move_link(path_ / latest, target);
 }
 
@@ -106,15 +170,21 @@ void CheckpointFolder::check_free(const fs::path& target) const {
 }
 
 void CheckpointFolder::put_in_place(const fs::path& made, const fs::path& target) {
-  if (!fs::exists(target)) {
-    files_.rename(made, target);
-  } else {
-    files_.exchange(made, target);
-    files_.sync_folder(target.parent_path());
-    files_.remove(made);  // what was there before
+  const bool replaces = fs::exists(target);
+  const FolderLock old(target);
+  try {
+    if (replaces)
+      files_.exchange(made, target);
+    else
+      files_.rename(made, target);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(made, ignored);
+    throw;
   }
   files_.sync_folder(target.parent_path());
   if (target.parent_path() != path_) files_.sync_folder(path_);
+  if (replaces) files_.remove(made);  // what was there before
 }
 
 void CheckpointFolder::move_link(const std::string& latest, const fs::path& target) {
@@ -131,12 +201,31 @@ void CheckpointFolder::move_link(const std::string& latest, const fs::path& targ
   files_.sync_folder(link.parent_path());
 }
 
-// Under a temporary name first, so that half of one is never seen.
-void CheckpointFolder::remove(const std::string& name) {
-  if (!fs::exists(path_ / name)) return;
-  const fs::path away = temporary();
-  files_.rename(path_ / name, away);
-  files_.remove(away);
+// Under a temporary name first, and that is on the disk before anything of it goes: half of one is never seen.
+std::vector<std::string> CheckpointFolder::remove(const std::vector<std::string>& names) {
+  std::vector<std::string> stay;
+  std::vector<fs::path> away;
+  std::vector<std::unique_ptr<FolderLock>> locks;
+  std::set<fs::path> folders;
+  for (const std::string& name : names) try {
+      const fs::path path = path_ / name;
+      if (!fs::exists(path)) continue;
+      locks.push_back(std::make_unique<FolderLock>(path));
+      const fs::path to = temporary();
+      files_.rename(path, to);
+      away.push_back(to);
+      folders.insert({path.parent_path(), path_});
+    } catch (const FileError& error) {
+      warn(join("checkpoint: ", name, " should have been deleted, and stays: ", error.what()));
+      stay.push_back(name);
+    }
+  try {
+    for (const fs::path& folder : folders) files_.sync_folder(folder);
+    for (const fs::path& path : away) files_.remove(path);
+  } catch (const FileError& error) {  // whoever comes next takes them for leftovers
+    warn(join("checkpoint: what is no longer needed stays: ", error.what()));
+  }
+  return stay;
 }
 
 void CheckpointFolder::remove_leftovers() {
@@ -144,8 +233,14 @@ void CheckpointFolder::remove_leftovers() {
   const std::string mine = kTemporary + run_id_ + '-';
   std::vector<fs::path> leftovers;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error))
-    if (entry.path().filename().string().starts_with(mine)) leftovers.push_back(entry.path());
-  for (const fs::path& path : leftovers) files_.remove(path);
+    if (is_leftover_name(entry.path().filename().string())) leftovers.push_back(entry.path());
+  for (const fs::path& path : leftovers) {
+    const FolderLock lock(path);
+    const bool own = path.filename().string().starts_with(mine);
+    const bool unlocked = lock.state() == FolderLock::State::HELD;
+    const bool unlockable = lock.state() == FolderLock::State::UNKNOWN || fs::is_symlink(path, error);
+    if (unlocked || (own && unlockable)) files_.remove(path);
+  }
 }
 
 Found open_checkpoint(const fs::path& path) {

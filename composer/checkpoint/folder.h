@@ -1,22 +1,24 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "composer/checkpoint/file_system.h"
 #include "composer/checkpoint/manifest.h"
+#include "composer/checkpoint/sink.h"
 #include "composer/core/export.h"
 
 namespace composer::saving {
 
-using Sink = std::function<void(const void* data, std::size_t size)>;
+using formats::PlacedSink;
 
-// A file of a checkpoint: hands its bytes to the sink.
+// A file of a checkpoint: hands its bytes to the sink, and returns its checksum.
 struct NewFile {
   std::string name;
-  std::function<void(const Sink&)> write;
+  std::function<std::string(const PlacedSink&)> write;
 };
 
 struct Found {
@@ -24,12 +26,14 @@ struct Found {
   Manifest manifest;
 };
 
+class FolderLock;
+
 // A folder of checkpoints, each a folder of its own that appears whole or not at all: written under a temporary name,
 // every file synced, then renamed. A link, "latest" say, is moved to it afterwards. Whatever happens in between, each
-// name is either not there or a whole checkpoint. Not for several threads at once.
+// name is either not there or a whole checkpoint, also when power fails. Not for several threads at once.
 class COMPOSER_EXPORT CheckpointFolder {
  public:
-  // `run_id` marks temporary names, so that those left by a killed run can be told. Nothing is made before write().
+  // `run_id` is a part of temporary names. Nothing is made before write().
   CheckpointFolder(std::filesystem::path path, std::string run_id, FileSystem& files);
 
   // `manifest` without its files. One of the same name is replaced in one step; an empty `latest` moves no link.
@@ -37,14 +41,17 @@ class COMPOSER_EXPORT CheckpointFolder {
   // What is there under that name and is no checkpoint of this run is replaced only if `overwrite`, else
   // CheckpointError.
   void write(Manifest manifest, const std::vector<NewFile>& files, const std::string& latest, bool overwrite = false);
-  void remove(const std::string& name);  // one that was written here; not being there is fine
-  void remove_leftovers();               // of this run's earlier processes
+  // Those that were written here; not being there is fine. Returns the names of those that the disk did not let go.
+  std::vector<std::string> remove(const std::vector<std::string>& names);
+  // What processes that are dead have left of checkpoints that they had not finished, of this run and of others.
+  void remove_leftovers();
 
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  std::filesystem::path temporary();
-  void write_file(const std::filesystem::path& path, const NewFile& file, Manifest& manifest);
+  std::filesystem::path temporary() const;
+  std::unique_ptr<FolderLock> make_temporary(std::filesystem::path& made);
+  void write_files(const std::filesystem::path& folder, const std::vector<NewFile>& files, Manifest& manifest);
   void check_free(const std::filesystem::path& target) const;
   void put_in_place(const std::filesystem::path& made, const std::filesystem::path& target);
   void move_link(const std::string& latest, const std::filesystem::path& target);
@@ -53,7 +60,6 @@ class COMPOSER_EXPORT CheckpointFolder {
   std::filesystem::path path_;
   std::string run_id_;
   FileSystem& files_;
-  int count_ = 0;  // of temporary names
 };
 
 // Those below the folder that have a whole manifest, oldest first; damaged ones are left out.

@@ -1,6 +1,7 @@
 #include "composer/checkpoint/ignore_keys.h"
 
 #include <fnmatch.h>
+#include <string_view>
 
 #include "composer/core/error.h"
 
@@ -23,12 +24,29 @@ bool remove(StateDict& state, const std::string& glob, const std::string& path) 
   return any || !gone.empty();
 }
 
+struct Name {
+  std::string_view composers, own;
+};
+constexpr Name kNames[] = {{"optimizers", "optimizer"},
+                           {"rank_zero_seed", "seed"},
+                           {"train_metrics", "metrics/train"},
+                           {"eval_metrics", "metrics"}};
+
+// Of "state/optimizers/*", "optimizer/*".
+std::string own_glob(const std::string& glob) {
+  if (!glob.starts_with("state/")) return glob;
+  const std::string path = glob.substr(6);
+  const std::string first = path.substr(0, path.find('/'));
+  for (const auto& [composers, own] : kNames)
+    if (first == composers) return std::string(own) + path.substr(first.size());
+  return path;
+}
+
 }  // namespace
 
 void ignore_keys(StateDict& state, const std::vector<std::string>& globs) {
   for (const std::string& glob : globs) {
-    const std::string own = glob.starts_with("state/") ? glob.substr(6) : glob;
-    if (!remove(state, own, "")) warn(join("ignore_keys: ", glob, " fits nothing"));
+    if (!remove(state, own_glob(glob), "")) warn(join("ignore_keys: ", glob, " fits nothing"));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "composer/checkpoint/counts.h"
 #include "composer/core/error.h"
 #include "composer/util/checksum.h"
 
@@ -33,28 +34,15 @@ double number(const Json& json) {
   return text == "inf" ? HUGE_VAL : -HUGE_VAL;
 }
 
-struct Field {
-  const char* name;
-  std::int64_t Timestamp::*count;
-};
-constexpr Field kCounts[] = {{"iteration", &Timestamp::iteration},
-                             {"epoch", &Timestamp::epoch},
-                             {"batch", &Timestamp::batch},
-                             {"sample", &Timestamp::sample},
-                             {"token", &Timestamp::token},
-                             {"batch_in_epoch", &Timestamp::batch_in_epoch},
-                             {"sample_in_epoch", &Timestamp::sample_in_epoch},
-                             {"token_in_epoch", &Timestamp::token_in_epoch}};
-
 Json without_checksum(const Manifest& m) {
   Json time, metrics = Json::object(), files = Json::array();
-  for (const Field& field : kCounts) time[field.name] = m.time.*field.count;
+  for (const Count& count : kCounts) time[count.name] = m.time.*count.field;
   time["seconds"] = number(m.time.total_wct.count());
   for (const auto& [name, value] : m.metrics) metrics[name] = number(value);
   for (const auto& [name, size, checksum] : m.files)
     files.push_back({{"name", name}, {"size", size}, {"checksum", checksum}});
   return {{"format", kFormat},
-          {"version", Manifest::kVersion},
+          {"version", m.version},
           {"id", m.id},
           {"name", m.name},
           {"run_name", m.run_name},
@@ -70,13 +58,14 @@ Json without_checksum(const Manifest& m) {
 
 Manifest from_json(const Json& json) {
   Manifest m;
+  m.version = json.at("version").get<int>();
   m.id = json.at("id").get<std::string>();
   m.name = json.at("name").get<std::string>();
   m.run_name = json.at("run_name").get<std::string>();
   m.run_id = json.at("run_id").get<std::string>();
   m.parent = json.at("parent").get<std::string>();
   m.weights_only = json.at("weights_only").get<bool>();
-  for (const Field& field : kCounts) m.time.*field.count = json.at("time").at(field.name).get<std::int64_t>();
+  for (const Count& count : kCounts) m.time.*count.field = json.at("time").at(count.name).get<std::int64_t>();
   m.time.total_wct = Seconds(number(json.at("time").at("seconds")));
   for (const auto& [name, value] : json.at("metrics").items()) m.metrics[name] = number(value);
   m.composer_version = json.at("composer_version").get<std::string>();
@@ -104,9 +93,9 @@ Manifest Manifest::parse(std::string_view text, const std::string& path) {
   try {
     const Json json = Json::parse(text);
     if (json.at("format") != kFormat) throw Error("is no manifest of a checkpoint");
-    if (json.at("version") != kVersion)
-      throw Error("is of version ", json.at("version").dump(), " of the format, and this libcomposer knows ", kVersion,
-                  " only; use a newer one");
+    if (json.at("version") < 1 || json.at("version") > kVersion)
+      throw Error("is of version ", json.at("version").dump(),
+                  " of the format, and this libcomposer knows those up to ", kVersion, "; use a newer one");
     Manifest manifest = from_json(json);
     if (manifest.to_json() != text) throw Error("is damaged: its text does not fit its checksum");
     return manifest;

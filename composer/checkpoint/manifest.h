@@ -15,9 +15,9 @@ struct Manifest {
   struct File {
     std::string name;
     std::uint64_t size = 0;
-    std::string checksum;  // of all its bytes
+    std::string checksum;  // its header's, which covers all its bytes; in version 1 of all its bytes at once
   };
-  static constexpr int kVersion = 1;
+  static constexpr int kVersion = 2;  // what is written; version 1 is read, too
   static constexpr const char* kFileName = "manifest.json";
 
   std::string id;    // of this checkpoint, also in its files
@@ -30,6 +30,7 @@ struct Manifest {
   bool weights_only = false;
   std::string composer_version, libtorch_version;
   std::vector<File> files;
+  int version = kVersion;
 
   COMPOSER_EXPORT const File* find(std::string_view file) const;
   // The text of the file; ends in a checksum of all before it.

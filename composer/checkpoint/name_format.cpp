@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "composer/checkpoint/counts.h"
 #include "composer/core/error.h"
 
 namespace composer::saving {
@@ -31,13 +32,8 @@ std::string seconds_text(Seconds seconds) {
 }
 
 std::optional<std::int64_t> count_of(std::string_view name, const Timestamp& t) {
-  if (name == "epoch") return t.epoch;
-  if (name == "batch") return t.batch;
-  if (name == "sample") return t.sample;
-  if (name == "token") return t.token;
-  if (name == "batch_in_epoch") return t.batch_in_epoch;
-  if (name == "sample_in_epoch") return t.sample_in_epoch;
-  if (name == "token_in_epoch") return t.token_in_epoch;
+  for (const Count& count : kCounts)
+    if (count.in_names && name == count.name) return t.*count.field;
   return std::nullopt;
 }
 

@@ -51,6 +51,16 @@ constexpr std::string_view kOthers[] = {
     "builtins set",
 };
 
+// What checkpoints of MosaicML Composer hold beside weights: times, versions, numpy's random state.
+constexpr std::string_view kPassedOver[] = {
+    "datetime timedelta",
+    "numpy dtype",
+    "numpy ndarray",
+    "numpy._core.multiarray _reconstruct",
+    "numpy.core.multiarray _reconstruct",
+    "torch.torch_version TorchVersion",
+};
+
 std::string_view find(std::string_view Type::*key, std::string_view wanted, std::string_view Type::*value) {
   if (wanted.empty()) return {};
   const auto* at =
@@ -63,6 +73,10 @@ std::string_view find(std::string_view Type::*key, std::string_view wanted, std:
 bool is_allowed_global(std::string_view name) {
   return std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers) ||
          !dtype_of_storage(name).empty() || !dtype_of_name(name).empty();
+}
+
+bool is_passed_over_global(std::string_view name) {
+  return std::find(std::begin(kPassedOver), std::end(kPassedOver), name) != std::end(kPassedOver);
 }
 
 std::string_view dtype_of_storage(std::string_view name) {

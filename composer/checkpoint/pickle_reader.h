@@ -55,7 +55,8 @@ struct Pickle {
 };
 
 struct PickleOptions {
-  // A class or function that is not on the list: an error, or a value of kind UNKNOWN. It is never called in any case.
+  // A class or function that is not on the list: an error, or a value of kind UNKNOWN, as what is made of some that
+  // MosaicML Composer's checkpoints need always is. It is never called in any case.
   bool allow_unknown = false;
 };
 

@@ -22,7 +22,7 @@ PickleValue PickleMachine::global(std::string_view module, std::string_view name
   if (module.size() + name.size() > kLongestName) fail("a class or function with a long name");
   const std::string full = std::string(module) + " " + std::string(name);
   if (is_allowed_global(full)) return make_string(full, Kind::GLOBAL);
-  if (!options_.allow_unknown)
+  if (!options_.allow_unknown && !is_passed_over_global(full))
     fail(shown(module) + "." + shown(name) + ": a class or function that a file of weights does not need,");
   return {.kind = Kind::UNKNOWN};
 }

@@ -75,6 +75,11 @@ NamedTensors PtFile::read_all() const {
   return tensors;
 }
 
+bool is_pt_file(const ByteSource& file) {
+  const std::string first = file.size() < 2 ? "" : file.read(0, 2);
+  return first == "PK" || first == "\x80\x02";
+}
+
 namespace {
 
 using MemoryOf = std::pair<const void*, at::ScalarType>;

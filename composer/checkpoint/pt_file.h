@@ -16,7 +16,8 @@ class ByteSource;
 
 struct PtOptions {
   // Classes and functions other than those of weights are an error that names them. If true, what is made of them is
-  // passed over, and the tensors are read. No code of the file is carried out in any case.
+  // passed over, and the tensors are read, as it is with what MosaicML Composer's checkpoints hold beside the weights
+  // in any case. No code of the file is ever carried out.
   bool allow_unknown = false;
 };
 
@@ -39,6 +40,9 @@ class COMPOSER_EXPORT PtFile {
   struct Content;
   std::unique_ptr<Content> content_;
 };
+
+// Whether torch.save wrote it, which the first bytes tell; also before PyTorch 1.6, which PtFile refuses by name.
+COMPOSER_EXPORT bool is_pt_file(const ByteSource& file);
 
 // Writes a file that torch.load(weights_only=True), also with mmap=True, reads as a state_dict. Tensors that share
 // memory and dtype are written once; others contiguous. Throws ConfigError for a dtype that it has no name for.

@@ -1,5 +1,9 @@
 #include "composer/checkpoint/run_saver.h"
 
+#include <algorithm>
+#include <chrono>
+#include <functional>
+
 #include <torch/version.h>
 
 #include "composer/checkpoint/conflicts.h"
@@ -11,8 +15,23 @@
 
 namespace composer::saving {
 
+namespace {
+
+std::function<std::optional<std::chrono::steady_clock::duration>()> time_left_of(const State& state) {
+  return [run = state.run]() -> std::optional<std::chrono::steady_clock::duration> {
+    const std::optional<Seconds> left = run->time_left();
+    if (!left) return std::nullopt;
+    return std::chrono::duration_cast<std::chrono::steady_clock::duration>(*left);
+  };
+}
+
+}  // namespace
+
 void check(const RunSaverOptions& options) {
   if (options.folder.empty()) throw ConfigError("save_folder: is required");
+  if (options.folder.find("://") != std::string::npos)
+    throw ConfigError("save_folder: ", options.folder,
+                      " is not on this machine; give a folder, and copy what is in it");
   check_format("save_folder", options.folder, /*with_time=*/false);
   check_format("save_filename", options.filename, /*with_time=*/true);
   check_format("save_latest_filename", options.latest_filename, /*with_time=*/false);
@@ -29,7 +48,8 @@ RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* 
                                                 .on_failure = options_.on_failure,
                                                 .asynchronous = options_.async,
                                                 .overwrite = options_.overwrite,
-                                                .run_id = resumed ? resumed->run_id : ""});
+                                                .run_id = resumed ? resumed->run_id : "",
+                                                .time_left = time_left_of(state)});
   if (resumed) saver_->adopt(*resumed);
 }
 
@@ -70,12 +90,24 @@ Manifest RunSaver::manifest(const std::string& name, const State& state) const {
 }
 
 void RunSaver::save(const std::string& name, const State& state) {
+  warn_if_late(state);
   last_saved_batch_ = state.timestamp.batch;
   Manifest made = manifest(name, state);
   saver_->plan(made.name, made.metrics);
   StateDict all = state.run->snapshot(options_.weights_only);
   ignore_keys(all, options_.ignore_keys);
   saver_->save(std::move(made), all);
+}
+
+// After a signal. It is tried all the same: the process may be given more time, and half of a checkpoint does no harm.
+void RunSaver::warn_if_late(const State& state) const {
+  const std::optional<Seconds> left = state.run->time_left();
+  const Seconds needed = saver_->last_write_time();
+  if (!left || needed <= *left) return;
+  warn(join("checkpoint: the last one took ", needed.count(), " s, and of the grace_period there are ",
+            std::max(0.0, left->count()),
+            " s left; if the process is killed before it is written, the run goes on from ",
+            newest().empty() ? "its beginning" : newest()));
 }
 
 void RunSaver::save_state(StateDict& into) const {

@@ -59,6 +59,7 @@ class COMPOSER_EXPORT RunSaver {
   void load_state(const StateDict& saved, std::int64_t batch);
 
  private:
+  void warn_if_late(const State& state) const;
   Manifest manifest(const std::string& name, const State& state) const;
 
   RunSaverOptions options_;

@@ -1,9 +1,10 @@
 #include "composer/checkpoint/safetensors.h"
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 
-#include <ATen/ops/empty.h>
+#include <ATen/Parallel.h>
 
 #include "composer/checkpoint/byte_source.h"
 #include "composer/checkpoint/json_reader.h"
@@ -30,9 +31,15 @@ std::string safetensors_dtype(const std::string& name, const at::Tensor& tensor)
   return std::string(dtype);
 }
 
-std::string checksum_of(const at::Tensor& host) {
+// Moves `at` behind it, and returns its checksum.
+std::string write_tensor(const at::Tensor& tensor, std::uint64_t& at, const PlacedSink& sink) {
+  const at::Tensor host = on_host(tensor);
   util::Checksum sum;
-  sum.update(host.const_data_ptr(), host.nbytes());
+  by_pieces(static_cast<const char*>(host.const_data_ptr()), host.nbytes(), [&](const char* piece, std::size_t size) {
+    sum.update(piece, size);
+    sink(at, piece, size);
+    at += size;
+  });
   return sum.text();
 }
 
@@ -67,7 +74,7 @@ at::Tensor SafetensorsFile::read(std::string_view name) const {
 }
 
 at::Tensor SafetensorsFile::read(const TensorEntry& entry) const {
-  at::Tensor tensor = at::empty(entry.shape, scalar_type(entry.dtype));
+  at::Tensor tensor = new_tensor(entry.shape, scalar_type(entry.dtype));
   util::Checksum sum;
   std::uint64_t from = header_.data + entry.begin;
   const bool boolean = tensor.scalar_type() == at::kBool;
@@ -86,13 +93,20 @@ at::Tensor SafetensorsFile::read(const TensorEntry& entry) const {
 }
 
 NamedTensors SafetensorsFile::read_all() const {
-  NamedTensors tensors;
-  tensors.reserve(header_.tensors.size());
-  for (const TensorEntry& entry : header_.tensors) tensors.emplace_back(entry.name, read(entry));
+  NamedTensors tensors(header_.tensors.size());
+  std::atomic<std::size_t> next = 0;
+  at::parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t, std::int64_t) {
+    for (std::size_t i = 0; (i = next++) < tensors.size();) try {
+        tensors[i] = {header_.tensors[i].name, read(header_.tensors[i])};
+      } catch (...) {
+        next = tensors.size();
+        throw;
+      }
+  });
   return tensors;
 }
 
-void write_safetensors(const NamedTensors& tensors, const Metadata& metadata, const Sink& sink) {
+std::string write_safetensors(const NamedTensors& tensors, const Metadata& metadata, const PlacedSink& sink) {
   std::vector<std::pair<TensorEntry, const at::Tensor*>> order;
   for (const auto& [name, tensor] : tensors) {
     if (!tensor.defined()) throw ConfigError("safetensors: ", name, " is no tensor");
@@ -106,26 +120,21 @@ void write_safetensors(const NamedTensors& tensors, const Metadata& metadata, co
   for (auto& [entry, tensor] : order) {
     entry.begin = at;
     entry.end = at += tensor->nbytes();
-    entry.checksum = checksum_of(on_host(*tensor));
+    entry.checksum = util::checksum_text(0);  // as long as the one to come
     entries.push_back(entry);
   }
-
+  at = make_safetensors_header(entries, metadata).size();
+  for (std::size_t i = 0; i < entries.size(); ++i) entries[i].checksum = write_tensor(*order[i].second, at, sink);
   const std::string header = make_safetensors_header(entries, metadata);
-  sink(header.data(), header.size());
-  for (const auto& [entry, tensor] : order) {
-    const at::Tensor host = on_host(*tensor);
-    util::Checksum sum;
-    by_pieces(static_cast<const char*>(host.const_data_ptr()), host.nbytes(), [&](const char* piece, std::size_t size) {
-      sum.update(piece, size);
-      sink(piece, size);
-    });
-    if (sum.text() != entry.checksum) throw Error("safetensors: ", entry.name, " changed while it was written");
-  }
+  sink(0, header.data(), header.size());
+  return std::string(own_checksum(header));
 }
 
 void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors, const Metadata& metadata) {
   util::NewFile file(path);
-  write_safetensors(tensors, metadata, [&](const void* data, std::size_t size) { file.write(data, size); });
+  write_safetensors(tensors, metadata, [&](std::uint64_t offset, const void* data, std::size_t size) {
+    file.write_at(offset, data, size);
+  });
   file.commit();
 }
 

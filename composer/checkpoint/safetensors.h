@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,12 +32,14 @@ class COMPOSER_EXPORT SafetensorsFile {
   const std::vector<TensorEntry>& tensors() const { return header_.tensors; }
   const Metadata& metadata() const { return header_.metadata; }
   bool checksums() const { return header_.checksums; }  // every byte of the file is verified when it is read
+  // The header's own, which by those of the tensors covers every byte; empty if the file has none.
+  const std::string& checksum() const { return header_.checksum; }
 
   bool has(std::string_view name) const { return find(name) != nullptr; }
   // A new tensor on the host. CheckpointError if there is none of that name.
   at::Tensor read(std::string_view name) const;
   at::Tensor read(const TensorEntry& entry) const;
-  NamedTensors read_all() const;  // in the file's order
+  NamedTensors read_all() const;  // in the file's order; read by several threads
 
  private:
   const TensorEntry* find(std::string_view name) const;
@@ -48,9 +51,11 @@ class COMPOSER_EXPORT SafetensorsFile {
 
 // Writes a safetensors file with checksums (docs/checkpoint-format.md). The tensors may lie on any device and in any
 // layout; they are written contiguous, those with larger elements first, else as given, and never all copied at once.
-// Throws ConfigError for a name that is there twice or a dtype that the format has not, Error if a tensor changes
-// meanwhile.
-COMPOSER_EXPORT void write_safetensors(const NamedTensors& tensors, const Metadata& metadata, const Sink& sink);
+// Each byte is read once: the header comes last, when the checksums are known. Returns the file's checksum(). Throws
+// ConfigError for a name that is there twice or a dtype that the format has not, before anything is written. A tensor
+// must not change meanwhile.
+COMPOSER_EXPORT std::string write_safetensors(const NamedTensors& tensors, const Metadata& metadata,
+                                              const PlacedSink& sink);
 
 // To a file that appears whole or not at all. Makes the folders that are missing. Error if the disk refuses.
 COMPOSER_EXPORT void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,

@@ -25,6 +25,8 @@ constexpr std::size_t kLength = 8;                     // bytes of the header's 
 constexpr const char *kFormat = "composer.format", *kHeader = "composer.header", *kChecksums = "composer.checksums";
 constexpr const char* kVersion = "1";
 const std::string kNoChecksum = "xxh3:0000000000000000";
+constexpr std::string_view kBeginning =
+    R"({"__metadata__":{"composer.header":")";  // of a header of ours, up to its checksum
 
 bool is_checksum(std::string_view text) {
   return text.size() == kNoChecksum.size() && text.starts_with("xxh3:") &&
@@ -152,6 +154,7 @@ class Parser {
                             kLength + own_position_);
     read_checksums(sums->second);
     result_.checksums = true;
+    result_.checksum = header->second;
     for (const char* key : {kFormat, kHeader, kChecksums}) metadata.erase(key);
   }
 
@@ -258,7 +261,7 @@ std::string make_safetensors_header(const std::vector<TensorEntry>& tensors, con
   }
   sums += sums.empty() ? "{}" : "}";
 
-  std::string header = R"({"__metadata__":{")" + std::string(kHeader) + "\":\"";
+  std::string header = std::string(kBeginning);
   const std::size_t position = header.size();
   header += kNoChecksum + R"(",")" + kFormat + R"(":")" + kVersion + R"(",")" + kChecksums + "\":" + json_quoted(sums);
   for (const auto& [key, value] : metadata) {
@@ -276,6 +279,10 @@ std::string make_safetensors_header(const std::vector<TensorEntry>& tensors, con
   const std::uint64_t length = header.size();
   std::memcpy(bytes.data(), &length, sizeof length);
   return bytes + header;
+}
+
+std::string_view own_checksum(std::string_view made) {
+  return made.substr(kLength + kBeginning.size(), kNoChecksum.size());
 }
 
 }  // namespace composer::formats

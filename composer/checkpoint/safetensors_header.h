@@ -26,6 +26,7 @@ struct SafetensorsHeader {
   std::vector<TensorEntry> tensors;  // as their bytes follow each other, without holes
   Metadata metadata;                 // without the keys of the checksums
   bool checksums = false;            // the header's own was verified, and every tensor has one
+  std::string checksum;              // the header's own, which by the tensors' covers every byte of the file
   std::uint64_t data = 0;            // where in the file the tensors begin
 };
 
@@ -37,6 +38,8 @@ COMPOSER_EXPORT SafetensorsHeader read_safetensors_header(const ByteSource& file
 // The bytes that come before the tensors, with checksums: the tensors' must be set, and their begin and end. Throws
 // ConfigError for a name that is there twice or that the format cannot hold.
 COMPOSER_EXPORT std::string make_safetensors_header(const std::vector<TensorEntry>& tensors, const Metadata& metadata);
+// The header's own checksum, in what make_safetensors_header() has made.
+COMPOSER_EXPORT std::string_view own_checksum(std::string_view made);
 
 // Bytes of one element, 0 if the format has no such dtype or this version does not know it.
 COMPOSER_EXPORT std::size_t element_bytes(std::string_view dtype);

@@ -34,9 +34,11 @@ SaverOptions with_run_id(SaverOptions options) {
 }
 
 // Copies tensors to the host: those on a device to pinned memory, without waiting. Memory of the last time is used
-// again where it fits.
+// again where it fits. Those that are on the host may be taken as they are, for who writes them at once.
 class Copier {
  public:
+  explicit Copier(bool copies_host) : copies_host_(copies_host) {}
+
   void copy(const StateDict& from, StateDict& to) {
     StateDict before = std::exchange(to, StateDict());
     for (const auto& [name, value] : from.entries()) {
@@ -59,6 +61,7 @@ class Copier {
  private:
   at::Tensor copy(const at::Tensor& from, const at::Tensor* old) {
     const bool device = !from.is_cpu();
+    if (!device && !copies_host_) return from;
     at::Tensor to;
     if (old && old->sizes() == from.sizes() && old->strides() == from.strides() &&
         old->scalar_type() == from.scalar_type())
@@ -79,6 +82,7 @@ class Copier {
   }
 
  private:
+  bool copies_host_;
   std::vector<at::Device> devices_;
 };
 
@@ -123,7 +127,12 @@ void Saver::wait() {
 }
 
 void Saver::adopt(const Manifest& resumed) {
-  parent_ = resumed.name;
+  list_.parent = resumed.name;
+  remove_leftovers();
+}
+
+void Saver::remove_leftovers() {
+  if (std::exchange(cleaned_, true)) return;
   try {
     folder_.remove_leftovers();
   } catch (const FileError& error) {
@@ -133,40 +142,44 @@ void Saver::adopt(const Manifest& resumed) {
 
 // Those to be deleted once the checkpoint is there are named in it, too: the process may end between the two.
 void Saver::visit_state(StateVisitor& visit) {
-  visit("saved", saved_);
-  visit("values", values_);
-  if (!visit.is_loading() || visit.has("retired")) visit("retired", retired_);
+  auto& [saved, values, retired, parent] = list_;
+  visit("saved", saved);
+  visit("values", values);
+  if (!visit.is_loading() || visit.has("retired")) visit("retired", retired);
   if (!visit.is_loading()) return;
-  for (const std::string& name : std::exchange(retired_, {})) try {
-      if (std::ranges::find(saved_, name) == saved_.end()) folder_.remove(name);
-    } catch (const FileError& error) {
-      warn(join("checkpoint: ", name, " should have been deleted, and stays: ", error.what()));
-    }
+  wait();
+  std::erase_if(retired, [&](const std::string& name) { return std::ranges::find(saved, name) != saved.end(); });
+  retired = folder_.remove(retired);
 }
 
 // Those to delete: the oldest, or with the worst metric; never the newest.
 void Saver::retire() {
-  while (options_.keep > 0 && saved_.size() > static_cast<std::size_t>(options_.keep)) {
+  auto& [saved, values, retired, parent] = list_;
+  while (options_.keep > 0 && saved.size() > static_cast<std::size_t>(options_.keep)) {
     std::size_t victim = 0;
     if (options_.best) {
       const double sign = options_.best->better == Better::HIGHER ? 1 : -1;
-      const auto worth = [&](std::size_t i) { return std::isnan(values_[i]) ? -HUGE_VAL : sign * values_[i]; };
-      for (std::size_t i = 1; i + 1 < saved_.size(); ++i)
+      const auto worth = [&](std::size_t i) { return std::isnan(values[i]) ? -HUGE_VAL : sign * values[i]; };
+      for (std::size_t i = 1; i + 1 < saved.size(); ++i)
         if (worth(i) < worth(victim)) victim = i;
     }
     const auto at = static_cast<std::ptrdiff_t>(victim);
-    retired_.push_back(std::move(saved_[victim]));
-    saved_.erase(saved_.begin() + at);
-    values_.erase(values_.begin() + at);
+    retired.push_back(std::move(saved[victim]));
+    saved.erase(saved.begin() + at);
+    values.erase(values.begin() + at);
   }
+}
+
+// Takes in how writing has ended. One that failed was never planned; what the disk did not let go is deleted next time.
+void Saver::settle() {
+  wait();
+  if (std::exchange(failed_, false)) list_ = before_;
+  for (std::string& name : std::exchange(undeleted_, {})) list_.retired.push_back(std::move(name));
 }
 
 void Saver::plan(const std::string& name, const std::map<std::string, double>& metrics) {
   if (options_.keep == 0) return;
-  if (const auto it = std::ranges::find(saved_, name); it != saved_.end()) {  // it will be replaced
-    values_.erase(values_.begin() + (it - saved_.begin()));
-    saved_.erase(it);
-  }
+  settle();
   double value = 0;
   if (options_.best) {
     const auto found = metrics.find(options_.best->metric);
@@ -174,43 +187,75 @@ void Saver::plan(const std::string& name, const std::map<std::string, double>& m
       throw ConfigError("save_best: no metric ", options_.best->metric, " has been reported by the time of ", name);
     value = found->second;
   }
-  saved_.push_back(name);
-  values_.push_back(value);
+  before_ = list_;
+  auto& [saved, values, retired, parent] = list_;
+  if (const auto it = std::ranges::find(saved, name); it != saved.end()) {  // it will be replaced
+    values.erase(values.begin() + (it - saved.begin()));
+    saved.erase(it);
+  }
+  std::erase(retired, name);
+  saved.push_back(name);
+  values.push_back(value);
   retire();
 }
 
 void Saver::save(Manifest manifest, const StateDict& state) {
   if (options_.keep == 0) return;
   wait();
-  Copier copier;
-  copier.copy(state, *copy_);
+  StateDict taken;
+  StateDict& copy = options_.asynchronous ? *copy_ : taken;
+  Copier copier(options_.asynchronous);
+  copier.copy(state, copy);
   copier.record();
   manifest.id = new_id();
   manifest.run_id = options_.run_id;
-  manifest.parent = std::exchange(parent_, manifest.name);
-  Job job{std::move(manifest), copy_.get(), {}, std::move(copier.events)};
-  job.retired = std::exchange(retired_, {});
-  if (!options_.asynchronous) return try_write(job);
+  manifest.parent = std::exchange(list_.parent, manifest.name);
+  Job job{std::move(manifest), &copy, std::exchange(list_.retired, {}), std::move(copier.events)};
+  if (!options_.asynchronous) try_write(job);
   auto shared = std::make_shared<Job>(std::move(job));
-  writing_ = std::async(std::launch::async, [this, shared] { try_write(*shared); });
+  if (options_.asynchronous || (!failed_ && !shared->retired.empty()))
+    writing_ = std::async(std::launch::async, [this, shared] {
+      if (options_.asynchronous) try_write(*shared);
+      if (!failed_) undeleted_ = folder_.remove(shared->retired);  // takes as long as a third of the writing
+    });
 }
 
 void Saver::try_write(const Job& job) {
-  for (std::size_t attempt = 0;; ++attempt) {
-    try {
-      return write(job);
+  failed_ = true;  // until it is there
+  for (std::size_t attempt = 0;; ++attempt) try {
+      const auto start = std::chrono::steady_clock::now();
+      write(job);
+      write_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      failed_ = false;
+      return;
     } catch (const FileError& error) {
       if (options_.on_failure == OnFailure::CONTINUE)
         return warn(join("checkpoint: ", job.manifest.name, " was not written: ", error.what()));
-      if (options_.on_failure == OnFailure::FAIL || attempt == kPauses.size())
-        std::throw_with_nested(CheckpointError("checkpoint: ", job.manifest.name, " was not written"));
+      const bool again = options_.on_failure == OnFailure::RETRY && attempt < kPauses.size() && pause(kPauses[attempt]);
+      if (!again) std::throw_with_nested(CheckpointError("checkpoint: ", job.manifest.name, " was not written"));
     }
-    std::this_thread::sleep_for(kPauses[attempt]);
+}
+
+// False if there is no time left for another write; it does not wait where that would take the time away.
+bool Saver::pause(std::chrono::steady_clock::duration pause) const {
+  using Clock = std::chrono::steady_clock;
+  constexpr Clock::duration kLook = std::chrono::milliseconds(50);
+  const Clock::time_point until = Clock::now() + pause;
+  for (;;) {
+    const Clock::duration rest = until - Clock::now();
+    if (const auto left = options_.time_left ? options_.time_left() : std::nullopt) {
+      const auto spare = *left - std::chrono::duration_cast<Clock::duration>(last_write_time());
+      if (spare <= Clock::duration::zero()) return false;
+      if (spare < rest) return true;
+    }
+    if (rest <= Clock::duration::zero()) return true;
+    std::this_thread::sleep_for(std::min(rest, kLook));
   }
 }
 
 void Saver::write(const Job& job) {
   for (const c10::Event& event : job.events) event.synchronize();
+  remove_leftovers();
   const std::string& id = job.manifest.id;
   std::vector<NewFile> files;
   StateDict rest;
@@ -218,21 +263,19 @@ void Saver::write(const Job& job) {
     if (name != kModel)
       rest[name] = value;
     else
-      files.push_back({kModelFile, [&id, weights = &std::get<StateDict>(value)](const Sink& sink) {
-                         write_weights(*weights, id, sink);
+      files.push_back({kModelFile, [&id, weights = &std::get<StateDict>(value)](const PlacedSink& sink) {
+                         return write_weights(*weights, id, sink);
                        }});
   }
-  if (!rest.empty()) files.push_back({kStateFile, [&id, &rest](const Sink& sink) { write_state(rest, id, sink); }});
+  if (!rest.empty())
+    files.push_back({kStateFile, [&id, &rest](const PlacedSink& sink) { return write_state(rest, id, sink); }});
   folder_.write(job.manifest, files, options_.latest, options_.overwrite);
-  for (const std::string& name : job.retired) folder_.remove(name);
 }
 
 StateDict load(const Found& checkpoint) {
-  const auto& [path, manifest] = checkpoint;
   StateDict state;
-  if (manifest.find(kStateFile)) state = read_state(path / kStateFile, manifest.id);
-  if (!manifest.find(kModelFile)) throw CheckpointError(path.string(), ": has no ", kModelFile);
-  state[kModel] = read_weights(path / kModelFile, manifest.id);
+  if (checkpoint.manifest.find(kStateFile)) state = read_state(checkpoint, kStateFile);
+  state[kModel] = read_weights(checkpoint, kModelFile);
   return state;
 }
 

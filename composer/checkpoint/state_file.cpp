@@ -1,10 +1,13 @@
 #include "composer/checkpoint/state_file.h"
 
 #include <cmath>
+#include <iterator>
+#include <map>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "composer/checkpoint/json_reader.h"
 #include "composer/checkpoint/safetensors.h"
 #include "composer/core/error.h"
 
@@ -51,20 +54,28 @@ double special_number(const Json& json) {
   return text == "inf" ? HUGE_VAL : -HUGE_VAL;
 }
 
-StateValue from_json(const Json& json, const SafetensorsFile& file);
+using Tensors = std::map<std::string, at::Tensor>;
 
-StateDict dict_from_json(const Json& json, const SafetensorsFile& file) {
+StateValue from_json(const Json& json, const Tensors& tensors);
+
+StateDict dict_from_json(const Json& json, const Tensors& tensors) {
   StateDict state;
   for (const auto& [name, value] : json.items())
-    state.entries().emplace_back(name.starts_with('$') ? name.substr(1) : name, from_json(value, file));
+    state.entries().emplace_back(name.starts_with('$') ? name.substr(1) : name, from_json(value, tensors));
   return state;
 }
 
-StateValue from_json(const Json& json, const SafetensorsFile& file) {
+at::Tensor tensor_called(const std::string& name, const Tensors& tensors) {
+  const auto found = tensors.find(name);
+  if (found == tensors.end()) throw CheckpointError("has no tensor called ", formats::shown(name));
+  return found->second;
+}
+
+StateValue from_json(const Json& json, const Tensors& tensors) {
   if (json.is_object()) {
-    if (json.contains(kTensor)) return file.read(json[kTensor].get<std::string>());
+    if (json.contains(kTensor)) return tensor_called(json[kTensor].get<std::string>(), tensors);
     if (json.contains(kNumber)) return special_number(json[kNumber]);
-    return dict_from_json(json, file);
+    return dict_from_json(json, tensors);
   }
   if (json.is_number_float()) return json.get<double>();
   if (json.is_number_integer()) return json.get<std::int64_t>();
@@ -78,10 +89,17 @@ const std::string* find(const formats::Metadata& metadata, std::string_view name
   return nullptr;
 }
 
-SafetensorsFile open(const std::filesystem::path& path, const std::string& id) {
+SafetensorsFile open(const Found& checkpoint, const std::string& name) {
+  const auto& [folder, manifest] = checkpoint;
+  const std::string path = (folder / name).string();
+  const Manifest::File* known = manifest.find(name);
+  if (!known) throw CheckpointError(folder.string(), ": has no ", name);
   SafetensorsFile file(path, {.require_checksums = true});
   const std::string* own = find(file.metadata(), kId);
-  if (!own || *own != id) throw CheckpointError(path.string(), ": is a file of another checkpoint");
+  if (!own || *own != manifest.id) throw CheckpointError(path, ": is a file of another checkpoint");
+  if (manifest.version > 1 && file.checksum() != known->checksum)
+    throw CheckpointError(path, ": is not the file that the manifest means: its checksum is ", file.checksum(),
+                          " instead of ", known->checksum);
   return file;
 }
 
@@ -94,24 +112,27 @@ bool check_depth(int depth, Json::parse_event_t, Json&) {
 
 }  // namespace
 
-void write_state(const StateDict& state, const std::string& id, const Sink& sink) {
+std::string write_state(const StateDict& state, const std::string& id, const PlacedSink& sink) {
   NamedTensors tensors;
   const std::string json = to_json(state, "", tensors).dump();
-  formats::write_safetensors(tensors, {{kId, id}, {kState, json}}, sink);
+  return formats::write_safetensors(tensors, {{kId, id}, {kState, json}}, sink);
 }
 
-void write_weights(const StateDict& weights, const std::string& id, const Sink& sink) {
+std::string write_weights(const StateDict& weights, const std::string& id, const PlacedSink& sink) {
   NamedTensors tensors;
   for (const auto& [name, value] : weights.entries()) tensors.emplace_back(name, std::get<at::Tensor>(value));
-  formats::write_safetensors(tensors, {{"format", "pt"}, {kId, id}}, sink);
+  return formats::write_safetensors(tensors, {{"format", "pt"}, {kId, id}}, sink);
 }
 
-StateDict read_state(const std::filesystem::path& path, const std::string& id) {
-  const SafetensorsFile file = open(path, id);
+StateDict read_state(const Found& checkpoint, const std::string& name) {
+  const SafetensorsFile file = open(checkpoint, name);
+  const std::filesystem::path path = checkpoint.path / name;
   const std::string* text = find(file.metadata(), kState);
   if (!text) throw CheckpointError(path.string(), ": has no state");
   try {
-    return dict_from_json(Json::parse(*text, check_depth), file);
+    const Json json = Json::parse(*text, check_depth);
+    formats::NamedTensors all = file.read_all();
+    return dict_from_json(json, {std::make_move_iterator(all.begin()), std::make_move_iterator(all.end())});
   } catch (const CheckpointError& error) {
     throw CheckpointError(path.string(), ": ", error.what());
   } catch (const nlohmann::json::exception& error) {
@@ -119,8 +140,8 @@ StateDict read_state(const std::filesystem::path& path, const std::string& id) {
   }
 }
 
-StateDict read_weights(const std::filesystem::path& path, const std::string& id) {
-  const SafetensorsFile file = open(path, id);
+StateDict read_weights(const Found& checkpoint, const std::string& name) {
+  const SafetensorsFile file = open(checkpoint, name);
   StateDict weights;
   for (auto& [name, tensor] : file.read_all()) weights[name] = std::move(tensor);
   return weights;

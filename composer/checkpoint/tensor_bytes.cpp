@@ -1,6 +1,11 @@
 #include "composer/checkpoint/tensor_bytes.h"
 
+#include <cstdint>
 #include <utility>
+
+#include <ATen/ops/empty.h>
+
+#include <sys/mman.h>
 
 #include "composer/core/error.h"
 
@@ -42,6 +47,16 @@ std::string_view dtype_name(at::ScalarType type) {
   for (const auto& [name, known] : kTypes)
     if (known == type) return name;
   return {};
+}
+
+at::Tensor new_tensor(at::IntArrayRef shape, at::ScalarType type) {
+  constexpr std::uintptr_t kHugePage = 2 << 20;
+  at::Tensor tensor = at::empty(shape, type);
+  const auto data = reinterpret_cast<std::uintptr_t>(tensor.mutable_data_ptr());
+  const std::uintptr_t begin = (data + kHugePage - 1) / kHugePage * kHugePage;
+  const std::uintptr_t end = (data + tensor.nbytes()) / kHugePage * kHugePage;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // else ordinary ones
+  return tensor;
 }
 
 at::Tensor on_host(const at::Tensor& tensor) { return tensor.detach().resolve_conj().resolve_neg().cpu().contiguous(); }

@@ -10,6 +10,10 @@ namespace composer::formats {
 at::ScalarType scalar_type(std::string_view dtype);  // CheckpointError for an unknown one
 std::string_view dtype_name(at::ScalarType type);    // empty for one without a name
 
+// Not filled. Large ones ask the system for large pages, because memory that is new to the process is mapped page by
+// page as it is filled.
+at::Tensor new_tensor(at::IntArrayRef shape, at::ScalarType type);
+
 // Its elements, contiguous in the host's memory: itself if it is.
 at::Tensor on_host(const at::Tensor& tensor);
 

@@ -1,9 +1,7 @@
 #include "composer/checkpoint/weights.h"
 
 #include <algorithm>
-#include <functional>
 #include <memory>
-#include <regex>
 #include <set>
 
 #include <ATen/core/grad_mode.h>
@@ -27,33 +25,6 @@ void collect(const torch::nn::Module& module, const std::string& prefix, NamedTe
   for (const auto& child : module.named_children()) collect(*child.value(), join(prefix, child.key(), "."), into);
 }
 
-// The rules of a Rename, with the regular expressions made once.
-class Renamer {
- public:
-  explicit Renamer(const std::vector<Rename>& rules) : rules_(rules) {
-    for (const Rename& rule : rules) try {
-        patterns_.emplace_back(rule.regex ? rule.from : "");
-      } catch (const std::regex_error& error) {
-        throw ConfigError("rename: ", rule.from, " is no regular expression: ", error.what());
-      }
-  }
-
-  std::string operator()(std::string name) const {
-    for (std::size_t i = 0; i < rules_.size(); ++i) {
-      const auto& [from, to, regex] = rules_[i];
-      if (regex)
-        name = std::regex_replace(name, patterns_[i], to);
-      else if (name.starts_with(from))
-        name.replace(0, from.size(), to);
-    }
-    return name;
-  }
-
- private:
-  const std::vector<Rename>& rules_;
-  std::vector<std::regex> patterns_;
-};
-
 // Where checkpoints of whole runs keep the weights.
 void take_models_part(NamedTensors& tensors) {
   for (const std::string prefix : {"state.model.", "state_dict.", "model_state_dict."}) {
@@ -67,10 +38,7 @@ void take_models_part(NamedTensors& tensors) {
 
 NamedTensors read_file(const std::filesystem::path& path, bool allow_unknown) {
   auto file = formats::open_file(path);
-  char first[2] = {};
-  if (file->size() >= sizeof first) file->read(0, first, sizeof first);
-  const bool zip = first[0] == 'P' && first[1] == 'K', pickle = first[0] == '\x80' && first[1] == '\x02';
-  if (!zip && !pickle) return formats::SafetensorsFile(std::move(file)).read_all();
+  if (!formats::is_pt_file(*file)) return formats::SafetensorsFile(std::move(file)).read_all();
   NamedTensors tensors = formats::PtFile(std::move(file), {.allow_unknown = allow_unknown}).read_all();
   take_models_part(tensors);
   return tensors;
@@ -104,7 +72,7 @@ using Pairs = std::vector<std::pair<at::Tensor, at::Tensor>>;  // of the module,
 WeightsReport match(const NamedTensors& wanted, const NamedTensors& given, const LoadWeightsOptions& options,
                     Pairs& pairs) {
   std::map<std::string, at::Tensor> file;
-  const Renamer rename(options.rename);
+  const auto rename = renamer(options.rename);
   for (const auto& [name, tensor] : given)
     if (const std::string to = rename(name); !file.emplace(to, tensor).second)
       throw ConfigError("rename: two tensors of the file become ", formats::shown(to));
@@ -173,7 +141,7 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
 void save_weights(const torch::nn::Module& module, const std::filesystem::path& path,
                   const SaveWeightsOptions& options) {
   NamedTensors tensors = state_dict(module);
-  const Renamer rename(options.rename);
+  const auto rename = renamer(options.rename);
   for (auto& [name, tensor] : tensors) name = rename(name);
   const std::string extension = path.extension().string();
   if (extension == ".safetensors") {

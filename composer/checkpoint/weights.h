@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "composer/checkpoint/named_tensors.h"
+#include "composer/checkpoint/rename.h"
 #include "composer/core/error.h"
 #include "composer/core/export.h"
 
@@ -15,14 +16,6 @@ class Module;
 }
 
 namespace composer {
-
-// Rewrites the names of tensors, one rule after the other: `from` at the beginning of a name becomes `to`; an empty
-// `from` puts `to` before every name. As a regular expression (ECMAScript), every match becomes `to`, in which $1 is a
-// group.
-struct Rename {
-  std::string from, to;
-  bool regex = false;
-};
 
 struct LoadWeightsOptions {
   std::vector<Rename> rename;  // from the file's names to the module's

@@ -34,7 +34,7 @@ void add(Campaign& campaign, const KilledRun& run, const SameRun& same) {
   KilledRun& all = campaign.all;
   ++campaign.runs;
   all.killed_at.insert(all.killed_at.end(), run.killed_at.begin(), run.killed_at.end());
-  all.while_saving += run.while_saving, all.verified += run.verified, all.leftovers += run.leftovers;
+  all.while_saving += run.while_saving, all.verified += run.verified;
   all.largest_lag = std::max(all.largest_lag, run.largest_lag);
   campaign.compared.checkpoints += same.checkpoints, campaign.compared.tensors += same.tensors;
   campaign.compared.lines += same.lines, campaign.compared.files += same.files;
@@ -153,8 +153,6 @@ void report(Campaign& campaign, const Reference& reference, double seconds, cons
   table.row({"compared with the unbroken run",
              plural(same.checkpoints, "checkpoint") + " (" + plural(same.tensors, "tensor") + " and values), " +
                  plural(same.lines, "line") + " of logs" + (same.files > 0 ? ", " + plural(same.files, "file") : "")});
-  if (campaign.all.leftovers > 0)
-    table.row({"temporary folders left", count_text(campaign.all.leftovers) + " (they do no harm)"});
   table.row({"runs that were not equal", count_text(campaign.bad)});
   table.print(console.out);
   if (campaign.bad == 0)

@@ -11,6 +11,7 @@
 #include "composer/checkpoint/pt_file.h"
 #include "composer/checkpoint/safetensors.h"
 #include "composer/checkpoint/saver.h"
+#include "composer/checkpoint/walk.h"
 #include "composer/core/error.h"
 
 namespace composer::cli {
@@ -20,8 +21,6 @@ namespace fs = std::filesystem;
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-bool is_temporary(const fs::path& path) { return path.filename().string().starts_with(".tmp-"); }
 
 std::string lower(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -97,22 +96,11 @@ void open_checkpoint_file(Contents& contents, const char* name, const std::strin
   }
 }
 
-std::vector<fs::path> folders_below(const fs::path& folder, bool temporary) {
-  std::vector<fs::path> all;
+std::vector<fs::path> below(const fs::path& folder, saving::Below what) {
   std::error_code error;
-  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const bool folder_itself = it->is_directory() && !it->is_symlink();
-    if (is_temporary(it->path())) {
-      if (temporary) all.push_back(it->path());
-      if (folder_itself) it.disable_recursion_pending();
-    } else if (folder_itself && fs::exists(it->path() / saving::Manifest::kFileName)) {
-      if (!temporary) all.push_back(it->path());
-      it.disable_recursion_pending();
-    }
-  }
+  std::vector<fs::path> paths = saving::paths_below(folder, what, error);
   if (error) throw CheckpointError(folder.string(), ": could not be listed: ", error.message());
-  std::ranges::sort(all);
-  return all;
+  return paths;
 }
 
 }  // namespace
@@ -126,10 +114,7 @@ Kind kind_of(const fs::path& path) {
   }
   if (fs::is_directory(status))
     return fs::exists(path / saving::Manifest::kFileName, error) ? Kind::CHECKPOINT : Kind::SAVE_FOLDER;
-  const auto file = formats::open_file(path);
-  std::string first(2, '\0');
-  if (file->size() >= first.size()) file->read(0, first.data(), first.size());
-  return first == "PK" || first == "\x80\x02" ? Kind::PT : Kind::SAFETENSORS;
+  return formats::is_pt_file(*formats::open_file(path)) ? Kind::PT : Kind::SAFETENSORS;
 }
 
 const Entry* Contents::find(const std::string& name) const {
@@ -165,7 +150,7 @@ Contents open_contents(const fs::path& path, bool allow_unknown) {
   return contents;
 }
 
-std::vector<fs::path> checkpoints_below(const fs::path& folder) { return folders_below(folder, false); }
-std::vector<fs::path> leftovers_below(const fs::path& folder) { return folders_below(folder, true); }
+std::vector<fs::path> checkpoints_below(const fs::path& folder) { return below(folder, saving::Below::CHECKPOINTS); }
+std::vector<fs::path> leftovers_below(const fs::path& folder) { return below(folder, saving::Below::LEFTOVERS); }
 
 }  // namespace composer::cli

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "composer/checkpoint/pt_file.h"
+#include "composer/checkpoint/rename.h"
 #include "composer/checkpoint/safetensors.h"
 #include "composer/cli/comparison.h"
 #include "composer/cli/text.h"
@@ -28,22 +29,14 @@ struct Options {
 const std::map<std::string, at::ScalarType> kDtypes = {
     {"bf16", at::kBFloat16}, {"f16", at::kHalf}, {"f32", at::kFloat}};
 
-using Rules = std::vector<std::pair<std::string, std::string>>;
-
-Rules rules_of(const Options& options) {
-  Rules rules;
+std::vector<Rename> rules_of(const Options& options) {
+  std::vector<Rename> rules;
   for (const std::string& text : options.rename) {
     const auto equals = text.find('=');
     if (equals == std::string::npos) throw ConfigError("--rename: expected FROM=TO, got ", text);
-    rules.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+    rules.push_back({text.substr(0, equals), text.substr(equals + 1)});
   }
   return rules;
-}
-
-std::string renamed(std::string name, const Rules& rules) {
-  for (const auto& [from, to] : rules)
-    if (name.starts_with(from)) name = to + name.substr(from.size());
-  return name;
 }
 
 std::int64_t infinities(const at::Tensor& tensor) { return tensor.isinf().sum().item<std::int64_t>(); }
@@ -51,7 +44,7 @@ std::int64_t infinities(const at::Tensor& tensor) { return tensor.isinf().sum().
 // Of a checkpoint, the weights.
 formats::NamedTensors tensors_of(const Options& options, const Console& console) {
   constexpr std::string_view kModel = "model/";
-  const Rules rules = rules_of(options);
+  const auto rename = renamer(rules_of(options));
   const Contents contents = open_contents(options.in, options.allow_unknown);
   formats::NamedTensors tensors;
   std::set<std::string> names;
@@ -59,7 +52,7 @@ formats::NamedTensors tensors_of(const Options& options, const Console& console)
     if (contents.checkpoint && !entry.name.starts_with(kModel)) continue;
     const std::string own = contents.checkpoint ? entry.name.substr(kModel.size()) : entry.name;
     if (!options.only.empty() && !fits_any(own, options.only)) continue;
-    const std::string name = renamed(own, rules);
+    const std::string name = rename(own);
     if (!names.insert(name).second) throw ConfigError("--rename: two tensors become ", name);
     at::Tensor tensor = entry.read();
     if (!options.dtype.empty() && tensor.is_floating_point()) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "composer/checkpoint/byte_source.h"
+#include "composer/checkpoint/safetensors.h"
 #include "composer/cli/contents.h"
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
@@ -28,14 +29,21 @@ std::string checksum_of(const formats::ByteSource& file) {
   return sum.text();
 }
 
-// Against the manifest, which has the checksum of the whole file.
-std::optional<std::string> damage_of_file(const fs::path& path, const saving::Manifest::File& expected) {
+// Against the manifest, which has the checksum of the header, and with it of the tensors' checksums. Those of version 1
+// have that of the whole file.
+std::optional<std::string> damage_of_file(const fs::path& path, const saving::Manifest::File& expected, int version) {
   try {
-    const auto file = formats::open_file(path);
+    auto file = formats::open_file(path);
     if (file->size() != expected.size)
       return join(path.string(), ": has ", file->size(), " bytes, and the manifest says ", expected.size);
-    if (checksum_of(*file) != expected.checksum)
+    if (version == 1 && checksum_of(*file) != expected.checksum)
       return join(path.string(), ": is damaged: its bytes do not fit the checksum in the manifest");
+    if (version > 1) {
+      const formats::SafetensorsFile header(std::move(file), {.require_checksums = true});
+      if (header.checksum() != expected.checksum)
+        return join(path.string(), ": is not the file that the manifest means: its checksum is ", header.checksum(),
+                    " instead of ", expected.checksum);
+    }
   } catch (const std::exception& error) {
     return one_line(error);
   }
@@ -63,7 +71,8 @@ std::vector<std::string> damage_of(const fs::path& path) {
     if (kind_of(path) == Kind::CHECKPOINT) {
       const auto [folder, manifest] = saving::open_checkpoint(path);
       for (const saving::Manifest::File& file : manifest.files)
-        if (auto damage = damage_of_file(folder / file.name, file)) wrong.push_back(std::move(*damage));
+        if (auto damage = damage_of_file(folder / file.name, file, manifest.version))
+          wrong.push_back(std::move(*damage));
     }
     add_damage_of_contents(path, wrong);
   } catch (const std::exception& error) {

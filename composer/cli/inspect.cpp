@@ -4,6 +4,8 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <string_view>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 
@@ -111,6 +113,25 @@ void print_manifest(const Contents& contents, const Console& console) {
   metrics.print(console.out);
 }
 
+// What the program had reported of its options, if the checkpoint has it: name and JSON.
+std::vector<std::pair<std::string, std::string>> hyperparameters_of(const Contents& contents) {
+  constexpr std::string_view kBefore = "hyperparameters/";
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const auto& [name, value] : contents.values)
+    if (contents.checkpoint && name.starts_with(kBefore)) all.emplace_back(name.substr(kBefore.size()), value);
+  return all;
+}
+
+void print_hyperparameters(const Contents& contents, const Console& console) {
+  const auto all = hyperparameters_of(contents);
+  if (all.empty()) return;
+  console.out << "\n  hyperparameters\n";
+  Table table("ll");
+  for (const auto& [name, value] : all)
+    table.row({printable(name), printable(value.starts_with('"') ? Json::parse(value).get<std::string>() : value)});
+  table.print(console.out, 4);
+}
+
 void print_groups(const Contents& contents, const Console& console) {
   Table table("lrrr");
   table.row({"", "tensors", "size", "values"});
@@ -151,6 +172,8 @@ Json json_of(const Contents& contents, const Options& options) {
                {"kind", kKinds[static_cast<std::size_t>(contents.kind)]},
                {"checksums", contents.checksums}};
   if (contents.checkpoint) json["manifest"] = json_of(contents.checkpoint->manifest);
+  for (const auto& [name, value] : hyperparameters_of(contents))
+    json["hyperparameters"][name] = Json::accept(value) ? Json::parse(value) : Json(value);
   for (const auto& [name, tensors, values, bytes] : groups_of(contents))
     json["groups"][name] = {{"tensors", tensors}, {"bytes", bytes}, {"values", values}};
   if (!options.tensors && !options.stats) return json;
@@ -218,6 +241,7 @@ int inspect(const Options& options, const Console& console) {
   console.out << colored(console, Color::BOLD, printable(name)) << '\n';
   if (contents.checkpoint) {
     print_manifest(contents, console);
+    print_hyperparameters(contents, console);
     console.out << '\n';
   } else if (contents.kind == Kind::SAFETENSORS) {
     console.out << (contents.checksums ? "  safetensors, with checksums\n\n" : "  safetensors, without checksums\n\n");

@@ -108,7 +108,9 @@ KilledRun run_killed(const KillOptions& options, std::int64_t number, const fs::
                                last_words(output_of(folder))));
     break;
   }
-  run.leftovers = static_cast<std::int64_t>(leftovers_below(folder).size());
+  const auto leftovers = leftovers_below(folder);
+  if (run.wrong.empty() && !leftovers.empty())
+    run.wrong.push_back(join("it has ended, and has left ", leftovers.front().string()));
   return run;
 }
 

@@ -38,13 +38,13 @@ struct KilledRun {
   std::int64_t while_saving = 0;  // kills that left a temporary folder
   std::int64_t verified = 0;      // checkpoints, after kills
   std::int64_t largest_lag = 0;   // batches from the newest checkpoint to the last that was logged
-  std::int64_t leftovers = 0;     // temporary folders at the end
   std::vector<std::string> wrong;
 };
 
 // Starts the command in `folder` and kills it at moments that seed and number give, again and again until it ends by
 // itself. After each kill, every checkpoint must be whole, the newest none that is older than before, and at most two
-// intervals behind what was logged: the one that was trained, and the one while a checkpoint was on its way.
+// intervals behind what was logged: the one that was trained, and the one while a checkpoint was on its way. At the end
+// no temporary folder may be left.
 KilledRun run_killed(const KillOptions& options, std::int64_t number, const std::filesystem::path& folder,
                      KillBudget& budget);
 

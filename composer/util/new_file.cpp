@@ -34,6 +34,18 @@ void NewFile::write(const void* data, std::size_t size) {
   }
 }
 
+void NewFile::write_at(std::uint64_t offset, const void* data, std::size_t size) {
+  const auto* from = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t written = ::pwrite(descriptor_, from, size, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) fail("write");
+    from += written;
+    offset += static_cast<std::uint64_t>(written);
+    size -= static_cast<std::size_t>(written);
+  }
+}
+
 void NewFile::commit() {
   if (::fsync(descriptor_) != 0) fail("sync");
   if (::close(std::exchange(descriptor_, -1)) != 0) fail("close");

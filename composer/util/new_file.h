@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string_view>
 
@@ -16,6 +17,7 @@ class NewFile {
 
   void write(const void* data, std::size_t size);
   void write(std::string_view text) { write(text.data(), text.size()); }
+  void write_at(std::uint64_t offset, const void* data, std::size_t size);  // does not move where write() goes on
   void commit();
 
  private:

@@ -1,6 +1,9 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -15,9 +18,16 @@ inline formats::Sink sink_to(std::string& bytes) {
   return [&bytes](const void* data, std::size_t size) { bytes.append(static_cast<const char*>(data), size); };
 }
 
+inline formats::PlacedSink placed_sink_to(std::string& bytes) {
+  return [&bytes](std::uint64_t offset, const void* data, std::size_t size) {
+    if (bytes.size() < offset + size) bytes.resize(offset + size);
+    if (size > 0) std::memcpy(bytes.data() + offset, data, size);
+  };
+}
+
 inline std::string safetensors_bytes(const formats::NamedTensors& tensors, const formats::Metadata& metadata = {}) {
   std::string bytes;
-  formats::write_safetensors(tensors, metadata, sink_to(bytes));
+  formats::write_safetensors(tensors, metadata, placed_sink_to(bytes));
   return bytes;
 }
 
@@ -31,6 +41,11 @@ inline std::string safetensors_bytes(const std::string& header, const std::strin
 
 inline formats::SafetensorsFile open_safetensors(std::string bytes, formats::SafetensorsOptions options = {}) {
   return formats::SafetensorsFile(formats::bytes_in_memory(std::move(bytes)), options);
+}
+
+inline std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 inline std::string pt_bytes(const formats::NamedTensors& tensors) {

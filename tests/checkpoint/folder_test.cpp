@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <csignal>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
 #include <unistd.h>
@@ -12,21 +13,21 @@
 #include <sys/wait.h>
 
 #include "composer/core/error.h"
+#include "tests/checkpoint/checkpoints.h"
+#include "tests/checkpoint/folder.h"
 
 namespace composer::saving {
 namespace {
 
 namespace fs = std::filesystem;
+using test::content;
+using test::text_of;
+using test::whole_latest;
+using test::write;
 
 struct Scratch {
-  Scratch() {
-    fs::remove_all(path);
-    fs::create_directories(path.parent_path());
-  }
-  ~Scratch() { fs::remove_all(path); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  fs::path path = fs::temp_directory_path() / join("composer-folder-", getpid()) / "ck";
+  const test::Folder folder;
+  const fs::path path = folder / "ck";
 };
 
 // Calls the system until the n-th call (from 0), which fails, or ends the process before or in the middle of it.
@@ -44,9 +45,12 @@ class Faulty final : public FileSystem {
     around(path, [&] { file = FileSystem::create(path); });
     return file;
   }
-  void write(int file, const Path& path, const void* data, std::size_t size) override {
-    if (calls_ == at_ && kind_ != Kind::NONE) FileSystem::write(file, path, data, size / 2);
-    around(path, [&] { FileSystem::write(file, path, data, size); });
+  void write(int file, const Path& path, std::uint64_t offset, const void* data, std::size_t size) override {
+    if (calls_ == at_ && kind_ != Kind::NONE) FileSystem::write(file, path, offset, data, size / 2);
+    around(path, [&] { FileSystem::write(file, path, offset, data, size); });
+  }
+  void start_sync(int file, const Path& path, std::uint64_t offset, std::uint64_t size) override {
+    around(path, [&] { FileSystem::start_sync(file, path, offset, size); });
   }
   void sync(int file, const Path& path) override {
     around(path, [&] { FileSystem::sync(file, path); });
@@ -84,44 +88,6 @@ class Faulty final : public FileSystem {
   Kind kind_;
   int at_, code_, calls_ = 0;
 };
-
-std::string content(int batch, const std::string& file) {
-  return file + std::string(1000, static_cast<char>('a' + batch));
-}
-
-void write(const fs::path& path, int batch, FileSystem& files, const std::string& name) {
-  CheckpointFolder folder(path, "run", files);
-  Manifest manifest;
-  manifest.name = name;
-  manifest.run_name = "r";
-  manifest.run_id = "run";
-  manifest.id = std::to_string(batch);
-  manifest.time.batch = batch;
-  std::vector<NewFile> all;
-  for (const char* file : {"model.safetensors", "state.safetensors"})
-    all.push_back({file, [=](const Sink& sink) {
-                     const std::string text = content(batch, file);
-                     sink(text.data(), 300);
-                     sink(text.data() + 300, text.size() - 300);
-                   }});
-  folder.write(manifest, all, "latest");
-}
-
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// The batch of the checkpoint that a run would go on from, all of whose files are those of that batch.
-int whole_latest(const fs::path& path) {
-  const auto found = find_latest(path, "latest");
-  if (!found) return -1;
-  const int batch = static_cast<int>(found->manifest.time.batch);
-  CHECK(found->manifest.id == std::to_string(batch));
-  for (const char* file : {"model.safetensors", "state.safetensors"})
-    CHECK(text_of(found->path / file) == content(batch, file));
-  return batch;
-}
 
 int calls_of_one_save(const std::string& name) {
   const Scratch scratch;
@@ -215,6 +181,111 @@ TEST_CASE("the process dies before and after each call of a save: the old or the
   }
 }
 
+std::size_t temporary_folders(const fs::path& path) {
+  std::size_t number = 0;
+  for (const auto& entry : fs::directory_iterator(path))
+    number +=
+        entry.is_directory() && !entry.is_symlink() && entry.path().filename().string().starts_with(".tmp-") ? 1 : 0;
+  return number;
+}
+
+TEST_CASE("what a process that died in its first save has left is removed by another run, whose own is not") {
+  const int calls = calls_of_one_save("ba2");
+  bool any = false;
+  for (int at = 0; at < calls; ++at) {
+    CAPTURE(at);
+    const Scratch scratch;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      Faulty faulty(Faulty::Kind::DIE_AFTER, at);
+      write(scratch.path, 1, faulty, "ba1");
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    if (!fs::exists(scratch.path)) continue;
+    any = any || temporary_folders(scratch.path) > 0;
+    FileSystem real;
+    CheckpointFolder(scratch.path, "other", real).remove_leftovers();
+    CHECK(temporary_folders(scratch.path) == 0);
+  }
+  CHECK(any);
+}
+
+TEST_CASE("a folder that is being written, whichever run and process does it, is no leftover") {
+  const Scratch scratch;
+  FileSystem real;
+  CheckpointFolder folder(scratch.path, "run", real);
+  std::size_t during = 0;
+  std::vector<NewFile> files = test::files_of(1);
+  files.push_back({"last", [&](const PlacedSink&) {
+                     const pid_t child = ::fork();
+                     if (child == 0) {
+                       for (const char* run : {"run", "other"})
+                         CheckpointFolder(scratch.path, run, real).remove_leftovers();
+                       ::_exit(0);
+                     }
+                     ::waitpid(child, nullptr, 0);
+                     during = temporary_folders(scratch.path);
+                     return std::string();
+                   }});
+  folder.write(test::manifest_of(1, "ba1"), files, "latest");
+  CHECK(during == 1);
+  CHECK(whole_latest(scratch.path) == 1);
+}
+
+TEST_CASE("what is no leftover by its name stays") {
+  const Scratch scratch;
+  FileSystem real;
+  for (const char* name : {".tmp-", ".tmp-1", ".tmp-1-2", ".tmp-mine", ".tmp-run-12-x", "run-1-2"})
+    fs::create_directories(scratch.path / name);
+  fs::create_directories(scratch.path / ".tmp-a-run-1-2" / "inside");
+  CheckpointFolder(scratch.path, "run", real).remove_leftovers();
+  CHECK(fs::exists(scratch.path / ".tmp-1-2"));
+  CHECK(fs::exists(scratch.path / ".tmp-run-12-x"));
+  CHECK(std::distance(fs::directory_iterator(scratch.path), fs::directory_iterator()) == 6);
+}
+
+TEST_CASE("a large file is given to the disk while it is written, and a disk that refuses is an error") {
+  const std::string piece(3 << 20, 'x');
+  const auto large = [&](const PlacedSink& sink) {
+    for (std::uint64_t i = 1; i < 8; ++i) sink(i * piece.size(), piece.data(), piece.size());
+    sink(0, piece.data(), piece.size());
+    return std::string();
+  };
+  struct Counting final : FileSystem {
+    void start_sync(int, const Path& path, std::uint64_t offset, std::uint64_t size) override {
+      if (refuses) throw FileError("made to fail", path, std::error_code(EIO, std::generic_category()));
+      CHECK(offset == end);
+      end = offset + size;
+    }
+    bool refuses = false;
+    std::uint64_t end = 0;
+  } files;
+  const Scratch scratch;
+  CheckpointFolder folder(scratch.path, "run", files);
+  folder.write(test::manifest_of(1, "ba1"), {{"large", large}}, "latest");
+  CHECK(files.end == 24 << 20);
+  files.refuses = true;
+  CHECK_THROWS_AS(folder.write(test::manifest_of(2, "ba2"), {{"large", large}}, "latest"), FileError);
+  CHECK(find_latest(scratch.path, "latest")->manifest.time.batch == 1);
+  CHECK(temporary_folders(scratch.path) == 0);
+}
+
+TEST_CASE("those that the disk does not let go are told, and the others are gone") {
+  const Scratch scratch;
+  FileSystem real;
+  for (const int batch : {1, 2, 3}) write(scratch.path, batch, real, join("ba", batch));
+  Faulty faulty(Faulty::Kind::FAIL, 0);
+  CheckpointFolder folder(scratch.path, "run", faulty);
+  CHECK(folder.remove({"ba1", "nobody", "ba2"}) == std::vector<std::string>{"ba1"});
+  CHECK(fs::exists(scratch.path / "ba1"));
+  CHECK_FALSE(fs::exists(scratch.path / "ba2"));
+  CHECK(folder.remove({"ba1"}).empty());
+  CHECK(list_checkpoints(scratch.path).size() == 1);
+  CHECK(temporary_folders(scratch.path) == 0);
+}
+
 TEST_CASE("a damaged newest checkpoint is left for the one before, with a warning") {
   const Scratch scratch;
   FileSystem real;
@@ -250,7 +321,7 @@ TEST_CASE("a manifest comes back as it was, and one of a newer version is refuse
   CHECK(Manifest::parse(text, "here").to_json() == text);
   CHECK(Manifest::parse(text, "here").metrics.at("eval/b") == HUGE_VAL);
   std::string newer = text;
-  newer.replace(newer.find("\"version\": 1"), 12, "\"version\": 2");
+  newer.replace(newer.find("\"version\": 2"), 12, "\"version\": 3");
   try {
     Manifest::parse(newer, "here");
     FAIL("it was read");

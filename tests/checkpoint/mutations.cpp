@@ -1,8 +1,17 @@
 #include "tests/checkpoint/mutations.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
+#include <fstream>
+#include <functional>
+#include <utility>
+#include <vector>
 
+#include <ATen/ATen.h>
+
+#include "composer/checkpoint/saver.h"
+#include "composer/checkpoint/state_file.h"
 #include "composer/core/error.h"
 #include "tests/checkpoint/bytes.h"
 #include "tests/checkpoint/tensors.h"
@@ -31,7 +40,7 @@ std::string damaged(const std::string& bytes, const std::string& other, std::mt1
   std::string result = bytes;
   while (result == bytes) {
     const std::size_t at = below(bytes.size()), size = std::min(piece(), bytes.size() - at);
-    switch (below(9)) {
+    switch (below(10)) {
       case 0:
       case 1:
         for (std::size_t i = 1 + below(3); i > 0; --i) {
@@ -57,40 +66,131 @@ std::string damaged(const std::string& bytes, const std::string& other, std::mt1
       case 7:
         result.replace(at, size, size, static_cast<char>(below(2) == 0 ? 0 : random()));
         break;
-      default:
+      case 8:
         result = bytes.substr(0, at) + other.substr(std::min(at, other.size()));
+        break;
+      default:
+        result = below(2) == 0 ? bytes.substr(0, at) + other.substr(below(other.size()))
+                               : other.substr(0, below(other.size())) + bytes.substr(at);
     }
     if (result.empty()) result = bytes;
   }
   return result;
 }
 
-Verdicts attack(Format format, std::size_t times, std::uint64_t seed) {
+namespace {
+
+// A file that is damaged, and another of its kind. `unchanged` reads it: whether what it says is what it said before.
+struct Target {
+  std::string bytes, other;
+  std::function<bool(const std::string&)> unchanged;
+  bool other_is_whole = true;  // taken for the file itself, and nobody could tell
+};
+
+void attack(const Target& target, std::mt19937_64& random, Verdicts& verdicts) {
+  std::string file = damaged(target.bytes, target.other, random);
+  while (target.other_is_whole && file == target.other) file = damaged(target.bytes, target.other, random);
+  std::string wrong;
+  try {
+    if (target.unchanged(file)) {
+      ++verdicts.unchanged;
+    } else {
+      ++verdicts.silent;
+      wrong = "read with another content";
+    }
+  } catch (const CheckpointError&) {
+    ++verdicts.refused;
+  } catch (const std::exception& error) {
+    ++verdicts.other;
+    wrong = error.what();
+  }
+  if (!wrong.empty() && verdicts.first.empty())
+    verdicts.first =
+        join("number ", verdicts.refused + verdicts.unchanged + verdicts.silent + verdicts.other, ": ", wrong);
+}
+
+Target tensors_target(Format format) {
   const formats::NamedTensors tensors = in_order(some_tensors());
   formats::NamedTensors others = tensors;
   for (auto& [name, tensor] : others) tensor = tensor.clone().zero_();
-  const std::string bytes = write(format, tensors), other = write(format, others);
+  return {write(format, tensors), write(format, others),
+          [=](const std::string& file) { return same(in_order(read(format, file)), tensors); }};
+}
+
+Target manifest_target(const TwoCheckpoints& two) {
+  const std::string bytes = two.text(0, saving::Manifest::kFileName);
+  return {bytes, two.text(1, saving::Manifest::kFileName),
+          [=](const std::string& file) { return saving::Manifest::parse(file, "here").to_json() == bytes; }};
+}
+
+std::vector<Target> checkpoint_targets(const TwoCheckpoints& two) {
+  std::vector<Target> targets;
+  for (const char* name : TwoCheckpoints::kNames)
+    targets.push_back({two.text(0, name), two.text(1, name),
+                       [&two, name](const std::string& file) { return two.unchanged_with(name, file); },
+                       /*other_is_whole=*/false});
+  return targets;
+}
+
+}  // namespace
+
+TwoCheckpoints::TwoCheckpoints() {
+  saving::Saver saver({.folder = folder_.path(), .asynchronous = false, .run_id = "run"});
+  for (const int number : {0, 1}) {
+    StateDict model, optimizer, state;
+    model["weight"] = at::full({2, 3}, number + 0.5);
+    model["mask"] = at::full({3}, number == 0, at::kBool);
+    optimizer["exp_avg"] = at::full({6}, number + 0.25);
+    optimizer["step"] = std::int64_t{number};
+    state["model"] = model;
+    state["optimizer"] = optimizer;
+    state["best"] = number == 0 ? HUGE_VAL : 1.0;
+    saving::Manifest manifest;
+    manifest.name = std::to_string(number);
+    manifest.time.batch = number;
+    manifest.metrics["eval/accuracy"] = 0.5;
+    saver.plan(manifest.name, {});
+    saver.save(std::move(manifest), state);
+  }
+  content_ = content();
+}
+
+std::string TwoCheckpoints::content() const {
+  const saving::Found found = saving::open_checkpoint(path(0));
+  std::string bytes = found.manifest.to_json();
+  std::string state;
+  saving::write_state(saving::load(found), "", placed_sink_to(state));
+  return bytes + state;
+}
+
+std::string TwoCheckpoints::text(int number, const std::string& name) const { return text_of(path(number) / name); }
+
+bool TwoCheckpoints::unchanged_with(const std::string& name, const std::string& bytes) const {
+  const std::string before = text(0, name);
+  const auto put = [&](const std::string& content) {
+    std::ofstream(path(0) / name, std::ios::binary | std::ios::trunc) << content;
+  };
+  put(bytes);
+  try {
+    const bool same = content() == content_;
+    put(before);
+    return same;
+  } catch (...) {
+    put(before);
+    throw;
+  }
+}
+
+Verdicts attack(Format format, std::size_t times, std::uint64_t seed) {
+  const TwoCheckpoints two;
+  std::vector<Target> targets;
+  if (format == Format::CHECKPOINT)
+    targets = checkpoint_targets(two);
+  else
+    targets = {format == Format::MANIFEST ? manifest_target(two) : tensors_target(format)};
   std::mt19937_64 random(seed);
   Verdicts verdicts;
-  for (std::size_t i = 0; i < times; ++i) {
-    std::string file = other;  // which is whole
-    while (file == other) file = damaged(bytes, other, random);
-    std::string wrong;
-    try {
-      if (same(in_order(read(format, file)), tensors)) {
-        ++verdicts.unchanged;
-      } else {
-        ++verdicts.silent;
-        wrong = "read with other tensors";
-      }
-    } catch (const CheckpointError&) {
-      ++verdicts.refused;
-    } catch (const std::exception& error) {
-      ++verdicts.other;
-      wrong = error.what();
-    }
-    if (!wrong.empty() && verdicts.first.empty()) verdicts.first = join("number ", i, ": ", wrong);
-  }
+  for (std::size_t i = 0; i < times; ++i) attack(targets[i % targets.size()], random, verdicts);
   return verdicts;
 }
 

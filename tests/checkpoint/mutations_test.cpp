@@ -1,5 +1,7 @@
 #include "tests/checkpoint/mutations.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 
 #include <doctest/doctest.h>
@@ -67,9 +69,48 @@ TEST_CASE("A file put together from two of ours is an error") {
   }
 }
 
+// What loading says; empty: it is loaded, and with the content that it had.
+std::string said_of(const TwoCheckpoints& two, const std::string& name, const std::string& bytes) {
+  try {
+    return two.unchanged_with(name, bytes) ? "" : "another content";
+  } catch (const CheckpointError&) {
+    return "refused";
+  }
+}
+
+TEST_CASE("A flipped bit anywhere in any file of a checkpoint is an error when it is loaded") {
+  const TwoCheckpoints two;
+  for (const std::string name : TwoCheckpoints::kNames) {
+    CAPTURE(name);
+    const std::string bytes = two.text(0, name);
+    REQUIRE(said_of(two, name, bytes).empty());
+    for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+      std::string file = bytes;
+      file[bit / 8] = static_cast<char>(file[bit / 8] ^ 1 << bit % 8);
+      CAPTURE(bit);
+      CHECK(said_of(two, name, file) == "refused");
+    }
+  }
+}
+
+TEST_CASE("A file of a checkpoint that is cut, or put together from those of two, is an error when it is loaded") {
+  const TwoCheckpoints two;
+  for (const std::string name : TwoCheckpoints::kNames) {
+    CAPTURE(name);
+    const std::string bytes = two.text(0, name), other = two.text(1, name);
+    for (std::size_t at = 0; at < bytes.size(); ++at) {
+      CAPTURE(at);
+      CHECK(said_of(two, name, bytes.substr(0, at)) == "refused");
+      for (const std::string& spliced :
+           {bytes.substr(0, at) + other.substr(std::min(at, other.size())), other.substr(0, at) + bytes.substr(at)})
+        if (spliced != bytes) CHECK(said_of(two, name, spliced) == "refused");
+    }
+  }
+}
+
 // The full number is composer_mutations'.
 TEST_CASE("No damaged file of ours is read as if it were whole") {
-  for (const Format format : {Format::SAFETENSORS, Format::PT}) {
+  for (const Format format : {Format::SAFETENSORS, Format::PT, Format::MANIFEST, Format::CHECKPOINT}) {
     const Verdicts verdicts = attack(format, 3'000, 1);
     CAPTURE(verdicts.first);
     CHECK(verdicts.silent == 0);

@@ -116,12 +116,28 @@ TEST_CASE("A pickle with code is an error that names it, and nothing is called")
 }
 
 TEST_CASE("What is unknown is passed over if that is asked for") {
-  const std::string pickle = kStart + "}(" + text("time") + "cdatetime\ntimedelta\n(K\0K\3K\0tR"s + text("n") + "K\1u.";
-  CHECK(complaint(pickle).find("datetime.timedelta") != std::string::npos);
+  const std::string pickle = kStart + "}(" + text("time") + "cdatetime\ndatetime\n(K\0K\3K\0tR"s + text("n") + "K\1u.";
+  CHECK(complaint(pickle).find("datetime.datetime") != std::string::npos);
   const Pickle read = read_pickle(pickle, "x.pt", {.allow_unknown = true});
   const auto& items = read.items[read.root.index];
   CHECK(items[1].kind == Kind::UNKNOWN);
   CHECK(items[3].integer == 1);
+}
+
+TEST_CASE("What Composer's checkpoints hold beside weights is passed over without being asked for") {
+  const std::string random =
+      "cnumpy._core.multiarray\n_reconstruct\ncnumpy\nndarray\n(K\0tX\1\0\0\0b\x87R"
+      "(K\1(M\x70\2tcnumpy\ndtype\nX\2\0\0\0u4\x89\x88\x87R(K\3tb\x89tb"s;
+  const std::string rest[] = {"cdatetime\ntimedelta\n(K\0K\3K\0tR"s, random,
+                              "ctorch.torch_version\nTorchVersion\n" + text("2.15.0") + "\x85\x81"};
+  for (const std::string& value : rest) {
+    CAPTURE(value);
+    const Pickle read = read_pickle(kStart + "}(" + text("x") + value + text("n") + "K\1u.", "x.pt");
+    const auto& items = read.items[read.root.index];
+    REQUIRE(items.size() == 4);
+    CHECK(items[1].kind == Kind::UNKNOWN);
+    CHECK(items[3].integer == 1);
+  }
 }
 
 TEST_CASE("A pickle that is cut or whose opcodes do not fit together is an error") {

@@ -1,7 +1,10 @@
 #include "composer/checkpoint/safetensors.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -42,11 +45,34 @@ TEST_CASE("Equal tensors give equal files") {
   CHECK(safetensors_bytes(some_tensors(), {}) == safetensors_bytes(some_tensors(), {}));
 }
 
+TEST_CASE("A safetensors file is written byte for byte once, its header last, and tells its checksum") {
+  NamedTensors tensors = some_tensors();
+  tensors.emplace_back("of several pieces", at::arange(300'000));
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> parts;
+  std::string bytes;
+  const PlacedSink to = placed_sink_to(bytes);
+  const std::string checksum =
+      write_safetensors(tensors, {}, [&](std::uint64_t at, const void* data, std::size_t size) {
+        if (size > 0) parts.emplace_back(at, at + size);
+        to(at, data, size);
+      });
+  CHECK(parts.back().first == 0);
+  std::sort(parts.begin(), parts.end());
+  std::uint64_t end = 0;
+  for (const auto& [begin, its_end] : parts) {
+    CHECK(begin == end);
+    end = its_end;
+  }
+  CHECK(end == bytes.size());
+  CHECK(checksum.starts_with("xxh3:"));
+  CHECK(open_safetensors(bytes).checksum() == checksum);
+}
+
 TEST_CASE("What a safetensors file cannot hold is refused before anything is written") {
   const auto written = [](const NamedTensors& tensors, const Metadata& metadata = {}) {
     bool any = false;
     try {
-      write_safetensors(tensors, metadata, [&](const void*, std::size_t) { any = true; });
+      write_safetensors(tensors, metadata, [&](std::uint64_t, const void*, std::size_t) { any = true; });
     } catch (const ConfigError&) {
       CHECK_FALSE(any);
       return false;

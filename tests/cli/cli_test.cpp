@@ -5,7 +5,9 @@
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/pt_file.h"
 #include "composer/checkpoint/safetensors.h"
+#include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
+#include "tests/checkpoint/golden.h"
 
 namespace composer::test {
 namespace {
@@ -62,6 +64,41 @@ TEST_CASE("inspect shows what a checkpoint holds: time, run, metrics, groups, te
   CHECK(list.says("metrics of the newest"));
 }
 
+TEST_CASE("inspect shows the hyperparameters of a run, if the checkpoint has them") {
+  const CliFolder folder;
+  const auto save = [&](const std::string& name, StateDict state) {
+    saving::Saver saver({.folder = folder / "ck", .asynchronous = false});
+    StateDict weights;
+    weights["w"] = kWeight;
+    state["model"] = weights;
+    saving::Manifest manifest;
+    manifest.name = name;
+    saver.plan(name, {});
+    saver.save(manifest, state);
+    return folder / ("ck/" + name);
+  };
+  StateDict state, hyperparameters;
+  hyperparameters["optimizer/lr"] = 0.125;
+  hyperparameters["model"] = std::string("resnet \"18\"\n");
+  hyperparameters["tune"] = true;
+  hyperparameters["layers"] = std::int64_t{18};
+  hyperparameters["limit"] = HUGE_VAL;
+  state["hyperparameters"] = hyperparameters;
+  const std::string with = save("with", state), without = save("without", {});
+
+  const Answer shown = composer_program({"inspect", with});
+  CHECK(shown.code == 0);
+  for (const char* line : {"  hyperparameters\n", "    optimizer/lr  0.125\n", "    model         resnet \"18\"",
+                           "    tune          true\n", "    layers        18\n", "    limit         inf\n"})
+    CHECK_MESSAGE(shown.says(line), join(line, " is not in ", shown.out));
+  CHECK_FALSE(shown.says("18\"\n"));  // what would move the cursor
+  const Answer json = composer_program({"inspect", with, "--json"});
+  for (const char* text : {"\"optimizer/lr\": 0.125", "\"tune\": true", "\"layers\": 18", "\"limit\": \"inf\""})
+    CHECK_MESSAGE(json.says(text), join(text, " is not in ", json.out));
+  for (const auto& arguments : {std::vector<std::string>{"inspect", without}, {"inspect", without, "--json"}})
+    CHECK_FALSE(composer_program(arguments).says("hyperparameters"));
+}
+
 TEST_CASE("inspect gives programs JSON, also of numbers that JSON has not") {
   const CliFolder folder;
   const std::string path =
@@ -104,6 +141,16 @@ TEST_CASE("verify finds a flipped bit in any file of a checkpoint, a missing fil
   damaged("model.safetensors");
   fs::remove(model);
   damaged("model.safetensors");
+}
+
+TEST_CASE("verify finds a flipped bit in a checkpoint of an earlier version, too") {
+  const CliFolder folder;
+  for (const char* version : {"checkpoint-1", "checkpoint-2"}) {
+    fs::copy(golden_folder() / version, folder / version, fs::copy_options::recursive);
+    CHECK(composer_program({"verify", folder / version}).code == 0);
+    flip_byte(folder / version + "/state.safetensors", 1);
+    CHECK(composer_program({"verify", folder / version}).says("DAMAGED"));
+  }
 }
 
 TEST_CASE("verify finds a file that belongs to another checkpoint, and a manifest that does not know of the change") {

@@ -76,6 +76,13 @@ TEST_CASE("torture finds a checkpoint that is damaged after a kill, and one that
   CHECK_MESSAGE(back.says("there was one of 4"), back.out);
 }
 
+TEST_CASE("torture finds a temporary folder that stays when the program has ended") {
+  const Prepared prepared;
+  const Answer left = torture({"--kills", "0"}, prepared.copy() + "mkdir -p ck/.tmp-run-1-1");
+  CHECK(left.code == 1);
+  CHECK_MESSAGE(left.says(".tmp-run-1-1"), left.out);
+}
+
 TEST_CASE("torture finds a log that is further than two save intervals from the newest checkpoint") {
   const Prepared prepared;
   const Answer late = torture(kThrice, prepared.copy() + R"(echo '{"batch":9}' > log.jsonl; sleep 0.3)");

@@ -1,0 +1,24 @@
+#pragma once
+#include <cstdint>
+
+#include "composer/core/time.h"
+
+namespace composer::saving {
+
+// The counts of a timestamp, by the names that they have in manifests and in names of checkpoints.
+struct Count {
+  const char* name;
+  std::int64_t Timestamp::*field;
+  bool total;     // counts from the start of training, so a larger one is later
+  bool in_names;  // {epoch}
+};
+constexpr Count kCounts[] = {{"iteration", &Timestamp::iteration, true, false},
+                             {"epoch", &Timestamp::epoch, true, true},
+                             {"batch", &Timestamp::batch, true, true},
+                             {"sample", &Timestamp::sample, true, true},
+                             {"token", &Timestamp::token, true, true},
+                             {"batch_in_epoch", &Timestamp::batch_in_epoch, false, true},
+                             {"sample_in_epoch", &Timestamp::sample_in_epoch, false, true},
+                             {"token_in_epoch", &Timestamp::token_in_epoch, false, true}};
+
+}  // namespace composer::saving
