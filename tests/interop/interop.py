@@ -23,6 +23,15 @@ except Exception as error:
     print(f"without torchvision's models: {error}")
     torchvision = None
 
+try:
+    import composer
+    import composer.algorithms
+    import composer.models
+    from torch.utils.data import DataLoader, TensorDataset
+except Exception as error:
+    print(f"without checkpoints of Composer: {error}")
+    composer = None
+
 program = sys.argv[1]
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 SMALL = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
@@ -129,6 +138,9 @@ class Mlp(torch.nn.Module):
         super().__init__()
         self.fc1, self.fc2 = torch.nn.Linear(8, 6), torch.nn.Linear(6, 4)
 
+    def forward(self, x):
+        return self.fc2(torch.relu(self.fc1(x)))
+
 
 def a_model(folder, which, make):
     model, other = make(), make()
@@ -147,6 +159,25 @@ def a_model(folder, which, make):
     safetensors.torch.load_model(other, str(folder / "model.back.safetensors"), strict=True)
     if list(load(folder / "model.back.pt")) != list(model.state_dict()):
         sys.exit(f"{which}: the state_dict has another order")
+
+
+def composers_run(folder, **options):
+    """What Composer's own trainer saves: times, versions and random states of numpy are pickled beside the weights."""
+    model = composer.models.ComposerClassifier(Mlp(), num_classes=4)
+    batch = DataLoader(TensorDataset(torch.randn(4, 8), torch.arange(4)), batch_size=4)
+    trainer = composer.Trainer(
+        model=model, train_dataloader=batch, eval_dataloader=batch, max_duration="1ep", device="cpu",
+        optimizers=torch.optim.Adam(model.parameters()), schedulers=composer.optim.LinearScheduler(),
+        algorithms=composer.algorithms.EMA(half_life="1ba"), save_folder=str(folder / "run"), save_overwrite=True,
+        save_filename="ep{epoch}.pt", save_metrics=True, progress_bar=False, **options)
+    trainer.fit()
+    trainer.close()
+    saved = torch.load(folder / "run" / "ep1.pt", weights_only=False)
+    if set(saved) != ({"state"} if options else {"state", "rng"}):
+        sys.exit(f"Composer's checkpoint has {set(saved)}")
+    for target in ("run.safetensors", "run.pt"):
+        ours("run", folder / "run" / "ep1.pt", folder / target)
+        check(f"Composer's run with {options} to {target}", dict(saved["state"]["model"]), load(folder / target))
 
 
 def resnet18():
@@ -180,5 +211,8 @@ with tempfile.TemporaryDirectory() as name:
     a_model(folder, "mlp", Mlp)
     if torchvision:
         a_model(folder, "resnet18", resnet18)
+    if composer:
+        composers_run(folder)
+        composers_run(folder, save_weights_only=True)
     refused(folder)
 print(f"{checked} tensors equal to the bit, with torch {torch.__version__} and safetensors {safetensors.__version__}")

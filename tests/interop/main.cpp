@@ -3,6 +3,7 @@
 //   composer_interop make OUT                 writes tensors of every kind
 //   composer_interop equal A B                fails unless both have the same tensors, to the bit
 //   composer_interop weights MODEL IN OUT    loads IN into mlp or resnet18 and saves it as OUT, under Python's names
+//   composer_interop run IN OUT               the same of an mlp in a ComposerClassifier that Composer's trainer saved
 #include <exception>
 #include <iostream>
 #include <map>
@@ -53,8 +54,12 @@ int run(const std::vector<std::string>& arguments) {
     const auto model = arguments[1] == "mlp" ? models::mlp({.features = {8, 6, 4}}) : models::resnet({.depth = 18});
     load_weights(*model, arguments[2], {.rename = {{"", "module."}}});
     save_weights(*model, arguments[3], {.rename = {{"module.", ""}}});
+  } else if (what == "run" && arguments.size() == 3) {
+    const auto model = models::mlp({.features = {8, 6, 4}});
+    load_weights(*model, arguments[1]);
+    save_weights(*model, arguments[2]);
   } else {
-    std::cerr << "usage: composer_interop convert IN OUT | make OUT | equal A B | weights MODEL IN OUT\n";
+    std::cerr << "usage: composer_interop convert IN OUT | make OUT | equal A B | weights MODEL IN OUT | run IN OUT\n";
     return 2;
   }
   return 0;

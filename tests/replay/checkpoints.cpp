@@ -1,10 +1,10 @@
-// checkpoints.json: names, links and retention; what a second run goes on with; misuse.
+// checkpoints.json: names, links and retention; what a second run goes on with; what is in a checkpoint; misuse.
+#include "tests/replay/checkpoints.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <set>
-#include <unistd.h>
 
 #include <ATen/ATen.h>
 #include <torch/nn/modules/activation.h>
@@ -12,13 +12,17 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include "composer/callbacks/checkpoint_saver.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/error.h"
+#include "composer/core/state.h"
 #include "composer/data/in_memory.h"
 #include "composer/models/classifier.h"
 #include "tests/replay/errors.h"
+#include "tests/replay/make_optimizer.h"
 #include "tests/replay/program.h"
-#include "tests/replay/replay.h"
+#include "tests/replay/sandbox.h"
+#include "tests/replay/training_run.h"
 
 namespace composer::replay {
 namespace {
@@ -26,81 +30,108 @@ namespace {
 namespace fs = std::filesystem;
 namespace nn = torch::nn;
 
-// A new folder to run in.
-class Sandbox {
- public:
-  Sandbox() {
-    fs::create_directories(folder_);
-    fs::current_path(folder_);
-  }
-  ~Sandbox() {
-    fs::current_path(before_);
-    fs::remove_all(folder_);
-  }
-  Sandbox(const Sandbox&) = delete;
-  Sandbox& operator=(const Sandbox&) = delete;
-
- private:
-  fs::path before_ = fs::current_path();
-  fs::path folder_ = fs::temp_directory_path() / join("composer-replay-checkpoints-", getpid());
-};
-
 std::shared_ptr<Model> model_of(const Json& config) {
   at::manual_seed(3);
   const std::string name = config.value("model", "mlp");
   nn::Sequential net;
   if (name == "wide") {
     net = nn::Sequential(nn::Linear(4, 7), nn::Linear(7, 3));
-  } else {
+  } else if (name == "mlp" || name == "mlp_other_shape") {
     const std::int64_t hidden = name == "mlp_other_shape" ? 6 : 5;
     net->push_back("fc1", nn::Linear(4, hidden));
     net->push_back("bn", nn::BatchNorm1d(hidden));
     net->push_back("relu", nn::ReLU());
     net->push_back("fc2", nn::Linear(hidden, 3));
+  } else {
+    throw Unsupported{"model " + name};
   }
   return std::make_shared<models::Classifier>(net, models::ClassifierOptions{.num_classes = 3});
 }
 
-TrainerOptions options_of(const Json& config) {
-  Json plain = Json::object(), saving = Json::object();
-  for (const auto& [name, value] : config.at("trainer").items())
-    (name.starts_with("save_") || name.starts_with("load_") || name == "autoresume" ? saving : plain)[name] = value;
-  if (config.contains("schedulers")) plain["schedulers"] = config["schedulers"];
-  if (config.contains("savers")) throw Unsupported{"callback CheckpointSaver"};
-  if (config.contains("algorithms"))
-    throw Unsupported{"algorithm " + config["algorithms"][0]["class"].get<std::string>()};
-  if (saving.contains("load_exclude_algorithms")) throw Unsupported{"argument load_exclude_algorithms"};
+// The first rows of the recorded data.
+AnyDataSpec rows_of_toy(const Json& recorded, const Context& context) {
+  require_known(recorded, "data", {"size", "batch_size", "drop_last", "tokens_per_sample"});
+  const auto& toy = context.tensors("checkpoints");
+  const std::int64_t size = recorded.at("size");
+  DataSpec spec{.dataloader = data::in_memory(
+                    {{"input", toy.at("toy.x").narrow(0, 0, size)}, {"target", toy.at("toy.y").narrow(0, 0, size)}},
+                    {.batch_size = recorded.at("batch_size"),
+                     .shuffle = false,
+                     .drop_last = recorded.value("drop_last", false)})};
+  if (const std::int64_t tokens = recorded.value("tokens_per_sample", 0); tokens > 0)
+    spec.get_num_tokens_in_batch = [tokens](const Batch& batch) { return TokenCount(batch.front().size(0) * tokens); };
+  return spec;
+}
 
-  TrainerOptions options = trainer_options(plain);
+callbacks::CheckpointSaver saver_of(const Json& recorded) {
+  require_known(recorded, "CheckpointSaver",
+                {"folder", "filename", "latest_filename", "save_interval", "overwrite", "num_checkpoints_to_keep",
+                 "weights_only", "ignore_keys"});
+  callbacks::CheckpointSaverOptions options;
+  options.folder = recorded.value("folder", options.folder);
+  options.filename = recorded.value("filename", "ep{epoch}-ba{batch}-rank{rank}.pt");
+  const Json latest = recorded.value("latest_filename", Json("latest-rank{rank}.pt"));
+  options.latest_filename = latest.is_null() ? "" : latest.get<std::string>();
+  if (recorded.contains("save_interval")) options.save_interval = interval_of(recorded["save_interval"]);
+  options.overwrite = recorded.value("overwrite", options.overwrite);
+  options.num_checkpoints_to_keep = recorded.value("num_checkpoints_to_keep", options.num_checkpoints_to_keep);
+  options.weights_only = recorded.value("weights_only", options.weights_only);
+  options.ignore_keys = recorded.value("ignore_keys", options.ignore_keys);
+  return callbacks::CheckpointSaver(options);
+}
+
+// What the trainer has saved, or else the first who did.
+std::vector<std::string> saved_by(Trainer& trainer) {
+  std::vector<std::string> paths = trainer.saved_checkpoints();
+  for (const auto& plugin : trainer.engine().callbacks())
+    if (const auto* saver = dynamic_cast<callbacks::CheckpointSaver*>(plugin.object.get()); saver && paths.empty())
+      paths = saver->saved_checkpoints();
+  return paths;
+}
+
+}  // namespace
+
+TrainerOptions checkpoint_options(const Json& config, const Context& context) {
+  require_known(config, "configuration",
+                {"trainer", "save_interval_callable", "savers", "optimizer", "schedulers", "algorithms", "model",
+                 "train", "eval"});
+  static const Json no_choices = Json::array();
+  static RandomLog random(no_choices);
+  Algorithms algorithms = make_training_algorithms(config, random);
+  Json arguments = config.value("trainer", Json::object());
+  if (config.contains("schedulers")) arguments["schedulers"] = config["schedulers"];
+  TrainerOptions options = trainer_options(arguments);
+  for (const Json& saver : config.value("savers", Json::array())) options.callbacks.add(saver_of(saver));
+  options.algorithms = std::move(algorithms);
   options.model = model_of(config);
   options.run_name = "myrun";
   options.handle_signals = false;
-  options.optimizer =
-      config.contains("optimizer") ? optim::adam({.lr = 0.01}) : optim::sgd({.lr = 0.1, .momentum = 0.9});
-  const at::Tensor x = at::sin(at::arange(40, at::kFloat)).view({10, 4});
-  options.train_dataloader = data::in_memory({{"input", x}, {"target", at::arange(10, at::kLong).remainder(3)}},
-                                             {.batch_size = 4, .shuffle = false});
-  // Composer's defaults; ours have no rank and no ending.
-  options.save_filename = saving.value("save_filename", "ep{epoch}-ba{batch}-rank{rank}.pt");
-  const Json latest = saving.value("save_latest_filename", Json("latest-rank{rank}.pt"));
-  options.save_latest_filename = latest.is_null() ? "" : latest.get<std::string>();
-  options.save_folder = saving.value("save_folder", "");
-  if (saving.contains("save_interval")) options.save_interval = interval_of(saving["save_interval"]);
+  options.optimizer = optim::sgd({.lr = 0.1, .momentum = 0.9});
+  if (config.contains("optimizer")) options.optimizer = make_optimizer(config["optimizer"], *options.model);
+  options.train_dataloader = rows_of_toy(config.value("train", Json{{"size", 10}, {"batch_size", 4}}), context);
+  if (config.contains("eval")) options.eval_dataloader = rows_of_toy(config["eval"], context);
   if (config.contains("save_interval_callable")) {
     Json callable = config["save_interval_callable"];
     callable["callable"] = "event_every";
     options.save_interval = interval_of(callable);
   }
-  options.save_num_checkpoints_to_keep = saving.value("save_num_checkpoints_to_keep", -1);
-  options.save_weights_only = saving.value("save_weights_only", false);
-  options.save_overwrite = saving.value("save_overwrite", false);
-  options.autoresume = saving.value("autoresume", false);
-  options.load_path = saving.value("load_path", "");
-  options.load_weights_only = saving.value("load_weights_only", false);
-  options.load_strict_model_weights = saving.value("load_strict_model_weights", true);
-  options.load_ignore_keys = saving.value("load_ignore_keys", std::vector<std::string>());
   return options;
 }
+
+Json run_once(TrainerOptions options, const Json& recorded, const std::function<void(Trainer&)>& loaded) {
+  Json got = {{"error", nullptr}, {"saved_checkpoints", Json::array()}};
+  try {
+    Trainer trainer(std::move(options));
+    if (loaded) loaded(trainer);
+    trainer.fit();
+    got["saved_checkpoints"] = saved_by(trainer);
+  } catch (const std::exception& error) {
+    got["error"] = cause_result(error, recorded)["error"];
+  }
+  return got;
+}
+
+namespace {
 
 // A checkpoint is a folder here and a file there.
 Json listing() {
@@ -125,129 +156,53 @@ Json sorted(Json list) {
   return list;
 }
 
-// Runs it; {"error": ...} and what is left.
-Json run_once(const Json& config, const Json& recorded, std::function<void(Trainer&)> loaded = {}) {
-  Json got = {{"error", nullptr}, {"saved_checkpoints", Json::array()}};
-  try {
-    Trainer trainer(options_of(config));
-    if (loaded) loaded(trainer);
-    trainer.fit();
-    got["saved_checkpoints"] = trainer.saved_checkpoints();
-  } catch (const Unsupported&) {
-    throw;
-  } catch (const std::exception& error) {
-    got["error"] = cause_result(error, recorded)["error"];
-  }
+// What is left of a run, and what it says it has saved.
+Json files_of(const Json& config, const Json& c, const Context& context) {
+  Json got = run_once(checkpoint_options(config, context), c);
+  got["listing"] = sorted(listing());
   return got;
 }
 
-Rules rules() {
-  const auto has = [](const char* text) {
-    return [text](const Json& c) { return c.dump().find(text) != std::string::npos; };
-  };
-  return {
-      {.name = "run_name_in_file_names",
-       .applies_to = "`{run_name}` in `save_filename`",
-       .composer_does = "KeyError at the start of the fit, unless `save_overwrite`",
-       .we_do = "it is replaced",
-       .why = "the documentation offers it",
-       .matches =
-           [](const Json& c) {
-             return c["id"].is_string() && c.contains("config") && !c["error"].is_null() &&
-                    c["config"]["trainer"].value("save_filename", "").find("{run_name}") != std::string::npos;
-           },
-       .ours =
-           [](Json& expected, const Json&) {
-             const std::string name = "myrun/x/r0-l0-w1-lw1-n0-e0-b1-s4-t0-be1-se4-te0-myrun.pt";
-             const std::string second = "r0-l0-w1-lw1-n0-e0-b2-s8-t0-be2-se8-te0-myrun.pt";
-             expected = {{"error", nullptr},
-                         {"saved_checkpoints", {name, "myrun/x/" + second}},
-                         {"listing", sorted({{{"file", name}},
-                                             {{"file", "myrun/x/" + second}},
-                                             {{"symlink", "myrun/x/newest-myrun-rank0"}, {"target", second}}})}};
-           }},
-      {.name = "another_optimizer_is_refused",
-       .applies_to = "a checkpoint of a run with another class of optimizer",
-       .composer_does = "a warning; the new optimizer begins anew",
-       .we_do = "an error; `load_ignore_keys = {\"optimizer\"}` asks for a new beginning",
-       .why = "a run that goes on without its momentum is another run, and nobody reads warnings of the first second",
-       .matches = has("another optimizer class"),
-       .ours =
-           [](Json& expected, const Json&) {
-             expected = {{"error", {{"type", "RuntimeError"}}}};
-           }},
-  };
+// Without a context: to be listed only.
+Rules files_rules(const Context* context) {
+  return {{.name = "run_name_in_file_names",
+           .applies_to = "`{run_name}` in `save_filename`",
+           .composer_does = "KeyError at the start of the fit, unless `save_overwrite`",
+           .we_do = "it is replaced, as with `save_overwrite`",
+           .why = "the documentation offers it",
+           .matches =
+               [](const Json& c) {
+                 const std::string format = c["config"]["trainer"].value("save_filename", "");
+                 return !c["error"].is_null() && format.find("{run_name}") != std::string::npos;
+               },
+           .ours =
+               [context](Json& expected, const Json& c) {
+                 const Sandbox another;
+                 Json overwriting = c["config"];
+                 overwriting["trainer"]["save_overwrite"] = true;
+                 expected = files_of(overwriting, c, *context);
+               }}};
 }
 
-Outcome run_files(const Json& c) {
+Outcome run_files(const Json& c, const Context& context) {
   const Sandbox sandbox;
   for (const Json& file : c["files_before"]) {
     const fs::path path = file.get<std::string>();
     fs::create_directories(path.parent_path());
     std::ofstream(path) << "not ours";
   }
-  Json got = run_once(c["config"], c);
-  got["listing"] = sorted(listing());
+  Json got = files_of(c["config"], c, context);
   Json recorded = {{"error", without_message(c)["error"]},
                    {"saved_checkpoints", c.value("saved_checkpoints", Json::array())},
                    {"listing", sorted(c["listing"])}};
   if (c.contains("second_config")) {
     recorded["second"] = {{"at", c["second_resumes_at"]}, {"listing", sorted(c["second_listing"])}};
-    run_once(c["second_config"], c, [&](Trainer& trainer) {
+    run_once(checkpoint_options(c["second_config"], context), c, [&](Trainer& trainer) {
       got["second"]["at"] = {{"epoch", trainer.state().timestamp.epoch}, {"batch", trainer.state().timestamp.batch}};
     });
     got["second"]["listing"] = sorted(listing());
   }
-  return judge(c, recorded, got, rules());
-}
-
-Json counts(const Timestamp& t, const Json& wanted) {
-  const Json all = {{"iteration", t.iteration},
-                    {"epoch", t.epoch},
-                    {"batch", t.batch},
-                    {"sample", t.sample},
-                    {"token", t.token},
-                    {"batch_in_epoch", t.batch_in_epoch},
-                    {"sample_in_epoch", t.sample_in_epoch},
-                    {"token_in_epoch", t.token_in_epoch}};
-  Json some;
-  for (const auto& [name, value] : wanted.items())
-    if (all.contains(name)) some[name] = all[name];
-  return some;
-}
-
-at::Tensor all_weights(const Json& config) {
-  Trainer trainer(options_of(config));
-  trainer.fit();
-  std::vector<at::Tensor> all;
-  for (const at::Tensor& p : trainer.state().model->parameters()) all.push_back(p.detach().flatten());
-  return at::cat(all);
-}
-
-Outcome run_resume(const Json& c) {
-  const Sandbox sandbox;
-  run_once(c["first"], c);
-  Json recorded = {{"error", without_message(c)["error"]}}, got = {{"error", nullptr}};
-  for (const char* part : {"after_load", "final"})
-    if (c.contains(part)) recorded[part] = c[part];
-  if (recorded.contains("final")) recorded["final"].erase("max_duration");
-  if (c.contains("whole")) recorded["equal"] = c["final_weights_equal_uninterrupted_run"];
-  try {
-    Trainer trainer(options_of(c["second"]));
-    if (c.contains("after_load")) got["after_load"] = counts(trainer.state().timestamp, c["after_load"]);
-    trainer.fit();
-    if (c.contains("final")) got["final"] = counts(trainer.state().timestamp, c["final"]);
-    if (c.contains("whole")) {
-      std::vector<at::Tensor> all;
-      for (const at::Tensor& p : trainer.state().model->parameters()) all.push_back(p.detach().flatten());
-      got["equal"] = at::cat(all).equal(all_weights(c["whole"]));
-    }
-  } catch (const Unsupported&) {
-    throw;
-  } catch (const std::exception& error) {
-    got["error"] = cause_result(error, c)["error"];
-  }
-  return judge(c, recorded, got, rules());
+  return judge(c, recorded, got, files_rules(&context));
 }
 
 Outcome run_names(const Json& c) {
@@ -261,18 +216,29 @@ Outcome run_names(const Json& c) {
     recorded.push_back(row["result"]);
     got.push_back(saving::format_name(row["format"].get<std::string>(), row["run_name"].get<std::string>(), &t));
   }
-  return judge(c, recorded, got, rules());
+  return judge(c, recorded, got, {});
 }
 
-Outcome run(const Json& c, const Context&) {
+Outcome run(const Json& c, const Context& context) {
+  const auto kind = c["kind"].get<std::string>();
   try {
-    if (c["kind"] == "files") return run_files(c);
-    if (c["kind"] == "resume") return run_resume(c);
-    if (c["kind"] == "format_name_with_dist_and_time") return run_names(c);
+    if (kind == "files") return run_files(c, context);
+    if (kind == "resume") return run_resume(c, context);
+    if (kind == "keys") return run_keys(c, context);
+    if (kind == "misuse") return run_misuse(c, context);
+    if (kind == "format_name_with_dist_and_time") return run_names(c);
+    if (kind == "parse_uri") return unsupported("remote stores: checkpoints are folders of this machine");
   } catch (const Unsupported& reason) {
     return unsupported(reason.why);
   }
-  return unsupported("kind " + c["kind"].get<std::string>());
+  return unsupported("kind " + kind);
+}
+
+Rules rules() {
+  Rules all = files_rules(nullptr);
+  for (const Rules& more : {resume_rules(), keys_rules(), misuse_rules()})
+    all.insert(all.end(), more.begin(), more.end());
+  return all;
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "tests/replay/errors.h"
 #include "tests/replay/program.h"
 #include "tests/replay/replay.h"
+#include "tests/replay/sandbox.h"
 
 namespace composer::replay {
 namespace {
@@ -109,9 +110,24 @@ Json error_of(const std::exception& error, const Json& recorded) {
   return error_result(error, recorded)["error"];
 }
 
+// The run that the recorded one goes on from; the recorded one's arguments, which load its checkpoint.
+Json arguments_after_first_run(const Json& config) {
+  Json arguments = config.value("trainer", Json::object());
+  if (!config.contains("checkpoint_from")) return arguments;
+  Json first = config["checkpoint_from"];
+  first["trainer"]["save_folder"] = "ck";
+  TrainerOptions options = trainer_options(first["trainer"]);
+  options.train_dataloader = toy_data(config.at("train"));
+  Trainer(std::move(options)).fit();
+  arguments["load_path"] = "ck/" + first.at("file").get<std::string>();
+  for (const auto& [name, value] : first.items())
+    if (name != "trainer" && name != "file") arguments[name] = value;
+  return arguments;
+}
+
 class Program {
  public:
-  explicit Program(const Json& config) : config_(config) {}
+  explicit Program(const Json& config) : config_(config), arguments_(arguments_after_first_run(config)) {}
 
   Json call(const Json& call, const Json& recorded) {
     trace_ = Json::array();
@@ -154,7 +170,7 @@ class Program {
   }
 
   void construct() {
-    TrainerOptions options = trainer_options(config_.value("trainer", Json::object()));
+    TrainerOptions options = trainer_options(arguments_);
     if (const Json train = config_.value("train", Json()); !train.is_null()) options.train_dataloader = toy_data(train);
     options.eval_dataloader = evaluators_of(config_.value("eval", Json()));
     if (config_.contains("iteration_length")) options.iteration_length = time_of(config_["iteration_length"]);
@@ -163,13 +179,13 @@ class Program {
   }
 
   const Json& config_;
-  Json trace_;
+  Json arguments_, trace_;
   std::optional<Trainer> trainer_;
 };
 
 Outcome run(const Json& c, const Context&) {
   const Json& config = c.at("config");
-  if (config.contains("checkpoint_from")) return unsupported("checkpoints");
+  const Sandbox sandbox;
   Json recorded = Json::array(), got = Json::array();
   try {
     Program program(config);

@@ -39,19 +39,57 @@ Rule skipped_batches() {
               "for each.",
           .we_do = "Places the loader before the next batch in one call of `seek`; `BEFORE_DATALOADER` fires once.",
           .why = "Resuming must not take time that grows with the epoch.",
-          .matches = [](const Json& c) { return calls(c, "fit", 2); },
+          .matches = [](const Json& c) { return calls(c, "fit", 2) || c["config"].contains("checkpoint_from"); },
           .ours =
               [](Json& result, const Json&) {
                 for (Json& call : result) {
                   Json kept = Json::array();
                   for (const Json& row : call["trace"]) {
-                    if (!kept.empty() && is(row, "before_dataloader") && is(kept.back(), "before_dataloader"))
-                      kept.erase(kept.size() - 1);
+                    if (!kept.empty() && is(row, "before_dataloader") && is(kept.back(), "before_dataloader")) continue;
                     kept.push_back(row);
                   }
                   call["trace"] = kept;
                 }
               }};
+}
+
+// Leaves out the batches of an epoch that are trained again, and counts without them.
+void go_on_at_next_batch(Json& result, const Json&) {
+  const Json at = result[0]["final"];
+  const std::int64_t batches = at["batch_in_epoch"], samples = at["sample_in_epoch"], tokens = at["token_in_epoch"];
+  const auto less = [](Json& number, std::int64_t by) { number = number.get<std::int64_t>() - by; };
+  if (batches == 0) return;
+  std::int64_t fetched = 0;
+  for (Json& call : result) {
+    Json kept = Json::array();
+    for (Json row : call["trace"]) {
+      if (is(row, "before_dataloader") && ++fetched == batches + 1) row[BATCH_NUM_SAMPLES] = nullptr;
+      if (fetched > batches) {
+        less(row[BATCH], batches), less(row[SAMPLE], samples), less(row[TOKEN], tokens);
+        less(row[TOKEN_IN_ITERATION], tokens);
+        if (row[EPOCH] == at["epoch"])
+          less(row[BATCH_IN_EPOCH], batches), less(row[SAMPLE_IN_EPOCH], samples), less(row[TOKEN_IN_EPOCH], tokens);
+      }
+      if (fetched == 0 || fetched > batches) kept.push_back(row);
+    }
+    call["trace"] = kept;
+    if (fetched > batches)
+      less(call["final"]["batch"], batches), less(call["final"]["sample"], samples),
+          less(call["final"]["token"], tokens);
+  }
+}
+
+Rule always_placed() {
+  return {.name = "no_batch_is_trained_twice",
+          .applies_to = "`spin_dataloaders` off, in a run that goes on in the middle of an epoch",
+          .composer_does = "Trains the whole epoch again, and counts on.",
+          .we_do = "Goes on at the next batch; there is no such option, because placing a loader costs nothing.",
+          .why = "An epoch is every sample once.",
+          .matches =
+              [](const Json& c) {
+                return c["config"].contains("checkpoint_from") && trainer_argument(c, "spin_dataloaders") == false;
+              },
+          .ours = go_on_at_next_batch};
 }
 
 Rule batch_after_evaluation() {
@@ -317,9 +355,8 @@ Rule eval_at_iterations() {
 }  // namespace
 
 Rules events_rules() {
-  return {options_first(),           empty_loader(),           eval_without_evaluators(),
-          dur_interval_first(),      eval_at_iterations(),     skipped_batches(),
-          stop_keeps_max_duration(), batch_after_evaluation(), no_lag()};
+  return {options_first(), empty_loader(),    eval_without_evaluators(), dur_interval_first(),     eval_at_iterations(),
+          always_placed(), skipped_batches(), stop_keeps_max_duration(), batch_after_evaluation(), no_lag()};
 }
 
 }  // namespace composer::replay

@@ -1,4 +1,5 @@
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -30,7 +31,7 @@ Arguments parse(int argc, char** argv) {
       return std::string(argv[i]);
     };
     if (option == "--data")
-      arguments.selection.data = value();
+      arguments.selection.data = std::filesystem::absolute(value());  // cases change the folder
     else if (option == "--file")
       arguments.selection.file = value();
     else if (option == "--case")

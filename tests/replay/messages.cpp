@@ -40,9 +40,8 @@ const std::function<Json()>* find(const std::string& id) {
 // What the library does not have: the part that the case is about, or one that it needs.
 std::string missing_part(const Json& c) {
   static const std::set<std::string> areas = {"FileLogger", "RuntimeEstimator", "ImageVisualizer", "ActivationMonitor"};
-  const auto area = c.at("area").get<std::string>(), misuse = c.at("misuse").get<std::string>();
+  const auto area = c.at("area").get<std::string>();
   if (areas.contains(area)) return area;
-  if (misuse.starts_with("load_path") || misuse.starts_with("load_state_dict")) return "checkpoints";
   return "misuse of " + area + " that has no translation yet";
 }
 

@@ -4,6 +4,7 @@
 
 #include "composer/callbacks/registry.h"
 #include "composer/core/event.h"
+#include "composer/core/state_dict.h"
 #include "composer/data/data_spec.h"
 #include "composer/loggers/console_logger.h"
 #include "composer/loggers/in_memory_logger.h"
@@ -60,6 +61,15 @@ Json to_json(const Batch& batch) {
   return numbers;
 }
 
+Json load_incomplete_timestamp() {
+  StateDict saved;
+  Timestamp timestamp;
+  StateVisitor::saving(saved)("timestamp", timestamp);
+  std::get<StateDict>(saved["timestamp"]).erase("batch");
+  StateVisitor::loading(saved, "")("timestamp", timestamp);
+  return {};
+}
+
 Json make_callback(const char* name, const Settings& settings) {
   return callbacks::registry().find(name).make(settings), Json();
 }
@@ -74,6 +84,7 @@ const Misuses& misuses_of_parts() {
   static const Misuses table = {
       {"event_unknown", [] { return parse_event("nope"), Json(); }},
       {"event_properties", event_properties},
+      {"state_load_wrong_dict", load_incomplete_timestamp},
       {"state_batch_get_bad_key",
        [] {
          return batch_of({{"input", 1}, {"target", 2}}).at("foo"), Json();

@@ -180,6 +180,7 @@ const Misuses& trainer_misuses() {
          Trainer(std::move(options)).eval({.eval_dataloader = toy_data(data())});
          return Json();
        }},
+      {"trainer_load_missing", construct([](O& o) { o.load_path = "no/such/file.pt"; })},
       {"trainer_active_iterator", fit_with_used_loader},
       {"trainer_iteration_length_unit", fit([](O& o) { o.iteration_length = "5ba"; })},
       {"engine_unknown_event",

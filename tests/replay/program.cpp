@@ -46,6 +46,24 @@ void require_known(const Json& arguments, const std::set<std::string>& known) {
     if (!known.contains(name)) throw Unsupported{"argument " + name};
 }
 
+// Where and when checkpoints are saved and loaded, with Composer's defaults; ours have no rank and no ending.
+void set_saving(TrainerOptions& options, const Json& arguments) {
+  options.save_filename = arguments.value("save_filename", "ep{epoch}-ba{batch}-rank{rank}.pt");
+  const Json latest = arguments.value("save_latest_filename", Json("latest-rank{rank}.pt"));
+  options.save_latest_filename = latest.is_null() ? "" : latest.get<std::string>();
+  options.save_folder = arguments.value("save_folder", "");
+  if (arguments.contains("save_interval")) options.save_interval = interval_of(arguments["save_interval"]);
+  options.save_num_checkpoints_to_keep = arguments.value("save_num_checkpoints_to_keep", -1);
+  options.save_weights_only = arguments.value("save_weights_only", false);
+  options.save_overwrite = arguments.value("save_overwrite", false);
+  options.save_ignore_keys = arguments.value("save_ignore_keys", std::vector<std::string>());
+  options.autoresume = arguments.value("autoresume", false);
+  options.load_path = arguments.value("load_path", "");
+  options.load_weights_only = arguments.value("load_weights_only", false);
+  options.load_strict_model_weights = arguments.value("load_strict_model_weights", true);
+  options.load_ignore_keys = arguments.value("load_ignore_keys", std::vector<std::string>());
+}
+
 TimeUnit unit_of(const std::string& text) { return Time::parse("1" + text).unit(); }
 
 }  // namespace
@@ -104,7 +122,12 @@ TrainerOptions trainer_options(const Json& arguments) {
   require_known(arguments,
                 {"max_duration", "scale_schedule_ratio", "schedulers", "device_train_microbatch_size", "eval_interval",
                  "eval_subset_num_batches", "train_subset_num_batches", "step_schedulers_every_batch",
-                 "accumulate_train_batch_on_tokens", "train_dataloader_label", "seed"});
+                 "accumulate_train_batch_on_tokens", "train_dataloader_label", "seed", "save_filename",
+                 "save_latest_filename", "save_folder", "save_interval", "save_num_checkpoints_to_keep",
+                 "save_weights_only", "save_overwrite", "save_ignore_keys", "save_metrics", "autoresume", "load_path",
+                 "load_weights_only", "load_strict_model_weights", "load_ignore_keys",
+                 // nothing is read to come to where a run goes on
+                 "spin_dataloaders"});
   TrainerOptions options{.model = toy_model(), .optimizer = optim::sgd({.lr = 0.1}), .run_name = "replay"};
   options.device = at::Device(at::kCPU);
   if (arguments.contains("max_duration")) options.max_duration = time_of(arguments["max_duration"]);
@@ -118,6 +141,7 @@ TrainerOptions trainer_options(const Json& arguments) {
   options.step_schedulers_every_batch = arguments.value("step_schedulers_every_batch", true);
   options.accumulate_train_batch_on_tokens = arguments.value("accumulate_train_batch_on_tokens", false);
   options.train_dataloader_label = arguments.value("train_dataloader_label", "train");
+  set_saving(options, arguments);
   return options;
 }
 
