@@ -144,22 +144,31 @@ class Trainer::Impl::AsRun final : public Run {
 
 std::shared_ptr<Run> Trainer::Impl::as_run() { return std::make_shared<AsRun>(*this); }
 
+// What has been left out, when it was saved or by load_ignore_keys, stays as it is.
 void Trainer::Impl::visit_state(StateVisitor& visit) {
-  visit("timestamp", state.timestamp);
-  visit("previous_timestamp", state.previous_timestamp);
-  visit("eval_timestamp", state.eval_timestamp);
-  visit("predict_timestamp", state.predict_timestamp);
-  visit("seed", state.seed);
+  const auto is_there = [&](const char* name) { return !visit.is_loading() || visit.has(name); };
+  const auto field = [&](const char* name, auto& value) {
+    if (is_there(name)) visit(name, value);
+  };
+  field("timestamp", state.timestamp);
+  field("previous_timestamp", state.previous_timestamp);
+  field("eval_timestamp", state.eval_timestamp);
+  field("predict_timestamp", state.predict_timestamp);
+  field("seed", state.seed);
   if (!visit.is_loading()) pending_stop = state.stop.asked() && !interrupted() ? state.stop.why() : "";
-  visit("stop", pending_stop);
-  visit("pending_evaluations", pending_evaluations);
-  if (state.optimizer) {
+  field("stop", pending_stop);
+  field("pending_evaluations", pending_evaluations);
+  if (state.optimizer && is_there("optimizer")) {
     StateVisitor inner = visit.scope("optimizer");
     visit_optimizer(inner, *state.optimizer);
+  } else if (resumed && state.optimizer) {
+    warn(join(resumed->path.string(), ": has no optimizer, so that one begins anew"));
   }
-  StateVisitor inner = visit.scope("metrics");
-  visit_metrics(inner, state.metrics);
-  visit_evaluators(visit);
+  if (is_there("metrics")) {
+    StateVisitor inner = visit.scope("metrics");
+    visit_metrics(inner, state.metrics);
+  }
+  if (is_there("evaluated")) visit_evaluators(visit);
   train_step.visit_state(visit);
   schedules.visit_state(visit);
   if (options.tune) visit("tuned", tuned);

@@ -22,6 +22,23 @@ TrainerOptions saved_options(const Folder& folder) {
   return options;
 }
 
+TEST_CASE("a run with \"auto\" microbatches goes on from a checkpoint without") {
+  const Folder folder;
+  Trainer(saved_options(folder)).fit();
+  TrainerOptions options = saved_options(folder);
+  options.device_train_microbatch_size = "auto";
+  options.max_duration = "2ep";
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK(trainer.state().timestamp.batch == 8);
+}
+
+TEST_CASE("a folder elsewhere is refused at once") {
+  TrainerOptions options = tiny_options();
+  options.save_folder = "s3://bucket/run";
+  CHECK_THROWS_AS(Trainer(std::move(options)), ConfigError);
+}
+
 class Surgery final : public Algorithm {
  public:
   EventSet events() const override { return {Event::INIT}; }

@@ -396,6 +396,22 @@ TEST_CASE("load_path begins another run: whole, weights only, with keys ignored"
   auto without = load(false, {"state/model/*"});
   CHECK(weights_of(*without).equal(fresh));
   CHECK(without->state().timestamp.batch == 4);
+  for (const char* glob : {"optimizer", "optimizer/*", "state/optimizers", "state/optimizers/*"}) {
+    CAPTURE(glob);
+    auto anew = load(false, {glob});
+    CHECK(anew->state().timestamp.batch == 4);
+    CHECK(anew->state().optimizer->state().empty());
+    anew->fit();
+    CHECK(anew->state().timestamp.batch == 8);
+  }
+  CHECK_FALSE(whole->state().optimizer->state().empty());
+  for (const char* glob : {"seed", "metrics", "stop", "evaluated", "rng", "*timestamp"}) {
+    CAPTURE(glob);
+    auto part = load(false, {glob});
+    CHECK(part->state().timestamp.batch == (glob[0] == '*' ? 0 : 4));
+    CHECK(weights_of(*part).equal(weights_of(*whole)));
+    CHECK_NOTHROW(part->fit());
+  }
   whole->fit();
   CHECK(whole->state().timestamp.batch == 8);
   CHECK_THROWS_AS(whole->save_checkpoint(), ConfigError);

@@ -4,7 +4,10 @@
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 
+#include "composer/core/error.h"
+#include "tests/checkpoint/folder.h"
 #include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
 
 namespace composer::test {
 namespace {
@@ -49,6 +52,30 @@ TEST_CASE("A signal in an evaluation ends it after the current batch, without me
   CHECK(log->count("eval_end") == 0);
   CHECK(log->count("fit_end") == 1);
   CHECK_FALSE(trainer.state().metrics.find("eval", "CrossEntropy"));
+}
+
+TEST_CASE(
+    "A grace period that the last checkpoint would not have fitted into is warned of, and it is tried all the same") {
+  for (const double seconds : {1e-9, 1e9}) {
+    const Folder folder;
+    const Warnings warnings;
+    TrainerOptions options = tiny_options();
+    options.handle_signals = true;
+    options.grace_period = Seconds(seconds);
+    options.save_folder = folder / "ck";
+    options.save_interval = "2ba";
+    options.callbacks = {At([](Event event, const State& state) {
+      if (event == Event::BATCH_START && state.timestamp.batch == 2) std::raise(SIGTERM);
+    })};
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    CHECK(trainer.state().timestamp.batch == 3);
+    CHECK(trainer.saved_checkpoints().back() == folder / "ck/ep0-ba3");
+    CHECK(warnings.say("the run goes on from ep0-ba2") == (seconds < 1));
+  }
+  TrainerOptions options = tiny_options();
+  options.grace_period = Seconds(0);
+  CHECK_THROWS_AS(Trainer(std::move(options)), ConfigError);
 }
 
 TEST_CASE("A program's own handler, or none at all, is left alone") {
