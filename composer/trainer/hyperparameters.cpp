@@ -1,5 +1,7 @@
 #include "composer/trainer/hyperparameters.h"
 
+#include <algorithm>
+
 #include <ATen/Parallel.h>
 #include <torch/optim/optimizer.h>
 
@@ -64,7 +66,8 @@ void add_optimizer(StateDict& into, const torch::optim::Optimizer& optimizer) {
 
 }  // namespace
 
-StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger) {
+StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger,
+                             const StateDict& before) {
   StateDict all;
   const Model& model = *state.model;
   all["model"] = class_name(typeid(model));
@@ -87,6 +90,9 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
   if (!options.tune) all["threads"] = static_cast<std::int64_t>(at::get_num_threads());
   for (const auto& [name, value] : logger.hyperparameters())
     if (name != "rank_zero_seed" && !all.find(name)) all[name] = value_of(value);
+  for (const auto& [name, value] : before.entries())
+    if (!all.find(name)) all[name] = value;
+  std::ranges::sort(all.entries(), {}, &StateDict::Entry::first);
   return all;
 }
 

@@ -167,6 +167,7 @@ struct Trainer::Impl {
   std::string loaded_from;
   std::unique_ptr<saving::RunSaver> saver;
   std::vector<std::string> pending_evaluations;  // labels of evaluators that were due when the run was interrupted
+  StateDict hyperparameters_before;              // of the run that goes on
   StateDict pending_random;                      // to be restored when training begins
   std::string pending_stop;                      // why the saved run had been asked to stop
   bool fitting = false;                          // between begin() and end()

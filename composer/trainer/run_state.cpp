@@ -201,7 +201,7 @@ StateDict Trainer::Impl::run_state(bool weights_only) {
   if (!weights_only) {
     StateVisitor visit = StateVisitor::saving(all);
     visit_state(visit);
-    all["hyperparameters"] = hyperparameters_of(options, state, logger);
+    all["hyperparameters"] = hyperparameters_of(options, state, logger, hyperparameters_before);
     all["rng"] = pending_random.empty() ? random_state(state.device) : pending_random;
   }
   all["model"] = std::move(weights);
@@ -221,8 +221,10 @@ void Trainer::Impl::load_run_state(const StateDict& saved) {
   StateVisitor visit = StateVisitor::loading(saved, "");
   visit_state(visit);
   if (const StateValue* random = saved.find("rng")) pending_random = std::get<StateDict>(*random);
-  if (const StateValue* before = saved.find("hyperparameters"); before && resumed)
-    warn_of_changes(std::get<StateDict>(*before), hyperparameters_of(options, state, logger));
+  if (const StateValue* before = saved.find("hyperparameters"); before && resumed) {
+    hyperparameters_before = std::get<StateDict>(*before);
+    warn_of_changes(hyperparameters_before, hyperparameters_of(options, state, logger, {}));
+  }
   positioned = false;
   schedules.apply(state);
 }

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "composer/checkpoint/folder.h"
+#include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
 #include "tests/checkpoint/folder.h"
 #include "tests/support/tiny.h"
@@ -122,6 +123,30 @@ TEST_CASE("what was trained with an algorithm that is required cannot be loaded 
   Trainer(options(true)).fit();
   CHECK_NOTHROW(Trainer(options(true)));
   CHECK_THROWS_WITH_AS(Trainer(options(false)), doctest::Contains("Surgery"), CheckpointError);
+}
+
+TEST_CASE("a run that goes on keeps the hyperparameters that had been logged, though it does not log them again") {
+  const Folder folder;
+  const auto options = [&] {
+    TrainerOptions options = saved_options(folder);
+    options.algorithms = {Surgery()};
+    return options;
+  };
+  const auto saved = [&] {
+    const StateDict all = saving::load(saving::open_checkpoint(folder / "ck/ep0-ba4"));
+    StateDict found = std::get<StateDict>(*all.find("hyperparameters"));
+    return found;
+  };
+  Trainer(options()).fit();
+  const StateDict whole = saved();
+  CHECK(whole.find("enabled_algorithms/Surgery"));
+  for (const char* name : {"ck/ep0-ba3", "ck/ep0-ba4"}) fs::remove_all(folder / name);
+  Trainer trainer(options());
+  CHECK(trainer.state().timestamp.batch == 2);
+  trainer.fit();
+  const StateDict parts = saved();
+  REQUIRE(parts.size() == whole.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) CHECK(parts.entries()[i].first == whole.entries()[i].first);
 }
 
 TEST_CASE("a run may have more algorithms than its checkpoint knows of") {

@@ -41,8 +41,8 @@ TrainerOptions options_with_memory() {
 }
 constexpr int kFull = 12, kWarmUps = 3;
 
-// All tensors that a run shows: at each event those of the moment, kept as they are until the end, and copies of those
-// that a graph may overwrite; then what is left.
+// What a run shows: at each event the tensors of the moment, as they are at the end, or copies of those that a graph
+// may overwrite; then what is left.
 struct Shown {
   std::vector<std::string> events;
   std::vector<at::Tensor> tensors;
@@ -64,7 +64,8 @@ std::shared_ptr<Callback> show(Shown& shown) {
     if (event == Event::AFTER_FORWARD) add(state.outputs, /*copy=*/true);
     if (event == Event::AFTER_FORWARD) add(state.batch, /*copy=*/false);
     if (event == Event::AFTER_LOSS) add(state.loss, /*copy=*/false);
-    if (event == Event::AFTER_TRAIN_BATCH)
+    if (event == Event::BEFORE_LOSS) add(state.loss, /*copy=*/true);  // of the batch before
+    if (event == Event::BEFORE_BACKWARD || event == Event::AFTER_TRAIN_BATCH)
       for (const at::Tensor& parameter : state.model->parameters())
         shown.tensors.push_back(parameter.grad().defined() ? parameter.grad().clone() : at::empty({0}));
     if (event == Event::BATCH_END) add(state.batch_loss, /*copy=*/false);
@@ -240,30 +241,40 @@ TEST_CASE("What changes the model between batches is followed by another recordi
   }
 }
 
-// Reads its loss on the host.
+enum class Where { FORWARD, LOSS, BACKWARD };
+
+// Reads a value on the host; in backward when a part of the gradients is there.
 class Reader final : public models::Classifier {
  public:
-  explicit Reader(bool in_loss) : Classifier(torch::nn::Linear(4, 3), {.num_classes = 3}), in_loss_(in_loss) {}
+  explicit Reader(Where where)
+      : Classifier(torch::nn::Linear(4, 3), models::ClassifierOptions{.num_classes = 3}),
+        first_(register_module("first", torch::nn::Linear(4, 4))),
+        where_(where) {}
   Outputs forward(const Batch& batch) override {
     at::Tensor random = at::rand({1});
-    if (!in_loss_) random = random * random.item<float>();
-    return Classifier::forward({{"input", batch["input"] * random}, {"target", batch["target"]}});
+    if (where_ == Where::FORWARD) random = random * random.item<float>();
+    const at::Tensor hidden = first_->forward(batch["input"] * random);
+    if (where_ == Where::BACKWARD && hidden.requires_grad())
+      hidden.register_hook([](const at::Tensor& gradient) { return gradient * gradient.norm().item<float>(); });
+    return Classifier::forward({{"input", hidden}, {"target", batch["target"]}});
   }
   Losses loss(const Outputs& outputs, const Batch& batch) override {
     Losses losses = Classifier::loss(outputs, batch);
-    return in_loss_ ? Losses(losses.front() * losses.front().item<float>()) : losses;
+    return where_ == Where::LOSS ? Losses(losses.front() * losses.front().item<float>()) : losses;
   }
 
  private:
-  bool in_loss_;
+  torch::nn::Linear first_;
+  Where where_;
 };
 
 TEST_CASE("A step that reads a value on the host is trained as without a graph, after one warning") {
-  for (const bool in_loss : {false, true}) {
-    const Compared compared = compare([in_loss] {
+  for (const Where where : {Where::FORWARD, Where::LOSS, Where::BACKWARD}) {
+    CAPTURE(static_cast<int>(where));
+    const Compared compared = compare([where] {
       at::manual_seed(4);
       TrainerOptions options = options_with_memory();
-      options.model = std::make_shared<Reader>(in_loss);
+      options.model = std::make_shared<Reader>(where);
       return options;
     });
     CHECK(compared.equal);

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -15,6 +16,7 @@
 #include "composer/core/error.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
 
 namespace composer {
 namespace {
@@ -140,23 +142,47 @@ TEST_CASE("what tune found is used by the next run without trial steps, and by n
   CHECK(lines(Precision::AMP_BF16, 0)[0].ends_with(", as was found before"));
 }
 
+// Slow with autocast, and in need of memory without.
+class Torn final : public models::Classifier {
+ public:
+  Torn() : Classifier(torch::nn::Linear(64, 3), models::ClassifierOptions{.num_classes = 3}) {
+    scale_ = register_parameter("scale", at::ones({64}));
+  }
+  Outputs forward(const Batch& batch) override {
+    at::Tensor x = batch["input"];
+    if (at::autocast::is_autocast_enabled(at::kCPU)) {
+      const at::NoGradGuard no_grad;
+      at::Tensor work = at::zeros({64, 64});
+      for (int i = 0; i < 300; ++i) work = work.mm(work);
+    } else {
+      for (int i = 0; i < 8; ++i) x = x * scale_;
+    }
+    return Classifier::forward({{"input", x}, {"target", batch["target"]}});
+  }
+
+ private:
+  at::Tensor scale_;
+};
+
 TEST_CASE("\"auto\" chooses the size of microbatches for the way that tune has chosen, measured now or before") {
   const Scratch scratch;
   at::set_num_threads(1);
   const auto size = [&] {
-    TrainerOptions options = tuned_options(convolutions(), scratch);
-    options.train_dataloader =
-        data::in_memory({{"input", at::ones({64, 3, 8, 8})}, {"target", at::zeros(64, at::kLong)}},
-                        {.batch_size = 64, .shuffle = false});
+    TrainerOptions options = tuned_options(std::make_shared<Torn>(), scratch);
+    options.train_dataloader = data::in_memory({{"input", at::ones({64, 64})}, {"target", at::zeros(64, at::kLong)}},
+                                               {.batch_size = 64, .shuffle = false});
     options.precision = Precision::AMP_BF16;
     options.device_train_microbatch_size = "auto";
-    options.microbatch_memory = 200000;
+    options.microbatch_memory = 100000;
+    const Warnings warnings;
     Trainer trainer(std::move(options));
     trainer.fit();
+    CHECK_FALSE(warnings.say("out of memory"));
+    CHECK(trainer.tuning()[0].starts_with("precision: fp32"));
     return trainer.state().device_train_microbatch_size;
   };
   const std::int64_t measured = size();
-  CHECK(measured > 0);
+  CHECK(measured > 1);
   CHECK(measured < 64);
   CHECK(measured == size());
 }
