@@ -20,7 +20,7 @@
 
 namespace {
 
-using namespace composer;
+using namespace composer;  // NOLINT(google-build-using-namespace): a program of one file
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kEvery = 50;  // batches

@@ -13,7 +13,7 @@
 
 namespace {
 
-using namespace composer;
+using namespace composer;  // NOLINT(google-build-using-namespace): a program of one file
 
 constexpr std::int64_t kSamples = 1280, kBatch = 128;
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "composer/checkpoint/folder_lock.h"
+#include "composer/checkpoint/walk.h"
 #include "composer/core/error.h"
 
 namespace composer::saving {
@@ -20,10 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kTemporary = ".tmp-";
 constexpr std::uintmax_t kLongestManifest = 64 << 20;
-
-bool is_temporary(const fs::path& path) { return path.filename().string().starts_with(kTemporary); }
 
 // As temporary() makes them, by whichever process.
 bool is_leftover_name(std::string name) {
@@ -252,22 +250,14 @@ Found open_checkpoint(const fs::path& path) {
   return {fs::canonical(path), Manifest::parse(text_of(file), file.string())};
 }
 
-// Names may have folders in them.
 std::vector<Found> list_checkpoints(const fs::path& folder) {
   std::vector<Found> all;
   std::error_code error;
-  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (!it->is_directory() || it->is_symlink()) continue;
-    if (is_temporary(it->path())) {
-      it.disable_recursion_pending();
-    } else if (fs::exists(it->path() / Manifest::kFileName)) {
-      it.disable_recursion_pending();
-      try {
-        all.push_back(open_checkpoint(it->path()));
-      } catch (const CheckpointError&) {  // damaged: none that is listed
-      }
+  for (const fs::path& path : paths_below(folder, Below::CHECKPOINTS, error)) try {
+      all.push_back(open_checkpoint(path));
+    } catch (const CheckpointError&) {
+      continue;  // damaged: none that is listed
     }
-  }
   std::ranges::stable_sort(all, older);
   return all;
 }
@@ -292,7 +282,8 @@ std::optional<Found> find_latest(const fs::path& folder, const std::string& late
       reason = "lacks files, or has some of another size";
     } catch (const CheckpointError& damaged) {
       reason = damaged.what();
-    } catch (const fs::filesystem_error&) {  // the link leads nowhere
+    } catch (const fs::filesystem_error&) {
+      reason = "leads nowhere";
     }
   }
   std::vector<Found> all = list_checkpoints(folder);

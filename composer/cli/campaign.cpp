@@ -121,6 +121,7 @@ void run_campaign(const TortureOptions& options, const KillOptions& kill, const 
                   Campaign& campaign, const Console& console) {
   KillBudget budget(options.kills);
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(options.jobs));
   for (std::int64_t i = 0; i < options.jobs; ++i)
     threads.emplace_back([&] {
       try {

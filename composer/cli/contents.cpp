@@ -68,7 +68,7 @@ void add_values(Contents& contents, const Json& json, const std::string& path) {
   } else if (json.is_object() && !json.empty()) {
     for (const auto& [name, value] : json.items()) {
       const std::string own = name.starts_with('$') ? name.substr(1) : name;
-      add_values(contents, value, path.empty() ? own : path + '/' + own);
+      add_values(contents, value, path.empty() ? own : join(path, '/', own));
     }
   } else {
     contents.values.emplace_back(path, json.dump(-1, ' ', false, Json::error_handler_t::replace));

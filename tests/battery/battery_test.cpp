@@ -1,11 +1,9 @@
 // What every callback, algorithm, logger and metric that can be made by name must stand, none of them named here.
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -19,6 +17,7 @@
 #include "composer/metrics/registry.h"
 #include "composer/trainer/trainer.h"
 #include "tests/battery/host_reads.h"
+#include "tests/support/sandbox.h"
 #include "tests/support/tiny.h"
 
 using namespace composer;
@@ -29,22 +28,16 @@ namespace {
 // A new folder to run in, and silence: files and lines that loggers write by default go nowhere.
 class Sandbox {
  public:
-  Sandbox() {
-    std::filesystem::create_directories(folder_);
-    std::filesystem::current_path(folder_);
-  }
+  Sandbox() = default;
   ~Sandbox() {
     std::cout.rdbuf(out_);
     std::cerr.rdbuf(err_);
-    std::filesystem::current_path(before_);
-    std::filesystem::remove_all(folder_);
   }
   Sandbox(const Sandbox&) = delete;
   Sandbox& operator=(const Sandbox&) = delete;
 
  private:
-  std::filesystem::path before_ = std::filesystem::current_path();
-  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / join("composer_battery_", getpid());
+  test::Sandbox folder_;
   std::ostringstream text_;
   std::streambuf* out_ = std::cout.rdbuf(text_.rdbuf());
   std::streambuf* err_ = std::cerr.rdbuf(text_.rdbuf());

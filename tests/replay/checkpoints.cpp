@@ -21,8 +21,8 @@
 #include "tests/replay/errors.h"
 #include "tests/replay/make_optimizer.h"
 #include "tests/replay/program.h"
-#include "tests/replay/sandbox.h"
 #include "tests/replay/training_run.h"
+#include "tests/support/sandbox.h"
 
 namespace composer::replay {
 namespace {
@@ -177,7 +177,7 @@ Rules files_rules(const Context* context) {
                },
            .ours =
                [context](Json& expected, const Json& c) {
-                 const Sandbox another;
+                 const test::Sandbox another;
                  Json overwriting = c["config"];
                  overwriting["trainer"]["save_overwrite"] = true;
                  expected = files_of(overwriting, c, *context);
@@ -185,7 +185,7 @@ Rules files_rules(const Context* context) {
 }
 
 Outcome run_files(const Json& c, const Context& context) {
-  const Sandbox sandbox;
+  const test::Sandbox sandbox;
   for (const Json& file : c["files_before"]) {
     const fs::path path = file.get<std::string>();
     fs::create_directories(path.parent_path());

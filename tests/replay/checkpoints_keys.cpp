@@ -10,7 +10,7 @@
 #include "composer/core/error.h"
 #include "tests/replay/checkpoints.h"
 #include "tests/replay/program.h"
-#include "tests/replay/sandbox.h"
+#include "tests/support/sandbox.h"
 
 namespace composer::replay {
 namespace {
@@ -199,7 +199,7 @@ Rules keys_rules() {
 }
 
 Outcome run_keys(const Json& c, const Context& context) {
-  const Sandbox sandbox;
+  const test::Sandbox sandbox;
   const auto folder = c["config"]["trainer"].at("save_folder").get<std::string>();
   const Json ran = run_once(checkpoint_options(c["config"], context), c);
   if (!ran["error"].is_null()) return wrong("the run failed: " + ran.dump());

@@ -9,7 +9,7 @@
 #include "tests/replay/checkpoints.h"
 #include "tests/replay/errors.h"
 #include "tests/replay/program.h"
-#include "tests/replay/sandbox.h"
+#include "tests/support/sandbox.h"
 
 namespace composer::replay {
 namespace {
@@ -112,7 +112,7 @@ Rules misuse_rules() {
 }
 
 Outcome run_misuse(const Json& c, const Context& context) {
-  const Sandbox sandbox;
+  const test::Sandbox sandbox;
   const Json recorded = {{"error", without_message(c)["error"]}};
   Json got;
   try {

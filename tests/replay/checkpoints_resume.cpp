@@ -11,7 +11,7 @@
 #include "tests/replay/checkpoints.h"
 #include "tests/replay/errors.h"
 #include "tests/replay/program.h"
-#include "tests/replay/sandbox.h"
+#include "tests/support/sandbox.h"
 
 namespace composer::replay {
 namespace {
@@ -155,7 +155,7 @@ Rules resume_rules() {
 }
 
 Outcome run_resume(const Json& c, const Context& context) {
-  const Sandbox sandbox;
+  const test::Sandbox sandbox;
   const Weights first = weights_at_end(c["first"], context);
   const Json recorded = recording(c);
   Json got = {{"error", nullptr}};

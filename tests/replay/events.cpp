@@ -11,7 +11,7 @@
 #include "tests/replay/errors.h"
 #include "tests/replay/program.h"
 #include "tests/replay/replay.h"
-#include "tests/replay/sandbox.h"
+#include "tests/support/sandbox.h"
 
 namespace composer::replay {
 namespace {
@@ -185,7 +185,7 @@ class Program {
 
 Outcome run(const Json& c, const Context&) {
   const Json& config = c.at("config");
-  const Sandbox sandbox;
+  const test::Sandbox sandbox;
   Json recorded = Json::array(), got = Json::array();
   try {
     Program program(config);

@@ -10,7 +10,7 @@
 #include "composer/core/logger.h"
 #include "tests/replay/program.h"
 #include "tests/replay/replay.h"
-#include "tests/replay/sandbox.h"
+#include "tests/support/sandbox.h"
 
 namespace composer::replay {
 namespace {
@@ -242,7 +242,7 @@ Rules rules() {
 
 Outcome run(const Json& c, const Context&) {
   const Json& config = c.at("config");
-  const Sandbox sandbox;
+  const test::Sandbox sandbox;
   try {
     Quiet quiet;
     const c10::WarningUtils::WarningHandlerGuard guard(&quiet);

@@ -3,7 +3,7 @@
 #include <string>
 #include <unistd.h>
 
-namespace composer::replay {
+namespace composer::test {
 
 // A new folder to run in, which is the working directory meanwhile.
 class Sandbox {
@@ -23,7 +23,7 @@ class Sandbox {
   std::filesystem::path before_ = std::filesystem::current_path();
   static inline int count_ = 0;  // one may be made within another
   std::filesystem::path folder_ = std::filesystem::temp_directory_path() /
-                                  ("composer-replay-" + std::to_string(getpid()) + "-" + std::to_string(++count_));
+                                  ("composer-sandbox-" + std::to_string(getpid()) + "-" + std::to_string(++count_));
 };
 
-}  // namespace composer::replay
+}  // namespace composer::test
