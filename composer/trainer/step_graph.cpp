@@ -39,6 +39,7 @@ std::string what_happened() {
   } catch (const std::exception& error) {
     text = error.what();
   } catch (...) {
+    return text;
   }
   return text.substr(0, text.find('\n'));
 }
@@ -258,7 +259,8 @@ bool StepGraph::capture(const Work& work, Layouts batch) {
       } catch (...) {
         try {
           graph->capture_end();
-        } catch (...) {  // the first error says more
+        } catch (...) {
+          graph.reset();  // the first error says more
         }
         throw;
       }
