@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "composer/core/error.h"
+#include "composer/checkpoint/name_format.h"
 #include "composer/core/state.h"
 
 namespace composer::callbacks {
@@ -40,12 +40,13 @@ void CheckpointSaver::visit_state(StateVisitor& visit) {
 
 void CheckpointSaver::open(const State& state) {
   if (saver_) return;
-  saver_.emplace(options_, state);
-  if (before_.run_id.empty() || before_.folder != saver_->options().folder) return;
   saving::Manifest newest;
   newest.run_id = before_.run_id;
   newest.name = before_.newest;
-  saver_.emplace(options_, state, &newest);
+  const bool goes_on =
+      !before_.run_id.empty() && before_.folder == saving::format_name(options_.folder, state.run_name);
+  saver_.emplace(options_, state, goes_on ? &newest : nullptr);
+  if (!goes_on) return;
   saver_->load_state(before_.saver, before_.batch);
   if (before_.batch == state.timestamp.batch && !before_.newest.empty() &&
       !std::filesystem::exists(saver_->options().folder / before_.newest))

@@ -12,10 +12,10 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 
 #include "composer/core/error.h"
+#include "composer/trainer/side_stream.h"
 #include "composer/util/tune_process.h"
 
 namespace composer {
@@ -66,14 +66,9 @@ bool speaks_of_memory(std::string_view text) {
   return false;
 }
 
-// The device's number also if "cuda" was asked for without one.
-c10::DeviceIndex index_of(at::Device device) {
-  return device.has_index() ? device.index() : c10::impl::getDeviceGuardImpl(device.type())->getDevice().index();
-}
-
 std::int64_t allocated_bytes(at::Device device, bool peak) {
   constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(index_of(device));
+  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(with_index(device).index());
   return peak ? stats.allocated_bytes[kAll].peak : stats.allocated_bytes[kAll].current;
 }
 
@@ -86,9 +81,9 @@ std::int64_t available_memory(at::Device device) {
   }
   c10::DeviceAllocator& allocator = *c10::getDeviceAllocator(device.type());
   constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  const auto stats = allocator.getDeviceStats(index_of(device));
+  const auto stats = allocator.getDeviceStats(with_index(device).index());
   const std::int64_t cached = stats.reserved_bytes[kAll].current - stats.allocated_bytes[kAll].current;
-  return static_cast<std::int64_t>(allocator.getMemoryInfo(index_of(device)).first) + cached;
+  return static_cast<std::int64_t>(allocator.getMemoryInfo(with_index(device).index()).first) + cached;
 }
 
 bool is_out_of_memory(const std::exception_ptr& error) {
@@ -145,7 +140,7 @@ struct MemoryScope::Report final : c10::MemoryReportingInfoBase {
 
 MemoryScope::MemoryScope(at::Device device, std::int64_t limit) : device_(device) {
   if (!device.is_cpu()) {
-    c10::getDeviceAllocator(device.type())->resetPeakStats(index_of(device));
+    c10::getDeviceAllocator(device.type())->resetPeakStats(with_index(device).index());
     before_ = allocated_bytes(device, /*peak=*/false);
     return;
   }

@@ -9,6 +9,7 @@
 #include "composer/core/model.h"
 #include "composer/core/state.h"
 #include "tests/replay/checkpoints.h"
+#include "tests/replay/counts.h"
 #include "tests/replay/errors.h"
 #include "tests/replay/program.h"
 #include "tests/support/sandbox.h"
@@ -51,14 +52,7 @@ class BatchRecorder final : public Callback {
 };
 
 Json counts(const Timestamp& t, const Json& wanted) {
-  const Json all = {{"iteration", t.iteration},
-                    {"epoch", t.epoch},
-                    {"batch", t.batch},
-                    {"sample", t.sample},
-                    {"token", t.token},
-                    {"batch_in_epoch", t.batch_in_epoch},
-                    {"sample_in_epoch", t.sample_in_epoch},
-                    {"token_in_epoch", t.token_in_epoch}};
+  const Json all = counts_of(t);
   Json some;
   for (const auto& [name, value] : wanted.items())
     if (all.contains(name)) some[name] = all[name];

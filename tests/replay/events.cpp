@@ -8,6 +8,7 @@
 #include "composer/core/error.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
+#include "tests/replay/counts.h"
 #include "tests/replay/errors.h"
 #include "tests/replay/program.h"
 #include "tests/replay/replay.h"
@@ -68,13 +69,7 @@ class Recorder final : public Callback {
 
  private:
   static bool at(const Json& hook, const Timestamp& now) {
-    const Json counters = {{"iteration", now.iteration},
-                           {"epoch", now.epoch},
-                           {"batch", now.batch},
-                           {"sample", now.sample},
-                           {"token", now.token},
-                           {"batch_in_epoch", now.batch_in_epoch},
-                           {"sample_in_epoch", now.sample_in_epoch}};
+    const Json counters = counts_of(now);
     const Json wanted = hook.value("at", Json::object());
     for (const auto& [field, value] : wanted.items())
       if (counters.at(field) != value) return false;

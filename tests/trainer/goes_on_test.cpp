@@ -2,6 +2,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
 #include <doctest/doctest.h>
 
 #include "composer/checkpoint/folder.h"
@@ -15,6 +18,7 @@ namespace composer::test {
 namespace {
 
 namespace fs = std::filesystem;
+namespace nn = torch::nn;
 
 TrainerOptions saved_options(const Folder& folder) {
   TrainerOptions options = tiny_options();
@@ -155,6 +159,38 @@ TEST_CASE("a run may have more algorithms than its checkpoint knows of") {
   TrainerOptions options = saved_options(folder);
   options.algorithms = {Surgery()};
   CHECK_NOTHROW(Trainer(std::move(options)));
+}
+
+TEST_CASE("weights that do not fit are an error that names them all, and nothing is changed") {
+  const Folder folder;
+  {
+    TrainerOptions options = tiny_options();
+    options.save_folder = folder / "ck";
+    Trainer(std::move(options)).fit();
+  }
+  TrainerOptions options = tiny_options();
+  nn::Sequential net(nn::Linear(4, 5), nn::Linear(5, 3));
+  options.model = std::make_shared<models::Classifier>(net, models::ClassifierOptions{.num_classes = 3});
+  options.load_path = folder / "ck/latest";
+  try {
+    Trainer trainer(std::move(options));
+    FAIL("it was loaded");
+  } catch (const CheckpointError& error) {
+    const std::string text = error.what();
+    CHECK(text.find("missing ") != std::string::npos);
+    CHECK(text.find("unexpected ") != std::string::npos);
+  }
+}
+
+TEST_CASE("a checkpoint of another optimizer is refused") {
+  const Folder folder;
+  TrainerOptions options = tiny_options();
+  options.save_folder = folder / "ck";
+  Trainer(std::move(options)).fit();
+  TrainerOptions other = tiny_options();
+  other.optimizer = optim::adamw();
+  other.save_folder = folder / "ck";
+  CHECK_THROWS_AS(Trainer(std::move(other)), CheckpointError);
 }
 
 }  // namespace
