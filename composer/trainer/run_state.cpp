@@ -2,77 +2,19 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <sstream>
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <torch/optim/optimizer.h>
-#include <torch/serialize/archive.h>
 
 #include "composer/checkpoint/weights.h"
 #include "composer/core/error.h"
 #include "composer/core/plugin_state.h"
-#include "composer/optim/named_optimizer.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
+#include "composer/trainer/optimizer_state.h"
 
 namespace composer {
 namespace {
-
-// By parameter name. What is missing or of another shape is an error of the optimizer's.
-void visit_named(StateVisitor& visit, optim::NamedOptimizer& optimizer) {
-  if (!visit.is_loading()) {
-    for (auto& [parameter, key, tensor] : optimizer.state_tensors()) {
-      StateVisitor inner = visit.scope(parameter);
-      inner(key, tensor);
-    }
-    return;
-  }
-  std::vector<optim::StateTensor> tensors;
-  for (const std::string& parameter : visit.names()) {
-    StateVisitor inner = visit.scope(parameter);
-    for (const std::string& key : inner.names()) {
-      at::Tensor tensor;
-      inner(key, tensor);
-      tensors.push_back({parameter, key, tensor});
-    }
-  }
-  optimizer.load_state_tensors(tensors);
-}
-
-// Of libtorch's own optimizers and of users': as torch::save writes them.
-void visit_archive(StateVisitor& visit, torch::optim::Optimizer& optimizer) {
-  at::Tensor bytes;
-  if (!visit.is_loading()) {
-    std::ostringstream text;
-    torch::serialize::OutputArchive archive;
-    optimizer.save(archive);
-    archive.save_to(text);
-    const std::string all = std::move(text).str();
-    bytes = at::empty({static_cast<std::int64_t>(all.size())}, at::kByte);
-    std::copy(all.begin(), all.end(), bytes.mutable_data_ptr<std::uint8_t>());
-  }
-  visit("archive", bytes);
-  if (!visit.is_loading()) return;
-  std::istringstream text(
-      std::string(reinterpret_cast<const char*>(bytes.const_data_ptr<std::uint8_t>()), bytes.nbytes()));
-  torch::serialize::InputArchive archive;
-  archive.load_from(text);
-  optimizer.load(archive);
-}
-
-void visit_optimizer(StateVisitor& visit, torch::optim::Optimizer& optimizer) {
-  std::string type = class_name(typeid(optimizer));
-  const std::string own = type;
-  visit("class", type);
-  if (type != own)
-    throw CheckpointError("checkpoint: is of a run with the optimizer ", type, ", and this one has ", own);
-  StateVisitor state = visit.scope("state");
-  if (auto* named = dynamic_cast<optim::NamedOptimizer*>(&optimizer))
-    visit_named(state, *named);
-  else
-    visit_archive(state, optimizer);
-}
 
 std::vector<std::pair<std::string, at::Generator>> generators(at::Device device) {
   std::vector<std::pair<std::string, at::Generator>> all = {{"cpu", at::detail::getDefaultCPUGenerator()}};
@@ -160,7 +102,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   field("pending_evaluations", pending_evaluations);
   if (state.optimizer && is_there("optimizer")) {
     StateVisitor inner = visit.scope("optimizer");
-    visit_optimizer(inner, *state.optimizer);
+    visit_optimizer(inner, *state.optimizer, *state.model);
   } else if (resumed && state.optimizer) {
     warn(join(resumed->path.string(), ": has no optimizer, so that one begins anew"));
   }

@@ -10,7 +10,6 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/optim/adam.h>
 
 #include <doctest/doctest.h>
 
@@ -415,36 +414,6 @@ TEST_CASE("load_path begins another run: whole, weights only, with keys ignored"
   whole->fit();
   CHECK(whole->state().timestamp.batch == 8);
   CHECK_THROWS_AS(whole->save_checkpoint(), ConfigError);
-}
-
-TEST_CASE("libtorch's own optimizers are saved and go on, too") {
-  const auto make = [](const Folder& folder) {
-    TrainerOptions options = tiny_options();
-    options.optimizer = std::make_shared<torch::optim::Adam>(options.model->parameters());
-    options.save_folder = folder / "ck";
-    options.save_interval = "1ba";
-    return options;
-  };
-  at::Tensor whole;
-  {
-    const Folder folder;
-    Trainer trainer(make(folder));
-    trainer.fit();
-    whole = weights_of(trainer).clone();
-  }
-  const Folder folder;
-  {
-    TrainerOptions options = make(folder);
-    options.callbacks = {At([](Event event, const State& state) {
-      if (event == Event::BATCH_START && state.timestamp.batch == 2) throw Killed();
-    })};
-    Trainer trainer(std::move(options));
-    CHECK_THROWS(trainer.fit());
-  }
-  Trainer trainer(make(folder));
-  CHECK(trainer.state().timestamp.batch == 2);
-  trainer.fit();
-  CHECK(weights_of(trainer).equal(whole));
 }
 
 TEST_CASE("a run that goes on trains in the way that tune had chosen for it, whatever is fastest now") {
