@@ -36,14 +36,6 @@ void take_models_part(NamedTensors& tensors) {
   }
 }
 
-NamedTensors read_file(const std::filesystem::path& path, bool allow_unknown) {
-  auto file = formats::open_file(path);
-  if (!formats::is_pt_file(*file)) return formats::SafetensorsFile(std::move(file)).read_all();
-  NamedTensors tensors = formats::PtFile(std::move(file), {.allow_unknown = allow_unknown}).read_all();
-  take_models_part(tensors);
-  return tensors;
-}
-
 std::string description(const at::Tensor& tensor) {
   return join(c10::toString(tensor.scalar_type()), " ", tensor.sizes());
 }
@@ -118,9 +110,17 @@ NamedTensors state_dict(const torch::nn::Module& module) {
   return tensors;
 }
 
+NamedTensors read_weights(const std::filesystem::path& path, bool allow_unknown) {
+  auto file = formats::open_file(path);
+  if (!formats::is_pt_file(*file)) return formats::SafetensorsFile(std::move(file)).read_all();
+  NamedTensors tensors = formats::PtFile(std::move(file), {.allow_unknown = allow_unknown}).read_all();
+  take_models_part(tensors);
+  return tensors;
+}
+
 WeightsReport load_weights(torch::nn::Module& module, const std::filesystem::path& path,
                            const LoadWeightsOptions& options) {
-  return load_weights(module, read_file(path, options.allow_unknown), path.string(), options);
+  return load_weights(module, read_weights(path, options.allow_unknown), path.string(), options);
 }
 
 WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensors, const std::string& from,

@@ -45,10 +45,13 @@ struct COMPOSER_EXPORT WeightsError : CheckpointError {
 // times is there under each name. They are the module's own tensors.
 COMPOSER_EXPORT formats::NamedTensors state_dict(const torch::nn::Module& module);
 
-// Loads a .safetensors file, or a .pt or .pth of torch.save (which of them, its first bytes tell) into the module's
-// parameters and buffers, wherever they lie. Of a checkpoint of MosaicML Composer or Lightning, the model's part is
-// taken. Throws WeightsError if the tensors are not those of the module, CheckpointError if the file is damaged; then
-// nothing has changed. A parameter that is registered under several names counts as loaded when one of them was.
+// The tensors of a .safetensors file, or of a .pt or .pth of torch.save (which of them, its first bytes tell). Of a
+// checkpoint of MosaicML Composer or Lightning, the model's part is taken. Throws CheckpointError if it is damaged.
+COMPOSER_EXPORT formats::NamedTensors read_weights(const std::filesystem::path& path, bool allow_unknown = false);
+
+// Loads such a file into the module's parameters and buffers, wherever they lie. Throws WeightsError if the tensors are
+// not those of the module, CheckpointError if the file is damaged; then nothing has changed. A parameter that is
+// registered under several names counts as loaded when one of them was.
 COMPOSER_EXPORT WeightsReport load_weights(torch::nn::Module& module, const std::filesystem::path& path,
                                            const LoadWeightsOptions& options = {});
 

@@ -1,9 +1,11 @@
 // When checkpoints are written, and which one is loaded.
 #include <algorithm>
+#include <filesystem>
 
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/ignore_keys.h"
 #include "composer/checkpoint/name_format.h"
+#include "composer/checkpoint/weights.h"
 #include "composer/core/error.h"
 #include "composer/trainer/impl.h"
 
@@ -23,6 +25,27 @@ std::optional<saving::Found> one_before(const saving::Found& found, const std::s
       before = std::move(other);
   }
   return before;
+}
+
+struct Loaded {
+  StateDict state;
+  std::string path;
+  bool weights_only = false;
+};
+
+// Of a checkpoint, or of a file of weights as Python and save_weights() write them.
+Loaded read(const std::filesystem::path& path, bool weights_only) {
+  if (!std::filesystem::is_regular_file(path)) {
+    const saving::Found found = saving::open_checkpoint(path);
+    return {saving::load(found), found.path.string(), weights_only || found.manifest.weights_only};
+  }
+  if (!weights_only)
+    throw ConfigError("load_path: ", path.string(), " is a file, and may have weights alone; set load_weights_only, ",
+                      "or name the folder of a checkpoint");
+  StateDict weights, all;
+  for (auto& [name, tensor] : read_weights(path)) weights[name] = std::move(tensor);
+  all["model"] = std::move(weights);
+  return {std::move(all), path.string(), true};
 }
 
 }  // namespace
@@ -83,12 +106,11 @@ void Trainer::Impl::load_checkpoint() {
 }
 
 void Trainer::Impl::load(const LoadOptions& from) {
-  const saving::Found found = saving::open_checkpoint(saving::format_name(from.path, state.run_name));
-  StateDict saved = saving::load(found);
+  auto [saved, path, weights_only] = read(saving::format_name(from.path, state.run_name), from.weights_only);
   saving::ignore_keys(saved, from.ignore_keys);
-  load_weights(saved, found.path.string(), from.strict_model_weights && from.ignore_keys.empty());
-  if (!from.weights_only && !found.manifest.weights_only) load_run_state(saved);
-  loaded_from = found.path.string();
+  load_weights(saved, path, from.strict_model_weights && from.ignore_keys.empty());
+  if (!weights_only) load_run_state(saved);
+  loaded_from = path;
 }
 
 void Trainer::Impl::save_if_due(Event event) {

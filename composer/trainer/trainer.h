@@ -89,7 +89,7 @@ struct TrainerOptions {
   // the newest, whatever load_path says.
   bool autoresume = true;
 
-  std::string load_path = {};  // a checkpoint to start from; its run goes on, but as another one
+  std::string load_path = {};  // a checkpoint to start from, as another run; or a file of weights
   bool load_weights_only = false;
   bool load_strict_model_weights = true;           // false: the model may have more or fewer weights
   std::vector<std::string> load_ignore_keys = {};  // globs of what is not loaded

@@ -9,6 +9,7 @@
 
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/saver.h"
+#include "composer/checkpoint/weights.h"
 #include "composer/core/error.h"
 #include "tests/checkpoint/folder.h"
 #include "tests/support/tiny.h"
@@ -180,6 +181,29 @@ TEST_CASE("weights that do not fit are an error that names them all, and nothing
     CHECK(text.find("missing ") != std::string::npos);
     CHECK(text.find("unexpected ") != std::string::npos);
   }
+}
+
+TEST_CASE("load_path may be a file of weights, which is all that is loaded then") {
+  const Folder folder;
+  Trainer trained(tiny_options());
+  trained.fit();
+  const auto loading = [&](const std::string& name) {
+    TrainerOptions options = tiny_options();
+    options.load_path = folder / name;
+    options.load_weights_only = true;
+    return options;
+  };
+  for (const std::string name : {"w.safetensors", "w.pt"}) {
+    save_weights(*trained.state().model, folder / name);
+    Trainer trainer(loading(name));
+    CHECK(weights_of(trainer).equal(weights_of(trained)));
+    CHECK(trainer.state().timestamp.batch == 0);
+    CHECK(trainer.resumed_from() == folder / name);
+  }
+  TrainerOptions whole = loading("w.pt");
+  whole.load_weights_only = false;
+  CHECK_THROWS_WITH_AS(Trainer(std::move(whole)), doctest::Contains("set load_weights_only"), ConfigError);
+  CHECK_THROWS_WITH_AS(Trainer(loading("gone.pt")), doctest::Contains("is no checkpoint"), CheckpointError);
 }
 
 TEST_CASE("a checkpoint of another optimizer is refused") {
