@@ -73,12 +73,16 @@ void FileSystem::rename(const Path& from, const Path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) fail("could not rename to", to);
 }
 
-void FileSystem::exchange(const Path& a, const Path& b) {
-  if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) != 0) fail("could not replace", b);
+bool FileSystem::exchange(const Path& a, const Path& b) {
+  if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
+  if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP) return false;
+  fail("could not replace", b);
 }
 
-void FileSystem::make_link(const Path& target, const Path& path) {
-  if (::symlink(target.c_str(), path.c_str()) != 0) fail("could not make the link", path);
+bool FileSystem::make_link(const Path& target, const Path& path) {
+  if (::symlink(target.c_str(), path.c_str()) == 0) return true;
+  if (errno == EPERM || errno == ENOSYS || errno == ENOTSUP) return false;
+  fail("could not make the link", path);
 }
 
 void FileSystem::remove(const Path& path) {

@@ -21,13 +21,15 @@ class COMPOSER_EXPORT FileSystem {
                      std::size_t size);  // all of it
   // Begins to put that part on the disk, without waiting for it.
   virtual void start_sync(int file, const Path& path, std::uint64_t offset, std::uint64_t size);
-  virtual void sync(int file, const Path& path);                 // its data are on the disk
-  virtual void close(int file, const Path& path);                // closed, also if it throws
-  virtual void sync_folder(const Path& path);                    // the names in it are on the disk
-  virtual void rename(const Path& from, const Path& to);         // in place of what is there, in one step
-  virtual void exchange(const Path& a, const Path& b);           // both are there, and change names in one step
-  virtual void make_link(const Path& target, const Path& path);  // symbolic; must not be there
-  virtual void remove(const Path& path);                         // with all that is in it; not being there is fine
+  virtual void sync(int file, const Path& path);          // its data are on the disk
+  virtual void close(int file, const Path& path);         // closed, also if it throws
+  virtual void sync_folder(const Path& path);             // the names in it are on the disk
+  virtual void rename(const Path& from, const Path& to);  // in place of what is there, in one step
+  // Both are there, and change names in one step. False: this disk cannot do that, NFS for one.
+  virtual bool exchange(const Path& a, const Path& b);
+  // Symbolic; must not be there. False: this disk has no such links.
+  virtual bool make_link(const Path& target, const Path& path);
+  virtual void remove(const Path& path);  // with all that is in it; not being there is fine
 };
 
 // What the system refused.

@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::uintmax_t kLongestManifest = 64 << 20;
+constexpr const char* kSpare = ".new";
 
 // As temporary() makes them, by whichever process.
 bool is_leftover_name(std::string name) {
@@ -171,10 +172,10 @@ void CheckpointFolder::put_in_place(const fs::path& made, const fs::path& target
   const bool replaces = fs::exists(target);
   const FolderLock old(target);
   try {
-    if (replaces)
-      files_.exchange(made, target);
-    else
+    if (!replaces)
       files_.rename(made, target);
+    else if (!files_.exchange(made, target))
+      replace_slowly(made, target);
   } catch (...) {
     std::error_code ignored;
     fs::remove_all(made, ignored);
@@ -185,10 +186,37 @@ void CheckpointFolder::put_in_place(const fs::path& made, const fs::path& target
   if (replaces) files_.remove(made);  // what was there before
 }
 
+// Without exchanging: the new one is there under a further name before the old one goes. Killed in between, it stays
+// there, until one of that name is replaced or deleted.
+void CheckpointFolder::replace_slowly(const fs::path& made, const fs::path& target) {
+  const std::string name = target.lexically_relative(path_).string();
+  const auto sync = [&] {
+    files_.sync_folder(target.parent_path());
+    if (target.parent_path() != path_) files_.sync_folder(path_);
+  };
+  if (const auto left = spare_of(name)) remove({*left});
+  const fs::path spare = path_ / (name + kSpare);
+  files_.rename(made, spare);
+  sync();
+  files_.rename(target, made);
+  sync();
+  files_.rename(spare, target);
+}
+
+// What replace_slowly() of a killed process has left.
+std::optional<std::string> CheckpointFolder::spare_of(const std::string& name) const {
+  std::string spare = name + kSpare;
+  try {
+    if (fs::exists(path_ / spare) && open_checkpoint(path_ / spare).manifest.name == name) return spare;
+  } catch (const CheckpointError&) {
+  }
+  return std::nullopt;
+}
+
 void CheckpointFolder::move_link(const std::string& latest, const fs::path& target) {
   const fs::path link = latest, made = temporary();
   make_folders(link.parent_path());
-  files_.make_link(fs::relative(target, link.parent_path()), made);
+  if (!files_.make_link(fs::relative(target, link.parent_path()), made)) return;  // the newest is found without, too
   try {
     files_.rename(made, link);
   } catch (...) {
@@ -205,7 +233,10 @@ std::vector<std::string> CheckpointFolder::remove(const std::vector<std::string>
   std::vector<fs::path> away;
   std::vector<std::unique_ptr<FolderLock>> locks;
   std::set<fs::path> folders;
-  for (const std::string& name : names) try {
+  std::vector<std::string> all = names;
+  for (const std::string& name : names)
+    if (auto spare = spare_of(name)) all.push_back(std::move(*spare));
+  for (const std::string& name : all) try {
       const fs::path path = path_ / name;
       if (!fs::exists(path)) continue;
       locks.push_back(std::make_unique<FolderLock>(path));
@@ -274,22 +305,22 @@ std::optional<Found> find_latest(const fs::path& folder, const std::string& late
   const fs::path link = folder / latest;
   std::error_code error;
   const bool has_link = fs::is_symlink(link, error);
-  std::string reason = "is gone";
+  std::string reason;
   if (has_link) {
     try {
       Found found = open_checkpoint(link);
       if (has_all_files(found)) return found;
-      reason = "lacks files, or has some of another size";
+      reason = link.string() + ": lacks files, or has some of another size";
     } catch (const CheckpointError& damaged) {
       reason = damaged.what();
     } catch (const fs::filesystem_error&) {
-      reason = "leads nowhere";
+      reason = link.string() + ": leads nowhere";
     }
   }
   std::vector<Found> all = list_checkpoints(folder);
   std::erase_if(all, [](const Found& found) { return !has_all_files(found); });
   if (all.empty()) return std::nullopt;
-  if (has_link) warn(join("checkpoint: ", link.string(), " ", reason, "; going back to ", all.back().path.string()));
+  if (has_link) warn(join("checkpoint: ", reason, "; going back to ", all.back().path.string()));
   return all.back();
 }
 

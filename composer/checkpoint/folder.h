@@ -53,6 +53,8 @@ class COMPOSER_EXPORT CheckpointFolder {
   std::unique_ptr<FolderLock> make_temporary(std::filesystem::path& made);
   void write_files(const std::filesystem::path& folder, const std::vector<NewFile>& files, Manifest& manifest);
   void check_free(const std::filesystem::path& target) const;
+  void replace_slowly(const std::filesystem::path& made, const std::filesystem::path& target);
+  std::optional<std::string> spare_of(const std::string& name) const;
   void put_in_place(const std::filesystem::path& made, const std::filesystem::path& target);
   void move_link(const std::string& latest, const std::filesystem::path& target);
   void make_folders(const std::filesystem::path& path);

@@ -36,6 +36,7 @@ class Faulty final : public FileSystem {
   enum class Kind : std::uint8_t { NONE, FAIL, DIE_BEFORE, DIE_AFTER };
   Faulty(Kind kind, int at, int code = EIO) : kind_(kind), at_(at), code_(code) {}
   int calls() const { return calls_; }
+  bool can_exchange = true;
 
   void make_folder(const Path& path) override {
     around(path, [&] { FileSystem::make_folder(path); });
@@ -64,11 +65,14 @@ class Faulty final : public FileSystem {
   void rename(const Path& from, const Path& to) override {
     around(to, [&] { FileSystem::rename(from, to); });
   }
-  void exchange(const Path& a, const Path& b) override {
+  bool exchange(const Path& a, const Path& b) override {
+    if (!can_exchange) return false;
     around(b, [&] { FileSystem::exchange(a, b); });
+    return true;
   }
-  void make_link(const Path& target, const Path& path) override {
+  bool make_link(const Path& target, const Path& path) override {
     around(path, [&] { FileSystem::make_link(target, path); });
+    return true;
   }
   void remove(const Path& path) override {
     around(path, [&] { FileSystem::remove(path); });
@@ -89,12 +93,20 @@ class Faulty final : public FileSystem {
   int at_, code_, calls_ = 0;
 };
 
-int calls_of_one_save(const std::string& name) {
+// Of a checkpoint after "ba1".
+struct Save {
+  std::string name;
+  bool can_exchange = true;
+};
+const std::vector<Save> kSaves = {{"ba2"}, {"ba1"}, {"ba1", false}};  // a new one, and two in the place of the old
+
+int calls_of(const Save& save) {
   const Scratch scratch;
   FileSystem real;
   write(scratch.path, 1, real, "ba1");
   Faulty counting(Faulty::Kind::NONE, -1);
-  write(scratch.path, 2, counting, name);
+  counting.can_exchange = save.can_exchange;
+  write(scratch.path, 2, counting, save.name);
   return counting.calls();
 }
 
@@ -112,6 +124,39 @@ TEST_CASE("a second checkpoint becomes the latest, and one of the same name take
   CHECK(list_checkpoints(scratch.path).size() == 2);
 }
 
+TEST_CASE(
+    "on a disk that cannot exchange two folders, one takes the place of the other; what a kill has left of that goes") {
+  const Scratch scratch;
+  FileSystem real;
+  write(scratch.path, 1, real, "ba1");
+  Faulty slow(Faulty::Kind::NONE, -1);
+  slow.can_exchange = false;
+  write(scratch.path, 2, slow, "ba1");
+  CHECK(whole_latest(scratch.path) == 2);
+  CHECK(list_checkpoints(scratch.path).size() == 1);
+  fs::copy(scratch.path / "ba1", scratch.path / "ba1.new", fs::copy_options::recursive);
+  write(scratch.path, 3, slow, "ba1");
+  CHECK(whole_latest(scratch.path) == 3);
+  CHECK(list_checkpoints(scratch.path).size() == 1);
+  fs::copy(scratch.path / "ba1", scratch.path / "ba1.new", fs::copy_options::recursive);
+  write(scratch.path, 4, real, "ba4");
+  write(scratch.path, 5, real, "ba4.new");  // a name like any other
+  CHECK(CheckpointFolder(scratch.path, "run", real).remove({"ba1", "ba4"}).empty());
+  CHECK(whole_latest(scratch.path) == 5);
+  CHECK(list_checkpoints(scratch.path).size() == 1);
+}
+
+TEST_CASE("on a disk without links the newest is found all the same") {
+  struct WithoutLinks final : FileSystem {
+    bool make_link(const Path&, const Path&) override { return false; }
+  } files;
+  const Scratch scratch;
+  write(scratch.path, 1, files, "ba1");
+  write(scratch.path, 2, files, "ba2");
+  CHECK_FALSE(fs::exists(fs::symlink_status(scratch.path / "latest")));
+  CHECK(whole_latest(scratch.path) == 2);
+}
+
 TEST_CASE("what another run has written is replaced only if that was asked for") {
   const Scratch scratch;
   FileSystem real;
@@ -127,8 +172,8 @@ TEST_CASE("what another run has written is replaced only if that was asked for")
 }
 
 TEST_CASE("each call of a save fails with each errno: the error is told, and the old or the new checkpoint is whole") {
-  for (const std::string name : {"ba2", "ba1"}) {  // a new one, and one in the place of the old
-    const int calls = calls_of_one_save(name);
+  for (const Save& save : kSaves) {
+    const int calls = calls_of(save);
     REQUIRE(calls > 15);
     for (const int code : {ENOSPC, EIO, EROFS, EDQUOT, ENOENT, EACCES}) {
       for (int at = 0; at < calls; ++at) {
@@ -137,7 +182,8 @@ TEST_CASE("each call of a save fails with each errno: the error is told, and the
         FileSystem real;
         write(scratch.path, 1, real, "ba1");
         Faulty faulty(Faulty::Kind::FAIL, at, code);
-        CHECK_THROWS_AS(write(scratch.path, 2, faulty, name), FileError);
+        faulty.can_exchange = save.can_exchange;
+        CHECK_THROWS_AS(write(scratch.path, 2, faulty, save.name), FileError);
         const int latest = whole_latest(scratch.path);
         CHECK((latest == 1 || latest == 2));
         write(scratch.path, 3, real, "ba3");  // and nothing is in the way of the next
@@ -148,8 +194,8 @@ TEST_CASE("each call of a save fails with each errno: the error is told, and the
 }
 
 TEST_CASE("the process dies before and after each call of a save: the old or the new checkpoint is whole") {
-  for (const std::string name : {"ba2", "ba1"}) {
-    const int calls = calls_of_one_save(name);
+  for (const Save& save : kSaves) {
+    const int calls = calls_of(save);
     std::set<int> seen;
     for (const auto kind : {Faulty::Kind::DIE_BEFORE, Faulty::Kind::DIE_AFTER}) {
       for (int at = 0; at < calls; ++at) {
@@ -160,7 +206,8 @@ TEST_CASE("the process dies before and after each call of a save: the old or the
         const pid_t child = ::fork();
         if (child == 0) {
           Faulty faulty(kind, at);
-          write(scratch.path, 2, faulty, name);
+          faulty.can_exchange = save.can_exchange;
+          write(scratch.path, 2, faulty, save.name);
           ::_exit(0);
         }
         int status = 0;
@@ -190,7 +237,7 @@ std::size_t temporary_folders(const fs::path& path) {
 }
 
 TEST_CASE("what a process that died in its first save has left is removed by another run, whose own is not") {
-  const int calls = calls_of_one_save("ba2");
+  const int calls = calls_of({"ba2"});
   bool any = false;
   for (int at = 0; at < calls; ++at) {
     CAPTURE(at);

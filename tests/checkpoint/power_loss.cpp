@@ -136,7 +136,8 @@ void PowerLoss::rename(const Path& from, const Path& to) {
   ++calls_;
 }
 
-void PowerLoss::exchange(const Path& a, const Path& b) {
+bool PowerLoss::exchange(const Path& a, const Path& b) {
+  if (!can_exchange) return false;
   FileSystem::exchange(a, b);
   const Slot at = slot_of(a), to = slot_of(b);
   note({.kind = Kind::EXCHANGE,
@@ -146,13 +147,15 @@ void PowerLoss::exchange(const Path& a, const Path& b) {
         .other = node_at(b),
         .unsynced = {at.folder, to.folder}});
   ++calls_;
+  return true;
 }
 
-void PowerLoss::make_link(const Path& target, const Path& path) {
+bool PowerLoss::make_link(const Path& target, const Path& path) {
   FileSystem::make_link(target, path);
   targets_[next_] = target.string();
   add(path, next_++);
   ++calls_;
+  return true;
 }
 
 // What is in it goes name by name.

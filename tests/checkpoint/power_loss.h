@@ -29,9 +29,11 @@ class PowerLoss final : public saving::FileSystem {
   void close(int file, const Path& path) override;
   void sync_folder(const Path& path) override;
   void rename(const Path& from, const Path& to) override;
-  void exchange(const Path& a, const Path& b) override;
-  void make_link(const Path& target, const Path& path) override;
+  bool exchange(const Path& a, const Path& b) override;
+  bool make_link(const Path& target, const Path& path) override;
   void remove(const Path& path) override;
+
+  bool can_exchange = true;
 
   // A moment: after so many calls.
   std::size_t calls() const { return calls_; }

@@ -26,6 +26,7 @@ struct Scenario {
   std::string name;
   std::function<void(CheckpointFolder&)> before, save;
   int old;  // the batch of the newest before; -1: there is none
+  bool can_exchange = true;
 };
 
 const std::vector<Scenario>& scenarios() {
@@ -61,6 +62,9 @@ const std::vector<Scenario>& scenarios() {
        [](CheckpointFolder& folder) { folder.write(manifest_of(2, "ba"), files_of(2), "latest", /*overwrite=*/true); },
        1},
       {"one in the place of its own, in a folder of its own", save(1, "sub/ba"), save(2, "sub/ba"), 1},
+      {"one in the place of its own, without exchanging", save(1, "ba"), save(2, "ba"), 1, false},
+      {"one in the place of its own, in a folder of its own, without exchanging", save(1, "sub/ba"), save(2, "sub/ba"),
+       1, false},
   };
   return all;
 }
@@ -96,6 +100,7 @@ std::string look(const PowerLoss::Disk& disk, const std::set<int>& allowed, Outc
 Outcome fail_at_each_call(const Scenario& scenario, PowerLoss::Forgets forgets, std::size_t most) {
   const Folder root;
   PowerLoss disk(root.path(), forgets);
+  disk.can_exchange = scenario.can_exchange;
   CheckpointFolder folder(root / "ck", "run", disk);
   scenario.before(folder);
   disk.settle();
