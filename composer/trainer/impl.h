@@ -15,6 +15,7 @@
 #include "composer/core/state_dict.h"
 #include "composer/trainer/aside_forward.h"
 #include "composer/trainer/feed.h"
+#include "composer/trainer/module_modes.h"
 #include "composer/trainer/schedule_plan.h"
 #include "composer/trainer/signals.h"
 #include "composer/trainer/train_step.h"
@@ -47,7 +48,7 @@ struct EvalRun {
 };
 
 // The state while another loader than the training one is read: evaluation mode, no gradients. The end of the scope
-// brings back the training loader, batch and mode, also after an exception.
+// brings back the training loader, batch and each module's mode, also after an exception.
 class AsideScope {
  public:
   AsideScope(State& state, const Feed& feed);
@@ -60,7 +61,8 @@ class AsideScope {
   at::NoGradGuard no_grad_;
   std::string label_;
   std::optional<std::int64_t> len_;
-  bool had_loader_, was_training_;
+  bool had_loader_;
+  ModuleModes modes_;
   Batch batch_;
 };
 

@@ -11,7 +11,7 @@ AsideScope::AsideScope(State& state, const Feed& feed)
       label_(std::exchange(state.dataloader_label, feed.label())),
       len_(std::exchange(state.dataloader_len, feed.num_batches())),
       had_loader_(std::exchange(state.has_dataloader, true)),
-      was_training_(state.model->is_training()),
+      modes_(*state.model),
       batch_(state.batch) {
   state.model->eval();
 }
@@ -21,7 +21,7 @@ AsideScope::~AsideScope() {
   state_.dataloader_len = len_;
   state_.has_dataloader = had_loader_;
   state_.batch = std::move(batch_);
-  state_.model->train(was_training_);
+  modes_.restore();
 }
 
 bool Trainer::Impl::next_batch() {

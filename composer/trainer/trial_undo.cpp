@@ -21,7 +21,7 @@ void copy_tensors(StateDict& state) {
 }  // namespace
 
 TrialUndo::TrialUndo(State& state, const std::vector<Plugin<Algorithm>>& algorithms)
-    : state_(state), undo_(state), rates_(optim::learning_rates(*state.optimizer)) {
+    : state_(state), undo_(state), modes_(*state.model), rates_(optim::learning_rates(*state.optimizer)) {
   const at::NoGradGuard no_grad;
   for (const auto& algorithm : algorithms) {
     StateDict& saved = algorithms_.emplace_back(algorithm, StateDict()).second;
@@ -34,9 +34,6 @@ TrialUndo::TrialUndo(State& state, const std::vector<Plugin<Algorithm>>& algorit
     for (const at::Tensor& parameter : group.params())
       if (std::ranges::none_of(weights_, [&](const Weight& kept) { return kept.tensor.is_same(parameter); }))
         keep(parameter);
-  for (const auto& module : state.model->modules(/*include_self=*/false))
-    training_.emplace_back(module, module->is_training());
-  was_training_ = state.model->is_training();
   std::swap(memory_, state.optimizer->state());
 }
 
@@ -52,8 +49,7 @@ TrialUndo::~TrialUndo() {
   }
   restore_algorithms();
   undo_.restore();
-  state_.model->train(was_training_);
-  for (const auto& [module, training] : training_) module->train(training);
+  modes_.restore();
   std::swap(memory_, state_.optimizer->state());
   for (std::size_t group = 0; group < rates_.size(); ++group)
     optim::set_learning_rate(*state_.optimizer, group, rates_[group]);

@@ -5,13 +5,13 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/plugins.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/trainer/batch_undo.h"
+#include "composer/trainer/module_modes.h"
 
 namespace composer {
 
@@ -37,8 +37,7 @@ class TrialUndo {
   BatchUndo undo_;
   std::vector<std::pair<Plugin<Algorithm>, StateDict>> algorithms_;
   std::vector<Weight> weights_;
-  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> training_;  // parents first
-  bool was_training_ = false;
+  ModuleModes modes_;
   std::vector<double> rates_;
   std::remove_cvref_t<decltype(std::declval<torch::optim::Optimizer&>().state())> memory_;
 };

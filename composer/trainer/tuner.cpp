@@ -15,6 +15,7 @@
 #include "composer/core/model.h"
 #include "composer/core/plugins.h"
 #include "composer/trainer/batch_undo.h"
+#include "composer/trainer/module_modes.h"
 #include "composer/util/random.h"
 
 namespace composer {
@@ -34,13 +35,13 @@ class Untouched {
         outputs_(state.outputs),
         loss_(state.loss),
         batch_loss_(state.batch_loss),
-        was_training_(state.model->is_training()) {
+        modes_(*state.model) {
     state.model->train();
   }
   ~Untouched() {
     undo_.restore();
     for (const at::Tensor& parameter : state_.model->parameters()) parameter.mutable_grad().reset();
-    state_.model->train(was_training_);
+    modes_.restore();
     state_.batch = std::move(batch_);
     state_.outputs = std::move(outputs_);
     state_.loss = std::move(loss_);
@@ -55,7 +56,7 @@ class Untouched {
   Batch batch_;
   Outputs outputs_;
   Losses loss_, batch_loss_;
-  bool was_training_;
+  ModuleModes modes_;
 };
 
 std::string milliseconds(double seconds) { return join(std::round(seconds * 1e5) / 100, " ms"); }

@@ -202,6 +202,23 @@ TEST_CASE("Evaluation leaves the mode, the batch and the active loader as they w
   CHECK_FALSE(trainer.state().model->is_training());
 }
 
+TEST_CASE("A part of the model that was frozen by eval() stays so after an evaluation") {
+  TrainerOptions options = tiny_options();
+  const std::shared_ptr<torch::nn::Module> part = options.model->children().at(0);
+  options.eval_dataloader = tiny_loader(3, 3);
+  options.eval_interval = "1ba";
+  int seen = 0;
+  options.callbacks = {At([&](Event event, const State& state) {
+    if (event == Event::BATCH_START && state.timestamp.batch == 0) part->eval();
+    if (event != Event::BATCH_CHECKPOINT) return;
+    ++seen;
+    CHECK_FALSE(part->is_training());
+    CHECK(state.model->is_training());
+  })};
+  Trainer(std::move(options)).fit();
+  CHECK(seen == 4);
+}
+
 TEST_CASE("After an exception in evaluation the training loader is active again") {
   TrainerOptions options = tiny_options();
   options.eval_dataloader = tiny_loader(3, 3);
