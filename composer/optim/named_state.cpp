@@ -1,9 +1,10 @@
 // The state of an optimizer by name, and what else is done between steps.
-#include <cmath>
 #include <iomanip>
 #include <map>
-#include <set>
+#include <memory>
 #include <sstream>
+#include <string_view>
+#include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
@@ -12,6 +13,56 @@
 #include "composer/optim/named_optimizer.h"
 
 namespace composer::optim {
+namespace {
+
+using Key = std::pair<std::string_view, std::string_view>;  // parameter and key
+using Given = std::map<Key, const at::Tensor*>;
+
+Given by_name(const std::vector<StateTensor>& tensors, const std::string& who) {
+  Given given;
+  for (const StateTensor& one : tensors)
+    if (!given.emplace(Key(one.parameter, one.key), &one.tensor).second)
+      throw ConfigError(who, ": the state has ", one.key, " of ", one.parameter, " twice");
+  return given;
+}
+
+// What is kept of one parameter.
+struct Fields {
+  const std::string& who;
+  std::string parameter;
+  const std::vector<const char*>& keys;
+
+  // Copies what is given of it into a prepared state, and takes it away. False: nothing was given, or needed.
+  bool take(Given& given, ParameterState& state, bool needed) const {
+    const char* missing = nullptr;
+    bool any = false;
+    for (std::size_t k = 0; k < keys.size(); ++k) {
+      at::Tensor& tensor = state.tensors[k];
+      const auto found = given.find({parameter, keys[k]});
+      if (found == given.end()) {
+        if (tensor.defined()) missing = keys[k];
+        continue;
+      }
+      copy(*found->second, tensor, keys[k]);
+      any = true;
+      given.erase(found);
+    }
+    if (missing && (any || needed)) throw ConfigError(who, ": the state lacks ", missing, " of ", parameter);
+    // a buffer of zeros is what a parameter without a gradient was saved with
+    state.first = any && state.first && !state.tensors[0].any().item<bool>();
+    return any;
+  }
+
+  void copy(const at::Tensor& from, at::Tensor& to, const char* key) const {
+    if (!to.defined())
+      throw ConfigError(who, ": the state has ", key, " of ", parameter, ", which these options do not use");
+    if (from.sizes() != to.sizes())
+      throw ConfigError(who, ": ", key, " of ", parameter, " is ", from.sizes(), " in the state, must be ", to.sizes());
+    to.copy_(from);
+  }
+};
+
+}  // namespace
 
 std::vector<StateTensor> NamedOptimizer::state_tensors() const {
   std::vector<StateTensor> list;
@@ -31,54 +82,24 @@ std::vector<StateTensor> NamedOptimizer::state_tensors() const {
 }
 
 void NamedOptimizer::load_state_tensors(const std::vector<StateTensor>& tensors) {
-  using Key = std::pair<std::string_view, std::string_view>;
-  std::map<Key, const at::Tensor*> given;
-  for (const StateTensor& one : tensors)
-    if (!given.emplace(Key(one.parameter, one.key), &one.tensor).second)
-      throw ConfigError(who_, ": the state has ", one.key, " of ", one.parameter, " twice");
-
-  struct Loaded {
-    at::Tensor parameter;
-    ParameterState state;
-  };
-  std::vector<Loaded> loaded;
+  Given given = by_name(tensors, who_);
+  std::vector<std::pair<at::Tensor, ParameterState>> loaded;
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) {
-      const std::string name = name_of(g, i);
-      Loaded one{param_groups_[g].params()[i], {}};
-      one.state.shape = one.parameter.sizes().vec();
-      prepare(one.parameter, one.state, param_groups_[g].options());
-      std::string missing;
-      bool any = false;
-      for (std::size_t k = 0; k < state_keys_.size(); ++k) {
-        at::Tensor& tensor = one.state.tensors[k];
-        const auto found = given.find({name, state_keys_[k]});
-        if (found == given.end()) {
-          if (tensor.defined()) missing = state_keys_[k];
-          continue;
-        }
-        if (!tensor.defined())
-          throw ConfigError(who_, ": the state has ", state_keys_[k], " of ", name, ", which these options do not use");
-        if (found->second->sizes() != tensor.sizes())
-          throw ConfigError(who_, ": ", state_keys_[k], " of ", name, " is ", found->second->sizes(),
-                            " in the state, must be ", tensor.sizes());
-        tensor.copy_(*found->second);
-        any = true;
-        given.erase(found);
-      }
-      if (!missing.empty() && (any || one.parameter.requires_grad()))
-        throw ConfigError(who_, ": the state lacks ", missing, " of ", name);
-      // a buffer of zeros is what a parameter without a gradient was saved with
-      one.state.first = any && one.state.first && !one.state.tensors[0].any().item<bool>();
-      if (any) loaded.push_back(std::move(one));
+      const at::Tensor& parameter = param_groups_[g].params()[i];
+      ParameterState state;
+      state.shape = parameter.sizes().vec();
+      prepare(parameter, state, param_groups_[g].options());
+      const Fields fields{who_, name_of(g, i), state_keys_};
+      if (fields.take(given, state, parameter.requires_grad())) loaded.emplace_back(parameter, std::move(state));
     }
   }
   if (!given.empty())
     throw ConfigError(who_, ": the state has ", given.begin()->first.second, " of ", given.begin()->first.first,
                       ", which is no parameter or no state of this optimizer");
   state_.clear();
-  for (Loaded& one : loaded)
-    state_[one.parameter.unsafeGetTensorImpl()] = std::make_unique<ParameterState>(std::move(one.state));
+  for (auto& [parameter, state] : loaded)
+    state_[parameter.unsafeGetTensorImpl()] = std::make_unique<ParameterState>(std::move(state));
 }
 
 void NamedOptimizer::replace_parameter(const at::Tensor& before, at::Tensor now) {
