@@ -206,11 +206,12 @@ void CheckpointFolder::replace_slowly(const fs::path& made, const fs::path& targ
 // What replace_slowly() of a killed process has left.
 std::optional<std::string> CheckpointFolder::spare_of(const std::string& name) const {
   std::string spare = name + kSpare;
+  if (!fs::exists(path_ / spare)) return std::nullopt;
   try {
-    if (fs::exists(path_ / spare) && open_checkpoint(path_ / spare).manifest.name == name) return spare;
+    return open_checkpoint(path_ / spare).manifest.name == name ? std::optional(std::move(spare)) : std::nullopt;
   } catch (const CheckpointError&) {
+    return std::nullopt;
   }
-  return std::nullopt;
 }
 
 void CheckpointFolder::move_link(const std::string& latest, const fs::path& target) {

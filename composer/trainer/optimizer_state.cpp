@@ -182,13 +182,12 @@ bool visit_if(StateVisitor& visit, libtorch::Optimizer& optimizer, const torch::
 }
 
 bool visit_libtorch(StateVisitor& visit, libtorch::Optimizer& optimizer, const torch::nn::Module& model) {
-  using namespace torch::optim;
-  return visit_if<SGD, SGDParamState>(visit, optimizer, model) ||
-         visit_if<Adam, AdamParamState>(visit, optimizer, model) ||
-         visit_if<AdamW, AdamWParamState>(visit, optimizer, model) ||
-         visit_if<Adagrad, AdagradParamState>(visit, optimizer, model) ||
-         visit_if<RMSprop, RMSpropParamState>(visit, optimizer, model) ||
-         visit_if<LBFGS, LBFGSParamState>(visit, optimizer, model);
+  return visit_if<libtorch::SGD, libtorch::SGDParamState>(visit, optimizer, model) ||
+         visit_if<libtorch::Adam, libtorch::AdamParamState>(visit, optimizer, model) ||
+         visit_if<libtorch::AdamW, libtorch::AdamWParamState>(visit, optimizer, model) ||
+         visit_if<libtorch::Adagrad, libtorch::AdagradParamState>(visit, optimizer, model) ||
+         visit_if<libtorch::RMSprop, libtorch::RMSpropParamState>(visit, optimizer, model) ||
+         visit_if<libtorch::LBFGS, libtorch::LBFGSParamState>(visit, optimizer, model);
 }
 
 std::string bytes_of(torch::serialize::OutputArchive& archive) {
