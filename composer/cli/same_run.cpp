@@ -126,12 +126,13 @@ SameRun compare_runs(const fs::path& expected, const fs::path& got, const SameRu
     std::erase_if(first, [&](const std::string& name) { return name != newest && !second.contains(name); });
     std::erase_if(second, [&](const std::string& name) { return !first.contains(name); });
   }
+  // first, because they tell where it began
+  side_by_side(files_below(expected, is_log), files_below(got, is_log), "log", result, [&](const std::string& name) {
+    compare_logs(expected / name, got / name, name, options.ignored, result);
+  });
   side_by_side(first, second, "checkpoint", result, [&](const std::string& name) {
     ++result.checkpoints;
     compare_contents(expected / name, got / name, name, ignored, result);
-  });
-  side_by_side(files_below(expected, is_log), files_below(got, is_log), "log", result, [&](const std::string& name) {
-    compare_logs(expected / name, got / name, name, options.ignored, result);
   });
   const auto wanted = [&](const std::string& name) { return fits_any(name, options.files); };
   side_by_side(files_below(expected, wanted), files_below(got, wanted), "file", result, [&](const std::string& name) {

@@ -39,11 +39,11 @@ Loaded read(const std::filesystem::path& path, bool weights_only) {
     const saving::Found found = saving::open_checkpoint(path);
     return {saving::load(found), found.path.string(), weights_only || found.manifest.weights_only};
   }
+  StateDict weights, all;
+  for (auto& [name, tensor] : read_weights(path)) weights[name] = std::move(tensor);  // damage is told first
   if (!weights_only)
     throw ConfigError("load_path: ", path.string(), " is a file, and may have weights alone; set load_weights_only, ",
                       "or name the folder of a checkpoint");
-  StateDict weights, all;
-  for (auto& [name, tensor] : read_weights(path)) weights[name] = std::move(tensor);
   all["model"] = std::move(weights);
   return {std::move(all), path.string(), true};
 }

@@ -8,6 +8,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -117,7 +118,8 @@ int main(int argc, char** argv) {
     const Settings settings = settings_of(argc, argv);
     at::set_num_threads(static_cast<int>(settings.threads));
     Trainer trainer(options_of(settings));
-    std::cout << (trainer.resumed_from().empty() ? "begins" : "goes on from " + trainer.resumed_from()) << std::endl;
+    std::cout << (trainer.resumed_from().empty() ? "begins" : "goes on from " + trainer.resumed_from()) << ", with "
+              << at::get_num_threads() << " threads and " << at::get_cpu_capability() << std::endl;
     trainer.fit();
     trainer.close();
     return trainer.interrupted_by() ? 128 + trainer.interrupted_by() : 0;
