@@ -88,16 +88,16 @@ void side_by_side(const Names& expected, const Names& got, const std::string& no
     if (got.contains(name))
       both(name);
     else
-      tell(result, noun + " " + name + " is missing");
+      tell(result, join(noun, " ", name, " is missing"));
   for (const std::string& name : got)
-    if (!expected.contains(name)) tell(result, noun + " " + name + " should not be there");
+    if (!expected.contains(name)) tell(result, join(noun, " ", name, " should not be there"));
 }
 
 void compare_contents(const fs::path& expected, const fs::path& got, const std::string& name,
                       const std::vector<std::string>& ignored, SameRun& result) {
   const Comparison comparison = compare(open_contents(expected), open_contents(got), ignored);
   result.tensors += comparison.compared;
-  for (const auto& [what, how] : comparison.differences) tell(result, name + ": " + what + ": " + how);
+  for (const auto& [what, how] : comparison.differences) tell(result, join(name, ": ", what, ": ", how));
 }
 
 void compare_logs(const fs::path& expected, const fs::path& got, const std::string& name,
