@@ -50,6 +50,12 @@ bool older(const Found& a, const Found& b) {
          std::pair(b.manifest.time.batch, b.manifest.time.epoch);
 }
 
+// The name of a checkpoint, in the folder that it is in and, where that is one of its own, up to the root.
+void sync_name(FileSystem& files, const fs::path& root, const fs::path& target) {
+  files.sync_folder(target.parent_path());
+  if (target.parent_path() != root) files.sync_folder(root);
+}
+
 // Sizes only: what is in the files is checked when it is read.
 bool has_all_files(const Found& found) {
   return std::ranges::all_of(found.manifest.files, [&](const Manifest::File& file) {
@@ -181,8 +187,7 @@ void CheckpointFolder::put_in_place(const fs::path& made, const fs::path& target
     fs::remove_all(made, ignored);
     throw;
   }
-  files_.sync_folder(target.parent_path());
-  if (target.parent_path() != path_) files_.sync_folder(path_);
+  sync_name(files_, path_, target);
   if (replaces) files_.remove(made);  // what was there before
 }
 
@@ -190,16 +195,12 @@ void CheckpointFolder::put_in_place(const fs::path& made, const fs::path& target
 // there, until one of that name is replaced or deleted.
 void CheckpointFolder::replace_slowly(const fs::path& made, const fs::path& target) {
   const std::string name = target.lexically_relative(path_).string();
-  const auto sync = [&] {
-    files_.sync_folder(target.parent_path());
-    if (target.parent_path() != path_) files_.sync_folder(path_);
-  };
   if (const auto left = spare_of(name)) remove({*left});
   const fs::path spare = path_ / (name + kSpare);
   files_.rename(made, spare);
-  sync();
+  sync_name(files_, path_, target);
   files_.rename(target, made);
-  sync();
+  sync_name(files_, path_, target);
   files_.rename(spare, target);
 }
 

@@ -213,9 +213,10 @@ void save_archive(StateVisitor& visit, const libtorch::Optimizer& optimizer) {
 void check_has_no_code(const std::string& archive) {
   const auto source = formats::bytes_in_memory(archive, "the optimizer's archive");
   const formats::ZipReader zip(*source);
+  const std::regex function(R"(\bdef\b)");
   for (const formats::ZipEntry& entry : zip.entries()) {
     if (entry.name.find("/code/") == std::string::npos || !entry.name.ends_with(".py")) continue;
-    if (std::regex_search(zip.read(entry), std::regex(R"(\bdef\b)")))
+    if (std::regex_search(zip.read(entry), function))
       throw CheckpointError(source->name(), ": has code in it, ", entry.name);
   }
 }

@@ -164,11 +164,7 @@ TEST_CASE("a run may have more algorithms than its checkpoint knows of") {
 
 TEST_CASE("weights that do not fit are an error that names them all, and nothing is changed") {
   const Folder folder;
-  {
-    TrainerOptions options = tiny_options();
-    options.save_folder = folder / "ck";
-    Trainer(std::move(options)).fit();
-  }
+  Trainer(saved_options(folder)).fit();
   TrainerOptions options = tiny_options();
   nn::Sequential net(nn::Linear(4, 5), nn::Linear(5, 3));
   options.model = std::make_shared<models::Classifier>(net, models::ClassifierOptions{.num_classes = 3});
@@ -208,12 +204,9 @@ TEST_CASE("load_path may be a file of weights, which is all that is loaded then"
 
 TEST_CASE("a checkpoint of another optimizer is refused") {
   const Folder folder;
-  TrainerOptions options = tiny_options();
-  options.save_folder = folder / "ck";
-  Trainer(std::move(options)).fit();
-  TrainerOptions other = tiny_options();
+  Trainer(saved_options(folder)).fit();
+  TrainerOptions other = saved_options(folder);
   other.optimizer = optim::adamw();
-  other.save_folder = folder / "ck";
   CHECK_THROWS_AS(Trainer(std::move(other)), CheckpointError);
 }
 
