@@ -9,6 +9,8 @@
 #include <linux/fs.h>
 #include <sys/stat.h>
 
+#include "composer/util/write_all.h"
+
 namespace composer::saving {
 namespace {
 
@@ -32,16 +34,7 @@ int FileSystem::create(const Path& path) {
 }
 
 void FileSystem::write(int file, const Path& path, std::uint64_t offset, const void* data, std::size_t size) {
-  const auto* from = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t written = ::pwrite(file, from, size, static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written == 0) errno = EIO;
-    if (written <= 0) fail("could not write", path);
-    from += written;
-    offset += static_cast<std::uint64_t>(written);
-    size -= static_cast<std::size_t>(written);
-  }
+  if (!util::write_all(file, offset, data, size)) fail("could not write", path);
 }
 
 void FileSystem::start_sync(int file, const Path& path, std::uint64_t offset, std::uint64_t size) {
@@ -60,13 +53,7 @@ void FileSystem::close(int file, const Path& path) {
 }
 
 void FileSystem::sync_folder(const Path& path) {
-  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) fail("could not open the folder", path);
-  const int result = ::fsync(folder);
-  const int reason = errno;
-  ::close(folder);
-  errno = reason;
-  if (result != 0 && reason != EINVAL && reason != ENOTSUP) fail("could not sync the folder", path);  // some have none
+  if (!util::sync_folder(path)) fail("could not sync the folder", path);
 }
 
 void FileSystem::rename(const Path& from, const Path& to) {

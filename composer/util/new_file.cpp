@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "composer/core/error.h"
+#include "composer/util/write_all.h"
 
 namespace composer::util {
 
@@ -24,26 +25,12 @@ NewFile::~NewFile() {
 }
 
 void NewFile::write(const void* data, std::size_t size) {
-  const auto* from = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t written = ::write(descriptor_, from, size);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) fail("write");
-    from += written;
-    size -= static_cast<std::size_t>(written);
-  }
+  write_at(end_, data, size);
+  end_ += size;
 }
 
 void NewFile::write_at(std::uint64_t offset, const void* data, std::size_t size) {
-  const auto* from = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t written = ::pwrite(descriptor_, from, size, static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) fail("write");
-    from += written;
-    offset += static_cast<std::uint64_t>(written);
-    size -= static_cast<std::size_t>(written);
-  }
+  if (!write_all(descriptor_, offset, data, size)) fail("write");
 }
 
 void NewFile::commit() {
@@ -51,11 +38,7 @@ void NewFile::commit() {
   if (::close(std::exchange(descriptor_, -1)) != 0) fail("close");
   if (::rename(path_.c_str(), target_.c_str()) != 0) fail("rename");
   committed_ = true;
-  const std::filesystem::path folder = target_.has_parent_path() ? target_.parent_path() : ".";
-  const int directory = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return;
-  ::fsync(directory);
-  ::close(directory);
+  if (!sync_folder(target_.parent_path())) fail("sync the folder of");
 }
 
 void NewFile::fail(const char* what) const {

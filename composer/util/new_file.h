@@ -17,7 +17,7 @@ class NewFile {
 
   void write(const void* data, std::size_t size);
   void write(std::string_view text) { write(text.data(), text.size()); }
-  void write_at(std::uint64_t offset, const void* data, std::size_t size);  // does not move where write() goes on
+  void write_at(std::uint64_t offset, const void* data, std::size_t size);  // write() goes on where it was
   void commit();
 
  private:
@@ -25,6 +25,7 @@ class NewFile {
 
   std::filesystem::path target_, path_;
   int descriptor_ = -1;
+  std::uint64_t end_ = 0;  // of what write() has written
   bool committed_ = false;
 };
 

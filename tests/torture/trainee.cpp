@@ -2,9 +2,12 @@
 // log.jsonl below the folder it is started in, and goes on from them.
 //
 //   trainee [--epochs 30] [--threads 1] [--workers 0] [--microbatch 0] [--precision fp32]
+#include <functional>
 #include <iostream>
 #include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -21,12 +24,17 @@
 #include "composer/callbacks/early_stopper.h"
 #include "composer/callbacks/lr_monitor.h"
 #include "composer/callbacks/speed_monitor.h"
+#include "composer/checkpoint/weights.h"
+#include "composer/core/callback.h"
 #include "composer/core/error.h"
+#include "composer/core/logger.h"
+#include "composer/core/state.h"
 #include "composer/data/in_memory.h"
 #include "composer/data/map_style.h"
 #include "composer/loggers/json_lines_logger.h"
 #include "composer/models/classifier.h"
 #include "composer/optim/adam.h"
+#include "composer/optim/named_optimizer.h"
 #include "composer/optim/reduce_on_plateau.h"
 #include "composer/optim/schedulers.h"
 #include "composer/trainer/trainer.h"
@@ -76,6 +84,37 @@ std::shared_ptr<Loader> loader_of(std::int64_t workers) {
   return data::in_memory(points(kSamples, 0), {.batch_size = 30, .shuffle = true});
 }
 
+// Logs what a batch was computed from and what came of it, to the bit: where two runs part, this says at what.
+class Fingerprints final : public Callback {
+ public:
+  void batch_start(const State& state, Logger& logger) override {
+    const auto& optimizer = dynamic_cast<const optim::NamedOptimizer&>(*state.optimizer);
+    std::vector<at::Tensor> weights, memory;
+    for (const auto& [name, weight] : state_dict(*state.model)) weights.push_back(weight);
+    for (const optim::StateTensor& one : optimizer.state_tensors()) memory.push_back(one.tensor);
+    logger.log_metrics({{"bits/weights", bits(weights)}, {"bits/optimizer", bits(memory)}});
+  }
+  void after_forward(const State& state, Logger& logger) override {
+    logger.log_metrics({{"bits/input", bits({state.batch["input"]})}, {"bits/outputs", bits({state.outputs.only()})}});
+  }
+  void after_backward(const State& state, Logger& logger) override {
+    std::vector<at::Tensor> gradients;
+    for (const at::Tensor& weight : state.model->parameters()) gradients.push_back(weight.grad());
+    logger.log_metrics({{"bits/gradients", bits(gradients)}});
+  }
+
+ private:
+  static std::string bits(const std::vector<at::Tensor>& tensors) {
+    std::size_t all = 0;
+    for (const at::Tensor& tensor : tensors) {
+      const at::Tensor memory = tensor.contiguous();
+      const std::string_view bytes(static_cast<const char*>(memory.const_data_ptr()), memory.nbytes());
+      all = all * 31 + std::hash<std::string_view>()(bytes);
+    }
+    return std::to_string(all);
+  }
+};
+
 std::shared_ptr<Model> model() {
   at::manual_seed(5);
   constexpr std::int64_t kWidth = 256;
@@ -97,7 +136,7 @@ TrainerOptions options_of(const Settings& settings) {
   options.algorithms = {algorithms::MixUp(), algorithms::LabelSmoothing(),
                         algorithms::GradientClipping({.clipping_threshold = 1})};
   options.callbacks = {
-      callbacks::SpeedMonitor({.window_size = 7}), callbacks::LRMonitor(),
+      std::make_shared<Fingerprints>(), callbacks::SpeedMonitor({.window_size = 7}), callbacks::LRMonitor(),
       callbacks::EarlyStopper({.monitor = "MulticlassAccuracy", .dataloader_label = "eval", .patience = "1000ba"})};
   options.loggers = {loggers::JsonLinesLogger({.path = "log.jsonl", .overwrite = true})};
   options.seed = 7;

@@ -2,7 +2,6 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <unistd.h>
 
 #include <ATen/Parallel.h>
 #include <torch/nn/modules/activation.h>
@@ -24,6 +23,7 @@
 #include "composer/loggers/json_lines_logger.h"
 #include "composer/optim/reduce_on_plateau.h"
 #include "composer/optim/schedulers.h"
+#include "tests/checkpoint/folder.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test {
@@ -31,15 +31,6 @@ namespace {
 
 namespace fs = std::filesystem;
 namespace nn = torch::nn;
-
-struct Folder {
-  Folder() { fs::remove_all(path); }
-  ~Folder() { fs::remove_all(path); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string operator/(const std::string& name) const { return path / name; }
-  fs::path path = fs::temp_directory_path() / join("composer-resume-", getpid());
-};
 
 // Everything in it has a memory: running statistics, random numbers, momentum.
 std::shared_ptr<Model> forgetful_model() {

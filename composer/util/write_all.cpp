@@ -1,0 +1,33 @@
+#include "composer/util/write_all.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace composer::util {
+
+bool write_all(int file, std::uint64_t offset, const void* data, std::size_t size) {
+  const auto* from = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t written = ::pwrite(file, from, size, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written == 0) errno = EIO;
+    if (written <= 0) return false;
+    from += written;
+    offset += static_cast<std::uint64_t>(written);
+    size -= static_cast<std::size_t>(written);
+  }
+  return true;
+}
+
+bool sync_folder(const std::filesystem::path& folder) {
+  const int opened = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (opened < 0) return false;
+  const bool synced = ::fsync(opened) == 0 || errno == EINVAL || errno == ENOTSUP;
+  const int reason = errno;
+  ::close(opened);
+  errno = reason;
+  return synced;
+}
+
+}  // namespace composer::util
