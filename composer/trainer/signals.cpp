@@ -27,8 +27,9 @@ void note(int signal) {
 }  // namespace
 
 SignalScope::SignalScope(bool active) : active_(active) {
-  if (!active_ || scopes.fetch_add(1) != 0) return;
+  if (scopes.fetch_add(active_ ? 1 : 0) != 0) return;
   pending_signal = 0;
+  if (!active_) return;
   install(SIGINT, int_before_, int_installed_);
   install(SIGTERM, term_before_, term_installed_);
 }

@@ -78,6 +78,25 @@ TEST_CASE(
   CHECK_THROWS_AS(Trainer(std::move(options)), ConfigError);
 }
 
+TEST_CASE("A signal that ended one trainer does not end the next one, which handles none") {
+  {
+    TrainerOptions options = tiny_options();
+    options.handle_signals = true;
+    options.callbacks = {At([](Event event, const State& state) {
+      if (event == Event::BEFORE_FORWARD && state.timestamp.batch == 1) std::raise(SIGTERM);
+    })};
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    REQUIRE(trainer.interrupted_by() == SIGTERM);
+  }
+  TrainerOptions options = tiny_options();
+  options.handle_signals = false;
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK(trainer.interrupted_by() == 0);
+  CHECK(trainer.state().timestamp.batch == 4);
+}
+
 TEST_CASE("A program's own handler, or none at all, is left alone") {
   static volatile std::sig_atomic_t seen = 0;
   struct sigaction before {};
