@@ -39,9 +39,9 @@
 #include "composer/optim/schedulers.h"
 #include "composer/trainer/trainer.h"
 
+namespace composer {
 namespace {
 
-using namespace composer;
 namespace nn = torch::nn;
 
 constexpr std::int64_t kFeatures = 64, kClasses = 10, kSamples = 1600;
@@ -150,15 +150,14 @@ TrainerOptions options_of(const Settings& settings) {
   return options;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int train(int argc, char** argv) {
   try {
     const Settings settings = settings_of(argc, argv);
     at::set_num_threads(static_cast<int>(settings.threads));
     Trainer trainer(options_of(settings));
     std::cout << (trainer.resumed_from().empty() ? "begins" : "goes on from " + trainer.resumed_from()) << ", with "
-              << at::get_num_threads() << " threads and " << at::get_cpu_capability() << std::endl;
+              << at::get_num_threads() << " threads and " << at::get_cpu_capability() << '\n'
+              << std::flush;  // before it is killed
     trainer.fit();
     trainer.close();
     return trainer.interrupted_by() ? 128 + trainer.interrupted_by() : 0;
@@ -167,3 +166,8 @@ int main(int argc, char** argv) {
     return 1;
   }
 }
+
+}  // namespace
+}  // namespace composer
+
+int main(int argc, char** argv) { return composer::train(argc, argv); }
