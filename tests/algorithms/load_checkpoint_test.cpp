@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
-#include "tests/checkpoint/folder.h"
+#include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test {

@@ -6,7 +6,7 @@
 
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
-#include "tests/checkpoint/folder.h"
+#include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test {

@@ -5,7 +5,7 @@
 #include <random>
 #include <string>
 
-#include "tests/checkpoint/folder.h"
+#include "tests/support/folder.h"
 
 namespace composer::test {
 

@@ -8,7 +8,7 @@
 
 #include "composer/core/error.h"
 #include "tests/checkpoint/checkpoints.h"
-#include "tests/checkpoint/folder.h"
+#include "tests/support/folder.h"
 
 namespace composer::test {
 namespace {

@@ -15,7 +15,7 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
-#include "tests/checkpoint/folder.h"
+#include "tests/support/folder.h"
 
 namespace composer::saving {
 namespace {

@@ -12,8 +12,8 @@
 #include "composer/checkpoint/pt_file.h"
 #include "composer/checkpoint/safetensors.h"
 #include "composer/models/mlp.h"
-#include "tests/checkpoint/folder.h"
 #include "tests/checkpoint/tensors.h"
+#include "tests/support/folder.h"
 
 namespace composer::test {
 namespace {

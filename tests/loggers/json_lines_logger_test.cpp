@@ -1,7 +1,6 @@
 #include "composer/loggers/json_lines_logger.h"
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -14,6 +13,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/state.h"
+#include "tests/support/folder.h"
 
 namespace composer::loggers {
 namespace {
@@ -22,14 +22,8 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using Json = nlohmann::json;
 
-struct Folder {
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "jsonlXXXXXX").string();
-    path = mkdtemp(name.data());
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string file(const std::string& name = "a.jsonl") const { return (path / name).string(); }
-  fs::path path;
+struct Folder : test::Folder {
+  std::string file(const std::string& name = "a.jsonl") const { return *this / name; }
 };
 
 struct Run {
@@ -171,7 +165,7 @@ TEST_CASE("JsonLinesLogger replaces {run_name} and makes the folders") {
   CHECK_THROWS_AS(run.json.init(run.state, run.logger), ConfigError);  // it has no name
   run.state.run_name = "my-run";
   run.json.init(run.state, run.logger);
-  CHECK(fs::exists(folder.path / "my-run" / "of my-run" / "a.jsonl"));
+  CHECK(fs::exists(folder.path() / "my-run" / "of my-run" / "a.jsonl"));
 }
 
 TEST_CASE("JsonLinesLogger refuses bad options") {
@@ -189,7 +183,7 @@ TEST_CASE("JsonLinesLogger refuses bad options") {
 TEST_CASE("JsonLinesLogger refuses a path that cannot be written at INIT") {
   const Folder folder;
   std::ofstream(folder.file("file")) << "x";
-  for (const std::string& path : {folder.file("file/a.jsonl"), folder.path.string()}) {
+  for (const std::string& path : {folder.file("file/a.jsonl"), folder.path().string()}) {
     CAPTURE(path);
     Run run({.path = path, .append = true});
     CHECK_THROWS_AS(run.json.init(run.state, run.logger), ConfigError);

@@ -11,7 +11,7 @@
 #include "composer/checkpoint/saver.h"
 #include "composer/checkpoint/weights.h"
 #include "composer/core/error.h"
-#include "tests/checkpoint/folder.h"
+#include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 

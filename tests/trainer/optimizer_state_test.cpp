@@ -16,7 +16,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/run.h"
-#include "tests/checkpoint/folder.h"
+#include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test {

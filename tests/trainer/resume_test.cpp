@@ -23,7 +23,7 @@
 #include "composer/loggers/json_lines_logger.h"
 #include "composer/optim/reduce_on_plateau.h"
 #include "composer/optim/schedulers.h"
-#include "tests/checkpoint/folder.h"
+#include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test {

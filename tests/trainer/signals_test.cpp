@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 
 #include "composer/core/error.h"
-#include "tests/checkpoint/folder.h"
+#include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
