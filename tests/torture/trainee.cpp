@@ -2,11 +2,9 @@
 // log.jsonl below the folder it is started in, and goes on from them.
 //
 //   trainee [--epochs 30] [--threads 1] [--workers 0] [--microbatch 0] [--precision fp32]
-#include <functional>
 #include <iostream>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -38,6 +36,7 @@
 #include "composer/optim/reduce_on_plateau.h"
 #include "composer/optim/schedulers.h"
 #include "composer/trainer/trainer.h"
+#include "composer/util/checksum.h"
 
 namespace composer {
 namespace {
@@ -105,13 +104,12 @@ class Fingerprints final : public Callback {
 
  private:
   static std::string bits(const std::vector<at::Tensor>& tensors) {
-    std::size_t all = 0;
+    util::Checksum sum;
     for (const at::Tensor& tensor : tensors) {
       const at::Tensor memory = tensor.contiguous();
-      const std::string_view bytes(static_cast<const char*>(memory.const_data_ptr()), memory.nbytes());
-      all = all * 31 + std::hash<std::string_view>()(bytes);
+      sum.update(memory.const_data_ptr(), memory.nbytes());
     }
-    return std::to_string(all);
+    return sum.text();
   }
 };
 

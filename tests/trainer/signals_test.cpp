@@ -12,15 +12,20 @@
 namespace composer::test {
 namespace {
 
+// Sends the process a signal at that event of that batch of training.
+At raise_at(Event moment, std::int64_t batch, int signal) {
+  return At([=](Event event, const State& state) {
+    if (event == moment && state.timestamp.batch == batch) std::raise(signal);
+  });
+}
+
 TEST_CASE("SIGINT and SIGTERM end the run after the current batch, and the handlers of before come back") {
   for (int signal : {SIGINT, SIGTERM}) {
     auto log = std::make_shared<EventLog>();
     TrainerOptions options = tiny_options();
     options.handle_signals = true;
     options.eval_dataloader = tiny_loader(4, 4);
-    options.callbacks = {log, At([signal](Event event, const State& state) {
-                           if (event == Event::BEFORE_FORWARD && state.timestamp.batch == 1) std::raise(signal);
-                         })};
+    options.callbacks = {log, raise_at(Event::BEFORE_FORWARD, 1, signal)};
     Trainer trainer(std::move(options));
     trainer.fit();
     CHECK(trainer.interrupted_by() == signal);
@@ -64,9 +69,7 @@ TEST_CASE(
     options.grace_period = Seconds(seconds);
     options.save_folder = folder / "ck";
     options.save_interval = "2ba";
-    options.callbacks = {At([](Event event, const State& state) {
-      if (event == Event::BATCH_START && state.timestamp.batch == 2) std::raise(SIGTERM);
-    })};
+    options.callbacks = {raise_at(Event::BATCH_START, 2, SIGTERM)};
     Trainer trainer(std::move(options));
     trainer.fit();
     CHECK(trainer.state().timestamp.batch == 3);
@@ -82,9 +85,7 @@ TEST_CASE("A signal that ended one trainer does not end the next one, which hand
   {
     TrainerOptions options = tiny_options();
     options.handle_signals = true;
-    options.callbacks = {At([](Event event, const State& state) {
-      if (event == Event::BEFORE_FORWARD && state.timestamp.batch == 1) std::raise(SIGTERM);
-    })};
+    options.callbacks = {raise_at(Event::BEFORE_FORWARD, 1, SIGTERM)};
     Trainer trainer(std::move(options));
     trainer.fit();
     REQUIRE(trainer.interrupted_by() == SIGTERM);
@@ -105,9 +106,7 @@ TEST_CASE("A program's own handler, or none at all, is left alone") {
   sigaction(SIGINT, &mine, &before);
   TrainerOptions options = tiny_options();
   options.handle_signals = true;
-  options.callbacks = {At([](Event event, const State& state) {
-    if (event == Event::BATCH_END && state.timestamp.batch == 1) std::raise(SIGINT);
-  })};
+  options.callbacks = {raise_at(Event::BATCH_END, 1, SIGINT)};
   Trainer trainer(std::move(options));
   trainer.fit();
   sigaction(SIGINT, &before, nullptr);
