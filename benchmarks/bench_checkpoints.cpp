@@ -9,10 +9,10 @@
 #include <torch/serialize.h>
 
 #include "benchmarks/bench.h"
-#include "composer/checkpoint/byte_source.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/data/in_memory.h"
+#include "composer/formats/byte_source.h"
 #include "composer/models/resnet.h"
 #include "composer/trainer/trainer.h"
 #include "composer/util/checksum.h"

@@ -8,8 +8,8 @@
 
 #include "composer/checkpoint/file_system.h"
 #include "composer/checkpoint/manifest.h"
-#include "composer/checkpoint/sink.h"
 #include "composer/core/export.h"
+#include "composer/formats/sink.h"
 
 namespace composer::saving {
 

@@ -7,9 +7,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "composer/checkpoint/json_reader.h"
-#include "composer/checkpoint/safetensors.h"
 #include "composer/core/error.h"
+#include "composer/formats/json_reader.h"
+#include "composer/formats/safetensors.h"
 
 namespace composer::saving {
 namespace {

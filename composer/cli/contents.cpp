@@ -7,12 +7,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "composer/checkpoint/byte_source.h"
-#include "composer/checkpoint/pt_file.h"
-#include "composer/checkpoint/safetensors.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/checkpoint/walk.h"
 #include "composer/core/error.h"
+#include "composer/formats/byte_source.h"
+#include "composer/formats/pt_file.h"
+#include "composer/formats/safetensors.h"
 
 namespace composer::cli {
 

@@ -8,12 +8,12 @@
 
 #include <CLI/CLI.hpp>
 
-#include "composer/checkpoint/pt_file.h"
-#include "composer/checkpoint/rename.h"
-#include "composer/checkpoint/safetensors.h"
 #include "composer/cli/comparison.h"
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
+#include "composer/formats/pt_file.h"
+#include "composer/formats/rename.h"
+#include "composer/formats/safetensors.h"
 
 namespace composer::cli {
 namespace {

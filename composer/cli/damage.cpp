@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <optional>
 
-#include "composer/checkpoint/byte_source.h"
-#include "composer/checkpoint/safetensors.h"
 #include "composer/cli/contents.h"
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
+#include "composer/formats/byte_source.h"
+#include "composer/formats/safetensors.h"
 #include "composer/util/checksum.h"
 
 namespace composer::cli {

@@ -7,8 +7,8 @@
 
 #include "composer/core/error.h"
 #include "composer/core/model.h"
-#include "composer/trainer/batch_undo.h"
-#include "composer/trainer/precision.h"
+#include "composer/step/batch_undo.h"
+#include "composer/step/precision.h"
 
 namespace composer {
 namespace {

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "composer/core/state.h"
-#include "composer/trainer/feed.h"
+#include "composer/step/feed.h"
 #include "composer/util/batch_norm_folding.h"
 
 namespace composer {

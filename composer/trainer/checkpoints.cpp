@@ -5,8 +5,8 @@
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/ignore_keys.h"
 #include "composer/checkpoint/name_format.h"
-#include "composer/checkpoint/weights.h"
 #include "composer/core/error.h"
+#include "composer/formats/weights.h"
 #include "composer/trainer/impl.h"
 
 namespace composer {

@@ -6,9 +6,9 @@
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
+#include "composer/step/trial_undo.h"
 #include "composer/trainer/divergence.h"
 #include "composer/trainer/impl.h"
-#include "composer/trainer/trial_undo.h"
 
 namespace composer {
 namespace {

@@ -6,12 +6,12 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
-#include "composer/checkpoint/weights.h"
 #include "composer/core/error.h"
 #include "composer/core/plugin_state.h"
+#include "composer/formats/weights.h"
+#include "composer/optim/optimizer_state.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
-#include "composer/trainer/optimizer_state.h"
 
 namespace composer {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "composer/core/error.h"
 #include "composer/optim/named_optimizer.h"
+#include "composer/step/precision.h"
 #include "composer/trainer/impl.h"
-#include "composer/trainer/precision.h"
 #include "composer/trainer/tuner.h"
 
 namespace composer {

@@ -12,8 +12,8 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
+#include "composer/step/precision.h"
 #include "composer/trainer/impl.h"
-#include "composer/trainer/precision.h"
 
 namespace composer {
 namespace {

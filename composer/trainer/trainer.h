@@ -16,9 +16,9 @@
 #include "composer/optim/grad_scaler.h"
 #include "composer/optim/optimizer.h"
 #include "composer/optim/schedule.h"
+#include "composer/step/microbatch_size.h"
 #include "composer/trainer/evaluator.h"
 #include "composer/trainer/lr_finder.h"
-#include "composer/trainer/microbatch_size.h"
 
 namespace composer {
 

@@ -14,8 +14,8 @@
 #include "composer/core/error.h"
 #include "composer/core/model.h"
 #include "composer/core/plugins.h"
-#include "composer/trainer/batch_undo.h"
-#include "composer/trainer/module_modes.h"
+#include "composer/step/batch_undo.h"
+#include "composer/step/module_modes.h"
 #include "composer/util/random.h"
 
 namespace composer {

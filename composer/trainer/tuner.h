@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "composer/core/state.h"
-#include "composer/trainer/feed.h"
-#include "composer/trainer/train_step.h"
+#include "composer/step/feed.h"
+#include "composer/step/train_step.h"
 #include "composer/trainer/tune_cache.h"
 
 namespace composer {

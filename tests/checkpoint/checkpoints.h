@@ -7,7 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "composer/checkpoint/folder.h"
-#include "tests/checkpoint/bytes.h"
+#include "tests/formats/bytes.h"
 
 namespace composer::test {
 

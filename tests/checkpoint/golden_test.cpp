@@ -10,13 +10,13 @@
 
 #include <doctest/doctest.h>
 
-#include "composer/checkpoint/pt_file.h"
-#include "composer/checkpoint/safetensors.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/checkpoint/state_file.h"
 #include "composer/core/error.h"
-#include "tests/checkpoint/bytes.h"
-#include "tests/checkpoint/tensors.h"
+#include "composer/formats/pt_file.h"
+#include "composer/formats/safetensors.h"
+#include "tests/formats/bytes.h"
+#include "tests/formats/tensors.h"
 
 namespace composer::test {
 namespace {

@@ -13,8 +13,8 @@
 #include "composer/checkpoint/saver.h"
 #include "composer/checkpoint/state_file.h"
 #include "composer/core/error.h"
-#include "tests/checkpoint/bytes.h"
-#include "tests/checkpoint/tensors.h"
+#include "tests/formats/bytes.h"
+#include "tests/formats/tensors.h"
 
 namespace composer::test {
 namespace {

@@ -7,8 +7,8 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
-#include "tests/checkpoint/bytes.h"
-#include "tests/checkpoint/tensors.h"
+#include "tests/formats/bytes.h"
+#include "tests/formats/tensors.h"
 
 namespace composer::test {
 namespace {

@@ -3,10 +3,10 @@
 #include <doctest/doctest.h>
 
 #include "composer/checkpoint/folder.h"
-#include "composer/checkpoint/pt_file.h"
-#include "composer/checkpoint/safetensors.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
+#include "composer/formats/pt_file.h"
+#include "composer/formats/safetensors.h"
 #include "tests/checkpoint/golden.h"
 
 namespace composer::test {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "composer/checkpoint/byte_source.h"
 #include "composer/core/error.h"
+#include "composer/formats/byte_source.h"
 
 namespace composer::fuzz {
 

@@ -1,5 +1,5 @@
 // A text as JSON of any form: the reader refuses or accepts, and what it accepts as a string can be written and read.
-#include "composer/checkpoint/json_reader.h"
+#include "composer/formats/json_reader.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace composer;

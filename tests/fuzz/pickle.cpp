@@ -1,5 +1,5 @@
 // A pickle, with and without unknown classes: every tensor that is accepted lies within its storage.
-#include "composer/checkpoint/pickle_reader.h"
+#include "composer/formats/pickle_reader.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace composer;

@@ -1,5 +1,5 @@
 // A whole .pt file: zip, pickle, and the names of the tensors.
-#include "composer/checkpoint/pt_index.h"
+#include "composer/formats/pt_index.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace composer;

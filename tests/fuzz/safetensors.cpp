@@ -1,5 +1,5 @@
 // The header of a safetensors file: what is accepted lies within the file, without holes, and can be written again.
-#include "composer/checkpoint/safetensors_header.h"
+#include "composer/formats/safetensors_header.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace composer;

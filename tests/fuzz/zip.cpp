@@ -1,5 +1,5 @@
 // A zip file: entries lie within it and apart, and are no larger than promised.
-#include "composer/checkpoint/zip_reader.h"
+#include "composer/formats/zip_reader.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace composer;

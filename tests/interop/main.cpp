@@ -10,12 +10,12 @@
 
 #include <ATen/ATen.h>
 
-#include "composer/checkpoint/pt_file.h"
-#include "composer/checkpoint/safetensors.h"
-#include "composer/checkpoint/weights.h"
+#include "composer/formats/pt_file.h"
+#include "composer/formats/safetensors.h"
+#include "composer/formats/weights.h"
 #include "composer/models/mlp.h"
 #include "composer/models/resnet.h"
-#include "tests/checkpoint/tensors.h"
+#include "tests/formats/tensors.h"
 
 namespace {
 

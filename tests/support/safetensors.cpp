@@ -1,6 +1,6 @@
 #include "tests/support/safetensors.h"
 
-#include "composer/checkpoint/safetensors.h"
+#include "composer/formats/safetensors.h"
 
 namespace composer::test {
 

@@ -9,8 +9,8 @@
 
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/saver.h"
-#include "composer/checkpoint/weights.h"
 #include "composer/core/error.h"
+#include "composer/formats/weights.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"

@@ -1,0 +1,90 @@
+#include "composer/formats/pickle_globals.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace composer::formats {
+namespace {
+
+struct Type {
+  std::string_view dtype, storage, name;
+};
+
+// Those without a class of their own are kept in untyped storages.
+constexpr Type kTypes[] = {
+    {"F32", "torch FloatStorage", "torch float32"},
+    {"F64", "torch DoubleStorage", "torch float64"},
+    {"F16", "torch HalfStorage", "torch float16"},
+    {"BF16", "torch BFloat16Storage", "torch bfloat16"},
+    {"I64", "torch LongStorage", "torch int64"},
+    {"I32", "torch IntStorage", "torch int32"},
+    {"I16", "torch ShortStorage", "torch int16"},
+    {"I8", "torch CharStorage", "torch int8"},
+    {"U8", "torch ByteStorage", "torch uint8"},
+    {"BOOL", "torch BoolStorage", "torch bool"},
+    {"C64", "torch ComplexFloatStorage", "torch complex64"},
+    {"C128", "torch ComplexDoubleStorage", "torch complex128"},
+    {"U16", "", "torch uint16"},
+    {"U32", "", "torch uint32"},
+    {"U64", "", "torch uint64"},
+    {"F8_E4M3", "", "torch float8_e4m3fn"},
+    {"F8_E5M2", "", "torch float8_e5m2"},
+    {"F8_E4M3FNUZ", "", "torch float8_e4m3fnuz"},
+    {"F8_E5M2FNUZ", "", "torch float8_e5m2fnuz"},
+    {"F8_E8M0", "", "torch float8_e8m0fnu"},
+};
+
+constexpr std::string_view kOthers[] = {
+    "collections OrderedDict",
+    "torch Size",
+    "torch device",
+    "torch Tensor",
+    "torch.nn.parameter Parameter",
+    "torch.storage UntypedStorage",
+    "torch._utils _rebuild_tensor_v2",
+    "torch._utils _rebuild_tensor_v3",
+    "torch._utils _rebuild_parameter",
+    "torch._utils _rebuild_parameter_with_state",
+    "torch._tensor _rebuild_from_type_v2",
+    "_codecs encode",
+    "__builtin__ set",
+    "builtins set",
+};
+
+// What checkpoints of MosaicML Composer hold beside weights: times, versions, numpy's random state.
+constexpr std::string_view kPassedOver[] = {
+    "datetime timedelta",
+    "numpy dtype",
+    "numpy ndarray",
+    "numpy._core.multiarray _reconstruct",
+    "numpy.core.multiarray _reconstruct",
+    "torch.torch_version TorchVersion",
+};
+
+std::string_view find(std::string_view Type::*key, std::string_view wanted, std::string_view Type::*value) {
+  if (wanted.empty()) return {};
+  const auto* at =
+      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& type) { return type.*key == wanted; });
+  return at == std::end(kTypes) ? std::string_view() : at->*value;
+}
+
+}  // namespace
+
+bool is_allowed_global(std::string_view name) {
+  return std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers) ||
+         !dtype_of_storage(name).empty() || !dtype_of_name(name).empty();
+}
+
+bool is_passed_over_global(std::string_view name) {
+  return std::find(std::begin(kPassedOver), std::end(kPassedOver), name) != std::end(kPassedOver);
+}
+
+std::string_view dtype_of_storage(std::string_view name) {
+  if (name == "torch.storage UntypedStorage") return "U8";
+  return find(&Type::storage, name, &Type::dtype);
+}
+std::string_view dtype_of_name(std::string_view name) { return find(&Type::name, name, &Type::dtype); }
+std::string_view storage_of_dtype(std::string_view dtype) { return find(&Type::dtype, dtype, &Type::storage); }
+std::string_view name_of_dtype(std::string_view dtype) { return find(&Type::dtype, dtype, &Type::name); }
+
+}  // namespace composer::formats

@@ -1,0 +1,119 @@
+#include "composer/formats/pt_index.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+#include "composer/core/error.h"
+#include "composer/formats/json_reader.h"
+
+namespace composer::formats {
+namespace {
+
+constexpr int kDeepest = 64;                     // dicts in dicts
+constexpr std::uint64_t kMostPickle = 64 << 20;  // bytes; the pickle's own reader takes no more
+constexpr std::uint64_t kSmallest = 64 << 10;    // a pickle of this size may always be deflated
+
+// "archive/", the folder that holds data.pkl.
+std::string folder_of(const ZipReader& zip, const std::string& file) {
+  std::string folder;
+  for (const ZipEntry& entry : zip.entries()) {
+    const auto slash = entry.name.find('/');
+    if (slash == std::string::npos || entry.name.substr(slash + 1) != "data.pkl") continue;
+    if (!folder.empty()) throw CheckpointError(file, ": has a data.pkl in several folders");
+    folder = entry.name.substr(0, slash + 1);
+  }
+  if (folder.empty()) throw CheckpointError(file, ": a zip file, but not of torch.save: it has no data.pkl");
+  return folder;
+}
+
+// Gives the tensors of nested dicts and lists their names: the keys, with dots between them.
+class Flatten {
+ public:
+  Flatten(const Pickle& pickle, std::size_t bytes, const std::string& file)
+      : pickle_(pickle), visits_(bytes), letters_(16 * bytes), file_(file) {}
+
+  std::vector<std::pair<std::string, std::uint32_t>> run() {
+    visit(pickle_.root, "", 0);
+    std::set<std::string_view> names;
+    for (const auto& [name, index] : tensors_)
+      if (!names.insert(name).second) fail("two tensors are called " + shown(name));
+    return std::move(tensors_);
+  }
+
+ private:
+  using Kind = PickleValue::Kind;
+
+  [[noreturn]] void fail(const std::string& what) const { throw CheckpointError(file_, ": ", what); }
+
+  // A value that is used again is visited again: without a bound, a short pickle would keep us busy for ever.
+  void spend(std::size_t& budget, std::size_t amount) const {
+    if (amount > budget) fail("its pickle uses values again too often");
+    budget -= amount;
+  }
+
+  void visit(const PickleValue& value, const std::string& name, int depth) {
+    spend(visits_, 1);
+    if (value.kind == Kind::TENSOR) tensors_.emplace_back(name, value.index);
+    if (value.kind != Kind::DICT && value.kind != Kind::LIST && value.kind != Kind::TUPLE) return;
+    if (depth == kDeepest) fail("its dicts are nested too deep, at " + shown(name));
+    const auto& items = pickle_.items[value.index];
+    const bool dict = value.kind == Kind::DICT;
+    for (std::size_t i = 0; i < items.size(); i += dict ? 2 : 1) {
+      const std::string key = dict ? key_of(items[i]) : std::to_string(i);
+      spend(letters_, name.size() + key.size() + 1);
+      visit(items[dict ? i + 1 : i], name.empty() ? key : join(name, ".", key), depth + 1);
+    }
+  }
+
+  std::string key_of(const PickleValue& key) const {
+    if (key.kind == Kind::STRING) return pickle_.strings[key.index];
+    if (key.kind == Kind::INTEGER) return std::to_string(key.integer);
+    return "?";
+  }
+
+  const Pickle& pickle_;
+  std::size_t visits_, letters_;
+  const std::string& file_;
+  std::vector<std::pair<std::string, std::uint32_t>> tensors_;
+};
+
+void refuse_old_format(const ByteSource& file) {
+  unsigned char first = 0;
+  if (file.size() > 0) file.read(0, &first, 1);
+  if (first == 0x80)
+    throw CheckpointError(file.name(),
+                          ": a bare pickle, which torch.save wrote before PyTorch 1.6: load and save it again there");
+}
+
+const ByteSource& checked(const std::unique_ptr<ByteSource>& source) {
+  refuse_old_format(*source);
+  return *source;
+}
+
+}  // namespace
+
+PtIndex::PtIndex(std::unique_ptr<ByteSource> given, PickleOptions options)
+    : source(std::move(given)), zip(checked(source)) {
+  const std::string& file = source->name();
+  const std::string folder = folder_of(zip, file);
+  const ZipEntry* order = zip.find(folder + "byteorder");
+  if (order && (order->size > 16 || zip.read(*order) != "little"))
+    throw CheckpointError(file, ": written on a big-endian machine, which this version cannot read");
+  const ZipEntry& data = *zip.find(folder + "data.pkl");
+  if (data.size > kMostPickle || (data.size > kSmallest && data.size > source->size()))
+    throw CheckpointError(file, ": a pickle of ", data.size, " bytes is too large");
+  const std::string bytes = zip.read(data);
+  pickle = read_pickle(bytes, file, options);
+  tensors = Flatten(pickle, bytes.size(), file).run();
+  for (const PickleStorage& storage : pickle.storages) {
+    const ZipEntry* entry = zip.find(folder + "data/" + storage.key);
+    if (!entry) throw CheckpointError(file, ": the storage ", shown(storage.key), " is missing");
+    if (entry->size / pickled_element_bytes(storage.dtype) < storage.elements)
+      throw CheckpointError(file, ": the storage ", shown(storage.key), " has ", entry->size, " bytes, too few for ",
+                            storage.elements, " elements of ", storage.dtype);
+    storages.push_back(entry);
+  }
+}
+
+}  // namespace composer::formats

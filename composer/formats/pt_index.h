@@ -1,0 +1,25 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "composer/formats/byte_source.h"
+#include "composer/formats/pickle_reader.h"
+#include "composer/formats/zip_reader.h"
+
+namespace composer::formats {
+
+// Which tensors a torch.save file has and where their bytes lie: everything of it but libtorch.
+struct COMPOSER_EXPORT PtIndex {
+  PtIndex(std::unique_ptr<ByteSource> source, PickleOptions options);
+
+  std::unique_ptr<ByteSource> source;
+  ZipReader zip;
+  Pickle pickle;
+  std::vector<std::pair<std::string, std::uint32_t>> tensors;  // name, index in pickle.tensors; in the file's order
+  std::vector<const ZipEntry*> storages;                       // of pickle.storages; large enough for them
+};
+
+}  // namespace composer::formats

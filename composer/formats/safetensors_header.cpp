@@ -1,0 +1,288 @@
+#include "composer/formats/safetensors_header.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "composer/core/error.h"
+#include "composer/formats/byte_source.h"
+#include "composer/formats/json_reader.h"
+#include "composer/util/checksum.h"
+
+namespace composer::formats {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the format's numbers are read and written as they are");
+
+constexpr std::uint64_t kLongestHeader = 100'000'000;  // the format's own bound
+constexpr std::size_t kMostDimensions = 64;            // libtorch's own bound
+constexpr std::size_t kLength = 8;                     // bytes of the header's length
+
+// Our part of the metadata. A file has all three keys or none, so that no damage to one of them goes unseen.
+constexpr const char *kFormat = "composer.format", *kHeader = "composer.header", *kChecksums = "composer.checksums";
+constexpr const char* kVersion = "1";
+const std::string kNoChecksum = "xxh3:0000000000000000";
+constexpr std::string_view kBeginning =
+    R"({"__metadata__":{"composer.header":")";  // of a header of ours, up to its checksum
+
+bool is_checksum(std::string_view text) {
+  return text.size() == kNoChecksum.size() && text.starts_with("xxh3:") &&
+         text.substr(5).find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// Of length and header, with zeros for the digits of the checksum itself.
+std::string header_checksum(std::string_view header, std::size_t position) {
+  util::Checksum sum;
+  const std::uint64_t length = header.size();
+  sum.update(&length, sizeof length);
+  sum.update(header.data(), position);
+  sum.update(kNoChecksum.data(), kNoChecksum.size());
+  sum.update(header.data() + position + kNoChecksum.size(), header.size() - position - kNoChecksum.size());
+  return sum.text();
+}
+
+class Parser {
+ public:
+  Parser(std::string_view header, const std::string& file)
+      : header_(header), file_(file), json_(header, file, kLength) {}
+
+  SafetensorsHeader parse() {
+    if (header_.empty() || header_.front() != '{') json_.fail("expected {");
+    json_.begin_object();
+    bool metadata = false;
+    std::string name;
+    while (json_.next_key(name)) {
+      if (name == "__metadata__") {
+        if (std::exchange(metadata, true)) json_.fail("__metadata__ is there twice, the second");
+        read_metadata();
+      } else {
+        read_entry(std::move(name));
+      }
+    }
+    json_.end();
+    refuse_equal_names();
+    verify_checksums();
+    return std::move(result_);
+  }
+
+ private:
+  void read_metadata() {
+    json_.begin_object();
+    std::string key;
+    while (json_.next_key(key)) {
+      if (key == kHeader) own_position_ = json_.position() + 1;  // behind the quote
+      std::string value = json_.string();
+      if (!result_.metadata.emplace(key, std::move(value)).second)
+        json_.fail("the metadata has " + shown(key) + " twice, the second");
+    }
+  }
+
+  void read_entry(std::string name) {
+    TensorEntry entry{.name = std::move(name)};
+    bool dtype = false, shape = false, offsets = false;
+    json_.begin_object();
+    std::string key;
+    while (json_.next_key(key)) {
+      bool* seen = key == "dtype" ? &dtype : key == "shape" ? &shape : key == "data_offsets" ? &offsets : nullptr;
+      if (!seen) json_.fail(shown(entry.name) + ": unknown key " + shown(key));
+      if (std::exchange(*seen, true)) json_.fail(shown(entry.name) + ": " + key + " is there twice, the second");
+      if (seen == &dtype) {
+        entry.dtype = json_.string();
+        if (element_bytes(entry.dtype) == 0) json_.fail(shown(entry.name) + ": unknown dtype " + shown(entry.dtype));
+      } else if (seen == &shape) {
+        read_shape(entry);
+      } else {
+        read_offsets(entry);
+      }
+    }
+    if (!dtype || !shape || !offsets) json_.fail(shown(entry.name) + ": dtype, shape or data_offsets is missing");
+    check_size(entry);
+    result_.tensors.push_back(std::move(entry));
+  }
+
+  void read_shape(TensorEntry& entry) {
+    json_.begin_array();
+    while (json_.next_item()) {
+      if (entry.shape.size() == kMostDimensions) json_.fail(shown(entry.name) + ": more than 64 dimensions");
+      entry.shape.push_back(json_.integer());
+    }
+  }
+
+  void read_offsets(TensorEntry& entry) {
+    json_.begin_array();
+    std::uint64_t* const ends[] = {&entry.begin, &entry.end};
+    for (std::uint64_t* end : ends) {
+      if (!json_.next_item()) json_.fail(shown(entry.name) + ": data_offsets needs two numbers");
+      *end = static_cast<std::uint64_t>(json_.integer());
+    }
+    if (json_.next_item()) json_.fail(shown(entry.name) + ": data_offsets has more than two numbers");
+  }
+
+  void check_size(const TensorEntry& entry) const {
+    std::uint64_t bytes = 0;
+    if (!tensor_bytes(entry.shape, element_bytes(entry.dtype), bytes))
+      json_.fail(shown(entry.name) + ": shape is too large");
+    if (entry.begin > entry.end || entry.end - entry.begin != bytes)
+      json_.fail(join(shown(entry.name), ": data_offsets ", entry.begin, " to ", entry.end, " are not the ", bytes,
+                      " bytes of its shape and dtype"));
+  }
+
+  void refuse_equal_names() const {
+    std::set<std::string_view> names;
+    for (const TensorEntry& entry : result_.tensors)
+      if (!names.insert(entry.name).second)
+        throw CheckpointError(file_, ": two tensors are called ", shown(entry.name));
+  }
+
+  // Moves our own keys from the metadata to where they belong.
+  void verify_checksums() {
+    auto& metadata = result_.metadata;
+    const auto format = metadata.find(kFormat), header = metadata.find(kHeader), sums = metadata.find(kChecksums);
+    const auto present = {format != metadata.end(), header != metadata.end(), sums != metadata.end()};
+    const auto number = std::count(present.begin(), present.end(), true);
+    if (number == 0) return;
+    if (number < 3) throw CheckpointError(file_, ": a part of the checksums is missing: the header is damaged");
+    if (format->second != kVersion)
+      throw CheckpointError(file_, ": ", kFormat, " is ", shown(format->second), "; this version reads ", kVersion);
+    // Written without escapes; written otherwise, it is not ours.
+    if (!is_checksum(header->second) || header_.substr(own_position_, kNoChecksum.size()) != header->second ||
+        header_checksum(header_, own_position_) != header->second)
+      throw CheckpointError(file_, ": the header is damaged: it does not fit its checksum at byte ",
+                            kLength + own_position_);
+    read_checksums(sums->second);
+    result_.checksums = true;
+    result_.checksum = header->second;
+    for (const char* key : {kFormat, kHeader, kChecksums}) metadata.erase(key);
+  }
+
+  // {name: checksum}, of all tensors.
+  void read_checksums(const std::string& text) {
+    std::map<std::string_view, TensorEntry*> entries;
+    for (TensorEntry& entry : result_.tensors) entries.emplace(entry.name, &entry);
+    const std::string name = file_ + ": " + kChecksums;
+    JsonReader json(text, name);
+    json.begin_object();
+    std::string tensor;
+    while (json.next_key(tensor)) {
+      const auto found = entries.find(tensor);
+      if (found == entries.end())
+        json.fail("no tensor is called " + shown(tensor) + ", or it is there twice, the second");
+      found->second->checksum = json.string();
+      if (!is_checksum(found->second->checksum)) json.fail(shown(tensor) + ": not a checksum that this version knows");
+      entries.erase(found);
+    }
+    json.end();
+    if (!entries.empty()) json.fail(join(shown(entries.begin()->first), " has no checksum"));
+  }
+
+  std::string_view header_;
+  const std::string& file_;
+  JsonReader json_;
+  SafetensorsHeader result_;
+  std::size_t own_position_ = 0;  // of the header's checksum in the header
+};
+
+void sort_and_fill(SafetensorsHeader& header, std::uint64_t data, const std::string& file) {
+  auto& tensors = header.tensors;
+  std::stable_sort(tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  std::uint64_t at = 0;
+  for (const TensorEntry& entry : tensors) {
+    if (entry.begin != at)
+      throw CheckpointError(file, ": ", shown(entry.name), " begins at byte ", entry.begin,
+                            " of the data, but what is before it ends at ", at,
+                            ": tensors overlap, or there is a hole");
+    at = entry.end;
+  }
+  if (at != data)
+    throw CheckpointError(file, ": the tensors take ", at, " bytes, but the file has ", data, " after the header",
+                          at > data ? ": it is cut" : "");
+}
+
+}  // namespace
+
+std::size_t element_bytes(std::string_view dtype) {
+  constexpr std::pair<std::string_view, std::size_t> kSizes[] = {
+      {"BOOL", 1},    {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E4M3FNUZ", 1}, {"F8_E5M2FNUZ", 1},
+      {"F8_E8M0", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},     {"BF16", 2},    {"I32", 4},         {"U32", 4},
+      {"F32", 4},     {"I64", 8}, {"U64", 8}, {"F64", 8},     {"C64", 8},
+  };
+  for (const auto& [name, size] : kSizes)
+    if (name == dtype) return size;
+  return 0;
+}
+
+bool tensor_bytes(const std::vector<std::int64_t>& shape, std::size_t element, std::uint64_t& bytes) {
+  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  std::uint64_t product = element;
+  bool empty = false;
+  for (const std::int64_t dimension : shape) {
+    empty |= dimension == 0;
+    const auto factor = static_cast<std::uint64_t>(std::max<std::int64_t>(dimension, 1));
+    if (product > kMost / factor) return false;
+    product *= factor;
+  }
+  bytes = empty ? 0 : product;
+  return true;
+}
+
+SafetensorsHeader read_safetensors_header(const ByteSource& file) {
+  if (file.size() < kLength) throw CheckpointError(file.name(), ": ", file.size(), " bytes are no safetensors file");
+  std::uint64_t length = 0;
+  file.read(0, &length, sizeof length);
+  if (length > kLongestHeader || length > file.size() - kLength)
+    throw CheckpointError(file.name(), ": the header's length ", length, " at byte 0 is more than ",
+                          length > kLongestHeader ? kLongestHeader : file.size() - kLength,
+                          ": this is no safetensors file, or it is cut");
+  const std::string text = file.read(kLength, static_cast<std::size_t>(length));
+  SafetensorsHeader header = Parser(text, file.name()).parse();
+  header.data = kLength + length;
+  sort_and_fill(header, file.size() - header.data, file.name());
+  return header;
+}
+
+std::string make_safetensors_header(const std::vector<TensorEntry>& tensors, const Metadata& metadata) {
+  std::string sums, entries;
+  std::set<std::string_view> names;
+  for (const TensorEntry& entry : tensors) {
+    if (entry.name == "__metadata__")
+      throw ConfigError("a safetensors file cannot hold a tensor called ", shown(entry.name));
+    if (!names.insert(entry.name).second) throw ConfigError("two tensors are called ", shown(entry.name));
+    const std::string name = json_quoted(entry.name);
+    sums += join(sums.empty() ? "{" : ",", name, ":\"", entry.checksum, '"');
+    std::string shape;
+    for (const std::int64_t dimension : entry.shape) shape += (shape.empty() ? "" : ",") + std::to_string(dimension);
+    entries += join(",", name, R"(:{"dtype":")", entry.dtype, R"(","shape":[)", shape, R"(],"data_offsets":[)",
+                    entry.begin, ",", entry.end, "]}");
+  }
+  sums += sums.empty() ? "{}" : "}";
+
+  std::string header = std::string(kBeginning);
+  const std::size_t position = header.size();
+  header += kNoChecksum + R"(",")" + kFormat + R"(":")" + kVersion + R"(",")" + kChecksums + "\":" + json_quoted(sums);
+  for (const auto& [key, value] : metadata) {
+    if (key == kHeader || key == kFormat || key == kChecksums)
+      throw ConfigError("the metadata key ", key, " is reserved");
+    header += "," + json_quoted(key) + ":" + json_quoted(value);
+  }
+  header += "}" + entries + "}";
+  header.resize((header.size() + kLength - 1) / kLength * kLength, ' ');  // so that the tensors are aligned
+  if (header.size() > kLongestHeader)
+    throw ConfigError("a safetensors header may have ", kLongestHeader, " bytes, and this one needs ", header.size());
+
+  header.replace(position, kNoChecksum.size(), header_checksum(header, position));
+  std::string bytes(kLength, '\0');
+  const std::uint64_t length = header.size();
+  std::memcpy(bytes.data(), &length, sizeof length);
+  return bytes + header;
+}
+
+std::string_view own_checksum(std::string_view made) {
+  return made.substr(kLength + kBeginning.size(), kNoChecksum.size());
+}
+
+}  // namespace composer::formats

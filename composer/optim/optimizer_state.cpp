@@ -1,0 +1,259 @@
+#include "composer/optim/optimizer_state.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize/archive.h>
+
+#include "composer/core/error.h"
+#include "composer/core/plugins.h"
+#include "composer/formats/byte_source.h"
+#include "composer/formats/zip_reader.h"
+#include "composer/optim/any_optimizer.h"
+#include "composer/optim/named_optimizer.h"
+
+namespace composer {
+namespace {
+
+namespace libtorch = torch::optim;
+
+// What is missing or of another shape is an error of the optimizer's.
+void visit_named(StateVisitor& visit, optim::NamedOptimizer& optimizer) {
+  if (!visit.is_loading()) {
+    for (auto& [parameter, key, tensor] : optimizer.state_tensors()) {
+      StateVisitor inner = visit.scope(parameter);
+      inner(key, tensor);
+    }
+    return;
+  }
+  std::vector<optim::StateTensor> tensors;
+  for (const std::string& parameter : visit.names()) {
+    StateVisitor inner = visit.scope(parameter);
+    for (const std::string& key : inner.names()) {
+      at::Tensor tensor;
+      inner(key, tensor);
+      tensors.push_back({parameter, key, tensor});
+    }
+  }
+  optimizer.load_state_tensors(tensors);
+}
+
+// The fields of the state of one parameter. Tensors are loaded to where the parameter lies.
+struct Fields {
+  StateVisitor& visit;
+  const at::Tensor& parameter;
+
+  void operator()(const char* name, std::int64_t& value) { visit(name, value); }
+  void operator()(const char* name, double& value) { visit(name, value); }
+  void operator()(const char* name, at::Tensor& value) {
+    visit(name, value);
+    if (visit.is_loading() && value.defined()) value = value.to(parameter.device());
+  }
+  // Of the parameter's shape.
+  void alike(const char* name, at::Tensor& value) {
+    (*this)(name, value);
+    if (visit.is_loading() && value.defined() && value.sizes() != parameter.sizes())
+      throw CheckpointError(visit.path(), '/', name, ": is ", value.sizes(), " there, must be ", parameter.sizes());
+  }
+  void operator()(const char* name, std::deque<at::Tensor>& value) {
+    std::vector<at::Tensor> list(value.begin(), value.end());
+    visit(name, list);
+    if (!visit.is_loading()) return;
+    value.clear();
+    for (const at::Tensor& tensor : list) value.push_back(tensor.to(parameter.device()));
+  }
+};
+
+void visit_fields(Fields fields, libtorch::SGDParamState& state) {
+  fields.alike("momentum_buffer", state.momentum_buffer());
+}
+
+template <class State>
+requires std::is_same_v<State, libtorch::AdamParamState> || std::is_same_v<State, libtorch::AdamWParamState>
+void visit_fields(Fields fields, State& state) {
+  fields("step", state.step());
+  fields.alike("exp_avg", state.exp_avg());
+  fields.alike("exp_avg_sq", state.exp_avg_sq());
+  fields.alike("max_exp_avg_sq", state.max_exp_avg_sq());
+}
+
+void visit_fields(Fields fields, libtorch::AdagradParamState& state) {
+  fields("step", state.step());
+  fields.alike("sum", state.sum());
+}
+
+void visit_fields(Fields fields, libtorch::RMSpropParamState& state) {
+  fields("step", state.step());
+  fields.alike("square_avg", state.square_avg());
+  fields.alike("momentum_buffer", state.momentum_buffer());
+  fields.alike("grad_avg", state.grad_avg());
+}
+
+// It keeps one for all parameters, under the first. `al` is memory that each step fills anew.
+void visit_fields(Fields fields, libtorch::LBFGSParamState& state) {
+  fields("func_evals", state.func_evals());
+  fields("n_iter", state.n_iter());
+  fields("t", state.t());
+  fields("prev_loss", state.prev_loss());
+  fields("d", state.d());
+  fields("H_diag", state.H_diag());
+  fields("prev_flat_grad", state.prev_flat_grad());
+  fields("old_dirs", state.old_dirs());
+  fields("old_stps", state.old_stps());
+  fields("ro", state.ro());
+}
+
+struct NamedParameter {
+  std::string name;
+  at::Tensor tensor;
+};
+
+// Those that are no part of the model are called by their place.
+std::vector<NamedParameter> parameters_of(const libtorch::Optimizer& optimizer, const torch::nn::Module& model) {
+  std::unordered_map<const void*, std::string> names;
+  for (auto& [name, tensor] : optim::parameters_of(model)) names.emplace(tensor.unsafeGetTensorImpl(), name);
+  std::vector<NamedParameter> all;
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    const std::vector<at::Tensor>& tensors = optimizer.param_groups()[g].params();
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const auto found = names.find(tensors[i].unsafeGetTensorImpl());
+      all.push_back({found != names.end() ? found->second : join("param_groups/", g, "/params/", i), tensors[i]});
+    }
+  }
+  return all;
+}
+
+template <class State>
+void save_states(StateVisitor& visit, const libtorch::Optimizer& optimizer, const std::vector<NamedParameter>& all) {
+  for (const auto& [name, tensor] : all) {
+    const auto found = optimizer.state().find(tensor.unsafeGetTensorImpl());
+    if (found == optimizer.state().end()) continue;
+    StateVisitor inner = visit.scope(name);
+    visit_fields({inner, tensor}, static_cast<State&>(*found->second));
+  }
+}
+
+// Nothing is changed before all is read.
+template <class State>
+void load_states(StateVisitor& visit, libtorch::Optimizer& optimizer, const std::vector<NamedParameter>& all) {
+  std::vector<std::pair<void*, std::unique_ptr<State>>> loaded;
+  std::vector<std::string> unknown = visit.names();
+  for (const auto& [name, tensor] : all) {
+    auto& [key, state] = loaded.emplace_back(tensor.unsafeGetTensorImpl(), nullptr);
+    if (std::erase(unknown, name) == 0) continue;
+    state = std::make_unique<State>();
+    StateVisitor inner = visit.scope(name);
+    visit_fields({inner, tensor}, *state);
+  }
+  if (!unknown.empty())
+    throw CheckpointError(visit.path(), ": is there of ", unknown.front(), ", which this optimizer does not train");
+  for (auto& [key, state] : loaded) {
+    if (state)
+      optimizer.state()[key] = std::move(state);
+    else if (!std::is_same_v<State, libtorch::AdagradParamState>)  // that one makes all when it is made, and needs them
+      optimizer.state().erase(key);
+  }
+}
+
+template <class Optimizer, class State>
+bool visit_if(StateVisitor& visit, libtorch::Optimizer& optimizer, const torch::nn::Module& model) {
+  if (typeid(optimizer) != typeid(Optimizer)) return false;  // what derives from it may keep more
+  const std::vector<NamedParameter> all = parameters_of(optimizer, model);
+  if (visit.is_loading())
+    load_states<State>(visit, optimizer, all);
+  else
+    save_states<State>(visit, optimizer, all);
+  return true;
+}
+
+bool visit_libtorch(StateVisitor& visit, libtorch::Optimizer& optimizer, const torch::nn::Module& model) {
+  return visit_if<libtorch::SGD, libtorch::SGDParamState>(visit, optimizer, model) ||
+         visit_if<libtorch::Adam, libtorch::AdamParamState>(visit, optimizer, model) ||
+         visit_if<libtorch::AdamW, libtorch::AdamWParamState>(visit, optimizer, model) ||
+         visit_if<libtorch::Adagrad, libtorch::AdagradParamState>(visit, optimizer, model) ||
+         visit_if<libtorch::RMSprop, libtorch::RMSpropParamState>(visit, optimizer, model) ||
+         visit_if<libtorch::LBFGS, libtorch::LBFGSParamState>(visit, optimizer, model);
+}
+
+std::string bytes_of(torch::serialize::OutputArchive& archive) {
+  std::ostringstream text;
+  archive.save_to(text);
+  return std::move(text).str();
+}
+
+void save_archive(StateVisitor& visit, const libtorch::Optimizer& optimizer) {
+  torch::serialize::OutputArchive archive, nothing;
+  optimizer.save(archive);
+  const std::string all = bytes_of(archive);
+  // libtorch's Optimizer::save() writes nothing, for those who do not override it.
+  if (!optimizer.state().empty() && all.size() == bytes_of(nothing).size())
+    throw CheckpointError("checkpoint: ", class_name(typeid(optimizer)),
+                          " keeps state and does not save it; override its save() and load()");
+  at::Tensor bytes = at::empty({static_cast<std::int64_t>(all.size())}, at::kByte);
+  std::copy(all.begin(), all.end(), bytes.mutable_data_ptr<std::uint8_t>());
+  visit("archive", bytes);
+}
+
+// libtorch compiles the classes of an archive, and would carry out their functions. Those of optimizers have none.
+void check_has_no_code(const std::string& archive) {
+  const auto source = formats::bytes_in_memory(archive, "the optimizer's archive");
+  const formats::ZipReader zip(*source);
+  const std::regex function(R"(\bdef\b)");
+  for (const formats::ZipEntry& entry : zip.entries()) {
+    if (entry.name.find("/code/") == std::string::npos || !entry.name.ends_with(".py")) continue;
+    if (std::regex_search(zip.read(entry), function))
+      throw CheckpointError(source->name(), ": has code in it, ", entry.name);
+  }
+}
+
+void load_archive(StateVisitor& visit, libtorch::Optimizer& optimizer) {
+  at::Tensor bytes;
+  visit("archive", bytes);
+  if (!bytes.defined() || bytes.scalar_type() != at::kByte)
+    throw CheckpointError(visit.path(), ": has no archive of bytes");
+  std::string all(reinterpret_cast<const char*>(bytes.const_data_ptr<std::uint8_t>()), bytes.nbytes());
+  check_has_no_code(all);
+  std::istringstream text(std::move(all));
+  torch::serialize::InputArchive archive;
+  try {
+    archive.load_from(text);
+    optimizer.load(archive);
+  } catch (const c10::Error& error) {
+    throw CheckpointError(visit.path(), ": ", class_name(typeid(optimizer)),
+                          " does not read what it has written: ", error.what_without_backtrace());
+  }
+}
+
+}  // namespace
+
+void visit_optimizer(StateVisitor& visit, libtorch::Optimizer& optimizer, const torch::nn::Module& model) {
+  std::string type = class_name(typeid(optimizer));
+  const std::string own = type;
+  visit("class", type);
+  if (type != own)
+    throw CheckpointError("checkpoint: is of a run with the optimizer ", type, ", and this one has ", own);
+  StateVisitor state = visit.scope("state");
+  if (auto* named = dynamic_cast<optim::NamedOptimizer*>(&optimizer)) return visit_named(state, *named);
+  if (visit_libtorch(state, optimizer, model)) return;
+  if (visit.is_loading())
+    load_archive(state, optimizer);
+  else
+    save_archive(state, optimizer);
+}
+
+}  // namespace composer

@@ -1,0 +1,69 @@
+#include "composer/step/auto_microbatch.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <torch/optim/optimizer.h>
+
+#include "composer/core/error.h"
+
+namespace composer {
+namespace {
+
+constexpr double kPlanned = 0.9;  // of the limit: libraries have workspaces that nobody counts
+
+// Of what the optimizer will keep for each parameter once it has stepped, if it has not: as much as Adam.
+std::int64_t optimizer_bytes(const State& state) {
+  if (!state.optimizer || !state.optimizer->state().empty()) return 0;
+  std::int64_t bytes = 0;
+  for (const auto& group : state.optimizer->param_groups())
+    for (const at::Tensor& parameter : group.params()) bytes += 2 * static_cast<std::int64_t>(parameter.nbytes());
+  return bytes;
+}
+
+}  // namespace
+
+void AutoMicrobatch::choose(std::int64_t samples, const Trial& trial) {
+  if (limit_ == 0) limit_ = std::max<std::int64_t>(1, available_memory(state_.device) - optimizer_bytes(state_));
+  bool failed = false;  // not for want of memory: training says it better, or does not fail with larger sizes
+  const auto peak_of = [&](std::int64_t size) -> std::optional<std::int64_t> {
+    const MemoryScope scope(state_.device, limit_);
+    try {
+      trial(size);
+    } catch (...) {
+      failed = !is_out_of_memory(std::current_exception());
+      return std::nullopt;
+    }
+    return scope.peak();
+  };
+
+  std::int64_t size = std::min(samples, std::max<std::int64_t>(2, samples / 16));  // batch norm wants more than one
+  std::optional<std::int64_t> small = peak_of(size);
+  while (!small && !failed && size > 1) small = peak_of(size /= 2);
+  double most = static_cast<double>(size);  // samples at once
+  if (small && size < samples) {
+    const std::int64_t larger = std::min(samples, 2 * size);
+    const std::optional<std::int64_t> large = peak_of(larger);
+    const double room = kPlanned * static_cast<double>(limit_) - static_cast<double>(*small);
+    const double each = static_cast<double>(large.value_or(limit_) - *small) / static_cast<double>(larger - size);
+    if (large && each <= 0) most = static_cast<double>(samples);
+    if (large && each > 0) most += room / each;
+  }
+  if (failed) most = static_cast<double>(samples);
+  // As many microbatches as are needed, of as equal a size as can be.
+  const auto at_once = static_cast<std::int64_t>(std::clamp(most, 1., static_cast<double>(samples)));
+  const std::int64_t parts = (samples + at_once - 1) / at_once;
+  state_.device_train_microbatch_size = (samples + parts - 1) / parts;
+}
+
+void AutoMicrobatch::shrink(std::int64_t samples) {
+  std::int64_t& size = state_.device_train_microbatch_size;
+  const std::int64_t tried = std::min(size, samples);
+  if (tried <= 1)
+    std::throw_with_nested(Error("device_train_microbatch_size: out of memory with microbatches of 1 sample; ",
+                                 "use a smaller model, or composer::checkpoint in it"));
+  size = tried / 2;
+  warn(join("out of memory with microbatches of ", tried, " samples: from now on they have ", size));
+}
+
+}  // namespace composer

@@ -1,0 +1,92 @@
+#include "composer/step/feed.h"
+
+#include <ATen/ATen.h>
+
+#include "composer/core/error.h"
+
+namespace composer {
+
+void check_subset(const std::string& label, std::int64_t subset) {
+  if (label.empty()) throw ConfigError("a loader was given with an empty label");
+  if (subset < -1 || subset == 0)
+    throw ConfigError(label, " loader: the number of batches an epoch must be >= 1, or -1 for all, got ", subset);
+}
+
+Feed::Feed(AnyDataSpec spec, std::string label, std::int64_t subset)
+    : spec_(std::move(spec)), label_(std::move(label)) {
+  check_subset(label_, subset);
+  num_batches_ = spec_.dataloader->num_batches();
+  if (subset == -1) return;
+  if (num_batches_ && *num_batches_ < subset)
+    warn(join(label_, " loader: has ", *num_batches_, " batches, so a subset of ", subset, " is all of them"));
+  num_batches_ = num_batches_ ? std::min(*num_batches_, subset) : subset;
+}
+
+void Feed::seek(std::int64_t epoch, std::int64_t batch) {
+  drop_staged();
+  spec_.dataloader->seek(epoch, batch);
+  next_ = batch;
+}
+
+std::optional<Batch> Feed::next() {
+  if (num_batches_ && next_ >= *num_batches_) return std::nullopt;
+  std::optional<Batch> batch = stage_ && stage_->full() ? stage_->take() : spec_.dataloader->next();
+  if (!batch) return std::nullopt;
+  ++next_;
+  prepare(*batch);
+  return batch;
+}
+
+void Feed::copy_ahead(StartCopy start) {
+  if (spec_.dataloader && !spec_.batch_transforms) stage_ = std::make_shared<Stage>(std::move(start));
+}
+
+void Feed::stage_next() {
+  if (!stage_ || (num_batches_ && next_ >= *num_batches_)) return;
+  stage_->put([this] { return spec_.dataloader->next(); });
+}
+
+void Feed::drop_staged() {
+  if (stage_) stage_->drop();
+}
+
+void Feed::forget_batch() {
+  if (stage_) stage_->forget_current();
+}
+
+bool Feed::sure_of_next() const {
+  const std::optional<std::int64_t> all = spec_.dataloader->num_batches();
+  return all && next_ < std::min(*all, num_batches_.value_or(*all));
+}
+
+void Feed::prepare(Batch& batch) {
+  if (spec_.batch_transforms) spec_.batch_transforms(batch);
+  samples_ = count_samples(batch);
+  tokens_ = count_tokens(batch).total;
+}
+
+std::int64_t Feed::count_samples(const Batch& batch) const {
+  return spec_.get_num_samples_in_batch ? spec_.get_num_samples_in_batch(batch) : get_num_samples_in_batch(batch);
+}
+
+TokenCount Feed::count_tokens(const Batch& batch) const {
+  return spec_.get_num_tokens_in_batch ? spec_.get_num_tokens_in_batch(batch) : get_num_tokens_in_batch(batch);
+}
+
+std::vector<Batch> Feed::split(const Batch& batch, std::int64_t size) const {
+  if (size == 0 || (!spec_.split_batch && size >= samples_)) return std::vector<Batch>(1, batch);
+  std::vector<Batch> parts = spec_.split_batch ? spec_.split_batch(batch, size) : split_batch(batch, size);
+  if (parts.empty()) throw DataError(label_, " loader: split_batch gave no microbatch");
+  return parts;
+}
+
+void Feed::to_device(Batch& microbatch, at::Device device) const {
+  for (auto& [name, tensor] : microbatch)
+    if (tensor.device() != device) {
+      at::Tensor copy = stage_ ? stage_->copy_of(tensor) : at::Tensor();
+      tensor = copy.defined() ? std::move(copy) : tensor.to(device, /*non_blocking=*/true);
+    }
+  if (spec_.microbatch_transforms) spec_.microbatch_transforms(microbatch);
+}
+
+}  // namespace composer

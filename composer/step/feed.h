@@ -1,0 +1,60 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <c10/core/Device.h>
+
+#include "composer/data/data_spec.h"
+#include "composer/step/stage.h"
+
+namespace composer {
+
+// Throws ConfigError unless a loader of this label can be cut to so many batches.
+void check_subset(const std::string& label, std::int64_t subset);
+
+// A DataSpec that is being read: its batches transformed and counted, an epoch no longer than the subset asked for.
+class Feed {
+ public:
+  Feed() = default;
+  // `subset` batches an epoch at most; -1: all. Warns if the loader has fewer.
+  Feed(AnyDataSpec spec, std::string label, std::int64_t subset);
+
+  Feed with_subset(std::int64_t subset) const { return Feed(spec_, label_, subset); }
+
+  explicit operator bool() const { return static_cast<bool>(spec_); }
+  const std::string& label() const { return label_; }
+  std::optional<std::int64_t> num_batches() const { return num_batches_; }  // of an epoch; unset: unknown
+  std::optional<std::int64_t> batch_size() const { return spec_ ? spec_.dataloader->batch_size() : std::nullopt; }
+  const Loader* loader() const { return spec_.dataloader.get(); }
+
+  void seek(std::int64_t epoch, std::int64_t batch);
+  std::optional<Batch> next();  // nullopt: the epoch is over
+  // From now on stage_next() keeps a batch ahead. Not with batch_transforms, which may draw random numbers.
+  void copy_ahead(StartCopy start);
+  void stage_next();          // takes the next batch from the loader, for next() to give; without copy_ahead(): nothing
+  void drop_staged();         // the loader then stands one batch further: seek() comes next
+  void forget_batch();        // the last batch is not asked for on the device any more
+  bool sure_of_next() const;  // the loader knows its length, and this is not the end
+  void prepare(Batch& batch);                        // transforms and counts a batch that came from elsewhere
+  std::int64_t samples() const { return samples_; }  // of the last batch
+  std::int64_t tokens() const { return tokens_; }
+
+  std::int64_t count_samples(const Batch& batch) const;
+  TokenCount count_tokens(const Batch& batch) const;
+  // Microbatches of at most `size` samples; `size` 0: one, the batch itself.
+  std::vector<Batch> split(const Batch& batch, std::int64_t size) const;
+  void to_device(Batch& microbatch, at::Device device) const;  // and the microbatch transforms
+
+ private:
+  AnyDataSpec spec_;
+  std::string label_;
+  std::optional<std::int64_t> num_batches_;
+  std::shared_ptr<Stage> stage_;  // of copies of this too: the loader is one
+  std::int64_t next_ = 0;         // batch of the epoch
+  std::int64_t samples_ = 0, tokens_ = 0;
+};
+
+}  // namespace composer

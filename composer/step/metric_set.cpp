@@ -1,0 +1,56 @@
+#include "composer/step/metric_set.h"
+
+#include <regex>
+
+#include <ATen/ATen.h>
+
+#include "composer/core/error.h"
+#include "composer/core/model.h"
+#include "composer/core/state.h"
+
+namespace composer {
+namespace {
+
+bool selected(const std::string& metric, const std::vector<std::string>& patterns) {
+  return std::ranges::any_of(patterns, [&](const std::string& pattern) {
+    return std::regex_search(metric, std::regex(pattern, std::regex::ECMAScript | std::regex::icase));
+  });
+}
+
+}  // namespace
+
+MetricSet::MetricSet(const Metrics& metrics, std::string label, const std::optional<std::vector<std::string>>& names)
+    : label_(std::move(label)) {
+  for (const auto& metric : metrics) {
+    const std::string name = metric->name();
+    if (names && !selected(name, *names)) continue;
+    for (const Entry& other : list_)
+      if (other.name == name)
+        throw ConfigError("metrics of ", label_, ": two are called ", name, "; give one of them another name");
+    list_.push_back({metric->fresh(), name, join("metrics/", label_, "/", name)});
+  }
+}
+
+void MetricSet::reset() {
+  updated_ = false;
+  for (const Entry& entry : list_) entry.metric->reset();
+}
+
+void MetricSet::update(Model& model, const Batch& batch, const Outputs& outputs) {
+  updated_ = true;
+  for (const Entry& entry : list_) model.update_metric(batch, outputs, *entry.metric);
+}
+
+void MetricSet::report(State& state, Logger& logger, bool keep_if_empty) {
+  if (list_.empty()) return;
+  report_.clear();
+  for (const Entry& entry : list_) {
+    const at::Tensor* before = keep_if_empty && !updated_ ? state.metrics.find(label_, entry.name) : nullptr;
+    at::Tensor value = before ? *before : entry.metric->compute();
+    report_.push_back({entry.key, value});
+    state.metrics.set(label_, entry.name, std::move(value));
+  }
+  logger.log_metrics(report_);
+}
+
+}  // namespace composer

@@ -1,0 +1,157 @@
+#include "composer/step/stage.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+
+#include "composer/step/side_stream.h"
+
+namespace composer {
+namespace {
+
+constexpr std::size_t kInFlight = 2;  // batches whose memory copies may hold
+
+class SideStreamCopy : public CopyInFlight {
+ public:
+  SideStreamCopy(const Batch& batch, at::Device device, c10::Stream side)
+      : guard_(device.type()), device_(device), done_(device.type()), batch_(batch) {
+    const StreamScope scope(guard_, side);
+    for (auto& [name, tensor] : batch_) {
+      if (!tensor.defined() || !tensor.is_cpu()) continue;
+      tensor = tensor.to(device_, /*non_blocking=*/true);
+      ours_.push_back(tensor);
+    }
+    done_.record(side);
+  }
+
+  Batch receive() override {
+    const c10::Stream current = guard_.getStream(device_);
+    done_.block(current);
+    for (const at::Tensor& tensor : ours_) tensor.record_stream(current);
+    ours_.clear();
+    return std::move(batch_);
+  }
+  bool arrived() const override { return done_.query(); }
+  void wait() const override { done_.synchronize(); }
+
+ private:
+  c10::impl::VirtualGuardImpl guard_;
+  at::Device device_;
+  c10::Event done_;
+  Batch batch_;
+  std::vector<at::Tensor> ours_;  // allocated on the side stream
+};
+
+// Counts what libtorch has done to the tensor and its views; -1: not counted, or not plain memory of the host.
+std::int64_t version(const at::Tensor& tensor) {
+  const bool plain = tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_quantized() &&
+                     !tensor.is_inference() && !tensor.requires_grad() && !tensor.is_neg() && !tensor.is_conj();
+  return plain ? static_cast<std::int64_t>(tensor._version()) : -1;
+}
+
+// Of `source`, where `rows` begins, if it is consecutive rows of it.
+std::optional<std::int64_t> first_row(const at::Tensor& source, const at::Tensor& rows) {
+  if (rows.dim() != source.dim() || rows.strides() != source.strides() || rows.scalar_type() != source.scalar_type() ||
+      !rows.storage().is_alias_of(source.storage()))
+    return std::nullopt;
+  const std::int64_t from = rows.storage_offset() - source.storage_offset();
+  if (rows.sizes() == source.sizes()) return from == 0 ? std::optional<std::int64_t>(0) : std::nullopt;
+  if (rows.sizes().slice(1) != source.sizes().slice(1) || source.stride(0) <= 0) return std::nullopt;
+  if (from < 0 || from % source.stride(0) != 0) return std::nullopt;
+  const std::int64_t row = from / source.stride(0);
+  return row + rows.size(0) <= source.size(0) ? std::optional(row) : std::nullopt;
+}
+
+}  // namespace
+
+StartCopy copies_on_side_stream(at::Device device) {
+  const std::optional<c10::Stream> side = side_stream(device);
+  if (!side) return [](const Batch&) { return nullptr; };
+  return [device = with_index(device), side = *side](const Batch& batch) {
+    return std::make_unique<SideStreamCopy>(batch, device, side);
+  };
+}
+
+Stage::~Stage() {
+  try {
+    drop();
+    release_arrived(0);
+  } catch (...) {  // the device has failed, which others have said
+  }
+}
+
+void Stage::put(const Next& next) {
+  if (staged_) return;
+  Staged staged;
+  try {
+    staged.batch = next();
+  } catch (...) {
+    staged.error = std::current_exception();
+  }
+  if (staged.batch) {
+    for (const auto& [name, tensor] : *staged.batch)
+      staged.copied.push_back({tensor.defined() ? tensor.detach() : tensor, {}, version(tensor)});
+    try {
+      staged.copy = start_(*staged.batch);
+    } catch (...) {  // without a copy ahead it is copied when it is wanted, and what goes wrong then is said
+    }
+  }
+  staged_ = std::move(staged);
+}
+
+std::optional<Batch> Stage::take() {
+  forget_current();
+  Staged staged = std::move(*staged_);
+  staged_.reset();
+  if (staged.error) std::rethrow_exception(staged.error);
+  if (!staged.copy) return std::move(staged.batch);
+  const Batch copies = staged.copy->receive();
+  for (std::size_t i = 0; const auto& [name, copy] : copies) {
+    Copied& known = staged.copied[i++];
+    if (known.version == -1) continue;
+    known.copy = copy;
+    current_.push_back(std::move(known));
+  }
+  in_flight_.emplace_back(*staged.batch, std::move(staged.copy));
+  return std::move(staged.batch);
+}
+
+void Stage::forget_current() {
+  current_.clear();
+  release_arrived(kInFlight);
+}
+
+void Stage::drop() {
+  current_.clear();
+  if (staged_ && staged_->copy) in_flight_.emplace_back(std::move(*staged_->batch), std::move(staged_->copy));
+  staged_.reset();
+}
+
+// All that has arrived, and so many more that no more than `most` are left.
+void Stage::release_arrived(std::size_t most) {
+  while (!in_flight_.empty()) {
+    const CopyInFlight& oldest = *in_flight_.front().second;
+    if (!oldest.arrived()) {
+      if (in_flight_.size() <= most) return;
+      oldest.wait();
+    }
+    in_flight_.pop_front();
+  }
+}
+
+at::Tensor Stage::copy_of(const at::Tensor& tensor) {
+  const std::int64_t now = current_.empty() ? -1 : version(tensor);
+  if (now == -1) return {};
+  for (Copied& known : current_) {
+    if (!known.copy.defined() || now != known.version) continue;
+    const std::optional<std::int64_t> row = first_row(known.source, tensor);
+    if (!row || *row < known.rows_given) continue;
+    if (tensor.sizes() == known.source.sizes() && known.rows_given == 0) return std::exchange(known.copy, {});
+    known.rows_given = *row + tensor.size(0);
+    at::Tensor rows = known.copy.narrow(0, *row, tensor.size(0));
+    if (known.rows_given == known.source.size(0)) known.copy.reset();
+    return rows;
+  }
+  return {};
+}
+
+}  // namespace composer

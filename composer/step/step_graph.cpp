@@ -1,0 +1,313 @@
+#include "composer/step/step_graph.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/optim/optimizer.h>
+
+#include "composer/core/error.h"
+#include "composer/core/model.h"
+#include "composer/optim/named_optimizer.h"
+#include "composer/step/memory.h"
+#include "composer/step/side_stream.h"
+#include "composer/util/random.h"
+
+namespace composer {
+namespace {
+
+constexpr int kWarmUps = 3;          // batches of a shape before it is recorded
+constexpr std::size_t kShapes = 16;  // of batches, before one of them has come so often
+constexpr int kChanges = 16;         // of the model, likewise
+
+// Without what autograd would need of it.
+template <class T>
+T detached(const T& tensors) {
+  T values;
+  for (const auto& [name, tensor] : tensors) values.set(name, tensor.defined() ? tensor.detach() : tensor);
+  return values;
+}
+
+// The first line of the error that is being handled.
+std::string what_happened() {
+  std::string text = "something that is not a std::exception";
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    text = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    text = error.what();
+  } catch (...) {
+    return text;
+  }
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+// The state while the work of a batch is done.
+class StepGraph::Scope {
+ public:
+  Scope(State& state, Batch batch)
+      : state_(state),
+        batch_(std::exchange(state.batch, std::move(batch))),
+        outputs_(std::exchange(state.outputs, {})),
+        loss_(std::exchange(state.loss, {})) {}
+  ~Scope() {
+    state_.batch = std::move(batch_);
+    state_.outputs = std::move(outputs_);
+    state_.loss = std::move(loss_);
+  }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  State& state_;
+  Batch batch_;
+  Outputs outputs_;
+  Losses loss_;
+};
+
+std::string StepGraph::reason_against(const Engine& engine, bool whole_batches) const {
+  if (!device_graphs(state_.device.type())) {
+    if (state_.device.is_cuda()) return "this libcomposer was built without the headers of CUDA";
+    return join("it is for CUDA devices, and the device is ", state_.device.str());
+  }
+  if (!whole_batches) return "device_train_microbatch_size is not 0, and only whole batches are recorded";
+  for (const auto& algorithm : engine.algorithms())
+    for (auto event = static_cast<int>(Event::BEFORE_FORWARD); event <= static_cast<int>(Event::AFTER_BACKWARD);
+         ++event)
+      if (algorithm.events.contains(static_cast<Event>(event)))
+        return join(algorithm.name, " may change what is recorded, at ", name(static_cast<Event>(event)));
+  const auto* ours = dynamic_cast<const optim::NamedOptimizer*>(&*state_.optimizer);
+  if (ours && ours->steps_in_backward()) return "the optimizer has step_in_backward";
+  return {};
+}
+
+std::string StepGraph::reason_against_batch() const {
+  for (const auto& [name, tensor] : state_.batch) {
+    std::string what;
+    if (!tensor.defined())
+      what = "undefined";
+    else if (tensor.device().type() != state_.device.type())
+      what = "on " + tensor.device().str();
+    else if (tensor.layout() != at::kStrided || tensor.is_nested())
+      what = "sparse or nested";
+    else if (tensor.requires_grad())
+      what = "to have a gradient";
+    if (!what.empty()) return join('"', name, "\" of a batch is ", what);
+  }
+  return {};
+}
+
+void StepGraph::start(const Engine& engine, bool whole_batches) {
+  forget();
+  active_ = true;
+  if (const std::string reason = reason_against(engine, whole_batches); !reason.empty()) return refuse(reason);
+  if (!side_) side_ = side_stream(state_.device);
+}
+
+void StepGraph::stop() {
+  active_ = false;
+  forget();
+}
+
+void StepGraph::refuse(const std::string& reason) {
+  stop();
+  if (reason == std::exchange(said_, reason)) return;
+  warn(join("cuda_graph: steps run as without it: ", reason));
+}
+
+void StepGraph::forget() {
+  results_ = {};
+  graph_.reset();
+  batch_.clear();
+  trained_.clear();
+  changes_ = 0;
+  done_ = false;
+}
+
+StepGraph::Layouts StepGraph::layouts() const {
+  Layouts layouts;
+  for (const auto& [name, tensor] : state_.batch)
+    layouts.push_back(
+        {name, static_cast<std::int64_t>(tensor.scalar_type()), tensor.sizes().vec(), tensor.strides().vec()});
+  return layouts;
+}
+
+std::uint64_t StepGraph::model_now() const {
+  std::uint64_t mixed = hash64(static_cast<std::uint64_t>(state_.precision), state_.model->is_training());
+  const auto mix = [&mixed](const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.has_storage()) return;
+    const auto memory = reinterpret_cast<std::uintptr_t>(tensor.storage().data());
+    mixed = hash64(mixed, memory, tensor.requires_grad());
+  };
+  for (const at::Tensor& parameter : state_.model->parameters()) mix(parameter);
+  for (const at::Tensor& buffer : state_.model->buffers()) mix(buffer);
+  for (const auto& module : state_.model->modules(/*include_self=*/false)) mixed = hash64(mixed, module->is_training());
+  return mixed;
+}
+
+std::vector<at::Tensor> StepGraph::parameters() const {
+  std::vector<at::Tensor> all;
+  std::unordered_set<const c10::TensorImpl*> known;
+  const auto add = [&](const std::vector<at::Tensor>& list) {
+    for (const at::Tensor& parameter : list)
+      if (known.insert(parameter.unsafeGetTensorImpl()).second) all.push_back(parameter);
+  };
+  add(state_.model->parameters());
+  for (const auto& group : state_.optimizer->param_groups()) add(group.params());
+  return all;
+}
+
+bool StepGraph::run(const Work& work) {
+  done_ = false;
+  if (!active_ || !prepare()) return false;
+  Layouts now = layouts();
+  if (graph_) {
+    if (now != recorded_) return false;
+    replay();
+  } else if (const int before = times_trained(now); before == kWarmUps) {
+    if (!capture(work, std::move(now))) return false;
+  } else if (before < 0 || !do_aside(work)) {
+    return false;
+  }
+  state_.outputs = results_.outputs;
+  done_ = true;
+  return true;
+}
+
+// False: this batch, or the model, cannot be recorded.
+bool StepGraph::prepare() {
+  if (const std::string reason = reason_against_batch(); !reason.empty()) {
+    refuse(reason);
+    return false;
+  }
+  const std::uint64_t now = model_now();
+  if (now == std::exchange(model_, now)) return true;
+  const int changes = trained_.empty() ? 0 : changes_ + 1;
+  if (changes > kChanges) {
+    refuse("the model changes again and again");
+    return false;
+  }
+  forget();
+  changes_ = changes;
+  return true;
+}
+
+// Batches like this one, without it, up to the first that is recorded. Negative: there are too many kinds.
+int StepGraph::times_trained(const Layouts& batch) {
+  for (auto& [layouts, times] : trained_)
+    if (layouts == batch) return times == kWarmUps ? times : times++;
+  if (trained_.size() == kShapes) {
+    refuse(join("batches have more than ", kShapes, " shapes"));
+    return -1;
+  }
+  trained_.emplace_back(batch, 1);
+  return 0;
+}
+
+// What autograd keeps of the batch before would tie the parameters to the stream on which that one was trained.
+void StepGraph::let_go() {
+  results_ = {};
+  state_.outputs = detached(state_.outputs);
+  state_.loss = detached(state_.loss);
+}
+
+bool StepGraph::do_aside(const Work& work) {
+  let_go();
+  for (const at::Tensor& parameter : parameters()) {
+    if (!parameter.grad().defined()) continue;
+    refuse("a parameter has a gradient before the step, maybe because the optimizer does not have it");
+    return false;
+  }
+  if (!side_) {
+    results_ = results_of(work, state_.batch);
+    return true;
+  }
+  const c10::impl::VirtualGuardImpl device(state_.device.type());
+  const c10::Stream current = device.getStream(with_index(state_.device));
+  device.synchronizeStream(current);
+  {
+    const StreamScope scope(device, *side_);
+    results_ = results_of(work, state_.batch);
+  }
+  device.synchronizeStream(*side_);
+  // Their memory is that of the side stream, and they are used on this one.
+  for (const auto& [name, output] : results_.outputs)
+    if (output.defined() && output.device().type() == state_.device.type()) output.record_stream(current);
+  for (const auto& [name, loss] : results_.loss) loss.record_stream(current);
+  for (const auto& [parameter, gradient] : results_.gradients) gradient.record_stream(current);
+  return true;
+}
+
+bool StepGraph::capture(const Work& work, Layouts batch) {
+  try {
+    let_go();
+    for (const auto& [name, tensor] : state_.batch) batch_.set(name, tensor.clone());
+    const c10::impl::VirtualGuardImpl device(state_.device.type());
+    const c10::DeviceGuard on_device(with_index(state_.device));
+    device.synchronizeStream(device.getStream(with_index(state_.device)));
+    {
+      std::optional<StreamScope> scope;
+      if (side_) scope.emplace(device, *side_);
+      std::unique_ptr<DeviceGraph> graph = device_graphs(state_.device.type())();
+      graph->capture_begin();
+      try {
+        results_ = results_of(work, batch_);
+      } catch (...) {
+        try {
+          graph->capture_end();
+        } catch (...) {
+          graph.reset();  // the first error says more
+        }
+        throw;
+      }
+      graph->capture_end();
+      graph_ = std::move(graph);
+    }
+    graph_->replay();
+  } catch (...) {
+    const std::string reason = what_happened();
+    for (at::Tensor& parameter : parameters()) parameter.mutable_grad().reset();
+    refuse("a step could not be recorded: " + reason);
+    release_cached_memory(state_.device);
+    return false;
+  }
+  recorded_ = std::move(batch);
+  changes_ = 0;
+  return true;
+}
+
+void StepGraph::replay() {
+  for (auto recorded = batch_.begin(); const auto& [name, tensor] : state_.batch)
+    (recorded++)->second.copy_(tensor, /*non_blocking=*/true);
+  graph_->replay();
+}
+
+StepGraph::Results StepGraph::results_of(const Work& work, const Batch& batch) {
+  const Scope scope(state_, batch);
+  work();
+  Results results{.outputs = detached(state_.outputs), .loss = detached(state_.loss), .gradients = {}};
+  for (at::Tensor& parameter : parameters())
+    if (at::Tensor& gradient = parameter.mutable_grad(); gradient.defined())
+      results.gradients.emplace_back(parameter, std::exchange(gradient, at::Tensor()));
+  return results;
+}
+
+bool StepGraph::take_loss() {
+  if (!done_) return false;
+  state_.loss.clear();
+  for (const auto& [name, loss] : results_.loss) state_.loss.set(name, graph_ ? loss.clone() : loss);
+  return true;
+}
+
+bool StepGraph::take_gradients() {
+  if (!std::exchange(done_, false)) return false;
+  for (auto& [parameter, gradient] : results_.gradients) parameter.mutable_grad() = gradient;
+  if (!graph_) results_.gradients.clear();
+  return true;
+}
+
+}  // namespace composer

@@ -1,0 +1,45 @@
+#pragma once
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include "composer/core/plugins.h"
+#include "composer/core/state.h"
+#include "composer/core/state_dict.h"
+#include "composer/step/batch_undo.h"
+#include "composer/step/module_modes.h"
+
+namespace composer {
+
+// Steps of the optimizer that leave no trace: at the end of the scope weights, gradients, buffers, modes of modules,
+// random numbers, learning rates, the memory of the optimizer and what algorithms name in visit_state() are what they
+// were, to the bit. Meanwhile the optimizer has no memory, as before its first step. Holds one more copy of the
+// weights.
+class TrialUndo {
+ public:
+  TrialUndo(State& state, const std::vector<Plugin<Algorithm>>& algorithms);
+  ~TrialUndo();
+  TrialUndo(const TrialUndo&) = delete;
+  TrialUndo& operator=(const TrialUndo&) = delete;
+
+ private:
+  struct Weight {
+    at::Tensor tensor, copy, gradient;
+  };
+  void keep(const at::Tensor& parameter);
+  void restore_algorithms();
+
+  State& state_;
+  BatchUndo undo_;
+  std::vector<std::pair<Plugin<Algorithm>, StateDict>> algorithms_;
+  std::vector<Weight> weights_;
+  ModuleModes modes_;
+  std::vector<double> rates_;
+  std::remove_cvref_t<decltype(std::declval<torch::optim::Optimizer&>().state())> memory_;
+};
+
+}  // namespace composer

@@ -1,8 +1,0 @@
-// In the place of cuda_graph.cpp where there is no CUDA to build it with.
-#include "composer/trainer/device_graph.h"
-
-namespace composer {
-
-MakeDeviceGraph cuda_graphs() { return {}; }
-
-}  // namespace composer

@@ -1,0 +1,91 @@
+#include "composer/formats/pt_file.h"
+
+#include <string>
+
+#include <ATen/ATen.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/core/error.h"
+#include "composer/formats/zip_reader.h"
+#include "tests/formats/bytes.h"
+#include "tests/formats/tensors.h"
+
+using namespace std::string_literals;
+
+namespace composer::test {
+namespace {
+
+using namespace formats;
+
+TEST_CASE("A .pt file gives back the tensors that it was given, to the bit and in order") {
+  NamedTensors tensors = some_tensors();
+  tensors.emplace_back("complex128", at::complex(at::ones({2}, at::kDouble), at::zeros({2}, at::kDouble)));
+  tensors.emplace_back("conjugate", at::complex(at::ones({2}), at::ones({2})).conj());
+  CHECK(same(open_pt(pt_bytes(tensors)).read_all(), tensors));
+  CHECK(open_pt(pt_bytes({})).names().empty());
+}
+
+TEST_CASE("Tensors that share memory share it after they were written and read") {
+  const at::Tensor base = at::arange(1'000'000);
+  const NamedTensors tensors = {
+      {"base", base}, {"row", base.view({1'000, 1'000})[3]}, {"all", base.view({1'000, 1'000}).t()}};
+  const std::string bytes = pt_bytes(tensors);
+  CHECK(bytes.size() < base.nbytes() + 10'000);
+  const NamedTensors read = open_pt(bytes).read_all();
+  CHECK(same(read, tensors));
+  CHECK(read[1].second.is_alias_of(read[0].second));
+  CHECK(read[2].second.strides() == tensors[2].second.strides());
+  // A piece of a large one, without the others, is written alone.
+  CHECK(pt_bytes({{"piece", base.slice(0, 0, 10)}}).size() < 10'000);
+}
+
+TEST_CASE("What a .pt file cannot hold is refused") {
+  CHECK_THROWS_AS(pt_bytes({{"a", at::Tensor()}}), ConfigError);
+  CHECK_THROWS_AS(pt_bytes({{"a", at::ones({2}).to_sparse()}}), ConfigError);
+  CHECK_THROWS_AS(pt_bytes({{"a", at::ones({2})}, {"a", at::ones({2})}}), ConfigError);
+  CHECK_THROWS_AS(pt_bytes({{"\xFF", at::ones({2})}}), ConfigError);
+}
+
+// The pickle that another file has, in a zip of our own.
+std::string pickle_of(const std::string& pt) {
+  const auto file = bytes_in_memory(pt);
+  const ZipReader zip(*file);
+  return zip.read(*zip.find("archive/data.pkl"));
+}
+
+TEST_CASE("A .pt file whose parts do not fit together is an error that names it") {
+  const std::string pickle = pickle_of(pt_bytes({{"a", at::ones({3})}}));
+  const auto complaint = [](const std::vector<std::pair<std::string, std::string>>& entries) -> std::string {
+    try {
+      open_pt(zip_bytes(entries)).read_all();
+      return "";
+    } catch (const CheckpointError& error) {
+      return error.what();
+    }
+  };
+  const std::string twelve(12, '\0');
+  CHECK(complaint({{"x/data.pkl", pickle}, {"x/data/0", twelve}}).empty());
+  CHECK(complaint({{"x/data.pkl", pickle}, {"x/data/0", twelve}, {"x/byteorder", "little"}}).empty());
+  CHECK(complaint({{"x/data.pkl", pickle}, {"x/data/0", twelve}, {"x/byteorder", "big"}}).find("big-endian") !=
+        std::string::npos);
+  CHECK(complaint({{"x/data/0", twelve}}).find("no data.pkl") != std::string::npos);
+  CHECK(complaint({{"data.pkl", pickle}}).find("no data.pkl") != std::string::npos);
+  CHECK(complaint({{"x/data.pkl", pickle}, {"y/data.pkl", pickle}, {"x/data/0", twelve}}).find("several folders") !=
+        std::string::npos);
+  CHECK(complaint({{"x/data.pkl", pickle}}).find("the storage 0 is missing") != std::string::npos);
+  CHECK(complaint({{"x/data.pkl", pickle}, {"x/data/0", twelve.substr(1)}})
+            .find("has 11 bytes, too few for 3 elements") != std::string::npos);
+  const std::string bools = pickle_of(pt_bytes({{"a", at::ones({3}) > 0}}));
+  CHECK(complaint({{"x/data.pkl", bools}, {"x/data/0", "\0\1\1"s}}).empty());
+  CHECK(complaint({{"x/data.pkl", bools}, {"x/data/0", "\0\1\2"s}}).find("neither 0 nor 1") != std::string::npos);
+  try {
+    open_pt("\x80\x02whatever came then");
+    FAIL("it was read");
+  } catch (const CheckpointError& error) {
+    CHECK(std::string(error.what()).find("before PyTorch 1.6") != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace composer::test

@@ -1,0 +1,168 @@
+#include "composer/formats/weights.h"
+
+#include <string>
+
+#include <ATen/ATen.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/formats/pt_file.h"
+#include "composer/formats/safetensors.h"
+#include "composer/models/mlp.h"
+#include "tests/formats/tensors.h"
+#include "tests/support/folder.h"
+
+namespace composer::test {
+namespace {
+
+torch::nn::Sequential small_net() {
+  return torch::nn::Sequential(torch::nn::Linear(4, 3), torch::nn::BatchNorm1d(3),
+                               torch::nn::Linear(torch::nn::LinearOptions(3, 2).bias(false)));
+}
+
+formats::NamedTensors copy_of(formats::NamedTensors tensors) {
+  for (auto& [name, tensor] : tensors) tensor = tensor.detach().clone();
+  return tensors;
+}
+
+std::vector<std::string> names(const formats::NamedTensors& tensors) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors) names.push_back(name);
+  return names;
+}
+
+TEST_CASE("A state_dict has Python's names in Python's order") {
+  CHECK(names(state_dict(*small_net())) == std::vector<std::string>{"0.weight", "0.bias", "1.weight", "1.bias",
+                                                                    "1.running_mean", "1.running_var",
+                                                                    "1.num_batches_tracked", "2.weight"});
+}
+
+TEST_CASE("Weights that were saved and loaded are equal to the bit") {
+  const Folder folder;
+  for (const char* file : {"w.safetensors", "w.pt", "folder/w.pth"}) {
+    CAPTURE(file);
+    auto from = small_net();
+    from->forward(at::rand({5, 4}));  // so that the buffers are not what they were
+    save_weights(*from, folder / file);
+    auto to = small_net();
+    const WeightsReport report = load_weights(*to, folder / file);
+    CHECK(report.loaded.size() == 8);
+    CHECK(report.text().empty());
+    CHECK(same(state_dict(*to), state_dict(*from)));
+    for (const auto& parameter : to->parameters()) CHECK(parameter.requires_grad());
+  }
+  CHECK_THROWS_AS(save_weights(*small_net(), folder / "w.bin"), ConfigError);
+  CHECK_THROWS_AS(load_weights(*small_net(), folder / "nobody.pt"), CheckpointError);
+}
+
+TEST_CASE("Tensors that do not fit are all reported, and nothing has changed") {
+  const Folder folder;
+  formats::NamedTensors tensors = copy_of(state_dict(*small_net()));
+  for (auto& [name, tensor] : tensors) {
+    if (name == "0.bias") tensor = at::ones({4});
+    if (name == "1.bias") tensor = tensor.to(at::kDouble);
+    if (name == "2.weight") name = "3.weight";
+    if (name == "0.weight") tensor.fill_(7);
+  }
+  formats::save_safetensors(folder / "w.safetensors", tensors);
+
+  auto model = small_net();
+  const formats::NamedTensors before = copy_of(state_dict(*model));
+  try {
+    load_weights(*model, folder / "w.safetensors");
+    FAIL("they were loaded");
+  } catch (const WeightsError& error) {
+    CHECK(error.report.missing == std::vector<std::string>{"2.weight"});
+    CHECK(error.report.unexpected == std::vector<std::string>{"3.weight"});
+    REQUIRE(error.report.mismatched.size() == 2);
+    CHECK(error.report.mismatched[0] == "0.bias: Float [3] in the model, Float [4] in the file");
+    CHECK(error.report.mismatched[1] == "1.bias: Float [3] in the model, Double [3] in the file");
+    CHECK(std::string(error.what()).find("missing 2.weight") != std::string::npos);
+  }
+  CHECK(same(state_dict(*model), before));
+
+  // Another shape is an error however loosely one looks.
+  CHECK_THROWS_AS(load_weights(*model, folder / "w.safetensors", {.strict = false, .convert = true}), WeightsError);
+  std::erase_if(tensors, [](const auto& tensor) { return tensor.first == "0.bias"; });
+  formats::save_pt(folder / "w.pt", tensors);
+  CHECK_THROWS_AS(load_weights(*model, folder / "w.pt", {.strict = false}), WeightsError);
+  const WeightsReport report = load_weights(*model, folder / "w.pt", {.strict = false, .convert = true});
+  CHECK(report.missing == std::vector<std::string>{"0.bias", "2.weight"});
+  CHECK(report.unexpected == std::vector<std::string>{"3.weight"});
+  CHECK(model->ptr<torch::nn::LinearImpl>(0)->weight.eq(7).all().item<bool>());
+}
+
+TEST_CASE("Names are rewritten by prefix and by regular expression, when loaded and when saved") {
+  const Folder folder;
+  const auto from = models::mlp({.features = {4, 3, 2}}), to = models::mlp({.features = {4, 3, 2}});
+  save_weights(*from, folder / "python.safetensors", {.rename = {{"module.", ""}}, .metadata = {{"key", "value"}}});
+  const formats::SafetensorsFile file(folder / "python.safetensors");
+  CHECK(file.has("fc1.weight"));
+  CHECK(file.metadata() == formats::Metadata{{"format", "pt"}, {"key", "value"}});
+
+  load_weights(*to, folder / "python.safetensors", {.rename = {{"", "module."}}});
+  CHECK(same(state_dict(*to), state_dict(*from)));
+
+  save_weights(*from, folder / "other.pt", {.rename = {{"module\\.fc(\\d)\\.", "layers.$1.linear.", true}}});
+  CHECK(formats::PtFile(folder / "other.pt").names().front() == "layers.1.linear.weight");
+  load_weights(*to, folder / "other.pt", {.rename = {{"^layers\\.(\\d)\\.linear", "fc$1", true}, {"", "module."}}});
+  CHECK(same(state_dict(*to), state_dict(*from)));
+
+  CHECK_THROWS_AS(load_weights(*to, folder / "other.pt", {.rename = {{"(", "", true}}}), ConfigError);
+  CHECK_THROWS_AS(load_weights(*to, folder / "other.pt", {.rename = {{".*", "same", true}}}), ConfigError);
+}
+
+TEST_CASE("A prefix that the file has and the model has not, or the other way round, is guessed in the error") {
+  const Folder folder;
+  const auto model = models::mlp({.features = {4, 2}});
+  const auto said = [&](const std::vector<Rename>& rename) -> std::string {
+    save_weights(*model, folder / "w.pt", {.rename = rename});
+    try {
+      load_weights(*model, folder / "w.pt");
+    } catch (const WeightsError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(said({{"module.", ""}}).find(R"(Did you mean .rename = {{"", "module."}}?)") != std::string::npos);
+  CHECK(said({{"", "net."}}).find(R"(Did you mean .rename = {{"net.", ""}}?)") != std::string::npos);
+  CHECK(said({}).empty());
+}
+
+TEST_CASE("A checkpoint of a whole run gives the model's part") {
+  const Folder folder;
+  auto from = small_net(), to = small_net();
+  for (const std::string prefix : {"state.model.", "state_dict.", "model_state_dict."}) {
+    CAPTURE(prefix);
+    formats::NamedTensors tensors = copy_of(state_dict(*from));
+    for (auto& [name, tensor] : tensors) name = prefix + name;
+    tensors.emplace_back("state.optimizers.0.exp_avg", at::ones({3}));
+    formats::save_pt(folder / "run.pt", tensors);
+    to->ptr<torch::nn::LinearImpl>(0)->reset_parameters();
+    load_weights(*to, folder / "run.pt");
+    CHECK(same(state_dict(*to), state_dict(*from)));
+  }
+}
+
+TEST_CASE("A parameter with two names is saved under both, and loaded if the file has one") {
+  struct Tied : torch::nn::Module {
+    at::Tensor weight = register_parameter("weight", at::rand({2, 2}));
+    at::Tensor tied = register_parameter("tied", weight);
+  };
+  const Folder folder;
+  const auto from = std::make_shared<Tied>(), to = std::make_shared<Tied>();
+  save_weights(*from, folder / "both.pt");
+  const auto both = formats::PtFile(folder / "both.pt").read_all();
+  REQUIRE(both.size() == 2);
+  CHECK(both[0].second.is_alias_of(both[1].second));
+  formats::save_safetensors(folder / "one.safetensors", {{"tied", from->weight}});
+  const WeightsReport report = load_weights(*to, folder / "one.safetensors");
+  CHECK(report.missing.empty());
+  CHECK(to->weight.equal(from->weight));
+}
+
+}  // namespace
+}  // namespace composer::test
