@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 
 #include "composer/algorithms/clip_kernels.h"
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
@@ -113,4 +114,17 @@ void GradientClipping::apply(Event event, State& state, Logger&) {
     apply_gradient_clipping(parameters_, options_.clipping_type, options_.clipping_threshold);
 }
 
+namespace entries {
+
+Entry<Algorithms> gradient_clipping() {
+  using O = GradientClippingOptions;
+  return entry<GradientClipping, O>(
+      "gradient_clipping", "Keeps gradients from becoming too large",
+      {option("clipping_type", &O::clipping_type,
+              {{"norm", ClippingType::NORM}, {"value", ClippingType::VALUE}, {"adaptive", ClippingType::ADAPTIVE}})
+           .refuses({"foo", ""}),
+       option("clipping_threshold", &O::clipping_threshold).example("1.0").refuses({"0", "-1", "1x"})});
+}
+
+}  // namespace entries
 }  // namespace composer::algorithms

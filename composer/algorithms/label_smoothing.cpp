@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/util/loss.h"
@@ -55,4 +56,14 @@ void LabelSmoothing::apply(Event event, State& state, Logger&) {
   }
 }
 
+namespace entries {
+
+Entry<Algorithms> label_smoothing() {
+  using O = LabelSmoothingOptions;
+  return entry<LabelSmoothing, O>("label_smoothing", "Trains on targets that are a little uncertain",
+                                  {option("smoothing", &O::smoothing).refuses({"-0.1", "1.1", "inf"}),
+                                   option("target_key", &O::target_key).refuses({""})});
+}
+
+}  // namespace entries
 }  // namespace composer::algorithms

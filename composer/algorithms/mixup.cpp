@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "composer/algorithms/sampling.h"
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
@@ -85,4 +86,16 @@ void MixUp::apply(Event event, State& state, Logger&) {
   }
 }
 
+namespace entries {
+
+Entry<Algorithms> mixup() {
+  using O = MixUpOptions;
+  return entry<MixUp, O>(
+      "mixup", "Trains on mixtures of two samples",
+      {option("alpha", &O::alpha).refuses({"-1", "inf"}),
+       option("interpolate_loss", &O::interpolate_loss).refuses({"yes"}),
+       option("input_key", &O::input_key).refuses({""}), option("target_key", &O::target_key).refuses({""})});
+}
+
+}  // namespace entries
 }  // namespace composer::algorithms

@@ -1,5 +1,6 @@
 #pragma once
 #include "composer/core/export.h"
+#include "composer/core/plugins.h"
 #include "composer/core/registry.h"
 
 namespace composer::algorithms {

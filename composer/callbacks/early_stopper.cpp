@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "composer/callbacks/direction.h"
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
@@ -55,4 +56,17 @@ void EarlyStopper::fit_end(const State& state, Logger&) {
             "\"; there are metrics of: ", labels.empty() ? "none" : labels));
 }
 
+namespace entries {
+
+Entry<Callbacks> early_stopper() {
+  using O = EarlyStopperOptions;
+  return entry<EarlyStopper, O>("early_stopper", "Stops once a metric no longer improves",
+                                {option("monitor", &O::monitor).example("MulticlassAccuracy").refuses({""}),
+                                 option("dataloader_label", &O::dataloader_label).example("eval").refuses({""}),
+                                 option("better", &O::better, directions()).refuses({"greater"}),
+                                 option("min_delta", &O::min_delta).refuses({"-1"}),
+                                 option("patience", &O::patience).refuses({"3sp", "0.5dur", "-1ep", "2"})});
+}
+
+}  // namespace entries
 }  // namespace composer::callbacks

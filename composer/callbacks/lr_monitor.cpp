@@ -2,6 +2,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/plugins.h"
 #include "composer/core/state.h"
@@ -19,4 +20,11 @@ void LRMonitor::batch_end(const State& state, Logger& logger) {
   logger.log_metrics(entries_);
 }
 
+namespace entries {
+
+Entry<Callbacks> lr_monitor() {
+  return entry<LRMonitor>("lr_monitor", "Logs the learning rate of each parameter group");
+}
+
+}  // namespace entries
 }  // namespace composer::callbacks

@@ -7,6 +7,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 
@@ -79,4 +80,11 @@ void NaNMonitor::epoch_end(const State& state, Logger&) {
   deferred_->look(/*wait=*/true);
 }
 
+namespace entries {
+
+Entry<Callbacks> nan_monitor() {
+  return entry<NaNMonitor>("nan_monitor", "Ends the run with an error when a loss is NaN");
+}
+
+}  // namespace entries
 }  // namespace composer::callbacks

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
 #include "composer/core/model.h"
@@ -93,4 +94,20 @@ void SpeedMonitor::visit_state(StateVisitor& visit) {
   newest_ = filled_ = 0;
 }
 
+namespace entries {
+
+Entry<Callbacks> speed_monitor() {
+  using O = SpeedMonitorOptions;
+  return entry<SpeedMonitor, O>("speed_monitor", "Logs throughput and the time training takes",
+                                {option("window_size", &O::window_size).refuses({"0", "-1", "1e9"}),
+                                 option("gpu_flops_available", &O::gpu_flops_available).refuses({"-1", "inf"}),
+                                 option("time_unit", &O::time_unit,
+                                        {{"seconds", WallClockUnit::SECONDS},
+                                         {"minutes", WallClockUnit::MINUTES},
+                                         {"hours", WallClockUnit::HOURS},
+                                         {"days", WallClockUnit::DAYS}})
+                                     .refuses({"weeks"})});
+}
+
+}  // namespace entries
 }  // namespace composer::callbacks

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "composer/callbacks/direction.h"
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 
@@ -29,4 +30,17 @@ void ThresholdStopper::judge(const State& state) {
     state.stop.ask(join("ThresholdStopper: ", label, "/", monitor, " is ", value, ", beyond ", threshold));
 }
 
+namespace entries {
+
+Entry<Callbacks> threshold_stopper() {
+  using O = ThresholdStopperOptions;
+  return entry<ThresholdStopper, O>("threshold_stopper", "Stops once a metric is better than a threshold",
+                                    {option("monitor", &O::monitor).example("MulticlassAccuracy").refuses({""}),
+                                     option("dataloader_label", &O::dataloader_label).example("eval").refuses({""}),
+                                     option("threshold", &O::threshold).example("0.99").refuses({"high"}),
+                                     option("better", &O::better, directions()).refuses({"greater"}),
+                                     option("stop_on_batch", &O::stop_on_batch).refuses({"1"})});
+}
+
+}  // namespace entries
 }  // namespace composer::callbacks

@@ -1,30 +1,15 @@
 #pragma once
-// Makes plug-ins by name with options as text, as a command line has them. Each is one line in its room's registry.cpp:
-//
-//   entry<EarlyStopper, EarlyStopperOptions>("early_stopper", "Stops when a metric no longer improves",
-//       {option("monitor", &EarlyStopperOptions::monitor).example("MulticlassAccuracy"),
-//        option("patience", &EarlyStopperOptions::patience).refuses({"3sp"})})
-#include <algorithm>
-#include <concepts>
-#include <cstdint>
-#include <filesystem>
+// Makes plug-ins by name with options as text, as a command line has them. How one is described is in core/entry.h.
 #include <functional>
 #include <initializer_list>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "composer/core/error.h"
 #include "composer/core/export.h"
-#include "composer/core/interval.h"
-#include "composer/core/metric.h"
-#include "composer/core/plugins.h"
-#include "composer/core/time.h"
 
 namespace composer {
 
@@ -78,111 +63,10 @@ class Registry {
 
 namespace detail {
 
-// Text to value; they throw ConfigError that says what was expected. An empty text unsets what can be unset.
-COMPOSER_EXPORT void read_text(const std::string& text, std::string& value);
-COMPOSER_EXPORT void read_text(const std::string& text, std::filesystem::path& value);
-COMPOSER_EXPORT void read_text(const std::string& text, double& value);
-COMPOSER_EXPORT void read_text(const std::string& text, std::int64_t& value);
-COMPOSER_EXPORT void read_text(const std::string& text, bool& value);
-COMPOSER_EXPORT void read_text(const std::string& text, Time& value);
-COMPOSER_EXPORT void read_text(const std::string& text, Interval& value);
-COMPOSER_EXPORT void read_text(const std::string& text, std::optional<Time>& value);
-COMPOSER_EXPORT void read_text(const std::string& text, std::optional<std::int64_t>& value);
-
-COMPOSER_EXPORT std::string to_text(const std::string& value);
-COMPOSER_EXPORT std::string to_text(const std::filesystem::path& value);
-COMPOSER_EXPORT std::string to_text(double value);
-COMPOSER_EXPORT std::string to_text(std::int64_t value);
-COMPOSER_EXPORT std::string to_text(bool value);
-COMPOSER_EXPORT std::string to_text(Time value);
-COMPOSER_EXPORT std::string to_text(const Interval& value);
-COMPOSER_EXPORT std::string to_text(const std::optional<Time>& value);
-COMPOSER_EXPORT std::string to_text(const std::optional<std::int64_t>& value);
-
-template <class T>
-std::string type_name() {
-  if constexpr (std::same_as<T, bool>) return "true or false";
-  if constexpr (std::same_as<T, double>) return "number";
-  if constexpr (std::same_as<T, std::int64_t> || std::same_as<T, std::optional<std::int64_t>>) return "whole number";
-  if constexpr (std::same_as<T, Time> || std::same_as<T, Interval> || std::same_as<T, OptionalTime>) return "time";
-  return "text";
-}
-
 [[noreturn]] COMPOSER_EXPORT void throw_unknown(std::string_view what, std::string_view given,
                                                 const std::vector<std::string>& known);
-// Calls read, and says which plug-in and option it was if that throws.
-COMPOSER_EXPORT void read_option(const std::string& plugin, const std::string& option,
-                                 const std::function<void()>& read);
-
-struct NoOptions {};
-
-// The list that takes plug-ins of this type.
-template <class T>
-using ListOf =
-    std::conditional_t<std::derived_from<T, LoggerDestination>, Loggers,
-                       std::conditional_t<std::derived_from<T, Callback>, Callbacks,
-                                          std::conditional_t<std::derived_from<T, Algorithm>, Algorithms, Metrics>>>;
 
 }  // namespace detail
-
-template <class Options>
-struct Option : OptionInfo {
-  std::function<void(Options&, const std::string&)> read;
-
-  Option example(std::string text) && {  // makes it one that must be given
-    OptionInfo::example = std::move(text);
-    return std::move(*this);
-  }
-  Option refuses(std::vector<std::string> texts) && {
-    refused = std::move(texts);
-    return std::move(*this);
-  }
-};
-
-// A member of an options struct: a text, path, double, bool, Interval, or a std::int64_t or Time that may be optional.
-template <class Options, class T>
-Option<Options> option(std::string name, T Options::*member) {
-  return {{std::move(name), detail::type_name<T>(), detail::to_text(Options{}.*member)},
-          [member](Options& options, const std::string& text) { detail::read_text(text, options.*member); }};
-}
-
-// An enum, or anything else of a few values that have names.
-template <class Options, class T>
-Option<Options> option(std::string name, T Options::*member,
-                       std::vector<std::pair<std::string, std::type_identity_t<T>>> values) {
-  OptionInfo info{std::move(name), {}, {}};
-  for (const auto& [text, value] : values) {
-    info.type += (info.type.empty() ? "" : " or ") + text;
-    if (value == Options{}.*member) info.default_text = text;
-  }
-  return {info, [member, values, type = info.type](Options& options, const std::string& text) {
-            for (const auto& [known, value] : values)
-              if (known == text) return void(options.*member = value);
-            throw ConfigError("expected ", type, ", got \"", text, '"');
-          }};
-}
-
-// A plug-in whose constructor takes Options, or nothing.
-template <class T, class Options = detail::NoOptions, class List = detail::ListOf<T>>
-Entry<List> entry(std::string name, std::string summary, std::vector<Option<Options>> options = {}) {
-  auto add_to = [name, options](List& list, const Settings& settings) {
-    std::vector<std::string> known;
-    known.reserve(options.size());
-    for (const auto& option : options) known.push_back(option.name);
-    for (const auto& [key, text] : settings)
-      if (std::ranges::find(known, key) == known.end()) detail::throw_unknown(name + " has no option", key, known);
-
-    Options given{};
-    for (const auto& option : options)
-      if (const auto setting = settings.find(option.name); setting != settings.end())
-        detail::read_option(name, option.name, [&] { option.read(given, setting->second); });
-    if constexpr (std::same_as<Options, detail::NoOptions>)
-      list.add(std::make_shared<T>());
-    else
-      list.add(std::make_shared<T>(std::move(given)));
-  };
-  return {std::move(name), std::move(summary), {options.begin(), options.end()}, std::move(add_to)};
-}
 
 template <class List>
 const Entry<List>& Registry<List>::find(std::string_view name) const {

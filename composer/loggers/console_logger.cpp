@@ -7,10 +7,12 @@
 #include <string>
 #include <utility>
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/loggers/format.h"
 #include "composer/loggers/metric_buffer.h"
+#include "composer/loggers/stream_option.h"
 
 namespace composer::loggers {
 namespace {
@@ -145,4 +147,14 @@ void ConsoleLogger::print_hyperparameters() {
   options_.stream.write(text += join('\n', kRule));
 }
 
+namespace entries {
+
+Entry<Loggers> console() {
+  using O = ConsoleLoggerOptions;
+  return entry<ConsoleLogger, O>("console", "Prints metrics",
+                                 {option("log_interval", &O::log_interval).refuses({"3sp", "0ba", "-1ep"}),
+                                  stream_option(&O::stream), option("log_traces", &O::log_traces)});
+}
+
+}  // namespace entries
 }  // namespace composer::loggers

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/loggers/scalar.h"
@@ -108,4 +109,9 @@ InMemoryLogger::Column& InMemoryLogger::find(std::string_view key) const {
                     "\". Logged are: ", there.empty() ? "no metrics yet" : there);
 }
 
+namespace entries {
+
+Entry<Loggers> in_memory() { return entry<InMemoryLogger>("in_memory", "Keeps metrics in memory"); }
+
+}  // namespace entries
 }  // namespace composer::loggers

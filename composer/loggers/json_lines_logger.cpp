@@ -14,6 +14,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
@@ -219,4 +220,15 @@ void JsonLinesLogger::close(const State&, Logger&) {
   writer->file.close();
 }
 
+namespace entries {
+
+Entry<Loggers> json_lines() {
+  using O = JsonLinesLoggerOptions;
+  return entry<JsonLinesLogger, O>(
+      "json_lines", "Writes metrics to a file, one JSON object a line",
+      {option("path", &O::path).refuses({"", "{rank}.jsonl"}), option("append", &O::append),
+       option("overwrite", &O::overwrite), option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"})});
+}
+
+}  // namespace entries
 }  // namespace composer::loggers

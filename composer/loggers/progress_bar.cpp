@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/loggers/device_value.h"
@@ -13,6 +14,7 @@
 #include "composer/loggers/metric_buffer.h"
 #include "composer/loggers/progress_line.h"
 #include "composer/loggers/progress_screen.h"
+#include "composer/loggers/stream_option.h"
 
 namespace composer::loggers {
 namespace {
@@ -332,4 +334,15 @@ void ProgressBar::Progress::keep_epoch() {
   skipped.reset();
 }
 
+namespace entries {
+
+Entry<Loggers> progress_bar() {
+  using O = ProgressBarOptions;
+  return entry<ProgressBar, O>(
+      "progress_bar", "Shows progress, losses and metrics, redrawn in place on a terminal",
+      {stream_option(&O::stream), option("redraw_interval", &O::redraw_interval).refuses({"0"}),
+       option("line_interval", &O::line_interval).refuses({"-1", "nan"})});
+}
+
+}  // namespace entries
 }  // namespace composer::loggers

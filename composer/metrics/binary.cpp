@@ -5,7 +5,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/metrics/names.h"
 
 namespace composer::metrics {
 
@@ -40,4 +42,19 @@ void BinaryF1Score::update(const Outputs& outputs, const Batch& batch) {
   under_.add(predicted.sum() + actual.sum());
 }
 
+namespace entries {
+
+Entry<Metrics> binary_accuracy() {
+  using O = BinaryAccuracyOptions;
+  return entry<BinaryAccuracy, O>("binary_accuracy", "Share of right answers to a yes-no question",
+                                  with_names<O>({option("threshold", &O::threshold).refuses({"-0.1", "1.5"}),
+                                                 option("logits", &O::logits).refuses({"1"})}));
+}
+
+Entry<Metrics> binary_f1_score() {
+  return entry<BinaryF1Score, BinaryF1ScoreOptions>(
+      "binary_f1_score", "Harmonic mean of precision and recall of class 1", with_names<BinaryF1ScoreOptions>({}));
+}
+
+}  // namespace entries
 }  // namespace composer::metrics

@@ -5,7 +5,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/metrics/names.h"
 
 namespace composer::metrics {
 namespace {
@@ -118,4 +120,36 @@ at::Tensor MulticlassF1Score::score(const at::Tensor& right, const at::Tensor& p
   return share(right * 2, predicted + actual);
 }
 
+namespace entries {
+
+namespace {
+
+template <class M>
+Entry<Metrics> multiclass(std::string name, std::string summary) {
+  using O = MulticlassOptions;
+  const std::vector<std::pair<std::string, Average>> averages{
+      {"micro", Average::MICRO}, {"macro", Average::MACRO}, {"weighted", Average::WEIGHTED}};
+  return entry<M, O>(
+      std::move(name), std::move(summary),
+      with_names<O>({option("num_classes", &O::num_classes).refuses({"-1"}), option("top_k", &O::top_k).refuses({"0"}),
+                     option("average", &O::average, averages).refuses({"none", "macro"}),
+                     option("ignore_index", &O::ignore_index).refuses({"x"})}));
+}
+
+}  // namespace
+
+Entry<Metrics> multiclass_accuracy() {
+  return multiclass<MulticlassAccuracy>("multiclass_accuracy", "Share of targets that were predicted");
+}
+Entry<Metrics> multiclass_f1_score() {
+  return multiclass<MulticlassF1Score>("multiclass_f1_score", "Harmonic mean of precision and recall");
+}
+Entry<Metrics> multiclass_precision() {
+  return multiclass<MulticlassPrecision>("multiclass_precision", "Share of predictions that were right");
+}
+Entry<Metrics> multiclass_recall() {
+  return multiclass<MulticlassRecall>("multiclass_recall", "Share of targets that were predicted, by another name");
+}
+
+}  // namespace entries
 }  // namespace composer::metrics

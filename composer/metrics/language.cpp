@@ -5,7 +5,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/metrics/names.h"
 
 namespace composer::metrics {
 namespace {
@@ -58,4 +60,28 @@ void MaskedAccuracy::update(const Outputs& outputs, const Batch& batch) {
   under_.add(valid.sum());
 }
 
+namespace entries {
+
+namespace {
+
+template <class M>
+Entry<Metrics> language(std::string name, std::string summary) {
+  using O = LanguageOptions;
+  return entry<M, O>(std::move(name), std::move(summary),
+                     with_names<O>({option("ignore_index", &O::ignore_index).refuses({"x"})}));
+}
+
+}  // namespace
+
+Entry<Metrics> language_cross_entropy() {
+  return language<LanguageCrossEntropy>("language_cross_entropy", "Mean cross entropy of tokens");
+}
+Entry<Metrics> language_perplexity() {
+  return language<LanguagePerplexity>("language_perplexity", "Perplexity of tokens");
+}
+Entry<Metrics> masked_accuracy() {
+  return language<MaskedAccuracy>("masked_accuracy", "Share of tokens that were predicted");
+}
+
+}  // namespace entries
 }  // namespace composer::metrics

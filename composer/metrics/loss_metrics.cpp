@@ -6,7 +6,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/metrics/names.h"
 #include "composer/util/loss.h"
 
 namespace composer::metrics {
@@ -63,4 +65,14 @@ void LossMetric::update(const Outputs& outputs, const Batch& batch) {
   under_.add(weight, output.device());
 }
 
+namespace entries {
+
+Entry<Metrics> cross_entropy() {
+  using O = CrossEntropyOptions;
+  return entry<CrossEntropy, O>("cross_entropy", "Mean cross entropy of the targets",
+                                with_names<O>({option("ignore_index", &O::ignore_index).refuses({"x"}),
+                                               option("mean_of_batches", &O::mean_of_batches).refuses({"1"})}));
+}
+
+}  // namespace entries
 }  // namespace composer::metrics

@@ -5,7 +5,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/metrics/names.h"
 
 namespace composer::metrics {
 
@@ -41,4 +43,14 @@ void MIoU::reset() {
   actual_.reset();
 }
 
+namespace entries {
+
+Entry<Metrics> miou() {
+  using O = MIoUOptions;
+  return entry<MIoU, O>("miou", "Intersection over union of segmentation maps, as the mean over classes",
+                        with_names<O>({option("num_classes", &O::num_classes).example("4").refuses({"0"}),
+                                       option("ignore_index", &O::ignore_index).refuses({"x"})}));
+}
+
+}  // namespace entries
 }  // namespace composer::metrics

@@ -1,5 +1,6 @@
 #pragma once
 #include "composer/core/export.h"
+#include "composer/core/metric.h"
 #include "composer/core/registry.h"
 
 namespace composer::metrics {

@@ -5,7 +5,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/metrics/names.h"
 
 namespace composer::metrics {
 namespace {
@@ -48,4 +50,17 @@ void MeanAbsoluteError::update(const Outputs& outputs, const Batch& batch) {
   under_.add(error.numel(), error.device());
 }
 
+namespace entries {
+
+Entry<Metrics> mean_absolute_error() {
+  return entry<MeanAbsoluteError, RegressionOptions>("mean_absolute_error", "Mean absolute error",
+                                                     with_names<RegressionOptions>({}));
+}
+
+Entry<Metrics> mean_squared_error() {
+  return entry<MeanSquaredError, RegressionOptions>("mean_squared_error", "Mean squared error",
+                                                    with_names<RegressionOptions>({}));
+}
+
+}  // namespace entries
 }  // namespace composer::metrics

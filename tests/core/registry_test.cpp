@@ -1,4 +1,4 @@
-#include "composer/core/registry.h"
+#include "composer/core/entry.h"
 
 #include <cmath>
 

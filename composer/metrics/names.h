@@ -1,0 +1,17 @@
+#pragma once
+#include <vector>
+
+#include "composer/core/entry.h"
+
+namespace composer::metrics {
+
+// `own` and the options that every metric has.
+template <class O>
+std::vector<Option<O>> with_names(std::vector<Option<O>> own) {
+  own.push_back(option("name", &O::name));
+  own.push_back(option("output", &O::output));
+  own.push_back(option("target", &O::target));
+  return own;
+}
+
+}  // namespace composer::metrics
