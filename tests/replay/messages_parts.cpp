@@ -4,6 +4,7 @@
 
 #include "composer/callbacks/registry.h"
 #include "composer/core/event.h"
+#include "composer/core/interval.h"
 #include "composer/core/state_dict.h"
 #include "composer/data/data_spec.h"
 #include "composer/loggers/console_logger.h"
