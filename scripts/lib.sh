@@ -29,7 +29,7 @@ need() {
   done
   ((${#missing[@]})) || return 0
   command -v apt-get > /dev/null ||
-    die "this machine has no apt-get: install what Debian calls ${missing[*]}, then run this again"
+    die "this machine has no apt-get: install the equivalents of these Debian packages, then run this again: ${missing[*]}"
   local install="apt-get install -y --no-install-recommends ${missing[*]}"
   ((EUID == 0)) || die "packages are missing; run: sudo apt-get update && sudo $install"
   say "installing ${missing[*]}"
@@ -38,7 +38,7 @@ need() {
   if ! { apt-get update && DEBIAN_FRONTEND=noninteractive $install; } < /dev/null > "$log" 2>&1; then
     tail -n 15 "$log" >&2
     rm -f "$log"
-    die "apt-get failed (its last words are above). Is there a network? The command was: apt-get update && $install"
+    die "apt-get failed (see the output above). Is there a network? The command was: apt-get update && $install"
   fi
   rm -f "$log"
 }
@@ -65,9 +65,9 @@ prepare() {
 need_libtorch() {
   ! libtorch_is_there || return 0
   local given=${TORCH_DIR:-}
-  [[ -z $given ]] || die "TORCH_DIR=$given is no libtorch that we can build against: it must hold include/ and lib/libtorch_cpu.so"
+  [[ -z $given ]] || die "TORCH_DIR=$given is not a usable libtorch: it must contain include/ and lib/libtorch_cpu.so"
   [[ $(uname -sm) == "Linux x86_64" ]] ||
-    die "there is no pinned libtorch for $(uname -sm): set TORCH_DIR to the folder that holds its include/ and lib/"
+    die "there is no pinned libtorch for $(uname -sm): set TORCH_DIR to the folder that contains its include/ and lib/"
 
   local version cache python
   version=$(sed -n 's/^torch==\([^ ]*\) .*/\1/p' "$root/cmake/libtorch.txt")
@@ -85,7 +85,7 @@ need_libtorch() {
   PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$python" -m pip download -q --no-cache-dir --no-deps \
       --require-hashes --only-binary=:all: --implementation cp --python-version 3.11 "${platforms[@]}" \
       -r "$root/cmake/libtorch.txt" -d "$work/wheels" >&2 ||
-    die "pip could not fetch libtorch (its words are above). Is there a network? Else set TORCH_DIR to one that you have"
+    die "pip could not fetch libtorch (see the output above). Is there a network? Otherwise set TORCH_DIR to an existing libtorch"
   # One folder for all: libtorch_cpu looks for the CUDA libraries, which it wants even without a GPU, in ../../nvidia.
   mkdir "$work/site"
   (
@@ -129,7 +129,7 @@ configure() {
   say "configuring build/$preset"
   cmake -S "$root" --preset "$preset" "$@" > "$root/build/$preset.log" 2>&1 || {
     cat "$root/build/$preset.log" >&2
-    die "cmake failed (its words are above)"
+    die "cmake failed (see the output above)"
   }
 }
 

@@ -13,12 +13,13 @@ namespace {
 
 constexpr const char* kUsage =
     "composer_replay [--data FOLDER] [--file NAME] [--case ID] [-v] [--every-rule-needed]\n"
+    "                [--floor FILE | --write-floor FILE]\n"
     "composer_replay --write-differences FILE | --check-differences FILE\n";
 
 struct Arguments {
   Selection selection{.data = COMPOSER_SOURCE_DIR "/tests/golden"};
   bool every_rule_needed = false;
-  std::string write_differences, check_differences;
+  std::string write_differences, check_differences, floor, write_floor;
 };
 
 // Throws std::runtime_error for what is no option of ours.
@@ -40,6 +41,10 @@ Arguments parse(int argc, char** argv) {
       arguments.selection.verbose = true;
     else if (option == "--every-rule-needed")
       arguments.every_rule_needed = true;
+    else if (option == "--floor")
+      arguments.floor = value();
+    else if (option == "--write-floor")
+      arguments.write_floor = value();
     else if (option == "--write-differences")
       arguments.write_differences = value();
     else if (option == "--check-differences")
@@ -50,16 +55,20 @@ Arguments parse(int argc, char** argv) {
   return arguments;
 }
 
-int write_differences(const std::string& file) {
+int write(const std::string& file, const std::string& text) {
   std::ofstream out(file);
-  out << differences_page() << std::flush;
+  out << text << std::flush;
   return out ? 0 : 1;
 }
 
-int check_differences(const std::string& file) {
+std::string read(const std::string& file) {
   std::ifstream in(file);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (text == differences_page()) return 0;
+  if (!in) throw std::runtime_error("cannot read " + file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+int check_differences(const std::string& file) {
+  if (read(file) == differences_page()) return 0;
   std::cerr << file << " is not current: composer_replay --write-differences " << file << '\n';
   return 1;
 }
@@ -79,6 +88,13 @@ int replay(const Arguments& arguments) {
       good = false;
     }
   }
+  if (!arguments.floor.empty()) {
+    for (const auto& problem : compare_with_floor(reports, read(arguments.floor))) {
+      std::cout << problem << '\n';
+      good = false;
+    }
+  }
+  if (good && !arguments.write_floor.empty()) return write(arguments.write_floor, floor_of(reports));
   return good ? 0 : 1;
 }
 
@@ -89,7 +105,7 @@ int main(int argc, char** argv) {
   using namespace composer::replay;
   try {
     const Arguments arguments = parse(argc, argv);
-    if (!arguments.write_differences.empty()) return write_differences(arguments.write_differences);
+    if (!arguments.write_differences.empty()) return write(arguments.write_differences, differences_page());
     if (!arguments.check_differences.empty()) return check_differences(arguments.check_differences);
     return replay(arguments);
   } catch (const std::exception& error) {

@@ -5,6 +5,8 @@
 #include <exception>
 #include <iomanip>
 #include <ostream>
+#include <set>
+#include <sstream>
 
 namespace composer::replay {
 namespace {
@@ -50,6 +52,7 @@ FileReport run_file(const std::filesystem::path& path, const Selection& selectio
     if (!selection.id.empty() && id != selection.id) continue;
     const Outcome outcome = run_case(suite == suites().end() ? nullptr : &*suite, c, context);
     add(report, outcome);
+    if (outcome.verdict == Verdict::EQUAL || outcome.verdict == Verdict::DIFFERENT) report.supported.insert(id);
     if (outcome.verdict != Verdict::WRONG && !selection.verbose) continue;
     out << report.file << ' ' << id << ": " << to_string(outcome.verdict);
     for (const auto& rule : outcome.rules) out << ' ' << rule;
@@ -120,6 +123,29 @@ std::vector<std::string> rules_not_needed(const std::vector<FileReport>& reports
     }
   }
   return names;
+}
+
+std::string floor_of(const std::vector<FileReport>& reports) {
+  std::string lines;
+  for (const auto& report : reports)
+    for (const auto& id : report.supported) lines += report.file + ' ' + id + '\n';
+  return lines;
+}
+
+std::vector<std::string> compare_with_floor(const std::vector<FileReport>& reports, const std::string& floor) {
+  const auto lines = [](const std::string& text) {
+    std::istringstream in(text);
+    std::set<std::string> all;
+    for (std::string line; std::getline(in, line);) all.insert(line);
+    return all;
+  };
+  const std::set<std::string> before = lines(floor), now = lines(floor_of(reports));
+  std::vector<std::string> problems;
+  for (const auto& line : before)
+    if (!now.contains(line)) problems.push_back(line + ": was supported, and is no longer");
+  for (const auto& line : now)
+    if (!before.contains(line)) problems.push_back(line + ": is newly supported; write it down with --write-floor");
+  return problems;
 }
 
 std::string differences_page() {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <iosfwd>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct FileReport {
   std::string file;
   std::map<Verdict, int> count;
   std::map<std::string, int> unsupported, rules;  // how many cases, by reason and by rule
+  std::set<std::string> supported;                // the ids of cases that are equal, or different by a rule
   double seconds = 0;
 };
 
@@ -31,6 +33,11 @@ void print_table(const std::vector<FileReport>& reports, std::ostream& out);
 
 // "time.json: rule_name" of the rules that no case needed.
 std::vector<std::string> rules_not_needed(const std::vector<FileReport>& reports);
+
+// The cases that were supported when the floor was written, one "time.json id" a line: what is wrong with these reports
+// by that, one line each. A case that is missing has lost its support; one too many is not protected yet.
+std::string floor_of(const std::vector<FileReport>& reports);
+std::vector<std::string> compare_with_floor(const std::vector<FileReport>& reports, const std::string& floor);
 
 // The text of docs/differences.md.
 std::string differences_page();

@@ -1,0 +1,146 @@
+// console.json: the lines of ConsoleLogger, and how it formats values.
+#include <map>
+#include <regex>
+#include <sstream>
+
+#include <ATen/ATen.h>
+
+#include "composer/core/error.h"
+#include "composer/core/logger.h"
+#include "composer/core/state.h"
+#include "composer/loggers/console_logger.h"
+#include "composer/loggers/format.h"
+#include "tests/replay/logged_run.h"
+#include "tests/replay/program.h"
+
+namespace composer::replay {
+namespace {
+
+// The recorded callback of that name, without what is no value of a log entry here.
+class Extra final : public Callback {
+ public:
+  void batch_end(const State&, Logger& logger) override {
+    logger.log_metrics(
+        {{"extra/int", std::int64_t{3}}, {"extra/str", std::string("text")}, {"extra/tensor", at::ones({3})}});
+  }
+};
+
+Json lines_of(const std::string& text) {
+  Json lines = Json::array();
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);)
+    lines.push_back(line.starts_with("composer_version: ") ? "composer_version: VERSION" : line);
+  return lines;
+}
+
+Json recorded_lines(const Json& c) {
+  std::string text;
+  for (const Json& line : c.at("lines")) text += line.get<std::string>() + '\n';
+  return lines_of(text);
+}
+
+Json print(const Json& c, const Context& context) {
+  const Json& config = c.at("config");
+  const Json no_choices = Json::array();
+  RandomLog log(no_choices);
+  TrainerOptions options = logged_options(config, context, log);
+  for (const Json& callback : config.value("callbacks", Json::array())) {
+    if (callback == "Extra")
+      options.callbacks.add(Extra());
+    else
+      add_callback(options.callbacks, callback);
+  }
+  std::ostringstream out;
+  options.loggers = {loggers::ConsoleLogger({.log_interval = time_of(config.at("console_log_interval")),
+                                             .stream = out,
+                                             .log_traces = config.value("log_traces", false)})};
+  Trainer trainer(std::move(options));
+  for (const std::string& call : config.value("calls", std::vector<std::string>{"fit"})) {
+    if (call == "fit")
+      trainer.fit();
+    else if (call == "eval")
+      trainer.eval();
+    else
+      throw Unsupported{"call " + call};
+  }
+  trainer.close();
+  return lines_of(out.str());
+}
+
+// The value that a text of the recording stands for; nothing if it is no value of a log entry.
+std::optional<LogValue> value_of(const std::string& text) {
+  static const std::map<std::string, LogValue> special = {
+      {"string \"abc\"", std::string("abc")},
+      {"True", true},
+      {"float 1/3", 1.0 / 3},
+      {"tensor([7])", at::tensor({7}, at::kLong)},
+      {"tensor(2.5)", at::scalar_tensor(2.5)},
+      {"tensor of shape [2,3]", at::ones({2, 3})},
+  };
+  if (const auto found = special.find(text); found != special.end()) return found->second;
+  std::smatch parts;
+  if (std::regex_match(text, parts, std::regex("int (-?[0-9]+)"))) return std::int64_t{std::stoll(parts[1])};
+  if (std::regex_match(text, parts, std::regex("(?:float )?(-?[0-9.e-]+|nan|-?inf)"))) return std::stod(parts[1]);
+  return std::nullopt;
+}
+
+Json format_all(const Json& rows) {
+  Json got = Json::array();
+  for (const Json& row : rows)
+    if (const auto value = value_of(row.at("value")))
+      got.push_back({{"value", row["value"]}, {"text", loggers::format_log_value(*value)}});
+  return got;
+}
+
+Rules rules() {
+  return {
+      {.name = "no_names_of_the_machine_are_printed",
+       .applies_to = "`node_name` and `composer_commit_hash` in what ConsoleLogger prints",
+       .composer_does = "Prints an environment variable of its own platform, and the commit it was installed from.",
+       .we_do = "Does not print them; `composer_version` is there.",
+       .why = "There is no such platform, and a library is identified by its version.",
+       .matches = [](const Json& c) { return c["kind"] == "console_logger"; },
+       .ours =
+           [](Json& expected, const Json&) {
+             for (const char* key : {"node_name", "composer_commit_hash"})
+               std::erase_if(expected.get_ref<Json::array_t&>(), [&](const Json& line) {
+                 return line.get<std::string>().starts_with(std::string(key) + ": ");
+               });
+           }},
+      {.name = "values_are_numbers_texts_and_tensors",
+       .applies_to = "A list, a dictionary, a table or None among the metrics",
+       .composer_does = "Prints it as Python writes it.",
+       .we_do = "Such a value does not compile.",
+       .why = "A log entry is a number, a text or a tensor, so that every logger can do something with it.",
+       .matches =
+           [](const Json& c) {
+             return c["kind"] == "format_log_data_value" ||
+                    c["config"].value("callbacks", Json()) == Json::array({"Extra"});
+           },
+       .ours =
+           [](Json& expected, const Json& c) {
+             std::erase_if(expected.get_ref<Json::array_t&>(), [&](const Json& entry) {
+               if (c["kind"] == "format_log_data_value") return !value_of(entry.at("value"));
+               static const std::regex other("\t Train (extra/(none|list|dict)|MyTable): .*");
+               return std::regex_match(entry.get<std::string>(), other);
+             });
+           }},
+  };
+}
+
+Outcome run(const Json& c, const Context& context) {
+  const std::string kind = c.at("kind");
+  try {
+    if (kind == "format_log_data_value") return judge(c, c.at("rows"), format_all(c.at("rows")), rules());
+    if (kind == "console_logger") return judge(c, recorded_lines(c), print(c, context), rules());
+  } catch (const Unsupported& what) {
+    return unsupported(what.why);
+  }
+  return unsupported(kind);
+}
+
+}  // namespace
+
+Suite console_suite() { return {"console.json", "Loggers", run, rules()}; }
+
+}  // namespace composer::replay
