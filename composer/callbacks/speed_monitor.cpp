@@ -12,8 +12,6 @@
 namespace composer::callbacks {
 namespace {
 
-constexpr double kWorldSize = 1;  // devices that train together
-
 double seconds_in(WallClockUnit unit) {
   switch (unit) {
     case WallClockUnit::SECONDS:
@@ -49,13 +47,14 @@ void SpeedMonitor::batch_end(const State& state, Logger& logger) {
   points_[newest_] = {now.batch, now.sample, now.token, now.total_wct, flops_before + flops};
   if (filled_ < points_.size()) ++filled_;
 
-  if (filled_ == points_.size()) log_throughput(points_[(newest_ + 1) % points_.size()], points_[newest_], logger);
+  if (filled_ == points_.size())
+    log_throughput(points_[(newest_ + 1) % points_.size()], points_[newest_], state.world_size, logger);
   const double train = now.total_wct.count() / seconds_in(options_.time_unit);
   const double val = total_eval_wct_.count() / seconds_in(options_.time_unit);
   logger.log_metrics({{"time/train", train}, {"time/val", val}, {"time/total", train + val}});
 }
 
-void SpeedMonitor::log_throughput(const Point& from, const Point& to, Logger& logger) const {
+void SpeedMonitor::log_throughput(const Point& from, const Point& to, int world_size, Logger& logger) const {
   const double seconds = (to.wct - from.wct).count();
   if (!(seconds > 0)) return;  // a clock that stood still
   const double batches = static_cast<double>(options_.window_size) / seconds;
@@ -64,15 +63,15 @@ void SpeedMonitor::log_throughput(const Point& from, const Point& to, Logger& lo
   const double flops = (to.flops - from.flops) / seconds;
   logger.log_metrics({{"throughput/batches_per_sec", batches},
                       {"throughput/samples_per_sec", samples},
-                      {"throughput/device/batches_per_sec", batches / kWorldSize},
-                      {"throughput/device/samples_per_sec", samples / kWorldSize}});
+                      {"throughput/device/batches_per_sec", batches / world_size},
+                      {"throughput/device/samples_per_sec", samples / world_size}});
   if (tokens > 0)
     logger.log_metrics(
-        {{"throughput/tokens_per_sec", tokens}, {"throughput/device/tokens_per_sec", tokens / kWorldSize}});
+        {{"throughput/tokens_per_sec", tokens}, {"throughput/device/tokens_per_sec", tokens / world_size}});
   if (!(flops > 0)) return;
-  logger.log_metrics({{"throughput/flops_per_sec", flops}, {"throughput/device/flops_per_sec", flops / kWorldSize}});
+  logger.log_metrics({{"throughput/flops_per_sec", flops}, {"throughput/device/flops_per_sec", flops / world_size}});
   if (options_.gpu_flops_available > 0)
-    logger.log_metrics({{"throughput/device/mfu", flops / kWorldSize / options_.gpu_flops_available}});
+    logger.log_metrics({{"throughput/device/mfu", flops / world_size / options_.gpu_flops_available}});
 }
 
 void SpeedMonitor::eval_end(const State& state, Logger&) { total_eval_wct_ += state.eval_timestamp.total_wct; }

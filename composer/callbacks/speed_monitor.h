@@ -32,7 +32,7 @@ class COMPOSER_EXPORT SpeedMonitor final : public Callback {
     double flops = 0;  // of all batches so far
     void visit_state(StateVisitor& visit);
   };
-  void log_throughput(const Point& from, const Point& to, Logger& logger) const;
+  void log_throughput(const Point& from, const Point& to, int world_size, Logger& logger) const;
 
   SpeedMonitorOptions options_;
   std::vector<Point> points_;  // a ring: after the last batches, of which the newest is at newest_

@@ -1,8 +1,10 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 
 #include "composer/core/event.h"
 #include "composer/core/export.h"
+#include "composer/core/lease.h"
 
 namespace composer {
 
@@ -13,10 +15,29 @@ class StateVisitor;
 // Where an algorithm runs among the others of the same event.
 enum class Placement : std::uint8_t { ANY, FIRST, LAST };
 
+// Makes the gradients of a step in another way than by one pass over the batch. SAM, for example, needs a second pass
+// at other weights.
+class COMPOSER_EXPORT StepRule {
+ public:
+  // Computes the gradients of the current batch at the current weights. `counts`: as a step without a rule does, with
+  // events, metrics and clipping. Otherwise the loss-scaled sum is unscaled, and nothing but gradients is left: no
+  // event fires, no metric is updated, buffers (running statistics of batch norms) and random numbers are restored.
+  using Pass = std::function<void(bool counts)>;
+
+  virtual ~StepRule();
+  // Leaves the gradients of the step in the parameters. Calls pass(true) exactly once, after all calls of pass(false).
+  // May run several times in a step: an optimizer such as L-BFGS evaluates its closure as often as it likes.
+  virtual void make_gradients(State& state, const Pass& pass) = 0;
+};
+
 // Changes training. events() is asked once, when it is registered; at each of these events match() is asked once, and
 // apply() called if it said yes. Algorithms run in the order in which they were given, reversed on the events whose
 // name begins with AFTER_, so that what one does before it undoes after. Throwing ends the run, with the event and
 // this algorithm's name attached to the error.
+//
+// The tensors of state.batch must not be changed in place: they may share memory with the data set, and metrics of
+// training are measured on them. Replace them instead, as in state.batch.set("input", changed). A tensor that apply()
+// has changed in place is a DataError.
 class COMPOSER_EXPORT Algorithm {
  public:
   virtual ~Algorithm();
@@ -31,6 +52,12 @@ class COMPOSER_EXPORT Algorithm {
   // Without it, what it has trained cannot be loaded: it changes the model, say. false by default.
   virtual bool required_on_load() const;
   virtual bool interpolates_loss() const;  // mixes losses of several targets; more than one such is warned of
+  // Lives as long as this algorithm; nullptr by default. Only one algorithm of a trainer may have one.
+  virtual StepRule* step_rule();
+
+ private:
+  friend class Engine;
+  Lease lease_;
 };
 
 }  // namespace composer

@@ -24,5 +24,8 @@ bool Algorithm::match(Event, const State&) const { return true; }
 Placement Algorithm::placement() const { return Placement::ANY; }
 bool Algorithm::required_on_load() const { return false; }
 bool Algorithm::interpolates_loss() const { return false; }
+StepRule* Algorithm::step_rule() { return nullptr; }
+
+StepRule::~StepRule() = default;
 
 }  // namespace composer

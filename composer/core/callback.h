@@ -1,6 +1,7 @@
 #pragma once
 #include "composer/core/event.h"
 #include "composer/core/export.h"
+#include "composer/core/lease.h"
 
 namespace composer {
 
@@ -30,14 +31,14 @@ class COMPOSER_EXPORT Callback {
   // What of it a checkpoint keeps, beside its options: nothing by default. See StateVisitor.
   virtual void visit_state(StateVisitor& visit);
 
-  // The last calls of its life in a trainer, also after an error: close() for every callback, then post_close() for
-  // each whose close() did not throw. What they throw is a warning, and stops nobody else's.
+  // The last calls of its life in a trainer, also after an error: close() of every callback and then of every logger,
+  // then post_close() of each whose close() did not throw. What they throw is a warning, and stops nobody else's.
   virtual void close(const State&, Logger&) {}
   virtual void post_close() {}
 
  private:
   friend class Engine;
-  bool open_ = false;  // in a trainer that is not closed yet
+  Lease lease_;
 };
 
 }  // namespace composer

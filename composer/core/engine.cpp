@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <exception>
 
+#include <c10/util/SmallVector.h>
+
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 
@@ -34,6 +36,41 @@ void reverse_after(Event event, std::vector<Plugin<Algorithm>>& algorithms) {
   if (is_reversed(event)) std::ranges::reverse(algorithms);
 }
 
+void insert(std::vector<Pass>& passes, Pass pass, int index) {
+  if (!pass) throw ConfigError("Engine: an empty algorithm pass was given");
+  if (index < -1) throw ConfigError("Engine: the index of an algorithm pass must be >= -1, got ", index);
+  const auto at = std::min(static_cast<std::size_t>(index), passes.size());  // -1 becomes the largest
+  passes.insert(passes.begin() + static_cast<std::ptrdiff_t>(at), std::move(pass));
+}
+
+// Tells whether a tensor of a batch was changed in place, from libtorch's counts of changes. Does not keep the tensors,
+// so that their memory is free as soon as an algorithm has replaced them.
+class BatchVersions {
+ public:
+  explicit BatchVersions(const Batch& batch) {
+    for (const auto& [name, tensor] : batch)
+      if (tensor.defined() && !tensor.is_inference() && tensor.unsafeGetTensorImpl()->version_counter().enabled())
+        add(name, tensor.unsafeGetTensorImpl()->version_counter());
+  }
+  void check() const {
+    for (const Counted& counted : tensors_)
+      if (counted.counter.current_version() != counted.version)
+        throw DataError("\"", counted.name, "\" of the batch was changed in place, which may change the data set and ",
+                        "what metrics are measured on; replace it: state.batch.set(\"", counted.name, "\", changed)");
+  }
+
+ private:
+  struct Counted {
+    std::string name;
+    c10::VariableVersion counter;
+    std::uint32_t version;
+  };
+  void add(const std::string& name, const c10::VariableVersion& counter) {
+    tensors_.push_back({name, counter, counter.current_version()});
+  }
+  c10::SmallVector<Counted, 4> tensors_;
+};
+
 }  // namespace
 
 Engine::Engine(State& state, Logger& logger, Algorithms algorithms, Callbacks callbacks, Loggers loggers,
@@ -41,62 +78,97 @@ Engine::Engine(State& state, Logger& logger, Algorithms algorithms, Callbacks ca
     : state_(state),
       logger_(logger),
       algorithms_(algorithms.list()),
+      callbacks_(callbacks.list()),
       passes_{placing(Placement::FIRST), placing(Placement::LAST), reverse_after} {
+  for (const auto& [object, name, events] : loggers.list()) loggers_.push_back({object, name, events});
   const auto interpolating = std::ranges::count_if(
       algorithms_, [](const Plugin<Algorithm>& plugin) { return plugin.object->interpolates_loss(); });
   if (interpolating > 1) warn(join("Engine: ", interpolating, " algorithms interpolate the loss; use one at a time"));
+  for (const auto& [pass, index] : passes) insert(passes_, pass, index);
+  use(table_of(passes_));
   try {
-    for (const auto& [object, name, events] : loggers.list()) open({object, name, events});
-    logger_count_ = callbacks_.size();
-    for (const auto& plugin : callbacks.list()) open(plugin);
-    for (const auto& [pass, index] : passes) register_pass(pass, index);
+    for (const auto& plugin : algorithms_) take(plugin);
+    for (const auto& plugin : callbacks_) take(plugin);
+    for (const auto& plugin : loggers_) take(plugin);
   } catch (...) {
-    for (auto& plugin : callbacks_) plugin.object->open_ = false;
+    release();
     throw;
   }
-  make_table();
+}
+
+Engine::Engine(State& state, Logger& logger, const Engine& other, ForTrial)
+    : state_(state), logger_(logger), algorithms_(other.algorithms_), passes_(other.passes_) {
+  use(table_of(passes_));
 }
 
 Engine::~Engine() { close(); }
 
-void Engine::open(Plugin<Callback> plugin) {
-  if (plugin.object->open_)
+template <class Base>
+void Engine::take(const Plugin<Base>& plugin) {
+  const Engine*& holder = plugin.object->lease_.holder_;
+  if (holder == this)
+    throw ConfigError("Engine: the same ", plugin.name, " object was given twice; give it once, or make another one");
+  if (holder)
     throw ConfigError("Engine: this ", plugin.name,
                       " is in a trainer that is still open; close that trainer first, or make another one");
-  plugin.object->open_ = true;
-  callbacks_.push_back(std::move(plugin));
+  holder = this;
+}
+
+void Engine::release() {
+  const auto let_go = [this](const auto& plugins) {
+    for (const auto& plugin : plugins)
+      if (const Engine*& holder = plugin.object->lease_.holder_; holder == this) holder = nullptr;
+  };
+  let_go(algorithms_);
+  let_go(callbacks_);
+  let_go(loggers_);
+}
+
+std::vector<Plugin<Callback>> Engine::callbacks() const {
+  std::vector<Plugin<Callback>> all = loggers_;
+  all.insert(all.end(), callbacks_.begin(), callbacks_.end());
+  return all;
 }
 
 void Engine::register_pass(Pass pass, int index) {
-  if (!pass) throw ConfigError("Engine: an empty algorithm pass was given");
-  if (index < -1) throw ConfigError("Engine: the index of an algorithm pass must be >= -1, got ", index);
-  const auto at = std::min(static_cast<std::size_t>(index), passes_.size());  // -1 becomes the largest
-  passes_.insert(passes_.begin() + static_cast<std::ptrdiff_t>(at), std::move(pass));
-  make_table();
+  std::vector<Pass> passes = passes_;
+  insert(passes, std::move(pass), index);
+  std::unique_ptr<Table> table = table_of(passes);
+  passes_ = std::move(passes);
+  if (dispatching_ == 0)
+    use(std::move(table));
+  else
+    next_ = std::move(table);
 }
 
-void Engine::make_table() {
-  listening_ = {};
+std::unique_ptr<Engine::Table> Engine::table_of(const std::vector<Pass>& passes) const {
+  auto table = std::make_unique<Table>();
   for (int i = 0; i < kEventCount; ++i) {
     const auto event = static_cast<Event>(i);
-    Listeners& listeners = table_.at(i);
-    listeners = {};
-    std::ranges::copy_if(algorithms_, std::back_inserter(listeners.algorithms),
-                         [event](const auto& plugin) { return plugin.events.contains(event); });
-    for (const Pass& pass : passes_) pass(event, listeners.algorithms);
+    Listeners& listeners = table->listeners.at(i);
+    const auto listens = [event](const auto& plugin) { return plugin.events.contains(event); };
+    std::ranges::copy_if(algorithms_, std::back_inserter(listeners.algorithms), listens);
+    for (const Pass& pass : passes) pass(event, listeners.algorithms);
     for (const auto& plugin : listeners.algorithms)
       listeners.trace_keys.push_back(join("algorithm_traces/", plugin.name, "/Event.", name(event)));
 
-    const auto first_callback = callbacks_.begin() + static_cast<std::ptrdiff_t>(logger_count_);
-    const auto add = [&](auto from, auto to) {
-      std::copy_if(from, to, std::back_inserter(listeners.callbacks),
-                   [event](const auto& plugin) { return plugin.events.contains(event); });
-    };
-    if (event == Event::INIT) add(callbacks_.begin(), first_callback);
-    add(first_callback, callbacks_.end());
-    if (event != Event::INIT) add(callbacks_.begin(), first_callback);
-    if (!listeners.algorithms.empty() || !listeners.callbacks.empty()) listening_.insert(event);
+    const bool loggers_first = event == Event::INIT;
+    std::ranges::copy_if(loggers_first ? loggers_ : callbacks_, std::back_inserter(listeners.callbacks), listens);
+    std::ranges::copy_if(loggers_first ? callbacks_ : loggers_, std::back_inserter(listeners.callbacks), listens);
+    if (!listeners.algorithms.empty()) table->heard_by_algorithms.insert(event);
+    if (!listeners.callbacks.empty()) table->heard_by_callbacks.insert(event);
   }
+  return table;
+}
+
+void Engine::use(std::unique_ptr<Table> table) {
+  table_ = std::move(table);
+  ++generation_;
+  listening_ = EventSet::all();
+  if (closed_) return;
+  listening_ = {};
+  for (int i = 0; i < kEventCount; ++i)
+    if (const auto event = static_cast<Event>(i); listens(event)) listening_.insert(event);
 }
 
 void Engine::check(Event event) const {
@@ -107,9 +179,24 @@ void Engine::check(Event event) const {
     throw ConfigError("Engine: ", to_string(event), " needs a max_duration, and the state has none");
 }
 
+// The table stays as it is while it is walked.
+class Engine::Dispatching {
+ public:
+  explicit Dispatching(Engine& engine) : engine_(engine) { ++engine_.dispatching_; }
+  ~Dispatching() {
+    if (--engine_.dispatching_ == 0 && engine_.next_) engine_.use(std::move(engine_.next_));
+  }
+  Dispatching(const Dispatching&) = delete;
+  Dispatching& operator=(const Dispatching&) = delete;
+
+ private:
+  Engine& engine_;
+};
+
 void Engine::dispatch(Event event) {
   check(event);
-  Listeners& listeners = table_[static_cast<std::size_t>(event)];
+  const Dispatching scope(*this);
+  Listeners& listeners = table_->listeners[static_cast<std::size_t>(event)];
   if (event == Event::INIT) {
     run_callbacks(event, listeners);
     run_algorithms(event, listeners);
@@ -125,7 +212,9 @@ void Engine::run_algorithms(Event event, Listeners& listeners) {
     const auto& [algorithm, name, events] = listeners.algorithms[i];
     try {
       if (!algorithm->match(event, state_)) continue;
+      const BatchVersions before(state_.batch);
       algorithm->apply(event, state_, logger_);
+      before.check();
     } catch (...) {
       rethrow(event, name);
     }
@@ -147,34 +236,32 @@ void Engine::run_callbacks(Event event, Listeners& listeners) {
 }
 
 void Engine::rethrow(Event event, const std::string& who) const {
-  std::throw_with_nested(RunError(who, " failed at ", to_string(event), ", epoch ", state_.timestamp.epoch, ", batch ",
-                                  state_.timestamp.batch));
+  throw_nested<RunError>(who, " failed at ", to_string(event), ", epoch ", state_.timestamp.epoch, ", batch ",
+                         state_.timestamp.batch);
 }
 
 void Engine::close() {
   if (std::exchange(closed_, true)) return;
   listening_ = EventSet::all();
+  release();
+  const auto succeeds = [](const Plugin<Callback>& plugin, const char* call, const auto& run) {
+    try {
+      run(*plugin.object);
+      return true;
+    } catch (const std::exception& error) {
+      warn(join(plugin.name, " failed in ", call, "(): ", describe(error)));
+    } catch (...) {
+      warn(join(plugin.name, " failed in ", call, "()"));
+    }
+    return false;
+  };
   std::vector<const Plugin<Callback>*> closed;
-  for (const auto& plugin : callbacks_) {
-    plugin.object->open_ = false;
-    try {
-      plugin.object->close(state_, logger_);
-      closed.push_back(&plugin);
-    } catch (const std::exception& error) {
-      warn(join(plugin.name, " failed in close(): ", describe(error)));
-    } catch (...) {
-      warn(join(plugin.name, " failed in close()"));
-    }
-  }
-  for (const Plugin<Callback>* plugin : closed) {
-    try {
-      plugin->object->post_close();
-    } catch (const std::exception& error) {
-      warn(join(plugin->name, " failed in post_close(): ", describe(error)));
-    } catch (...) {
-      warn(join(plugin->name, " failed in post_close()"));
-    }
-  }
+  for (const auto* plugins : {&callbacks_, &loggers_})  // what a callback logs in close() is still written
+    for (const auto& plugin : *plugins)
+      if (succeeds(plugin, "close", [this](Callback& callback) { callback.close(state_, logger_); }))
+        closed.push_back(&plugin);
+  for (const Plugin<Callback>* plugin : closed)
+    succeeds(*plugin, "post_close", [](Callback& callback) { callback.post_close(); });
 }
 
 }  // namespace composer

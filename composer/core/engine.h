@@ -1,6 +1,9 @@
 #pragma once
 #include <array>
+#include <cstdint>
 #include <functional>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "composer/core/event.h"
@@ -25,29 +28,43 @@ struct AlgorithmPass {
 // Calls, at each event, the algorithms, then the callbacks, then the loggers that listen to it; at INIT loggers, then
 // callbacks, then algorithms, because a logger must be open before anybody can log. Who listens, in which order, is
 // worked out at registration: an event without listeners costs one load and one branch. What a listener throws leaves
-// run_event nested in a RunError that says which event, who, epoch and batch; the listeners after it are not called.
+// run_event nested in a RunError that says which event, who, epoch and batch; the listeners after it are not called. An
+// algorithm that changed a tensor of state.batch in place is such an error, too (see Algorithm).
 class COMPOSER_EXPORT Engine {
  public:
-  // Opens the callbacks and loggers. Throws ConfigError if one of them is in another trainer that is still open.
+  // Throws ConfigError if one object is given twice, or is in another trainer that is still open.
   Engine(State& state, Logger& logger, Algorithms algorithms, Callbacks callbacks, Loggers loggers,
          const std::vector<AlgorithmPass>& passes = {});
+  // Runs the algorithms and passes of another engine, to which they still belong, on another state.
+  struct ForTrial {};
+  Engine(State& state, Logger& logger, const Engine& other, ForTrial);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Throws Error after close(), and ConfigError if this event needs a loader or a max_duration that nobody has set.
+  // If anything listens to this event: throws Error after close(), and ConfigError if the event needs a loader or a
+  // max_duration and the state has none.
   void run_event(Event event) {
     if (listening_.contains(event)) dispatch(event);
   }
 
+  // Within an event, it holds from the end of that event on.
   void register_pass(Pass pass, int index = -1);
 
-  // Closes callbacks and loggers, each whatever the others do; again: does nothing.
+  // The events that algorithms, and that callbacks or loggers, listen to. They change with the generation only.
+  EventSet heard_by_algorithms() const { return table_->heard_by_algorithms; }
+  EventSet heard_by_callbacks() const { return table_->heard_by_callbacks; }
+  bool listens(Event event) const {
+    return table_->heard_by_algorithms.contains(event) || table_->heard_by_callbacks.contains(event);
+  }
+  std::uint64_t generation() const { return generation_; }
+
+  // Closes callbacks, then loggers, each whatever the others do; again: does nothing.
   void close();
   bool closed() const { return closed_; }
 
   // In the order of Composer's state.callbacks: loggers first.
-  const std::vector<Plugin<Callback>>& callbacks() const { return callbacks_; }
+  std::vector<Plugin<Callback>> callbacks() const;
   const std::vector<Plugin<Algorithm>>& algorithms() const { return algorithms_; }
 
  private:
@@ -56,9 +73,17 @@ class COMPOSER_EXPORT Engine {
     std::vector<std::string> trace_keys;  // beside algorithms
     std::vector<Plugin<Callback>> callbacks;
   };
+  struct Table {
+    std::array<Listeners, kEventCount> listeners;
+    EventSet heard_by_algorithms, heard_by_callbacks;
+  };
+  class Dispatching;
 
-  void open(Plugin<Callback> plugin);
-  void make_table();
+  template <class Base>
+  void take(const Plugin<Base>& plugin);
+  void release();
+  std::unique_ptr<Table> table_of(const std::vector<Pass>& passes) const;
+  void use(std::unique_ptr<Table> table);
   void dispatch(Event event);
   void check(Event event) const;
   void run_algorithms(Event event, Listeners& listeners);
@@ -68,11 +93,13 @@ class COMPOSER_EXPORT Engine {
   State& state_;
   Logger& logger_;
   std::vector<Plugin<Algorithm>> algorithms_;
-  std::vector<Plugin<Callback>> callbacks_;
-  std::size_t logger_count_ = 0;  // callbacks_ begins with so many loggers
-  std::vector<Pass> passes_;      // of the engine and of the user, in the order in which they run
-  std::array<Listeners, kEventCount> table_;
-  EventSet listening_;  // events with listeners; all of them once closed, so that dispatch() can complain
+  std::vector<Plugin<Callback>> callbacks_, loggers_;
+  std::vector<Pass> passes_;  // of the engine and of the user, in the order in which they run
+  std::unique_ptr<Table> table_;
+  std::unique_ptr<Table> next_;  // instead of table_, once no event is being dispatched
+  EventSet listening_;           // events with listeners; all of them once closed, so that dispatch() can complain
+  std::uint64_t generation_ = 0;
+  int dispatching_ = 0;  // events that are being dispatched, one within another
   bool closed_ = false;
 };
 

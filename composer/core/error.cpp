@@ -1,5 +1,9 @@
 #include "composer/core/error.h"
 
+#include <iostream>
+#include <mutex>
+#include <typeinfo>
+
 #include <c10/util/Exception.h>
 
 namespace composer {
@@ -11,20 +15,71 @@ DataError::~DataError() = default;
 CheckpointError::~CheckpointError() = default;
 RunError::~RunError() = default;
 
-std::string describe(const std::exception& error) {
+namespace {
+
+// Without the stack frames that libtorch adds, also if its text was copied into another error.
+std::string text_of(const std::exception& error) {
   std::string text = error.what();
+  if (const auto at = text.find("\nException raised from "); at != std::string::npos) text.erase(at);
+  return text;
+}
+
+std::string because(const std::string& cause) { return "\n  because: " + cause; }
+
+struct Sink {
+  std::mutex mutex;
+  WarningSink sink;
+};
+Sink& sink() {
+  static Sink* the_one = new Sink;  // never destroyed: threads may warn while the process ends
+  return *the_one;
+}
+
+// That of libtorch if somebody set it, on this thread.
+c10::WarningHandler* handler_of_libtorch() {
+  c10::WarningHandler* handler = c10::WarningUtils::get_warning_handler();
+  return handler && typeid(*handler) != typeid(c10::WarningHandler) ? handler : nullptr;
+}
+
+}  // namespace
+
+std::string because() {
+  try {
+    throw;
+  } catch (const std::exception& cause) {
+    return because(describe(cause));
+  } catch (...) {
+    return because("something that is not a std::exception");
+  }
+}
+
+std::string describe(const std::exception& error) {
+  std::string text = text_of(error);
   try {
     std::rethrow_if_nested(error);
-  } catch (const c10::Error& cause) {
-    text += "\n  because: " + std::string(cause.what_without_backtrace());
-  } catch (const std::exception& cause) {
-    text += "\n  because: " + describe(cause);
   } catch (...) {
-    text += "\n  because: something that is not a std::exception";
+    if (const std::string cause = because(); !text.ends_with(cause)) text += cause;  // else it says so itself
   }
   return text;
 }
 
-void warn(const std::string& text) { TORCH_WARN(text); }
+void warn(const std::string& text) {
+  if (c10::WarningHandler* handler = handler_of_libtorch()) {
+    handler->process(c10::Warning(c10::UserWarning(), {__func__, __FILE__, __LINE__}, text, /*verbatim=*/true));
+    return;
+  }
+  WarningSink to;
+  {
+    const std::lock_guard lock(sink().mutex);
+    to = sink().sink;
+  }
+  if (to) return to(text);
+  std::cerr << "libcomposer: " + text + "\n";  // in one piece, as other threads may write, too
+}
+
+WarningSink redirect_warnings(WarningSink to) {
+  const std::lock_guard lock(sink().mutex);
+  return std::exchange(sink().sink, std::move(to));
+}
 
 }  // namespace composer

@@ -1,5 +1,7 @@
 #pragma once
+#include <concepts>
 #include <exception>
+#include <functional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -19,7 +21,7 @@ std::string join(const Parts&... parts) {
 // Root of all errors that the library throws itself. The text says who complains, about which option or file, the rule,
 // the value it got and, where a cause is likely, what to do. Errors of libtorch (c10::Error) and of the user's code
 // pass through; what leaves Trainer::fit is nested: outermost where it happened (event, plug-in, epoch, batch), inside
-// why.
+// why. Its what() holds all of it, one line each.
 struct COMPOSER_EXPORT Error : std::runtime_error {
   template <class... Parts>
   explicit Error(const Parts&... parts) : std::runtime_error(join(parts...)) {}
@@ -61,11 +63,26 @@ struct COMPOSER_EXPORT RunError : Error {
   ~RunError() override;
 };
 
-// The error with everything nested in it, one line each, outermost first.
+// The error with everything nested in it, one line each, outermost first, without libtorch's stack frames.
 COMPOSER_EXPORT std::string describe(const std::exception& error);
 
-// Tells the user of something that is probably a mistake but stops nothing. Goes through libtorch's warning handler
-// (c10::WarningUtils), so whoever redirects libtorch's warnings gets these too.
+// The exception that is being handled, as describe() puts it, on lines that follow the text of an error that it caused.
+COMPOSER_EXPORT std::string because();
+
+// Throws an E of these parts with the exception that is being handled nested in it, and its text in what().
+template <std::derived_from<Error> E, class... Parts>
+[[noreturn]] void throw_nested(const Parts&... parts) {
+  std::throw_with_nested(E(parts..., because()));
+}
+
+// Tells the user of something that is probably a mistake but stops nothing: as "libcomposer: <text>" on a line of
+// stderr. A warning handler of libtorch that is set on this thread (c10::WarningUtils) gets the text instead; if there
+// is none, the one of redirect_warnings().
 COMPOSER_EXPORT void warn(const std::string& text);
+
+// Gets the texts of warnings, from any thread.
+using WarningSink = std::function<void(const std::string& text)>;
+// Returns the sink before; an empty one stands for stderr.
+COMPOSER_EXPORT WarningSink redirect_warnings(WarningSink sink);
 
 }  // namespace composer

@@ -3,6 +3,7 @@
 namespace composer {
 
 Metric::~Metric() = default;
+void Metric::visit_sums(const VisitSum&) {}
 
 Metrics Metrics::fresh() const {
   Metrics copy;

@@ -1,8 +1,10 @@
 #pragma once
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -30,6 +32,13 @@ class COMPOSER_EXPORT Metric {
   virtual void reset() = 0;
   // One of the same kind with nothing accumulated: each loader has its own.
   virtual std::shared_ptr<Metric> fresh() const = 0;
+
+  // Calls `visit` for each tensor that update() adds to, always in the same order. compute() must depend on these
+  // tensors alone, and the sums of two halves of the data, added, must be those of the whole: so metrics are stored,
+  // and reduced over processes. A tensor may be undefined before the first update. By default there are none, which
+  // says that this metric cannot be reduced.
+  using VisitSum = std::function<void(std::string_view name, at::Tensor& sum)>;
+  virtual void visit_sums(const VisitSum& visit);
 };
 
 // The metrics of one loader: {MulticlassAccuracy(), CrossEntropy()}. Each by value, or as shared_ptr.

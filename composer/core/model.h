@@ -23,7 +23,8 @@ class COMPOSER_EXPORT Model : public torch::nn::Module {
   // Of one microbatch, as means over its samples (the trainer weighs microbatches by their size).
   virtual Losses loss(const Outputs& outputs, const Batch& batch) = 0;
 
-  // What the metrics see, without gradients: in evaluation, and with `outputs` given for metrics of training.
+  // What the metrics see, without gradients and with all modules in evaluation mode: in evaluation, and with `outputs`
+  // given for metrics of training. Either always returns these, as by default, or always runs a forward of its own.
   virtual Outputs eval_forward(const Batch& batch, const Outputs* outputs);
   virtual Metrics get_metrics(bool is_train) const;
   virtual void update_metric(const Batch& batch, const Outputs& outputs, Metric& metric);

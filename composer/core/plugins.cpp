@@ -29,12 +29,15 @@ std::string class_name(const std::type_info& type) {
 }
 
 template <class Base>
-void Plugins<Base>::check(const void* object) {
+void Plugins<Base>::check(const Base* object) {
   if (!object) throw ConfigError("callbacks, algorithms, loggers: a null pointer was given");
+  if constexpr (std::same_as<Base, Callback>)
+    if (dynamic_cast<const LoggerDestination*>(object))
+      throw ConfigError("callbacks: ", class_name(typeid(*object)), " is a logger; give it to .loggers");
 }
 
-template COMPOSER_EXPORT void Plugins<Callback>::check(const void*);
-template COMPOSER_EXPORT void Plugins<LoggerDestination>::check(const void*);
-template COMPOSER_EXPORT void Plugins<Algorithm>::check(const void*);
+template COMPOSER_EXPORT void Plugins<Callback>::check(const Callback*);
+template COMPOSER_EXPORT void Plugins<LoggerDestination>::check(const LoggerDestination*);
+template COMPOSER_EXPORT void Plugins<Algorithm>::check(const Algorithm*);
 
 }  // namespace composer

@@ -51,6 +51,8 @@ class Plugins {
 
   template <std::derived_from<Base> T>
   void add(std::shared_ptr<T> object) {
+    static_assert(!std::same_as<Base, Callback> || !std::derived_from<T, LoggerDestination>,
+                  "this is a logger: give it to .loggers, where it gets records as well as events");
     check(object.get());
     const Base& seen = *object;
     EventSet events = EventSet::all();  // of a type known only at run time: assume it wants everything
@@ -66,7 +68,7 @@ class Plugins {
   std::size_t size() const { return list_.size(); }
 
  private:
-  static void check(const void* object);  // throws ConfigError for a null pointer
+  static void check(const Base* object);  // throws ConfigError for a null pointer and for a logger among callbacks
   std::vector<Plugin<Base>> list_;
 };
 

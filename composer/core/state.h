@@ -62,7 +62,8 @@ class COMPOSER_EXPORT MetricValues {
 // algorithms may change it. Fields of the moment (batch, outputs, loss) hold what docs/events.md says for each event.
 struct State {
   std::string run_name;
-  std::uint64_t seed = 0;  // of every random stream of this trainer
+  std::uint64_t seed = 0;        // of every random stream of this trainer
+  int rank = 0, world_size = 1;  // of the processes that train together
   Handle<Model> model;
   Handle<torch::optim::Optimizer> optimizer;  // null: the model has no parameters
   at::Device device = at::kCPU;

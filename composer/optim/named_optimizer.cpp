@@ -1,5 +1,7 @@
 #include "composer/optim/named_optimizer.h"
 
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ne.h>
@@ -9,6 +11,7 @@
 #include "composer/core/error.h"
 #include "composer/optim/batch.h"
 #include "composer/optim/groups.h"
+#include "composer/util/recompute.h"
 
 namespace composer::optim {
 
@@ -21,7 +24,7 @@ struct NamedOptimizer::Hook final : torch::autograd::PostAccumulateGradHook {
       : optimizer(std::move(owner)), group(in_group), index(at_index), before(std::move(other)) {}
   void operator()(const at::Tensor& parameter) override {
     if (before) (*before)(parameter);
-    if (*optimizer) (*optimizer)->update_one(group, index);
+    if (*optimizer) (*optimizer)->complete(group, index);
   }
 
   std::shared_ptr<NamedOptimizer*> optimizer;
@@ -50,8 +53,10 @@ NamedOptimizer::NamedOptimizer(std::string who, std::vector<const char*> state_k
     param_groups_.emplace_back(std::move(tensors), std::move(group.options));
   }
   if (!in_backward_) return;
-  for (std::size_t g = 0; g < param_groups_.size(); ++g)
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    completions_.emplace_back(param_groups_[g].params().size());
     for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) hook(g, i);
+  }
 }
 
 NamedOptimizer::~NamedOptimizer() {
@@ -83,10 +88,14 @@ void NamedOptimizer::unhook(const at::Tensor& parameter) const {
 at::Tensor NamedOptimizer::step(LossClosure closure) {
   at::Tensor loss;
   if (closure) {
+    begin_in_backward();
     const at::AutoGradMode with_grad(true);
     loss = closure();
   }
-  if (!in_backward_) update_all({});
+  if (in_backward_)
+    finish_in_backward();
+  else
+    update_all({});
   return loss;
 }
 
@@ -231,8 +240,42 @@ void NamedOptimizer::check_device(const at::Tensor& found_inf) const {
   }
 }
 
-void NamedOptimizer::update_one(std::size_t group, std::size_t index) {
+// In the first step, a parameter that a pending checkpoint() may reach again is left to step(), which learns how often
+// its gradient is completed.
+void NamedOptimizer::complete(std::size_t group, std::size_t index) {
   const std::lock_guard lock(mutex_);
+  Completions& completions = completions_.at(group).at(index);
+  const bool pending = pending_checkpoints() > 0;
+  sees_checkpoints_ = sees_checkpoints_ || pending;
+  if (completions.updated && sees_checkpoints_)
+    throw ConfigError(who_, ": step_in_backward has updated ", name_of(group, index),
+                      " in this step, and a checkpoint()ed part of the model gives it another gradient, unlike in the ",
+                      "first step; leave step_in_backward out. In a loop of your own, call step() after each backward");
+  ++completions.seen;
+  if (completions.expected == 0 ? pending : completions.seen < completions.expected) return;
+  update_one(group, index);
+  completions.updated = true;
+}
+
+// Forgets what a step that ended by an error has left.
+void NamedOptimizer::begin_in_backward() {
+  sees_checkpoints_ = false;
+  for (auto& group : completions_)
+    for (Completions& completions : group) completions = {.expected = completions.expected};
+}
+
+// Updates what backward has reached less often than expected, or so that more could not be excluded.
+void NamedOptimizer::finish_in_backward() {
+  for (std::size_t g = 0; g < completions_.size(); ++g)
+    for (std::size_t i = 0; i < completions_[g].size(); ++i) {
+      Completions& completions = completions_[g][i];
+      if (completions.seen > 0 && !completions.updated) update_one(g, i);
+      if (sees_checkpoints_) completions.expected = std::max(completions.expected, completions.seen);
+    }
+  begin_in_backward();
+}
+
+void NamedOptimizer::update_one(std::size_t group, std::size_t index) {
   const at::NoGradGuard no_grad;
   {
     const detail::Scratch::Clear clear(*scratch_);

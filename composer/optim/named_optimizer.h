@@ -128,16 +128,28 @@ class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public Sk
   void collect(std::size_t group, std::size_t index, bool skip);
   void update_batches(const Options& options, const at::Tensor& found_inf);
   void update_all(const at::Tensor& found_inf);
+  void complete(std::size_t group, std::size_t index);
   void update_one(std::size_t group, std::size_t index);
+  void begin_in_backward();
+  void finish_in_backward();
   void hook(std::size_t group, std::size_t index);
   void unhook(const at::Tensor& parameter) const;
 
   std::string who_;
   std::vector<const char*> state_keys_;
   std::vector<std::vector<std::string>> names_;  // of the parameters of each group
+  // Of a parameter, with step_in_backward. Its gradient is complete once for each backward that reaches it:
+  // checkpoint() runs backwards of its own.
+  struct Completions {
+    int seen = 0;      // in this step
+    int expected = 0;  // in a step; 0: not known yet
+    bool updated = false;
+  };
   bool in_backward_;
-  std::shared_ptr<NamedOptimizer*> self_;  // for hooks: null once the optimizer has gone
-  std::mutex mutex_;                       // backward may run hooks in several threads
+  bool sees_checkpoints_ = false;                      // in this step
+  std::vector<std::vector<Completions>> completions_;  // of the parameters of each group
+  std::shared_ptr<NamedOptimizer*> self_;              // for hooks: null once the optimizer has gone
+  std::mutex mutex_;                                   // backward may run hooks in several threads
   std::unique_ptr<detail::Scratch> scratch_;
 };
 

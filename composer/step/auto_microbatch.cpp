@@ -60,8 +60,8 @@ void AutoMicrobatch::shrink(std::int64_t samples) {
   std::int64_t& size = state_.device_train_microbatch_size;
   const std::int64_t tried = std::min(size, samples);
   if (tried <= 1)
-    std::throw_with_nested(Error("device_train_microbatch_size: out of memory with microbatches of 1 sample; ",
-                                 "use a smaller model, or composer::checkpoint in it"));
+    throw_nested<Error>("device_train_microbatch_size: out of memory with microbatches of 1 sample; ",
+                        "use a smaller model, or composer::checkpoint in it");
   size = tried / 2;
   warn(join("out of memory with microbatches of ", tried, " samples: from now on they have ", size));
 }

@@ -1,5 +1,8 @@
 #include "composer/step/feed.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
@@ -13,25 +16,35 @@ void check_subset(const std::string& label, std::int64_t subset) {
 }
 
 Feed::Feed(AnyDataSpec spec, std::string label, std::int64_t subset)
-    : spec_(std::move(spec)), label_(std::move(label)) {
+    : spec_(std::move(spec)), label_(std::move(label)), subset_(subset) {
   check_subset(label_, subset);
-  num_batches_ = spec_.dataloader->num_batches();
-  if (subset == -1) return;
-  if (num_batches_ && *num_batches_ < subset)
-    warn(join(label_, " loader: has ", *num_batches_, " batches, so a subset of ", subset, " is all of them"));
-  num_batches_ = num_batches_ ? std::min(*num_batches_, subset) : subset;
+  const std::optional<std::int64_t> all = spec_.dataloader->num_batches();
+  if (all && *all < subset)
+    warn(join(label_, " loader: has ", *all, " batches, so a subset of ", subset, " is all of them"));
+  num_batches_ = length();
+}
+
+std::optional<std::int64_t> Feed::length() const {
+  const std::optional<std::int64_t> all = spec_.dataloader->num_batches();
+  if (subset_ == -1) return all;
+  return all ? std::min(*all, subset_) : subset_;
 }
 
 void Feed::seek(std::int64_t epoch, std::int64_t batch) {
   drop_staged();
   spec_.dataloader->seek(epoch, batch);
+  num_batches_ = length();  // epochs of buckets may differ
   next_ = batch;
 }
 
 std::optional<Batch> Feed::next() {
   if (num_batches_ && next_ >= *num_batches_) return std::nullopt;
   std::optional<Batch> batch = stage_ && stage_->full() ? stage_->take() : spec_.dataloader->next();
-  if (!batch) return std::nullopt;
+  if (!batch) {
+    if (num_batches_ && subset_ == -1 && !std::exchange(warned_of_end_, true))
+      warn(join(label_, " loader: an epoch ended after ", next_, " batches; num_batches() is ", *num_batches_));
+    return std::nullopt;
+  }
   ++next_;
   prepare(*batch);
   return batch;
@@ -74,7 +87,7 @@ TokenCount Feed::count_tokens(const Batch& batch) const {
 }
 
 std::vector<Batch> Feed::split(const Batch& batch, std::int64_t size) const {
-  if (size == 0 || (!spec_.split_batch && size >= samples_)) return std::vector<Batch>(1, batch);
+  if (size == 0 || (!spec_.split_batch && size >= count_samples(batch))) return std::vector<Batch>(1, batch);
   std::vector<Batch> parts = spec_.split_batch ? spec_.split_batch(batch, size) : split_batch(batch, size);
   if (parts.empty()) throw DataError(label_, " loader: split_batch gave no microbatch");
   return parts;

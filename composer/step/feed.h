@@ -26,7 +26,8 @@ class Feed {
 
   explicit operator bool() const { return static_cast<bool>(spec_); }
   const std::string& label() const { return label_; }
-  std::optional<std::int64_t> num_batches() const { return num_batches_; }  // of an epoch; unset: unknown
+  // Of the epoch that seek() went to; unset: unknown.
+  std::optional<std::int64_t> num_batches() const { return num_batches_; }
   std::optional<std::int64_t> batch_size() const { return spec_ ? spec_.dataloader->batch_size() : std::nullopt; }
   const Loader* loader() const { return spec_.dataloader.get(); }
 
@@ -47,14 +48,19 @@ class Feed {
   // Microbatches of at most `size` samples; `size` 0: one, the batch itself.
   std::vector<Batch> split(const Batch& batch, std::int64_t size) const;
   void to_device(Batch& microbatch, at::Device device) const;  // and the microbatch transforms
+  bool has_microbatch_transforms() const { return static_cast<bool>(spec_.microbatch_transforms); }
 
  private:
+  std::optional<std::int64_t> length() const;
+
   AnyDataSpec spec_;
   std::string label_;
+  std::int64_t subset_ = -1;
   std::optional<std::int64_t> num_batches_;
   std::shared_ptr<Stage> stage_;  // of copies of this too: the loader is one
   std::int64_t next_ = 0;         // batch of the epoch
   std::int64_t samples_ = 0, tokens_ = 0;
+  bool warned_of_end_ = false;
 };
 
 }  // namespace composer

@@ -21,6 +21,11 @@ constexpr int kWarmUps = 3;          // batches of a shape before it is recorded
 constexpr std::size_t kShapes = 16;  // of batches, before one of them has come so often
 constexpr int kChanges = 16;         // of the model, likewise
 
+// The table of a module's own parameters, which is for classes derived from Module.
+struct Tables : torch::nn::Module {
+  static const auto& parameters(const torch::nn::Module& module) { return module.*(&Tables::parameters_); }
+};
+
 // Without what autograd would need of it.
 template <class T>
 T detached(const T& tensors) {
@@ -75,6 +80,8 @@ std::string StepGraph::reason_against(const Engine& engine, bool whole_batches) 
     return join("it is for CUDA devices, and the device is ", state_.device.str());
   }
   if (!whole_batches) return "device_train_microbatch_size is not 0, and only whole batches are recorded";
+  for (const auto& algorithm : engine.algorithms())
+    if (algorithm.object->step_rule()) return join(algorithm.name, " takes more than one pass over a batch");
   for (const auto& algorithm : engine.algorithms())
     for (auto event = static_cast<int>(Event::BEFORE_FORWARD); event <= static_cast<int>(Event::AFTER_BACKWARD);
          ++event)
@@ -136,17 +143,30 @@ StepGraph::Layouts StepGraph::layouts() const {
   return layouts;
 }
 
+// Modules and buffers are those of watch_model(): Module::parameters() and the like make the names of all, which takes
+// longer than a small recorded step.
 std::uint64_t StepGraph::model_now() const {
-  std::uint64_t mixed = hash64(static_cast<std::uint64_t>(state_.precision), state_.model->is_training());
+  std::uint64_t mixed = static_cast<std::uint64_t>(state_.precision);
   const auto mix = [&mixed](const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.has_storage()) return;
     const auto memory = reinterpret_cast<std::uintptr_t>(tensor.storage().data());
     mixed = hash64(mixed, memory, tensor.requires_grad());
   };
-  for (const at::Tensor& parameter : state_.model->parameters()) mix(parameter);
-  for (const at::Tensor& buffer : state_.model->buffers()) mix(buffer);
-  for (const auto& module : state_.model->modules(/*include_self=*/false)) mixed = hash64(mixed, module->is_training());
+  const auto mix_module = [&](const torch::nn::Module& module) {
+    mixed = hash64(mixed, module.is_training());
+    for (const auto& parameter : Tables::parameters(module)) mix(parameter.value());
+    for (const auto& child : module.children()) mixed = hash64(mixed, reinterpret_cast<std::uintptr_t>(child.get()));
+  };
+  mix_module(*state_.model);
+  for (const auto& module : modules_) mix_module(*module);
+  for (const at::Tensor& buffer : buffers_) mix(buffer);
   return mixed;
+}
+
+void StepGraph::watch_model() {
+  modules_ = state_.model->modules(/*include_self=*/false);
+  buffers_ = state_.model->buffers();
+  model_ = model_now();
 }
 
 std::vector<at::Tensor> StepGraph::parameters() const {
@@ -184,8 +204,8 @@ bool StepGraph::prepare() {
     refuse(reason);
     return false;
   }
-  const std::uint64_t now = model_now();
-  if (now == std::exchange(model_, now)) return true;
+  if (model_now() == model_) return true;
+  watch_model();
   const int changes = trained_.empty() ? 0 : changes_ + 1;
   if (changes > kChanges) {
     refuse("the model changes again and again");

@@ -13,6 +13,10 @@
 #include "composer/core/state.h"
 #include "composer/step/device_graph.h"
 
+namespace torch::nn {
+class Module;
+}
+
 namespace composer {
 
 // Forward, loss and backward of a batch, recorded on the device and repeated for each batch of the same shape. Nothing
@@ -60,6 +64,7 @@ class StepGraph {
   void forget();
   Layouts layouts() const;
   std::uint64_t model_now() const;
+  void watch_model();
   bool prepare();
   int times_trained(const Layouts& batch);
   void let_go();
@@ -71,10 +76,12 @@ class StepGraph {
 
   State& state_;
   bool active_ = false;
-  std::string said_;                              // the last reason, to say it once
-  std::uint64_t model_ = 0;                       // that of the last run
-  int changes_ = 0;                               // of the model, since the last recording
-  std::vector<std::pair<Layouts, int>> trained_;  // batches, before there is a recording
+  std::string said_;                                         // the last reason, to say it once
+  std::uint64_t model_ = 0;                                  // that of the last run
+  std::vector<std::shared_ptr<torch::nn::Module>> modules_;  // its modules then
+  std::vector<at::Tensor> buffers_;                          // and buffers
+  int changes_ = 0;                                          // of the model, since the last recording
+  std::vector<std::pair<Layouts, int>> trained_;             // batches, before there is a recording
   std::optional<c10::Stream> side_;
   std::unique_ptr<DeviceGraph> graph_;
   Layouts recorded_;

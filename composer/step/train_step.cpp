@@ -1,18 +1,35 @@
 #include "composer/step/train_step.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include <ATen/ATen.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
 #include "composer/core/model.h"
 #include "composer/core/state_dict.h"
+#include "composer/optim/named_optimizer.h"
 #include "composer/step/batch_undo.h"
+#include "composer/step/module_modes.h"
 #include "composer/step/precision.h"
 
 namespace composer {
 namespace {
 
 at::Tensor mean_of(const at::Tensor& loss) { return loss.dim() == 0 ? loss : loss.mean(); }
+
+// All modules evaluate, for this scope.
+class EvalMode {
+ public:
+  explicit EvalMode(torch::nn::Module& model) : modes_(model) { model.eval(); }
+  ~EvalMode() { modes_.restore(); }
+  EvalMode(const EvalMode&) = delete;
+  EvalMode& operator=(const EvalMode&) = delete;
+
+ private:
+  ModuleModes modes_;
+};
 
 }  // namespace
 
@@ -37,15 +54,28 @@ void TrainStep::set_microbatch_size(MicrobatchSize size, std::int64_t bytes) {
 
 void TrainStep::start(const Feed& feed) {
   whole_ = state_.batch;
+  samples_ = feed.count_samples(whole_);  // algorithms may have changed it
   if (auto_ && !auto_->has_size()) choose_microbatch_size(feed);
   split(feed);
 }
 
 void TrainStep::split(const Feed& feed) {
-  metrics_.reset();
-  microbatches_ = feed.split(whole_, state_.device_train_microbatch_size);
-  microbatch_size_ = state_.device_train_microbatch_size;
-  if (microbatch_size_ == 0) microbatch_size_ = feed.batch_size().value_or(feed.samples());
+  const std::int64_t size = state_.device_train_microbatch_size;
+  microbatches_.clear();
+  weight_ = 0;
+  for (Batch& part : feed.split(whole_, size)) {
+    const double weight = weight_of(feed, part);
+    weight_ += weight;
+    microbatches_.push_back({.batch = std::move(part), .share = weight, .first = microbatches_.empty()});
+  }
+  if (!(weight_ > 0))
+    throw DataError("the batch has no ", weigh_by_tokens_ ? "loss-generating tokens" : "samples", " to weigh it by");
+  for (Microbatch& microbatch : microbatches_) microbatch.share /= weight_;
+  const std::int64_t all = feed.batch_size().value_or(feed.samples());
+  microbatch_size_ = size == 0 ? all : size;
+  if (size > all && feed.batch_size() && !std::exchange(warned_of_size_, true))
+    warn(join("device_train_microbatch_size: is ", size, ", and the batches of the ", feed.label(), " loader have ",
+              all, " samples: they are not split"));
 }
 
 void TrainStep::step_once(const TrainBatch& train_batch) {
@@ -62,24 +92,55 @@ void TrainStep::step_once(const TrainBatch& train_batch) {
 }
 
 void TrainStep::step_optimizer(const Feed& feed, const TrainBatch& train_batch) {
-  if (!auto_) return step_once(train_batch);
+  if (!auto_) return rule_ ? step_once([&] { return make_gradients(feed, train_batch); }) : step_once(train_batch);
   BatchUndo undo(state_);
   while (true) {
     bool has_gradients = false;  // then the weights may have changed: there is no way back
     try {
       return step_once([&] {
         const MemoryScope scope(state_.device, auto_->limit());
-        at::Tensor loss = train_batch();
+        at::Tensor loss = make_gradients(feed, train_batch);
         has_gradients = true;
         return loss;
       });
     } catch (...) {
       if (has_gradients || !is_out_of_memory(std::current_exception())) throw;
-      auto_->shrink(feed.samples());
+      auto_->shrink(samples_);
     }
     take_back(undo);
     split(feed);
   }
+}
+
+at::Tensor TrainStep::make_gradients(const Feed& feed, const TrainBatch& train_batch) {
+  if (!rule_) return train_batch();
+  at::Tensor loss;
+  rule_->make_gradients(state_, [&](bool counts) {
+    if (loss.defined()) throw ConfigError(rule_name_, "::make_gradients: a pass after the one that counts");
+    if (counts)
+      loss = train_batch();
+    else
+      rehearse(feed);
+  });
+  if (!loss.defined()) throw ConfigError(rule_name_, "::make_gradients: no pass that counts");
+  return loss;
+}
+
+// The gradients of the batch and nothing else.
+void TrainStep::rehearse(const Feed& feed) {
+  BatchUndo undo(state_);
+  state_.optimizer->zero_grad(/*set_to_none=*/true);
+  for (std::size_t i = 0; i < microbatches_.size(); ++i) {
+    enter(feed, i);
+    if (!counts()) continue;
+    run_forward();
+    run_loss();
+    differentiate(total_loss());
+  }
+  leave();
+  state_.outputs.clear();
+  state_.loss.clear();
+  undo.restore();
 }
 
 // Leaves no trace: random numbers, buffers and gradients are as they were.
@@ -87,7 +148,7 @@ void TrainStep::choose_microbatch_size(const Feed& feed) {
   BatchUndo undo(state_);
   const Losses batch_loss = state_.batch_loss;
   take_back(undo);
-  auto_->choose(feed.samples(), [&](std::int64_t size) {
+  auto_->choose(samples_, [&](std::int64_t size) {
     take_back(undo);
     try_microbatches(feed, size);
   });
@@ -99,11 +160,8 @@ void TrainStep::choose_microbatch_size(const Feed& feed) {
 void TrainStep::try_microbatches(const Feed& feed, std::int64_t size) {
   const at::AutoGradMode enable_grad(true);
   const Batch part = feed.split(whole_, size).front();
-  first_ = true;
-  share_ = 0.5;
-  for (int i = 0; i < 2; ++i) {
-    state_.batch = part;
-    feed.to_device(state_.batch, state_.device);
+  for (const bool first : {true, false}) {
+    enter(feed, {.batch = part, .share = 0.5, .first = first});
     forward();
     loss();
     backward();
@@ -115,28 +173,45 @@ void TrainStep::take_back(BatchUndo& undo) {
   state_.optimizer->zero_grad(/*set_to_none=*/true);
   state_.outputs.clear();
   state_.loss.clear();
-  before_algorithms_.clear();
+  current_.batch.clear();
   state_.batch = whole_;
   undo.restore();
   release_cached_memory(state_.device);
 }
 
+// The batch begins anew: an optimizer may run its closure several times, and metrics count the last.
 void TrainStep::zero_gradients() {
   state_.optimizer->zero_grad(/*set_to_none=*/true);
-  first_ = true;
+  metrics_.reset();
 }
 
 void TrainStep::enter(const Feed& feed, std::size_t microbatch) {
-  if (microbatch == 0) {
-    weight_ = 0;
-    for (const Batch& part : microbatches_) weight_ += weight_of(feed, part);
-    if (!(weight_ > 0))
-      throw DataError("the batch has no ", weigh_by_tokens_ ? "loss-generating tokens" : "samples", " to weigh it by");
-  }
-  state_.batch = microbatches_[microbatch];  // a copy: the optimizer may run the batch again
+  enter(feed, microbatches_[microbatch]);
+  if (feed.has_microbatch_transforms()) current_.share = weight_of(feed, state_.batch) / weight_;
+}
+
+void TrainStep::enter(const Feed& feed, const Microbatch& microbatch) {
+  state_.batch = microbatch.batch;  // a copy: the optimizer may run the batch again
   feed.to_device(state_.batch, state_.device);
-  share_ = weight_of(feed, state_.batch) / weight_;
-  if (!metrics_.empty()) before_algorithms_ = state_.batch;
+  if (!metrics_.empty()) current_.batch = state_.batch;
+  current_.share = microbatch.share;
+  current_.first = microbatch.first;
+}
+
+void TrainStep::use_rule(const Engine& engine) {
+  rule_ = nullptr;
+  for (const auto& algorithm : engine.algorithms()) {
+    StepRule* rule = algorithm.object->step_rule();
+    if (!rule) continue;
+    if (rule_)
+      throw ConfigError("algorithms: ", rule_name_, " and ", algorithm.name, " both make the gradients of a step");
+    rule_ = rule;
+    rule_name_ = algorithm.name;
+  }
+  const auto* ours = dynamic_cast<const optim::NamedOptimizer*>(&*state_.optimizer);
+  if (rule_ && ours && ours->steps_in_backward())
+    throw ConfigError("optimizer: step_in_backward does not go with ", rule_name_,
+                      ", which needs all gradients of a step");
 }
 
 void TrainStep::use_graph(const Engine& engine) {
@@ -154,7 +229,7 @@ void TrainStep::forward() {
     run_loss();
     differentiate(total_loss());
   };
-  if (graph_ && share_ == 1 && graph_->run(all)) return;
+  if (graph_ && current_.share == 1 && graph_->run(all)) return;
   run_forward();
 }
 
@@ -165,6 +240,10 @@ void TrainStep::run_forward() {
 
 void TrainStep::loss() {
   if (!graph_ || !graph_->take_loss()) run_loss();
+  if (counts()) return;
+  Losses none;  // a mean over nothing may be 0/0
+  for (const auto& [name, loss] : state_.loss) none.set(name, at::zeros_like(loss));
+  state_.loss = std::move(none);
 }
 
 void TrainStep::run_loss() {
@@ -182,31 +261,44 @@ at::Tensor TrainStep::total_loss() const {
 
 void TrainStep::backward() {
   const at::Tensor total = total_loss();
-  if (first_) state_.batch_loss.clear();
+  if (current_.first) state_.batch_loss.clear();
+  if (!counts()) return;
   add_to_batch_loss("total", total);
   for (const auto& [name, loss] : state_.loss)
     if (name != "total") add_to_batch_loss(name, mean_of(loss));
-  first_ = false;
   if (!graph_ || !graph_->take_gradients()) differentiate(total);
 }
 
 void TrainStep::differentiate(const at::Tensor& total) {
-  const at::Tensor weighted = share_ == 1 ? total : total * share_;
+  const at::Tensor weighted = current_.share == 1 ? total : total * current_.share;
   (scales_ ? scaler_->scale(weighted) : weighted).backward();
 }
 
 void TrainStep::add_to_batch_loss(std::string_view name, const at::Tensor& mean) {
   const at::Tensor value = mean.variable_data();  // as detach(), without a view to keep track of
-  const at::Tensor part = share_ == 1 ? value : value * share_;
+  const at::Tensor part = current_.share == 1 ? value : value * current_.share;
   const at::Tensor* sum = state_.batch_loss.find(name);
   state_.batch_loss.set(name, sum ? *sum + part : part);
 }
 
 void TrainStep::update_metrics() {
-  if (metrics_.empty()) return;
+  if (metrics_.empty() || !counts()) return;
   const at::NoGradGuard no_grad;
   const AutocastScope autocast(state_.precision, state_.device);
-  metrics_.update(*state_.model, before_algorithms_, state_.model->eval_forward(before_algorithms_, &state_.outputs));
+  metrics_.update(*state_.model, current_.batch, outputs_for_metrics());
+}
+
+// In evaluation mode, so that a model that runs a forward of its own counts no statistics twice. Modes are left alone
+// once eval_forward has given the outputs of training.
+Outputs TrainStep::outputs_for_metrics() {
+  Model& model = *state_.model;
+  std::optional<EvalMode> eval_mode;
+  if (!reuses_outputs_) eval_mode.emplace(model);
+  Outputs outputs = model.eval_forward(current_.batch, &state_.outputs);
+  reuses_outputs_ = std::ranges::equal(outputs, state_.outputs, [](const auto& given, const auto& trained) {
+    return given.second.is_same(trained.second);
+  });
+  return outputs;
 }
 
 void TrainStep::leave() {
@@ -217,7 +309,7 @@ void TrainStep::leave() {
 void TrainStep::forget_batch() {
   whole_.clear();
   microbatches_.clear();
-  before_algorithms_.clear();
+  current_.batch.clear();
 }
 
 void TrainStep::visit_state(StateVisitor& visit) {
@@ -232,7 +324,17 @@ void TrainStep::visit_state(StateVisitor& visit) {
   if (visit.is_loading()) loaded_scale_ = {scale, growth};
 }
 
+// Where looking costs nothing. A scaled step skips overflows, and the loss of a trial may become what it likes.
+void TrainStep::warn_of_nan() {
+  const at::Tensor* total = state_.batch_loss.find("total");
+  if (warned_of_nan_ || scales_ || !state_.run || !total || !total->is_cpu()) return;
+  if (total->scalar_type() != at::kFloat || !std::isnan(*total->const_data_ptr<float>())) return;
+  warned_of_nan_ = true;
+  warn(join("the training loss of batch ", state_.timestamp.batch, " is NaN; the callback NaNMonitor ends a run then"));
+}
+
 void TrainStep::log() {
+  warn_of_nan();
   if (logger_.empty()) return;
   entries_.clear();
   entries_.push_back({"trainer/device_train_microbatch_size", microbatch_size_});

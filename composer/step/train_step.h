@@ -18,6 +18,7 @@ namespace composer {
 
 class BatchUndo;
 class StateVisitor;
+class StepRule;
 
 // How one batch is trained: the kernels between the events of loop.cpp. The gradient is that of the mean over the
 // batch's samples (or loss-generating tokens), however it is split: each microbatch counts by its share of them.
@@ -37,17 +38,22 @@ class TrainStep {
   }
   bool trains_whole_batches() const { return !auto_ && state_.device_train_microbatch_size == 0; }
   void set_metrics(MetricSet metrics) { metrics_ = std::move(metrics); }
+  // Of the algorithm that has one. Throws ConfigError for two of them, and for an optimizer that steps in backward.
+  void use_rule(const Engine& engine);
   // Until the fit ends, batches are trained by a graph where that can be.
   void use_graph(const Engine& engine);
   void end_fit();
 
   void start(const Feed& feed);  // state.batch is the whole batch
   // One step of the optimizer with the gradients that `train_batch` makes, which it may call several times: because the
-  // optimizer wants so, or because memory was short and the size of microbatches is "auto".
+  // optimizer wants so, or because memory was short and the size of microbatches is "auto". A StepRule may add passes
+  // over the batch before it.
   void step_optimizer(const Feed& feed, const TrainBatch& train_batch);
   void zero_gradients();
   std::size_t num_microbatches() const { return microbatches_.size(); }
-  void enter(const Feed& feed, std::size_t microbatch);  // state.batch becomes that one, on the device
+  // state.batch becomes that one, on the device. One without weight (no loss-generating tokens) passes through all
+  // events with a loss of 0 and changes neither gradients nor metrics.
+  void enter(const Feed& feed, std::size_t microbatch);
   void forward();
   void loss();
   void backward();
@@ -59,17 +65,29 @@ class TrainStep {
   void report_metrics() { metrics_.report(state_, logger_, /*keep_if_empty=*/true); }
 
  private:
+  struct Microbatch {
+    Batch batch;
+    double share = 1;  // of its weight in that of all microbatches
+    bool first = true;
+  };
+
   void split(const Feed& feed);
+  void enter(const Feed& feed, const Microbatch& microbatch);
   void step_once(const TrainBatch& train_batch);
   void choose_microbatch_size(const Feed& feed);
   void try_microbatches(const Feed& feed, std::int64_t size);
   void take_back(BatchUndo& undo);
+  at::Tensor make_gradients(const Feed& feed, const TrainBatch& train_batch);
+  void rehearse(const Feed& feed);
   void run_forward();
   void run_loss();
   at::Tensor total_loss() const;
+  Outputs outputs_for_metrics();
   void differentiate(const at::Tensor& total);
   double weight_of(const Feed& feed, const Batch& batch) const;
+  void warn_of_nan();
   void add_to_batch_loss(std::string_view name, const at::Tensor& mean);
+  bool counts() const { return current_.share != 0; }
 
   State& state_;
   Logger& logger_;
@@ -80,13 +98,16 @@ class TrainStep {
   std::pair<at::Tensor, at::Tensor> loaded_scale_;  // of a checkpoint, until a fit scales
   std::optional<AutoMicrobatch> auto_;
   std::optional<StepGraph> graph_;
-  Batch whole_;  // as it came from the loader
-  std::vector<Batch> microbatches_;
-  std::int64_t microbatch_size_ = 0;    // as logged: that of the loader's batches, if none was asked for
-  double weight_ = 0;                   // of all microbatches, before their transforms
-  double share_ = 1;                    // of the current microbatch in it
-  bool first_ = true;                   // of the microbatches
-  Batch before_algorithms_;             // the microbatch that metrics see
+  Batch whole_;               // as it came from the loader
+  std::int64_t samples_ = 0;  // of it
+  std::vector<Microbatch> microbatches_;
+  std::int64_t microbatch_size_ = 0;  // as logged: that of the loader's batches, if none was asked for
+  bool warned_of_size_ = false, warned_of_nan_ = false;
+  double weight_ = 0;            // of all microbatches, before their transforms
+  Microbatch current_;           // on the device, as algorithms find it; without a batch if there are no metrics
+  bool reuses_outputs_ = false;  // Model::eval_forward gives the outputs of training
+  StepRule* rule_ = nullptr;
+  std::string rule_name_;
   std::vector<std::string> loss_keys_;  // beside state.batch_loss
   std::vector<LogEntry> entries_;       // kept for its capacity
 };

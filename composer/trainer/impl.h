@@ -10,9 +10,11 @@
 
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/run_saver.h"
+#include "composer/core/error.h"
 #include "composer/core/model.h"
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
+#include "composer/step/code_after.h"
 #include "composer/step/feed.h"
 #include "composer/step/module_modes.h"
 #include "composer/step/train_step.h"
@@ -190,8 +192,8 @@ auto Trainer::Impl::located(F&& run) {
     } catch (const RunError&) {
       throw;  // the engine has said where
     } catch (...) {
-      std::throw_with_nested(RunError("failed after ", to_string(last_event), ", epoch ", state.timestamp.epoch,
-                                      ", batch ", state.timestamp.batch));
+      throw_nested<RunError>(code_after(last_event), " failed after ", to_string(last_event), ", epoch ",
+                             state.timestamp.epoch, ", batch ", state.timestamp.batch);
     }
   }
 }

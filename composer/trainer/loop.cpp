@@ -2,6 +2,7 @@
 // are done is in train_step.cpp, what is counted and decided in progress.cpp, what options mean in setup.cpp.
 #include <torch/optim/optimizer.h>
 
+#include "composer/step/precision.h"
 #include "composer/trainer/impl.h"
 
 namespace composer {
@@ -31,6 +32,7 @@ void Trainer::Impl::begin() {
   fire(Event::FIT_START);
   state.model->train();
   resume_fit();
+  train_step.use_rule(engine);
   if (options.cuda_graph) train_step.use_graph(engine);
 }
 
@@ -154,7 +156,10 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed) {
       fire(Event::EVAL_BEFORE_FORWARD);
       forward();
       fire(Event::EVAL_AFTER_FORWARD);
-      run.metrics.update(*state.model, state.batch, state.outputs);
+      {
+        const AutocastScope autocast(state.precision, state.device);
+        run.metrics.update(*state.model, state.batch, state.outputs);
+      }
     }
     count_batch_aside(feed, state.eval_timestamp);
     fire(Event::EVAL_BATCH_END);

@@ -76,7 +76,7 @@ Trainer::Impl::Impl(const Impl& other, ForTrial)
     : options(unwatched(other.options)),
       state(other.state),
       logger(state, {}),
-      engine(state, logger, options.algorithms, {}, {}, options.algorithm_passes),
+      engine(state, logger, other.engine, Engine::ForTrial{}),
       train(other.train),
       base_lr(other.base_lr),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),

@@ -33,7 +33,10 @@ bool Trainer::Impl::next_batch() {
     return true;
   }
   if (!train.loader()) throw ConfigError("Trainer::step: there is no train_dataloader; call step(batch)");
-  if (!std::exchange(positioned, true)) train.seek(state.timestamp.epoch, state.timestamp.batch_in_epoch);
+  if (!std::exchange(positioned, true)) {
+    train.seek(state.timestamp.epoch, state.timestamp.batch_in_epoch);
+    state.dataloader_len = train.num_batches();
+  }
   if (train.sure_of_next()) {  // it can have the memory of the last one
     state.batch.clear();
     train_step.forget_batch();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <iterator>
 #include <memory>
 #include <utility>
@@ -86,8 +87,17 @@ class NoAutocastCache {
   AutocastState state_;
 };
 
+std::atomic<int> pending = 0;
+
 struct Recording final : torch::CustomClassHolder {
-  Recording(Segment segment, at::TensorList inputs) : fn(std::move(segment)), surroundings(inputs) {}
+  Recording(Segment segment, at::TensorList inputs) : fn(std::move(segment)), surroundings(inputs) { ++pending; }
+  ~Recording() override { finish(); }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  void finish() {
+    if (!done.exchange(true)) --pending;
+  }
+  std::atomic<bool> done = false;  // its gradients have been computed
   Segment fn;
   Surroundings surroundings;
 };
@@ -134,6 +144,7 @@ struct Recompute final : torch::autograd::Function<Recompute> {
       }
     }
     if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
+    recording->finish();
 
     variable_list of_inputs(2);  // none of the function and the anchor
     for (const at::Tensor& input : inputs) of_inputs.push_back(input.grad());
@@ -142,6 +153,8 @@ struct Recompute final : torch::autograd::Function<Recompute> {
 };
 
 }  // namespace
+
+int pending_checkpoints() { return pending; }
 
 std::vector<at::Tensor> checkpoint(Segment fn, const std::vector<at::Tensor>& inputs) {
   if (!fn) throw ConfigError("checkpoint: the function is empty");

@@ -1,14 +1,18 @@
 #include "composer/core/engine.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
 #include "tests/support/fake_run.h"
+#include "tests/support/warnings.h"
 
 namespace composer {
 namespace {
@@ -142,7 +146,7 @@ TEST_CASE("close() closes all in order, isolates failures, skips post_close for 
   f.x->fails = true;
   Engine engine = f.engine();
   engine.close();
-  CHECK(f.log == Log{"close L1", "close L2", "close X", "close Y", "post Y"});
+  CHECK(f.log == Log{"close X", "close Y", "close L1", "close L2", "post Y"});
   f.log.clear();
   engine.close();
   CHECK(f.log.empty());
@@ -200,6 +204,152 @@ TEST_CASE("Events outside of construction need a loader, those of training a max
   CHECK_THROWS_AS(engine.run_event(Event::BATCH_START), ConfigError);
   CHECK_NOTHROW(engine.run_event(Event::EVAL_START));
   CHECK_NOTHROW(engine.run_event(Event::PREDICT_START));
+}
+
+struct Counts : Callback {
+  void batch_end(const State&, Logger&) override { ++batches; }
+  int batches = 0;
+};
+
+TEST_CASE("A copy of a callback of an open trainer can be used in another one") {
+  test::FakeRun run;
+  const auto first = std::make_shared<Counts>();
+  const Engine engine(run.state, run.logger, {}, {first}, {});
+  CHECK_NOTHROW(Engine(run.state, run.logger, {}, {Counts(*first)}, {}));
+}
+
+TEST_CASE("An algorithm is in one open trainer at a time, and trials run it all the same") {
+  Fixture f;
+  Engine first(f.run.state, f.run.logger, {f.a}, {}, {});
+  CHECK_THROWS_WITH_AS(Engine(f.run.state, f.run.logger, {f.a}, {}, {}),
+                       doctest::Contains("this Alg is in a trainer that is still open"), ConfigError);
+  {
+    Engine trial(f.run.state, f.run.logger, first, Engine::ForTrial{});
+    CHECK(f.at(trial, Event::BATCH_START) == Log{"A"});
+  }
+  CHECK_THROWS_AS(Engine(f.run.state, f.run.logger, {f.a}, {}, {}), ConfigError);  // the trial does not free it
+  first.close();
+  CHECK_NOTHROW(Engine(f.run.state, f.run.logger, {f.a}, {}, {}));
+}
+
+TEST_CASE("One object given twice is refused in these words, and free afterwards") {
+  Fixture f;
+  CHECK_THROWS_WITH_AS(Engine(f.run.state, f.run.logger, {}, {f.x, f.y, f.x}, {}),
+                       "Engine: the same Named object was given twice; give it once, or make another one", ConfigError);
+  CHECK_THROWS_WITH_AS(Engine(f.run.state, f.run.logger, {f.a, f.a}, {}, {}), doctest::Contains("same Alg object"),
+                       ConfigError);
+  CHECK_NOTHROW(f.engine());
+}
+
+struct Interpolates : Algorithm {
+  EventSet events() const override { return {}; }
+  void apply(Event, State&, Logger&) override {}
+  bool interpolates_loss() const override { return true; }
+};
+
+TEST_CASE("Two algorithms that interpolate the loss are warned of once, not again in a trial") {
+  test::FakeRun run;
+  const test::Warnings warnings;
+  Engine engine(run.state, run.logger, {Interpolates(), Interpolates()}, {}, {});
+  CHECK(warnings.texts.size() == 1);
+  const Engine trial(run.state, run.logger, engine, Engine::ForTrial{});
+  CHECK(warnings.texts.size() == 1);
+}
+
+TEST_CASE("A pass registered within an event holds after it, and the listeners of the event stay as they were") {
+  Fixture f;
+  Engine* engine_of_callback = nullptr;
+  struct Registers : Callback {
+    explicit Registers(Engine*& given) : engine(given) {}
+    void batch_end(const State&, Logger&) override {
+      if (const int now = ++times; now == 1)
+        engine->register_pass([](Event, std::vector<Plugin<Algorithm>>& list) { std::ranges::reverse(list); });
+      else if (now == 2)
+        CHECK_THROWS_AS(engine->register_pass([](Event, std::vector<Plugin<Algorithm>>&) { throw Error("bad"); }),
+                        Error);
+    }
+    Engine*& engine;
+    int times = 0;
+  };
+  Engine engine(f.run.state, f.run.logger, {f.a, f.b, f.c}, {Registers(engine_of_callback), f.x, f.y}, {});
+  engine_of_callback = &engine;
+  const std::uint64_t before = engine.generation();
+  CHECK(f.at(engine, Event::BATCH_END) == Log{"A", "B", "C", "X", "Y"});
+  CHECK(engine.generation() == before + 1);
+  CHECK(f.at(engine, Event::BATCH_END) == Log{"C", "B", "A", "X", "Y"});
+  CHECK(f.at(engine, Event::BATCH_END) == Log{"C", "B", "A", "X", "Y"});  // the pass that failed was not kept
+  CHECK(engine.generation() == before + 1);
+}
+
+TEST_CASE("The engine tells which events algorithms and callbacks listen to") {
+  test::FakeRun run;
+  Fixture f;
+  f.a->at = {Event::BEFORE_LOSS};
+  Engine engine(run.state, run.logger, {f.a}, {Counts()}, {});
+  CHECK(engine.heard_by_algorithms() == EventSet{Event::BEFORE_LOSS});
+  CHECK(engine.heard_by_callbacks() == EventSet{Event::BATCH_END});
+  CHECK(engine.listens(Event::BEFORE_LOSS));
+  CHECK(engine.listens(Event::BATCH_END));
+  CHECK_FALSE(engine.listens(Event::AFTER_LOSS));
+  engine.close();
+  CHECK_FALSE(engine.listens(Event::AFTER_LOSS));
+}
+
+struct InPlace : Algorithm {
+  explicit InPlace(bool replaces) : replaces(replaces) {}
+  EventSet events() const override { return {Event::BATCH_START}; }
+  void apply(Event, State& state, Logger&) override {
+    if (replaces)
+      state.batch.set("input", state.batch["input"].mul(2).add_(1));
+    else
+      state.batch["input"].slice(0, 0, 1).mul_(2);  // a view changes what it is of
+  }
+  bool replaces;
+};
+
+TEST_CASE("An algorithm that changes a tensor of the batch in place is named, one that replaces it is not") {
+  test::FakeRun run;
+  run.state.batch = {{"target", at::zeros({4})}, {"input", at::ones({4, 2})}};
+  Engine good(run.state, run.logger, {InPlace(true)}, {}, {});
+  CHECK_NOTHROW(good.run_event(Event::BATCH_START));
+  Engine bad(run.state, run.logger, {InPlace(false)}, {}, {});
+  CHECK_THROWS_WITH_AS(bad.run_event(Event::BATCH_START),
+                       doctest::Contains("InPlace failed at batch_start, epoch 0, batch 0\n  because: \"input\" of the "
+                                         "batch was changed in place"),
+                       RunError);
+  {
+    const c10::InferenceMode inference;  // whose tensors are not counted
+    run.state.batch = {{"input", at::ones({4, 2})}};
+    CHECK_NOTHROW(good.run_event(Event::BATCH_START));
+  }
+}
+
+struct ClosingLogger : LoggerDestination {
+  explicit ClosingLogger(Log& to) : log(to) {}
+  void log_metrics(std::span<const LogEntry> metrics, std::int64_t, const State&) override {
+    if (!closed) log.emplace_back(metrics.front().key);
+  }
+  void close(const State&, Logger&) override { closed = true; }
+  Log& log;
+  bool closed = false;
+};
+struct LogsAtClose : Callback {
+  void close(const State&, Logger& logger) override { logger.log_metrics({{"at close", 1.0}}); }
+};
+
+TEST_CASE("What a callback logs in close() reaches the loggers") {
+  Fixture f;
+  const auto destination = std::make_shared<ClosingLogger>(f.log);
+  Logger logger(f.run.state, {destination.get()});
+  Engine engine(f.run.state, logger, {}, {LogsAtClose()}, {destination});
+  engine.close();
+  CHECK(f.log == Log{"at close"});
+}
+
+TEST_CASE("A logger among the callbacks is refused, also if its type is known at run time only") {
+  Fixture f;
+  const std::shared_ptr<Callback> hidden = f.l1;
+  CHECK_THROWS_WITH_AS(Callbacks{hidden}, "callbacks: NamedLogger is a logger; give it to .loggers", ConfigError);
 }
 
 TEST_CASE("A null pointer is no callback") { CHECK_THROWS_AS(Callbacks(std::shared_ptr<Named>()), ConfigError); }

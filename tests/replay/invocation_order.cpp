@@ -227,6 +227,19 @@ Rules rules() {
                if (invocation[0].get<std::string>().starts_with("after_")) invocation[1] = order;
              }
            }},
+      {.name = "loggers_close_last",
+       .applies_to = "Closing a trainer that has callbacks and loggers",
+       .composer_does = "Closes loggers before callbacks.",
+       .we_do = "Closes loggers after callbacks.",
+       .why = "What a callback logs in `close()` is still written.",
+       .matches = [](const Json& c) { return !c["config"]["loggers"].empty() && !c["config"]["callbacks"].empty(); },
+       .ours =
+           [](Json& result, const Json&) {
+             for (Json& invocation : result["invocations"])
+               if (invocation[0].get<std::string>().starts_with("#"))
+                 std::stable_partition(invocation[1].begin(), invocation[1].end(),
+                                       [](const Json& who) { return who.get<std::string>().starts_with("cb:"); });
+           }},
       {.name = "who_saves_is_no_callback",
        .applies_to = "`save_folder`",
        .composer_does = "Adds a `CheckpointSaver` at the end of the callbacks.",

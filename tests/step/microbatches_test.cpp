@@ -1,7 +1,11 @@
 #include <doctest/doctest.h>
 
+#include "composer/callbacks/nan_monitor.h"
 #include "composer/loggers/in_memory_logger.h"
+#include "composer/metrics/loss_metrics.h"
+#include "tests/support/at_algorithm.h"
 #include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
 
 namespace composer::test {
 namespace {
@@ -149,6 +153,115 @@ TEST_CASE("Timestamps count all tokens, weights only those that generate loss") 
   trainer.fit();
   CHECK(trainer.state().batch_loss["total"].item<double>() == doctest::Approx(expected.item<double>()));
   CHECK(trainer.state().timestamp.token == 40);
+}
+
+// The mean over targets that are not -100, as people write it: 0/0 if there are none.
+struct MaskedMean : Model {
+  MaskedMean() {
+    at::manual_seed(1);
+    fc = register_module("fc", torch::nn::Linear(4, 3));
+  }
+  Outputs forward(const Batch& batch) override { return fc->forward(batch["input"]); }
+  Losses loss(const Outputs& outputs, const Batch& batch) override {
+    const at::Tensor counts = batch["target"].ne(-100);
+    const at::Tensor each =
+        at::cross_entropy_loss(outputs.only(), batch["target"].clamp_min(0), {}, at::Reduction::None);
+    const at::Tensor mean = (each * counts).sum() / counts.sum();
+    return {{"masked", mean}, {"twice", mean * 2}};
+  }
+  Metrics get_metrics(bool) const override {
+    return metrics::LossMetric({.loss_function = [](const at::Tensor& output, const at::Tensor& target) {
+      return (output.sum(1) * target.ne(-100)).sum() / target.ne(-100).sum();
+    }});
+  }
+  torch::nn::Linear fc{nullptr};
+};
+
+TokenCount masked_tokens(const Batch& batch) {
+  return {batch["target"].numel(), batch["target"].ne(-100).sum().item<std::int64_t>()};
+}
+
+TEST_CASE("A microbatch without loss-generating tokens changes nothing, first or last, and its events fire") {
+  const auto train = [](std::vector<std::int64_t> targets, std::int64_t microbatch_size, EventLog* log) {
+    TrainerOptions options = tiny_options();
+    options.model = std::make_shared<MaskedMean>();
+    Batch data = tiny_data(4);
+    data.set("target", at::tensor(targets, at::kLong));
+    options.train_dataloader = DataSpec{.dataloader = data::in_memory(data, {.batch_size = 4, .shuffle = false}),
+                                        .get_num_tokens_in_batch = masked_tokens};
+    options.accumulate_train_batch_on_tokens = true;
+    options.device_train_microbatch_size = microbatch_size;
+    options.callbacks = {callbacks::NaNMonitor()};
+    if (log) options.callbacks.add(std::shared_ptr<EventLog>(log, [](EventLog*) {}));
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    const State& state = trainer.state();
+    return std::tuple{weights_of(trainer), state.batch_loss["total"].item<double>(),
+                      state.batch_loss["twice"].item<double>(), state.metrics.at("train", "LossMetric")};
+  };
+  for (const std::vector<std::int64_t>& targets :
+       {std::vector<std::int64_t>{-100, -100, 1, 2}, std::vector<std::int64_t>{1, 2, -100, -100}}) {
+    const auto [whole, loss, twice, metric] = train(targets, 0, nullptr);
+    EventLog log;
+    const auto [weights, our_loss, our_twice, our_metric] = train(targets, 2, &log);
+    CHECK(at::allclose(weights, whole, 1e-6, 1e-6));
+    CHECK(our_loss == doctest::Approx(loss));
+    CHECK(our_twice == doctest::Approx(twice));
+    CHECK(our_metric == doctest::Approx(metric));
+    for (const char* event : {"before_forward", "after_forward", "after_loss", "after_backward"})
+      CHECK(log.count(event) == 2);
+  }
+}
+
+TEST_CASE("A batch that an algorithm has made larger is split, and one that it has made smaller is no reason to warn") {
+  struct Row {
+    std::vector<std::int64_t> rows;  // that the algorithm makes of 4
+    std::vector<std::int64_t> sizes;
+  };
+  for (const auto& [rows, expected] : {Row{{0, 1, 2, 3, 0, 1, 2, 3, 0}, {3, 3, 3}}, Row{{0, 1}, {2}}}) {
+    TrainerOptions options = tiny_options();
+    options.device_train_microbatch_size = 3;
+    options.max_duration = "2ba";
+    options.algorithms = {AtAlgorithm({Event::AFTER_DATALOADER}, [&rows](State& state) {
+      for (auto& [name, tensor] : state.batch) tensor = tensor.index_select(0, at::tensor(rows, at::kLong));
+    })};
+    std::vector<std::int64_t> sizes;
+    options.callbacks = {At([&sizes](Event event, const State& state) {
+      if (event == Event::BEFORE_FORWARD && state.timestamp.batch == 1) sizes.push_back(state.batch["input"].size(0));
+    })};
+    const Warnings warnings;
+    Trainer(std::move(options)).fit();
+    CHECK(sizes == expected);
+    CHECK(warnings.texts.empty());
+  }
+}
+
+TEST_CASE("A microbatch size beyond that of the loader's batches is warned of once") {
+  TrainerOptions options = tiny_options();
+  options.device_train_microbatch_size = 100;
+  const Warnings warnings;
+  Trainer(std::move(options)).fit();
+  CHECK(warnings.texts == std::vector<std::string>{"device_train_microbatch_size: is 100, and the batches of the train "
+                                                   "loader have 4 samples: they are not split"});
+}
+
+TEST_CASE(
+    "Tokens are counted once in each batch and microbatch, on the host, and again only if these are transformed") {
+  for (const bool transforms : {false, true}) {
+    TrainerOptions options = tiny_options();
+    int calls = 0;
+    DataSpec spec{.dataloader = tiny_loader(4, 4)};
+    spec.get_num_tokens_in_batch = [&calls](const Batch& batch) {
+      ++calls;
+      return TokenCount(batch.front().size(0));
+    };
+    if (transforms) spec.microbatch_transforms = [](Batch&) {};
+    options.train_dataloader = spec;
+    options.accumulate_train_batch_on_tokens = true;
+    options.device_train_microbatch_size = 1;
+    Trainer(std::move(options)).fit();
+    CHECK(calls == (transforms ? 9 : 5));
+  }
 }
 
 TEST_CASE("A batch without anything to weigh it by is an error, not a division by zero") {

@@ -1,8 +1,11 @@
+#include <cmath>
+
 #include <doctest/doctest.h>
 
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/core/error.h"
 #include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
 
 namespace composer::test {
 namespace {
@@ -81,12 +84,89 @@ TEST_CASE("An error in the user's code says after which event, in which epoch an
   TrainerOptions options = tiny_options();
   options.model = std::make_shared<Failing>(false);
   CHECK(error_of([&] { Trainer(std::move(options)).fit(); }) ==
-        "failed after before_forward, epoch 0, batch 0\n  because: forward is broken");
+        "Model::forward failed after before_forward, epoch 0, batch 0\n  because: forward is broken");
   options = tiny_options();
   options.model = std::make_shared<Failing>(true);
   CHECK(error_of([&] { Trainer(std::move(options)).fit(); }) ==
-        "failed after before_loss, epoch 0, batch 0\n  because: there is no tensor called \"no such tensor\"; "
+        "Model::loss failed after before_loss, epoch 0, batch 0\n  because: there is no tensor called \"no such "
+        "tensor\"; "
         "there are: input, target");
+}
+
+TEST_CASE("what() of what leaves fit() says why, without libtorch's stack frames") {
+  struct Unlike : Failing {
+    Unlike() : Failing(true) {}
+    Losses loss(const Outputs& outputs, const Batch&) override { return at::mm(outputs.only(), outputs.only()); }
+  };
+  TrainerOptions options = tiny_options();
+  options.model = std::make_shared<Unlike>();
+  Trainer trainer(std::move(options));
+  try {
+    trainer.fit();
+    FAIL("it threw nothing");
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    CAPTURE(text);
+    CHECK(text.starts_with("Model::loss failed after before_loss, epoch 0, batch 0\n  because: "));
+    CHECK(text.find("mat1 and mat2") != std::string::npos);
+    CHECK(text.find("Exception raised from") == std::string::npos);
+    CHECK(describe(error) == text);
+  }
+}
+
+TEST_CASE("A loss that is NaN is warned of once, and not in the trial of find_lr") {
+  TrainerOptions options = tiny_options();
+  Batch data = tiny_data(16);
+  data.set("input", data["input"] * NAN);
+  options.train_dataloader = data::in_memory(data, {.batch_size = 4});
+  Trainer trainer(std::move(options));
+  const Warnings warnings;
+  CHECK_THROWS_AS(trainer.find_lr(), ConfigError);
+  CHECK(warnings.texts.empty());
+  trainer.fit();
+  CHECK(warnings.texts ==
+        std::vector<std::string>{"the training loss of batch 0 is NaN; the callback NaNMonitor ends a run then"});
+}
+
+// Says how many batches an epoch has, and gives some.
+struct Told : Loader {
+  Told(std::vector<std::int64_t> says, std::vector<std::int64_t> gives)
+      : said(std::move(says)), given(std::move(gives)) {}
+  void seek(std::int64_t epoch, std::int64_t batch) override {
+    at = static_cast<std::size_t>(epoch), next_batch = batch;
+  }
+  std::optional<std::int64_t> num_batches() const override { return said.at(at); }
+  std::optional<Batch> next() override {
+    if (next_batch++ == given.at(at)) return std::nullopt;
+    return tiny_data(4);
+  }
+  std::vector<std::int64_t> said, given;
+  std::size_t at = 0;
+  std::int64_t next_batch = 0;
+};
+
+TEST_CASE("Epochs may differ in length, and a loader that gives fewer batches than it says is warned of once") {
+  struct Row {
+    std::vector<std::int64_t> said, given, lengths;
+    std::size_t warnings;
+  };
+  for (const auto& [said, given, lengths, count] :
+       {Row{{2, 3, 1}, {2, 3, 1}, {2, 3, 1}, 0}, Row{{5, 5, 5}, {2, 3, 5}, {5, 5, 5}, 1}}) {
+    TrainerOptions options = tiny_options();
+    options.train_dataloader = std::make_shared<Told>(said, given);
+    options.max_duration = "3ep";
+    std::vector<std::int64_t> lengths_seen, trained;
+    options.callbacks = {At([&](Event event, const State& state) {
+      if (event == Event::EPOCH_END) lengths_seen.push_back(state.dataloader_len.value_or(-1));
+      if (event == Event::EPOCH_END) trained.push_back(state.timestamp.batch);
+    })};
+    const Warnings warnings;
+    Trainer(std::move(options)).fit();
+    CHECK(lengths_seen == lengths);
+    CHECK(trained == std::vector<std::int64_t>{given[0], given[0] + given[1], given[0] + given[1] + given[2]});
+    REQUIRE(warnings.texts.size() == count);
+    if (count == 1) CHECK(warnings.say("train loader: an epoch ended after 2 batches; num_batches() is 5"));
+  }
 }
 
 struct Broken : Loader {
@@ -100,7 +180,7 @@ TEST_CASE("An error of the loader is located, and the trainer can go on with ano
   options.max_duration = "2ba";
   Trainer trainer(std::move(options));
   CHECK(error_of([&] { trainer.fit(); }) ==
-        "failed after before_dataloader, epoch 0, batch 0\n  because: the disk is gone");
+        "the train loader failed after before_dataloader, epoch 0, batch 0\n  because: the disk is gone");
   trainer.fit({.train_dataloader = tiny_loader(16, 4)});
   CHECK(trainer.state().timestamp.batch == 2);
 }

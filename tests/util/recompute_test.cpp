@@ -1,5 +1,7 @@
 #include "composer/util/recompute.h"
 
+#include <tuple>
+
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -7,6 +9,8 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
+#include "composer/optim/adam.h"
+#include "composer/optim/sgd.h"
 #include "tests/support/live_bytes.h"
 
 namespace composer::test {
@@ -183,6 +187,60 @@ TEST_CASE("What recomputation cannot do is an error that says so") {
   const at::Tensor y = checkpoint(fn, changed).sum();
   changed.add_(1);
   CHECK_THROWS(y.backward());  // recomputing would not see what was seen
+}
+
+TEST_CASE("A weight of two segments is updated once a batch, with its whole gradient, by an optimizer in backward") {
+  const auto train = [](bool in_backward, bool tied) {
+    const Net net;
+    at::manual_seed(5);
+    const at::Tensor x = net.input();
+    const auto optimizer = optim::adamw({.lr = 0.01, .step_in_backward = in_backward})
+                               .make({{"w", net.weights[0]}, {"v", net.weights[1]}});
+    const auto shared = [&net](const at::Tensor& input) { return net.layer(input, 0); };
+    int dropped = 0;  // gradients that backward has not left to step()
+    for (int i = 0; i < 10; ++i)
+      optimizer->step([&] {
+        optimizer->zero_grad();
+        const at::Tensor hidden = net.layer(checkpoint(shared, checkpoint(shared, x)), 1);
+        const at::Tensor loss = (tied ? at::linear(hidden, net.weights[0]) : hidden).square().mean();
+        loss.backward();
+        for (const at::Tensor& weight : net.weights) dropped += !weight.grad().defined();
+        return loss;
+      });
+    CHECK(pending_checkpoints() == 0);
+    const auto& named = dynamic_cast<const optim::NamedOptimizer&>(*optimizer);
+    return std::tuple{net.weights[0].detach(), net.weights[1].detach(),
+                      named.state_tensors().front().tensor.item<double>(), dropped};
+  };
+  for (const bool tied : {false, true}) {
+    const auto [w, v, steps, none] = train(false, tied);
+    const auto [our_w, our_v, our_steps, dropped] = train(true, tied);
+    CHECK(our_w.equal(w));
+    CHECK(our_v.equal(v));
+    CHECK(steps == 10);
+    CHECK(our_steps == 10);
+    CHECK(none == 0);
+    CHECK(dropped == 18);  // both, in all batches but the first
+  }
+}
+
+TEST_CASE("A weight that a segment uses for the first time in a later batch is an error, not a second update") {
+  const Net net;
+  const auto optimizer = optim::sgd({.lr = 0.01, .step_in_backward = true}).make({{"w", net.weights[0]}});
+  const auto shared = [&net](const at::Tensor& input) { return net.layer(input, 0); };
+  const auto step = [&](bool twice) {
+    optimizer->step([&] {
+      optimizer->zero_grad();
+      const at::Tensor once = checkpoint(shared, net.input());
+      const at::Tensor loss = (twice ? checkpoint(shared, once) : once).square().mean();
+      loss.backward();
+      return loss;
+    });
+  };
+  step(false);
+  step(false);
+  CHECK_THROWS_WITH_AS(step(true), doctest::Contains("step_in_backward has updated w in this step"), ConfigError);
+  CHECK_NOTHROW(step(false));  // what the error has left is forgotten
 }
 
 }  // namespace
