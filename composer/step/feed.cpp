@@ -1,5 +1,7 @@
 #include "composer/step/feed.h"
 
+#include <utility>
+
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
@@ -13,7 +15,7 @@ void check_subset(const std::string& label, std::int64_t subset) {
 }
 
 Feed::Feed(AnyDataSpec spec, std::string label, std::int64_t subset)
-    : spec_(std::move(spec)), label_(std::move(label)) {
+    : spec_(std::move(spec)), label_(std::move(label)), subset_(subset) {
   check_subset(label_, subset);
   num_batches_ = spec_.dataloader->num_batches();
   if (subset == -1) return;
@@ -31,7 +33,12 @@ void Feed::seek(std::int64_t epoch, std::int64_t batch) {
 std::optional<Batch> Feed::next() {
   if (num_batches_ && next_ >= *num_batches_) return std::nullopt;
   std::optional<Batch> batch = stage_ && stage_->full() ? stage_->take() : spec_.dataloader->next();
-  if (!batch) return std::nullopt;
+  if (!batch) {
+    if (num_batches_ && !std::exchange(warned_, true))
+      warn(join(label_, " loader: says that an epoch has ", spec_.dataloader->num_batches().value_or(*num_batches_),
+                " batches, and epoch ended after ", next_, "; schedules and intervals go by what it says"));
+    return std::nullopt;
+  }
   ++next_;
   prepare(*batch);
   return batch;

@@ -29,6 +29,7 @@ class Feed {
   std::optional<std::int64_t> num_batches() const { return num_batches_; }  // of an epoch; unset: unknown
   std::optional<std::int64_t> batch_size() const { return spec_ ? spec_.dataloader->batch_size() : std::nullopt; }
   const Loader* loader() const { return spec_.dataloader.get(); }
+  std::int64_t subset() const { return subset_; }  // as it was asked for
 
   void seek(std::int64_t epoch, std::int64_t batch);
   std::optional<Batch> next();  // nullopt: the epoch is over
@@ -53,7 +54,9 @@ class Feed {
   std::string label_;
   std::optional<std::int64_t> num_batches_;
   std::shared_ptr<Stage> stage_;  // of copies of this too: the loader is one
-  std::int64_t next_ = 0;         // batch of the epoch
+  std::int64_t subset_ = -1;
+  bool warned_ = false;    // of an epoch that was shorter than the loader says
+  std::int64_t next_ = 0;  // batch of the epoch
   std::int64_t samples_ = 0, tokens_ = 0;
 };
 
