@@ -26,6 +26,10 @@ Between `BEFORE_FORWARD` and `AFTER_BACKWARD` events repeat for each microbatch.
 than once fires `BEFORE_TRAIN_BATCH` to `AFTER_TRAIN_BATCH` as often. Evaluation during `fit()` comes after `BATCH_END`,
 `EPOCH_END`, `ITERATION_END` or `FIT_END`, before the `..._CHECKPOINT` that follows; `eval()` fires
 `EVAL_STANDALONE_START` and `_END` around it instead of `EVAL_BEFORE_ALL` and `EVAL_AFTER_ALL`.
+
+An algorithm that replaces modules does so at `INIT`: the optimizer is made after it, of the parameters that the model has
+then. Later, or for an optimizer that was given ready as a `shared_ptr`, it tells the optimizer: `replace_parameter(before, now)`
+of ours, `add_param_group()` of libtorch's. A fit refuses a model with a trainable parameter that no group has.
 '''
 if len(rows) != 40:
     sys.exit(f'events: found {len(rows)} rows in composer/core/event.h, expected 40')

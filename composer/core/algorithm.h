@@ -52,6 +52,9 @@ class COMPOSER_EXPORT Algorithm {
   // Without it, what it has trained cannot be loaded: it changes the model, say. false by default.
   virtual bool required_on_load() const;
   virtual bool interpolates_loss() const;  // mixes losses of several targets; more than one such is warned of
+  // Whether it runs in the trial steps of Trainer::find_lr(), which are undone: true by default. False for one that
+  // keeps what it has seen elsewhere than in visit_state(), the model and the optimizer.
+  virtual bool takes_part_in_trials() const;
   // Lives as long as this algorithm; nullptr by default. Only one algorithm of a trainer may have one.
   virtual StepRule* step_rule();
 

@@ -5,6 +5,8 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include "composer/core/error.h"
+
 namespace composer::optim {
 
 NamedParameters parameters_of(const torch::nn::Module& module) {
@@ -13,6 +15,21 @@ NamedParameters parameters_of(const torch::nn::Module& module) {
   for (const auto& item : module.named_parameters())
     if (seen.insert(item.value().unsafeGetTensorImpl()).second) parameters.push_back({item.key(), item.value()});
   return parameters;
+}
+
+void AnyOptimizer::check(const Optimizer* optimizer) {
+  if (!optimizer) throw ConfigError("optimizer: a null pointer was given");
+}
+
+std::shared_ptr<Optimizer> AnyOptimizer::made() const {
+  const Made* made = factory_.target<Made>();
+  return made ? made->optimizer : nullptr;
+}
+
+std::shared_ptr<Optimizer> AnyOptimizer::make(NamedParameters parameters) const {
+  std::shared_ptr<Optimizer> optimizer = factory_(std::move(parameters));
+  check(optimizer.get());
+  return optimizer;
 }
 
 std::vector<double> learning_rates(const Optimizer& optimizer) {

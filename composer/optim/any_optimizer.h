@@ -19,19 +19,30 @@ using Optimizer = torch::optim::Optimizer;
 
 // What the trainer's option accepts: how to make an optimizer of the model's parameters (optim::sgd({.lr = 0.1})), or
 // one that has been made.
-class AnyOptimizer {
+class COMPOSER_EXPORT AnyOptimizer {
  public:
   using Factory = std::function<std::shared_ptr<Optimizer>(NamedParameters parameters)>;
 
   AnyOptimizer() = default;
   AnyOptimizer(Factory factory) : factory_(std::move(factory)) {}
+  // Throws ConfigError for a null pointer.
   template <std::derived_from<Optimizer> T>
-  AnyOptimizer(std::shared_ptr<T> made) : factory_([made = std::move(made)](const NamedParameters&) { return made; }) {}
+  AnyOptimizer(std::shared_ptr<T> made) : factory_(Made{std::move(made)}) {
+    check(this->made().get());
+  }
 
   explicit operator bool() const { return factory_ != nullptr; }
-  std::shared_ptr<Optimizer> make(NamedParameters parameters) const { return factory_(std::move(parameters)); }
+  std::shared_ptr<Optimizer> made() const;  // null: it is to be made
+  // The one that has been made, or a new one. Throws ConfigError if the factory returns a null pointer.
+  std::shared_ptr<Optimizer> make(NamedParameters parameters) const;
 
  private:
+  struct Made {
+    std::shared_ptr<Optimizer> optimizer;
+    std::shared_ptr<Optimizer> operator()(const NamedParameters&) const { return optimizer; }
+  };
+  static void check(const Optimizer* optimizer);
+
   Factory factory_;
 };
 

@@ -41,8 +41,10 @@ std::optional<Batch> Feed::next() {
   if (num_batches_ && next_ >= *num_batches_) return std::nullopt;
   std::optional<Batch> batch = stage_ && stage_->full() ? stage_->take() : spec_.dataloader->next();
   if (!batch) {
-    if (num_batches_ && subset_ == -1 && !std::exchange(warned_of_end_, true))
-      warn(join(label_, " loader: an epoch ended after ", next_, " batches; num_batches() is ", *num_batches_));
+    const std::optional<std::int64_t> promised = spec_.dataloader->num_batches();
+    if (promised && next_ < *promised && !std::exchange(warned_, true))
+      warn(join(label_, " loader: an epoch ended after ", next_, " batches; num_batches() is ", *promised,
+                ", which schedules and intervals use"));
     return std::nullopt;
   }
   ++next_;

@@ -30,6 +30,7 @@ class Feed {
   std::optional<std::int64_t> num_batches() const { return num_batches_; }
   std::optional<std::int64_t> batch_size() const { return spec_ ? spec_.dataloader->batch_size() : std::nullopt; }
   const Loader* loader() const { return spec_.dataloader.get(); }
+  std::int64_t subset() const { return subset_; }  // as it was asked for
 
   void seek(std::int64_t epoch, std::int64_t batch);
   std::optional<Batch> next();  // nullopt: the epoch is over
@@ -58,9 +59,9 @@ class Feed {
   std::int64_t subset_ = -1;
   std::optional<std::int64_t> num_batches_;
   std::shared_ptr<Stage> stage_;  // of copies of this too: the loader is one
+  bool warned_ = false;           // of an epoch that was shorter than the loader says
   std::int64_t next_ = 0;         // batch of the epoch
   std::int64_t samples_ = 0, tokens_ = 0;
-  bool warned_of_end_ = false;
 };
 
 }  // namespace composer

@@ -11,16 +11,41 @@
 namespace composer {
 namespace {
 
+bool matches(const std::string& metric, const std::string& pattern) {
+  return std::regex_search(metric, std::regex(pattern, std::regex::ECMAScript | std::regex::icase));
+}
+
 bool selected(const std::string& metric, const std::vector<std::string>& patterns) {
-  return std::ranges::any_of(patterns, [&](const std::string& pattern) {
-    return std::regex_search(metric, std::regex(pattern, std::regex::ECMAScript | std::regex::icase));
-  });
+  return std::ranges::any_of(patterns, [&](const std::string& pattern) { return matches(metric, pattern); });
+}
+
+void check(const Metrics& metrics, const std::string& label) {
+  for (int index = 0; const auto& metric : metrics) {
+    if (!metric) throw ConfigError("metrics of ", label, ": the one at index ", index, " is null");
+    ++index;
+  }
+}
+
+// A pattern without a metric is a name that is spelled wrong.
+void check_patterns(const std::vector<std::string>& patterns, const Metrics& metrics, const std::string& label) {
+  for (const std::string& pattern : patterns) {
+    std::string names;
+    bool found = false;
+    for (const auto& metric : metrics) {
+      found = found || matches(metric->name(), pattern);
+      names += (names.empty() ? "" : ", ") + metric->name();
+    }
+    if (!found)
+      throw ConfigError("metrics of ", label, ": metric_names has \"", pattern, "\", which matches none of: ", names);
+  }
 }
 
 }  // namespace
 
 MetricSet::MetricSet(const Metrics& metrics, std::string label, const std::optional<std::vector<std::string>>& names)
     : label_(std::move(label)) {
+  check(metrics, label_);
+  if (names) check_patterns(*names, metrics, label_);
   for (const auto& metric : metrics) {
     const std::string name = metric->name();
     if (names && !selected(name, *names)) continue;
@@ -28,6 +53,8 @@ MetricSet::MetricSet(const Metrics& metrics, std::string label, const std::optio
       if (other.name == name)
         throw ConfigError("metrics of ", label_, ": two are called ", name, "; give one of them another name");
     list_.push_back({metric->fresh(), name, join("metrics/", label_, "/", name)});
+    if (!list_.back().metric)
+      throw ConfigError("metrics of ", label_, ": fresh() of ", name, " returned a null pointer");
   }
 }
 
@@ -47,6 +74,8 @@ void MetricSet::report(State& state, Logger& logger, bool keep_if_empty) {
   for (const Entry& entry : list_) {
     const at::Tensor* before = keep_if_empty && !updated_ ? state.metrics.find(label_, entry.name) : nullptr;
     at::Tensor value = before ? *before : entry.metric->compute();
+    if (!value.defined())
+      throw ConfigError("metric ", label_, "/", entry.name, ": compute() returned an undefined tensor");
     report_.push_back({entry.key, value});
     state.metrics.set(label_, entry.name, std::move(value));
   }

@@ -31,6 +31,13 @@ class EvalMode {
   ModuleModes modes_;
 };
 
+[[noreturn]] void throw_without_gradient(const Losses& losses) {
+  std::string names;
+  for (const auto& [name, loss] : losses) names += (names.empty() ? "" : ", ") + name;
+  throw ConfigError("Model::loss: no gradient flows from ", names, " to any parameter; was it detached or computed ",
+                    "under a NoGradGuard, or does no parameter that it depends on require gradients?");
+}
+
 }  // namespace
 
 double TrainStep::weight_of(const Feed& feed, const Batch& batch) const {
@@ -250,6 +257,8 @@ void TrainStep::run_loss() {
   const AutocastScope autocast(state_.precision, state_.device);
   state_.loss = state_.model->loss(state_.outputs, state_.batch);
   if (state_.loss.empty()) throw ConfigError("Model::loss gave no loss");
+  for (const auto& [name, loss] : state_.loss)
+    if (!loss.defined()) throw ConfigError("Model::loss: ", name, " is an undefined tensor");
 }
 
 at::Tensor TrainStep::total_loss() const {
@@ -270,6 +279,7 @@ void TrainStep::backward() {
 }
 
 void TrainStep::differentiate(const at::Tensor& total) {
+  if (!total.requires_grad()) throw_without_gradient(state_.loss);
   const at::Tensor weighted = current_.share == 1 ? total : total * current_.share;
   (scales_ ? scaler_->scale(weighted) : weighted).backward();
 }

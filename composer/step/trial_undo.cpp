@@ -29,23 +29,26 @@ TrialUndo::TrialUndo(State& state, const std::vector<Plugin<Algorithm>>& algorit
     algorithm.object->visit_state(visit);
     copy_tensors(saved);
   }
-  for (const at::Tensor& parameter : state.model->parameters()) keep(parameter);
+  for (const auto& [name, parameter] : optim::parameters_of(*state.model)) keep(parameter);
   for (const auto& group : state.optimizer->param_groups())
     for (const at::Tensor& parameter : group.params())
       if (std::ranges::none_of(weights_, [&](const Weight& kept) { return kept.tensor.is_same(parameter); }))
         keep(parameter);
+  // From here on nothing can fail, so gradients and state are not lost.
+  for (Weight& weight : weights_) std::swap(weight.gradient, weight.tensor.mutable_grad());
   std::swap(memory_, state.optimizer->state());
 }
 
 void TrialUndo::keep(const at::Tensor& parameter) {
-  weights_.push_back({parameter, parameter.clone(), std::exchange(parameter.mutable_grad(), at::Tensor())});
+  weights_.push_back({parameter, parameter.clone(), at::Tensor(), parameter.requires_grad()});
 }
 
 TrialUndo::~TrialUndo() {
   const at::NoGradGuard no_grad;
-  for (const auto& [tensor, copy, gradient] : weights_) {
+  for (const auto& [tensor, copy, gradient, requires_grad] : weights_) {
     tensor.copy_(copy);
     tensor.mutable_grad() = gradient;
+    tensor.set_requires_grad(requires_grad);
   }
   restore_algorithms();
   undo_.restore();
@@ -61,7 +64,7 @@ void TrialUndo::restore_algorithms() {
       StateVisitor visit = StateVisitor::loading(saved, algorithm.name);
       algorithm.object->visit_state(visit);
     } catch (const std::exception& error) {  // this runs in a destructor
-      warn(join("find_lr: ", algorithm.name, " keeps what it has seen in the trial: ", error.what()));
+      warn(join("find_lr: ", algorithm.name, ": its state after the trial could not be undone: ", error.what()));
     }
   }
 }

@@ -30,6 +30,13 @@ void check(const Evaluator& evaluator) {
 
 }  // namespace
 
+Evaluators Evaluators::cut_to(std::int64_t subset) const {
+  Evaluators cut = *this;
+  if (subset != -1)
+    for (Evaluator& evaluator : cut.list_) evaluator.subset_num_batches = subset;
+  return cut;
+}
+
 std::vector<Evaluator> Evaluators::checked(std::int64_t default_subset) const {
   std::vector<Evaluator> list = list_;
   std::set<std::string> labels;

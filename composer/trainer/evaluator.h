@@ -41,6 +41,7 @@ class COMPOSER_EXPORT Evaluators {
   // With every label and subset filled in. Throws ConfigError for a label that is there twice, a missing loader, a bad
   // size or a metric_names that is no regular expression.
   std::vector<Evaluator> checked(std::int64_t default_subset) const;
+  Evaluators cut_to(std::int64_t subset) const;  // each to so many batches, whatever it says; -1: as they are
   bool empty() const { return list_.empty(); }
 
  private:

@@ -9,6 +9,7 @@
 #include "composer/core/logger.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
+#include "composer/optim/any_optimizer.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/trainer/trainer.h"
 
@@ -67,12 +68,12 @@ void add_optimizer(StateDict& into, const torch::optim::Optimizer& optimizer) {
 }  // namespace
 
 StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger,
-                             const StateDict& before) {
+                             std::optional<std::int64_t> train_batch_size, const StateDict& before) {
   StateDict all;
   const Model& model = *state.model;
   all["model"] = class_name(typeid(model));
   std::int64_t parameters = 0;
-  for (const at::Tensor& parameter : model.parameters()) parameters += parameter.numel();
+  for (const auto& [name, parameter] : optim::parameters_of(model)) parameters += parameter.numel();
   all["parameters"] = parameters;
   if (state.optimizer) add_optimizer(all, *state.optimizer);
   all["schedulers"] = static_cast<std::int64_t>(options.schedulers.size());
@@ -86,6 +87,7 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
     all["device_train_microbatch_size"] = std::string("auto");
   else
     all["device_train_microbatch_size"] = options.device_train_microbatch_size.samples();
+  if (train_batch_size) all["train_batch_size"] = *train_batch_size;
   if (options.seed) all["seed"] = static_cast<std::int64_t>(*options.seed);
   if (!options.tune) all["threads"] = static_cast<std::int64_t>(at::get_num_threads());
   for (const auto& [name, value] : logger.hyperparameters())

@@ -1,4 +1,7 @@
 #pragma once
+#include <cstdint>
+#include <optional>
+
 #include "composer/core/state_dict.h"
 
 namespace composer {
@@ -9,8 +12,9 @@ class Logger;
 
 // What the run's checkpoints say of how it was trained, by name: its options as numbers and text, and what has been
 // logged as hyperparameters, now or `before` it went on, when it is not logged again.
+// `train_batch_size` is what the training loader says.
 StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger,
-                             const StateDict& before);
+                             std::optional<std::int64_t> train_batch_size, const StateDict& before);
 
 // One warning of all that both have, and that differs.
 void warn_of_changes(const StateDict& before, const StateDict& now);

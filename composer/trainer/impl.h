@@ -68,6 +68,8 @@ class AsideScope {
   Batch batch_;
 };
 
+std::vector<std::string> labels_of(const std::vector<EvalRun>& runs);
+
 // Throws ConfigError for what can be told without a run; before any callback is opened.
 void check_options(const TrainerOptions& options, at::Device device);
 
@@ -102,7 +104,12 @@ struct Trainer::Impl {
   void set_up();
   void start_fit(const FitOptions& fit, bool needs_loader);
   Feed feed_of(const FitOptions& fit) const;
-  Time end_of(const FitOptions& fit, const Timestamp& from, const Feed& feed, bool needs_limit) const;
+  OptionalTime goal_of(const FitOptions& fit, const Timestamp& from) const;
+  Time end_of(const FitOptions& fit, const OptionalTime& goal, const Timestamp& from, const Feed& feed,
+              bool needs_limit) const;
+  void make_optimizer();
+  void read_learning_rates();
+  void check_first_batch();
   void tune();
   void finish_fit();
   std::vector<EvalRun> make_runs(const Evaluators& evaluators, const Interval& interval, std::int64_t subset) const;
@@ -175,8 +182,12 @@ struct Trainer::Impl {
   StateDict pending_random;                      // to be restored when training begins
   std::string pending_stop;                      // why the saved run had been asked to stop
   bool fitting = false;                          // between begin() and end()
-  Stopwatch stopwatch, aside_stopwatch;          // of training; of evaluation and prediction
-  Event last_event = Event::INIT;                // for errors
+  bool first_batch = false;                      // of a fit: is not trained yet
+  bool limited = true;                           // false in a trial, whose end its caller decides
+  // To be restored when the fit ends: what only this fit made of max_duration.
+  std::optional<OptionalTime> max_duration_afterwards;
+  Stopwatch stopwatch, aside_stopwatch;  // of training; of evaluation and prediction
+  Event last_event = Event::INIT;        // for errors
 };
 
 // Runs it; what is thrown leaves as RunError that says where, after the loggers have written what they have: the

@@ -1,8 +1,11 @@
 // When each event fires: every event of a trainer's life is in this file, in the order in which you read it. How things
 // are done is in train_step.cpp, what is counted and decided in progress.cpp, what options mean in setup.cpp.
+#include <utility>
+
 #include <torch/optim/optimizer.h>
 
 #include "composer/step/precision.h"
+#include "composer/trainer/fit_checks.h"
 #include "composer/trainer/impl.h"
 
 namespace composer {
@@ -21,15 +24,18 @@ Outputs eval_forward(Model& model, const Batch& batch) { return model.eval_forwa
 
 void Trainer::Impl::construct() {
   fire(Event::INIT);
+  make_optimizer();
   log_hyperparameters();
   set_up();
   fire(Event::BEFORE_LOAD);
   load_checkpoint();
   fire(Event::AFTER_LOAD);
+  read_learning_rates();
 }
 
 void Trainer::Impl::begin() {
   fire(Event::FIT_START);
+  check_trains_all(*state.model, *state.optimizer);
   state.model->train();
   resume_fit();
   train_step.use_rule(engine);
@@ -52,6 +58,7 @@ bool Trainer::Impl::step() {
 
   fire(Event::BEFORE_DATALOADER);
   if (next_batch()) {
+    if (std::exchange(first_batch, false)) check_first_batch();
     fire(Event::AFTER_DATALOADER);
     fire(Event::BATCH_START);
     log_batch_time();

@@ -8,6 +8,7 @@
 #include "composer/core/error.h"
 #include "composer/step/trial_undo.h"
 #include "composer/trainer/divergence.h"
+#include "composer/trainer/fit_checks.h"
 #include "composer/trainer/impl.h"
 
 namespace composer {
@@ -60,7 +61,15 @@ class TrialLosses {
   bool diverged_ = false;
 };
 
+Algorithms participants(const Algorithms& algorithms) {
+  Algorithms list;
+  for (const auto& algorithm : algorithms.list())
+    if (algorithm.object->takes_part_in_trials()) list.add(algorithm.object);
+  return list;
+}
+
 TrainerOptions unwatched(TrainerOptions options) {
+  options.algorithms = participants(options.algorithms);
   options.callbacks = {};
   options.loggers = {};
   options.eval_dataloader = {};
@@ -90,9 +99,7 @@ LrCurve Trainer::find_lr(const FindLrOptions& options) {
   if (impl_->engine.closed()) throw Error("Trainer: find_lr() after close(); make a new Trainer");
   if (impl_->fitting) throw ConfigError("find_lr: a fit is going on; call end() first");
   check(options);
-  if (!impl_->state.optimizer)
-    throw ConfigError(
-        "find_lr: an optimizer is required, e.g. .optimizer = optim::adamw(), and a model with parameters");
+  check_has_optimizer(impl_->state, static_cast<bool>(impl_->options.optimizer), "find_lr");
   if (!impl_->train.loader() && !options.train_dataloader)
     throw ConfigError("find_lr: a train_dataloader is required; give it to the Trainer's options or to find_lr()");
   const double base = impl_->base_lr.front();
@@ -107,17 +114,20 @@ LrCurve Trainer::find_lr(const FindLrOptions& options) {
 
   TrialLosses losses(options, impl_->state.device);
   {
-    const TrialUndo undo(impl_->state, impl_->engine.algorithms());
+    const TrialUndo undo(impl_->state, participants(impl_->options.algorithms).list());
     impl_->positioned = false;  // the loader goes elsewhere
     Impl trial(*impl_, Impl::ForTrial{});
     trial.start_fit({.train_dataloader = options.train_dataloader,
                      .duration = Time(options.num_batches, TimeUnit::BATCH),
                      .schedulers = {rise}},
                     /*needs_loader=*/true);
+    // Algorithms that go by the share of the run that is done are to see that of the run itself.
+    trial.limited = false;
+    if (impl_->state.max_duration) trial.state.max_duration = impl_->state.max_duration;
     trial.training([&] {
       trial.begin();
       std::int64_t counted = first;
-      while (!losses.diverged() && trial.step())
+      while (!losses.diverged() && counted < first + options.num_batches && trial.step())
         if (const std::int64_t now = trial.state.timestamp.batch;
             std::exchange(counted, now) != now)  // else: an epoch's end
           losses.add(trial.state.batch_loss.at("total"));

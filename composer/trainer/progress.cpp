@@ -134,7 +134,7 @@ std::optional<Seconds> Trainer::Impl::time_left() const {
 }
 
 bool Trainer::Impl::limit_reached() {
-  return interrupted() || state.stop.asked() || state.timestamp.reached(*state.max_duration);
+  return interrupted() || state.stop.asked() || (limited && state.timestamp.reached(*state.max_duration));
 }
 
 bool Trainer::Impl::epoch_is_complete() const { return train.num_batches() == state.timestamp.batch_in_epoch; }

@@ -10,6 +10,7 @@
 #include "composer/core/plugin_state.h"
 #include "composer/formats/weights.h"
 #include "composer/optim/optimizer_state.h"
+#include "composer/trainer/fit_checks.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
 
@@ -143,7 +144,7 @@ StateDict Trainer::Impl::run_state(bool weights_only) {
   if (!weights_only) {
     StateVisitor visit = StateVisitor::saving(all);
     visit_state(visit);
-    all["hyperparameters"] = hyperparameters_of(options, state, logger, hyperparameters_before);
+    all["hyperparameters"] = hyperparameters_of(options, state, logger, train.batch_size(), hyperparameters_before);
     all["rng"] = pending_random.empty() ? random_state(state.device) : pending_random;
   }
   all["model"] = std::move(weights);
@@ -156,7 +157,8 @@ void Trainer::Impl::load_weights(const StateDict& saved, const std::string& from
   formats::NamedTensors weights;
   for (const auto& [name, value] : std::get<StateDict>(*found).entries())
     weights.emplace_back(name, std::get<at::Tensor>(value));
-  composer::load_weights(*state.model, weights, from, {.strict = strict});
+  const WeightsReport report = composer::load_weights(*state.model, weights, from, {.strict = strict});
+  if (!strict) check_loaded(report, weights.size(), from);
 }
 
 void Trainer::Impl::load_run_state(const StateDict& saved) {
@@ -165,7 +167,7 @@ void Trainer::Impl::load_run_state(const StateDict& saved) {
   if (const StateValue* random = saved.find("rng")) pending_random = std::get<StateDict>(*random);
   if (const StateValue* before = saved.find("hyperparameters"); before && resumed) {
     hyperparameters_before = std::get<StateDict>(*before);
-    warn_of_changes(hyperparameters_before, hyperparameters_of(options, state, logger, {}));
+    warn_of_changes(hyperparameters_before, hyperparameters_of(options, state, logger, train.batch_size(), {}));
   }
   positioned = false;
   schedules.apply(state);

@@ -1,6 +1,7 @@
 #include "composer/trainer/schedule_plan.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
@@ -16,17 +17,71 @@ Timestamp start_of_epoch(Timestamp now) {
   return now;
 }
 
+// Schedules are functions of the time, so one that follows tokens gives something else after some. Those that follow
+// metrics are not asked.
+bool follows_tokens(const optim::Scheduler& scheduler, const optim::ScheduleContext& now) {
+  if (scheduler.metric_schedule()) return false;
+  const double without = scheduler(now);
+  optim::ScheduleContext later = now;
+  for (const std::int64_t tokens : {std::int64_t{1}, std::int64_t{1'000}, std::int64_t{1'000'000'000}}) {
+    later.timestamp.token = now.timestamp.token + tokens;
+    if (scheduler(later) != without) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+SchedulePlan::SchedulePlan(std::vector<optim::Scheduler> schedulers, double scale_schedule_ratio, bool every_batch,
+                           std::vector<double> base)
+    : schedulers_(std::move(schedulers)),
+      ratio_(scale_schedule_ratio),
+      every_batch_(every_batch),
+      base_(std::move(base)) {
+  for (std::size_t i = 0; i < schedulers_.size(); ++i)
+    if (!schedulers_[i]) throw ConfigError("schedulers: the one at index ", i, " is null");
+}
+
+optim::ScheduleContext SchedulePlan::context(const Timestamp& at, Time until,
+                                             std::optional<std::int64_t> dataloader_len) const {
+  return {every_batch_ ? at : start_of_epoch(at), until, dataloader_len, ratio_};
+}
+
+std::optional<double> SchedulePlan::factor(const optim::ScheduleContext& now) const {
+  double product = 1;
+  for (std::size_t i = 0; i < schedulers_.size(); ++i) {
+    const double one = schedulers_[i](now);
+    if (!std::isfinite(one) || one < 0) {
+      if (now.timestamp.reached(now.max_duration)) return std::nullopt;
+      throw ConfigError("schedulers: the one at index ", i, " gave ", one, " at epoch ", now.timestamp.epoch,
+                        ", batch ", now.timestamp.batch, "; a learning rate is multiplied by it, so it must be finite ",
+                        "and >= 0");
+    }
+    product *= one;
+  }
+  return product;
+}
 
 void SchedulePlan::apply(State& state) const {
   if (schedulers_.empty()) return;
   if (!state.max_duration || !state.optimizer) return;  // until a fit() knows them
-  const Timestamp at = every_batch_ ? state.timestamp : start_of_epoch(state.timestamp);
-  const optim::ScheduleContext now{at, *state.max_duration, state.dataloader_len, ratio_};
-  double factor = 1;
-  for (const optim::Scheduler& scheduler : schedulers_) factor *= scheduler(now);
+  const auto product = factor(context(state.timestamp, *state.max_duration, state.dataloader_len));
+  if (!product) return;
   for (std::size_t group = 0; group < base_.size(); ++group)
-    optim::set_learning_rate(*state.optimizer, group, base_[group] * factor);
+    optim::set_learning_rate(*state.optimizer, group, base_[group] * *product);
+}
+
+void SchedulePlan::check(const Timestamp& from, Time until, std::optional<std::int64_t> dataloader_len) const {
+  if (!schedulers_.empty()) factor(context(from, until, dataloader_len));
+}
+
+void SchedulePlan::check_without_tokens(const State& state) const {
+  if (!state.max_duration) return;
+  const auto now = context(state.timestamp, *state.max_duration, state.dataloader_len);
+  for (std::size_t i = 0; i < schedulers_.size(); ++i)
+    if (follows_tokens(schedulers_[i], now))
+      throw ConfigError("schedulers: the one at index ", i, " follows tokens, and the batches of the train loader ",
+                        "count none; set DataSpec::get_num_tokens_in_batch, or count in another unit");
 }
 
 void SchedulePlan::check_labels(const std::vector<std::string>& labels) const {

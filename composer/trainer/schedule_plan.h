@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,16 +17,20 @@ class StateVisitor;
 class SchedulePlan {
  public:
   SchedulePlan() = default;
-  // `base` holds the learning rate of each parameter group before any schedule.
+  // `base` holds the learning rate of each parameter group before any schedule. Throws ConfigError for a schedule that
+  // is null.
   // `every_batch` false: the rates of an epoch are those of its first batch.
   SchedulePlan(std::vector<optim::Scheduler> schedulers, double scale_schedule_ratio, bool every_batch,
-               std::vector<double> base)
-      : schedulers_(std::move(schedulers)),
-        ratio_(scale_schedule_ratio),
-        every_batch_(every_batch),
-        base_(std::move(base)) {}
+               std::vector<double> base);
 
-  void apply(State& state) const;  // does nothing without schedules
+  // Does nothing without schedules. Throws ConfigError for a schedule that gives no rate (NaN, infinite, negative),
+  // unless max_duration is reached, because then no batch is trained with it: the rates stay as they are.
+  void apply(State& state) const;
+  // Throws what apply() would throw for the first batch of a fit from `from` to `until`; changes nothing.
+  void check(const Timestamp& from, Time until, std::optional<std::int64_t> dataloader_len) const;
+  // Throws ConfigError if a schedule follows tokens: would give another rate after some.
+  void check_without_tokens(const State& state) const;
+  void set_base(std::vector<double> base) { base_ = std::move(base); }
   // Throws ConfigError if a schedule follows the metrics of a label that is not among these.
   void check_labels(const std::vector<std::string>& labels) const;
   // After metrics of this label are in the state: tells the schedules that follow them, and applies what they make of
@@ -33,6 +39,10 @@ class SchedulePlan {
   void visit_state(StateVisitor& visit) const;
 
  private:
+  // The product of the schedules; unset for no rate after the end of the run.
+  std::optional<double> factor(const optim::ScheduleContext& now) const;
+  optim::ScheduleContext context(const Timestamp& at, Time until, std::optional<std::int64_t> dataloader_len) const;
+
   std::vector<optim::Scheduler> schedulers_;
   double ratio_ = 1;
   bool every_batch_ = true;

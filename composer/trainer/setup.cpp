@@ -8,16 +8,12 @@
 #include "composer/core/error.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/step/precision.h"
+#include "composer/trainer/fit_checks.h"
 #include "composer/trainer/impl.h"
 #include "composer/trainer/tuner.h"
 
 namespace composer {
 namespace {
-
-void check_duration(Time duration, const char* option) {
-  if (duration.unit() == TimeUnit::SECOND || duration.unit() == TimeUnit::DURATION)
-    throw ConfigError(option, ": must be in ep, ba, sp, tok or iter, got ", duration);
-}
 
 void check_microbatch_size(MicrobatchSize size) {
   if (size.samples() < 0)
@@ -62,7 +58,7 @@ bool is_chosen(const Interval& eval_interval) {
 }  // namespace
 
 void check_options(const TrainerOptions& options, at::Device device) {
-  if (options.max_duration) check_duration(*options.max_duration, "max_duration");
+  if (options.max_duration) check_limit(*options.max_duration, "max_duration", options.iteration_length);
   check_microbatch_size(options.device_train_microbatch_size);
   if (options.microbatch_memory < 0)
     throw ConfigError("microbatch_memory: must be > 0 bytes, or 0 for what there is, got ", options.microbatch_memory);
@@ -74,7 +70,11 @@ void check_options(const TrainerOptions& options, at::Device device) {
   if (options.grad_scaler) const optim::GradScaler checked(*options.grad_scaler, at::kCPU);
   check_subset(options.train_dataloader_label, options.train_subset_num_batches);
   scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
-  options.eval_dataloader.checked(options.eval_subset_num_batches);
+  const SchedulePlan checked_schedulers(options.schedulers, 1, true, {});
+  std::vector<std::string> labels;
+  for (const Evaluator& evaluator : options.eval_dataloader.checked(options.eval_subset_num_batches))
+    labels.push_back(evaluator.label);
+  check_labels(options.train_dataloader_label, labels);
   if (options.iteration_length) {
     const Time length = *options.iteration_length;
     if ((length.unit() != TimeUnit::EPOCH && length.unit() != TimeUnit::TOKEN) || length.count() < 1)
@@ -88,6 +88,12 @@ void check_options(const TrainerOptions& options, at::Device device) {
     throw ConfigError("device: ", device.str(), " was asked for, and libtorch does not find that CUDA device");
 }
 
+std::vector<std::string> labels_of(const std::vector<EvalRun>& runs) {
+  std::vector<std::string> labels;
+  for (const EvalRun& run : runs) labels.push_back(run.feed.label());
+  return labels;
+}
+
 // After INIT, so that an algorithm could change the model before its parameters were counted.
 void Trainer::Impl::set_up() {
   train_step.set_metrics(MetricSet(state.model->get_metrics(/*is_train=*/true), options.train_dataloader_label));
@@ -97,7 +103,6 @@ void Trainer::Impl::set_up() {
   state.max_duration = scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
   schedules =
       SchedulePlan(options.schedulers, options.scale_schedule_ratio, options.step_schedulers_every_batch, base_lr);
-  schedules.apply(state);
 }
 
 void Trainer::Impl::activate(const Feed& feed) {
@@ -125,33 +130,38 @@ std::vector<EvalRun> Trainer::Impl::make_runs(const Evaluators& given, const Int
 void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
   if (engine.closed()) throw Error("Trainer: fit() after close(); make a new Trainer");
   if (fitting) throw ConfigError("Trainer: begin() was called before; call end() first");
-  if (!state.optimizer)
-    throw ConfigError(
-        "optimizer: is required to fit, e.g. .optimizer = optim::adamw({.lr = 1e-3}), and a model that has ",
-        "parameters");
+  check_has_optimizer(state, static_cast<bool>(options.optimizer), "fit");
+  check_trains_all(*state.model, *state.optimizer);
   Feed feed = feed_of(fit);
   if (!feed && needs_loader)
     throw ConfigError("train_dataloader: is required to fit; give it to the Trainer's options or to fit()");
   const Timestamp from = fit.reset_time ? Timestamp{} : state.timestamp;
-  const Time until = end_of(fit, from, feed, needs_loader);
+  const OptionalTime goal = goal_of(fit, from);
+  const Time until = end_of(fit, goal, from, feed, needs_loader);
   check_microbatch_size(fit.device_train_microbatch_size.value_or(0));
   const Precision precision = fit.precision.value_or(state.precision);
   check_precision(precision, state.device);
   std::vector<EvalRun> runs = make_runs(fit.eval_dataloader, fit.eval_interval, fit.eval_subset_num_batches);
+  if (fit.eval_dataloader.empty() && (is_chosen(fit.eval_interval) || fit.eval_subset_num_batches != -1))
+    warn("fit: eval_interval and eval_subset_num_batches have no effect without an eval_dataloader beside them");
+  for (const EvalRun& run : runs.empty() ? evaluators : runs) check_share(run.interval, "eval_interval", feed);
+  if (saver) check_share(options.save_interval, "save_interval", feed);
 
-  for (const EvalRun& run : runs.empty() ? evaluators : runs) {
-    if (!run.interval.function() && run.interval.time().unit() == TimeUnit::DURATION && !feed.num_batches())
-      throw ConfigError("eval_interval: ", run.interval.time(),
-                        " needs a training loader whose length is known; give it ",
-                        "in ba, sp or tok, or set train_subset_num_batches");
-  }
-
+  std::vector<double> base = base_lr, rates = optim::learning_rates(*state.optimizer);
+  for (std::size_t added = base.size(); added < rates.size(); ++added) base.push_back(rates[added]);
   SchedulePlan plan = fit.schedulers.empty() ? schedules
                                              : SchedulePlan(fit.schedulers, fit.scale_schedule_ratio,
-                                                            fit.step_schedulers_every_batch.value_or(true), base_lr);
-  std::vector<std::string> labels{feed.label()};
-  for (const EvalRun& run : runs.empty() ? evaluators : runs) labels.push_back(run.feed.label());
+                                                            fit.step_schedulers_every_batch.value_or(true), {});
+  plan.set_base(base);
+  std::vector<std::string> labels = labels_of(runs.empty() ? evaluators : runs);
+  check_labels(feed.label(), labels);
+  labels.insert(labels.begin(), feed.label());
   plan.check_labels(labels);
+  plan.check(from, until, feed.num_batches());
+  if (resumed) check_batch_size(hyperparameters_before, from, feed);
+  std::optional<MetricSet> metrics;
+  if (feed && feed.label() != train.label())
+    metrics = MetricSet(state.model->get_metrics(/*is_train=*/true), feed.label());
 
   const bool scales = options.grad_scaler || precision == Precision::AMP_FP16;
   const bool whole_batches = fit.device_train_microbatch_size ? !fit.device_train_microbatch_size->is_auto() &&
@@ -161,29 +171,44 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
   check_step_in_backward(*state.optimizer, engine, whole_batches, scales, options.tune);
   train_step.scale_losses(precision, options.grad_scaler);
 
-  // Nothing below can fail, but for a schedule that cannot be computed.
+  // Nothing below can fail.
   state.timestamp = from;
+  max_duration_afterwards.reset();
+  if (!goal || fit.scale_schedule_ratio != 1) max_duration_afterwards.emplace(goal);
   state.max_duration = until;
   state.stop.clear();
   activate(feed);
   if (fit.device_train_microbatch_size)
     train_step.set_microbatch_size(*fit.device_train_microbatch_size, options.microbatch_memory);
+  check_can_split(state.device_train_microbatch_size, feed);
+  if (metrics) train_step.set_metrics(std::move(*metrics));
   state.precision = precision;
   if (!runs.empty()) evaluators = std::move(runs);
   if (fit.reset_time) {
     state.previous_timestamp.reset();
     for (EvalRun& run : evaluators) run.last_due_batch = -1;
   }
+  base_lr = std::move(base);
   schedules = std::move(plan);
   schedules.apply(state);
   interrupted_by = 0;
   given_batch.reset();
   signals.emplace(options.handle_signals);
   fitting = true;
+  first_batch = true;
   stopwatch.lap();
   if (resumed) return;  // the log has them
   for (const auto& algorithm : engine.algorithms())
     logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
+}
+
+void Trainer::Impl::check_first_batch() {
+  if (train.tokens() > 0) return;
+  check_without_tokens(state.max_duration, "max_duration");
+  check_without_tokens(state.iteration_length, "iteration_length");
+  for (const EvalRun& run : evaluators) check_without_tokens(run.interval, "eval_interval");
+  if (saver) check_without_tokens(options.save_interval, "save_interval");
+  schedules.check_without_tokens(state);
 }
 
 void Trainer::Impl::tune() {
@@ -210,33 +235,40 @@ void Trainer::Impl::finish_fit() {
   train.drop_staged();
   positioned = false;
   signals.reset();
+  if (max_duration_afterwards) state.max_duration = *max_duration_afterwards;
+  max_duration_afterwards.reset();
 }
 
+// A subset is of one fit; the trainer's own is of the loader that its options name.
 Feed Trainer::Impl::feed_of(const FitOptions& fit) const {
   if (fit.train_dataloader)
     return Feed(fit.train_dataloader, fit.train_dataloader_label, fit.train_subset_num_batches.value_or(-1));
-  return train && fit.train_subset_num_batches ? train.with_subset(*fit.train_subset_num_batches) : train;
+  if (!train) return train;
+  const bool is_own = train.loader() == options.train_dataloader.dataloader.get();
+  const std::int64_t subset = fit.train_subset_num_batches.value_or(is_own ? options.train_subset_num_batches : -1);
+  return subset == train.subset() ? train : train.with_subset(subset);
 }
 
-Time Trainer::Impl::end_of(const FitOptions& fit, const Timestamp& from, const Feed& feed, bool needs_limit) const {
-  OptionalTime until = state.max_duration;
-  if (fit.duration) {
-    check_duration(*fit.duration, "duration");
-    until = *fit.duration + from.get(fit.duration->unit());
-  }
-  until = scaled(until, fit.scale_schedule_ratio, !fit.schedulers.empty());
+// Unset: as long as the caller goes on.
+OptionalTime Trainer::Impl::goal_of(const FitOptions& fit, const Timestamp& from) const {
+  if (!fit.duration) return state.max_duration;
+  check_limit(*fit.duration, "duration", options.iteration_length);
+  return *fit.duration + from.get(fit.duration->unit());
+}
+
+Time Trainer::Impl::end_of(const FitOptions& fit, const OptionalTime& goal, const Timestamp& from, const Feed& feed,
+                           bool needs_limit) const {
+  const OptionalTime until = scaled(goal, fit.scale_schedule_ratio, !fit.schedulers.empty());
   if (fit.step_schedulers_every_batch && fit.schedulers.empty())
     throw ConfigError("step_schedulers_every_batch: has no effect without schedulers in the same fit()");
   if (!until && needs_limit)
     throw ConfigError("max_duration: is required to fit; give it to the Trainer's options, or a duration to fit()");
-  if (!until) return {std::numeric_limits<std::int64_t>::max(), TimeUnit::BATCH};  // as long as the caller goes on
-  if (until->unit() == TimeUnit::EPOCH && feed && !feed.num_batches())
-    throw ConfigError("max_duration: is ", *until, ", and the ", feed.label(),
-                      " loader does not know its length; give ",
-                      "it in ba, sp or tok, or set train_subset_num_batches");
+  if (!until) return {std::numeric_limits<std::int64_t>::max(), TimeUnit::BATCH};
+  check_limit(*until, "max_duration", options.iteration_length);
+  check_epochs_end(*until, options.iteration_length, feed);
   if (from.reached(*until) && !resumed)  // which had been saved at its end
     throw ConfigError("max_duration: training has already reached ", *until,
-                      ", so there is nothing to do; give fit() a ", "duration, or reset_time");
+                      ", so there is nothing to do; give fit() a duration, or reset_time");
   return *until;
 }
 

@@ -13,6 +13,7 @@
 
 #include "composer/core/error.h"
 #include "composer/step/precision.h"
+#include "composer/trainer/fit_checks.h"
 #include "composer/trainer/impl.h"
 
 namespace composer {
@@ -76,16 +77,28 @@ Trainer::Impl::Impl(TrainerOptions given)
   if (state.device.is_cuda()) allow_tf32(options.allow_tf32);
   if (options.seed) at::manual_seed(*options.seed);
   state.model->to(state.device);
-  optim::NamedParameters parameters = optim::parameters_of(*state.model);
-  if (options.optimizer && !parameters.empty()) {
-    state.optimizer = options.optimizer.make(std::move(parameters));
-    base_lr = optim::learning_rates(*state.optimizer);
-  }
+  if (!state.model->parameters().empty()) state.optimizer = options.optimizer.made();
   state.run = as_run();
   open_checkpoints();
   construct();
   // What hooks of the construction drew does not change what training draws.
   if (options.seed) at::manual_seed(*options.seed);
+}
+
+// After INIT: algorithms may have replaced parts of the model there.
+void Trainer::Impl::make_optimizer() {
+  state.model->to(state.device);
+  optim::NamedParameters parameters = optim::parameters_of(*state.model);
+  if (!state.optimizer && options.optimizer && !parameters.empty())
+    state.optimizer = options.optimizer.make(std::move(parameters));
+}
+
+// After AFTER_LOAD: until then algorithms may add groups and set rates.
+void Trainer::Impl::read_learning_rates() {
+  if (!state.optimizer) return;
+  base_lr = optim::learning_rates(*state.optimizer);
+  schedules.set_base(base_lr);
+  schedules.apply(state);
 }
 
 Trainer::Trainer(TrainerOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
@@ -136,10 +149,11 @@ void Trainer::end() {
 
 void Trainer::eval(EvalOptions options) {
   if (impl_->engine.closed()) throw Error("Trainer: eval() after close(); make a new Trainer");
-  std::vector<EvalRun> given = impl_->make_runs(options.eval_dataloader, "1ep", options.subset_num_batches);
+  std::vector<EvalRun> given = impl_->make_runs(options.eval_dataloader.cut_to(options.subset_num_batches), "1ep", -1);
   std::vector<EvalRun>& runs = given.empty() ? impl_->evaluators : given;
   if (runs.empty())
     throw ConfigError("eval_dataloader: is required to eval; give it to the Trainer's options or to eval()");
+  check_labels(impl_->train ? impl_->train.label() : impl_->options.train_dataloader_label, labels_of(given));
   for (const EvalRun& run : given)
     if (std::ranges::any_of(impl_->evaluators,
                             [&](const EvalRun& other) { return other.feed.label() == run.feed.label(); }))

@@ -32,7 +32,9 @@ struct TrainerOptions {
   Interval eval_interval = "1ep";             // of evaluators that have none; 0 disables
   std::int64_t eval_subset_num_batches = -1;  // of evaluators that have none
 
-  optim::AnyOptimizer optimizer = {};             // of all parameters; required for fit()
+  // Of all parameters that require gradients; required for fit(). Made after INIT, where algorithms may replace
+  // modules.
+  optim::AnyOptimizer optimizer = {};
   std::vector<optim::Scheduler> schedulers = {};  // the product of them times the optimizer's learning rates
   double scale_schedule_ratio = 1;                // of schedules and max_duration
   bool step_schedulers_every_batch = true;        // false: the learning rate changes between epochs only
@@ -103,11 +105,11 @@ struct TrainerOptions {
 struct FitOptions {
   AnyDataSpec train_dataloader = {};  // replaces the trainer's from now on
   std::string train_dataloader_label = "train";
-  std::optional<std::int64_t> train_subset_num_batches = {};
+  std::optional<std::int64_t> train_subset_num_batches = {};  // in this fit only; unset: the trainer's
   OptionalTime duration = {};  // from where training is, in any counted unit; unset: to max_duration
   bool reset_time = false;     // count from zero again; weights and optimizer stay
   std::vector<optim::Scheduler> schedulers = {};
-  double scale_schedule_ratio = 1;
+  double scale_schedule_ratio = 1;  // of these schedulers and max_duration, in this fit only
   std::optional<bool> step_schedulers_every_batch = {};
   Evaluators eval_dataloader = {};
   Interval eval_interval = "1ep";             // of the evaluators given here
@@ -118,7 +120,7 @@ struct FitOptions {
 
 struct EvalOptions {
   Evaluators eval_dataloader = {};       // for this call only; empty: the trainer's
-  std::int64_t subset_num_batches = -1;  // -1: as each evaluator says
+  std::int64_t subset_num_batches = -1;  // whatever the evaluators say; -1: as each of them says
 };
 
 struct PredictOptions {
@@ -147,10 +149,10 @@ class COMPOSER_EXPORT Trainer {
   bool step(Batch batch);  // trains on a batch that no loader gave; false: training is over, nothing was done
   void end();
 
-  // Trains num_batches from here with a rising learning rate, and takes all of it back: weights, buffers, optimizer,
-  // random numbers, timestamp, learning rates and what algorithms name in visit_state() are then what they were.
-  // Algorithms take part, as in a fit; schedulers, callbacks, loggers and metrics do not. The optimizer begins without
-  // memory. Costs one more copy of the weights.
+  // Trains num_batches from here with a rising learning rate, then undoes it: weights, requires_grad, buffers,
+  // optimizer, random numbers, timestamp, learning rates and what algorithms name in visit_state() are what they were.
+  // Algorithms run as in a fit, and see the run's own max_duration, unless takes_part_in_trials() says no; schedulers,
+  // callbacks, loggers and metrics do not. The optimizer begins without state. Costs one more copy of the weights.
   LrCurve find_lr(const FindLrOptions& options = {});
 
   void eval(EvalOptions options = {});                                                       // results: state().metrics

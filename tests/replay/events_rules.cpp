@@ -1,4 +1,5 @@
 // Where our traces of events differ from Composer's, and how.
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -301,6 +302,72 @@ Rule dur_interval_first() {
               }};
 }
 
+// What a fit fires that finds out at the end of each epoch how long it was. `row` is one of before it.
+Json trace_of_epochs(const Json& train, std::int64_t epochs, Json row) {
+  const std::int64_t size = train["size"], batch_size = train["batch_size"];
+  Json trace = Json::array();
+  const auto fire = [&](const char* event) {
+    row[EVENT] = event;
+    trace.push_back(row);
+  };
+  const auto count = [&](Column column, std::int64_t by) { row[column] = row[column].get<std::int64_t>() + by; };
+  fire("fit_start");
+  fire("iteration_start");
+  for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
+    fire("epoch_start");
+    for (std::int64_t first = 0; first < size; first += batch_size) {
+      const std::int64_t samples = std::min(batch_size, size - first);
+      fire("before_dataloader");
+      row[BATCH_NUM_SAMPLES] = samples;
+      for (const char* event :
+           {"after_dataloader", "batch_start", "before_train_batch", "before_forward", "after_forward", "before_loss",
+            "after_loss", "before_backward", "after_backward", "after_train_batch"})
+        fire(event);
+      count(BATCH, 1), count(BATCH_IN_EPOCH, 1), count(SAMPLE, samples), count(SAMPLE_IN_EPOCH, samples);
+      fire("batch_end");
+      fire("batch_checkpoint");
+    }
+    fire("before_dataloader");
+    count(EPOCH, 1), count(EPOCH_IN_ITERATION, 1);
+    row[BATCH_IN_EPOCH] = row[SAMPLE_IN_EPOCH] = 0;
+    fire("epoch_end");
+    fire("epoch_checkpoint");
+  }
+  fire("fit_end");
+  return trace;
+}
+
+Rule epochs_of_unknown_length() {
+  return {.name = "epochs_of_unknown_length",
+          .applies_to = "A `max_duration` in epochs, with a training loader of unknown length",
+          .composer_does = "Raises `ValueError`.",
+          .we_do = "Trains, and fires what it fires for a loader whose length is known.",
+          .why = "The loader says itself when an epoch is over.",
+          .matches =
+              [](const Json& c) {
+                const Json duration = trainer_argument(c, "max_duration"), train = c["config"].value("train", Json());
+                return train.is_object() && !train.value("sized", true) && duration.is_string() &&
+                       trainer_argument(c, "train_subset_num_batches").is_null() &&
+                       trainer_argument(c, "eval_interval").is_null() && time_of(duration).unit() == TimeUnit::EPOCH;
+              },
+          .ours =
+              [](Json& result, const Json& c) {
+                const std::int64_t epochs = time_of(trainer_argument(c, "max_duration")).count();
+                Json row;  // of the event before
+                for (Json& call : result) {
+                  if (call["fn"] == "fit") {
+                    call["error"] = nullptr;
+                    call["trace"] = trace_of_epochs(c["config"]["train"], epochs, row);
+                    const Json& last = call["trace"].back();
+                    call["final"]["epoch"] = last[EPOCH];
+                    call["final"]["batch"] = last[BATCH];
+                    call["final"]["sample"] = last[SAMPLE];
+                  }
+                  if (!call["trace"].empty()) row = call["trace"].back();
+                }
+              }};
+}
+
 // The rows of the last evaluation, cut out of `trace`.
 Json cut_last_round(Json& trace) {
   Json before = Json::array(), round = Json::array();
@@ -355,8 +422,17 @@ Rule eval_at_iterations() {
 }  // namespace
 
 Rules events_rules() {
-  return {options_first(), empty_loader(),    eval_without_evaluators(), dur_interval_first(),     eval_at_iterations(),
-          always_placed(), skipped_batches(), stop_keeps_max_duration(), batch_after_evaluation(), no_lag()};
+  return {options_first(),
+          empty_loader(),
+          epochs_of_unknown_length(),
+          eval_without_evaluators(),
+          dur_interval_first(),
+          eval_at_iterations(),
+          always_placed(),
+          skipped_batches(),
+          stop_keeps_max_duration(),
+          batch_after_evaluation(),
+          no_lag()};
 }
 
 }  // namespace composer::replay

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
 
+#include "composer/core/error.h"
 #include "composer/data/in_memory.h"
 #include "composer/metrics/binary.h"
 #include "composer/metrics/classification.h"
@@ -207,6 +208,20 @@ Outcome run_classifier_metrics(const Json& c, const Context& context) {
 
 // ---- which metrics an evaluator keeps
 
+Rule names_match() {
+  return {.name = "metric_names_match_something",
+          .applies_to = "A `metric_names` of an `Evaluator` that matches no metric",
+          .composer_does = "evaluates without metrics",
+          .we_do = "`ConfigError` that lists the metrics",
+          .why = "a name that is spelled wrong would cost an evaluation and tell nothing",
+          .matches =
+              [](const Json& c) {
+                return c["kind"] == "metric_filter" && c["kept"].empty() && c["metric_names"].is_array() &&
+                       !c["metric_names"].empty();
+              },
+          .ours = [](Json& expected, const Json&) { expected["error"] = "ConfigError"; }};
+}
+
 Outcome run_filter(const Json& c) {
   Metrics available;
   for (const Json& name : c["available"])
@@ -219,11 +234,15 @@ Outcome run_filter(const Json& c) {
                       .dataloader = data::in_memory({{"input", at::zeros({1, 1})}, {"target", at::zeros(1, at::kLong)}},
                                                     {.batch_size = 1})};
   if (!c["metric_names"].is_null()) evaluator.metric_names = c["metric_names"].get<std::vector<std::string>>();
-  trainer.eval({.eval_dataloader = evaluator});
-  Json kept = Json::array();
+  Json kept = Json::array(), error;
+  try {
+    trainer.eval({.eval_dataloader = evaluator});
+  } catch (const ConfigError&) {
+    error = "ConfigError";
+  }
   for (const Json& name : c["available"])
     if (trainer.state().metrics.find("eval", name.get<std::string>())) kept.push_back(name);
-  return judge(c, {{"kept", c["kept"]}}, {{"kept", kept}}, {});
+  return judge(c, {{"kept", c["kept"]}, {"error", nullptr}}, {{"kept", kept}, {"error", error}}, {names_match()});
 }
 
 // ---- losses
@@ -320,7 +339,7 @@ Outcome run(const Json& c, const Context& context) {
 }  // namespace
 
 Suite metrics_suite() {
-  return {"metrics.json", "Metrics and losses", run, {samples_weigh_alike(nullptr), nothing_is_read()}};
+  return {"metrics.json", "Metrics and losses", run, {samples_weigh_alike(nullptr), names_match(), nothing_is_read()}};
 }
 
 }  // namespace composer::replay

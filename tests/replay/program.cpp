@@ -128,7 +128,9 @@ TrainerOptions trainer_options(const Json& arguments) {
                  "load_weights_only", "load_strict_model_weights", "load_ignore_keys",
                  // nothing is read to come to where a run goes on
                  "spin_dataloaders"});
-  TrainerOptions options{.model = toy_model(), .optimizer = optim::sgd({.lr = 0.1}), .run_name = "replay"};
+  TrainerOptions options{.model = toy_model(), .run_name = "replay"};
+  // Made before the trainer, as in Python: so it is there at INIT.
+  options.optimizer = std::make_shared<optim::SGD>(optim::parameters_of(*options.model), optim::SgdOptions{.lr = 0.1});
   options.device = at::Device(at::kCPU);
   if (arguments.contains("max_duration")) options.max_duration = time_of(arguments["max_duration"]);
   if (arguments.contains("schedulers")) options.schedulers = schedulers_of(arguments["schedulers"]);

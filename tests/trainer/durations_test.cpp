@@ -1,6 +1,10 @@
+#include <functional>
+
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
+#include "composer/optim/schedulers.h"
+#include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test {
@@ -118,16 +122,20 @@ TEST_CASE("Epochs and as many batches train the same weights") {
   CHECK(b.state().timestamp.epoch == 2);
 }
 
-TEST_CASE("A loader of unknown length trains for batches and samples, and for epochs only with a subset") {
-  const auto trainer = [](OptionalTime duration, std::int64_t subset = -1) {
+TEST_CASE("A loader of unknown length trains for any duration, unless something needs its length") {
+  const auto options_of = [](const char* duration, std::int64_t subset = -1) {
     TrainerOptions options = tiny_options();
     options.train_dataloader = std::make_shared<Unsized>();
     options.train_subset_num_batches = subset;
-    options.max_duration = duration;
-    return Trainer(std::move(options));
+    options.max_duration = Time::parse(duration);
+    return options;
   };
-  Trainer epochs = trainer("1ep"), batches = trainer("6ba"), samples = trainer("20sp"), subset = trainer("2ep", 3);
-  CHECK_THROWS_AS(epochs.fit(), ConfigError);
+  Trainer epochs(options_of("2ep")), batches(options_of("6ba")), samples(options_of("20sp")),
+      subset(options_of("2ep", 3));
+  epochs.fit();
+  CHECK(epochs.state().timestamp.batch == 8);
+  CHECK(epochs.state().timestamp.epoch == 2);
+  CHECK(epochs.state().timestamp.batch_in_epoch == 0);
   batches.fit();
   CHECK(batches.state().timestamp.epoch == 1);
   CHECK(batches.state().timestamp.batch_in_epoch == 2);
@@ -135,6 +143,31 @@ TEST_CASE("A loader of unknown length trains for batches and samples, and for ep
   CHECK(samples.state().timestamp.batch == 5);
   subset.fit();
   CHECK(subset.state().timestamp.batch == 6);
+
+  const Folder folder;
+  struct Row {
+    const char* why;
+    std::function<void(TrainerOptions&)> need_length;
+  };
+  for (const auto& [why, need_length] : {
+           Row{"schedule: 1.0dur", [](TrainerOptions& o) { o.schedulers = {optim::linear()}; }},
+           Row{"schedule: 1ep", [](TrainerOptions& o) { o.schedulers = {optim::step({.step_size = "1ep"})}; }},
+           Row{"eval_interval: 0.5dur",
+               [](TrainerOptions& o) {
+                 o.eval_dataloader = tiny_loader(4, 4);
+                 o.eval_interval = "0.5dur";
+               }},
+           Row{"save_interval: 0.5dur",
+               [&](TrainerOptions& o) {
+                 o.save_folder = folder / "ck";
+                 o.save_interval = "0.5dur";
+               }},
+       }) {
+    CAPTURE(why);
+    TrainerOptions options = options_of("2ep");
+    need_length(options);
+    CHECK_THROWS_WITH_AS(Trainer(std::move(options)).fit(), doctest::Contains(why), ConfigError);
+  }
 }
 
 TEST_CASE("Asked to stop, the run ends after the batch, evaluates, and the next fit() goes on") {

@@ -19,6 +19,7 @@
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/optim/schedulers.h"
 #include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
 
 namespace composer {
 namespace {
@@ -276,6 +277,131 @@ TEST_CASE("An error in the middle of a trial leaves the trainer as it was, ready
   CHECK_NOTHROW(trainer.fit());
 }
 
+// Follows the share of the run that is done, and freezes the model's last parameter at half of it.
+class Freezing final : public Algorithm {
+ public:
+  EventSet events() const override { return {Event::FIT_START, Event::BATCH_END}; }
+  void apply(Event, State& state, Logger&) override {
+    shares.push_back(state.elapsed_duration());
+    limits.push_back(to_string(*state.max_duration));
+    if (freezes || shares.back() >= 0.5) state.model->parameters().back().requires_grad_(false);
+  }
+  std::vector<double> shares;
+  std::vector<std::string> limits;
+  bool freezes = false;
+};
+
+TEST_CASE("Algorithms see the max_duration of the run in a trial, wherever the run is") {
+  const auto seen = std::make_shared<Freezing>();
+  TrainerOptions options = tiny_options();  // 4 batches an epoch
+  options.max_duration = "10ep";
+  options.algorithms = {seen};
+  Trainer trainer(std::move(options));
+  trainer.find_lr({.end_lr = 1e-3, .num_batches = 8});
+  CHECK(seen->limits == std::vector<std::string>(9, "10ep"));
+  CHECK(seen->shares.back() == doctest::Approx(0.1));
+  CHECK(trainer.state().model->parameters().back().requires_grad());
+
+  trainer.fit({.duration = "2ba"});
+  CHECK(trainer.find_lr({.end_lr = 1e-3, .num_batches = 8}).points.size() == 8);  // beyond the run of 2 batches
+  CHECK(to_string(*trainer.state().max_duration) == "2ba");
+
+  TrainerOptions without = tiny_options();
+  without.max_duration = std::nullopt;
+  without.algorithms = {seen};
+  Trainer endless(std::move(without));
+  seen->shares.clear();
+  CHECK(endless.find_lr({.end_lr = 1e-3, .num_batches = 8}).points.size() == 8);
+  CHECK(seen->shares.back() == 1);
+  CHECK_FALSE(endless.state().max_duration.has_value());
+}
+
+TEST_CASE("What an algorithm freezes in a trial is trainable after it, and the other way round") {
+  const auto freezing = std::make_shared<Freezing>();
+  freezing->freezes = true;
+  TrainerOptions options = tiny_options();
+  options.algorithms = {freezing};
+  Trainer trainer(std::move(options));
+  auto parameters = trainer.state().model->parameters();
+  trainer.find_lr({.num_batches = 3});
+  CHECK(parameters.back().requires_grad());
+  freezing->freezes = false;
+  parameters.front().requires_grad_(false);
+  trainer.find_lr({.num_batches = 3});
+  CHECK_FALSE(parameters.front().requires_grad());
+  CHECK(parameters.back().requires_grad());
+}
+
+TEST_CASE("An algorithm that takes no part in trials sees nothing of them") {
+  class Absent final : public Algorithm {
+   public:
+    EventSet events() const override { return EventSet::all(); }
+    void apply(Event event, State&, Logger&) override { fits += event == Event::FIT_START; }
+    bool takes_part_in_trials() const override { return false; }
+    void visit_state(StateVisitor& visit) override {
+      if (visit.is_loading()) throw std::runtime_error("cannot be restored");
+    }
+    int fits = 0;
+  };
+  const auto absent = std::make_shared<Absent>();
+  TrainerOptions options = tiny_options();
+  options.algorithms = {absent};
+  Trainer trainer(std::move(options));
+  const Warnings warnings;
+  trainer.find_lr({.num_batches = 3});
+  CHECK(absent->fits == 0);
+  CHECK(warnings.texts.empty());
+  trainer.fit();
+  CHECK(absent->fits == 1);
+}
+
+// No memory holds a copy of its last parameter.
+struct Huge final : Model {
+  Huge() {
+    register_module("fc", fc);
+    register_parameter("huge", at::zeros({1}).expand({std::int64_t{1} << 50}), /*requires_grad=*/false);
+  }
+  Outputs forward(const Batch& batch) override { return fc->forward(batch["input"]); }
+  Losses loss(const Outputs& outputs, const Batch& batch) override {
+    return at::cross_entropy_loss(outputs.only(), batch["target"]);
+  }
+  torch::nn::Linear fc{4, 3};
+};
+
+TEST_CASE("A trial for which there is no memory leaves the gradients where they were") {
+  const auto model = std::make_shared<Huge>();
+  TrainerOptions options = tiny_options();
+  options.model = model;
+  options.optimizer = std::make_shared<torch::optim::Adam>(model->fc->parameters(), 0.1);
+  Trainer trainer(std::move(options));
+  model->fc->weight.mutable_grad() = at::ones({3, 4});
+  CHECK_THROWS_AS(trainer.find_lr(), c10::Error);
+  REQUIRE(model->fc->weight.grad().defined());
+  CHECK(model->fc->weight.grad().equal(at::ones({3, 4})));
+}
+
+TEST_CASE("A trial keeps the gradient of a parameter that is registered twice") {
+  struct Tied final : Model {
+    Tied() {
+      register_module("a", fc);
+      register_module("b", fc);
+    }
+    Outputs forward(const Batch& batch) override { return fc->forward(batch["input"]); }
+    Losses loss(const Outputs& outputs, const Batch& batch) override {
+      return at::cross_entropy_loss(outputs.only(), batch["target"]);
+    }
+    torch::nn::Linear fc{4, 3};
+  };
+  const auto model = std::make_shared<Tied>();
+  TrainerOptions options = tiny_options();
+  options.model = model;
+  Trainer trainer(std::move(options));
+  model->fc->weight.mutable_grad() = at::ones({3, 4});
+  trainer.find_lr({.num_batches = 3});
+  REQUIRE(model->fc->weight.grad().defined());
+  CHECK(model->fc->weight.grad().equal(at::ones({3, 4})));
+}
+
 TEST_CASE("What a trial cannot do is refused before anything is trained") {
   const auto refused = [](Trainer& trainer, const FindLrOptions& options, const char* text) {
     const at::Tensor before = weights_of(trainer).clone();
@@ -298,7 +424,7 @@ TEST_CASE("What a trial cannot do is refused before anything is trained") {
   TrainerOptions without = tiny_options();
   without.optimizer = {};
   Trainer no_optimizer(std::move(without));
-  refused(no_optimizer, {}, "find_lr: an optimizer is required");
+  refused(no_optimizer, {}, "optimizer: is required to find_lr");
   TrainerOptions empty = tiny_options();
   empty.train_dataloader = {};
   Trainer no_loader(std::move(empty));

@@ -1,0 +1,139 @@
+#include "composer/trainer/fit_checks.h"
+
+#include <algorithm>
+#include <set>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include "composer/core/error.h"
+#include "composer/core/model.h"
+#include "composer/core/state.h"
+#include "composer/core/state_dict.h"
+#include "composer/formats/weights.h"
+#include "composer/optim/any_optimizer.h"
+#include "composer/step/feed.h"
+
+namespace composer {
+namespace {
+
+constexpr std::size_t kNamed = 3;  // of a list that may be long
+
+// "a, b, c and 4 more"
+std::string some_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kNamed); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  return names.size() > kNamed ? join(text, " and ", names.size() - kNamed, " more") : text;
+}
+
+bool is_tokens(Time time) { return time.unit() == TimeUnit::TOKEN && time.count() > 0; }
+
+[[noreturn]] void throw_without_tokens(Time time, const char* option) {
+  throw ConfigError(option, ": is ", time, ", and the batches of the train loader count no tokens; set ",
+                    "DataSpec::get_num_tokens_in_batch, or count in another unit");
+}
+
+}  // namespace
+
+void check_limit(Time limit, const char* option, const OptionalTime& iteration_length) {
+  if (limit.unit() == TimeUnit::SECOND || limit.unit() == TimeUnit::DURATION)
+    throw ConfigError(option, ": must be in ep, ba, sp, tok or iter, got ", limit);
+  if (limit.count() < 0) throw ConfigError(option, ": must be >= 0, got ", limit);
+  if (limit.unit() == TimeUnit::ITERATION && !iteration_length)
+    throw ConfigError(option, ": is ", limit, ", and no iteration ends without an iteration_length");
+}
+
+void check_has_optimizer(const State& state, bool given, const char* caller) {
+  if (state.optimizer) return;
+  if (!given) throw ConfigError("optimizer: is required to ", caller, ", e.g. .optimizer = optim::adamw({.lr = 1e-3})");
+  std::vector<std::string> modules;
+  for (const auto& child : state.model->named_children()) modules.push_back(child.key());
+  if (modules.empty())
+    throw ConfigError("model: has no parameters to train, and no module is registered in it; call ",
+                      "register_module(\"name\", module) for each in its constructor");
+  throw ConfigError("model: has no parameters to train; the modules that are registered in it have none: ",
+                    some_of(modules));
+}
+
+void check_trains_all(const torch::nn::Module& model, const torch::optim::Optimizer& optimizer) {
+  std::set<const void*> known;
+  for (const auto& group : optimizer.param_groups())
+    for (const at::Tensor& parameter : group.params()) known.insert(parameter.unsafeGetTensorImpl());
+  std::vector<std::string> unknown;
+  std::size_t trainable = 0, ours = 0;
+  for (const auto& [name, parameter] : optim::parameters_of(model)) {
+    const bool has_it = known.contains(parameter.unsafeGetTensorImpl());
+    ours += has_it ? 1 : 0;
+    if (!parameter.requires_grad()) continue;
+    ++trainable;
+    if (!has_it) unknown.push_back(name);
+  }
+  if (unknown.empty()) return;
+  const std::string others =
+      ours > 0 ? "" : join(" (none of the ", known.size(), " that it has is in the model: is it another model's?)");
+  throw ConfigError("optimizer: ", unknown.size(), " of ", trainable,
+                    " trainable parameters are in no group, among them ", unknown.front(), others,
+                    ". What options describe, as optim::sgd(), is made of the parameters after INIT: ",
+                    "replace modules there. Later, or for an optimizer that was given ready, call its "
+                    "replace_parameter(before, now) ",
+                    "or add_param_group(). For what is not to be trained, set requires_grad to false");
+}
+
+void check_labels(const std::string& train_label, const std::vector<std::string>& eval_labels) {
+  if (std::ranges::find(eval_labels, train_label) == eval_labels.end()) return;
+  throw ConfigError("Evaluator: one has the label of the training loader, \"", train_label,
+                    "\", and would overwrite its metrics; give it another");
+}
+
+void check_epochs_end(Time limit, const OptionalTime& iteration_length, const Feed& feed) {
+  const TimeUnit unit = limit.unit() == TimeUnit::ITERATION ? iteration_length.value().unit() : limit.unit();
+  if (feed || unit != TimeUnit::EPOCH) return;
+  throw ConfigError("max_duration: is ", limit, ", and no epoch ends without a train_dataloader; give it in ba, sp or ",
+                    "tok, or leave it out and end the fit yourself");
+}
+
+void check_share(const Interval& interval, const char* option, const Feed& feed) {
+  if (interval.function() || interval.time().unit() != TimeUnit::DURATION || feed.num_batches()) return;
+  throw ConfigError(option, ": ", interval.time(), " needs a training loader whose length is known; give it ",
+                    "in ba, sp or tok, or set train_subset_num_batches");
+}
+
+void check_without_tokens(const OptionalTime& time, const char* option) {
+  if (time && is_tokens(*time)) throw_without_tokens(*time, option);
+}
+
+void check_without_tokens(const Interval& interval, const char* option) {
+  if (!interval.function() && is_tokens(interval.time())) throw_without_tokens(interval.time(), option);
+}
+
+void check_batch_size(const StateDict& saved, const Timestamp& from, const Feed& feed) {
+  const StateValue* before = saved.find("train_batch_size");
+  const auto* samples = before ? std::get_if<std::int64_t>(before) : nullptr;
+  const std::optional<std::int64_t> now = feed ? feed.batch_size() : std::nullopt;
+  if (!samples || !now || *now == *samples || from.batch_in_epoch == 0) return;
+  throw ConfigError("train_dataloader: its batches have ", *now, " samples, and the run was saved after batch ",
+                    from.batch_in_epoch, " of epoch ", from.epoch, " with batches of ", *samples,
+                    ", so it would repeat or leave out samples; resume it with batches of ", *samples,
+                    " (another size may begin with an epoch), or start a new run from its weights with load_path ",
+                    "and load_weights_only");
+}
+
+void check_can_split(std::int64_t samples, const Feed& feed) {
+  const std::optional<std::int64_t> batch = feed ? feed.batch_size() : std::nullopt;
+  if (batch && samples > *batch)
+    warn(join("device_train_microbatch_size: is ", samples, ", and a batch of the ", feed.label(), " loader has ",
+              *batch, " samples, so batches are not split"));
+}
+
+void check_loaded(const WeightsReport& report, std::size_t in_file, const std::string& from) {
+  if (in_file == 0) return;  // all were ignored
+  if (report.loaded.empty())
+    throw CheckpointError(from, ": none of its ", in_file, " tensors was loaded, because no name is one of the ",
+                          "model's; it has ", some_of(report.unexpected), ", and the model ", some_of(report.missing));
+  if (!report.missing.empty())
+    warn(join(from, ": ", report.missing.size(), " of ", report.missing.size() + report.loaded.size(),
+              " tensors of the model are not in it and stay as they were: ", some_of(report.missing)));
+}
+
+}  // namespace composer

@@ -1,0 +1,60 @@
+// What is told when a fit begins, or at its first batch, instead of training for nothing or for ever. Each function
+// throws ConfigError or warns, and changes nothing. Internal.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "composer/core/interval.h"
+#include "composer/core/time.h"
+
+namespace torch::nn {
+class Module;
+}
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace composer {
+
+struct State;
+struct WeightsReport;
+class Feed;
+class StateDict;
+
+// A limit of a run or fit: counted, and not before the start; in iterations only if these end.
+void check_limit(Time limit, const char* option, const OptionalTime& iteration_length);
+
+// Why there is no optimizer: none was `given`, or the model has nothing to train.
+void check_has_optimizer(const State& state, bool given, const char* caller);
+
+// Every trainable parameter of the model is in a group of the optimizer.
+void check_trains_all(const torch::nn::Module& model, const torch::optim::Optimizer& optimizer);
+
+// No evaluator reports under the label of the training loader.
+void check_labels(const std::string& train_label, const std::vector<std::string>& eval_labels);
+
+// The limit is not in epochs, nor in iterations of epochs, if `feed` is empty: batches that are given have no epochs.
+void check_epochs_end(Time limit, const OptionalTime& iteration_length, const Feed& feed);
+
+// A share of the run is a number of batches only if the loader knows its length.
+void check_share(const Interval& interval, const char* option, const Feed& feed);
+
+// `option` does not count tokens; for batches without any.
+void check_without_tokens(const OptionalTime& time, const char* option);
+void check_without_tokens(const Interval& interval, const char* option);
+
+// The batches of a resumed run are those of the saved one as far as it had come in its epoch. `saved` are the
+// hyperparameters of its checkpoint.
+void check_batch_size(const StateDict& saved, const Timestamp& from, const Feed& feed);
+
+// Warns of microbatches of so many samples, if a batch has fewer.
+void check_can_split(std::int64_t samples, const Feed& feed);
+
+// For weights that need not be all there. Throws CheckpointError if none of the file's `in_file` tensors was loaded;
+// warns if the model has some that were not in the file.
+void check_loaded(const WeightsReport& report, std::size_t in_file, const std::string& from);
+
+}  // namespace composer
