@@ -10,18 +10,21 @@ namespace {
 
 bool remove(StateDict& state, const std::string& glob, const std::string& path) {
   bool any = false;
-  std::vector<std::string> gone;
+  StateDict kept;
   for (auto& [name, value] : state.entries()) {
     const std::string here = path.empty() ? name : path + '/' + name;
     if (::fnmatch(glob.c_str(), here.c_str(), 0) == 0) {
-      gone.push_back(name);
-    } else if (auto* inner = std::get_if<StateDict>(&value); inner && remove(*inner, glob, here)) {
       any = true;
-      if (inner->empty()) gone.push_back(name);  // so that all of a thing is the thing
+      continue;
     }
+    if (auto* inner = std::get_if<StateDict>(&value); inner && remove(*inner, glob, here)) {
+      any = true;
+      if (inner->empty()) continue;  // "optimizer/*" removes the optimizer
+    }
+    kept[name] = std::move(value);
   }
-  for (const std::string& name : gone) state.erase(name);
-  return any || !gone.empty();
+  state = std::move(kept);
+  return any;
 }
 
 struct Name {

@@ -1,9 +1,11 @@
 #include "composer/checkpoint/state_file.h"
 
 #include <cmath>
+#include <functional>
 #include <iterator>
-#include <map>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -40,48 +42,103 @@ Json to_json(const StateValue& value, const std::string& path, NamedTensors& ten
   return std::get<std::int64_t>(value);
 }
 
-// Names that begin with $ get another one, so that they are not taken for ours.
+// A name that begins with $ is written with another $, so that it differs from our own keys. Appends without a search:
+// names of a dict are unique.
 Json to_json(const StateDict& state, const std::string& path, NamedTensors& tensors) {
   Json json = Json::object();
+  auto& object = json.get_ref<Json::object_t&>();
+  object.reserve(state.size());
   for (const auto& [name, value] : state.entries())
-    json[name.starts_with('$') ? "$" + name : name] = to_json(value, path.empty() ? name : path + '/' + name, tensors);
+    object.emplace_back(name.starts_with('$') ? "$" + name : name,
+                        to_json(value, path.empty() ? name : path + '/' + name, tensors));
   return json;
 }
 
-double special_number(const Json& json) {
-  const auto text = json.get<std::string>();
-  if (text == "nan") return std::nan("");
-  return text == "inf" ? HUGE_VAL : -HUGE_VAL;
-}
+// Reads what to_json() wrote. Never recurses and keeps no document beside the result, so a forged file can neither use
+// up the stack nor much memory.
+class StateReader final : public Json::json_sax_t {
+ public:
+  using TensorOf = std::function<at::Tensor(const std::string& name)>;
+  explicit StateReader(TensorOf tensor_of) : tensor_of_(std::move(tensor_of)) {}
 
-using Tensors = std::map<std::string, at::Tensor>;
-
-StateValue from_json(const Json& json, const Tensors& tensors);
-
-StateDict dict_from_json(const Json& json, const Tensors& tensors) {
-  StateDict state;
-  for (const auto& [name, value] : json.items())
-    state.entries().emplace_back(name.starts_with('$') ? name.substr(1) : name, from_json(value, tensors));
-  return state;
-}
-
-at::Tensor tensor_called(const std::string& name, const Tensors& tensors) {
-  const auto found = tensors.find(name);
-  if (found == tensors.end()) throw CheckpointError("has no tensor called ", formats::shown(name));
-  return found->second;
-}
-
-StateValue from_json(const Json& json, const Tensors& tensors) {
-  if (json.is_object()) {
-    if (json.contains(kTensor)) return tensor_called(json[kTensor].get<std::string>(), tensors);
-    if (json.contains(kNumber)) return special_number(json[kNumber]);
-    return dict_from_json(json, tensors);
+  StateDict read(const std::string& text) {
+    Json::sax_parse(text, this);
+    return std::get<StateDict>(std::move(root_));
   }
-  if (json.is_number_float()) return json.get<double>();
-  if (json.is_number_integer()) return json.get<std::int64_t>();
-  if (json.is_boolean()) return json.get<bool>();
-  return json.get<std::string>();
-}
+
+  bool start_object(std::size_t) override {
+    constexpr std::size_t kDeepest = 100;
+    if (open_.size() == kDeepest) fail(join("it is nested more than ", kDeepest, " deep"));
+    StateValue& place = open_.empty() ? root_ : next();
+    place = StateDict();
+    open_.push_back({.place = &place, .key = {}});
+    return true;
+  }
+  bool key(string_t& key) override {
+    open_.back().key = key;
+    return true;
+  }
+  bool end_object() override {
+    open_.pop_back();
+    return true;
+  }
+  bool string(string_t& text) override {
+    Object& object = innermost();
+    const bool own = !object.key.starts_with("$$");
+    if (own && object.key == kTensor)
+      *object.place = tensor_of_(text);
+    else if (own && object.key == kNumber)
+      *object.place = text == "nan" ? std::nan("") : text == "inf" ? HUGE_VAL : -HUGE_VAL;
+    else
+      next() = std::move(text);
+    return true;
+  }
+  bool boolean(bool value) override {
+    next() = value;
+    return true;
+  }
+  bool number_integer(number_integer_t value) override {
+    next() = value;
+    return true;
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    next() = static_cast<std::int64_t>(value);
+    return true;
+  }
+  bool number_float(number_float_t value, const string_t&) override {
+    next() = value;
+    return true;
+  }
+  bool null() override { fail("it has a null"); }
+  bool start_array(std::size_t) override { fail("it has an array"); }
+  bool end_array() override { return true; }
+  bool binary(binary_t&) override { return false; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    fail(error.what());
+  }
+
+ private:
+  struct Object {
+    StateValue* place;  // where it is; valid while it is open, since only the innermost one grows
+    std::string key;    // of the value that comes next
+  };
+
+  [[noreturn]] static void fail(const std::string& what) { throw CheckpointError("its state cannot be read: ", what); }
+  Object& innermost() {
+    if (open_.empty()) fail("it is not an object");
+    return open_.back();
+  }
+  StateValue& next() {
+    Object& object = innermost();
+    auto* dict = std::get_if<StateDict>(object.place);
+    if (!dict) fail("a tensor or number has further keys");
+    return (*dict)[object.key.starts_with('$') ? std::string_view(object.key).substr(1) : object.key];
+  }
+
+  TensorOf tensor_of_;
+  StateValue root_;
+  std::vector<Object> open_;
+};
 
 const std::string* find(const formats::Metadata& metadata, std::string_view name) {
   for (const auto& [key, value] : metadata)
@@ -89,7 +146,24 @@ const std::string* find(const formats::Metadata& metadata, std::string_view name
   return nullptr;
 }
 
-SafetensorsFile open(const Found& checkpoint, const std::string& name) {
+// The file's name begins the texts of errors.
+StateDict read_state(const SafetensorsFile& file, StateReader::TensorOf tensor_of) {
+  const std::string* text = find(file.metadata(), kState);
+  if (!text) throw CheckpointError(file.name(), ": has no state");
+  try {
+    return StateReader(std::move(tensor_of)).read(*text);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(file.name(), ": ", error.what());
+  }
+}
+
+[[noreturn]] void fail_no_tensor(const std::string& name) {
+  throw CheckpointError("has no tensor called ", formats::shown(name));
+}
+
+}  // namespace
+
+SafetensorsFile open_file(const Found& checkpoint, const std::string& name) {
   const auto& [folder, manifest] = checkpoint;
   const std::string path = (folder / name).string();
   const Manifest::File* known = manifest.find(name);
@@ -103,45 +177,75 @@ SafetensorsFile open(const Found& checkpoint, const std::string& name) {
   return file;
 }
 
-// What reads it recurses: a forged file must not use up the stack.
-bool check_depth(int depth, Json::parse_event_t, Json&) {
-  constexpr int kDeepest = 100;
-  if (depth > kDeepest) throw CheckpointError("its state is nested more than ", kDeepest, " deep");
-  return true;
+namespace {
+
+// What a file consists of.
+struct Content {
+  NamedTensors tensors;
+  formats::Metadata metadata;
+};
+
+Content content_of_state(const StateDict& state, const std::string& id) {
+  Content content;
+  std::string json;
+  try {
+    json = to_json(state, "", content.tensors).dump();
+  } catch (const nlohmann::json::exception& error) {
+    throw ConfigError("checkpoint: the state has a text that is not UTF-8: ", error.what());
+  }
+  content.metadata = {{kId, id}, {kState, std::move(json)}};
+  return content;
+}
+
+Content content_of_weights(const StateDict& weights, const std::string& id) {
+  Content content{.metadata = {{"format", "pt"}, {kId, id}}};
+  for (const auto& [name, value] : weights.entries()) content.tensors.emplace_back(name, std::get<at::Tensor>(value));
+  return content;
 }
 
 }  // namespace
 
 std::string write_state(const StateDict& state, const std::string& id, const PlacedSink& sink) {
-  NamedTensors tensors;
-  const std::string json = to_json(state, "", tensors).dump();
-  return formats::write_safetensors(tensors, {{kId, id}, {kState, json}}, sink);
+  const Content content = content_of_state(state, id);
+  return formats::write_safetensors(content.tensors, content.metadata, sink);
 }
 
 std::string write_weights(const StateDict& weights, const std::string& id, const PlacedSink& sink) {
-  NamedTensors tensors;
-  for (const auto& [name, value] : weights.entries()) tensors.emplace_back(name, std::get<at::Tensor>(value));
-  return formats::write_safetensors(tensors, {{"format", "pt"}, {kId, id}}, sink);
+  const Content content = content_of_weights(weights, id);
+  return formats::write_safetensors(content.tensors, content.metadata, sink);
+}
+
+void check_state(const StateDict& state, const std::string& id) {
+  const Content content = content_of_state(state, id);
+  formats::check_safetensors(content.tensors, content.metadata);
+}
+
+void check_weights(const StateDict& weights, const std::string& id) {
+  const Content content = content_of_weights(weights, id);
+  formats::check_safetensors(content.tensors, content.metadata);
 }
 
 StateDict read_state(const Found& checkpoint, const std::string& name) {
-  const SafetensorsFile file = open(checkpoint, name);
-  const std::filesystem::path path = checkpoint.path / name;
-  const std::string* text = find(file.metadata(), kState);
-  if (!text) throw CheckpointError(path.string(), ": has no state");
-  try {
-    const Json json = Json::parse(*text, check_depth);
-    formats::NamedTensors all = file.read_all();
-    return dict_from_json(json, {std::make_move_iterator(all.begin()), std::make_move_iterator(all.end())});
-  } catch (const CheckpointError& error) {
-    throw CheckpointError(path.string(), ": ", error.what());
-  } catch (const nlohmann::json::exception& error) {
-    throw CheckpointError(path.string(), ": its state cannot be read: ", error.what());
-  }
+  const SafetensorsFile file = open_file(checkpoint, name);
+  NamedTensors all = file.read_all();
+  std::unordered_map<std::string, at::Tensor> tensors(std::make_move_iterator(all.begin()),
+                                                      std::make_move_iterator(all.end()));
+  return read_state(file, [&](const std::string& tensor) {
+    const auto found = tensors.find(tensor);
+    if (found == tensors.end()) fail_no_tensor(tensor);
+    return found->second;
+  });
+}
+
+StateDict read_values(const SafetensorsFile& file) {
+  return read_state(file, [&](const std::string& tensor) {
+    if (!file.has(tensor)) fail_no_tensor(tensor);
+    return at::Tensor();
+  });
 }
 
 StateDict read_weights(const Found& checkpoint, const std::string& name) {
-  const SafetensorsFile file = open(checkpoint, name);
+  const SafetensorsFile file = open_file(checkpoint, name);
   StateDict weights;
   for (auto& [name, tensor] : file.read_all()) weights[name] = std::move(tensor);
   return weights;

@@ -5,6 +5,7 @@
 #include "composer/checkpoint/folder.h"
 #include "composer/core/export.h"
 #include "composer/core/state_dict.h"
+#include "composer/formats/safetensors.h"
 
 namespace composer::saving {
 
@@ -16,8 +17,18 @@ COMPOSER_EXPORT std::string write_state(const StateDict& state, const std::strin
 // The tensors of a flat dict under their own names, and nothing else: what Python's safetensors reads as a state_dict.
 COMPOSER_EXPORT std::string write_weights(const StateDict& weights, const std::string& id, const PlacedSink& sink);
 
-// Both verify every byte of a file of that checkpoint. Throw CheckpointError.
+// Throw ConfigError for what write_state() and write_weights() would reject. They read no tensor and write nothing.
+COMPOSER_EXPORT void check_state(const StateDict& state, const std::string& id);
+COMPOSER_EXPORT void check_weights(const StateDict& weights, const std::string& id);
+
+// Reads all of a file of that checkpoint and verifies every byte. Throws CheckpointError.
 COMPOSER_EXPORT StateDict read_state(const Found& checkpoint, const std::string& file);
 COMPOSER_EXPORT StateDict read_weights(const Found& checkpoint, const std::string& file);
+
+// Opens a file of that checkpoint. Verifies the header, and that the manifest means this file; tensors are verified
+// when they are read. Throws CheckpointError.
+COMPOSER_EXPORT formats::SafetensorsFile open_file(const Found& checkpoint, const std::string& file);
+// Everything but tensors in a file of write_state(); an undefined tensor stands for each. Throws CheckpointError.
+COMPOSER_EXPORT StateDict read_values(const formats::SafetensorsFile& file);
 
 }  // namespace composer::saving

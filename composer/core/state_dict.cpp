@@ -17,19 +17,28 @@ StateDict& StateDict::operator=(StateDict&&) noexcept = default;
 
 bool StateDict::empty() const { return entries_.empty(); }
 std::size_t StateDict::size() const { return entries_.size(); }
+std::span<StateDict::Entry> StateDict::entries() { return entries_; }
 
 const StateValue* StateDict::find(std::string_view name) const {
-  const auto it = std::ranges::find(entries_, name, &Entry::first);
-  return it == entries_.end() ? nullptr : &it->second;
+  const auto found = positions_.find(name);
+  return found == positions_.end() ? nullptr : &entries_[found->second].second;
 }
 
 StateValue& StateDict::operator[](std::string_view name) {
-  const auto it = std::ranges::find(entries_, name, &Entry::first);
-  return it == entries_.end() ? entries_.emplace_back(std::string(name), StateValue()).second : it->second;
+  if (const auto found = positions_.find(name); found != positions_.end()) return entries_[found->second].second;
+  positions_.emplace(name, entries_.size());
+  return entries_.emplace_back(std::string(name), StateValue()).second;
 }
 
 bool StateDict::erase(std::string_view name) {
-  return std::erase_if(entries_, [&](const Entry& entry) { return entry.first == name; }) > 0;
+  const auto found = positions_.find(name);
+  if (found == positions_.end()) return false;
+  const std::size_t erased = found->second;
+  positions_.erase(found);
+  entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(erased));
+  for (auto& [other, position] : positions_)
+    if (position > erased) --position;
+  return true;
 }
 
 void StateVisitor::fail(std::string_view name, const char* what) const {

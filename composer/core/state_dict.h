@@ -1,10 +1,14 @@
 #pragma once
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -18,7 +22,8 @@ namespace composer {
 
 struct StateValue;
 
-// What a checkpoint keeps of an object: named values and further dicts, in the order in which they were set.
+// The saved state of an object: named values and nested dicts, in the order in which they were set. Finding a name
+// takes constant time.
 class COMPOSER_EXPORT StateDict {
  public:
   using Entry = std::pair<std::string, StateValue>;
@@ -29,16 +34,20 @@ class COMPOSER_EXPORT StateDict {
   StateDict& operator=(const StateDict&);
   StateDict& operator=(StateDict&&) noexcept;
 
-  StateValue& operator[](std::string_view name);  // made if it is not there
+  StateValue& operator[](std::string_view name);  // added if it is missing
   const StateValue* find(std::string_view name) const;
-  bool erase(std::string_view name);  // false: was not there
+  bool erase(std::string_view name);  // false if it is missing; takes time linear in size()
   bool empty() const;
   std::size_t size() const;
   const std::vector<Entry>& entries() const { return entries_; }
-  std::vector<Entry>& entries() { return entries_; }
+  std::span<Entry> entries();  // for changing values; names must not be changed
 
  private:
+  struct Hash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
   std::vector<Entry> entries_;
+  std::unordered_map<std::string, std::size_t, Hash, std::equal_to<>> positions_;  // in entries_, by name
 };
 
 struct StateValue : std::variant<std::int64_t, double, bool, std::string, at::Tensor, StateDict> {

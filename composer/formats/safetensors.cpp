@@ -25,10 +25,38 @@ void by_pieces(Bytes* data, std::size_t size, const Fn& fn) {
 }
 
 std::string safetensors_dtype(const std::string& name, const at::Tensor& tensor) {
+  if (!tensor.defined()) throw ConfigError("safetensors: ", name, " is undefined");
+  if (tensor.layout() != at::kStrided)
+    throw ConfigError("safetensors: ", name, " is ", tensor.layout(), ", and the format has dense tensors only");
   const std::string_view dtype = dtype_name(tensor.scalar_type());
   if (element_bytes(dtype) == 0)
-    throw ConfigError("safetensors has no dtype for ", name, ", which is ", tensor.scalar_type());
+    throw ConfigError("safetensors: ", name, " is ", tensor.scalar_type(), ", and the format has no such dtype");
   return std::string(dtype);
+}
+
+// How tensors lie in a file: those with larger elements first, so that all are aligned without holes.
+struct Layout {
+  std::vector<TensorEntry> entries;
+  std::vector<const at::Tensor*> order;
+};
+
+Layout layout_of(const NamedTensors& tensors) {
+  Layout layout;
+  std::vector<std::pair<TensorEntry, const at::Tensor*>> order;
+  order.reserve(tensors.size());
+  for (const auto& [name, tensor] : tensors)
+    order.push_back({{.name = name, .dtype = safetensors_dtype(name, tensor), .shape = tensor.sizes().vec()}, &tensor});
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.second->element_size() > b.second->element_size(); });
+  std::uint64_t at = 0;
+  for (auto& [entry, tensor] : order) {
+    entry.begin = at;
+    entry.end = at += tensor->nbytes();
+    entry.checksum = util::checksum_text(0);  // as long as the final one
+    layout.entries.push_back(std::move(entry));
+    layout.order.push_back(tensor);
+  }
+  return layout;
 }
 
 // Moves `at` behind it, and returns its checksum.
@@ -59,6 +87,8 @@ SafetensorsFile::SafetensorsFile(std::unique_ptr<ByteSource> source, Safetensors
 SafetensorsFile::~SafetensorsFile() = default;
 SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
 SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept = default;
+
+const std::string& SafetensorsFile::name() const { return source_->name(); }
 
 const TensorEntry* SafetensorsFile::find(std::string_view name) const {
   const auto at = std::lower_bound(by_name_.begin(), by_name_.end(), name, [&](std::size_t i, std::string_view wanted) {
@@ -107,27 +137,16 @@ NamedTensors SafetensorsFile::read_all() const {
 }
 
 std::string write_safetensors(const NamedTensors& tensors, const Metadata& metadata, const PlacedSink& sink) {
-  std::vector<std::pair<TensorEntry, const at::Tensor*>> order;
-  for (const auto& [name, tensor] : tensors) {
-    if (!tensor.defined()) throw ConfigError("safetensors: ", name, " is no tensor");
-    order.push_back({{.name = name, .dtype = safetensors_dtype(name, tensor), .shape = tensor.sizes().vec()}, &tensor});
-  }
-  // Larger elements first, so that all are aligned without holes between them.
-  std::stable_sort(order.begin(), order.end(),
-                   [](const auto& a, const auto& b) { return a.second->element_size() > b.second->element_size(); });
-  std::vector<TensorEntry> entries;
-  std::uint64_t at = 0;
-  for (auto& [entry, tensor] : order) {
-    entry.begin = at;
-    entry.end = at += tensor->nbytes();
-    entry.checksum = util::checksum_text(0);  // as long as the one to come
-    entries.push_back(entry);
-  }
-  at = make_safetensors_header(entries, metadata).size();
-  for (std::size_t i = 0; i < entries.size(); ++i) entries[i].checksum = write_tensor(*order[i].second, at, sink);
+  auto [entries, order] = layout_of(tensors);
+  std::uint64_t at = make_safetensors_header(entries, metadata).size();
+  for (std::size_t i = 0; i < entries.size(); ++i) entries[i].checksum = write_tensor(*order[i], at, sink);
   const std::string header = make_safetensors_header(entries, metadata);
   sink(0, header.data(), header.size());
   return std::string(own_checksum(header));
+}
+
+void check_safetensors(const NamedTensors& tensors, const Metadata& metadata) {
+  make_safetensors_header(layout_of(tensors).entries, metadata);
 }
 
 void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors, const Metadata& metadata) {

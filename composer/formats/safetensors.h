@@ -29,6 +29,7 @@ class COMPOSER_EXPORT SafetensorsFile {
   SafetensorsFile(SafetensorsFile&&) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
 
+  const std::string& name() const;  // of the file, for texts
   const std::vector<TensorEntry>& tensors() const { return header_.tensors; }
   const Metadata& metadata() const { return header_.metadata; }
   bool checksums() const { return header_.checksums; }  // every byte of the file is verified when it is read
@@ -52,10 +53,13 @@ class COMPOSER_EXPORT SafetensorsFile {
 // Writes a safetensors file with checksums (docs/checkpoint-format.md). The tensors may lie on any device and in any
 // layout; they are written contiguous, those with larger elements first, else as given, and never all copied at once.
 // Each byte is read once: the header comes last, when the checksums are known. Returns the file's checksum(). Throws
-// ConfigError for a name that is there twice or a dtype that the format has not, before anything is written. A tensor
-// must not change meanwhile.
+// ConfigError for a duplicate name, a sparse tensor or a dtype that the format lacks, before anything is written. A
+// tensor must not change meanwhile.
 COMPOSER_EXPORT std::string write_safetensors(const NamedTensors& tensors, const Metadata& metadata,
                                               const PlacedSink& sink);
+
+// Throws ConfigError for what write_safetensors() would reject. Reads no tensor and writes nothing.
+COMPOSER_EXPORT void check_safetensors(const NamedTensors& tensors, const Metadata& metadata);
 
 // To a file that appears whole or not at all. Makes the folders that are missing. Error if the disk refuses.
 COMPOSER_EXPORT void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,

@@ -94,8 +94,11 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
     if (name != "rank_zero_seed" && !all.find(name)) all[name] = value_of(value);
   for (const auto& [name, value] : before.entries())
     if (!all.find(name)) all[name] = value;
-  std::ranges::sort(all.entries(), {}, &StateDict::Entry::first);
-  return all;
+  std::vector<StateDict::Entry> sorted(all.entries().begin(), all.entries().end());
+  std::ranges::sort(sorted, {}, &StateDict::Entry::first);
+  StateDict by_name;
+  for (auto& [name, value] : sorted) by_name[name] = std::move(value);
+  return by_name;
 }
 
 void warn_of_changes(const StateDict& before, const StateDict& now) {
