@@ -9,7 +9,7 @@ class Lease {
  public:
   Lease() = default;
   Lease(const Lease&) {}
-  Lease& operator=(const Lease&) { return *this; }
+  Lease& operator=(const Lease&) { return *this; }  // NOLINT(bugprone-unhandled-self-assignment): nothing is copied
   ~Lease() = default;
 
  private:

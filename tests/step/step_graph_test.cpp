@@ -218,6 +218,8 @@ TEST_CASE("What changes the model between batches is followed by another recordi
          at::Tensor weight = model.parameters()[0];
          weight.set_data(weight.detach() * 2);
        }},
+      {"another module", [](Model& model) { model.children()[0]->replace_module("0", torch::nn::Linear(4, 8)); }},
+      {"another parameter", [](Model& model) { model.children()[0]->register_parameter("more", at::ones({2})); }},
   };
   for (const auto& [name, change] : rows) {
     CAPTURE(name);
