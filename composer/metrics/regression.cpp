@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "composer/core/error.h"
+#include "composer/util/loss.h"
 
 namespace composer::metrics {
 namespace {
@@ -21,7 +22,7 @@ at::Tensor errors(const RegressionOptions& options, const Outputs& outputs, cons
   if (output.sizes() != target.sizes())  // broadcasting [N] against [N, 1] would give a figure, and a wrong one
     throw DataError(options.name, ": outputs and targets must have one shape, got ", output.sizes(), " and ",
                     target.sizes());
-  return output - target;
+  return at_least_float(output) - at_least_float(target);
 }
 
 }  // namespace
@@ -33,7 +34,7 @@ MeanSquaredError::~MeanSquaredError() = default;
 void MeanSquaredError::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
   const at::Tensor error = errors(options_, outputs, batch);
-  over_.add(error.square().sum());
+  over_.add(error.square().sum(at::kDouble));
   under_.add(error.numel(), error.device());
 }
 
@@ -44,7 +45,7 @@ MeanAbsoluteError::~MeanAbsoluteError() = default;
 void MeanAbsoluteError::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
   const at::Tensor error = errors(options_, outputs, batch);
-  over_.add(error.abs().sum());
+  over_.add(error.abs().sum(at::kDouble));
   under_.add(error.numel(), error.device());
 }
 
