@@ -13,7 +13,13 @@ class StateVisitor;
 // Where an algorithm runs among the others of the same event.
 enum class Placement : std::uint8_t { ANY, FIRST, LAST };
 
-// Changes training. events() is asked once, when it is registered; at each of these events match() is asked once, and
+// Changes training.
+//
+// An algorithm replaces tensors of the state, state.batch.set("input", changed), and never writes into them in place:
+// the metrics of training get the tensors that the batch had before BEFORE_FORWARD, an optimizer with a closure trains
+// the same batch several times, and a loader may give views of its data.
+//
+// events() is asked once, when it is registered; at each of these events match() is asked once, and
 // apply() called if it said yes. Algorithms run in the order in which they were given, reversed on the events whose
 // name begins with AFTER_, so that what one does before it undoes after. Throwing ends the run, with the event and
 // this algorithm's name attached to the error.
