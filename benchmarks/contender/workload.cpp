@@ -20,6 +20,7 @@
 namespace composer::bench {
 namespace {
 
+constexpr std::uint64_t kSeed = 17;  // of the order, in every contender
 constexpr std::int64_t kVocabulary = 96, kTokens = 128;
 
 Net mlp() {
@@ -30,8 +31,8 @@ Net mlp() {
 }
 
 // Of a ready model, whose module nobody else can call.
-Net of(std::shared_ptr<models::Classifier> model) {
-  return {[raw = model.get()](const at::Tensor& x) { return raw->forward({{"input", x}}).only(); }, model};
+Net of(std::shared_ptr<models::Classifier> model, const char* input = "input") {
+  return {[raw = model.get(), input](const at::Tensor& x) { return raw->forward({{input, x}}).only(); }, model};
 }
 
 // Some of the images with a black frame, the same in all three channels.
@@ -82,7 +83,7 @@ Workload make_workload(const std::string& name) {
             Update::ADAMW,
             windows.narrow(1, 0, kTokens).contiguous(),
             windows.narrow(1, 1, kTokens).contiguous(),
-            [options] { return of(models::gpt(options)); }};
+            [options] { return of(models::gpt(options), "input_ids"); }};
   }
   const Batch images = data::FashionMnist().train;
   const at::Tensor &input = images["input"], &target = images["target"];
@@ -111,17 +112,17 @@ Net fresh_net(const Workload& workload) {
 }
 
 std::shared_ptr<Loader> make_loader(const Workload& workload, bool channels_last) {
-  data::InMemoryOptions options{.batch_size = workload.batch_size, .drop_last = true};
+  data::InMemoryOptions options{.batch_size = workload.batch_size, .seed = kSeed, .drop_last = true};
   if (workload.has_images()) {
     options.normalize = data::Normalize{.mean = {kMean}, .stddev = {kStddev}};
     options.channels_last = channels_last && workload.input.dim() == 4;
   }
-  return data::in_memory({{"input", workload.input}, {"target", workload.target}}, options);
+  return data::in_memory({{workload.input_name(), workload.input}, {"target", workload.target}}, options);
 }
 
 // A loader's order depends on its seed and the epoch alone: one that gives all sample numbers at once tells it.
 Order::Order(std::int64_t samples)
-    : numbers_(data::in_memory({{"input", at::arange(samples)}}, {.batch_size = samples})) {}
+    : numbers_(data::in_memory({{"input", at::arange(samples)}}, {.batch_size = samples, .seed = kSeed})) {}
 
 at::Tensor Order::epoch(std::int64_t number) {
   numbers_->seek(number, 0);

@@ -32,6 +32,7 @@ struct Workload {
   std::function<Net()> make;
 
   bool has_images() const;
+  const char* input_name() const { return has_images() ? "input" : "input_ids"; }
 };
 
 const std::vector<std::string>& workload_names();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -83,15 +84,18 @@ void clip_adaptively(const at::Tensor& parameter, at::Tensor& gradient, double t
   gradient.mul_(most.div_(unit_norms(gradient)).nan_to_num_(1).clamp_max_(1));
 }
 
-}  // namespace
-
-void apply_gradient_clipping(const std::vector<at::Tensor>& parameters, ClippingType type, double threshold) {
+// Each parameter once.
+void clip(const optim::NamedParameters& parameters, ClippingType type, double threshold) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
   gradients.reserve(parameters.size());
-  for (const at::Tensor& parameter : parameters) {
-    if (!parameter.grad().defined()) continue;
-    gradients.push_back(parameter.grad());
+  for (const auto& [name, parameter] : parameters) {
+    const at::Tensor& gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    if (type != ClippingType::NORM && gradient.layout() != at::kStrided)
+      throw ConfigError("GradientClipping: cannot clip the sparse gradient of ", name,
+                        " by value or adaptively; clip by norm, or make its gradient dense");
+    gradients.push_back(gradient);
     if (type == ClippingType::ADAPTIVE) clip_adaptively(parameter, gradients.back(), threshold);
   }
   if (gradients.empty()) return;
@@ -99,6 +103,16 @@ void apply_gradient_clipping(const std::vector<at::Tensor>& parameters, Clipping
   if (type == ClippingType::VALUE) {
     for (at::Tensor& gradient : gradients) gradient.clamp_(-threshold, threshold);
   }
+}
+
+}  // namespace
+
+void apply_gradient_clipping(const std::vector<at::Tensor>& parameters, ClippingType type, double threshold) {
+  optim::NamedParameters once;
+  std::set<const void*> seen;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (seen.insert(parameters[i].unsafeGetTensorImpl()).second) once.push_back({join("parameter ", i), parameters[i]});
+  clip(once, type, threshold);
 }
 
 GradientClipping::GradientClipping(GradientClippingOptions options) : options_(options) {
@@ -109,9 +123,8 @@ GradientClipping::GradientClipping(GradientClippingOptions options) : options_(o
 void GradientClipping::apply(Event event, State& state, Logger&) {
   // walking the modules costs more than clipping a small model, so not in every batch
   if (event == Event::INIT || state.timestamp.batch_in_epoch == 0 || parameters_.empty())
-    parameters_ = state.model->parameters();
-  if (event == Event::AFTER_TRAIN_BATCH)
-    apply_gradient_clipping(parameters_, options_.clipping_type, options_.clipping_threshold);
+    parameters_ = optim::parameters_of(*state.model);
+  if (event == Event::AFTER_TRAIN_BATCH) clip(parameters_, options_.clipping_type, options_.clipping_threshold);
 }
 
 namespace entries {

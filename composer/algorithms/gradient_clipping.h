@@ -6,6 +6,7 @@
 
 #include "composer/core/algorithm.h"
 #include "composer/core/export.h"
+#include "composer/optim/parameter_group.h"
 
 namespace composer::algorithms {
 
@@ -21,7 +22,8 @@ struct GradientClippingOptions {
   double clipping_threshold = 0;  // required, > 0
 };
 
-// Clips the gradients of these parameters in place; those without one are left out. On a GPU nothing is waited for.
+// Clips the gradients of these parameters in place. A parameter without gradient is left out; one that is given twice
+// counts once. Throws ConfigError for a sparse gradient with VALUE or ADAPTIVE. On a GPU nothing is waited for.
 COMPOSER_EXPORT void apply_gradient_clipping(const std::vector<at::Tensor>& parameters, ClippingType type,
                                              double threshold);
 
@@ -34,7 +36,7 @@ class COMPOSER_EXPORT GradientClipping final : public Algorithm {
 
  private:
   GradientClippingOptions options_;
-  std::vector<at::Tensor> parameters_;  // of the model, as it was at the start of the epoch
+  optim::NamedParameters parameters_;  // of the model, as it was at the start of the epoch
 };
 
 }  // namespace composer::algorithms

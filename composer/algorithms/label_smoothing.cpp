@@ -23,8 +23,16 @@ at::Tensor smooth_classes(const at::Tensor& logits, const at::Tensor& target, do
   const auto* const from = indices.const_data_ptr<std::int64_t>();
   auto* const to = smoothed.mutable_data_ptr<float>();
   for (std::int64_t i = 0; i < indices.numel(); ++i) {
-    if (from[i] >= classes) throw DataError("a target's class is ", from[i], "; the last one is ", classes - 1);
-    if (from[i] >= 0) to[(i / inner * classes + from[i]) * inner + i % inner] = own;
+    const std::int64_t sample = i / inner, own_class = from[i];
+    if (own_class >= classes)
+      throw DataError("class ", own_class, " of sample ", sample, " is out of range: there are the classes 0 to ",
+                      classes - 1);
+    float* const first = to + sample * classes * inner + i % inner;
+    if (own_class >= 0) {
+      first[own_class * inner] = own;
+    } else {
+      for (std::int64_t c = 0; c < classes; ++c) first[c * inner] = 0;
+    }
   }
   return smoothed;
 }
@@ -37,7 +45,9 @@ at::Tensor smooth_labels(const at::Tensor& logits, const at::Tensor& target, dou
       at::isIntegralType(target.scalar_type(), /*includeBool=*/false))
     return smooth_classes(logits, target, smoothing);
   const auto classes = static_cast<double>(logits.size(1));
-  return ensure_targets_one_hot(logits, target).to(at::kFloat).mul(1 - smoothing).add_(smoothing / classes);
+  const at::Tensor probabilities = ensure_targets_one_hot(logits, target).to(at::kFloat);
+  // to all classes alike, of what a row has: an ignored target has nothing
+  return probabilities.mul(1 - smoothing).add_(probabilities.sum(1, /*keepdim=*/true), smoothing / classes);
 }
 
 LabelSmoothing::LabelSmoothing(LabelSmoothingOptions options) : options_(std::move(options)) {
@@ -49,8 +59,15 @@ LabelSmoothing::LabelSmoothing(LabelSmoothingOptions options) : options_(std::mo
 void LabelSmoothing::apply(Event event, State& state, Logger&) {
   const auto& [smoothing, target_key] = options_;
   if (event == Event::BEFORE_LOSS) {
-    original_ = state.batch.at(target_key);
-    state.batch.set(target_key, smooth_labels(state.outputs.only(), original_, smoothing));
+    const at::Tensor& output = state.outputs.only();
+    const at::Tensor& target = state.batch.at(target_key);
+    if (!find_target_kind(output, target))
+      throw ConfigError("LabelSmoothing: needs outputs [N, C, ...] with the classes in dimension 1; the output is ",
+                        output.sizes(), ", \"", target_key, "\" is ", target.sizes(),
+                        ". Of a language model, smooth the targets in its loss instead: at::cross_entropy_loss has "
+                        "label_smoothing, and so has GptOptions");
+    original_ = target;
+    state.batch.set(target_key, smooth_labels(output, original_, smoothing));
   } else {
     state.batch.set(target_key, std::exchange(original_, {}));
   }

@@ -14,12 +14,13 @@ struct LabelSmoothingOptions {
 };
 
 // Probabilities [N, C, ...] in float32 that are `smoothing` closer to uniform than the target, which is classes [N,
-// ...] or probabilities [N, C, ...] for logits [N, C, ...]. A negative class has no probability of its own. Throws
-// DataError if the shapes fit neither.
+// ...] or probabilities [N, C, ...] for logits [N, C, ...]. A negative class, as -100 for an ignored target, gives
+// zeros, which weigh nothing in soft_cross_entropy. Throws DataError if the shapes fit neither.
 COMPOSER_EXPORT at::Tensor smooth_labels(const at::Tensor& logits, const at::Tensor& target, double smoothing);
 
-// Trains on smoothed targets: the loss sees them, the metrics see those of the batch. The model has one output, and a
-// loss that takes probabilities. Throws ConfigError from the constructor.
+// Trains on smoothed targets: the loss gets them, the metrics get those of the batch. The model has one output, with
+// classes in dimension 1, and a loss that takes probabilities. Throws ConfigError from the constructor, and at the
+// first batch if the output has its classes elsewhere, as language models do.
 class COMPOSER_EXPORT LabelSmoothing final : public Algorithm {
  public:
   explicit LabelSmoothing(LabelSmoothingOptions options = {});

@@ -36,6 +36,8 @@ COMPOSER_EXPORT MixedBatch mixup_batch(const at::Tensor& input, const at::Tensor
 // Trains on mixtures of two samples of a microbatch and of their targets (arXiv:1710.09412). One share and one
 // permutation a microbatch; they depend on the trainer's seed, the batch's number and the microbatch's, so a resumed
 // run draws the same. The model has one output, and a loss that takes probabilities unless interpolate_loss is set.
+// Throws ConfigError at the first batch if the input is token ids, or if the output does not have its classes in
+// dimension 1.
 class COMPOSER_EXPORT MixUp final : public Algorithm {
  public:
   explicit MixUp(MixUpOptions options = {});  // throws ConfigError

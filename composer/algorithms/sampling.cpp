@@ -16,7 +16,8 @@ double sample_normal(RandomStream& random) {
   return radius * std::cos(2 * std::numbers::pi * random.uniform());
 }
 
-// The logarithm, because the number itself underflows for small shapes. By Marsaglia and Tsang (2000).
+// The logarithm, because the number itself underflows for small shapes: at::_standard_gamma gives 0 for those, and
+// at::_sample_dirichlet, which divides two of them, no beta distribution. By Marsaglia and Tsang (2000).
 double sample_log_gamma(double shape, RandomStream& random) {
   if (shape < 1) {
     const double larger = sample_log_gamma(shape + 1, random);

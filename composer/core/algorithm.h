@@ -30,14 +30,14 @@ class COMPOSER_EXPORT StepRule {
   virtual void make_gradients(State& state, const Pass& pass) = 0;
 };
 
-// Changes training. events() is asked once, when it is registered; at each of these events match() is asked once, and
-// apply() called if it said yes. Algorithms run in the order in which they were given, reversed on the events whose
-// name begins with AFTER_, so that what one does before it undoes after. Throwing ends the run, with the event and
-// this algorithm's name attached to the error.
+// Changes training. events() is asked once, when it is registered. At each of these events match() is asked once, and
+// apply() is called if it returns true. Algorithms run in the order in which they were given, reversed on the events
+// whose name begins with AFTER_, so that what one does before it undoes after. Throwing ends the run, with the event
+// and this algorithm's name attached to the error.
 //
-// The tensors of state.batch must not be changed in place: they may share memory with the data set, and metrics of
-// training are measured on them. Replace them instead, as in state.batch.set("input", changed). A tensor that apply()
-// has changed in place is a DataError.
+// An algorithm replaces tensors of the batch, as in state.batch.set("input", changed), and never writes into them: they
+// may be views of the data set, metrics of training are measured on them, and an optimizer with a closure trains the
+// same batch several times. A tensor that apply() has changed in place is a DataError.
 class COMPOSER_EXPORT Algorithm {
  public:
   virtual ~Algorithm();

@@ -1,5 +1,7 @@
 #include "composer/core/tensors.h"
 
+#include <algorithm>
+
 #include "composer/core/error.h"
 
 namespace composer {
@@ -12,6 +14,12 @@ std::string names(const Tensors& tensors) {
 }
 
 }  // namespace
+
+Tensors::Tensors(std::initializer_list<Item> items) : items_(items) {
+  for (auto item = items_.begin(); item != items_.end(); ++item)
+    if (std::any_of(items_.begin(), item, [&](const Item& other) { return other.first == item->first; }))
+      throw DataError("two tensors are called \"", item->first, "\"");
+}
 
 const at::Tensor* Tensors::find(std::string_view name) const {
   for (const auto& [key, tensor] : items_)

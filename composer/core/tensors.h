@@ -38,7 +38,7 @@ class COMPOSER_EXPORT Tensors {
 
  protected:
   Tensors() = default;
-  Tensors(std::initializer_list<Item> items) : items_(items) {}
+  Tensors(std::initializer_list<Item> items);  // throws DataError if two have one name
   Tensors(const char* name, at::Tensor only) { items_.emplace_back(name, std::move(only)); }
 
  private:

@@ -48,7 +48,7 @@ PixelGrid resized(PixelGrid grid, std::size_t from, std::size_t to) {
 }  // namespace
 
 ImagePass::ImagePass(const InMemoryOptions& options, const at::Tensor& images)
-    : flip_(options.flip), padding_(options.crop_padding), cutout_(options.cutout), seed_(options.seed) {
+    : flip_(options.flip), padding_(options.crop_padding), cutout_(options.cutout) {
   check(options, images);
   const auto value_bytes = static_cast<std::int64_t>(images.element_size());
   bool interleaved = false;
@@ -74,17 +74,17 @@ ImagePass::ImagePass(const InMemoryOptions& options, const at::Tensor& images)
   }
 }
 
-Draw ImagePass::draw(std::int64_t epoch, std::int64_t sample) const {
+Draw ImagePass::draw(std::uint64_t seed, std::int64_t epoch, std::int64_t sample) const {
   Draw draw;
-  draw.flip = flip_ && hash64(seed_, kFlip, epoch, sample) >> 63;
+  draw.flip = flip_ && hash64(seed, kFlip, epoch, sample) >> 63;
   if (padding_ > 0) {
-    RandomStream random(hash64(seed_, kCrop, epoch, sample));
+    RandomStream random(hash64(seed, kCrop, epoch, sample));
     const auto places = static_cast<std::uint64_t>(2 * padding_ + 1);
     draw.down = static_cast<std::int64_t>(random.below(places)) - padding_;
     draw.right = static_cast<std::int64_t>(random.below(places)) - padding_;
   }
   if (cutout_ > 0) {
-    RandomStream random(hash64(seed_, kCutout, epoch, sample));
+    RandomStream random(hash64(seed, kCutout, epoch, sample));
     const auto place = [&](std::int64_t size, std::int64_t& from, std::int64_t& to) {
       const std::int64_t begin =
           static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(size))) - cutout_ / 2;

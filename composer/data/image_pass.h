@@ -29,7 +29,7 @@ class ImagePass {
   bool empty() const { return scales_.empty() && !draws(); }
   bool draws() const { return flip_ || padding_ > 0 || cutout_ > 0; }
   at::ScalarType type_after(at::ScalarType type) const { return scales_.empty() ? type : at::kFloat; }
-  Draw draw(std::int64_t epoch, std::int64_t sample) const;
+  Draw draw(std::uint64_t seed, std::int64_t epoch, std::int64_t sample) const;
 
   // One image on the host, in the memory format of the images given. The scratch is anything; it saves allocations.
   void apply(const void* from, void* to, const Draw& draw, Scratch& scratch) const;
@@ -37,7 +37,7 @@ class ImagePass {
   // The same for a batch on any device. `draws` is [N, 7] there, of what table() gave; undefined if nothing is drawn.
   at::Tensor apply(at::Tensor images, const at::Tensor& draws) const;
   // The draws of the samples in this order, on the host.
-  at::Tensor table(std::int64_t epoch, const std::vector<std::int64_t>& samples) const;
+  at::Tensor table(std::uint64_t seed, std::int64_t epoch, const std::vector<std::int64_t>& samples) const;
 
  private:
   void convert(const std::uint8_t* from, float* to) const;
@@ -47,7 +47,6 @@ class ImagePass {
 
   bool flip_ = false;
   std::int64_t padding_ = 0, cutout_ = 0;
-  std::uint64_t seed_ = 0;
   std::vector<float> scales_, shifts_;          // one, or one of each channel; none: stays as it is
   std::vector<float> row_scales_, row_shifts_;  // of each value of a row, if channels are innermost and differ
   PixelGrid grid_;

@@ -25,11 +25,11 @@ at::Tensor both(const at::Tensor& rows, const at::Tensor& columns) {
 
 }  // namespace
 
-at::Tensor ImagePass::table(std::int64_t epoch, const std::vector<std::int64_t>& samples) const {
+at::Tensor ImagePass::table(std::uint64_t seed, std::int64_t epoch, const std::vector<std::int64_t>& samples) const {
   at::Tensor table = at::empty({static_cast<std::int64_t>(samples.size()), COLUMNS}, at::kLong);
   auto* row = table.mutable_data_ptr<std::int64_t>();
   for (const std::int64_t sample : samples) {
-    const Draw d = draw(epoch, sample);
+    const Draw d = draw(seed, epoch, sample);
     for (const std::int64_t value : {std::int64_t{d.flip}, d.down, d.right, d.top, d.bottom, d.left, d.end})
       *row++ = value;
   }

@@ -42,7 +42,12 @@ Batch checked(Batch data) {
   for (const auto& [name, tensor] : data)
     if (tensor.defined() && tensor.dim() == 0)
       throw DataError("in_memory: \"", name, "\" has no dimensions; the first one counts the samples");
-  get_num_samples_in_batch(data);  // throws if they differ
+  for (const auto& [name, tensor] : data)
+    if (const auto& [first, other] = *data.begin();
+        tensor.defined() && other.defined() && tensor.size(0) != other.size(0))
+      throw DataError("in_memory: \"", first, "\" has ", other.size(0), " samples, \"", name, "\" has ", tensor.size(0),
+                      "; all tensors must have the same number");
+  get_num_samples_in_batch(data);  // throws if there is none, or an undefined one
   for (const auto& [name, tensor] : data)
     if (tensor.device() != data.front().device())
       throw DataError("in_memory: all tensors must be on one device; \"", name, "\" is on ", tensor.device(),
@@ -60,19 +65,23 @@ class Assembly {
 
  private:
   struct Place {
+    std::uint64_t seed;
     std::int64_t epoch;
     Sampler::Span span;
     const std::int64_t* samples;  // of the batch; nullptr: they are in the order given
     std::int64_t sample(std::int64_t i) const { return samples ? samples[i] : span.from + i; }
   };
   struct OnDevice {
+    std::uint64_t seed = 0;
     std::int64_t epoch = -1;
     at::Tensor order, draws;
   };
 
   at::Tensor gather(const at::Tensor& source, const ImagePass* pass, const Place& place, BatchMemory& memory) const;
-  at::Tensor gather_on_device(const at::Tensor& source, const ImagePass* pass, const Place& place);
-  void prepare_device(std::int64_t epoch);
+  at::Tensor gather_on_device(const std::string& name, const at::Tensor& source, const ImagePass* pass,
+                              const Place& place);
+  static at::Tensor view(const std::string& name, const at::Tensor& source, const Place& place);
+  void prepare_device(std::uint64_t seed, std::int64_t epoch);
 
   Batch data_;
   std::string image_;
@@ -97,7 +106,7 @@ Assembly::Assembly(Batch data, const InMemoryOptions& options, std::shared_ptr<c
                       image_, "\" (option image)");
   // Samples one after another in memory.
   for (auto& [name, tensor] : data_) {
-    tensor = tensor.detach();
+    tensor = tensor.detach().resolve_conj().resolve_neg();  // rows are copied as bytes
     if (options.channels_last && name == image_ && tensor.dim() == 4) {
       tensor = tensor.contiguous(at::MemoryFormat::ChannelsLast);
       // with one channel both formats are the same memory, and only the strides tell them apart
@@ -105,6 +114,7 @@ Assembly::Assembly(Batch data, const InMemoryOptions& options, std::shared_ptr<c
     } else {
       tensor = tensor.contiguous(tensor.suggest_memory_format());
     }
+    tensor = tensor.variable_data();  // with a version of its own: 0 until an operator writes into a view of it
     const auto keep = static_cast<std::size_t>(options.prefetch) + kHeldByOthers;
     memory_.push_back(std::make_unique<BatchMemory>(keep, options.pin_memory));
   }
@@ -114,18 +124,18 @@ Assembly::Assembly(Batch data, const InMemoryOptions& options, std::shared_ptr<c
 Batch Assembly::make(std::int64_t epoch, std::int64_t batch) {
   const std::shared_ptr<const Sampler::Order> order = sampler_->order(epoch);
   const Sampler::Span span = sampler_->span(batch);
-  const Place place{epoch, span, order ? order->data() + span.from : nullptr};
+  const Place place{sampler_->seed(), epoch, span, order ? order->data() + span.from : nullptr};
   Batch made = data_;
   std::size_t at = 0;
   for (auto& [name, tensor] : made) {
     BatchMemory& memory = *memory_[at++];
     const ImagePass* pass = !pass_.empty() && name == image_ ? &pass_ : nullptr;
     if (!tensor.is_cpu()) {
-      tensor = gather_on_device(tensor, pass, place);
-    } else if (place.samples || pass || pin_memory_) {
+      tensor = gather_on_device(name, tensor, pass, place);
+    } else if (place.samples || pass || pin_memory_ || tensor.is_inference()) {  // the last has no version to look at
       tensor = gather(tensor, pass, place, memory);
     } else {
-      tensor = tensor.slice(0, span.from, span.from + span.count);
+      tensor = view(name, tensor, place);
     }
   }
   return made;
@@ -149,7 +159,7 @@ at::Tensor Assembly::gather(const at::Tensor& source, const ImagePass* pass, con
       const std::int64_t sample = place.sample(i);
       if (place.samples && i + 1 < end) prefetch(in + place.sample(i + 1) * row, row);
       if (pass) {
-        pass->apply(in + sample * row, to + i * out_row, pass->draw(place.epoch, sample), scratch);
+        pass->apply(in + sample * row, to + i * out_row, pass->draw(place.seed, place.epoch, sample), scratch);
       } else {
         copy_row(to + i * out_row, in + sample * row, row);
       }
@@ -163,12 +173,22 @@ at::Tensor Assembly::gather(const at::Tensor& source, const ImagePass* pass, con
   return out;
 }
 
-at::Tensor Assembly::gather_on_device(const at::Tensor& source, const ImagePass* pass, const Place& place) {
-  if (on_device_.epoch != place.epoch) prepare_device(place.epoch);
+at::Tensor Assembly::view(const std::string& name, const at::Tensor& source, const Place& place) {
+  if (!source.is_inference() && source._version() != 0)
+    throw DataError("in_memory: the batch's \"", name,
+                    "\" was changed in place, and the data with it: batches that are ",
+                    "neither shuffled nor transformed are views of the data. Put a new tensor into the batch instead, ",
+                    "e.g. batch.set(\"", name, "\", batch.at(\"", name, "\").sub(1))");
+  return source.slice(0, place.span.from, place.span.from + place.span.count);
+}
+
+at::Tensor Assembly::gather_on_device(const std::string& name, const at::Tensor& source, const ImagePass* pass,
+                                      const Place& place) {
+  if (on_device_.epoch != place.epoch || on_device_.seed != place.seed) prepare_device(place.seed, place.epoch);
   const std::int64_t from = place.span.from, to = from + place.span.count;
   at::Tensor out;
   if (!place.samples) {
-    out = source.slice(0, from, to);
+    out = view(name, source, place);
   } else if (const at::Tensor order = on_device_.order.slice(0, from, to);
              source.suggest_memory_format() == at::MemoryFormat::ChannelsLast) {
     out = source.permute({0, 2, 3, 1}).index_select(0, order).permute({0, 3, 1, 2});
@@ -179,15 +199,16 @@ at::Tensor Assembly::gather_on_device(const at::Tensor& source, const ImagePass*
   return pass->apply(std::move(out), pass->draws() ? on_device_.draws.slice(0, from, to) : at::Tensor());
 }
 
-void Assembly::prepare_device(std::int64_t epoch) {
+void Assembly::prepare_device(std::uint64_t seed, std::int64_t epoch) {
   const auto device = data_.front().device();
   const std::shared_ptr<const Sampler::Order> shuffled = sampler_->order(epoch);
   if (shuffled) on_device_.order = at::tensor(*shuffled).to(device);
   if (pass_.draws()) {
     Sampler::Order order(static_cast<std::size_t>(samples_));
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = shuffled ? (*shuffled)[i] : static_cast<std::int64_t>(i);
-    on_device_.draws = pass_.table(epoch, order).to(device);
+    on_device_.draws = pass_.table(seed, epoch, order).to(device);
   }
+  on_device_.seed = seed;
   on_device_.epoch = epoch;
 }
 
@@ -202,12 +223,12 @@ std::shared_ptr<Loader> in_memory(Batch data, InMemoryOptions options) {
   if (options.pin_memory && !on_host)
     throw ConfigError("in_memory: pin_memory is for data on the host, the data is on ", data.front().device());
   detail::check_pin_memory("in_memory", options.pin_memory);
-  auto sampler = std::make_shared<const Sampler>(detail::SamplerOptions{.who = "in_memory",
-                                                                        .samples = data.front().size(0),
-                                                                        .batch_size = options.batch_size,
-                                                                        .shuffle = options.shuffle,
-                                                                        .seed = options.seed,
-                                                                        .drop_last = options.drop_last});
+  auto sampler = std::make_shared<Sampler>(detail::SamplerOptions{.who = "in_memory",
+                                                                  .samples = data.front().size(0),
+                                                                  .batch_size = options.batch_size,
+                                                                  .shuffle = options.shuffle,
+                                                                  .seed = options.seed,
+                                                                  .drop_last = options.drop_last});
   const detail::SeekableLoader::Ahead ahead{.threads = options.prefetch > 0, .depth = options.prefetch};
   const auto assembly = std::make_shared<Assembly>(std::move(data), options, sampler);
   return std::make_shared<detail::SeekableLoader>(

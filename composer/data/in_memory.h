@@ -17,10 +17,10 @@ struct Normalize {
 };
 
 struct InMemoryOptions {
-  std::int64_t batch_size = 0;  // required
-  bool shuffle = true;          // each epoch in another order, which depends on (seed, epoch) alone
-  std::uint64_t seed = 17;
-  bool drop_last = false;  // leaves out an epoch's last batch if it is smaller
+  std::int64_t batch_size = 0;        // required
+  bool shuffle = true;                // each epoch in another order, which depends on (seed, epoch) alone
+  std::optional<std::uint64_t> seed;  // unset: the training run's; 17 in evaluation and without a trainer
+  bool drop_last = false;             // leaves out an epoch's last batch if it is smaller
 
   // Applied to one tensor while its batch is put together: crop_padding, flip, normalize, cutout. What is drawn for a
   // sample depends on (seed, epoch, sample) alone.
@@ -38,8 +38,9 @@ struct InMemoryOptions {
 // Batches of data that is all in memory, in the order given or shuffled. The data is kept as it is (one copy is made if
 // it is not contiguous, or channels_last is asked for), on whatever device it is; the batches are there too. The memory
 // of a batch is used again once nobody holds its tensors or views of them. Batches that are neither shuffled nor
-// transformed are views of the data: do not write into them. Throws ConfigError for options that do not fit, DataError
-// for data without samples or of different lengths.
+// transformed are views of the data and must not be modified in place: next() throws DataError after an operator has
+// done that. Throws ConfigError for options that do not fit, DataError for data without samples or of different
+// lengths.
 COMPOSER_EXPORT std::shared_ptr<Loader> in_memory(Batch data, InMemoryOptions options);
 
 }  // namespace composer::data

@@ -3,6 +3,7 @@
 namespace composer {
 
 Loader::~Loader() = default;
+void Loader::set_default_seed(std::uint64_t) {}
 std::optional<std::int64_t> Loader::num_batches() const { return std::nullopt; }
 std::optional<std::int64_t> Loader::batch_size() const { return std::nullopt; }
 

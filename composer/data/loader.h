@@ -17,6 +17,9 @@ class COMPOSER_EXPORT Loader {
   virtual std::optional<Batch> next() = 0;                  // nullopt: the epoch is over
   virtual std::optional<std::int64_t> num_batches() const;  // of an epoch; nullopt (the default): unknown
   virtual std::optional<std::int64_t> batch_size() const;   // samples in all batches but the last; nullopt: unknown
+  // A trainer calls this before seek() with the run's seed. A loader that draws random numbers, and whose options set
+  // no seed of their own, draws from this one; a loader that wraps another passes the call on. Does nothing by default.
+  virtual void set_default_seed(std::uint64_t seed);
 };
 
 }  // namespace composer

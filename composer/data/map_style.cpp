@@ -61,7 +61,7 @@ Batch MapStyle::make(std::int64_t epoch, std::int64_t batch, detail::StillWanted
 
 Sample MapStyle::get(std::int64_t index, std::int64_t epoch, std::int64_t batch) const {
   try {
-    return source_.get(index, RandomStream(hash64(options_.seed, kSample, epoch, index)));
+    return source_.get(index, RandomStream(hash64(sampler_->seed(), kSample, epoch, index)));
   } catch (...) {
     std::throw_with_nested(
         DataError("map_style: getting sample ", index, " for batch ", batch, " of epoch ", epoch, " failed"));
@@ -85,12 +85,12 @@ std::shared_ptr<Loader> map_style(SampleSource source, MapStyleOptions options) 
   if (options.prefetch_factor < 1)
     throw ConfigError("map_style: prefetch_factor must be >= 1, got ", options.prefetch_factor);
   detail::check_pin_memory("map_style", options.pin_memory);
-  auto sampler = std::make_shared<const detail::Sampler>(detail::SamplerOptions{.who = "map_style",
-                                                                                .samples = source.size,
-                                                                                .batch_size = options.batch_size,
-                                                                                .shuffle = options.shuffle,
-                                                                                .seed = options.seed,
-                                                                                .drop_last = options.drop_last});
+  auto sampler = std::make_shared<detail::Sampler>(detail::SamplerOptions{.who = "map_style",
+                                                                          .samples = source.size,
+                                                                          .batch_size = options.batch_size,
+                                                                          .shuffle = options.shuffle,
+                                                                          .seed = options.seed,
+                                                                          .drop_last = options.drop_last});
   const detail::SeekableLoader::Ahead ahead{.threads = options.num_workers,
                                             .depth = options.num_workers * options.prefetch_factor};
   const auto maker = std::make_shared<MapStyle>(std::move(source), std::move(options), sampler);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -23,12 +24,12 @@ class COMPOSER_EXPORT Sample : public Tensors {
 };
 
 struct MapStyleOptions {
-  std::int64_t batch_size = 0;  // required
-  bool shuffle = true;          // each epoch in another order, which depends on (seed, epoch) alone
-  std::uint64_t seed = 17;
-  bool drop_last = false;                                  // leaves out an epoch's last batch if it is smaller
-  std::int64_t num_workers = 0;                            // threads that make batches; 0: next() makes them
-  std::int64_t prefetch_factor = 2;                        // so many batches for each worker wait or are being made
+  std::int64_t batch_size = 0;             // required
+  bool shuffle = true;                     // each epoch in another order, which depends on (seed, epoch) alone
+  std::optional<std::uint64_t> seed = {};  // unset: the training run's; 17 in evaluation and without a trainer
+  bool drop_last = false;                  // leaves out an epoch's last batch if it is smaller
+  std::int64_t num_workers = 0;            // threads that make batches; 0: next() makes them
+  std::int64_t prefetch_factor = 2;        // so many batches for each worker wait or are being made
   std::function<Batch(std::vector<Sample>)> collate = {};  // unset: stacks the tensors of each name
   bool pin_memory = false;  // gives batches in page-locked memory, which a GPU copies from without waiting; needs CUDA
 };

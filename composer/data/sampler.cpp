@@ -39,6 +39,13 @@ void Sampler::check(std::int64_t epoch, std::int64_t batch) const {
                       " batches");
 }
 
+void Sampler::set_default_seed(std::uint64_t seed) {
+  const std::lock_guard lock(mutex_);
+  default_seed_ = seed;
+  epoch_ = -1;
+  order_ = nullptr;
+}
+
 Sampler::Span Sampler::span(std::int64_t batch) const {
   const std::int64_t from = batch * options_.batch_size;
   return {from, std::min(options_.batch_size, options_.samples - from)};
@@ -48,7 +55,7 @@ std::shared_ptr<const Sampler::Order> Sampler::order(std::int64_t epoch) const {
   if (!options_.shuffle) return nullptr;
   const std::lock_guard lock(mutex_);
   if (epoch_ != epoch) {
-    order_ = std::make_shared<const Order>(shuffled(options_.samples, options_.seed, epoch));
+    order_ = std::make_shared<const Order>(shuffled(options_.samples, seed(), epoch));
     epoch_ = epoch;
   }
   return order_;

@@ -11,7 +11,7 @@ struct SamplerOptions {
   const char* who = "";  // for errors
   std::int64_t samples = 0, batch_size = 0;
   bool shuffle = true;
-  std::uint64_t seed = 17;
+  std::optional<std::uint64_t> seed;
   bool drop_last = false;
 };
 
@@ -28,6 +28,10 @@ class Sampler {
 
   std::int64_t num_batches() const { return batches_; }
   std::int64_t batch_size() const { return options_.batch_size; }
+  // In force if the options set no seed; before this is called, that is 17. Not while others use the sampler.
+  void set_default_seed(std::uint64_t seed);
+  bool would_change(std::uint64_t default_seed) const { return !options_.seed && default_seed != default_seed_; }
+  std::uint64_t seed() const { return options_.seed.value_or(default_seed_); }
   // Throws ConfigError unless a loader can be positioned there; behind the last batch it can.
   void check(std::int64_t epoch, std::int64_t batch) const;
   // Where in the epoch's order a batch lies.
@@ -38,6 +42,7 @@ class Sampler {
  private:
   SamplerOptions options_;
   std::int64_t batches_ = 0;
+  std::uint64_t default_seed_ = 17;
 
   mutable std::mutex mutex_;  // of what follows
   mutable std::int64_t epoch_ = -1;

@@ -4,8 +4,14 @@
 
 namespace composer::data::detail {
 
-SeekableLoader::SeekableLoader(std::shared_ptr<const Sampler> sampler, Ahead ahead, ReadAhead::Make make)
+SeekableLoader::SeekableLoader(std::shared_ptr<Sampler> sampler, Ahead ahead, ReadAhead::Make make)
     : sampler_(std::move(sampler)), ahead_(ahead), make_(std::move(make)) {}
+
+void SeekableLoader::set_default_seed(std::uint64_t seed) {
+  if (!sampler_->would_change(seed)) return;
+  threads_.reset();  // they make batches of the seed before, and read it
+  sampler_->set_default_seed(seed);
+}
 
 void SeekableLoader::seek(std::int64_t epoch, std::int64_t batch) {
   sampler_->check(epoch, batch);

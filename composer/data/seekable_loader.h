@@ -18,15 +18,16 @@ class SeekableLoader final : public Loader {
 
   // With threads, `make` may be called from all of them at once, and is not called after the loader is gone. The
   // threads begin with the first next().
-  SeekableLoader(std::shared_ptr<const Sampler> sampler, Ahead ahead, ReadAhead::Make make);
+  SeekableLoader(std::shared_ptr<Sampler> sampler, Ahead ahead, ReadAhead::Make make);
 
+  void set_default_seed(std::uint64_t seed) override;
   void seek(std::int64_t epoch, std::int64_t batch) override;
   std::optional<Batch> next() override;
   std::optional<std::int64_t> num_batches() const override { return sampler_->num_batches(); }
   std::optional<std::int64_t> batch_size() const override { return sampler_->batch_size(); }
 
  private:
-  std::shared_ptr<const Sampler> sampler_;
+  std::shared_ptr<Sampler> sampler_;
   Ahead ahead_;
   ReadAhead::Make make_;
   std::int64_t epoch_ = 0, batch_ = 0;

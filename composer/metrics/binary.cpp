@@ -8,6 +8,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/metrics/names.h"
+#include "composer/util/loss.h"
 
 namespace composer::metrics {
 
@@ -19,7 +20,7 @@ BinaryAccuracy::~BinaryAccuracy() = default;
 
 void BinaryAccuracy::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
-  const at::Tensor& output = pick(outputs, options_.output);
+  const at::Tensor output = at_least_float(pick(outputs, options_.output));
   const at::Tensor& target = batch.at(options_.target);
   if (output.sizes() != target.sizes())
     throw DataError(name(), ": outputs and targets must have one shape, got ", output.sizes(), " and ", target.sizes());

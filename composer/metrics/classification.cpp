@@ -8,6 +8,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/metrics/names.h"
+#include "composer/util/loss.h"
 
 namespace composer::metrics {
 namespace {
@@ -35,21 +36,34 @@ MulticlassMetric::MulticlassMetric(std::string default_name, MulticlassOptions o
 
 MulticlassMetric::~MulticlassMetric() = default;
 
+at::Tensor MulticlassMetric::classes_of(const at::Tensor& logits, const at::Tensor& target) const {
+  const std::int64_t wanted = options_.num_classes;
+  const std::optional<TargetKind> kind = find_target_kind(logits, target);
+  if (!kind || logits.dim() < 2 || (wanted > 0 && logits.size(1) != wanted)) {
+    const std::string c = wanted > 0 ? std::to_string(wanted) : "C";
+    throw DataError(name(), ": expected outputs [N, ", c, ", ...] and targets [N, ...] (classes) or [N, ", c,
+                    ", ...] (probabilities), got ", logits.sizes(), " and ", target.sizes());
+  }
+  const std::int64_t classes = logits.size(1);
+  if (classes < 2)
+    throw DataError(name(), ": needs outputs of at least two classes, got ", logits.sizes(),
+                    "; BinaryAccuracy is for yes-no questions");
+  if (options_.top_k > classes)
+    throw DataError(name(), ": top_k is ", options_.top_k, ", and the outputs have ", classes, " classes");
+  if (*kind == TargetKind::PROBABILITIES) return target.argmax(1);
+  check_classes(target, classes, options_.ignore_index);
+  return target.to(at::kLong);
+}
+
 void MulticlassMetric::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
   const at::Tensor& logits = pick(outputs, options_.output);
-  at::Tensor target = batch.at(options_.target);
-  target = target.dim() == logits.dim() ? target.argmax(1) : target.to(at::kLong);
-  if (logits.dim() != target.dim() + 1 || (options_.num_classes > 0 && logits.size(1) != options_.num_classes))
-    throw DataError(name(), ": expected outputs [N, ",
-                    options_.num_classes ? std::to_string(options_.num_classes) : "C",
-                    ", ...] and targets [N, ...], got ", logits.sizes(), " and ", batch.at(options_.target).sizes());
-
+  const at::Tensor target = classes_of(logits, batch.at(options_.target));
   const at::Tensor predicted = predictions(logits, target, options_.top_k);
   at::Tensor right = predicted.eq(target), valid;
   if (options_.ignore_index) {
     valid = target.ne(*options_.ignore_index);
-    right.logical_and_(valid);
+    if (*options_.ignore_index >= 0) right.logical_and_(valid);  // a negative class is never predicted
   }
   if (options_.average == Average::MICRO) {
     right_.add(right.sum());
@@ -72,12 +86,16 @@ at::Tensor MulticlassMetric::per_class() const {
   return score(right, predicted_.value(), actual_.value());
 }
 
+at::Tensor MulticlassMetric::occurring(const at::Tensor& predicted, const at::Tensor& actual) const {
+  return (options_.top_k > 1 ? actual : actual + predicted).gt(0);
+}
+
 at::Tensor MulticlassMetric::compute() const {
   if (options_.average == Average::MICRO) return right_.value() / actual_.value();
   at::Tensor actual = actual_.value();
   if (actual.dim() == 0) return actual;
   const at::Tensor weight =
-      options_.average == Average::MACRO ? (actual + predicted_.value()).gt(0).to(at::kDouble) : actual;
+      options_.average == Average::MACRO ? occurring(predicted_.value(), actual).to(at::kDouble) : actual;
   return (per_class() * weight).sum() / weight.sum();
 }
 
@@ -114,6 +132,9 @@ at::Tensor MulticlassPrecision::score(const at::Tensor& right, const at::Tensor&
 MulticlassF1Score::MulticlassF1Score(MulticlassOptions options)
     : MulticlassMetric("MulticlassF1Score", std::move(options)) {}
 MulticlassF1Score::~MulticlassF1Score() = default;
+at::Tensor MulticlassF1Score::occurring(const at::Tensor& predicted, const at::Tensor& actual) const {
+  return (actual + predicted).gt(0);
+}
 std::shared_ptr<Metric> MulticlassF1Score::fresh() const { return std::make_shared<MulticlassF1Score>(options()); }
 at::Tensor MulticlassF1Score::score(const at::Tensor& right, const at::Tensor& predicted,
                                     const at::Tensor& actual) const {

@@ -12,7 +12,7 @@ namespace composer::metrics {
 
 enum class Average : std::uint8_t {
   MICRO,    // over samples
-  MACRO,    // over the classes that occur, in targets or predictions
+  MACRO,    // over the classes that occur in targets or predictions
   WEIGHTED  // over classes, by how often they are the target
 };
 
@@ -20,13 +20,14 @@ struct MulticlassOptions {
   std::int64_t num_classes = 0;  // required unless the average is MICRO
   std::int64_t top_k = 1;        // right if the target is among the k highest
   Average average = Average::MICRO;
-  std::optional<std::int64_t> ignore_index;  // targets of this class count nothing
+  std::optional<std::int64_t> ignore_index;  // targets of this class do not count; unset: all count
   std::string name;                          // the class's name if empty
   std::string output, target = "target";     // names of tensors; an empty output is the only one
 };
 
-// Counts what logits (or probabilities) [N, C, ...] say of targets: classes [N, ...], or probabilities [N, C, ...], of
-// which the highest counts. The figures below differ only in what compute() makes of the counts.
+// Counts how logits (or probabilities) [N, C, ...] agree with targets: classes [N, ...], or probabilities [N, C, ...],
+// of which the highest counts. The metrics below differ only in what compute() makes of the counts. update() throws
+// DataError for other shapes, and (on the host) for classes that are out of range and not ignore_index.
 class COMPOSER_EXPORT MulticlassMetric : public Metric {
  public:
   MulticlassMetric(std::string default_name, MulticlassOptions options);
@@ -43,9 +44,15 @@ class COMPOSER_EXPORT MulticlassMetric : public Metric {
  protected:
   // From float64 counts of equal shape: right; predicted as the class; targets of the class.
   virtual at::Tensor score(const at::Tensor& right, const at::Tensor& predicted, const at::Tensor& actual) const = 0;
+  // The classes over which MACRO averages: those in targets or predictions; with top_k > 1 those in targets, as in
+  // torchmetrics.
+  virtual at::Tensor occurring(const at::Tensor& predicted, const at::Tensor& actual) const;
   const MulticlassOptions& options() const { return options_; }
 
  private:
+  // Of targets that fit the logits; throws DataError otherwise.
+  at::Tensor classes_of(const at::Tensor& logits, const at::Tensor& target) const;
+
   MulticlassOptions options_;
   Sum right_, predicted_, actual_;  // MICRO: of all classes; else [num_classes]
 };
@@ -91,6 +98,7 @@ class COMPOSER_EXPORT MulticlassF1Score final : public MulticlassMetric {
   std::shared_ptr<Metric> fresh() const override;
 
  private:
+  at::Tensor occurring(const at::Tensor& predicted, const at::Tensor& actual) const override;  // whatever top_k is
   at::Tensor score(const at::Tensor& right, const at::Tensor& predicted, const at::Tensor& actual) const override;
 };
 

@@ -8,6 +8,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/metrics/names.h"
+#include "composer/util/loss.h"
 
 namespace composer::metrics {
 namespace {
@@ -38,11 +39,10 @@ LanguageCrossEntropy::~LanguageCrossEntropy() = default;
 void LanguageCrossEntropy::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
   const auto [logits, targets] = tokens(options_, outputs, batch);
-  // nll_loss counts what it did not ignore
-  const auto [sum, count] =
-      at::nll_loss_forward(logits.log_softmax(1), targets, {}, at::Reduction::Sum, options_.ignore_index);
-  over_.add(sum);
-  under_.add(count);
+  const at::Tensor losses = soft_cross_entropy(at_least_float(logits), targets,
+                                               {.ignore_index = options_.ignore_index, .reduction = Reduction::NONE});
+  over_.add(losses.sum(at::kDouble));
+  under_.add(targets.ne(options_.ignore_index).sum());
 }
 
 LanguagePerplexity::LanguagePerplexity(LanguageOptions options)

@@ -1,6 +1,5 @@
 #include "composer/metrics/loss_metrics.h"
 
-#include <tuple>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -12,20 +11,6 @@
 #include "composer/util/loss.h"
 
 namespace composer::metrics {
-namespace {
-
-std::tuple<at::Tensor, at::Tensor> sum_and_count(const at::Tensor& logits, const at::Tensor& classes,
-                                                 std::int64_t ignore) {
-  // nll_loss counts what it did not ignore; as [N, C] or [N, C, 1, L] it takes any number of dimensions
-  const at::Tensor log_p = at::log_softmax(logits, 1);
-  const at::Tensor target = classes.to(at::kLong);
-  if (logits.dim() == 2) return at::nll_loss_forward(log_p, target, {}, at::Reduction::Sum, ignore);
-  return at::nll_loss2d_forward(log_p.flatten(2).unsqueeze(2), target.flatten(1).unsqueeze(1), {}, at::Reduction::Sum,
-                                ignore);
-}
-
-}  // namespace
-
 CrossEntropy::CrossEntropy(CrossEntropyOptions options) : options_(std::move(options)) {
   if (options_.name.empty()) throw ConfigError("CrossEntropy: name must not be empty");
 }
@@ -33,19 +18,18 @@ CrossEntropy::~CrossEntropy() = default;
 
 void CrossEntropy::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
-  const at::Tensor& logits = pick(outputs, options_.output);
+  const at::Tensor logits = at_least_float(pick(outputs, options_.output));
   const at::Tensor& target = batch.at(options_.target);
+  const std::int64_t ignored = options_.ignore_index;
   if (options_.mean_of_batches) {
-    over_.add(soft_cross_entropy(logits, target, {.ignore_index = options_.ignore_index}));
+    over_.add(soft_cross_entropy(logits, target, {.ignore_index = ignored}));
     under_.add(1, logits.device());
-  } else if (target_kind(logits, target) == TargetKind::PROBABILITIES) {
-    over_.add(soft_cross_entropy(logits, target, {.reduction = Reduction::SUM}));
-    under_.add(target.sum());
-  } else {
-    const auto [sum, count] = sum_and_count(logits, target, options_.ignore_index);
-    over_.add(sum);
-    under_.add(count);
+    return;
   }
+  const at::Tensor losses = soft_cross_entropy(logits, target, {.ignore_index = ignored, .reduction = Reduction::NONE});
+  over_.add(losses.sum(at::kDouble));
+  const bool classes = target_kind(logits, target) == TargetKind::INDICES;
+  under_.add(classes ? target.ne(ignored).sum() : target.sum(at::kDouble));
 }
 
 LossMetric::LossMetric(LossMetricOptions options) : options_(std::move(options)) {
@@ -56,12 +40,12 @@ LossMetric::~LossMetric() = default;
 
 void LossMetric::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
-  const at::Tensor& output = pick(outputs, options_.output);
-  const at::Tensor& target = batch.at(options_.target);
+  const at::Tensor output = at_least_float(pick(outputs, options_.output));
+  const at::Tensor target = at_least_float(batch.at(options_.target));
   const at::Tensor loss = options_.loss_function(output, target);
   if (loss.dim() != 0) throw DataError(name(), ": loss_function must give a 0-d mean, got ", loss.sizes());
   const std::int64_t weight = options_.mean_of_batches ? 1 : output.size(0);
-  over_.add(loss * weight);
+  over_.add(loss.to(at::kDouble) * weight);
   under_.add(weight, output.device());
 }
 

@@ -38,7 +38,7 @@ struct LossMetricOptions {
   std::string output, target = "target";  // names of tensors; an empty output is the only one
 };
 
-// Mean over all samples of any loss.
+// Mean over all samples of any loss. loss_function gets outputs and targets of half precision as float32.
 class COMPOSER_EXPORT LossMetric final : public Ratio {
  public:
   explicit LossMetric(LossMetricOptions options);

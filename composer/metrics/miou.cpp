@@ -8,6 +8,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/metrics/names.h"
+#include "composer/util/loss.h"
 
 namespace composer::metrics {
 
@@ -24,6 +25,7 @@ void MIoU::update(const Outputs& outputs, const Batch& batch) {
   if (logits.dim() != target.dim() + 1 || logits.size(1) != classes)
     throw DataError(name(), ": expected outputs [N, ", classes, ", ...] and targets [N, ...], got ", logits.sizes(),
                     " and ", target.sizes());
+  check_classes(target, classes, options_.ignore_index);
   const at::Tensor predicted = logits.argmax(1), valid = target.ne(options_.ignore_index);
   intersection_.add(count_by_class(target, valid.logical_and(predicted.eq(target)), classes));
   predicted_.add(count_by_class(predicted, valid, classes));

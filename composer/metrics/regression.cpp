@@ -8,6 +8,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/metrics/names.h"
+#include "composer/util/loss.h"
 
 namespace composer::metrics {
 namespace {
@@ -23,7 +24,7 @@ at::Tensor errors(const RegressionOptions& options, const Outputs& outputs, cons
   if (output.sizes() != target.sizes())  // broadcasting [N] against [N, 1] would give a figure, and a wrong one
     throw DataError(options.name, ": outputs and targets must have one shape, got ", output.sizes(), " and ",
                     target.sizes());
-  return output - target;
+  return at_least_float(output) - at_least_float(target);
 }
 
 }  // namespace
@@ -35,7 +36,7 @@ MeanSquaredError::~MeanSquaredError() = default;
 void MeanSquaredError::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
   const at::Tensor error = errors(options_, outputs, batch);
-  over_.add(error.square().sum());
+  over_.add(error.square().sum(at::kDouble));
   under_.add(error.numel(), error.device());
 }
 
@@ -46,7 +47,7 @@ MeanAbsoluteError::~MeanAbsoluteError() = default;
 void MeanAbsoluteError::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
   const at::Tensor error = errors(options_, outputs, batch);
-  over_.add(error.abs().sum());
+  over_.add(error.abs().sum(at::kDouble));
   under_.add(error.numel(), error.device());
 }
 

@@ -14,7 +14,9 @@ Classifier::Classifier(std::shared_ptr<torch::nn::Module> module, Forward forwar
   const bool defaults = !train_metrics || !val_metrics;
   if (num_classes < 0 || (defaults && num_classes < 1))
     throw ConfigError("Classifier: num_classes must be >= 1, got ", num_classes);
-  const auto accuracy = [&] { return metrics::MulticlassAccuracy({.num_classes = num_classes, .target = target}); };
+  const auto accuracy = [&] {  // ignores the targets that the loss ignores
+    return metrics::MulticlassAccuracy({.num_classes = num_classes, .ignore_index = -100, .target = target});
+  };
   if (!train_metrics) train_metrics = Metrics(accuracy());
   if (!val_metrics) val_metrics = Metrics(metrics::CrossEntropy({.target = target}), accuracy());
   if (!loss_fn)

@@ -133,22 +133,28 @@ class Gpt : public torch::nn::Module {
 }  // namespace
 
 std::shared_ptr<Classifier> gpt(GptOptions options) {
-  const auto& [vocabulary, sequence_length, width, depth, heads, tied] = options;
+  const auto& [vocabulary, sequence_length, width, depth, heads, tied, smoothing] = options;
   for (const auto& [name, value] : {std::pair{"vocabulary", vocabulary},
                                     {"sequence_length", sequence_length},
                                     {"width", width},
                                     {"depth", depth},
                                     {"heads", heads}})
     if (value < 1) throw ConfigError("gpt: ", name, " must be >= 1, got ", value);
+  if (!(smoothing >= 0 && smoothing <= 1))
+    throw ConfigError("gpt: label_smoothing must be from 0 to 1, got ", smoothing);
   if (width % heads != 0) throw ConfigError("gpt: width must be a multiple of heads (", heads, "), got ", width);
   return std::make_shared<Classifier>(
       std::make_shared<Gpt>(options),
       ClassifierOptions{.num_classes = vocabulary,
                         .train_metrics = Metrics(metrics::LanguageCrossEntropy()),
                         .val_metrics = Metrics(metrics::LanguageCrossEntropy(), metrics::LanguagePerplexity()),
-                        .loss_fn = [](const at::Tensor& logits, const at::Tensor& target) {
-                          return soft_cross_entropy(logits.flatten(0, 1), target.flatten());
-                        }});
+                        .loss_fn =
+                            [smoothing](const at::Tensor& logits, const at::Tensor& target) {
+                              const at::Tensor flat = logits.flatten(0, 1), next = target.flatten();
+                              if (smoothing == 0) return soft_cross_entropy(flat, next);
+                              return at::cross_entropy_loss(flat, next, {}, at::Reduction::Mean, -100, smoothing);
+                            },
+                        .input = "input_ids"});
 }
 
 }  // namespace composer::models

@@ -32,6 +32,7 @@ class Feed {
   const Loader* loader() const { return spec_.dataloader.get(); }
   std::int64_t subset() const { return subset_; }  // as it was asked for
 
+  void set_default_seed(std::uint64_t seed) { spec_.dataloader->set_default_seed(seed); }
   void seek(std::int64_t epoch, std::int64_t batch);
   std::optional<Batch> next();  // nullopt: the epoch is over
   // From now on stage_next() keeps a batch ahead. Not with batch_transforms, which may draw random numbers.

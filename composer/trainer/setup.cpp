@@ -107,6 +107,7 @@ void Trainer::Impl::set_up() {
 
 void Trainer::Impl::activate(const Feed& feed) {
   train = feed;
+  if (train) train.set_default_seed(state.seed);
   if (options.copy_ahead && !state.device.is_cpu()) train.copy_ahead(copies_on_side_stream(state.device));
   positioned = false;
   state.has_dataloader = true;

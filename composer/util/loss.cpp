@@ -52,7 +52,7 @@ struct MeanOfRows {
 struct MeanOfProbabilities final : torch::autograd::Function<MeanOfProbabilities> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& logits,
                             const at::Tensor& target) {
-    const at::Tensor logs = at::log_softmax(logits, 1);
+    const at::Tensor logs = at::log_softmax(at_least_float(logits), 1);
     const MeanOfRows mean(target);
     context->save_for_backward({logits, target, logs, mean.share});
     context->saved_data["rows"] = mean.rows;
@@ -66,18 +66,18 @@ struct MeanOfProbabilities final : torch::autograd::Function<MeanOfProbabilities
     const at::Tensor each = gradients[0].mul(share).div(context->saved_data["rows"].toDouble()).neg();
     const at::Tensor of_logs = each.expand_as(target).mul(target).to(logs.scalar_type());
     if (at::GradMode::is_enabled()) {  // somebody wants the gradient of this gradient
-      const at::Tensor softmax = at::log_softmax(logits, 1).exp();
-      return {of_logs - softmax * of_logs.sum(1, /*keepdim=*/true), {}};
+      const at::Tensor softmax = at::log_softmax(at_least_float(logits), 1).exp();
+      return {(of_logs - softmax * of_logs.sum(1, /*keepdim=*/true)).to(logits.scalar_type()), {}};
     }
     return {at::_log_softmax_backward_data(of_logs, logs, 1, logs.scalar_type()).to(logits.scalar_type()), {}};
   }
 };
 
-at::Tensor of_probabilities(const at::Tensor& logits, const at::Tensor& target,
-                            const SoftCrossEntropyOptions& options) {
+at::Tensor of_probabilities(const at::Tensor& logits, const at::Tensor& given, const SoftCrossEntropyOptions& options) {
+  const at::Tensor target = at_least_float(given);  // it is summed
   if (options.reduction == Reduction::MEAN && !options.weight.defined() && !target.requires_grad())
     return MeanOfProbabilities::apply(logits, target);
-  at::Tensor loss = at::log_softmax(logits, 1).mul(target);
+  at::Tensor loss = at::log_softmax(at_least_float(logits), 1).mul(target);
   if (options.weight.defined()) {
     std::vector<std::int64_t> shape(static_cast<std::size_t>(logits.dim()), 1);
     shape[1] = -1;
@@ -96,21 +96,52 @@ at::Tensor of_probabilities(const at::Tensor& logits, const at::Tensor& target,
 
 }  // namespace
 
-TargetKind target_kind(const at::Tensor& logits, const at::Tensor& target) {
+std::optional<TargetKind> find_target_kind(const at::Tensor& logits, const at::Tensor& target) {
   if (logits.sizes() == target.sizes()) return TargetKind::PROBABILITIES;
   bool same = logits.dim() >= 2 && logits.dim() == target.dim() + 1 && logits.size(0) == target.size(0);
   for (std::int64_t d = 1; same && d < target.dim(); ++d) same = logits.size(d + 1) == target.size(d);
-  if (same) return TargetKind::INDICES;
+  return same ? std::optional(TargetKind::INDICES) : std::nullopt;
+}
+
+TargetKind target_kind(const at::Tensor& logits, const at::Tensor& target) {
+  if (const auto kind = find_target_kind(logits, target)) return *kind;
   throw DataError(
       "the target must have the shape of the logits (probabilities), or that without dimension 1 (classes); ",
       "logits are ", logits.sizes(), ", the target is ", target.sizes());
 }
 
+void check_classes(const at::Tensor& target, std::int64_t num_classes, std::optional<std::int64_t> ignore_index) {
+  if (!target.is_cpu() || target.numel() == 0) return;
+  const at::Tensor wide = target.to(at::kLong).contiguous();
+  const auto* const from = wide.const_data_ptr<std::int64_t>();
+  const auto wrong = [&](std::int64_t i) {
+    return (from[i] < 0 || from[i] >= num_classes) && !(ignore_index && from[i] == *ignore_index);
+  };
+  bool any = false;  // nearly always all are right: no branch in this loop
+  for (std::int64_t i = 0; i < wide.numel(); ++i) any |= wrong(i);
+  if (!any) return;
+  std::int64_t first = 0;
+  while (!wrong(first)) ++first;
+  throw DataError("class ", from[first], " of sample ", first / (wide.numel() / (wide.dim() == 0 ? 1 : wide.size(0))),
+                  " is out of range: there are the classes 0 to ", num_classes - 1,
+                  "; if it stands for no class, set ignore_index");
+}
+
+at::Tensor at_least_float(const at::Tensor& tensor) {
+  return at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
+}
+
 at::Tensor soft_cross_entropy(const at::Tensor& logits, const at::Tensor& target,
                               const SoftCrossEntropyOptions& options) {
   if (target_kind(logits, target) == TargetKind::PROBABILITIES) return of_probabilities(logits, target, options);
-  return at::cross_entropy_loss(logits, classes(target), if_defined(options.weight), code(options.reduction),
-                                options.ignore_index);
+  const at::Tensor indices = classes(target);
+  try {
+    return at::cross_entropy_loss(logits, indices, if_defined(options.weight), code(options.reduction),
+                                  options.ignore_index);
+  } catch (const c10::Error&) {
+    check_classes(indices, logits.size(1), options.ignore_index);  // names the sample, which libtorch does not
+    throw;
+  }
 }
 
 at::Tensor binary_cross_entropy_with_logits(const at::Tensor& logits, const at::Tensor& target,

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 
@@ -16,8 +17,9 @@ struct SoftCrossEntropyOptions {
 };
 
 // Cross entropy of logits [N, C, ...] with classes [N, ...] or with probabilities [N, C, ...]. The mean of the latter
-// is over all probability there is, so samples whose row is zero weigh nothing; NaN if all rows are. Nothing is read on
-// the host. Throws DataError if the shapes fit neither.
+// is over all probability there is, so samples whose row is zero weigh nothing; NaN if all rows are. Probabilities make
+// the loss float32 even if the logits are of half precision. Nothing is read on the host. Throws DataError if the
+// shapes fit neither, or (on the host) if a class is out of range, with its sample.
 COMPOSER_EXPORT at::Tensor soft_cross_entropy(const at::Tensor& logits, const at::Tensor& target,
                                               const SoftCrossEntropyOptions& options = {});
 
@@ -32,8 +34,18 @@ COMPOSER_EXPORT at::Tensor binary_cross_entropy_with_logits(const at::Tensor& lo
                                                             const BinaryCrossEntropyOptions& options = {});
 
 enum class TargetKind : std::uint8_t { INDICES, PROBABILITIES };
-// By the shapes: those of `logits` without dimension 1, or the same. Throws DataError otherwise.
+// By the shapes: that of `logits` without dimension 1, or the same. Throws DataError otherwise.
 COMPOSER_EXPORT TargetKind target_kind(const at::Tensor& logits, const at::Tensor& target);
+// The same, nullopt otherwise.
+COMPOSER_EXPORT std::optional<TargetKind> find_target_kind(const at::Tensor& logits, const at::Tensor& target);
+
+// Throws DataError with the class and its sample if a class on the host is below 0 or above num_classes - 1, and is not
+// `ignore_index`. Does nothing if `target` is on another device, where reading it would wait.
+COMPOSER_EXPORT void check_classes(const at::Tensor& target, std::int64_t num_classes,
+                                   std::optional<std::int64_t> ignore_index);
+
+// `tensor` in float32 if it is of half precision, else as it is: sums and logarithms in bfloat16 have two digits.
+COMPOSER_EXPORT at::Tensor at_least_float(const at::Tensor& tensor);
 
 // Probabilities as they are; classes [N, ...] as [N, num_classes, ...] of zeros and ones in the dtype of the logits
 // (float32 if that is not a floating one). num_classes 0: as many as the logits have. A negative class gives zeros.

@@ -4,6 +4,9 @@
 
 namespace composer {
 
+// Not libtorch's Philox4_32: the orders and augmentations of saved runs depend on these numbers, and one hash of 64
+// bits costs less than setting up a Philox engine for each sample.
+
 // A bijective hash of 64 bits (the finaliser of splitmix64): neighbouring numbers give unrelated ones.
 constexpr std::uint64_t hash64(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15;

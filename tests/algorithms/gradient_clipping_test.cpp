@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <ATen/Parallel.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <doctest/doctest.h>
 
@@ -134,6 +135,75 @@ TEST_CASE("GradientClipping clips the model's gradients after the batch") {
   clipping.apply(Event::AFTER_TRAIN_BATCH, run.state, run.logger);
   for (const at::Tensor& parameter : model->parameters())
     CHECK(at::equal(parameter.grad(), at::full_like(parameter, 0.25)));
+}
+
+TEST_CASE("A parameter that is registered twice, or given twice, is clipped once") {
+  struct Tied final : Model {
+    torch::nn::Linear layer{2, 2};
+    Tied() {
+      register_module("encoder", layer);
+      register_module("decoder", layer);
+    }
+    Outputs forward(const Batch& batch) override { return layer->forward(batch["input"]); }
+    Losses loss(const Outputs& outputs, const Batch&) override { return outputs.only().sum(); }
+  };
+  for (const ClippingType type : {ClippingType::NORM, ClippingType::VALUE, ClippingType::ADAPTIVE}) {
+    GradientClipping clipping({.clipping_type = type, .clipping_threshold = 0.5});
+    FakeRun run;
+    const auto model = std::make_shared<Tied>();
+    run.state.model = Handle<Model>(model);
+    clipping.apply(Event::INIT, run.state, run.logger);
+    const at::Tensor weight = model->layer->weight, bias = model->layer->bias;
+    const at::Tensor once = with_gradient(weight.detach().clone(), at::full({2, 2}, 3.F));
+    const at::Tensor once_bias = with_gradient(bias.detach().clone(), at::full({2}, 3.F));
+    weight.mutable_grad() = at::full({2, 2}, 3.F);
+    bias.mutable_grad() = at::full({2}, 3.F);
+    clipping.apply(Event::AFTER_TRAIN_BATCH, run.state, run.logger);
+    apply_gradient_clipping({once, once_bias}, type, 0.5);
+    CHECK(at::equal(weight.grad(), once.grad()));
+    CHECK(at::equal(bias.grad(), once_bias.grad()));
+  }
+  const at::Tensor twice = with_gradient(numbers({0, 0}), numbers({3, 4}));
+  apply_gradient_clipping({twice, twice}, ClippingType::NORM, 1);
+  CHECK(at::allclose(twice.grad(), numbers({.6, .8}), 1e-6));
+}
+
+TEST_CASE("Clipping by value or adaptively refuses a sparse gradient by the parameter's name; by norm it is clipped") {
+  struct Words final : Model {
+    torch::nn::Embedding words{torch::nn::EmbeddingOptions(5, 2).sparse(true)};
+    Words() { register_module("words", words); }
+    Outputs forward(const Batch& batch) override { return words->forward(batch["input"]); }
+    Losses loss(const Outputs& outputs, const Batch&) override { return outputs.only().sum(); }
+  };
+  const auto model = std::make_shared<Words>();
+  FakeRun run;
+  run.state.model = Handle<Model>(model);
+  const auto backward = [&] {
+    model->zero_grad();
+    const Batch batch = at::tensor({1, 1, 3}, at::kLong);
+    model->loss(model->forward(batch), batch).only().backward();
+    REQUIRE(model->words->weight.grad().is_sparse());
+  };
+  for (const ClippingType type : {ClippingType::VALUE, ClippingType::ADAPTIVE}) {
+    GradientClipping clipping({.clipping_type = type, .clipping_threshold = 0.5});
+    clipping.apply(Event::INIT, run.state, run.logger);
+    backward();
+    CHECK_THROWS_WITH_AS(clipping.apply(Event::AFTER_TRAIN_BATCH, run.state, run.logger),
+                         doctest::Contains("sparse gradient of words.weight"), ConfigError);
+  }
+  GradientClipping clipping({.clipping_threshold = 0.5});
+  clipping.apply(Event::INIT, run.state, run.logger);
+  backward();
+  clipping.apply(Event::AFTER_TRAIN_BATCH, run.state, run.logger);
+  CHECK(model->words->weight.grad().to_dense().norm().item<double>() == doctest::Approx(0.5).epsilon(1e-5));
+}
+
+TEST_CASE("Adaptive clipping leaves a unit alone whose gradient has a NaN") {
+  const at::Tensor gradient =
+      clipped(numbers({1, 1, 1, 1}).view({2, 2}), numbers({9, NAN, 9, 9}).view({2, 2}), ClippingType::ADAPTIVE, 0.1);
+  CHECK(gradient[0][0].item<double>() == 9);
+  CHECK(gradient[0][1].isnan().item<bool>());
+  CHECK(gradient[1].norm().item<double>() == doctest::Approx(0.1 * std::sqrt(2)));
 }
 
 TEST_CASE("GradientClipping refuses a threshold that is not positive") {

@@ -15,7 +15,7 @@ using composer::test::FakeRun;
 
 TEST_CASE("smooth_labels gives each class its share of what it takes") {
   const at::Tensor smoothed = smooth_labels(at::zeros({2, 4}), at::tensor({1, -1}, at::kLong), 0.1);
-  CHECK(at::allclose(smoothed, at::tensor({.025, .925, .025, .025, .025, .025, .025, .025}, at::kFloat).view({2, 4})));
+  CHECK(at::allclose(smoothed, at::tensor({.025, .925, .025, .025, 0., 0., 0., 0.}, at::kFloat).view({2, 4})));
 }
 
 TEST_CASE("smooth_labels gives classes the very numbers that it gives their one-hot probabilities") {
@@ -53,6 +53,37 @@ TEST_CASE("LabelSmoothing shows smoothed targets to the loss alone") {
   CHECK(at::equal(run.state.batch["label"], smooth_labels(at::zeros({2, 3}), target, 0.3)));
   smoothing.apply(Event::AFTER_LOSS, run.state, run.logger);
   CHECK(run.state.batch["label"].is_same(target));
+}
+
+TEST_CASE("Ignored targets have no share in the smoothed loss and no gradient, as in libtorch's own") {
+  for (const double smoothing : {0., 0.1, 0.7, 1.})
+    for (const bool dense : {false, true}) {
+      CAPTURE(smoothing);
+      at::manual_seed(5);
+      const at::Tensor ours = at::randn({4, 3, 2}, at::kDouble).requires_grad_(),
+                       torchs = ours.detach().clone().requires_grad_();
+      const at::Tensor target = at::tensor({1, -100, 2, -100, 0, 1, -100, 2}, at::kLong).view({4, 2});
+      const at::Tensor given = dense ? ensure_targets_one_hot(ours, target) : target;
+      const at::Tensor loss = soft_cross_entropy(ours, smooth_labels(ours, given, smoothing));
+      const at::Tensor expected = at::cross_entropy_loss(torchs, target, {}, at::Reduction::Mean, -100, smoothing);
+      CHECK(loss.item<double>() == doctest::Approx(expected.item<double>()).epsilon(1e-6));
+      loss.backward();
+      expected.backward();
+      CHECK(at::allclose(ours.grad(), torchs.grad(), 1e-5, 1e-7));
+      CHECK(ours.grad().transpose(1, 2).masked_select(target.lt(0).unsqueeze(2)).abs().max().item<double>() == 0);
+    }
+}
+
+TEST_CASE("LabelSmoothing refuses outputs whose classes are not in dimension 1") {
+  LabelSmoothing smoothing;
+  FakeRun run;
+  run.state.batch = {{"input_ids", at::zeros({2, 5}, at::kLong)}, {"target", at::zeros({2, 5}, at::kLong)}};
+  run.state.outputs = at::zeros({2, 5, 7});
+  CHECK_THROWS_WITH_AS(smoothing.apply(Event::BEFORE_LOSS, run.state, run.logger),
+                       "LabelSmoothing: needs outputs [N, C, ...] with the classes in dimension 1; the output is "
+                       "[2, 5, 7], \"target\" is [2, 5]. Of a language model, smooth the targets in its loss instead: "
+                       "at::cross_entropy_loss has label_smoothing, and so has GptOptions",
+                       ConfigError);
 }
 
 TEST_CASE("LabelSmoothing refuses options that make no sense") {

@@ -153,6 +153,23 @@ TEST_CASE("MixUp permutes so that each sample has each partner equally often") {
   for (const double count : counts) CHECK(count == doctest::Approx(kDraws / 6.).epsilon(0.12));
 }
 
+TEST_CASE("MixUp refuses token ids, and outputs whose classes are not in dimension 1") {
+  MixUp mixup;
+  FakeRun run;
+  for (const auto type : {at::kLong, at::kInt}) {
+    run.state.batch = {{"input", at::zeros({2, 5}, type)}, {"target", at::zeros({2, 5}, at::kLong)}};
+    CHECK_THROWS_WITH_AS(mixup.apply(Event::BEFORE_FORWARD, run.state, run.logger),
+                         doctest::Contains("MixUp: \"input\" is [2, 5] of"), ConfigError);
+  }
+  run.state.batch = {{"input", at::zeros({2, 5})}, {"target", at::zeros({2, 5}, at::kLong)}};
+  mixup.apply(Event::BEFORE_FORWARD, run.state, run.logger);
+  run.state.outputs = at::zeros({2, 5, 7});
+  CHECK_THROWS_WITH_AS(mixup.apply(Event::BEFORE_LOSS, run.state, run.logger),
+                       doctest::Contains("MixUp: needs outputs [N, C, ...] with the classes in dimension 1; the output "
+                                         "is [2, 5, 7], \"target\" is [2, 5]"),
+                       ConfigError);
+}
+
 TEST_CASE("MixUp refuses options that make no sense") {
   CHECK_THROWS_WITH_AS(MixUp({.alpha = -1}), "MixUp: alpha must be >= 0, got -1", ConfigError);
   CHECK_THROWS_AS(MixUp({.alpha = NAN}), ConfigError);

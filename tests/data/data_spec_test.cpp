@@ -37,6 +37,12 @@ TEST_CASE("A batch is split into consecutive parts, the last one smaller") {
   }
 }
 
+TEST_CASE("Two tensors of one name are refused") {
+  CHECK_THROWS_WITH_AS((Batch{{"x", at::zeros(1)}, {"y", at::zeros(1)}, {"x", at::ones(1)}}),
+                       doctest::Contains("two tensors are called \"x\""), DataError);
+  CHECK_THROWS_AS((Outputs{{"x", at::zeros(1)}, {"x", at::ones(1)}}), DataError);
+}
+
 TEST_CASE("A batch smaller than a microbatch is one part, and the user is told") {
   Warnings warnings;
   CHECK(split_batch(ten(), 11).size() == 1);

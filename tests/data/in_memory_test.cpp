@@ -5,6 +5,7 @@
 #include <set>
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 
 #include <doctest/doctest.h>
 
@@ -156,6 +157,95 @@ TEST_CASE("Batches in the order given are views of the data") {
   CHECK(batch->at("input").data_ptr() == data["input"][4].data_ptr());
 }
 
+TEST_CASE("A batch that was changed in place is an error of the next batch, if it was a view of the data") {
+  struct Row {
+    const char* what;
+    InMemoryOptions options;
+    bool view;
+  };
+  const Row rows[] = {
+      {"in order", {.batch_size = 4, .shuffle = false}, true},
+      {"in order, made ahead", {.batch_size = 4, .shuffle = false, .prefetch = 1}, true},
+      {"shuffled", {.batch_size = 4}, false},
+      {"with cutout", {.batch_size = 4, .shuffle = false, .cutout = 1}, false},
+  };
+  for (const Row& row : rows)
+    for (const bool inference : {false, true}) {
+      CAPTURE(row.what);
+      CAPTURE(inference);
+      const Batch data{{"input", at::zeros({12, 1, 2, 2})}, {"target", at::arange(12)}};
+      const c10::InferenceMode mode(inference);
+      const auto loader = in_memory(data, row.options);
+      std::optional<Batch> batch = loader->next();
+      batch->at("input").sub_(1);
+      const auto rest = [&] {
+        while (loader->next()) {
+        }
+        loader->seek(1, 0);
+        loader->next();
+      };
+      if (row.view) {
+        CHECK_THROWS_WITH_AS(rest(), doctest::Contains("\"input\" was changed in place"), DataError);
+      } else {
+        rest();
+        CHECK(data["input"].eq(0).all().item<bool>());
+      }
+    }
+}
+
+TEST_CASE("Data made in inference mode, which keeps no version, is copied into its batches") {
+  const c10::InferenceMode mode;
+  const Batch data{{"input", at::zeros({4, 2})}};
+  const auto loader = in_memory(data, {.batch_size = 2, .shuffle = false});
+  loader->next()->at("input").sub_(1);
+  CHECK(loader->next()->at("input").eq(0).all().item<bool>());
+  CHECK(data["input"].eq(0).all().item<bool>());
+}
+
+TEST_CASE("Data that its owner changes in place, and batches whose tensors are replaced, are no error") {
+  const Batch data{{"input", at::zeros({4, 2})}};
+  const auto loader = in_memory(data, {.batch_size = 2, .shuffle = false});
+  std::optional<Batch> batch = loader->next();
+  batch->set("input", batch->at("input") - 1);
+  data["input"].add_(5);
+  CHECK(loader->next()->only().eq(5).all().item<bool>());
+}
+
+TEST_CASE("Lazily conjugated and negated data comes out as it reads") {
+  const at::Tensor z = at::complex(at::arange(6, at::kDouble), at::arange(6, at::kDouble) + 1);
+  const at::Tensor negated = at::imag(z.conj());  // a lazy negative
+  REQUIRE(z.conj().is_conj());
+  REQUIRE(negated.is_neg());
+  for (const bool shuffle : {false, true}) {
+    const auto loader =
+        in_memory({{"z", z.conj()}, {"n", negated}, {"target", at::arange(6)}}, {.batch_size = 6, .shuffle = shuffle});
+    const auto batch = loader->next();
+    const at::Tensor order = batch->at("target");
+    CHECK(at::equal(batch->at("z"), z.conj().resolve_conj().index_select(0, order)));
+    CHECK(at::equal(batch->at("n"), negated.resolve_neg().index_select(0, order)));
+  }
+}
+
+TEST_CASE("A seed that was not given is the trainer's, once it is known, and 17 before") {
+  const auto order = [](Loader& loader) { return joined(epoch(loader, 0)); };
+  const auto with = [&](std::uint64_t seed) {
+    return order(*in_memory(numbered(40), {.batch_size = 8, .seed = seed}));
+  };
+  for (const std::int64_t prefetch : {0, 2}) {
+    const auto loader = in_memory(numbered(40), {.batch_size = 8, .prefetch = prefetch});
+    CHECK(order(*loader) == with(17));
+    loader->seek(0, 0);
+    loader->next();  // made ahead or not, the rest is of the new seed
+    loader->set_default_seed(5);
+    CHECK(order(*loader) == with(5));
+    loader->set_default_seed(5);
+    CHECK(order(*loader) == with(5));
+    const auto own = in_memory(numbered(40), {.batch_size = 8, .seed = 3, .prefetch = prefetch});
+    own->set_default_seed(5);
+    CHECK(order(*own) == with(3));
+  }
+}
+
 TEST_CASE("Any dtype, shape and stride is given back as it was") {
   for (auto type : {at::kByte, at::kHalf, at::kFloat, at::kDouble, at::kLong, at::kBool}) {
     const at::Tensor x = at::arange(7 * 6).remainder(2).view({7, 2, 3}).to(type).transpose(1, 2);
@@ -262,7 +352,8 @@ TEST_CASE("Data without samples, or of different lengths, is refused") {
   CHECK_THROWS_AS(in_memory(Batch{}, {.batch_size = 1}), DataError);
   CHECK_THROWS_AS(in_memory(at::scalar_tensor(1), {.batch_size = 1}), DataError);
   CHECK_THROWS_WITH_AS(in_memory({{"input", at::zeros({3, 1})}, {"target", at::zeros(4)}}, {.batch_size = 1}),
-                       doctest::Contains("\"input\" has 3 rows, \"target\" has 4"), DataError);
+                       "in_memory: \"input\" has 3 samples, \"target\" has 4; all tensors must have the same number",
+                       DataError);
 }
 
 TEST_CASE("A place outside of the epoch is refused") {

@@ -130,6 +130,67 @@ TEST_CASE("Wrong options and wrong shapes are refused") {
   CHECK_THROWS_WITH_AS(accuracy.update(saying({0}, 4), of({0})), doctest::Contains("[N, 3, ...]"), DataError);
 }
 
+TEST_CASE("Classes in a dimension of their own are refused, not taken for probabilities") {
+  struct Row {
+    const char* what;
+    at::Tensor outputs, target;
+  };
+  const Row rows[] = {
+      {"[N, 1]", at::zeros({100, 10}), at::zeros({100, 1}, at::kLong)},
+      {"[N, 1] of floats", at::zeros({100, 10}), at::zeros({100, 1})},
+      {"masks [N, 1, H, W]", at::zeros({2, 3, 4, 5}), at::zeros({2, 1, 4, 5}, at::kLong)},
+      {"another number of samples", at::zeros({2, 3}), at::zeros({3}, at::kLong)},
+      {"outputs of one column", at::zeros({100, 1}), at::zeros({100, 1}, at::kLong)},
+  };
+  for (const Row& row : rows)
+    for (const Average average : {Average::MICRO, Average::MACRO}) {
+      CAPTURE(row.what);
+      MulticlassAccuracy accuracy({.num_classes = row.outputs.size(1), .average = average});
+      CHECK_THROWS_WITH_AS(accuracy.update(row.outputs, {{"target", row.target}}),
+                           doctest::Contains("MulticlassAccuracy: "), DataError);
+      CHECK(std::isnan(value(accuracy)));
+    }
+}
+
+TEST_CASE("A target that is no class is an error that names it and its sample, and -100 can be ignored") {
+  const at::Tensor logits = saying({0, 1, 2, 0}, 3);
+  for (const Average average : {Average::MICRO, Average::MACRO, Average::WEIGHTED}) {
+    MulticlassAccuracy accuracy({.num_classes = 3, .average = average});
+    CHECK_THROWS_WITH_AS(accuracy.update(logits, of({0, 1, 2, -100})), doctest::Contains("class -100 of sample 3"),
+                         DataError);
+    CHECK_THROWS_WITH_AS(accuracy.update(logits, of({0, 3, 2, 1})), doctest::Contains("class 3 of sample 1"),
+                         DataError);
+    MulticlassAccuracy ignoring({.num_classes = 3, .average = average, .ignore_index = -100});
+    ignoring.update(logits, of({0, 1, 0, -100}));
+    CHECK(value(ignoring) == doctest::Approx(average == Average::MACRO ? (0.5 + 1 + 0) / 3 : 2. / 3));
+    CHECK_THROWS_AS(ignoring.update(logits, of({0, 1, -1, -100})), DataError);
+  }
+}
+
+TEST_CASE("More than the classes there are cannot be the highest") {
+  MulticlassAccuracy accuracy({.top_k = 5});
+  CHECK_THROWS_WITH_AS(accuracy.update(saying({0}, 3), of({0})), doctest::Contains("top_k is 5"), DataError);
+}
+
+TEST_CASE("With top_k, MACRO is over the classes in targets, as in torchmetrics, and F1 also over predicted ones") {
+  // class 2 is predicted once and never a target
+  const at::Tensor logits =
+      at::tensor({3.F, 2.F, 1.F, 0.F, 1.F, 2.F, 3.F, 0.F, 1.F, 0.F, 3.F, 2.F, 2.F, 1.F, 0.F, 3.F}).view({4, 4});
+  const Batch batch = of({1, 1, 0, 0});
+  const MulticlassOptions options{.num_classes = 4, .top_k = 2, .average = Average::MACRO};
+  MulticlassAccuracy accuracy(options);
+  MulticlassRecall recall(options);
+  MulticlassPrecision precision(options);
+  MulticlassF1Score f1(options);
+  for (Metric* metric : {static_cast<Metric*>(&accuracy), static_cast<Metric*>(&recall),
+                         static_cast<Metric*>(&precision), static_cast<Metric*>(&f1)})
+    metric->update(logits, batch);
+  CHECK(value(accuracy) == doctest::Approx(0.75));  // (1/2 + 2/2) / 2
+  CHECK(value(recall) == doctest::Approx(0.75));
+  CHECK(value(precision) == doctest::Approx(1));  // (1/1 + 2/2) / 2
+  CHECK(value(f1) == doctest::Approx((2. / 3 + 1) / 3));
+}
+
 TEST_CASE("A metric keeps no graph of the outputs") {
   MulticlassAccuracy accuracy;
   accuracy.update(saying({0}, 3).set_requires_grad(true), of({0}));

@@ -10,6 +10,7 @@
 #include "composer/core/error.h"
 #include "composer/optim/adam.h"
 #include "composer/optim/parameter_group.h"
+#include "tests/support/tiny.h"
 
 using namespace composer;
 
@@ -31,7 +32,7 @@ std::int64_t count(const Model& model) {
 
 Batch tokens(std::int64_t samples, std::int64_t length, std::int64_t vocabulary) {
   const at::Tensor text = at::randint(vocabulary, {samples, length + 1}, at::kLong);
-  return {{"input", text.narrow(1, 0, length)}, {"target", text.narrow(1, 1, length)}};
+  return {{"input_ids", text.narrow(1, 0, length)}, {"target", text.narrow(1, 1, length)}};
 }
 
 double loss_of(Model& model, const Batch& batch) {
@@ -80,8 +81,8 @@ TEST_CASE("A GPT does not see the tokens that come later") {
   const at::Tensor input = at::randint(11, {2, 8}, at::kLong);
   at::Tensor changed = input.clone();
   changed.select(1, 5).add_(1).remainder_(11);
-  const at::Tensor before = model->forward({{"input", input}}).only();
-  const at::Tensor after = model->forward({{"input", changed}}).only();
+  const at::Tensor before = model->forward({{"input_ids", input}}).only();
+  const at::Tensor after = model->forward({{"input_ids", changed}}).only();
   CHECK(at::allclose(before.narrow(1, 0, 5), after.narrow(1, 0, 5), 1e-5, 1e-6));
   CHECK_FALSE(at::allclose(before.select(1, 5), after.select(1, 5), 1e-5, 1e-6));
 }
@@ -112,7 +113,7 @@ TEST_CASE("A GPT's loss leaves out targets of -100, and its metrics are those of
   const Outputs outputs = model->forward(batch);
   at::Tensor target = batch["target"].clone();
   target.select(0, 0).fill_(-100);
-  const Batch masked{{"input", batch["input"]}, {"target", target}};
+  const Batch masked{{"input_ids", batch["input_ids"]}, {"target", target}};
   const double expected =
       at::cross_entropy_loss(outputs.only().select(0, 1), batch["target"].select(0, 1)).item<double>();
   CHECK(model->loss(outputs, masked)["total"].item<double>() == doctest::Approx(expected));
@@ -121,6 +122,43 @@ TEST_CASE("A GPT's loss leaves out targets of -100, and its metrics are those of
   REQUIRE(metrics.size() == 2);
   CHECK((*metrics.begin())->compute().item<double>() == doctest::Approx(expected));
   CHECK((*std::next(metrics.begin()))->compute().item<double>() == doctest::Approx(std::exp(expected)));
+}
+
+TEST_CASE("A run that is limited in tokens ends with a GPT") {
+  TrainerOptions options{.model = models::gpt(kTiny)};
+  options.train_dataloader = data::in_memory(tokens(8, 8, 11), {.batch_size = 4});
+  options.optimizer = optim::adamw({.lr = 1e-3});
+  options.max_duration = "100tok";
+  options.device = at::Device(at::kCPU);
+  options.handle_signals = false;
+  options.callbacks = {std::make_shared<test::At>([](Event, const State& state) {
+    if (state.timestamp.batch > 4) state.stop.ask("tokens are not counted");
+  })};
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK(trainer.state().timestamp.batch == 4);
+  CHECK(trainer.state().timestamp.token == 4 * 4 * 8);
+}
+
+TEST_CASE("Label smoothing changes a GPT's loss as libtorch has it, and its metrics not at all") {
+  models::GptOptions options = kTiny;
+  options.label_smoothing = 0.2;
+  const auto model = models::gpt(options);
+  Batch batch = tokens(2, 6, 11);
+  batch.set("target", batch["target"].clone());  // it shares memory with the input
+  batch["target"].select(0, 0).fill_(-100);
+  const Outputs outputs = model->forward(batch);
+  const auto entropy = [&](double smoothing) {
+    return at::cross_entropy_loss(outputs.only().view({12, 11}), batch["target"].reshape(12), {}, at::Reduction::Mean,
+                                  -100, smoothing)
+        .item<double>();
+  };
+  CHECK(model->loss(outputs, batch)["total"].item<double>() == doctest::Approx(entropy(0.2)));
+  const auto metric = *model->get_metrics(true).begin();
+  model->update_metric(batch, outputs, *metric);
+  CHECK(metric->compute().item<double>() == doctest::Approx(entropy(0)));
+  options.label_smoothing = 1.5;
+  CHECK_THROWS_WITH_AS(models::gpt(options), "gpt: label_smoothing must be from 0 to 1, got 1.5", ConfigError);
 }
 
 TEST_CASE("A GPT that cannot be, and text that is too long, are refused") {

@@ -14,8 +14,26 @@ namespace composer::replay {
 namespace {
 
 const Rules& rules() {
-  static const Rules none;
-  return none;
+  static const Rules all = {
+      {.name = "ignored_targets_stay_without_probability",
+       .applies_to = "Label smoothing of a target with a negative class, as -100",
+       .composer_does =
+           "Gives it `smoothing / num_classes` of every class, so padding is trained towards uniform outputs.",
+       .we_do = "Gives it zeros, so it has no share in the loss and no gradient.",
+       .why = "`cross_entropy` with `label_smoothing` leaves ignored targets out as well.",
+       .matches = [](const Json& c) { return c.value("target_kind", "") == "index_neg"; },
+       .ours =
+           [](Json& expected, const Json&) {  // samples whose classes are all alike
+             const auto classes = expected["shape"].at(1).get<std::size_t>();
+             Json& values = expected["values"];
+             for (std::size_t from = 0; from < values.size(); from += classes) {
+               bool uniform = true;
+               for (std::size_t i = 1; i < classes; ++i) uniform = uniform && values[from + i] == values[from];
+               for (std::size_t i = 0; uniform && i < classes; ++i) values[from + i] = 0.0;
+             }
+           }},
+  };
+  return all;
 }
 
 // The tensors of one case: in.target, out.

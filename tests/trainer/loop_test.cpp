@@ -4,6 +4,7 @@
 
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/optim/schedulers.h"
+#include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test {
@@ -295,6 +296,59 @@ TEST_CASE("A trainer without a loader trains on the batches it is given, for as 
   trainer.end();
   CHECK(trainer.state().timestamp.batch == 3);
   CHECK(trainer.state().timestamp.sample == 15);
+}
+
+TEST_CASE("The trainer's seed decides the order of a training loader that has no seed of its own") {
+  const auto order = [](std::uint64_t seed, std::optional<std::uint64_t> own) {
+    TrainerOptions options = tiny_options();
+    options.seed = seed;
+    options.train_dataloader = data::in_memory(tiny_data(32), {.batch_size = 8, .seed = own});
+    std::vector<at::Tensor> seen;
+    options.callbacks = {std::make_shared<At>([&](Event event, const State& state) {
+      if (event == Event::BATCH_START) seen.push_back(state.batch["input"].select(1, 0).clone());
+    })};
+    Trainer(std::move(options)).fit();
+    return at::cat(seen);
+  };
+  CHECK_FALSE(order(1, {}).equal(order(2, {})));
+  CHECK(order(1, {}).equal(order(1, {})));
+  CHECK(order(1, 9).equal(order(2, 9)));
+  CHECK(order(1, {}).equal(order(7, 1)));
+}
+
+TEST_CASE("A resumed run keeps the order of the seed that it began with") {
+  const auto order = [](const Folder& folder, std::uint64_t seed, Time until) {
+    TrainerOptions options = tiny_options();
+    options.seed = seed;
+    options.max_duration = until;
+    options.train_dataloader = data::in_memory(tiny_data(32), {.batch_size = 4});
+    options.save_folder = folder / "ck";
+    std::vector<at::Tensor> seen;
+    options.callbacks = {std::make_shared<At>([&](Event event, const State& state) {
+      if (event == Event::BATCH_START) seen.push_back(state.batch["input"].select(1, 0).clone());
+    })};
+    Trainer(std::move(options)).fit();
+    return at::cat(seen);
+  };
+  const Folder whole, stopped;
+  const at::Tensor expected = order(whole, 1, "2ep");
+  const at::Tensor before = order(stopped, 1, "3ba"), after = order(stopped, 9, "2ep");
+  CHECK(at::cat({before, after}).equal(expected));
+}
+
+TEST_CASE("An evaluation loader keeps its order whatever the trainer's seed is") {
+  const auto order = [](std::uint64_t seed) {
+    TrainerOptions options = tiny_options();
+    options.seed = seed;
+    options.eval_dataloader = data::in_memory(tiny_data(32), {.batch_size = 32});
+    at::Tensor seen;
+    options.callbacks = {std::make_shared<At>([&](Event event, const State& state) {
+      if (event == Event::EVAL_BATCH_START) seen = state.batch["input"].clone();
+    })};
+    Trainer(std::move(options)).fit();
+    return seen;
+  };
+  CHECK(order(1).equal(order(2)));
 }
 
 TEST_CASE("The same seed trains the same weights") {

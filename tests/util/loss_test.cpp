@@ -38,8 +38,9 @@ TEST_CASE("The mean over probabilities has the very loss and gradient that autog
       const at::Tensor a = at::randn(shape, type).requires_grad_(), b = a.detach().clone().requires_grad_();
       const at::Tensor target = at::softmax(at::randn(shape), 1);
       const double rows = static_cast<double>(target.numel()) / 5;
+      const at::Tensor wide = type == at::kBFloat16 ? b.to(at::kFloat) : b;
       const at::Tensor by_operators =
-          at::log_softmax(b, 1).mul(target).sum().neg_().div(rows).mul(target.sum().reciprocal().mul(rows));
+          at::log_softmax(wide, 1).mul(target).sum().neg_().div(rows).mul(target.sum().reciprocal().mul(rows));
       const at::Tensor loss = soft_cross_entropy(a, target);
       CHECK(at::equal(loss, by_operators));
       (loss * 0.7).backward();
@@ -102,6 +103,40 @@ TEST_CASE("Targets of a shape that fits neither kind are an error that tells bot
                        doctest::Contains("logits are [5, 4], the target is [5, 3]"), DataError);
   CHECK_THROWS_AS(soft_cross_entropy(at::zeros({5, 4}), at::zeros(4, at::kLong)), DataError);
   CHECK_THROWS_AS(ensure_targets_one_hot(at::zeros({2, 3, 4, 5}), at::zeros({2, 4, 6}, at::kLong)), DataError);
+}
+
+TEST_CASE("Probabilities and logits in half precision have a loss in float32") {
+  at::manual_seed(7);
+  const at::Tensor target = at::randn({64, 10}, at::kDouble).softmax(1);
+  for (const auto type : {at::kBFloat16, at::kHalf})
+    for (const Reduction reduction : {Reduction::NONE, Reduction::MEAN, Reduction::SUM}) {
+      const at::Tensor x = at::randn({64, 10}, at::kDouble).mul_(4).to(type).requires_grad_();
+      const at::Tensor exact_x = x.detach().to(at::kDouble).requires_grad_();
+      const at::Tensor loss = soft_cross_entropy(x, target.to(at::kFloat), {.reduction = reduction});
+      const at::Tensor exact = soft_cross_entropy(exact_x, target, {.reduction = reduction});
+      CHECK((loss.scalar_type() == at::kFloat));
+      CHECK(at::allclose(loss.to(at::kDouble), exact, 1e-5, 1e-6));
+      loss.sum().backward();
+      exact.sum().backward();
+      CHECK((x.grad().scalar_type() == type));
+      // of a gradient in float32, rounded once
+      CHECK(at::allclose(x.grad(), exact_x.grad().to(at::kFloat).to(type), 1e-2, 1e-6));
+    }
+}
+
+TEST_CASE("A class that is out of range is an error that names it and its sample") {
+  struct Row {
+    std::vector<std::int64_t> target;
+    const char* text;
+  };
+  const Row rows[] = {{{0, 3}, "class 3 of sample 1 is out of range: there are the classes 0 to 2"},
+                      {{-1, 0}, "class -1 of sample 0"},
+                      {{-100, 7}, "class 7 of sample 1"}};
+  for (const Row& row : rows)
+    CHECK_THROWS_WITH_AS(soft_cross_entropy(logits(), at::tensor(row.target)), doctest::Contains(row.text), DataError);
+  const at::Tensor pixels = at::zeros({2, 3, 2, 2}), mask = at::zeros({2, 2, 2}, at::kLong);
+  mask.mutable_data_ptr<std::int64_t>()[6] = 9;
+  CHECK_THROWS_WITH_AS(soft_cross_entropy(pixels, mask), doctest::Contains("class 9 of sample 1"), DataError);
 }
 
 TEST_CASE("Binary cross entropy sums over classes and divides by the batch size") {

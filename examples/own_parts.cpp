@@ -1,0 +1,172 @@
+// A model, a metric, an algorithm and a loader of one's own, trained and evaluated together. The pages in docs/ explain
+// the parts; the program checks what they promise, and returns 1 if something is not so.
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <torch/nn/modules/linear.h>
+
+#include <composer/core/algorithm.h>
+#include <composer/core/model.h>
+#include <composer/core/state.h>
+#include <composer/core/state_dict.h>
+#include <composer/data/in_memory.h>
+#include <composer/data/loader.h>
+#include <composer/metrics/classification.h>
+#include <composer/metrics/regression.h>
+#include <composer/optim/any_optimizer.h>
+#include <composer/trainer/trainer.h>
+#include <composer/util/random.h>
+
+namespace nn = torch::nn;
+using namespace composer;
+
+// docs/models.md: two outputs, two losses
+class TwoHeads : public Model {
+ public:
+  TwoHeads() {
+    register_module("trunk", trunk_);
+    register_module("height", height_);
+    register_module("side", side_);
+  }
+
+  Outputs forward(const Batch& batch) override {
+    const at::Tensor features = at::relu(trunk_->forward(batch["input"]));
+    return {{"height", height_->forward(features).squeeze(1)}, {"side", side_->forward(features)}};
+  }
+
+  // Minimises the sum. Logged as loss/train/height, loss/train/side and loss/train/total.
+  Losses loss(const Outputs& outputs, const Batch& batch) override {
+    return {{"height", at::mse_loss(outputs["height"], batch["height"])},
+            {"side", 0.1 * at::cross_entropy_loss(outputs["side"], batch["side"])}};
+  }
+
+  Metrics get_metrics(bool is_train) const override;
+
+ private:
+  nn::Linear trunk_{2, 32}, height_{32, 1}, side_{32, 2};
+};
+
+// docs/metrics.md: the largest error of all samples
+class MaxError : public Metric {
+ public:
+  std::string name() const override { return "MaxError"; }
+  Better better() const override { return Better::LOWER; }
+
+  void update(const Outputs& outputs, const Batch& batch) override {
+    const at::NoGradGuard no_grad;
+    const at::Tensor error = (outputs["height"] - batch["height"]).abs().max().to(at::kDouble);
+    largest_ = largest_.defined() ? at::maximum(largest_, error) : error;
+  }
+  at::Tensor compute() const override {
+    return largest_.defined() ? largest_ : at::scalar_tensor(std::nan(""), at::kDouble);
+  }
+  void reset() override { largest_.reset(); }
+  std::shared_ptr<Metric> fresh() const override { return std::make_shared<MaxError>(); }
+
+ private:
+  at::Tensor largest_;  // 0-d, on the device of the outputs; nobody reads it before compute() is logged
+};
+
+Metrics TwoHeads::get_metrics(bool is_train) const {
+  if (is_train) return {};
+  return {MaxError(), metrics::MeanSquaredError({.output = "height", .target = "height"}),
+          metrics::MulticlassAccuracy({.output = "side", .target = "side"})};
+}
+
+// docs/algorithms/writing.md: adds noise to inputs, and halves the learning rate every few epochs
+class NoisyInputs : public Algorithm {
+ public:
+  explicit NoisyInputs(std::int64_t halve_every) : halve_every_(halve_every) {}
+
+  EventSet events() const override { return {Event::BEFORE_FORWARD, Event::EPOCH_END}; }
+  bool match(Event event, const State& state) const override {
+    return event == Event::BEFORE_FORWARD || state.timestamp.epoch % halve_every_ == 0;
+  }
+
+  void apply(Event event, State& state, Logger& logger) override {
+    if (event == Event::BEFORE_FORWARD) {
+      const at::Tensor& input = state.batch["input"];
+      state.batch.set("input", input + 0.01 * at::randn_like(input));  // a new tensor, never input.add_(...)
+      return;
+    }
+    const double lr = optim::learning_rates(*state.optimizer).front() / 2;
+    optim::set_learning_rate(*state.optimizer, 0, lr);
+    ++halved_;
+    logger.log_metrics({{"noisy_inputs/lr", lr}});
+  }
+
+  void visit_state(StateVisitor& visit) override { visit("halved", halved_); }  // what a checkpoint keeps
+  std::int64_t halved() const { return halved_; }
+
+ private:
+  std::int64_t halve_every_, halved_ = 0;
+};
+
+// docs/data.md: points of a surface, made when they are asked for
+class Surface : public Loader {
+ public:
+  Surface(std::int64_t batches, std::int64_t batch_size) : batches_(batches), batch_size_(batch_size) {}
+
+  void seek(std::int64_t epoch, std::int64_t batch) override {
+    epoch_ = epoch;
+    batch_ = batch;
+  }
+
+  std::optional<Batch> next() override {
+    if (batch_ == batches_) return std::nullopt;
+    RandomStream random(hash64(seed_, epoch_, batch_++));  // of the place alone
+    at::Tensor points = at::empty({batch_size_, 2});
+    auto* const xy = points.mutable_data_ptr<float>();
+    for (std::int64_t i = 0; i < points.numel(); ++i) xy[i] = static_cast<float>(random.uniform() * 2 - 1);
+    const at::Tensor height = points.select(1, 0) * points.select(1, 1);
+    return Batch{{"input", points}, {"height", height}, {"side", height.gt(0).to(at::kLong)}};
+  }
+
+  std::optional<std::int64_t> num_batches() const override { return batches_; }
+  std::optional<std::int64_t> batch_size() const override { return batch_size_; }
+  void set_default_seed(std::uint64_t seed) override { seed_ = seed; }
+
+ private:
+  std::int64_t batches_, batch_size_;
+  std::int64_t epoch_ = 0, batch_ = 0;
+  std::uint64_t seed_ = 17;
+};
+
+int main() {
+  const auto noise = std::make_shared<NoisyInputs>(10);
+  const auto same = std::make_shared<Surface>(1, 4096);  // not the points of training: it keeps its own seed
+  const auto corner = [&] {                              // a quarter of the same points
+    const Batch all = *Surface(1, 4096).next();
+    const at::Tensor where = all["input"].gt(0).all(1).nonzero().squeeze(1);
+    Batch part;
+    for (const auto& [name, tensor] : all) part.set(name, tensor.index_select(0, where));
+    return data::in_memory(part, {.batch_size = 256, .shuffle = false});
+  }();
+
+  Trainer trainer({
+      .model = std::make_shared<TwoHeads>(),
+      .train_dataloader = std::make_shared<Surface>(50, 64),
+      // docs/evaluators.md
+      .eval_dataloader =
+          {{.label = "all", .dataloader = same, .eval_interval = "5ep"},
+           {.label = "corner", .dataloader = corner, .metrics = Metrics(MaxError()), .eval_interval = "200ba"}},
+      .optimizer = optim::adamw({.lr = 1e-2}),
+      .max_duration = "30ep",
+      .algorithms = {noise},
+      .device = at::Device(at::kCPU),
+      .seed = 3,
+  });
+  trainer.fit();
+
+  const State& state = trainer.state();
+  for (const auto& [label, values] : state.metrics.all())
+    for (const auto& [name, value] : values) std::cout << label << '/' << name << ' ' << value.item<double>() << '\n';
+  const bool learned =
+      state.metrics.at("all", "MeanSquaredError") < 0.01 && state.metrics.at("corner", "MaxError") < 0.5;
+  const bool halved = noise->halved() == 3 && optim::learning_rates(*state.optimizer).front() == 1e-2 / 8;
+  return learned && halved ? 0 : 1;
+}
