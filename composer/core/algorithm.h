@@ -15,8 +15,9 @@ enum class Placement : std::uint8_t { ANY, FIRST, LAST };
 
 // Changes training. events() is asked once, when it is registered; at each of these events match() is asked once, and
 // apply() called if it said yes. Algorithms run in the order in which they were given, reversed on the events whose
-// name begins with AFTER_, so that what one does before it undoes after. Throwing ends the run, with the event and
-// this algorithm's name attached to the error.
+// name begins with AFTER_, so that what one does before it undoes after. An algorithm that has seen EVAL_BEFORE_ALL,
+// EVAL_START, EVAL_STANDALONE_START or PREDICT_START sees the event that closes it, also after a signal or an error.
+// Throwing ends the run, with the event and this algorithm's name attached to the error.
 class COMPOSER_EXPORT Algorithm {
  public:
   virtual ~Algorithm();

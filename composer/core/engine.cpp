@@ -14,11 +14,6 @@ bool needs_dataloader(Event event) {
          event != Event::EVAL_STANDALONE_START && event != Event::EVAL_STANDALONE_END;
 }
 
-bool needs_max_duration(Event event) {
-  return event != Event::INIT && event != Event::BEFORE_LOAD && event != Event::AFTER_LOAD && !is_eval(event) &&
-         !is_predict(event);
-}
-
 // Moves the algorithms of that placement to the front or the back, the others keep their order.
 Pass placing(Placement placement) {
   return [placement](Event event, std::vector<Plugin<Algorithm>>& algorithms) {
@@ -103,8 +98,6 @@ void Engine::check(Event event) const {
   if (closed_) throw Error("Engine: ", to_string(event), " after close(); make a new Trainer");
   if (needs_dataloader(event) && !state_.has_dataloader)
     throw ConfigError("Engine: ", to_string(event), " needs a dataloader, and the state has none");
-  if (needs_max_duration(event) && !state_.max_duration)
-    throw ConfigError("Engine: ", to_string(event), " needs a max_duration, and the state has none");
 }
 
 void Engine::dispatch(Event event) {
@@ -123,6 +116,7 @@ void Engine::run_algorithms(Event event, Listeners& listeners) {
   std::vector<LogEntry> traces;  // allocates only if somebody wants traces
   for (std::size_t i = 0; i < listeners.algorithms.size(); ++i) {
     const auto& [algorithm, name, events] = listeners.algorithms[i];
+    listeners.called = i + 1;
     try {
       if (!algorithm->match(event, state_)) continue;
       algorithm->apply(event, state_, logger_);
@@ -136,14 +130,43 @@ void Engine::run_algorithms(Event event, Listeners& listeners) {
   if (!traces.empty()) logger_.log_traces(traces);
 }
 
+void Engine::unwind(Event opens, Event closes) {
+  const Listeners& opened = table_[static_cast<std::size_t>(opens)];
+  const auto has_seen = [&](const Plugin<Algorithm>& plugin) {
+    const auto end = opened.algorithms.begin() + static_cast<std::ptrdiff_t>(opened.called);
+    return !plugin.events.contains(opens) || std::any_of(opened.algorithms.begin(), end, [&](const auto& other) {
+      return other.object == plugin.object;
+    });
+  };
+  for (const auto& plugin : table_[static_cast<std::size_t>(closes)].algorithms) {
+    try {
+      if (has_seen(plugin) && plugin.object->match(closes, state_)) plugin.object->apply(closes, state_, logger_);
+    } catch (const std::exception& error) {
+      warn(join(plugin.name, " failed at ", to_string(closes), ", after another error: ", describe(error)));
+    } catch (...) {
+      warn(join(plugin.name, " failed at ", to_string(closes), ", after another error"));
+    }
+  }
+}
+
 void Engine::run_callbacks(Event event, Listeners& listeners) {
   for (const auto& [callback, name, events] : listeners.callbacks) {
     try {
       callback->run_event(event, state_, logger_);
     } catch (...) {
+      if (event == Event::INIT) forget_after(*callback);
       rethrow(event, name);
     }
   }
+}
+
+// At INIT callbacks are called in the order in which they are listed: those after this one have seen nothing, so there
+// is nothing that they could close.
+void Engine::forget_after(const Callback& callback) {
+  const auto failed =
+      std::ranges::find_if(callbacks_, [&](const auto& plugin) { return plugin.object.get() == &callback; });
+  for (auto plugin = failed + 1; plugin != callbacks_.end(); ++plugin) plugin->object->open_ = false;
+  callbacks_.erase(failed + 1, callbacks_.end());
 }
 
 void Engine::rethrow(Event event, const std::string& who) const {

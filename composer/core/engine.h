@@ -35,10 +35,14 @@ class COMPOSER_EXPORT Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Throws Error after close(), and ConfigError if this event needs a loader or a max_duration that nobody has set.
+  // Throws Error after close(), and ConfigError if this event needs a loader that nobody has set.
   void run_event(Event event) {
     if (listening_.contains(event)) dispatch(event);
   }
+
+  // After an error between `opens` and `closes`: the algorithms that have seen the first see the second, so that what
+  // they opened is closed. What they throw is a warning.
+  void unwind(Event opens, Event closes);
 
   void register_pass(Pass pass, int index = -1);
 
@@ -54,10 +58,12 @@ class COMPOSER_EXPORT Engine {
   struct Listeners {
     std::vector<Plugin<Algorithm>> algorithms;
     std::vector<std::string> trace_keys;  // beside algorithms
+    std::size_t called = 0;               // so many of the algorithms, the last time
     std::vector<Plugin<Callback>> callbacks;
   };
 
   void open(Plugin<Callback> plugin);
+  void forget_after(const Callback& callback);
   void make_table();
   void dispatch(Event event);
   void check(Event event) const;
