@@ -75,20 +75,21 @@ TrainerOptions unwatched(TrainerOptions options) {
 Trainer::Impl::Impl(const Impl& other, ForTrial)
     : options(unwatched(other.options)),
       state(other.state),
-      logger(state, {}),
-      engine(state, logger, options.algorithms, {}, {}, options.algorithm_passes),
-      train(other.train),
       base_lr(other.base_lr),
+      logger(state, {}),
+      train(other.train),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
-      aside_plan(false, false) {
+      aside_plan(false, false),
+      engine(state, logger, options.algorithms, {}, {}, options.algorithm_passes) {
   state.stop = Stop();
   state.run = {};
   train_step.set_microbatch_size(other.train_step.microbatch_size(), options.microbatch_memory);
 }
 
 LrCurve Trainer::find_lr(const FindLrOptions& options) {
-  if (impl_->engine.closed()) throw Error("Trainer: find_lr() after close(); make a new Trainer");
-  if (impl_->fitting) throw ConfigError("find_lr: a fit is going on; call end() first");
+  impl().require_open("find_lr()");
+  impl().require_idle("find_lr()");
+  if (impl_->fit) throw ConfigError("find_lr: a fit is going on; call end() first");
   check(options);
   if (!impl_->state.optimizer)
     throw ConfigError(
@@ -108,7 +109,6 @@ LrCurve Trainer::find_lr(const FindLrOptions& options) {
   TrialLosses losses(options, impl_->state.device);
   {
     const TrialUndo undo(impl_->state, impl_->engine.algorithms());
-    impl_->positioned = false;  // the loader goes elsewhere
     Impl trial(*impl_, Impl::ForTrial{});
     trial.start_fit({.train_dataloader = options.train_dataloader,
                      .duration = Time(options.num_batches, TimeUnit::BATCH),

@@ -1,6 +1,7 @@
 #include "composer/trainer/schedule_plan.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
@@ -8,6 +9,8 @@
 
 namespace composer {
 namespace {
+
+constexpr Time kEndless(std::numeric_limits<std::int64_t>::max(), TimeUnit::BATCH);
 
 Timestamp start_of_epoch(Timestamp now) {
   now.batch -= std::exchange(now.batch_in_epoch, 0);
@@ -18,13 +21,19 @@ Timestamp start_of_epoch(Timestamp now) {
 
 }  // namespace
 
-void SchedulePlan::apply(State& state) const {
-  if (schedulers_.empty()) return;
-  if (!state.max_duration || !state.optimizer) return;  // until a fit() knows them
-  const Timestamp at = every_batch_ ? state.timestamp : start_of_epoch(state.timestamp);
-  const optim::ScheduleContext now{at, *state.max_duration, state.dataloader_len, ratio_};
+double SchedulePlan::factor(const Timestamp& now, OptionalTime max_duration,
+                            std::optional<std::int64_t> dataloader_len) const {
+  if (!max_duration && !endless_) return 1;
+  const Timestamp at = every_batch_ ? now : start_of_epoch(now);
+  const optim::ScheduleContext context{at, max_duration.value_or(kEndless), dataloader_len, ratio_};
   double factor = 1;
-  for (const optim::Scheduler& scheduler : schedulers_) factor *= scheduler(now);
+  for (const optim::Scheduler& scheduler : schedulers_) factor *= scheduler(context);
+  return factor;
+}
+
+void SchedulePlan::apply(State& state) const {
+  if (schedulers_.empty() || !state.optimizer || (!state.max_duration && !endless_)) return;
+  const double factor = this->factor(state.timestamp, state.max_duration, state.dataloader_len);
   for (std::size_t group = 0; group < base_.size(); ++group)
     optim::set_learning_rate(*state.optimizer, group, base_[group] * factor);
 }

@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +26,11 @@ class SchedulePlan {
         every_batch_(every_batch),
         base_(std::move(base)) {}
 
-  void apply(State& state) const;  // does nothing without schedules
+  void apply(State& state) const;  // does nothing without schedules, or before it is known how long the run lasts
+  // The fit lasts until its caller ends it: schedules see a run without an end.
+  void set_endless(bool endless) { endless_ = endless; }
+  // The product of the schedules; 1 if there are none, or it is not known how long the run lasts.
+  double factor(const Timestamp& now, OptionalTime max_duration, std::optional<std::int64_t> dataloader_len) const;
   // Throws ConfigError if a schedule follows the metrics of a label that is not among these.
   void check_labels(const std::vector<std::string>& labels) const;
   // After metrics of this label are in the state: tells the schedules that follow them, and applies what they make of
@@ -36,6 +42,7 @@ class SchedulePlan {
   std::vector<optim::Scheduler> schedulers_;
   double ratio_ = 1;
   bool every_batch_ = true;
+  bool endless_ = false;
   std::vector<double> base_;
 };
 

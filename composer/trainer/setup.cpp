@@ -1,6 +1,4 @@
 // What the options mean, and whether it can be done: everything is checked before anything is changed.
-#include <limits>
-
 #include <ATen/ATen.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <torch/optim/optimizer.h>
@@ -91,7 +89,7 @@ void check_options(const TrainerOptions& options, at::Device device) {
 // After INIT, so that an algorithm could change the model before its parameters were counted.
 void Trainer::Impl::set_up() {
   train_step.set_metrics(MetricSet(state.model->get_metrics(/*is_train=*/true), options.train_dataloader_label));
-  evaluators = make_runs(options.eval_dataloader, options.eval_interval, options.eval_subset_num_batches);
+  evaluations.replace(make_runs(options.eval_dataloader, options.eval_interval, options.eval_subset_num_batches));
   if (options.train_dataloader)
     activate(Feed(options.train_dataloader, options.train_dataloader_label, options.train_subset_num_batches));
   state.max_duration = scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
@@ -103,7 +101,6 @@ void Trainer::Impl::set_up() {
 void Trainer::Impl::activate(const Feed& feed) {
   train = feed;
   if (options.copy_ahead && !state.device.is_cpu()) train.copy_ahead(copies_on_side_stream(state.device));
-  positioned = false;
   state.has_dataloader = true;
   state.dataloader_label = feed.label();
   state.dataloader_len = feed.num_batches();
@@ -122,66 +119,89 @@ std::vector<EvalRun> Trainer::Impl::make_runs(const Evaluators& given, const Int
   return runs;
 }
 
-void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
-  if (engine.closed()) throw Error("Trainer: fit() after close(); make a new Trainer");
-  if (fitting) throw ConfigError("Trainer: begin() was called before; call end() first");
+// What a fit will be, before anything is changed.
+struct Trainer::Impl::FitPlan {
+  Feed feed;
+  Timestamp from;
+  OptionalTime until;
+  bool reset_time = false;
+  Precision precision = Precision::FP32;
+  std::optional<MicrobatchSize> microbatch_size;
+  std::vector<EvalRun> evaluators;  // empty: those that there are
+  SchedulePlan schedules;
+};
+
+void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) { commit(plan_fit(fit, needs_loader)); }
+
+// Throws for whatever cannot be done; what it gives can be committed.
+Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool needs_loader) const {
+  require_open("fit()");
+  require_idle("begin()");
+  if (fit) throw ConfigError("Trainer: begin() was called before; call end() first");
   if (!state.optimizer)
     throw ConfigError(
         "optimizer: is required to fit, e.g. .optimizer = optim::adamw({.lr = 1e-3}), and a model that has ",
         "parameters");
-  Feed feed = feed_of(fit);
-  if (!feed && needs_loader)
+  FitPlan plan{.feed = feed_of(given),
+               .from = given.reset_time ? Timestamp{} : state.timestamp,
+               .reset_time = given.reset_time,
+               .precision = given.precision.value_or(state.precision),
+               .microbatch_size = given.device_train_microbatch_size};
+  if (!plan.feed && needs_loader)
     throw ConfigError("train_dataloader: is required to fit; give it to the Trainer's options or to fit()");
-  const Timestamp from = fit.reset_time ? Timestamp{} : state.timestamp;
-  const Time until = end_of(fit, from, feed, needs_loader);
-  check_microbatch_size(fit.device_train_microbatch_size.value_or(0));
-  const Precision precision = fit.precision.value_or(state.precision);
-  check_precision(precision, state.device);
-  std::vector<EvalRun> runs = make_runs(fit.eval_dataloader, fit.eval_interval, fit.eval_subset_num_batches);
+  plan.until = end_of(given, plan.from, plan.feed, needs_loader);
+  check_microbatch_size(given.device_train_microbatch_size.value_or(0));
+  check_precision(plan.precision, state.device);
 
-  for (const EvalRun& run : runs.empty() ? evaluators : runs) {
-    if (!run.interval.function() && run.interval.time().unit() == TimeUnit::DURATION && !feed.num_batches())
+  plan.evaluators = make_runs(given.eval_dataloader, given.eval_interval, given.eval_subset_num_batches);
+  const std::vector<EvalRun>& runs = plan.evaluators.empty() ? evaluations.runs() : plan.evaluators;
+  for (const EvalRun& run : runs) {
+    if (!run.interval.function() && run.interval.time().unit() == TimeUnit::DURATION && !plan.feed.num_batches())
       throw ConfigError("eval_interval: ", run.interval.time(),
-                        " needs a training loader whose length is known; give it ",
-                        "in ba, sp or tok, or set train_subset_num_batches");
+                        " needs a training loader whose length is known; give it in ba, sp or tok, or set ",
+                        "train_subset_num_batches");
   }
 
-  SchedulePlan plan = fit.schedulers.empty() ? schedules
-                                             : SchedulePlan(fit.schedulers, fit.scale_schedule_ratio,
-                                                            fit.step_schedulers_every_batch.value_or(true), base_lr);
-  std::vector<std::string> labels{feed.label()};
-  for (const EvalRun& run : runs.empty() ? evaluators : runs) labels.push_back(run.feed.label());
-  plan.check_labels(labels);
+  plan.schedules = given.schedulers.empty() ? schedules
+                                            : SchedulePlan(given.schedulers, given.scale_schedule_ratio,
+                                                           given.step_schedulers_every_batch.value_or(true), base_lr);
+  std::vector<std::string> labels{plan.feed.label()};
+  for (const EvalRun& run : runs) labels.push_back(run.feed.label());
+  plan.schedules.check_labels(labels);
+  plan.schedules.set_endless(!plan.until);
+  plan.schedules.factor(plan.from, plan.until, plan.feed.num_batches());
 
-  const bool scales = options.grad_scaler || precision == Precision::AMP_FP16;
-  const bool whole_batches = fit.device_train_microbatch_size ? !fit.device_train_microbatch_size->is_auto() &&
-                                                                    fit.device_train_microbatch_size->samples() == 0
-                                                              : train_step.trains_whole_batches();
+  const bool scales = options.grad_scaler || plan.precision == Precision::AMP_FP16;
+  const MicrobatchSize size = plan.microbatch_size.value_or(train_step.microbatch_size());
+  check_step_in_backward(*state.optimizer, engine, !size.is_auto() && size.samples() == 0, scales, options.tune);
+  if (scales) optim::require_skippable(*state.optimizer, options.grad_scaler ? "grad_scaler" : "precision: amp_fp16");
   if (saver) saver->check_conflicts(state);
-  check_step_in_backward(*state.optimizer, engine, whole_batches, scales, options.tune);
-  train_step.scale_losses(precision, options.grad_scaler);
+  return plan;
+}
 
-  // Nothing below can fail, but for a schedule that cannot be computed.
-  state.timestamp = from;
-  state.max_duration = until;
-  state.stop.clear();
-  activate(feed);
-  if (fit.device_train_microbatch_size)
-    train_step.set_microbatch_size(*fit.device_train_microbatch_size, options.microbatch_memory);
-  state.precision = precision;
-  if (!runs.empty()) evaluators = std::move(runs);
-  if (fit.reset_time) {
+void Trainer::Impl::commit(FitPlan plan) {
+  train_step.scale_losses(plan.precision, options.grad_scaler);
+  state.timestamp = plan.from;
+  state.max_duration = plan.until;
+  state.stop.clear_answered();
+  activate(plan.feed);
+  if (plan.microbatch_size) train_step.set_microbatch_size(*plan.microbatch_size, options.microbatch_memory);
+  state.precision = plan.precision;
+  if (!plan.evaluators.empty()) evaluations.replace(std::move(plan.evaluators));
+  if (plan.reset_time) {
     state.previous_timestamp.reset();
-    for (EvalRun& run : evaluators) run.last_due_batch = -1;
+    evaluations.count_from_zero();
+    owed.reset();
   }
-  schedules = std::move(plan);
+  schedules = std::move(plan.schedules);
   schedules.apply(state);
   interrupted_by = 0;
-  given_batch.reset();
-  signals.emplace(options.handle_signals);
-  fitting = true;
-  stopwatch.lap();
-  if (resumed) return;  // the log has them
+  ended_by.clear();
+  fit.emplace(train, options.handle_signals);
+}
+
+void Trainer::Impl::log_algorithms() {
+  if (resumption.found) return;  // the log has them
   for (const auto& algorithm : engine.algorithms())
     logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
 }
@@ -189,15 +209,17 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
 void Trainer::Impl::tune() {
   if (!options.tune || !tuning.empty()) return;
   if (!train.loader()) return warn("tune: has no effect without a train_dataloader");
-  train.seek(state.timestamp.epoch, state.timestamp.batch_in_epoch);
-  positioned = false;
-  std::optional<Batch> batch = train.next();
+  const Unbilled unbilled(&*fit);
+  Feed feed = fit->source.feed();
+  feed.seek(progress().loader_epoch(), state.timestamp.batch_in_epoch);
+  fit->source.lose_place();
+  std::optional<Batch> batch = feed.next();
   if (!batch) return;  // that this is an error is said where it is trained on
   const bool has_size = state.device_train_microbatch_size > 0;
-  tuning = Tuner(state, train_step, train).run(std::move(*batch), options.tune_cache, tuned);
+  tuning = Tuner(state, train_step, feed).run(std::move(*batch), options.tune_cache, tuned);
   // That of the trial steps, if it is "auto": what was chosen may need more memory, or less.
   if (!has_size) state.device_train_microbatch_size = 0;
-  if (resumed) return;
+  if (resumption.found) return;
   for (const std::string& line : tuning) {
     const auto colon = line.find(": ");
     logger.log_hyperparameters({{join("tune/", line.substr(0, colon)), line.substr(colon + 2)}});
@@ -205,11 +227,17 @@ void Trainer::Impl::tune() {
 }
 
 void Trainer::Impl::finish_fit() {
-  fitting = false;
+  interrupted_by = fit->ending.signal();
   train_step.end_fit();
-  train.drop_staged();
-  positioned = false;
-  signals.reset();
+  state.stop.answer();
+  fit.reset();
+}
+
+// After an error: nothing of a batch that has not come to its end stays.
+void Trainer::Impl::abandon_fit() {
+  if (last_event >= Event::BEFORE_TRAIN_BATCH && last_event <= Event::AFTER_TRAIN_BATCH) train_step.abandon();
+  state.optimizer->zero_grad(/*set_to_none=*/true);
+  finish_fit();
 }
 
 Feed Trainer::Impl::feed_of(const FitOptions& fit) const {
@@ -218,7 +246,9 @@ Feed Trainer::Impl::feed_of(const FitOptions& fit) const {
   return train && fit.train_subset_num_batches ? train.with_subset(*fit.train_subset_num_batches) : train;
 }
 
-Time Trainer::Impl::end_of(const FitOptions& fit, const Timestamp& from, const Feed& feed, bool needs_limit) const {
+// Unset: as long as the caller goes on.
+OptionalTime Trainer::Impl::end_of(const FitOptions& fit, const Timestamp& from, const Feed& feed,
+                                   bool needs_limit) const {
   OptionalTime until = state.max_duration;
   if (fit.duration) {
     check_duration(*fit.duration, "duration");
@@ -229,15 +259,18 @@ Time Trainer::Impl::end_of(const FitOptions& fit, const Timestamp& from, const F
     throw ConfigError("step_schedulers_every_batch: has no effect without schedulers in the same fit()");
   if (!until && needs_limit)
     throw ConfigError("max_duration: is required to fit; give it to the Trainer's options, or a duration to fit()");
-  if (!until) return {std::numeric_limits<std::int64_t>::max(), TimeUnit::BATCH};  // as long as the caller goes on
-  if (until->unit() == TimeUnit::EPOCH && feed && !feed.num_batches())
+  if (!until) return until;
+  if (until->unit() == TimeUnit::EPOCH && !feed)
+    throw ConfigError("max_duration: is ", *until,
+                      ", and without a train_dataloader no epoch ends; give it in ba, sp or tok, or not at all");
+  if (until->unit() == TimeUnit::EPOCH && !feed.num_batches())
     throw ConfigError("max_duration: is ", *until, ", and the ", feed.label(),
-                      " loader does not know its length; give ",
-                      "it in ba, sp or tok, or set train_subset_num_batches");
-  if (from.reached(*until) && !resumed)  // which had been saved at its end
+                      " loader does not know its length; give it in ba, sp or tok, or set train_subset_num_batches");
+  const bool has_work = resumption.found || owed || fit_end_is_owed || evaluations.has_pending();
+  if (from.reached(*until) && !has_work)
     throw ConfigError("max_duration: training has already reached ", *until,
-                      ", so there is nothing to do; give fit() a ", "duration, or reset_time");
-  return *until;
+                      ", so there is nothing to do; give fit() a duration, or reset_time");
+  return until;
 }
 
 void Trainer::Impl::log_hyperparameters() {
