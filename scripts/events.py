@@ -30,6 +30,14 @@ than once fires `BEFORE_TRAIN_BATCH` to `AFTER_TRAIN_BATCH` as often. Evaluation
 An algorithm that replaces modules does so at `INIT`: the optimizer is made after it, of the parameters that the model has
 then. Later, or for an optimizer that was given ready as a `shared_ptr`, it tells the optimizer: `replace_parameter(before, now)`
 of ours, `add_param_group()` of libtorch's. A fit refuses a model with a trainable parameter that no group has.
+
+`EVAL_BEFORE_ALL`, `EVAL_START`, `EVAL_STANDALONE_START` and `PREDICT_START` are closed on every way out. A signal cuts an
+evaluation short: it reports no metrics, and `EVAL_END` and `EVAL_AFTER_ALL` fire while `state.run->interrupted()` is true;
+what a callback throws there is a warning. After an error the algorithms that have seen the opening event see the closing
+one, so that swapped weights come back; callbacks do not, what algorithms throw is a warning, and the first error leaves.
+
+An error ends the fit. The next `fit()` first does what was due and has not been done: evaluations to their end, the
+`..._CHECKPOINT` event if it had not been reached, and its checkpoint. An event that was fired is not fired again.
 '''
 if len(rows) != 40:
     sys.exit(f'events: found {len(rows)} rows in composer/core/event.h, expected 40')

@@ -77,7 +77,10 @@ void CheckpointSaver::iteration_checkpoint(const State& state, Logger&) {
   saver_->save_if_due(Event::ITERATION_CHECKPOINT, state);
 }
 
-void CheckpointSaver::fit_end(const State&, Logger&) { saver_->wait(); }
+void CheckpointSaver::fit_end(const State& state, Logger&) {
+  saver_->save_last(state);
+  saver_->wait();
+}
 
 void CheckpointSaver::close(const State&, Logger&) {
   if (saver_) saver_->wait();

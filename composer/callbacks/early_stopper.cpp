@@ -5,6 +5,7 @@
 #include "composer/callbacks/direction.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 
@@ -19,7 +20,9 @@ EarlyStopper::EarlyStopper(EarlyStopperOptions options) : options_(std::move(opt
   if (patience.count() < 0) throw ConfigError("EarlyStopper: patience must be >= 0, got ", patience);
 }
 
-void EarlyStopper::eval_end(const State& state, Logger&) { judge(state); }
+void EarlyStopper::eval_end(const State& state, Logger&) {
+  if (!state.run || !state.run->interrupted()) judge(state);  // an interrupted evaluation has no metrics
+}
 void EarlyStopper::epoch_end(const State& state, Logger&) { judge(state); }
 void EarlyStopper::batch_end(const State& state, Logger&) {
   if (options_.patience.unit() == TimeUnit::BATCH) judge(state);
@@ -38,7 +41,8 @@ void EarlyStopper::judge(const State& state) {
     best_ = value;
     best_at_ = now;
   } else if (now.get(patience.unit()) - best_at_->get(patience.unit()) > patience) {
-    state.stop.ask(join("EarlyStopper: ", label, "/", monitor, " has had no new best for longer than ", patience));
+    state.stop.ask(join("EarlyStopper: ", label, "/", monitor, " has had no new best for longer than ", patience),
+                   Stop::FINISHED);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "composer/callbacks/direction.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/run.h"
 #include "composer/core/state.h"
 
 namespace composer::callbacks {
@@ -15,7 +16,9 @@ ThresholdStopper::ThresholdStopper(ThresholdStopperOptions options) : options_(s
   if (std::isnan(options_.threshold)) throw ConfigError("ThresholdStopper: threshold is required, and no NaN");
 }
 
-void ThresholdStopper::eval_end(const State& state, Logger&) { judge(state); }
+void ThresholdStopper::eval_end(const State& state, Logger&) {
+  if (!state.run || !state.run->interrupted()) judge(state);  // an interrupted evaluation has no metrics
+}
 void ThresholdStopper::epoch_end(const State& state, Logger&) { judge(state); }
 void ThresholdStopper::batch_end(const State& state, Logger&) {
   if (options_.stop_on_batch) judge(state);
@@ -27,7 +30,8 @@ void ThresholdStopper::judge(const State& state) {
   const double value = state.metrics.at(label, monitor);
   if (!better_) better_ = direction(given, state, monitor);
   if (better_ == Better::HIGHER ? value > threshold : value < threshold)
-    state.stop.ask(join("ThresholdStopper: ", label, "/", monitor, " is ", value, ", beyond ", threshold));
+    state.stop.ask(join("ThresholdStopper: ", label, "/", monitor, " is ", value, ", beyond ", threshold),
+                   Stop::FINISHED);
 }
 
 namespace entries {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <utility>
 
 #include <torch/version.h>
 
@@ -40,7 +41,7 @@ void check(const RunSaverOptions& options) {
 
 RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* resumed)
     : options_(std::move(options)) {
-  check(options_);
+  saving::check(options_);
   saver_ = std::make_unique<Saver>(SaverOptions{.folder = format_name(options_.folder, state.run_name),
                                                 .latest = format_name(options_.latest_filename, state.run_name),
                                                 .keep = options_.num_checkpoints_to_keep,
@@ -63,8 +64,27 @@ void RunSaver::check_conflicts(const State& state) const {
         "or save_overwrite");
 }
 
+// What was not written is not saved.
+void RunSaver::check() {
+  try {
+    saver_->check();
+  } catch (...) {
+    last_saved_batch_ = -1;
+    throw;
+  }
+}
+
+void RunSaver::wait() {
+  try {
+    saver_->wait();
+  } catch (...) {
+    last_saved_batch_ = -1;
+    throw;
+  }
+}
+
 void RunSaver::save_if_due(Event event, const State& state) {
-  saver_->check();
+  check();
   if (state.timestamp.batch < last_saved_batch_) last_saved_batch_ = -1;  // time was reset
   if (!state.previous_timestamp || state.timestamp.batch == last_saved_batch_) return;
   IntervalMoment moment = state.run->moment(event);
@@ -89,11 +109,40 @@ Manifest RunSaver::manifest(const std::string& name, const State& state) const {
   return manifest;
 }
 
+void RunSaver::save_last(const State& state) {
+  check();
+  // A function alone says what is due in a run that reaches its limit.
+  const bool wanted = options_.save_interval.function()
+                          ? !state.max_duration || !state.timestamp.reached(*state.max_duration)
+                          : options_.save_interval.time().as_double() > 0;
+  if (wanted && state.previous_timestamp && state.timestamp.batch != last_saved_batch_) save(options_.filename, state);
+}
+
 void RunSaver::save(const std::string& name, const State& state) {
   warn_if_late(state);
-  last_saved_batch_ = state.timestamp.batch;
   Manifest made = manifest(name, state);
   saver_->plan(made.name, made.metrics);
+  const std::int64_t before = std::exchange(last_saved_batch_, state.timestamp.batch);
+  try {
+    write(std::move(made), state);
+  } catch (...) {
+    last_saved_batch_ = before;
+    throw;
+  }
+}
+
+std::string RunSaver::save_by_hand(const std::string& name, const State& state) {
+  if (options_.num_checkpoints_to_keep == 0)
+    throw ConfigError("save_checkpoint: with save_num_checkpoints_to_keep = 0 none is written");
+  Manifest made = manifest(name, state);
+  const std::filesystem::path path = options().folder / made.name;
+  saver_->plan_unlisted(made.name);
+  write(std::move(made), state);
+  wait();
+  return path;
+}
+
+void RunSaver::write(Manifest made, const State& state) {
   StateDict all = state.run->snapshot(options_.weights_only);
   ignore_keys(all, options_.ignore_keys);
   saver_->save(std::move(made), all);

@@ -45,9 +45,13 @@ class COMPOSER_EXPORT RunSaver {
 
   // What others have written beyond where this run is would be in its way sooner or later: ConfigError.
   void check_conflicts(const State& state) const;
-  void save_if_due(Event event, const State& state);       // at a *_CHECKPOINT event
+  void save_if_due(Event event, const State& state);  // at a *_CHECKPOINT event
+  void save_last(const State& state);  // the fit is over: saves its last batch, unless that was done or none is wanted
+  // Now, under this name (its placeholders are replaced), and returns its path when it is on the disk. It is none of
+  // those that are due, listed and deleted.
+  std::string save_by_hand(const std::string& name, const State& state);
   void save(const std::string& name, const State& state);  // its placeholders are replaced
-  void wait() { saver_->wait(); }                          // until everything is on the disk
+  void wait();                                             // until everything is on the disk
   std::vector<std::string> paths() const;                  // oldest first; the last may be on its way
   const SaverOptions& options() const { return saver_->options(); }
 
@@ -60,6 +64,8 @@ class COMPOSER_EXPORT RunSaver {
 
  private:
   void warn_if_late(const State& state) const;
+  void check();
+  void write(Manifest manifest, const State& state);
   Manifest manifest(const std::string& name, const State& state) const;
 
   RunSaverOptions options_;

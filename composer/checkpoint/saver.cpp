@@ -199,6 +199,12 @@ void Saver::plan(const std::string& name, const std::map<std::string, double>& m
   retire();
 }
 
+void Saver::plan_unlisted(const std::string& name) {
+  settle();
+  std::erase(list_.retired, name);
+  before_ = list_;
+}
+
 void Saver::save(Manifest manifest, const StateDict& state) {
   if (options_.keep == 0) return;
   wait();

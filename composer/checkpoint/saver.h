@@ -46,6 +46,7 @@ class COMPOSER_EXPORT Saver {
   // its own; tensors are copied if that is done on another thread. Both wait for the one before, and throw what that
   // has thrown: when save() returns, all but this one are on the disk. Fills in the manifest's id, run_id and parent.
   void plan(const std::string& name, const std::map<std::string, double>& metrics);
+  void plan_unlisted(const std::string& name);  // likewise, for one that is neither listed nor ever deleted
   void save(Manifest manifest, const StateDict& state);
   void check();  // throws what writing has thrown since; does not wait
   void wait();   // until everything is on the disk; throws likewise

@@ -32,8 +32,9 @@ class COMPOSER_EXPORT StepRule {
 
 // Changes training. events() is asked once, when it is registered. At each of these events match() is asked once, and
 // apply() is called if it returns true. Algorithms run in the order in which they were given, reversed on the events
-// whose name begins with AFTER_, so that what one does before it undoes after. Throwing ends the run, with the event
-// and this algorithm's name attached to the error.
+// whose name begins with AFTER_, so that what one does before it undoes after. An algorithm that has seen
+// EVAL_BEFORE_ALL, EVAL_START, EVAL_STANDALONE_START or PREDICT_START sees the event that closes it, also after a
+// signal or an error. Throwing ends the run, with the event and this algorithm's name attached to the error.
 //
 // An algorithm replaces tensors of the batch, as in state.batch.set("input", changed), and never writes into them: they
 // may be views of the data set, metrics of training are measured on them, and an optimizer with a closure trains the

@@ -16,11 +16,6 @@ bool needs_dataloader(Event event) {
          event != Event::EVAL_STANDALONE_START && event != Event::EVAL_STANDALONE_END;
 }
 
-bool needs_max_duration(Event event) {
-  return event != Event::INIT && event != Event::BEFORE_LOAD && event != Event::AFTER_LOAD && !is_eval(event) &&
-         !is_predict(event);
-}
-
 // Moves the algorithms of that placement to the front or the back, the others keep their order.
 Pass placing(Placement placement) {
   return [placement](Event event, std::vector<Plugin<Algorithm>>& algorithms) {
@@ -97,7 +92,9 @@ Engine::Engine(State& state, Logger& logger, Algorithms algorithms, Callbacks ca
 }
 
 Engine::Engine(State& state, Logger& logger, const Engine& other, ForTrial)
-    : state_(state), logger_(logger), algorithms_(other.algorithms_), passes_(other.passes_) {
+    : state_(state), logger_(logger), passes_(other.passes_) {
+  std::ranges::copy_if(other.algorithms_, std::back_inserter(algorithms_),
+                       [](const auto& plugin) { return plugin.object->takes_part_in_trials(); });
   use(table_of(passes_));
 }
 
@@ -175,8 +172,6 @@ void Engine::check(Event event) const {
   if (closed_) throw Error("Engine: ", to_string(event), " after close(); make a new Trainer");
   if (needs_dataloader(event) && !state_.has_dataloader)
     throw ConfigError("Engine: ", to_string(event), " needs a dataloader, and the state has none");
-  if (needs_max_duration(event) && !state_.max_duration)
-    throw ConfigError("Engine: ", to_string(event), " needs a max_duration, and the state has none");
 }
 
 // The table stays as it is while it is walked.
@@ -210,6 +205,7 @@ void Engine::run_algorithms(Event event, Listeners& listeners) {
   std::vector<LogEntry> traces;  // allocates only if somebody wants traces
   for (std::size_t i = 0; i < listeners.algorithms.size(); ++i) {
     const auto& [algorithm, name, events] = listeners.algorithms[i];
+    listeners.called = i + 1;
     try {
       if (!algorithm->match(event, state_)) continue;
       const BatchVersions before(state_.batch);
@@ -225,14 +221,50 @@ void Engine::run_algorithms(Event event, Listeners& listeners) {
   if (!traces.empty()) logger_.log_traces(traces);
 }
 
+void Engine::unwind(Event opens, Event closes) {
+  const Dispatching scope(*this);
+  const Listeners& opened = table_->listeners[static_cast<std::size_t>(opens)];
+  const auto has_seen = [&](const Plugin<Algorithm>& plugin) {
+    const auto end = opened.algorithms.begin() + static_cast<std::ptrdiff_t>(opened.called);
+    return !plugin.events.contains(opens) || std::any_of(opened.algorithms.begin(), end, [&](const auto& other) {
+      return other.object == plugin.object;
+    });
+  };
+  for (const auto& plugin : table_->listeners[static_cast<std::size_t>(closes)].algorithms) {
+    try {
+      if (has_seen(plugin) && plugin.object->match(closes, state_)) plugin.object->apply(closes, state_, logger_);
+    } catch (const std::exception& error) {
+      warn(join(plugin.name, " failed at ", to_string(closes), ", after another error: ", describe(error)));
+    } catch (...) {
+      warn(join(plugin.name, " failed at ", to_string(closes), ", after another error"));
+    }
+  }
+}
+
 void Engine::run_callbacks(Event event, Listeners& listeners) {
   for (const auto& [callback, name, events] : listeners.callbacks) {
     try {
       callback->run_event(event, state_, logger_);
     } catch (...) {
+      if (event == Event::INIT) forget_after(*callback);
       rethrow(event, name);
     }
   }
+}
+
+// At INIT loggers are called first, then callbacks, each in the order in which they are listed. Those after this one
+// have seen nothing, so there is nothing that they could close.
+void Engine::forget_after(const Callback& callback) {
+  const auto forget = [](std::vector<Plugin<Callback>>& plugins, auto from) {
+    for (auto plugin = from; plugin != plugins.end(); ++plugin) plugin->object->lease_.holder_ = nullptr;
+    plugins.erase(from, plugins.end());
+  };
+  const auto is_this = [&](const auto& plugin) { return plugin.object.get() == &callback; };
+  if (const auto failed = std::ranges::find_if(callbacks_, is_this); failed != callbacks_.end())
+    return forget(callbacks_, failed + 1);
+  forget(callbacks_, callbacks_.begin());
+  if (const auto failed = std::ranges::find_if(loggers_, is_this); failed != loggers_.end())
+    forget(loggers_, failed + 1);
 }
 
 void Engine::rethrow(Event event, const std::string& who) const {

@@ -42,11 +42,15 @@ class COMPOSER_EXPORT Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // If anything listens to this event: throws Error after close(), and ConfigError if the event needs a loader or a
-  // max_duration and the state has none.
+  // If anything listens to this event: throws Error after close(), and ConfigError if the event needs a loader and the
+  // state has none.
   void run_event(Event event) {
     if (listening_.contains(event)) dispatch(event);
   }
+
+  // After an error between `opens` and `closes`: the algorithms that have seen the first see the second, so that what
+  // they opened is closed. What they throw is a warning.
+  void unwind(Event opens, Event closes);
 
   // Within an event, it holds from the end of that event on.
   void register_pass(Pass pass, int index = -1);
@@ -71,6 +75,7 @@ class COMPOSER_EXPORT Engine {
   struct Listeners {
     std::vector<Plugin<Algorithm>> algorithms;
     std::vector<std::string> trace_keys;  // beside algorithms
+    std::size_t called = 0;               // so many of the algorithms, the last time
     std::vector<Plugin<Callback>> callbacks;
   };
   struct Table {
@@ -84,6 +89,7 @@ class COMPOSER_EXPORT Engine {
   void release();
   std::unique_ptr<Table> table_of(const std::vector<Pass>& passes) const;
   void use(std::unique_ptr<Table> table);
+  void forget_after(const Callback& callback);
   void dispatch(Event event);
   void check(Event event) const;
   void run_algorithms(Event event, Listeners& listeners);

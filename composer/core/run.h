@@ -19,7 +19,8 @@ struct LoadOptions {
 };
 
 // The run that a State belongs to, for plug-ins that save and load it whole: state.run. Those who see the state const
-// can save.
+// can save. Once the trainer is closed every call throws Error, but for interrupted() (false) and time_left() (unset):
+// a copy of the state may outlive it.
 class COMPOSER_EXPORT Run {
  public:
   virtual ~Run();
@@ -28,8 +29,8 @@ class COMPOSER_EXPORT Run {
   virtual StateDict snapshot(bool weights_only) const = 0;
   // For intervals that are asked about at a *_CHECKPOINT event. Not before something has been counted.
   virtual IntervalMoment moment(Event event) const = 0;
-  virtual bool interrupted() const = 0;  // a signal has asked it to end
-  // Until the process is killed, after a signal.
+  virtual bool interrupted() const = 0;  // a signal has asked this fit to end
+  // Until the process is killed, after a signal. From any thread.
   virtual std::optional<Seconds> time_left() const = 0;
 
   // Throws CheckpointError, before anything is changed, if the weights do not fit.

@@ -7,15 +7,27 @@ namespace composer {
 
 struct Stop::Request {
   std::atomic<bool> asked{false};
-  std::mutex mutex;
-  std::string why;  // guarded by mutex
+  std::mutex mutex;  // of what follows
+  std::string why;
+  Kind kind = PAUSED;
+  bool answered = false;
+
+  void forget() {
+    asked = false;
+    why.clear();
+    kind = PAUSED;
+    answered = false;
+  }
 };
 
 Stop::Stop() : request_(std::make_shared<Request>()) {}
 
-void Stop::ask(const std::string& why) const {
+void Stop::ask(const std::string& why, Kind kind) const {
   const std::lock_guard lock(request_->mutex);
-  if (!request_->asked) request_->why = why;
+  if (request_->answered) request_->forget();
+  if (request_->asked && kind <= request_->kind) return;
+  request_->why = why;
+  request_->kind = kind;
   request_->asked = true;
 }
 
@@ -26,10 +38,29 @@ std::string Stop::why() const {
   return request_->why;
 }
 
+Stop::Kind Stop::kind() const {
+  const std::lock_guard lock(request_->mutex);
+  return request_->kind;
+}
+
 void Stop::clear() const {
   const std::lock_guard lock(request_->mutex);
-  request_->asked = false;
-  request_->why.clear();
+  request_->forget();
+}
+
+void Stop::answer() const {
+  const std::lock_guard lock(request_->mutex);
+  request_->answered = request_->asked;
+}
+
+void Stop::clear_answered() const {
+  const std::lock_guard lock(request_->mutex);
+  if (request_->answered) request_->forget();
+}
+
+bool Stop::pending() const {
+  const std::lock_guard lock(request_->mutex);
+  return request_->asked && !request_->answered;
 }
 
 }  // namespace composer

@@ -316,6 +316,8 @@ void TrainStep::leave() {
   if (scales_) scaler_->unscale(*state_.optimizer);
 }
 
+void TrainStep::abandon() { state_.batch = whole_; }
+
 void TrainStep::forget_batch() {
   whole_.clear();
   microbatches_.clear();

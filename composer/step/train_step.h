@@ -60,6 +60,7 @@ class TrainStep {
   void update_metrics();
   void leave();  // state.batch is the whole batch again, state.batch_loss what it has cost; gradients are final
   void forget_batch();
+  void abandon();  // an error came between start() and leave(): state.batch becomes the whole batch
   void visit_state(StateVisitor& visit);
   void log();  // what the batch has shown, at the step before it is counted
   void report_metrics() { metrics_.report(state_, logger_, /*keep_if_empty=*/true); }

@@ -1,5 +1,6 @@
 // When checkpoints are written, and which one is loaded.
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 
 #include "composer/checkpoint/folder.h"
@@ -61,9 +62,9 @@ std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options)
 }
 
 // Nothing is written yet.
-void Trainer::Impl::open_checkpoints() {
-  if (options.save_folder.empty()) return;
-  saver = std::make_unique<saving::RunSaver>(
+std::unique_ptr<saving::RunSaver> Trainer::Impl::make_saver() {
+  if (options.save_folder.empty()) return nullptr;
+  return std::make_unique<saving::RunSaver>(
       saving::RunSaverOptions{.folder = options.save_folder,
                               .filename = options.save_filename,
                               .latest_filename = options.save_latest_filename,
@@ -75,28 +76,30 @@ void Trainer::Impl::open_checkpoints() {
                               .on_failure = options.save_on_failure,
                               .async = options.save_async,
                               .ignore_keys = options.save_ignore_keys},
-      state, resumed ? &resumed->manifest : nullptr);
+      state, resumption.found ? &resumption.found->manifest : nullptr);
 }
 
 // A damaged checkpoint of our own is not the end of the run, there are those before it.
 StateDict Trainer::Impl::read_resumed() {
+  std::optional<saving::Found>& found = resumption.found;
   for (;;) try {
-      return saving::load(*resumed);
+      return saving::load(*found);
     } catch (const CheckpointError& damaged) {
       const std::string folder = saving::format_name(options.save_folder, state.run_name);
-      std::optional<saving::Found> before = one_before(*resumed, folder);
+      std::optional<saving::Found> before = one_before(*found, folder);
       if (!before) throw;
       warn(join("checkpoint: ", describe(damaged), "; going back to ", before->path.string()));
-      resumed = std::move(before);
+      found = std::move(before);
     }
 }
 
 void Trainer::Impl::load_checkpoint() {
-  if (resumed) {
+  if (resumption.found) {
     const StateDict saved = read_resumed();
-    load_weights(saved, resumed->path.string(), /*strict=*/options.load_strict_model_weights);
+    const std::string path = resumption.found->path.string();
+    load_weights(saved, path, /*strict=*/options.load_strict_model_weights);
     load_run_state(saved);
-    loaded_from = resumed->path.string();
+    resumption.loaded_from = path;
   } else if (!options.load_path.empty()) {
     load({.path = options.load_path,
           .weights_only = options.load_weights_only,
@@ -110,26 +113,65 @@ void Trainer::Impl::load(const LoadOptions& from) {
   saving::ignore_keys(saved, from.ignore_keys);
   load_weights(saved, path, from.strict_model_weights && from.ignore_keys.empty());
   if (!weights_only) load_run_state(saved);
-  loaded_from = path;
+  resumption.loaded_from = path;
 }
 
 void Trainer::Impl::save_if_due(Event event) {
   if (saver) saver->save_if_due(event, state);
 }
 
-std::string Trainer::save_checkpoint(const std::string& name) {
-  if (!impl_->saver) throw ConfigError("save_checkpoint: there is no save_folder to write it to");
-  return impl_->located([&] {
-    impl_->saver->save(name, impl_->state);
-    impl_->saver->wait();
-    return saved_checkpoints().back();
-  });
+void Trainer::Impl::save_last() {
+  if (saver) saver->save_last(state);
 }
+
+std::string Trainer::Impl::save_by_hand(const std::string& name) {
+  if (!saver) throw ConfigError("save_checkpoint: there is no save_folder to write it to");
+  if (busy && last_event >= Event::AFTER_DATALOADER && last_event <= Event::AFTER_TRAIN_BATCH)
+    throw ConfigError("save_checkpoint: ", to_string(last_event),
+                      " is in the middle of a batch, from where a run cannot go on exactly; call it at batch_end, or ",
+                      "between two steps");
+  return located([&] { return saver->save_by_hand(name, state); });
+}
+
+namespace {
+
+std::string position(const Timestamp& now) { return join("epoch ", now.epoch, ", batch ", now.batch); }
+
+}  // namespace
+
+void Trainer::Impl::tell_resumed() {
+  if (!resumption.found) return;
+  Progress progress = this->progress();
+  if (progress.epoch_is_complete()) progress.now = progress.now.to_next_epoch();  // that is all that is left to do
+  const std::string from = join(resumption.loaded_from, " (", position(state.timestamp), ')');
+  if (!resumption.finished.empty())
+    warn(join("this run is complete: ", from, " was saved after a stop: ", resumption.finished));
+  else if (progress.limit_reached())
+    warn(join("this run is complete: ", from, " has reached max_duration, ", *state.max_duration));
+  else
+    warn(join("resumed from ", from));
+}
+
+void Trainer::Impl::tell_interrupted() {
+  if (!interrupted() || !run_link) return;  // a trial says nothing
+  std::string text = join("interrupted (", fit->ending.signal() == SIGINT ? "SIGINT" : "SIGTERM", ") after batch ",
+                          state.timestamp.batch);
+  if (!saver)
+    text += "; nothing is saved, because there is no save_folder";
+  else if (saver->newest().empty())
+    text += "; nothing is saved, because of save_interval";
+  else
+    text += join("; saved to ", saver->paths().back(),
+                 options.save_weights_only || !options.autoresume ? "" : "; start again to resume");
+  warn(text);
+}
+
+std::string Trainer::save_checkpoint(const std::string& name) { return impl().save_by_hand(name); }
 
 std::vector<std::string> Trainer::saved_checkpoints() const {
-  return impl_->saver ? impl_->saver->paths() : std::vector<std::string>();
+  return impl().saver ? impl().saver->paths() : std::vector<std::string>();
 }
 
-const std::string& Trainer::resumed_from() const { return impl_->loaded_from; }
+const std::string& Trainer::resumed_from() const { return impl().resumption.loaded_from; }
 
 }  // namespace composer

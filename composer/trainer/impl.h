@@ -1,14 +1,13 @@
 #pragma once
-#include <chrono>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
 
-#include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/run_saver.h"
 #include "composer/core/error.h"
 #include "composer/core/model.h"
@@ -16,57 +15,17 @@
 #include "composer/core/state_dict.h"
 #include "composer/step/code_after.h"
 #include "composer/step/feed.h"
-#include "composer/step/module_modes.h"
 #include "composer/step/train_step.h"
 #include "composer/trainer/aside_forward.h"
+#include "composer/trainer/evaluations.h"
+#include "composer/trainer/fit.h"
+#include "composer/trainer/progress.h"
+#include "composer/trainer/resumption.h"
 #include "composer/trainer/schedule_plan.h"
-#include "composer/trainer/signals.h"
 #include "composer/trainer/trainer.h"
 #include "composer/trainer/tune_cache.h"
 
 namespace composer {
-
-// Time on the wall clock since the last lap, without what was skipped.
-class Stopwatch {
- public:
-  using Clock = std::chrono::steady_clock;
-  Seconds lap() {
-    const auto now = Clock::now();
-    return now - std::exchange(from_, now);
-  }
-  void skip(Clock::duration time) { from_ += time; }
-
- private:
-  Clock::time_point from_ = Clock::now();
-};
-
-// An evaluator while a trainer has it.
-struct EvalRun {
-  Evaluator evaluator;
-  Feed feed;
-  Interval interval;
-  MetricSet metrics;
-  std::int64_t last_due_batch = -1;
-};
-
-// The state while another loader than the training one is read: evaluation mode, no gradients. The end of the scope
-// brings back the training loader, batch and each module's mode, also after an exception.
-class AsideScope {
- public:
-  AsideScope(State& state, const Feed& feed);
-  ~AsideScope();
-  AsideScope(const AsideScope&) = delete;
-  AsideScope& operator=(const AsideScope&) = delete;
-
- private:
-  State& state_;
-  at::NoGradGuard no_grad_;
-  std::string label_;
-  std::optional<std::int64_t> len_;
-  bool had_loader_;
-  ModuleModes modes_;
-  Batch batch_;
-};
 
 std::vector<std::string> labels_of(const std::vector<EvalRun>& runs);
 
@@ -76,6 +35,20 @@ void check_options(const TrainerOptions& options, at::Device device);
 // The newest checkpoint of this run, if it is to go on from there.
 std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options);
 
+// True while it lives.
+class Flag {
+ public:
+  explicit Flag(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
+  ~Flag() { flag_ = before_; }
+  Flag(const Flag&) = delete;
+  Flag& operator=(const Flag&) = delete;
+
+ private:
+  bool& flag_;
+  bool before_;
+};
+
+// What a trainer has for as long as it lives; what belongs to one fit alone is in `fit`.
 struct Trainer::Impl {
   explicit Impl(TrainerOptions options);
   // The model, optimizer, loader and algorithms of another, with a copy of its state, and without callbacks and
@@ -86,114 +59,180 @@ struct Trainer::Impl {
   // loop.cpp: when each event fires
   void construct();
   void begin();
+  void make_up();
   bool step();
+  void end_epoch();
   void end_iteration();
   at::Tensor train_batch();
   void end();
   void evaluate_if_due(Event event);
+  void checkpoint(Event event);
   void evaluate_all(const std::vector<EvalRun*>& runs);
   bool evaluate(EvalRun& run, Feed& feed);
   void eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches);
   std::vector<Outputs> predict(Feed feed, bool return_outputs);
+  class Opened;
   void fire(Event event) {
     last_event = event;
     engine.run_event(event);
   }
 
   // setup.cpp: what options mean, and whether it can be done
+  struct FitPlan;
   void set_up();
   void start_fit(const FitOptions& fit, bool needs_loader);
+  FitPlan plan_fit(const FitOptions& fit, bool needs_loader) const;
+  void commit(FitPlan plan);
   Feed feed_of(const FitOptions& fit) const;
   OptionalTime goal_of(const FitOptions& fit, const Timestamp& from) const;
-  Time end_of(const FitOptions& fit, const OptionalTime& goal, const Timestamp& from, const Feed& feed,
-              bool needs_limit) const;
+  OptionalTime end_of(const FitOptions& fit, const OptionalTime& goal, const Timestamp& from, const Feed& feed,
+                      bool needs_limit) const;
   void make_optimizer();
   void read_learning_rates();
   void check_first_batch();
   void tune();
   void finish_fit();
+  void abandon_fit();
   std::vector<EvalRun> make_runs(const Evaluators& evaluators, const Interval& interval, std::int64_t subset) const;
   void activate(const Feed& feed);
   void log_hyperparameters();
+  void log_algorithms();
 
   // checkpoints.cpp: when they are written, and which is loaded
-  void open_checkpoints();
+  std::unique_ptr<saving::RunSaver> make_saver();
   StateDict read_resumed();
   void load_checkpoint();
   void load(const LoadOptions& from);
   void save_if_due(Event event);
+  void save_last();
+  std::string save_by_hand(const std::string& name);
+  void tell_resumed();
+  void tell_interrupted();
 
   // run_state.cpp: what is in them
   class AsRun;
-  std::shared_ptr<Run> as_run();
+  // Cuts the run off from the trainer when that ends, or before: a copy of the state may outlive it.
+  class RunLink {
+   public:
+    explicit RunLink(Impl& trainer);
+    ~RunLink() { cut(); }
+    RunLink(const RunLink&) = delete;
+    RunLink& operator=(const RunLink&) = delete;
+    void cut();
+
+   private:
+    std::shared_ptr<AsRun> run_;
+  };
   StateDict run_state(bool weights_only);
   void load_run_state(const StateDict& saved);
   void load_weights(const StateDict& saved, const std::string& from, bool strict);
   void visit_state(StateVisitor& visit);
-  void visit_evaluators(StateVisitor& visit);
-  void resume_fit();
+  void restore_random();
 
-  // progress.cpp: what is counted, logged and decided between the events
+  // counting.cpp: what is counted and logged between the events
+  Progress progress() const;
   bool next_batch();
   bool next_batch_aside(Feed& feed, Timestamp& timestamp);
   void count_batch_aside(const Feed& feed, Timestamp& timestamp);
   void count_batch();
+  template <class F>
+  void count_batch_after(F&& report);
   void count_epoch();
   void count_iteration();
   void log_epoch();
   void log_batch_time();
   void log_final_time();
-  bool limit_reached();
-  bool epoch_is_complete() const;
-  bool token_iteration_is_over() const;
-  bool epoch_iteration_is_over() const;
-  bool iteration_is_over() const { return token_iteration_is_over() || epoch_iteration_is_over(); }
-  bool interrupted();
-  std::optional<Seconds> time_left() const;
-  IntervalMoment moment_of(Event event) const;
-  std::vector<EvalRun*> due(Event event);
-  void postpone(const std::vector<EvalRun*>& runs);
+  bool poll_signals();
+  bool interrupted() const { return fit && fit->ending.interrupted(); }
+
+  // trainer.cpp: who may be called when
+  void require_open(const char* call) const;
+  void require_fit(const char* call) const;
+  void require_idle(const char* call) const;
+  void close();
   template <class F>
   auto located(F&& run);
   template <class F>
   auto training(F&& run);
 
+  // What follows something that was counted: the checkpoint's event, and from where on it has not been done yet.
+  struct Owed {
+    enum From : std::uint8_t { EVALUATIONS, CHECKPOINT, SAVE } from;
+    Event ended, checkpoint;
+  };
+
   TrainerOptions options;
-  std::optional<saving::Found> resumed;  // the checkpoint to go on from, until the first fit has begun
+  Resumption resumption;
   State state;
-  Logger logger;
-  Engine engine;
-  Feed train;
-  bool positioned = false;  // whether the training loader stands where state.timestamp says
-  std::vector<EvalRun> evaluators;
   std::vector<double> base_lr;  // of each parameter group, before any schedule
+  Logger logger;
+  Feed train;  // of the next fit, unless it is given another
+  Evaluations evaluations;
   SchedulePlan schedules;
   TrainStep train_step;
   AsidePlan aside_plan;
-  std::optional<Batch> given_batch;    // by step(batch): comes instead of the loader's next
-  std::optional<SignalScope> signals;  // within a fit
-  std::vector<std::string> tuning;     // what .tune has chosen
-  std::optional<Tuned> tuned;          // likewise, or the saved run
-  int interrupted_by = 0;
-  std::string loaded_from;
+  std::vector<std::string> tuning;  // what .tune has chosen
+  std::optional<Tuned> tuned;       // likewise, or the saved run
+  std::optional<Owed> owed;         // by a fit that an error has ended, to be done by the next one
+  bool fit_end_is_owed = false;     // likewise
+  int interrupted_by = 0;           // the last fit
+  std::string ended_by;             // the error that has ended it; empty: none has
+  Stopwatch aside_stopwatch;        // of evaluation and prediction
+  Event last_event = Event::INIT;   // for errors
+  bool busy = false;                // in a call of begin(), step(), end(), eval(), predict() or find_lr()
+  bool evaluating = false, predicting = false;
+  std::optional<Fit> fit;  // between begin() and end()
+  std::optional<RunLink> run_link;
   std::unique_ptr<saving::RunSaver> saver;
-  std::vector<std::string> pending_evaluations;  // labels of evaluators that were due when the run was interrupted
-  StateDict hyperparameters_before;              // of the run that goes on
-  StateDict pending_random;                      // to be restored when training begins
-  std::string pending_stop;                      // why the saved run had been asked to stop
-  bool fitting = false;                          // between begin() and end()
-  bool first_batch = false;                      // of a fit: is not trained yet
-  bool limited = true;                           // false in a trial, whose end its caller decides
-  // To be restored when the fit ends: what only this fit made of max_duration.
-  std::optional<OptionalTime> max_duration_afterwards;
-  Stopwatch stopwatch, aside_stopwatch;  // of training; of evaluation and prediction
-  Event last_event = Event::INIT;        // for errors
+  Engine engine;  // the last: callbacks that it closes may ask for all of the above
 };
+
+// An event that opens something, and the one that closes it: on every way out.
+class Trainer::Impl::Opened {
+ public:
+  Opened(Impl& trainer, Event opens, Event closes) : Opened(trainer, std::pair(opens, closes)) { trainer_.fire(opens); }
+  // After an error, the algorithms that have seen the first event see the second.
+  ~Opened() {
+    if (open_) trainer_.engine.unwind(opens_, closes_);
+  }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+
+  void close() {
+    open_ = false;
+    trainer_.fire(closes_);
+  }
+  // After a signal: there are no results, so what a callback throws that wants to read them is a warning, and the run
+  // comes to its end all the same.
+  void cut_short();
+
+ private:
+  Opened(Impl& trainer, std::pair<Event, Event> events)
+      : trainer_(trainer), opens_(events.first), closes_(events.second) {}
+
+  Impl& trainer_;
+  Event opens_, closes_;
+  bool open_ = true;
+};
+
+// Reports what the step has shown, then counts the batch, also if that fails: the weights have been stepped, and must
+// not be so twice.
+template <class F>
+void Trainer::Impl::count_batch_after(F&& report) {
+  try {
+    report();
+  } catch (...) {
+    count_batch();
+    throw;
+  }
+  count_batch();
+}
 
 // Runs it; what is thrown leaves as RunError that says where, after the loggers have written what they have: the
 // program may be about to end.
 template <class F>
 auto Trainer::Impl::located(F&& run) {
+  const Flag in_call(busy);
   try {
     return run();
   } catch (...) {
@@ -214,8 +253,9 @@ template <class F>
 auto Trainer::Impl::training(F&& run) {
   try {
     return located(run);
-  } catch (...) {
-    finish_fit();
+  } catch (const std::exception& error) {
+    ended_by = error.what();
+    abandon_fit();
     throw;
   }
 }

@@ -1,5 +1,5 @@
 // When each event fires: every event of a trainer's life is in this file, in the order in which you read it. How things
-// are done is in train_step.cpp, what is counted and decided in progress.cpp, what options mean in setup.cpp.
+// are done is in train_step.cpp, what is counted and logged in counting.cpp, what options mean in setup.cpp.
 #include <utility>
 
 #include <torch/optim/optimizer.h>
@@ -22,6 +22,15 @@ Outputs eval_forward(Model& model, const Batch& batch) { return model.eval_forwa
 
 }  // namespace
 
+void Trainer::Impl::Opened::cut_short() {
+  open_ = false;
+  try {
+    trainer_.fire(closes_);
+  } catch (const std::exception& error) {
+    warn(join("after a signal: ", describe(error)));
+  }
+}
+
 void Trainer::Impl::construct() {
   fire(Event::INIT);
   make_optimizer();
@@ -34,21 +43,36 @@ void Trainer::Impl::construct() {
 }
 
 void Trainer::Impl::begin() {
+  log_algorithms();
+  tune();
   fire(Event::FIT_START);
   check_trains_all(*state.model, *state.optimizer);
   state.model->train();
-  resume_fit();
+  tell_resumed();
+  resumption.found.reset();
+  restore_random();
+  make_up();
+  if (!resumption.finished.empty()) state.stop.ask(std::exchange(resumption.finished, ""), Stop::FINISHED);
   train_step.use_rule(engine);
   if (options.cuda_graph) train_step.use_graph(engine);
+}
+
+// What was due when a signal or an error ended the fit before.
+void Trainer::Impl::make_up() {
+  evaluate_all(evaluations.pending());
+  if (!owed) return;
+  if (owed->from == Owed::EVALUATIONS) evaluate_if_due(owed->ended);
+  checkpoint(owed->checkpoint);
 }
 
 // One batch, or the end of an epoch; false: training is over. Where we are is in state.timestamp alone, so a run that
 // stops between two steps goes on from there.
 bool Trainer::Impl::step() {
-  if (limit_reached()) return false;
-  if (iteration_is_over()) {  // the run was saved before it had ended that
+  poll_signals();
+  if (fit->ending.decide(progress().limit_reached(), state.stop.asked())) return false;
+  if (progress().iteration_is_over()) {  // the run was saved before it had ended that
     end_iteration();
-    return true;
+    return !fit->source.has_given() || step();
   }
   if (state.timestamp.epoch_in_iteration == 0 && state.timestamp.batch_in_epoch == 0) fire(Event::ITERATION_START);
   if (state.timestamp.batch_in_epoch == 0) {
@@ -57,46 +81,42 @@ bool Trainer::Impl::step() {
   }
 
   fire(Event::BEFORE_DATALOADER);
-  if (next_batch()) {
-    if (std::exchange(first_batch, false)) check_first_batch();
-    fire(Event::AFTER_DATALOADER);
-    fire(Event::BATCH_START);
-    log_batch_time();
-    train_step.start(train);
-    train_step.step_optimizer(train, [this] { return train_batch(); });
+  if (!next_batch()) {
+    end_epoch();
+    return true;
+  }
+  if (std::exchange(fit->first_batch, false)) check_first_batch();
+  fire(Event::AFTER_DATALOADER);
+  fire(Event::BATCH_START);
+  log_batch_time();
+  const Feed& feed = fit->source.feed();
+  train_step.start(feed);
+  train_step.step_optimizer(feed, [this] { return train_batch(); });
+  count_batch_after([this] {
     train_step.log();
     train_step.report_metrics();
-    count_batch();
-    fire(Event::BATCH_END);
-    evaluate_if_due(Event::BATCH_END);
-    fire(Event::BATCH_CHECKPOINT);
-    save_if_due(Event::BATCH_CHECKPOINT);
+  });
+  fire(Event::BATCH_END);
+  evaluate_if_due(Event::BATCH_END);
+  checkpoint(Event::BATCH_CHECKPOINT);
+  if (progress().token_iteration_is_over()) end_iteration();
+  return true;
+}
 
-    if (token_iteration_is_over()) {
-      end_iteration();
-      return true;
-    }
-    // An epoch whose end is known ends with the limit; otherwise the next step looks for more batches first.
-    if (!limit_reached() || !epoch_is_complete()) return true;
-  }
-
+void Trainer::Impl::end_epoch() {
   train_step.report_metrics();
   count_epoch();
   fire(Event::EPOCH_END);
   evaluate_if_due(Event::EPOCH_END);
-  fire(Event::EPOCH_CHECKPOINT);
-  save_if_due(Event::EPOCH_CHECKPOINT);
-
-  if (epoch_iteration_is_over()) end_iteration();
-  return true;
+  checkpoint(Event::EPOCH_CHECKPOINT);
+  if (progress().epoch_iteration_is_over()) end_iteration();
 }
 
 void Trainer::Impl::end_iteration() {
   count_iteration();
   fire(Event::ITERATION_END);
   evaluate_if_due(Event::ITERATION_END);
-  fire(Event::ITERATION_CHECKPOINT);
-  save_if_due(Event::ITERATION_CHECKPOINT);
+  checkpoint(Event::ITERATION_CHECKPOINT);
 }
 
 // The closure of the optimizer's step: gradients of state.batch. Returns the loss.
@@ -104,7 +124,7 @@ at::Tensor Trainer::Impl::train_batch() {
   fire(Event::BEFORE_TRAIN_BATCH);
   train_step.zero_gradients();
   for (std::size_t i = 0; i < train_step.num_microbatches(); ++i) {
-    train_step.enter(train, i);
+    train_step.enter(fit->source.feed(), i);
 
     fire(Event::BEFORE_FORWARD);
     train_step.forward();
@@ -125,35 +145,66 @@ at::Tensor Trainer::Impl::train_batch() {
   return state.batch_loss.at("total");
 }
 
+// An epoch that the limit, a request to stop or the caller ends is closed here; any other by the step that finds no
+// more batches.
 void Trainer::Impl::end() {
+  fit_end_is_owed = true;
+  poll_signals();
+  if (progress().epoch_is_complete()) end_epoch();
+  if (progress().iteration_is_over()) end_iteration();
+  save_last();
   log_final_time();
   fire(Event::FIT_END);
   evaluate_if_due(Event::FIT_END);  // after FIT_END, as in Composer
   state.optimizer->zero_grad(/*set_to_none=*/true);
   if (saver) saver->wait();
+  fit_end_is_owed = false;
+  tell_interrupted();
 }
 
-void Trainer::Impl::evaluate_if_due(Event event) { evaluate_all(due(event)); }
+void Trainer::Impl::evaluate_if_due(Event event) {
+  const bool interrupted = poll_signals();
+  std::vector<EvalRun*> due;
+  if (state.previous_timestamp && !evaluations.runs().empty()) {
+    IntervalMoment moment = progress().moment_of(event, state.dataloader_len);
+    moment.last = event == Event::FIT_END;
+    due = evaluations.due(event, moment, state);
+  }
+  if (event == Event::FIT_END && interrupted) return;  // the run has not ended
+  evaluations.mark_due(due, state.timestamp.batch);
+  if (owed) owed->from = Owed::CHECKPOINT;
+  if (!interrupted) evaluate_all(due);
+}
+
+// The event at which checkpoints are due, and the trainer's own.
+void Trainer::Impl::checkpoint(Event event) {
+  if (owed && owed->from != Owed::SAVE) {
+    owed->from = Owed::SAVE;
+    fire(event);
+  }
+  save_if_due(event);
+  owed.reset();
+}
 
 void Trainer::Impl::evaluate_all(const std::vector<EvalRun*>& runs) {
   if (runs.empty()) return;
-  const auto started = Stopwatch::Clock::now();
-  fire(Event::EVAL_BEFORE_ALL);
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    if (!evaluate(*runs[i], runs[i]->feed))
-      return postpone({runs.begin() + static_cast<std::ptrdiff_t>(i), runs.end()});
-    schedules.observe(state, runs[i]->feed.label());
+  const Unbilled unbilled(fit ? &*fit : nullptr);
+  Opened all(*this, Event::EVAL_BEFORE_ALL, Event::EVAL_AFTER_ALL);
+  for (EvalRun* run : runs) {
+    if (!evaluate(*run, run->feed)) return all.cut_short();
+    evaluations.done(*run);
+    schedules.observe(state, run->feed.label());
   }
-  fire(Event::EVAL_AFTER_ALL);
-  stopwatch.skip(Stopwatch::Clock::now() - started);
+  all.close();
 }
 
-// False: interrupted, so there are no metrics and no EVAL_END.
+// False: interrupted, so there are no metrics.
 bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed) {
+  const Flag now(evaluating);
   const AsideScope aside(state, feed);
   AsideForward forward(state, aside_plan, feed, &eval_forward);
   state.eval_timestamp = {};
-  fire(Event::EVAL_START);
+  Opened evaluation(*this, Event::EVAL_START, Event::EVAL_END);
   run.metrics.reset();
   for (feed.seek(0, 0); next_batch_aside(feed, state.eval_timestamp);) {
     fire(Event::EVAL_BATCH_START);
@@ -170,28 +221,34 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed) {
     }
     count_batch_aside(feed, state.eval_timestamp);
     fire(Event::EVAL_BATCH_END);
-    if (interrupted()) return false;
+    if (poll_signals()) {
+      evaluation.cut_short();
+      return false;
+    }
   }
   run.metrics.report(state, logger);
-  fire(Event::EVAL_END);
+  evaluation.close();
   return true;
 }
 
 void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches) {
-  fire(Event::EVAL_STANDALONE_START);
+  const Unbilled unbilled(fit ? &*fit : nullptr);
+  Opened all(*this, Event::EVAL_STANDALONE_START, Event::EVAL_STANDALONE_END);
   for (EvalRun& run : runs) {
     Feed feed = subset_num_batches == -1 ? run.feed : run.feed.with_subset(subset_num_batches);
-    evaluate(run, feed);
+    if (!evaluate(run, feed)) break;
   }
-  fire(Event::EVAL_STANDALONE_END);
+  all.close();
 }
 
 std::vector<Outputs> Trainer::Impl::predict(Feed feed, bool return_outputs) {
   std::vector<Outputs> results;
+  const Unbilled unbilled(fit ? &*fit : nullptr);
+  const Flag now(predicting);
   const AsideScope aside(state, feed);
   AsideForward forward(state, aside_plan, feed, &Model::forward);
   state.predict_timestamp = {};
-  fire(Event::PREDICT_START);
+  Opened prediction(*this, Event::PREDICT_START, Event::PREDICT_END);
   for (feed.seek(0, 0); next_batch_aside(feed, state.predict_timestamp);) {
     feed.to_device(state.batch, state.device);
     fire(Event::PREDICT_BATCH_START);
@@ -202,7 +259,7 @@ std::vector<Outputs> Trainer::Impl::predict(Feed feed, bool return_outputs) {
     count_batch_aside(feed, state.predict_timestamp);
     fire(Event::PREDICT_BATCH_END);
   }
-  fire(Event::PREDICT_END);
+  prediction.close();
   return results;
 }
 

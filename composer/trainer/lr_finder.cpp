@@ -61,15 +61,7 @@ class TrialLosses {
   bool diverged_ = false;
 };
 
-Algorithms participants(const Algorithms& algorithms) {
-  Algorithms list;
-  for (const auto& algorithm : algorithms.list())
-    if (algorithm.object->takes_part_in_trials()) list.add(algorithm.object);
-  return list;
-}
-
 TrainerOptions unwatched(TrainerOptions options) {
-  options.algorithms = participants(options.algorithms);
   options.callbacks = {};
   options.loggers = {};
   options.eval_dataloader = {};
@@ -84,20 +76,21 @@ TrainerOptions unwatched(TrainerOptions options) {
 Trainer::Impl::Impl(const Impl& other, ForTrial)
     : options(unwatched(other.options)),
       state(other.state),
-      logger(state, {}),
-      engine(state, logger, other.engine, Engine::ForTrial{}),
-      train(other.train),
       base_lr(other.base_lr),
+      logger(state, {}),
+      train(other.train),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
-      aside_plan(false, false) {
+      aside_plan(false, false),
+      engine(state, logger, other.engine, Engine::ForTrial{}) {
   state.stop = Stop();
   state.run = {};
   train_step.set_microbatch_size(other.train_step.microbatch_size(), options.microbatch_memory);
 }
 
 LrCurve Trainer::find_lr(const FindLrOptions& options) {
-  if (impl_->engine.closed()) throw Error("Trainer: find_lr() after close(); make a new Trainer");
-  if (impl_->fitting) throw ConfigError("find_lr: a fit is going on; call end() first");
+  impl().require_open("find_lr()");
+  impl().require_idle("find_lr()");
+  if (impl_->fit) throw ConfigError("find_lr: a fit is going on; call end() first");
   check(options);
   check_has_optimizer(impl_->state, static_cast<bool>(impl_->options.optimizer), "find_lr");
   if (!impl_->train.loader() && !options.train_dataloader)
@@ -114,15 +107,14 @@ LrCurve Trainer::find_lr(const FindLrOptions& options) {
 
   TrialLosses losses(options, impl_->state.device);
   {
-    const TrialUndo undo(impl_->state, participants(impl_->options.algorithms).list());
-    impl_->positioned = false;  // the loader goes elsewhere
     Impl trial(*impl_, Impl::ForTrial{});
+    const TrialUndo undo(impl_->state, trial.engine.algorithms());
     trial.start_fit({.train_dataloader = options.train_dataloader,
                      .duration = Time(options.num_batches, TimeUnit::BATCH),
                      .schedulers = {rise}},
                     /*needs_loader=*/true);
     // Algorithms that go by the share of the run that is done are to see that of the run itself.
-    trial.limited = false;
+    trial.fit->limited = false;
     if (impl_->state.max_duration) trial.state.max_duration = impl_->state.max_duration;
     trial.training([&] {
       trial.begin();

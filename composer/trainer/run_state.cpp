@@ -1,6 +1,4 @@
 // What checkpoints keep of a run beside the weights, by one function for saving and loading.
-#include <algorithm>
-#include <map>
 #include <mutex>
 
 #include <ATen/ATen.h>
@@ -69,23 +67,45 @@ void visit_metrics(StateVisitor& visit, MetricValues& metrics) {
 
 class Trainer::Impl::AsRun final : public Run {
  public:
-  explicit AsRun(Trainer::Impl& trainer) : trainer_(trainer) {}
-  StateDict snapshot(bool weights_only) const override { return trainer_.run_state(weights_only); }
-  bool interrupted() const override { return trainer_.interrupted(); }
-  std::optional<Seconds> time_left() const override { return trainer_.time_left(); }
-  void load(const LoadOptions& options) override { trainer_.load(options); }
+  explicit AsRun(Impl& trainer)
+      : trainer_(&trainer),
+        handles_signals_(trainer.options.handle_signals),
+        grace_period_(trainer.options.grace_period) {}
+  void cut() { trainer_ = nullptr; }
 
+  StateDict snapshot(bool weights_only) const override { return trainer().run_state(weights_only); }
+  bool interrupted() const override { return trainer_ && trainer_->interrupted(); }
+  void load(const LoadOptions& options) override { trainer().load(options); }
+
+  // Called by the threads that write, too.
+  std::optional<Seconds> time_left() const override {
+    if (!handles_signals_ || SignalScope::pending() == 0) return std::nullopt;
+    return grace_period_ - SignalScope::since();
+  }
+
+  // After a signal every batch, epoch or iteration is saved as soon as it is counted: there may be no later.
   IntervalMoment moment(Event event) const override {
-    IntervalMoment moment = trainer_.moment_of(event);
-    moment.last = event != Event::ITERATION_CHECKPOINT && trainer_.limit_reached();
+    IntervalMoment moment = trainer().progress().moment_of(event, trainer().state.dataloader_len);
+    moment.last = interrupted();
     return moment;
   }
 
  private:
-  Trainer::Impl& trainer_;
+  Impl& trainer() const {
+    if (!trainer_) throw Error("state.run: the trainer of this state is closed, so there is no run to save or to load");
+    return *trainer_;
+  }
+
+  Impl* trainer_;
+  bool handles_signals_;
+  Seconds grace_period_;
 };
 
-std::shared_ptr<Run> Trainer::Impl::as_run() { return std::make_shared<AsRun>(*this); }
+Trainer::Impl::RunLink::RunLink(Impl& trainer) : run_(std::make_shared<AsRun>(trainer)) {
+  trainer.state.run = std::shared_ptr<Run>(run_);
+}
+
+void Trainer::Impl::RunLink::cut() { run_->cut(); }
 
 // What has been left out, when it was saved or by load_ignore_keys, stays as it is.
 void Trainer::Impl::visit_state(StateVisitor& visit) {
@@ -98,20 +118,21 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   field("eval_timestamp", state.eval_timestamp);
   field("predict_timestamp", state.predict_timestamp);
   field("seed", state.seed);
-  if (!visit.is_loading()) pending_stop = state.stop.asked() && !interrupted() ? state.stop.why() : "";
-  field("stop", pending_stop);
-  field("pending_evaluations", pending_evaluations);
+  std::string finished = visit.is_loading() ? "" : Resumption::reason_to_save(state.stop);
+  field("stop", finished);
+  if (visit.is_loading() && resumption.found) resumption.finished = finished;  // another run's end is not ours
+  if (is_there("pending_evaluations")) evaluations.visit_pending(visit);
   if (state.optimizer && is_there("optimizer")) {
     StateVisitor inner = visit.scope("optimizer");
     visit_optimizer(inner, *state.optimizer, *state.model);
-  } else if (resumed && state.optimizer) {
-    warn(join(resumed->path.string(), ": has no optimizer, so that one begins anew"));
+  } else if (resumption.found && state.optimizer) {
+    warn(join(resumption.found->path.string(), ": has no optimizer, so that one begins anew"));
   }
   if (is_there("metrics")) {
     StateVisitor inner = visit.scope("metrics");
     visit_metrics(inner, state.metrics);
   }
-  if (is_there("evaluated")) visit_evaluators(visit);
+  if (is_there("evaluated")) evaluations.visit_evaluated(visit);
   train_step.visit_state(visit);
   schedules.visit_state(visit);
   if (options.tune) visit("tuned", tuned);
@@ -123,18 +144,10 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   if (!visit.is_loading()) {
     saver->save_state(saved);
     visit("saver", saved);
-  } else if (resumed && visit.has("saver")) {
+  } else if (resumption.found && visit.has("saver")) {
     visit("saver", saved);
     saver->load_state(saved, state.timestamp.batch);
   }
-}
-
-void Trainer::Impl::visit_evaluators(StateVisitor& visit) {
-  std::map<std::string, std::int64_t> evaluated;  // at which batch
-  for (const EvalRun& run : evaluators) evaluated[run.feed.label()] = run.last_due_batch;
-  visit("evaluated", evaluated);
-  for (EvalRun& run : evaluators)
-    if (const auto it = evaluated.find(run.feed.label()); it != evaluated.end()) run.last_due_batch = it->second;
 }
 
 // "model" and, unless weights only were asked for, everything else.
@@ -144,8 +157,9 @@ StateDict Trainer::Impl::run_state(bool weights_only) {
   if (!weights_only) {
     StateVisitor visit = StateVisitor::saving(all);
     visit_state(visit);
-    all["hyperparameters"] = hyperparameters_of(options, state, logger, train.batch_size(), hyperparameters_before);
-    all["rng"] = pending_random.empty() ? random_state(state.device) : pending_random;
+    all["hyperparameters"] =
+        hyperparameters_of(options, state, logger, train.batch_size(), resumption.hyperparameters_before);
+    all["rng"] = resumption.random.empty() ? random_state(state.device) : resumption.random;
   }
   all["model"] = std::move(weights);
   return all;
@@ -164,25 +178,21 @@ void Trainer::Impl::load_weights(const StateDict& saved, const std::string& from
 void Trainer::Impl::load_run_state(const StateDict& saved) {
   StateVisitor visit = StateVisitor::loading(saved, "");
   visit_state(visit);
-  if (const StateValue* random = saved.find("rng")) pending_random = std::get<StateDict>(*random);
-  if (const StateValue* before = saved.find("hyperparameters"); before && resumed) {
-    hyperparameters_before = std::get<StateDict>(*before);
-    warn_of_changes(hyperparameters_before, hyperparameters_of(options, state, logger, train.batch_size(), {}));
+  if (const StateValue* random = saved.find("rng")) resumption.random = std::get<StateDict>(*random);
+  if (const StateValue* before = saved.find("hyperparameters"); before && resumption.found) {
+    resumption.hyperparameters_before = std::get<StateDict>(*before);
+    warn_of_changes(resumption.hyperparameters_before,
+                    hyperparameters_of(options, state, logger, train.batch_size(), {}));
   }
-  positioned = false;
+  if (fit) fit->source.lose_place();
+  owed.reset();
+  fit_end_is_owed = false;
   schedules.apply(state);
 }
 
-// What can be put back only once training begins: hooks may have drawn random numbers meanwhile.
-void Trainer::Impl::resume_fit() {
-  resumed.reset();
-  if (!pending_random.empty()) restore_random_state(std::exchange(pending_random, StateDict()), state.device);
-  const std::vector<std::string> labels = std::exchange(pending_evaluations, {});
-  std::vector<EvalRun*> runs;
-  for (EvalRun& run : evaluators)
-    if (std::ranges::find(labels, run.feed.label()) != labels.end()) runs.push_back(&run);
-  evaluate_all(runs);
-  if (const std::string why = std::exchange(pending_stop, ""); !why.empty()) state.stop.ask(why);
+// Only once training begins: hooks may have drawn random numbers meanwhile.
+void Trainer::Impl::restore_random() {
+  if (!resumption.random.empty()) restore_random_state(std::exchange(resumption.random, {}), state.device);
 }
 
 }  // namespace composer

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
@@ -9,6 +10,8 @@
 
 namespace composer {
 namespace {
+
+constexpr Time kEndless(std::numeric_limits<std::int64_t>::max(), TimeUnit::BATCH);
 
 Timestamp start_of_epoch(Timestamp now) {
   now.batch -= std::exchange(now.batch_in_epoch, 0);
@@ -42,9 +45,12 @@ SchedulePlan::SchedulePlan(std::vector<optim::Scheduler> schedulers, double scal
     if (!schedulers_[i]) throw ConfigError("schedulers: the one at index ", i, " is null");
 }
 
-optim::ScheduleContext SchedulePlan::context(const Timestamp& at, Time until,
-                                             std::optional<std::int64_t> dataloader_len) const {
-  return {every_batch_ ? at : start_of_epoch(at), until, dataloader_len, ratio_};
+// Unset if nobody knows how long the run lasts.
+std::optional<optim::ScheduleContext> SchedulePlan::context(const Timestamp& at, OptionalTime until,
+                                                            std::optional<std::int64_t> dataloader_len) const {
+  if (!until && !endless_) return std::nullopt;
+  return optim::ScheduleContext{every_batch_ ? at : start_of_epoch(at), until.value_or(kEndless), dataloader_len,
+                                ratio_};
 }
 
 std::optional<double> SchedulePlan::factor(const optim::ScheduleContext& now) const {
@@ -63,23 +69,25 @@ std::optional<double> SchedulePlan::factor(const optim::ScheduleContext& now) co
 }
 
 void SchedulePlan::apply(State& state) const {
-  if (schedulers_.empty()) return;
-  if (!state.max_duration || !state.optimizer) return;  // until a fit() knows them
-  const auto product = factor(context(state.timestamp, *state.max_duration, state.dataloader_len));
+  if (schedulers_.empty() || !state.optimizer) return;
+  const auto now = context(state.timestamp, state.max_duration, state.dataloader_len);
+  if (!now) return;  // until a fit() knows it
+  const auto product = factor(*now);
   if (!product) return;
   for (std::size_t group = 0; group < base_.size(); ++group)
     optim::set_learning_rate(*state.optimizer, group, base_[group] * *product);
 }
 
-void SchedulePlan::check(const Timestamp& from, Time until, std::optional<std::int64_t> dataloader_len) const {
-  if (!schedulers_.empty()) factor(context(from, until, dataloader_len));
+void SchedulePlan::check(const Timestamp& from, OptionalTime until, std::optional<std::int64_t> dataloader_len) const {
+  if (schedulers_.empty()) return;
+  if (const auto now = context(from, until, dataloader_len)) factor(*now);
 }
 
 void SchedulePlan::check_without_tokens(const State& state) const {
-  if (!state.max_duration) return;
-  const auto now = context(state.timestamp, *state.max_duration, state.dataloader_len);
+  const auto now = context(state.timestamp, state.max_duration, state.dataloader_len);
+  if (!now) return;
   for (std::size_t i = 0; i < schedulers_.size(); ++i)
-    if (follows_tokens(schedulers_[i], now))
+    if (follows_tokens(schedulers_[i], *now))
       throw ConfigError("schedulers: the one at index ", i, " follows tokens, and the batches of the train loader ",
                         "count none; set DataSpec::get_num_tokens_in_batch, or count in another unit");
 }

@@ -27,10 +27,12 @@ class SchedulePlan {
   // unless max_duration is reached, because then no batch is trained with it: the rates stay as they are.
   void apply(State& state) const;
   // Throws what apply() would throw for the first batch of a fit from `from` to `until`; changes nothing.
-  void check(const Timestamp& from, Time until, std::optional<std::int64_t> dataloader_len) const;
+  void check(const Timestamp& from, OptionalTime until, std::optional<std::int64_t> dataloader_len) const;
   // Throws ConfigError if a schedule follows tokens: would give another rate after some.
   void check_without_tokens(const State& state) const;
   void set_base(std::vector<double> base) { base_ = std::move(base); }
+  // The fit lasts until its caller ends it: schedules see a run without an end.
+  void set_endless(bool endless) { endless_ = endless; }
   // Throws ConfigError if a schedule follows the metrics of a label that is not among these.
   void check_labels(const std::vector<std::string>& labels) const;
   // After metrics of this label are in the state: tells the schedules that follow them, and applies what they make of
@@ -41,11 +43,13 @@ class SchedulePlan {
  private:
   // The product of the schedules; unset for no rate after the end of the run.
   std::optional<double> factor(const optim::ScheduleContext& now) const;
-  optim::ScheduleContext context(const Timestamp& at, Time until, std::optional<std::int64_t> dataloader_len) const;
+  std::optional<optim::ScheduleContext> context(const Timestamp& at, OptionalTime until,
+                                                std::optional<std::int64_t> dataloader_len) const;
 
   std::vector<optim::Scheduler> schedulers_;
   double ratio_ = 1;
   bool every_batch_ = true;
+  bool endless_ = false;
   std::vector<double> base_;
 };
 

@@ -1,6 +1,4 @@
 // What the options mean, and whether it can be done: everything is checked before anything is changed.
-#include <limits>
-
 #include <ATen/ATen.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <torch/optim/optimizer.h>
@@ -97,7 +95,7 @@ std::vector<std::string> labels_of(const std::vector<EvalRun>& runs) {
 // After INIT, so that an algorithm could change the model before its parameters were counted.
 void Trainer::Impl::set_up() {
   train_step.set_metrics(MetricSet(state.model->get_metrics(/*is_train=*/true), options.train_dataloader_label));
-  evaluators = make_runs(options.eval_dataloader, options.eval_interval, options.eval_subset_num_batches);
+  evaluations.replace(make_runs(options.eval_dataloader, options.eval_interval, options.eval_subset_num_batches));
   if (options.train_dataloader)
     activate(Feed(options.train_dataloader, options.train_dataloader_label, options.train_subset_num_batches));
   state.max_duration = scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
@@ -109,7 +107,6 @@ void Trainer::Impl::activate(const Feed& feed) {
   train = feed;
   if (train) train.set_default_seed(state.seed);
   if (options.copy_ahead && !state.device.is_cpu()) train.copy_ahead(copies_on_side_stream(state.device));
-  positioned = false;
   state.has_dataloader = true;
   state.dataloader_label = feed.label();
   state.dataloader_len = feed.num_batches();
@@ -128,102 +125,127 @@ std::vector<EvalRun> Trainer::Impl::make_runs(const Evaluators& given, const Int
   return runs;
 }
 
-void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
-  if (engine.closed()) throw Error("Trainer: fit() after close(); make a new Trainer");
-  if (fitting) throw ConfigError("Trainer: begin() was called before; call end() first");
+// What a fit will be, before anything is changed.
+struct Trainer::Impl::FitPlan {
+  Feed feed;
+  Timestamp from;
+  OptionalTime until, goal;  // goal: without what only this fit makes of it
+  bool reset_time = false;
+  Precision precision = Precision::FP32;
+  std::optional<MicrobatchSize> microbatch_size;
+  std::vector<EvalRun> evaluators;  // empty: those that there are
+  SchedulePlan schedules;
+  std::vector<double> base_lr;
+  std::optional<MetricSet> metrics;  // unset: those that there are
+};
+
+void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) { commit(plan_fit(fit, needs_loader)); }
+
+// Throws for whatever cannot be done; what it gives can be committed.
+Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool needs_loader) const {
+  require_open("fit()");
+  require_idle("begin()");
+  if (fit) throw ConfigError("Trainer: begin() was called before; call end() first");
   check_has_optimizer(state, static_cast<bool>(options.optimizer), "fit");
   check_trains_all(*state.model, *state.optimizer);
-  Feed feed = feed_of(fit);
-  if (!feed && needs_loader)
+  FitPlan plan{.feed = feed_of(given),
+               .from = given.reset_time ? Timestamp{} : state.timestamp,
+               .reset_time = given.reset_time,
+               .precision = given.precision.value_or(state.precision),
+               .microbatch_size = given.device_train_microbatch_size};
+  if (!plan.feed && needs_loader)
     throw ConfigError("train_dataloader: is required to fit; give it to the Trainer's options or to fit()");
-  const Timestamp from = fit.reset_time ? Timestamp{} : state.timestamp;
-  const OptionalTime goal = goal_of(fit, from);
-  const Time until = end_of(fit, goal, from, feed, needs_loader);
-  check_microbatch_size(fit.device_train_microbatch_size.value_or(0));
-  const Precision precision = fit.precision.value_or(state.precision);
-  check_precision(precision, state.device);
-  std::vector<EvalRun> runs = make_runs(fit.eval_dataloader, fit.eval_interval, fit.eval_subset_num_batches);
-  if (fit.eval_dataloader.empty() && (is_chosen(fit.eval_interval) || fit.eval_subset_num_batches != -1))
+  plan.goal = goal_of(given, plan.from);
+  plan.until = end_of(given, plan.goal, plan.from, plan.feed, needs_loader);
+  check_microbatch_size(given.device_train_microbatch_size.value_or(0));
+  check_precision(plan.precision, state.device);
+
+  plan.evaluators = make_runs(given.eval_dataloader, given.eval_interval, given.eval_subset_num_batches);
+  const std::vector<EvalRun>& runs = plan.evaluators.empty() ? evaluations.runs() : plan.evaluators;
+  if (given.eval_dataloader.empty() && (is_chosen(given.eval_interval) || given.eval_subset_num_batches != -1))
     warn("fit: eval_interval and eval_subset_num_batches have no effect without an eval_dataloader beside them");
-  for (const EvalRun& run : runs.empty() ? evaluators : runs) check_share(run.interval, "eval_interval", feed);
-  if (saver) check_share(options.save_interval, "save_interval", feed);
+  for (const EvalRun& run : runs) check_share(run.interval, "eval_interval", plan.feed);
+  if (saver) check_share(options.save_interval, "save_interval", plan.feed);
 
-  std::vector<double> base = base_lr, rates = optim::learning_rates(*state.optimizer);
-  for (std::size_t added = base.size(); added < rates.size(); ++added) base.push_back(rates[added]);
-  SchedulePlan plan = fit.schedulers.empty() ? schedules
-                                             : SchedulePlan(fit.schedulers, fit.scale_schedule_ratio,
-                                                            fit.step_schedulers_every_batch.value_or(true), {});
-  plan.set_base(base);
-  std::vector<std::string> labels = labels_of(runs.empty() ? evaluators : runs);
-  check_labels(feed.label(), labels);
-  labels.insert(labels.begin(), feed.label());
-  plan.check_labels(labels);
-  plan.check(from, until, feed.num_batches());
-  if (resumed) check_batch_size(hyperparameters_before, from, feed);
-  std::optional<MetricSet> metrics;
-  if (feed && feed.label() != train.label())
-    metrics = MetricSet(state.model->get_metrics(/*is_train=*/true), feed.label());
+  plan.base_lr = base_lr;
+  const std::vector<double> rates = optim::learning_rates(*state.optimizer);
+  for (std::size_t added = base_lr.size(); added < rates.size(); ++added) plan.base_lr.push_back(rates[added]);
+  plan.schedules = given.schedulers.empty() ? schedules
+                                            : SchedulePlan(given.schedulers, given.scale_schedule_ratio,
+                                                           given.step_schedulers_every_batch.value_or(true), {});
+  plan.schedules.set_base(plan.base_lr);
+  std::vector<std::string> labels = labels_of(runs);
+  check_labels(plan.feed.label(), labels);
+  labels.insert(labels.begin(), plan.feed.label());
+  plan.schedules.check_labels(labels);
+  plan.schedules.set_endless(!plan.until);
+  plan.schedules.check(plan.from, plan.until, plan.feed.num_batches());
+  if (resumption.found) check_batch_size(resumption.hyperparameters_before, plan.from, plan.feed);
+  if (plan.feed && plan.feed.label() != train.label())
+    plan.metrics = MetricSet(state.model->get_metrics(/*is_train=*/true), plan.feed.label());
 
-  const bool scales = options.grad_scaler || precision == Precision::AMP_FP16;
-  const bool whole_batches = fit.device_train_microbatch_size ? !fit.device_train_microbatch_size->is_auto() &&
-                                                                    fit.device_train_microbatch_size->samples() == 0
-                                                              : train_step.trains_whole_batches();
+  const bool scales = options.grad_scaler || plan.precision == Precision::AMP_FP16;
+  const MicrobatchSize size = plan.microbatch_size.value_or(train_step.microbatch_size());
+  check_step_in_backward(*state.optimizer, engine, !size.is_auto() && size.samples() == 0, scales, options.tune);
+  if (scales) optim::require_skippable(*state.optimizer, options.grad_scaler ? "grad_scaler" : "precision: amp_fp16");
   if (saver) saver->check_conflicts(state);
-  check_step_in_backward(*state.optimizer, engine, whole_batches, scales, options.tune);
-  train_step.scale_losses(precision, options.grad_scaler);
+  return plan;
+}
 
-  // Nothing below can fail.
-  state.timestamp = from;
-  max_duration_afterwards.reset();
-  if (!goal || fit.scale_schedule_ratio != 1) max_duration_afterwards.emplace(goal);
-  state.max_duration = until;
-  state.stop.clear();
-  activate(feed);
-  if (fit.device_train_microbatch_size)
-    train_step.set_microbatch_size(*fit.device_train_microbatch_size, options.microbatch_memory);
-  check_can_split(state.device_train_microbatch_size, feed);
-  if (metrics) train_step.set_metrics(std::move(*metrics));
-  state.precision = precision;
-  if (!runs.empty()) evaluators = std::move(runs);
-  if (fit.reset_time) {
+void Trainer::Impl::commit(FitPlan plan) {
+  train_step.scale_losses(plan.precision, options.grad_scaler);
+  state.timestamp = plan.from;
+  state.max_duration = plan.until;
+  state.stop.clear_answered();
+  activate(plan.feed);
+  if (plan.microbatch_size) train_step.set_microbatch_size(*plan.microbatch_size, options.microbatch_memory);
+  check_can_split(state.device_train_microbatch_size, train);
+  if (plan.metrics) train_step.set_metrics(std::move(*plan.metrics));
+  state.precision = plan.precision;
+  if (!plan.evaluators.empty()) evaluations.replace(std::move(plan.evaluators));
+  if (plan.reset_time) {
     state.previous_timestamp.reset();
-    for (EvalRun& run : evaluators) run.last_due_batch = -1;
+    evaluations.count_from_zero();
+    owed.reset();
   }
-  base_lr = std::move(base);
-  schedules = std::move(plan);
+  base_lr = std::move(plan.base_lr);
+  schedules = std::move(plan.schedules);
   schedules.apply(state);
   interrupted_by = 0;
-  given_batch.reset();
-  signals.emplace(options.handle_signals);
-  fitting = true;
-  first_batch = true;
-  stopwatch.lap();
-  if (resumed) return;  // the log has them
-  for (const auto& algorithm : engine.algorithms())
-    logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
+  ended_by.clear();
+  fit.emplace(train, options.handle_signals);
+  if (plan.goal != plan.until) fit->max_duration_afterwards.emplace(plan.goal);
 }
 
 void Trainer::Impl::check_first_batch() {
-  if (train.tokens() > 0) return;
+  if (fit->source.feed().tokens() > 0) return;
   check_without_tokens(state.max_duration, "max_duration");
   check_without_tokens(state.iteration_length, "iteration_length");
-  for (const EvalRun& run : evaluators) check_without_tokens(run.interval, "eval_interval");
+  for (const EvalRun& run : evaluations.runs()) check_without_tokens(run.interval, "eval_interval");
   if (saver) check_without_tokens(options.save_interval, "save_interval");
   schedules.check_without_tokens(state);
+}
+
+void Trainer::Impl::log_algorithms() {
+  if (resumption.found) return;  // the log has them
+  for (const auto& algorithm : engine.algorithms())
+    logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
 }
 
 void Trainer::Impl::tune() {
   if (!options.tune || !tuning.empty()) return;
   if (!train.loader()) return warn("tune: has no effect without a train_dataloader");
-  train.seek(state.timestamp.epoch, state.timestamp.batch_in_epoch);
-  positioned = false;
-  std::optional<Batch> batch = train.next();
+  const Unbilled unbilled(&*fit);
+  Feed feed = fit->source.feed();
+  feed.seek(progress().loader_epoch(), state.timestamp.batch_in_epoch);
+  fit->source.lose_place();
+  std::optional<Batch> batch = feed.next();
   if (!batch) return;  // that this is an error is said where it is trained on
   const bool has_size = state.device_train_microbatch_size > 0;
-  tuning = Tuner(state, train_step, train).run(std::move(*batch), options.tune_cache, tuned);
+  tuning = Tuner(state, train_step, feed).run(std::move(*batch), options.tune_cache, tuned);
   // That of the trial steps, if it is "auto": what was chosen may need more memory, or less.
   if (!has_size) state.device_train_microbatch_size = 0;
-  if (resumed) return;
+  if (resumption.found) return;
   for (const std::string& line : tuning) {
     const auto colon = line.find(": ");
     logger.log_hyperparameters({{join("tune/", line.substr(0, colon)), line.substr(colon + 2)}});
@@ -231,13 +253,18 @@ void Trainer::Impl::tune() {
 }
 
 void Trainer::Impl::finish_fit() {
-  fitting = false;
+  interrupted_by = fit->ending.signal();
+  if (fit->max_duration_afterwards) state.max_duration = *fit->max_duration_afterwards;
   train_step.end_fit();
-  train.drop_staged();
-  positioned = false;
-  signals.reset();
-  if (max_duration_afterwards) state.max_duration = *max_duration_afterwards;
-  max_duration_afterwards.reset();
+  state.stop.answer();
+  fit.reset();
+}
+
+// After an error: nothing of a batch that has not come to its end stays.
+void Trainer::Impl::abandon_fit() {
+  if (last_event >= Event::BEFORE_TRAIN_BATCH && last_event <= Event::AFTER_TRAIN_BATCH) train_step.abandon();
+  state.optimizer->zero_grad(/*set_to_none=*/true);
+  finish_fit();
 }
 
 // A subset is of one fit; the trainer's own is of the loader that its options name.
@@ -257,20 +284,22 @@ OptionalTime Trainer::Impl::goal_of(const FitOptions& fit, const Timestamp& from
   return *fit.duration + from.get(fit.duration->unit());
 }
 
-Time Trainer::Impl::end_of(const FitOptions& fit, const OptionalTime& goal, const Timestamp& from, const Feed& feed,
-                           bool needs_limit) const {
-  const OptionalTime until = scaled(goal, fit.scale_schedule_ratio, !fit.schedulers.empty());
+OptionalTime Trainer::Impl::end_of(const FitOptions& fit, const OptionalTime& goal, const Timestamp& from,
+                                   const Feed& feed, bool needs_limit) const {
+  OptionalTime until = goal;
+  until = scaled(until, fit.scale_schedule_ratio, !fit.schedulers.empty());
   if (fit.step_schedulers_every_batch && fit.schedulers.empty())
     throw ConfigError("step_schedulers_every_batch: has no effect without schedulers in the same fit()");
   if (!until && needs_limit)
     throw ConfigError("max_duration: is required to fit; give it to the Trainer's options, or a duration to fit()");
-  if (!until) return {std::numeric_limits<std::int64_t>::max(), TimeUnit::BATCH};
+  if (!until) return until;
   check_limit(*until, "max_duration", options.iteration_length);
   check_epochs_end(*until, options.iteration_length, feed);
-  if (from.reached(*until) && !resumed)  // which had been saved at its end
+  const bool has_work = resumption.found || owed || fit_end_is_owed || evaluations.has_pending();
+  if (from.reached(*until) && !has_work)
     throw ConfigError("max_duration: training has already reached ", *until,
                       ", so there is nothing to do; give fit() a duration, or reset_time");
-  return *until;
+  return until;
 }
 
 void Trainer::Impl::log_hyperparameters() {

@@ -53,6 +53,12 @@ State make_state(const TrainerOptions& options, const std::optional<saving::Foun
   state.device = device;
   state.precision = options.precision;
   state.iteration_length = options.iteration_length;
+
+  if (options.deterministic_mode) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  if (device.is_cuda()) allow_tf32(options.allow_tf32);
+  if (options.seed) at::manual_seed(*options.seed);
+  state.model->to(device);
+  if (!state.model->parameters().empty()) state.optimizer = options.optimizer.made();
   return state;
 }
 
@@ -66,20 +72,15 @@ std::vector<LoggerDestination*> destinations(const Loggers& loggers) {
 
 Trainer::Impl::Impl(TrainerOptions given)
     : options(std::move(given)),
-      resumed(checkpoint_to_resume(options)),
-      state(make_state(options, resumed)),
+      resumption{.found = checkpoint_to_resume(options)},
+      state(make_state(options, resumption.found)),
       logger(state, destinations(options.loggers)),
-      engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
-      aside_plan(options.inference_mode, options.fold_batch_norms || options.tune) {
+      aside_plan(options.inference_mode, options.fold_batch_norms || options.tune),
+      run_link(std::in_place, *this),
+      saver(make_saver()),
+      engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes) {
   train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
-  if (options.deterministic_mode) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  if (state.device.is_cuda()) allow_tf32(options.allow_tf32);
-  if (options.seed) at::manual_seed(*options.seed);
-  state.model->to(state.device);
-  if (!state.model->parameters().empty()) state.optimizer = options.optimizer.made();
-  state.run = as_run();
-  open_checkpoints();
   construct();
   // What hooks of the construction drew does not change what training draws.
   if (options.seed) at::manual_seed(*options.seed);
@@ -101,79 +102,117 @@ void Trainer::Impl::read_learning_rates() {
   schedules.apply(state);
 }
 
+void Trainer::Impl::close() {
+  engine.close();
+  if (run_link) run_link->cut();
+}
+
+void Trainer::Impl::require_open(const char* call) const {
+  if (engine.closed()) throw Error("Trainer: ", call, " after close(); make a new Trainer");
+}
+
+void Trainer::Impl::require_fit(const char* call) const {
+  require_idle(call);
+  if (fit) return;
+  if (ended_by.empty()) throw ConfigError("Trainer: ", call, " before begin()");
+  throw ConfigError("Trainer: ", call, " after the fit was ended by an error (", ended_by, "); call begin() again");
+}
+
+void Trainer::Impl::require_idle(const char* call) const {
+  if (busy)
+    throw ConfigError("Trainer: ", call, " inside of another call, after ", to_string(last_event),
+                      "; a callback can ask to stop (state.stop.ask), but not train");
+}
+
+Trainer::Impl& Trainer::impl() const {
+  if (!impl_) throw Error("Trainer: this one has been moved from; use the one that it was moved to");
+  return *impl_;
+}
+
 Trainer::Trainer(TrainerOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 
-const std::vector<std::string>& Trainer::tuning() const { return impl_->tuning; }
+const std::vector<std::string>& Trainer::tuning() const { return impl().tuning; }
 
 void Trainer::fit(FitOptions options) {
-  impl_->start_fit(options, /*needs_loader=*/true);
-  impl_->training([&] {
-    impl_->tune();
-    impl_->begin();
-    while (impl_->step()) {
+  Impl& trainer = impl();
+  trainer.start_fit(options, /*needs_loader=*/true);
+  trainer.training([&] {
+    trainer.begin();
+    while (trainer.step()) {
     }
-    impl_->end();
+    trainer.end();
   });
-  impl_->finish_fit();
+  trainer.finish_fit();
 }
 
 void Trainer::begin(FitOptions options) {
-  impl_->start_fit(options, /*needs_loader=*/false);
-  impl_->training([&] {
-    impl_->tune();
-    impl_->begin();
-  });
+  impl().start_fit(options, /*needs_loader=*/false);
+  impl().training([&] { impl().begin(); });
 }
 
 bool Trainer::step() {
-  if (!impl_->fitting) throw ConfigError("Trainer: step() before begin()");
-  return impl_->training([&] { return impl_->step(); });
+  impl().require_fit("step()");
+  if (!impl().fit->source.has_loader())
+    throw ConfigError("Trainer::step: there is no train_dataloader; call step(batch)");
+  return impl().training([&] { return impl().step(); });
 }
 
 bool Trainer::step(Batch batch) {
   if (batch.empty()) throw DataError("Trainer::step: the batch is empty");
-  impl_->given_batch = std::move(batch);
-  const bool trained = step();
-  impl_->given_batch.reset();  // not taken if training is over
+  impl().require_fit("step()");
+  BatchSource& source = impl().fit->source;
+  if (source.has_loader())
+    throw ConfigError("Trainer::step: this fit takes its batches from the ", source.feed().label(),
+                      " loader; for batches of your own, make a Trainer without a train_dataloader");
+  source.give(std::move(batch));
+  const bool trained = impl().training([&] { return impl().step(); });
+  source.take_back();  // not taken if training is over
   return trained;
 }
 
 void Trainer::end() {
-  if (!impl_->fitting) throw ConfigError("Trainer: end() before begin()");
-  impl_->training([&] { impl_->end(); });
-  impl_->finish_fit();
+  impl().require_fit("end()");
+  impl().training([&] { impl().end(); });
+  impl().finish_fit();
 }
 
 void Trainer::eval(EvalOptions options) {
-  if (impl_->engine.closed()) throw Error("Trainer: eval() after close(); make a new Trainer");
-  std::vector<EvalRun> given = impl_->make_runs(options.eval_dataloader.cut_to(options.subset_num_batches), "1ep", -1);
-  std::vector<EvalRun>& runs = given.empty() ? impl_->evaluators : given;
+  Impl& trainer = impl();
+  trainer.require_open("eval()");
+  if (trainer.evaluating) throw ConfigError("Trainer: eval() inside of an evaluation");
+  std::vector<EvalRun> given = trainer.make_runs(options.eval_dataloader.cut_to(options.subset_num_batches), "1ep", -1);
+  std::vector<EvalRun>& own = trainer.evaluations.runs();
+  std::vector<EvalRun>& runs = given.empty() ? own : given;
   if (runs.empty())
     throw ConfigError("eval_dataloader: is required to eval; give it to the Trainer's options or to eval()");
-  check_labels(impl_->train ? impl_->train.label() : impl_->options.train_dataloader_label, labels_of(given));
+  check_labels(trainer.train ? trainer.train.label() : trainer.options.train_dataloader_label, labels_of(given));
   for (const EvalRun& run : given)
-    if (std::ranges::any_of(impl_->evaluators,
-                            [&](const EvalRun& other) { return other.feed.label() == run.feed.label(); }))
+    if (std::ranges::any_of(own, [&](const EvalRun& other) { return other.feed.label() == run.feed.label(); }))
       warn(join("eval: the trainer has an evaluator with the label \"", run.feed.label(),
                 "\"; its metrics are overwritten"));
-  impl_->located([&] { impl_->eval(runs, given.empty() ? options.subset_num_batches : -1); });
+  const bool was_asked = trainer.state.stop.pending();
+  trainer.located([&] { trainer.eval(runs, given.empty() ? options.subset_num_batches : -1); });
+  // A stopper that judges what is evaluated between two fits does not end the next one.
+  if (!trainer.fit && !was_asked) trainer.state.stop.answer();
 }
 
 std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOptions options) {
-  if (impl_->engine.closed()) throw Error("Trainer: predict() after close(); make a new Trainer");
+  Impl& trainer = impl();
+  trainer.require_open("predict()");
+  if (trainer.predicting) throw ConfigError("Trainer: predict() inside of a prediction");
   if (!dataloader) throw ConfigError("predict: a dataloader is required");
   Feed feed(dataloader, "predict", options.subset_num_batches);
-  return impl_->located([&] { return impl_->predict(std::move(feed), options.return_outputs); });
+  return trainer.located([&] { return trainer.predict(std::move(feed), options.return_outputs); });
 }
 
-void Trainer::close() { impl_->engine.close(); }
-State& Trainer::state() { return impl_->state; }
-const State& Trainer::state() const { return impl_->state; }
-Engine& Trainer::engine() { return impl_->engine; }
-Logger& Trainer::logger() { return impl_->logger; }
-int Trainer::interrupted_by() const { return impl_->interrupted_by; }
+void Trainer::close() { impl().close(); }
+State& Trainer::state() { return impl().state; }
+const State& Trainer::state() const { return impl().state; }
+Engine& Trainer::engine() { return impl().engine; }
+Logger& Trainer::logger() { return impl().logger; }
+int Trainer::interrupted_by() const { return impl().interrupted_by; }
 
 }  // namespace composer

@@ -139,14 +139,19 @@ class COMPOSER_EXPORT Trainer {
   Trainer& operator=(Trainer&&) noexcept;
 
   // Trains from state().timestamp to the end, evaluating on the way: begin(), step() until it is false, end(). A stop
-  // that somebody asked for ends it early; the next fit() goes on from there.
+  // that somebody asks for, also before it begins, ends it early; the next fit() goes on from there. What was due when
+  // an error ended a fit (evaluations, a checkpoint) is done first by the next one.
   void fit(FitOptions options = {});
   void fit(Time duration) { fit(FitOptions{.duration = duration}); }
 
-  // For programs that own their loop: the same loop, the same events.
+  // For programs that own their loop: the same loop, the same events. Without a max_duration it lasts until end(). An
+  // error in begin(), step() or end() ends the fit; a ConfigError that refuses a call does not.
   void begin(FitOptions options = {});
-  bool step();             // the next batch, or the end of an epoch; false: training is over
-  bool step(Batch batch);  // trains on a batch that no loader gave; false: training is over, nothing was done
+  bool step();  // the next batch, or the end of an epoch; false: training is over
+  // Trains on that batch, in a fit without a loader: its batches belong to one endless epoch. False: training is over,
+  // nothing was done.
+  bool step(Batch batch);
+  // Ends an epoch whose batches are all trained; saves and evaluates what has not been saved and evaluated yet.
   void end();
 
   // Trains num_batches from here with a rising learning rate, then undoes it: weights, requires_grad, buffers,
@@ -160,9 +165,11 @@ class COMPOSER_EXPORT Trainer {
   void close();  // closes callbacks and loggers; again: does nothing. Every event after it is an error
 
   // Writes one now, to `name` (its placeholders replaced) below save_folder, and returns its path when it is on the
-  // disk.
+  // disk. It counts neither as one of save_interval's nor among save_num_checkpoints_to_keep. Throws ConfigError in the
+  // middle of a batch, from where a run cannot go on exactly.
   std::string save_checkpoint(const std::string& name = "ep{epoch}-ba{batch}");
-  // The paths of those that this run has written and not deleted, oldest first; the last may be on its way.
+  // The paths of those that this run has written when they were due, and not deleted, oldest first; the last may be on
+  // its way.
   std::vector<std::string> saved_checkpoints() const;
   const std::string& resumed_from() const;  // the path of the checkpoint that was loaded; empty: none
 
@@ -175,6 +182,7 @@ class COMPOSER_EXPORT Trainer {
 
  private:
   struct Impl;
+  Impl& impl() const;  // throws Error if this has been moved from
   std::unique_ptr<Impl> impl_;
 };
 

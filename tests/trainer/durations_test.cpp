@@ -95,8 +95,17 @@ TEST_CASE("A refused fit() changes nothing") {
   CHECK_THROWS_AS(trainer.fit({.duration = "1ep", .reset_time = true, .scale_schedule_ratio = 0.5}), ConfigError);
   CHECK_THROWS_AS(trainer.fit({.reset_time = true, .device_train_microbatch_size = -1}), ConfigError);
   CHECK_THROWS_AS(trainer.fit({.reset_time = true, .precision = Precision::AMP_FP16}), ConfigError);
+  const optim::Scheduler bad = [](const optim::ScheduleContext&) -> double { throw ConfigError("bad t_max"); };
+  CHECK_THROWS_AS(trainer.fit({.duration = "7ep",
+                               .reset_time = true,
+                               .schedulers = {bad},
+                               .eval_dataloader = tiny_loader(4, 4),
+                               .precision = Precision::AMP_BF16}),
+                  ConfigError);
   CHECK(trainer.state().timestamp == before);
   CHECK(*trainer.state().max_duration == Time(1, TimeUnit::EPOCH));
+  CHECK(trainer.state().precision == Precision::FP32);
+  CHECK_THROWS_AS(trainer.eval(), ConfigError);  // there is still nothing to evaluate on
 }
 
 TEST_CASE("An epoch in pieces trains the same weights as in one") {

@@ -1,0 +1,19 @@
+#include "composer/trainer/ending.h"
+
+namespace composer {
+
+bool Ending::note(int signal) {
+  if (signal == 0 || signal_ != 0) return false;
+  signal_ = signal;
+  return true;
+}
+
+bool Ending::decide(bool limit_reached, bool stop_asked) {
+  reason_ = Reason::NONE;
+  if (limit_reached) reason_ = Reason::LIMIT;
+  if (stop_asked) reason_ = Reason::STOP;
+  if (interrupted()) reason_ = Reason::SIGNAL;
+  return over();
+}
+
+}  // namespace composer

@@ -1,0 +1,27 @@
+#pragma once
+#include <cstdint>
+
+namespace composer {
+
+// Whether a fit is over, and why. Its limit, a request to stop and a signal may come at any moment, so they are looked
+// at here, once a step, and everybody else reads the verdict.
+class Ending {
+ public:
+  enum class Reason : std::uint8_t { NONE, LIMIT, STOP, SIGNAL };
+
+  // What has come, wherever it is worth a look; 0: nothing. The first one counts, and true says that this is it.
+  bool note(int signal);
+  // At the head of a step: the verdict until the next call. True: the fit is over.
+  bool decide(bool limit_reached, bool stop_asked);
+
+  Reason reason() const { return reason_; }
+  bool over() const { return reason_ != Reason::NONE; }
+  bool interrupted() const { return signal_ != 0; }  // noted, if not decided yet
+  int signal() const { return signal_; }
+
+ private:
+  Reason reason_ = Reason::NONE;
+  int signal_ = 0;
+};
+
+}  // namespace composer

@@ -1,0 +1,71 @@
+#include "composer/trainer/evaluations.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "composer/core/model.h"
+
+namespace composer {
+
+std::vector<EvalRun*> Evaluations::due(Event event, IntervalMoment moment, const State& state) {
+  std::vector<EvalRun*> due;
+  for (EvalRun& run : runs_) {
+    moment.last_due_batch = run.last_due_batch;
+    const Interval::Function* function = run.interval.function();
+    if (function ? (*function)(event, state) : interval_due(run.interval.time(), moment)) due.push_back(&run);
+  }
+  return due;
+}
+
+void Evaluations::mark_due(const std::vector<EvalRun*>& runs, std::int64_t batch) {
+  for (EvalRun* run : runs) {
+    run->last_due_batch = batch;
+    if (std::ranges::count(pending_, run->feed.label()) == 0) pending_.push_back(run->feed.label());
+  }
+}
+
+void Evaluations::done(const EvalRun& run) { std::erase(pending_, run.feed.label()); }
+
+std::vector<EvalRun*> Evaluations::pending() {
+  std::vector<EvalRun*> pending;
+  for (EvalRun& run : runs_)
+    if (std::ranges::count(pending_, run.feed.label()) > 0) pending.push_back(&run);
+  return pending;
+}
+
+void Evaluations::count_from_zero() {
+  pending_.clear();
+  for (EvalRun& run : runs_) run.last_due_batch = -1;
+}
+
+void Evaluations::visit_evaluated(StateVisitor& visit) {
+  std::map<std::string, std::int64_t> evaluated;  // at which batch
+  for (const EvalRun& run : runs_) evaluated[run.feed.label()] = run.last_due_batch;
+  visit("evaluated", evaluated);
+  if (!visit.is_loading()) return;
+  for (EvalRun& run : runs_)
+    if (const auto it = evaluated.find(run.feed.label()); it != evaluated.end()) run.last_due_batch = it->second;
+}
+
+AsideScope::AsideScope(State& state, const Feed& feed)
+    : state_(state),
+      label_(std::exchange(state.dataloader_label, feed.label())),
+      len_(std::exchange(state.dataloader_len, feed.num_batches())),
+      had_loader_(std::exchange(state.has_dataloader, true)),
+      modes_(*state.model),
+      batch_(state.batch),
+      outputs_(std::exchange(state.outputs, {})) {
+  state.model->eval();
+}
+
+AsideScope::~AsideScope() {
+  state_.dataloader_label = std::move(label_);
+  state_.dataloader_len = len_;
+  state_.has_dataloader = had_loader_;
+  state_.batch = std::move(batch_);
+  state_.outputs = std::move(outputs_);
+  modes_.restore();
+}
+
+}  // namespace composer

@@ -1,0 +1,73 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/grad_mode.h>
+
+#include "composer/core/event.h"
+#include "composer/core/interval.h"
+#include "composer/core/state.h"
+#include "composer/core/state_dict.h"
+#include "composer/step/feed.h"
+#include "composer/step/metric_set.h"
+#include "composer/step/module_modes.h"
+#include "composer/trainer/evaluator.h"
+
+namespace composer {
+
+// An evaluator while a trainer has it.
+struct EvalRun {
+  Evaluator evaluator;
+  Feed feed;
+  Interval interval;
+  MetricSet metrics;
+  std::int64_t last_due_batch = -1;
+};
+
+// The evaluators of a trainer: which are due, and which have been due without being evaluated to their end, because a
+// signal or an error came first. Those are pending, and who goes on makes up for them.
+class Evaluations {
+ public:
+  const std::vector<EvalRun>& runs() const { return runs_; }
+  std::vector<EvalRun>& runs() { return runs_; }
+  void replace(std::vector<EvalRun> runs) { runs_ = std::move(runs); }
+
+  // Each is asked, so that functions with a memory hear of every event. Nothing changes but their memory.
+  std::vector<EvalRun*> due(Event event, IntervalMoment moment, const State& state);
+  void mark_due(const std::vector<EvalRun*>& runs, std::int64_t batch);  // and pending
+  void done(const EvalRun& run);
+  std::vector<EvalRun*> pending();
+  bool has_pending() const { return !pending_.empty(); }
+  void count_from_zero();  // time was reset: nothing has been due yet
+
+  void visit_pending(StateVisitor& visit) { visit("pending_evaluations", pending_); }
+  void visit_evaluated(StateVisitor& visit);  // when each was due last
+
+ private:
+  std::vector<EvalRun> runs_;
+  std::vector<std::string> pending_;  // labels
+};
+
+// The state while another loader than the training one is read: evaluation mode, no gradients. The end of the scope
+// brings back the training loader, batch, outputs and each module's mode, also after an exception.
+class AsideScope {
+ public:
+  AsideScope(State& state, const Feed& feed);
+  ~AsideScope();
+  AsideScope(const AsideScope&) = delete;
+  AsideScope& operator=(const AsideScope&) = delete;
+
+ private:
+  State& state_;
+  at::NoGradGuard no_grad_;
+  std::string label_;
+  std::optional<std::int64_t> len_;
+  bool had_loader_;
+  ModuleModes modes_;
+  Batch batch_;
+  Outputs outputs_;
+};
+
+}  // namespace composer

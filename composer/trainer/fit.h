@@ -1,0 +1,64 @@
+#pragma once
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "composer/core/time.h"
+#include "composer/trainer/batch_source.h"
+#include "composer/trainer/ending.h"
+#include "composer/trainer/signals.h"
+
+namespace composer {
+
+// Time on the wall clock since the last lap, without what was skipped.
+class Stopwatch {
+ public:
+  using Clock = std::chrono::steady_clock;
+  Seconds lap() {
+    const auto now = Clock::now();
+    return now - std::exchange(from_, now);
+  }
+  void skip(Clock::duration time) { from_ += time; }
+
+ private:
+  Clock::time_point from_ = Clock::now();
+};
+
+// What there is between begin() and end() alone. How long the fit lasts is state.max_duration.
+struct Fit {
+  Fit(Feed feed, bool handle_signals)
+      : source(std::move(feed)), handles_signals(handle_signals), scope(handles_signals) {}
+
+  BatchSource source;
+  Ending ending;
+  Stopwatch stopwatch;
+  bool bills = true;        // time to the batch that comes next
+  bool first_batch = true;  // is not trained yet
+  bool limited = true;      // false in a trial, whose end its caller decides
+  // To be restored when the fit ends: what only this fit made of max_duration.
+  std::optional<OptionalTime> max_duration_afterwards;
+  bool handles_signals;
+  SignalScope scope;
+
+  int signal() const { return handles_signals ? SignalScope::pending() : 0; }  // that has come; 0: none
+};
+
+// While the outermost of these lives, time is not billed to the batches of the fit; nullptr: there is none.
+class Unbilled {
+ public:
+  explicit Unbilled(Fit* fit) : fit_(fit && std::exchange(fit->bills, false) ? fit : nullptr) {}
+  ~Unbilled() {
+    if (!fit_) return;
+    fit_->bills = true;
+    fit_->stopwatch.skip(Stopwatch::Clock::now() - started_);
+  }
+  Unbilled(const Unbilled&) = delete;
+  Unbilled& operator=(const Unbilled&) = delete;
+
+ private:
+  Fit* fit_;
+  Stopwatch::Clock::time_point started_ = Stopwatch::Clock::now();
+};
+
+}  // namespace composer

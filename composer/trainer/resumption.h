@@ -1,0 +1,25 @@
+#pragma once
+#include <optional>
+#include <string>
+
+#include "composer/checkpoint/folder.h"
+#include "composer/core/state_dict.h"
+#include "composer/core/stop.h"
+
+namespace composer {
+
+// What a checkpoint has brought, and what of it waits until training begins.
+struct Resumption {
+  std::optional<saving::Found> found;  // the own run's, to go on from; until the first fit has begun
+  std::string loaded_from;             // path of what was loaded last; empty: nothing
+  StateDict random;                    // to be restored when training begins: hooks may draw random numbers before
+  StateDict hyperparameters_before;    // of the run that goes on
+  std::string finished;                // why the own run was over; empty: it was not
+
+  // What is saved of a request to stop: nothing, unless the run is over for good.
+  static std::string reason_to_save(const Stop& stop) {
+    return stop.asked() && stop.kind() == Stop::FINISHED ? stop.why() : "";
+  }
+};
+
+}  // namespace composer

@@ -1,0 +1,95 @@
+#include "composer/trainer/batch_source.h"
+
+#include <string>
+
+#include <ATen/ATen.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/core/error.h"
+
+namespace composer::test {
+namespace {
+
+// Epochs of `length` batches, each of which says where it is from; notes where it is sent.
+struct Places final : Loader {
+  explicit Places(std::int64_t batches) : length(batches) {}
+  void seek(std::int64_t to_epoch, std::int64_t to_batch) override {
+    epoch = to_epoch;
+    batch = to_batch;
+    sought += std::to_string(epoch) + "." + std::to_string(batch) + " ";
+  }
+  std::optional<Batch> next() override {
+    if (batch == length) return std::nullopt;
+    return Batch{{"from", at::tensor({epoch * 100 + batch++})}};
+  }
+  std::optional<std::int64_t> num_batches() const override { return length; }
+
+  std::int64_t length, epoch = 0, batch = 0;
+  std::string sought;
+};
+
+std::int64_t from(const std::optional<Batch>& batch) { return batch ? batch->at("from").item<std::int64_t>() : -1; }
+
+const auto kKeep = [] {};
+
+TEST_CASE("A loader is placed once, and again when somebody else has moved it") {
+  const auto loader = std::make_shared<Places>(3);
+  BatchSource source(Feed(AnyDataSpec(loader), "train", -1));
+  CHECK(source.epoch_length() == 3);
+  CHECK(from(source.next(2, 1, kKeep)) == 201);
+  CHECK(from(source.next(2, 2, kKeep)) == 202);
+  CHECK(loader->sought == "2.1 ");
+  CHECK(from(source.next(2, 3, kKeep)) == -1);
+  source.lose_place();
+  CHECK(from(source.next(3, 0, kKeep)) == 300);
+  loader->seek(0, 0);
+  source.lose_place_of(loader.get());
+  CHECK(from(source.next(3, 1, kKeep)) == 301);
+  const Places other(1);
+  source.lose_place_of(&other);
+  CHECK(from(source.next(3, 2, kKeep)) == 302);
+  CHECK(loader->sought == "2.1 3.0 0.0 3.1 ");
+}
+
+TEST_CASE("The last batch is let go before the next is taken, and kept where there may be none") {
+  const auto loader = std::make_shared<Places>(2);
+  BatchSource source(Feed(AnyDataSpec(loader), "train", -1));
+  int released = 0;
+  const auto release = [&] { ++released; };
+  source.next(0, 0, release);
+  source.next(0, 1, release);
+  CHECK(released == 2);
+  CHECK_FALSE(source.next(0, 2, release));
+  CHECK(released == 2);
+}
+
+TEST_CASE("A given batch comes once and is counted; the loader stays where it is") {
+  const auto loader = std::make_shared<Places>(3);
+  BatchSource source(Feed(AnyDataSpec(loader), "train", -1));
+  source.give({{"from", at::tensor({7, 8})}});
+  CHECK(source.has_given());
+  const auto given = source.next(0, 0, kKeep);
+  REQUIRE(given);
+  CHECK(given->at("from").size(0) == 2);
+  CHECK(source.feed().samples() == 2);
+  CHECK_FALSE(source.has_given());
+  CHECK(loader->sought.empty());
+  source.give({{"from", at::tensor({9})}});
+  source.take_back();
+  CHECK(from(source.next(0, 0, kKeep)) == 0);
+}
+
+TEST_CASE("An epoch without a batch is an error that says which") {
+  BatchSource source(Feed(AnyDataSpec(std::make_shared<Places>(0)), "train", -1));
+  CHECK_THROWS_WITH_AS(source.next(4, 0, kKeep), doctest::Contains("epoch 4 has no batch"), DataError);
+}
+
+TEST_CASE("Without a loader no epoch has a length") {
+  BatchSource source{Feed()};
+  CHECK_FALSE(source.has_loader());
+  CHECK_FALSE(source.epoch_length());
+}
+
+}  // namespace
+}  // namespace composer::test

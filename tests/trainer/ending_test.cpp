@@ -1,0 +1,59 @@
+#include "composer/trainer/ending.h"
+
+#include <csignal>
+
+#include <doctest/doctest.h>
+
+namespace composer::test {
+namespace {
+
+using Reason = Ending::Reason;
+
+TEST_CASE(
+    "A fit ends for its limit, a request or a signal, and a signal is named before a request, that before a limit") {
+  struct Row {
+    bool limit, stop;
+    int signal;
+    Reason reason;
+  };
+  for (const auto& [limit, stop, signal, reason] : {
+           Row{false, false, 0, Reason::NONE},
+           Row{true, false, 0, Reason::LIMIT},
+           Row{false, true, 0, Reason::STOP},
+           Row{false, false, SIGINT, Reason::SIGNAL},
+           Row{true, true, 0, Reason::STOP},
+           Row{true, false, SIGTERM, Reason::SIGNAL},
+           Row{false, true, SIGTERM, Reason::SIGNAL},
+           Row{true, true, SIGINT, Reason::SIGNAL},
+       }) {
+    CAPTURE(limit);
+    CAPTURE(stop);
+    CAPTURE(signal);
+    Ending ending;
+    CHECK(ending.note(signal) == (signal != 0));
+    CHECK(ending.decide(limit, stop) == (reason != Reason::NONE));
+    CHECK(ending.reason() == reason);
+    CHECK(ending.signal() == signal);
+  }
+}
+
+TEST_CASE("What comes after the verdict changes it with the next step, and the first signal stays the one") {
+  Ending ending;
+  CHECK_FALSE(ending.decide(false, false));
+  CHECK(ending.note(SIGTERM));
+  CHECK_FALSE(ending.note(SIGINT));
+  CHECK_FALSE(ending.note(0));
+  CHECK(ending.interrupted());
+  CHECK_FALSE(ending.over());
+  CHECK(ending.decide(false, false));
+  CHECK(ending.signal() == SIGTERM);
+}
+
+TEST_CASE("A request that was taken back lets the fit go on") {
+  Ending ending;
+  CHECK(ending.decide(false, true));
+  CHECK_FALSE(ending.decide(false, false));
+}
+
+}  // namespace
+}  // namespace composer::test
