@@ -61,7 +61,7 @@ void TrainStep::set_microbatch_size(MicrobatchSize size, std::int64_t bytes) {
 
 void TrainStep::start(const Feed& feed) {
   whole_ = state_.batch;
-  samples_ = feed.count_samples(whole_);  // algorithms may have changed it
+  if (auto_) samples_ = feed.count_samples(whole_);  // algorithms may have changed it
   if (auto_ && !auto_->has_size()) choose_microbatch_size(feed);
   split(feed);
 }
@@ -70,19 +70,24 @@ void TrainStep::split(const Feed& feed) {
   const std::int64_t size = state_.device_train_microbatch_size;
   microbatches_.clear();
   weight_ = 0;
-  for (Batch& part : feed.split(whole_, size)) {
-    const double weight = weight_of(feed, part);
-    weight_ += weight;
-    microbatches_.push_back({.batch = std::move(part), .share = weight, .first = microbatches_.empty()});
-  }
-  if (!(weight_ > 0))
-    throw DataError("the batch has no ", weigh_by_tokens_ ? "loss-generating tokens" : "samples", " to weigh it by");
-  for (Microbatch& microbatch : microbatches_) microbatch.share /= weight_;
+  for (Batch& part : feed.split(whole_, size))
+    microbatches_.push_back({.batch = std::move(part), .first = microbatches_.empty()});
   const std::int64_t all = feed.batch_size().value_or(feed.samples());
   microbatch_size_ = size == 0 ? all : size;
   if (size > all && feed.batch_size() && !std::exchange(warned_of_size_, true))
     warn(join("device_train_microbatch_size: is ", size, ", and the batches of the ", feed.label(), " loader have ",
               all, " samples: they are not split"));
+}
+
+// On the host, once, however often the batch is trained.
+void TrainStep::weigh(const Feed& feed) {
+  for (Microbatch& microbatch : microbatches_) {
+    microbatch.share = weight_of(feed, microbatch.batch);
+    weight_ += microbatch.share;
+  }
+  if (!(weight_ > 0))
+    throw DataError("the batch has no ", weigh_by_tokens_ ? "loss-generating tokens" : "samples", " to weigh it by");
+  for (Microbatch& microbatch : microbatches_) microbatch.share /= weight_;
 }
 
 void TrainStep::step_once(const TrainBatch& train_batch) {
@@ -193,6 +198,7 @@ void TrainStep::zero_gradients() {
 }
 
 void TrainStep::enter(const Feed& feed, std::size_t microbatch) {
+  if (weight_ == 0) weigh(feed);
   enter(feed, microbatches_[microbatch]);
   if (feed.has_microbatch_transforms()) current_.share = weight_of(feed, state_.batch) / weight_;
 }
