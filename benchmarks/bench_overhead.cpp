@@ -60,7 +60,8 @@ std::shared_ptr<Loader> loader_of(const Task& task) {
   std::vector<std::int64_t> shape = {task.batch_size * task.batches};
   shape.insert(shape.end(), task.image.begin(), task.image.end());
   const at::Tensor target = at::randint(10, {shape.front()}, at::kLong);
-  return data::in_memory({{"input", at::randn(shape)}, {"target", target}}, {.batch_size = task.batch_size, .seed = 17});
+  return data::in_memory({{"input", at::randn(shape)}, {"target", target}},
+                         {.batch_size = task.batch_size, .seed = 17});
 }
 
 // What dropout draws depends on the number of the step alone, so that contenders draw the same.
