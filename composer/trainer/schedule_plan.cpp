@@ -71,6 +71,14 @@ void SchedulePlan::apply(State& state) const {
     optim::set_learning_rate(*state.optimizer, group, base_[group] * *product);
 }
 
+std::vector<double> SchedulePlan::rates(const State& state) const {
+  std::vector<double> rates = base_;
+  if (schedulers_.empty() || !state.max_duration) return rates;
+  if (const auto product = factor(context(state.timestamp, *state.max_duration, state.dataloader_len)))
+    for (double& rate : rates) rate *= *product;
+  return rates;
+}
+
 void SchedulePlan::check(const Timestamp& from, Time until, std::optional<std::int64_t> dataloader_len) const {
   if (!schedulers_.empty()) factor(context(from, until, dataloader_len));
 }

@@ -113,6 +113,7 @@ TEST_CASE("Our optimizers skip a step whose gradients overflow, with their state
       TrainerOptions options = scaled_options(optim::GradScalerOptions{});
       options.optimizer = optimizer;
       options.train_dataloader = {};
+      options.max_duration = std::nullopt;
       if (skips) options.algorithms = {Overflow(2)};
       Trainer trainer(std::move(options));
       trainer.begin();
