@@ -10,8 +10,8 @@
 // Callback and the engine's table are made from it, and docs/events.md shows it as a table. A row is the enumerator,
 // the method of Callback, whether it opens something (BEFORE), closes it (AFTER) or neither, and what holds then.
 #define COMPOSER_EVENTS(COMPOSER_X)                                                                                    \
-  COMPOSER_X(INIT, init, NEITHER)                      /* loggers can log; no loader or duration yet: surgery here */  \
-  COMPOSER_X(BEFORE_LOAD, before_load, BEFORE)         /* loaders, metrics and schedules are set up */                 \
+  COMPOSER_X(INIT, init, NEITHER)                      /* surgery here: the optimizer comes after; loggers can log */  \
+  COMPOSER_X(BEFORE_LOAD, before_load, BEFORE)         /* loaders, metrics and optimizer are set up */                 \
   COMPOSER_X(AFTER_LOAD, after_load, AFTER)            /* a checkpoint has been loaded, or there was none */           \
   COMPOSER_X(FIT_START, fit_start, BEFORE)             /* max_duration is this fit's */                                \
   COMPOSER_X(ITERATION_START, iteration_start, BEFORE) /* a user-defined span of epochs or tokens begins */            \

@@ -45,6 +45,8 @@ class COMPOSER_EXPORT Interval {
   requires std::constructible_from<Function, F> &&
       (!std::convertible_to<F, Time>)&&(!std::same_as<std::remove_cvref_t<F>, Interval>)Interval(F&& function)
       : time_(0, TimeUnit::EPOCH), function_(new Function(std::forward<F>(function))) {}
+  template <detail::NotATime T>
+  Interval(const T&) = delete;  // a time has a unit: "10ep"; text that is read at run time: Time::parse(text)
   constexpr Interval(const Interval& other) : time_(other.time_), function_(copy(other.function_)) {}
   constexpr Interval(Interval&& other) noexcept
       : time_(other.time_), function_(std::exchange(other.function_, nullptr)) {}
@@ -74,6 +76,8 @@ class OptionalInterval : public std::optional<Interval> {
   constexpr OptionalInterval(Time time) : optional(Interval(time)) {}
   template <std::size_t N>
   consteval OptionalInterval(const char (&literal)[N]) : optional(Interval(literal)) {}
+  template <detail::NotATime T>
+  OptionalInterval(const T&) = delete;  // as in Interval
 };
 
 }  // namespace composer

@@ -29,8 +29,13 @@ struct Plugin {
 namespace detail {
 
 template <class T, class Base>
-concept IsOrPointsTo = std::derived_from<std::remove_cvref_t<T>, Base> ||
-    std::derived_from<typename std::remove_cvref_t<T>::element_type, Base>;
+concept IsOrPointsTo = std::derived_from<T, Base> ||
+    (std::derived_from<typename T::element_type, Base>&& std::same_as<T, std::shared_ptr<typename T::element_type>>);
+
+// A logger is a callback too, but a list of callbacks would not give it any record.
+template <class T, class Base>
+concept PluginOf = IsOrPointsTo<std::remove_cvref_t<T>, Base> &&
+    !(std::same_as<Base, Callback> && IsOrPointsTo<std::remove_cvref_t<T>, LoggerDestination>);
 
 }  // namespace detail
 
@@ -40,9 +45,14 @@ template <class Base>
 class Plugins {
  public:
   Plugins() = default;
+  // Takes every type, and says which is wrong: without this constructor the compiler would only say that the options of
+  // the trainer as a whole cannot be made.
   template <class... T>
-  requires(sizeof...(T) > 0 && (detail::IsOrPointsTo<T, Base> && ...)) Plugins(T&&... objects) {
-    (add(std::forward<T>(objects)), ...);
+  requires(sizeof...(T) > 0 && !(std::same_as<std::remove_cvref_t<T>, Plugins> || ...)) Plugins(T&&... objects) {
+    static_assert((detail::PluginOf<T, Base> && ...),
+                  "not a plug-in of this list: give objects, or std::shared_ptr to them, whose class derives publicly "
+                  "from Callback (.callbacks), Algorithm (.algorithms) or LoggerDestination (.loggers)");
+    if constexpr ((detail::PluginOf<T, Base> && ...)) (add(std::forward<T>(objects)), ...);
   }
 
   template <class T>

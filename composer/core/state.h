@@ -65,7 +65,7 @@ struct State {
   std::uint64_t seed = 0;        // of every random stream of this trainer
   int rank = 0, world_size = 1;  // of the processes that train together
   Handle<Model> model;
-  Handle<torch::optim::Optimizer> optimizer;  // null: the model has no parameters
+  Handle<torch::optim::Optimizer> optimizer;  // null: nothing to train, or at INIT; it is made after that
   at::Device device = at::kCPU;
   Precision precision = Precision::FP32;
   std::int64_t device_train_microbatch_size = 0;  // samples

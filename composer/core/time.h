@@ -132,6 +132,13 @@ Time operator%(Time a, N b) {
   return a % detail::in_unit(b, a.unit());
 }
 
+namespace detail {
+// What is given for a time by mistake. Constructors for it are deleted rather than absent, so that the compiler names
+// the option and not the options as a whole.
+template <class T>
+concept NotATime = Number<T> ||(std::convertible_to<const T&, std::string_view> && !std::is_array_v<T>);
+}  // namespace detail
+
 // A time that an option may leave out: .max_duration = "10ep".
 class OptionalTime : public std::optional<Time> {
  public:
@@ -141,6 +148,8 @@ class OptionalTime : public std::optional<Time> {
   constexpr OptionalTime(std::optional<Time> time) : optional(time) {}
   template <std::size_t N>
   consteval OptionalTime(const char (&literal)[N]) : optional(Time(literal)) {}
+  template <detail::NotATime T>
+  OptionalTime(const T&) = delete;  // a time has a unit: "10ep"; text that is read at run time: Time::parse(text)
 };
 
 using Seconds = std::chrono::duration<double>;

@@ -7,6 +7,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "composer/core/export.h"
 #include "composer/core/time.h"
@@ -45,10 +46,15 @@ class COMPOSER_EXPORT MetricSchedule {
 class COMPOSER_EXPORT Scheduler {
  public:
   Scheduler() = default;  // none
+  // Takes every type, so that the compiler names this option and not the whole of the options.
   template <class F>
   requires(!std::same_as<std::remove_cvref_t<F>, Scheduler> &&
-           std::is_invocable_r_v<double, F&, const ScheduleContext&>) Scheduler(F&& function)
-      : function_(std::forward<F>(function)) {}
+           !std::same_as<std::remove_cvref_t<F>, std::vector<Scheduler>>) Scheduler(F&& function) {
+    constexpr bool kFits = std::is_invocable_r_v<double, F&, const ScheduleContext&>;
+    static_assert(kFits,
+                  "a schedule is a function double(const ScheduleContext&), or a shared_ptr to a MetricSchedule");
+    if constexpr (kFits) function_ = std::forward<F>(function);
+  }
   template <std::derived_from<MetricSchedule> T>
   Scheduler(std::shared_ptr<T> schedule) : metric_(std::move(schedule)) {}
 

@@ -78,6 +78,16 @@ void SchedulePlan::apply(State& state) const {
     optim::set_learning_rate(*state.optimizer, group, base_[group] * *product);
 }
 
+std::vector<double> SchedulePlan::rates(const State& state) const {
+  std::vector<double> rates = base_;
+  if (schedulers_.empty()) return rates;
+  const auto now = context(state.timestamp, state.max_duration, state.dataloader_len);
+  if (!now) return rates;
+  if (const auto product = factor(*now))
+    for (double& rate : rates) rate *= *product;
+  return rates;
+}
+
 void SchedulePlan::check(const Timestamp& from, OptionalTime until, std::optional<std::int64_t> dataloader_len) const {
   if (schedulers_.empty()) return;
   if (const auto now = context(from, until, dataloader_len)) factor(*now);

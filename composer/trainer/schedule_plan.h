@@ -26,6 +26,8 @@ class SchedulePlan {
   // Does nothing without schedules. Throws ConfigError for a schedule that gives no rate (NaN, infinite, negative),
   // unless max_duration is reached, because then no batch is trained with it: the rates stay as they are.
   void apply(State& state) const;
+  // What apply() sets the groups' rates to; those before any schedule if it does nothing.
+  std::vector<double> rates(const State& state) const;
   // Throws what apply() would throw for the first batch of a fit from `from` to `until`; changes nothing.
   void check(const Timestamp& from, OptionalTime until, std::optional<std::int64_t> dataloader_len) const;
   // Throws ConfigError if a schedule follows tokens: would give another rate after some.

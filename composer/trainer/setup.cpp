@@ -101,6 +101,7 @@ void Trainer::Impl::set_up() {
   state.max_duration = scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
   schedules =
       SchedulePlan(options.schedulers, options.scale_schedule_ratio, options.step_schedulers_every_batch, base_lr);
+  schedules.apply(state);
 }
 
 void Trainer::Impl::activate(const Feed& feed) {

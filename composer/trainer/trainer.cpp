@@ -92,12 +92,19 @@ void Trainer::Impl::make_optimizer() {
   optim::NamedParameters parameters = optim::parameters_of(*state.model);
   if (!state.optimizer && options.optimizer && !parameters.empty())
     state.optimizer = options.optimizer.make(std::move(parameters));
+  if (state.optimizer) base_lr = optim::learning_rates(*state.optimizer);
 }
 
-// After AFTER_LOAD: until then algorithms may add groups and set rates.
+// After AFTER_LOAD: until then algorithms may add groups, and set rates, which are then not those of the schedules.
 void Trainer::Impl::read_learning_rates() {
   if (!state.optimizer) return;
-  base_lr = optim::learning_rates(*state.optimizer);
+  const std::vector<double> now = optim::learning_rates(*state.optimizer), scheduled = schedules.rates(state);
+  for (std::size_t group = 0; group < now.size(); ++group) {
+    if (group >= base_lr.size())
+      base_lr.push_back(now[group]);
+    else if (now[group] != scheduled[group])
+      base_lr[group] = now[group];
+  }
   schedules.set_base(base_lr);
   schedules.apply(state);
 }

@@ -128,6 +128,20 @@ void take_rates_of_schedules(Json& expected, const Json& c) {
 
 Rules resume_rules() {
   return {
+      {.name = "weights_of_which_none_fits",
+       .applies_to = "`load_strict_model_weights` off, and weights of which none is the model's",
+       .composer_does = "loads nothing, and trains",
+       .we_do = "an error; some that are missing are a warning",
+       .why = "who asks for weights wants some",
+       .matches =
+           [](const Json& c) {
+             return c["second"]["trainer"].value("load_strict_model_weights", true) == false &&
+                    c["second"].value("model", Json()) != c["first"].value("model", Json());
+           },
+       .ours =
+           [](Json& expected, const Json&) {
+             expected = {{"error", {{"type", "RuntimeError"}}}, {"batches", Json::array()}};
+           }},
       {.name = "another_optimizer_is_refused",
        .applies_to = "a checkpoint of a run with another class of optimizer",
        .composer_does = "a warning; the new optimizer begins anew",

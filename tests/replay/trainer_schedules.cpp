@@ -112,8 +112,10 @@ class Walk {
         const Time duration = time_of(call["duration"]);
         max_ = duration + now_.get(duration.unit());
       }
+      const auto whole = max_;
       if (call.contains("scale_schedule_ratio")) max_ = scaled(*max_);
       fit();
+      max_ = whole;
       result["max_duration_after_each_fit"].push_back(to_string(*max_));
     }
     return result;
@@ -205,10 +207,10 @@ Rules trainer_schedule_rules() {
            "Batch k trains with the rate of batch k-1 (k >= 1); after `reset_time` or a new duration the first "
            "batch has the rate of before; of several schedules the last one wins; with a `scale_schedule_ratio` the "
            "constructor compares a schedule's `t_max` with the unscaled `max_duration`, and `fit()` with the scaled "
-           "one.",
+           "one. `max_duration` stays scaled after a `fit()` that was given a ratio.",
        .we_do =
            "The rate in force is always the product of all schedules at `state.timestamp`; `max_duration` is scaled "
-           "first, in both places.",
+           "first, in both places, and by `fit()` for that fit only.",
        .why =
            "A schedule applies to the batch it is computed for, and several schedules multiply, as Composer documents.",
        .matches =

@@ -332,7 +332,8 @@ TEST_CASE("What cannot be recorded is said once, also over two fits, and trained
        }},
       {"a parameter has a gradient before the step, maybe because the optimizer does not have it",
        [](TrainerOptions& o) {
-         const at::Tensor first = o.model->parameters().front();
+         const at::Tensor first = o.model->parameters().front(), last = o.model->parameters().back();
+         last.set_requires_grad(false).mutable_grad() = at::zeros_like(last);
          o.optimizer = optim::AnyOptimizer::Factory([first](optim::NamedParameters) {
            return optim::sgd({.lr = 0.1}).make({{"first", first}});
          });

@@ -1,0 +1,12 @@
+// error: deleted function
+#include "composer/core/time.h"
+
+struct Options {
+  int batches = 0;
+  composer::OptionalTime max_duration = {};
+};
+struct Run {
+  explicit Run(Options options);
+  Run(Run&&) noexcept;
+};
+Run run({.batches = 1, .max_duration = 5});
