@@ -28,6 +28,9 @@ void Evaluations::mark_due(const std::vector<EvalRun*>& runs, std::int64_t batch
 void Evaluations::done(const EvalRun& run) { std::erase(pending_, run.feed.label()); }
 
 std::vector<EvalRun*> Evaluations::pending() {
+  std::erase_if(pending_, [this](const std::string& label) {  // of an evaluator that was replaced
+    return std::ranges::none_of(runs_, [&](const EvalRun& run) { return run.feed.label() == label; });
+  });
   std::vector<EvalRun*> pending;
   for (EvalRun& run : runs_)
     if (std::ranges::count(pending_, run.feed.label()) > 0) pending.push_back(&run);

@@ -49,6 +49,16 @@ TEST_CASE("What was due stays pending until it is done, once, in the evaluators'
   CHECK_FALSE(evaluations.has_pending());
 }
 
+TEST_CASE("Of an evaluator that was replaced nothing stays pending") {
+  Evaluations evaluations;
+  evaluations.replace({run_of("a", "2ba"), run_of("b", "2ba")});
+  const State state;
+  evaluations.mark_due(evaluations.due(Event::BATCH_END, batch_counted(2), state), 2);
+  evaluations.replace({run_of("c", "2ba")});
+  CHECK(evaluations.pending().empty());
+  CHECK_FALSE(evaluations.has_pending());
+}
+
 TEST_CASE("At the end of the fit those are due that were not due at this batch") {
   Evaluations evaluations;
   evaluations.replace({run_of("a", "2ba"), run_of("b", "100ba"), run_of("never", "0ba")});

@@ -58,7 +58,9 @@ TEST_CASE("a run that goes on with other hyperparameters says which, and what th
   {
     const Warnings warnings;
     Trainer(saved_options(folder)).fit();
-    CHECK(warnings.texts.empty());
+    CHECK_FALSE(warnings.say("hyperparameters"));
+    CHECK(warnings.say("this run is complete"));
+    CHECK(warnings.texts.size() == 1);
   }
   const Warnings warnings;
   TrainerOptions options = saved_options(folder);
