@@ -1,55 +1,87 @@
 #include "composer/data/batch_memory.h"
 
+#include <cstddef>
+#include <iterator>
+#include <mutex>
+#include <new>
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/Storage.h>
 
 #include "composer/core/error.h"
 
 namespace composer::data::detail {
 namespace {
 
-#ifdef __SANITIZE_THREAD__
-// libtorch, where the last reference is given back, is not instrumented: the sanitizer would see no order between who
-// read a batch and who writes the next one into its memory.
-constexpr bool kReuse = false;
-#else
-constexpr bool kReuse = true;
-#endif
+constexpr std::size_t kHeader = 64;  // keeps the alignment that libtorch promises
 
 }  // namespace
 
-BatchMemory::BatchMemory(std::size_t keep, bool pin_memory) : keep_(kReuse ? keep : 0), pin_memory_(pin_memory) {}
+class BatchMemory::Pool : public std::enable_shared_from_this<Pool> {
+ public:
+  explicit Pool(std::size_t keep) : keep_(keep) {}
+
+  // At least so many bytes, which come back here when the last reference to them is gone.
+  at::DataPtr take(std::size_t bytes) {
+    std::unique_ptr<Piece> piece = free_piece(bytes);
+    if (!piece)
+      piece = std::make_unique<Piece>(Piece{nullptr, c10::GetCPUAllocator()->allocate(kHeader + bytes), bytes});
+    piece->pool = shared_from_this();
+    auto* header = static_cast<std::byte*>(piece->memory.get());
+    new (header) Piece*(piece.release());
+    return {header + kHeader, header + kHeader, &give_back, c10::Device(c10::kCPU)};
+  }
+
+ private:
+  struct Piece {
+    std::shared_ptr<Pool> pool;  // while somebody has it
+    at::DataPtr memory;          // begins with the address of its Piece
+    std::size_t bytes;
+  };
+  static_assert(sizeof(Piece*) <= kHeader);
+
+  std::unique_ptr<Piece> free_piece(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    for (auto it = free_.rbegin(); it != free_.rend(); ++it) {  // the last one is the warmest
+      if ((*it)->bytes < bytes) continue;
+      std::unique_ptr<Piece> piece = std::move(*it);
+      free_.erase(std::next(it).base());
+      return piece;
+    }
+    return nullptr;
+  }
+
+  static void give_back(void* data) {
+    std::unique_ptr<Piece> piece(*reinterpret_cast<Piece**>(static_cast<std::byte*>(data) - kHeader));
+    const std::shared_ptr<Pool> pool = std::move(piece->pool);
+    const std::lock_guard lock(pool->mutex_);
+    pool->free_.push_back(std::move(piece));
+    if (pool->free_.size() > pool->keep_) pool->free_.erase(pool->free_.begin());
+  }
+
+  const std::size_t keep_;
+  std::mutex mutex_;  // of what follows
+  std::vector<std::unique_ptr<Piece>> free_;
+};
+
+BatchMemory::BatchMemory(std::size_t keep, bool pin_memory)
+    : pool_(std::make_shared<Pool>(keep)), pin_memory_(pin_memory) {}
 
 at::Tensor BatchMemory::take(at::IntArrayRef sizes, at::ScalarType type, at::MemoryFormat format) {
   const auto options = at::TensorOptions(type).memory_format(format);
   if (pin_memory_) return at::empty(sizes, options.pinned_memory(true));
   const auto bytes = static_cast<std::size_t>(c10::multiply_integers(sizes)) * c10::elementSize(type);
-  // A new tensor around old memory: nothing that was done to the old tensor (its shape, requires_grad) comes back.
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, pool_->take(bytes), c10::GetCPUAllocator(),
+                       /*resizable=*/true);
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      storage(bytes), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(type));
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(type));
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   tensor.unsafeGetTensorImpl()->empty_tensor_restride(format);
   return tensor;
-}
-
-c10::Storage BatchMemory::storage(std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  for (c10::Storage& old : given_) {
-    if (old.use_count() > 1 || old.nbytes() < bytes) continue;
-    // The count was read without order. One more reference and back, which is ordered, puts what others read of this
-    // memory before what is written to it now.
-    { const c10::Storage again = old; }
-    return old;
-  }
-  c10::Storage fresh = at::empty({static_cast<std::int64_t>(bytes)}, at::kByte).storage();
-  if (given_.size() < keep_) {
-    given_.push_back(fresh);
-  } else if (keep_ > 0) {
-    given_[oldest_++ % keep_] = fresh;
-  }
-  return fresh;
 }
 
 void check_pin_memory(const char* who, bool pin_memory) {

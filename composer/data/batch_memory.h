@@ -1,19 +1,17 @@
 #pragma once
 #include <cstddef>
-#include <mutex>
-#include <vector>
+#include <memory>
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Storage.h>
 
 namespace composer::data::detail {
 
-// Memory for one tensor of each batch: what was given before, if nobody holds it any more, so that a loader writes
-// where the caches are warm and the system need not find pages. A tensor that somebody kept, or a view of it, is never
-// written to. May be asked from several threads at once.
+// Memory for one tensor of each batch: that of earlier ones whose last reference is gone, so that a loader writes where
+// the caches are warm and the system need not find pages. The last reference to a tensor or a view of it hands the
+// memory back, so what somebody kept is never written to. May be asked from several threads at once.
 class BatchMemory {
  public:
-  // `keep`: how many pieces are remembered. Pinned memory is left to libtorch's own allocator, which knows when a copy
+  // `keep`: how many free pieces are kept. Pinned memory is left to libtorch's own allocator, which knows when a copy
   // to the device is done.
   BatchMemory(std::size_t keep, bool pin_memory);
 
@@ -21,13 +19,9 @@ class BatchMemory {
   at::Tensor take(at::IntArrayRef sizes, at::ScalarType type, at::MemoryFormat format = at::MemoryFormat::Contiguous);
 
  private:
-  c10::Storage storage(std::size_t bytes);
-
-  const std::size_t keep_;
+  class Pool;
+  std::shared_ptr<Pool> pool_;  // tensors may outlive the loader
   const bool pin_memory_;
-  std::mutex mutex_;  // of what follows
-  std::vector<c10::Storage> given_;
-  std::size_t oldest_ = 0;
 };
 
 // Throws ConfigError if pinned memory is asked for where libtorch has no CUDA device.

@@ -6,8 +6,8 @@
 
 namespace composer::data::detail {
 
-ReadAhead::ReadAhead(std::int64_t threads, std::int64_t depth, Make make)
-    : make_(std::move(make)), slots_(static_cast<std::size_t>(depth)) {
+ReadAhead::ReadAhead(std::int64_t threads, std::int64_t depth, std::int64_t batches, Place from, Make make)
+    : batches_(batches), make_(std::move(make)), slots_(static_cast<std::size_t>(depth)), from_(from) {
   try {
     for (; threads > 0; --threads) threads_.emplace_back([this] { run(); });
   } catch (...) {
@@ -28,14 +28,29 @@ void ReadAhead::stop() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void ReadAhead::seek(std::int64_t epoch, std::int64_t batch, std::int64_t end) {
+ReadAhead::Place ReadAhead::place(std::int64_t number) const {
+  const std::int64_t in_first = batches_ - from_.batch;
+  if (number < in_first) return {from_.epoch, from_.batch + number};
+  const std::int64_t later = number - in_first;
+  return {from_.epoch + epochs_on_ * (1 + later / batches_), later % batches_};
+}
+
+// Which epoch follows one that was read to its end.
+void ReadAhead::learn(Place to) {
+  if (to_give_ == 0 || to.batch != 0) return;
+  const Place last = place(to_give_ - 1);
+  if (last.batch + 1 == batches_) epochs_on_ = to.epoch == last.epoch ? 0 : 1;
+}
+
+void ReadAhead::seek(Place to) {
   std::vector<Slot> dropped(slots_.size());
   {
     const std::lock_guard lock(mutex_);
+    if (place(to_give_) == to) return;
+    learn(to);
     slots_.swap(dropped);
-    epoch_ = epoch;
-    to_make_ = to_give_ = batch;
-    end_ = end;
+    from_ = to;
+    to_make_ = to_give_ = 0;
     ++seeks_;
   }
   work_.notify_all();
@@ -61,14 +76,15 @@ void ReadAhead::run() {
   for (;;) {
     work_.wait(lock, [this] { return stopping_ || has_work(); });
     if (stopping_) return;
-    const std::int64_t epoch = epoch_, batch = to_make_++;
+    const std::int64_t number = to_make_++;
+    const auto [epoch, batch] = place(number);
     const std::uint64_t seeks = seeks_;
     lock.unlock();
     Slot made = make(epoch, batch, StillWanted(seeks_, seeks));
     lock.lock();
     if (seeks == seeks_) {
-      slot(batch) = std::move(made);
-      if (batch == to_give_) ready_.notify_one();
+      slot(number) = std::move(made);
+      if (number == to_give_) ready_.notify_one();
     } else {
       lock.unlock();
       made = Slot();

@@ -24,23 +24,29 @@ class StillWanted {
   std::uint64_t mine_ = 0;
 };
 
-// Makes the next batches on threads of its own, and gives them in their order. Libtorch's operators run on one
+// Makes the next batches on background threads, and gives them in their order. Libtorch's operators run on one
 // processor there (see one_thread.h). One thread calls seek() and next().
 class ReadAhead {
  public:
   // Called from several threads at once, with places that depend on seek() and next() alone.
   using Make = std::function<Batch(std::int64_t epoch, std::int64_t batch, StillWanted wanted)>;
 
-  // At most `depth` batches wait or are being made.
-  ReadAhead(std::int64_t threads, std::int64_t depth, Make make);
+  struct Place {
+    std::int64_t epoch, batch;
+    bool operator==(const Place&) const = default;
+  };
+
+  // Begins at `from`. At most `depth` batches wait or are being made. An epoch has `batches`.
+  ReadAhead(std::int64_t threads, std::int64_t depth, std::int64_t batches, Place from, Make make);
   ~ReadAhead();  // waits for the batches being made; nobody gets them
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  // From here to the end of the epoch, which has `end` batches. What was made before is dropped.
-  void seek(std::int64_t epoch, std::int64_t batch, std::int64_t end);
-  // The batch at this place, which must be before the end; the next call gives the next one, also after an error.
-  // Throws what making it threw.
+  // The next batch is this one. Batches of the epoch after the one that ends are begun before anybody asks for them: it
+  // is taken to be the next one, or the same one again if that was so before. What is not asked for is dropped.
+  void seek(Place to);
+  // The next call gives the next batch, of the epoch after this one behind the last, also after an error. Throws what
+  // making it threw.
   Batch next();
 
  private:
@@ -52,17 +58,24 @@ class ReadAhead {
 
   void run();
   void stop();
+  Place place(std::int64_t number) const;
+  void learn(Place to);
   Slot make(std::int64_t epoch, std::int64_t batch, StillWanted wanted) const;
-  Slot& slot(std::int64_t batch) { return slots_[static_cast<std::size_t>(batch) % slots_.size()]; }
-  bool has_work() const { return to_make_ < end_ && to_make_ < to_give_ + static_cast<std::int64_t>(slots_.size()); }
+  Slot& slot(std::int64_t number) { return slots_[static_cast<std::size_t>(number) % slots_.size()]; }
+  bool has_work() const {  // not behind the last batch, where a loader may be left
+    return from_.batch < batches_ && to_make_ < to_give_ + static_cast<std::int64_t>(slots_.size());
+  }
 
+  const std::int64_t batches_;
   const Make make_;
 
   std::mutex mutex_;  // of everything below but threads_
   std::condition_variable work_, ready_;
   std::vector<Slot> slots_;
-  std::int64_t epoch_ = 0, to_make_ = 0, to_give_ = 0, end_ = 0;
-  std::atomic<std::uint64_t> seeks_ = 0;  // a batch begun before the last seek is nobody's; read without the lock too
+  Place from_;                              // of the last seek()
+  std::int64_t epochs_on_ = 1;              // from the epoch that ends to the one that begins: 1, or 0
+  std::int64_t to_make_ = 0, to_give_ = 0;  // numbers of batches, counted from from_
+  std::atomic<std::uint64_t> seeks_ = 0;    // a batch begun before the last seek is nobody's; read without the lock too
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -1,6 +1,7 @@
 #include "composer/data/sampler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "composer/core/error.h"
 #include "composer/util/random.h"
@@ -42,8 +43,7 @@ void Sampler::check(std::int64_t epoch, std::int64_t batch) const {
 void Sampler::set_default_seed(std::uint64_t seed) {
   const std::lock_guard lock(mutex_);
   default_seed_ = seed;
-  epoch_ = -1;
-  order_ = nullptr;
+  last_ = before_last_ = {};
 }
 
 Sampler::Span Sampler::span(std::int64_t batch) const {
@@ -54,11 +54,9 @@ Sampler::Span Sampler::span(std::int64_t batch) const {
 std::shared_ptr<const Sampler::Order> Sampler::order(std::int64_t epoch) const {
   if (!options_.shuffle) return nullptr;
   const std::lock_guard lock(mutex_);
-  if (epoch_ != epoch) {
-    order_ = std::make_shared<const Order>(shuffled(options_.samples, seed(), epoch));
-    epoch_ = epoch;
-  }
-  return order_;
+  if (last_.epoch != epoch) std::swap(last_, before_last_);
+  if (last_.epoch != epoch) last_ = {epoch, std::make_shared<const Order>(shuffled(options_.samples, seed(), epoch))};
+  return last_.order;
 }
 
 }  // namespace composer::data::detail

@@ -36,7 +36,8 @@ class Sampler {
   void check(std::int64_t epoch, std::int64_t batch) const;
   // Where in the epoch's order a batch lies.
   Span span(std::int64_t batch) const;
-  // The samples of an epoch in their order, nullptr if that is 0, 1, 2... The last epoch that was asked for is kept.
+  // The samples of an epoch in their order, nullptr if that is 0, 1, 2... The last two epochs that were asked for are
+  // kept: batches of the next one are made while the last ones of the epoch before still are.
   std::shared_ptr<const Order> order(std::int64_t epoch) const;
 
  private:
@@ -44,9 +45,12 @@ class Sampler {
   std::int64_t batches_ = 0;
   std::uint64_t default_seed_ = 17;
 
+  struct Known {
+    std::int64_t epoch = -1;
+    std::shared_ptr<const Order> order;
+  };
   mutable std::mutex mutex_;  // of what follows
-  mutable std::int64_t epoch_ = -1;
-  mutable std::shared_ptr<const Order> order_;
+  mutable Known last_, before_last_;
 };
 
 }  // namespace composer::data::detail

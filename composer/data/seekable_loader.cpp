@@ -15,17 +15,15 @@ void SeekableLoader::set_default_seed(std::uint64_t seed) {
 
 void SeekableLoader::seek(std::int64_t epoch, std::int64_t batch) {
   sampler_->check(epoch, batch);
-  if (threads_ && (epoch != epoch_ || batch != batch_)) threads_->seek(epoch, batch, sampler_->num_batches());
+  if (threads_ && (epoch != epoch_ || batch != batch_)) threads_->seek({epoch, batch});
   epoch_ = epoch;
   batch_ = batch;
 }
 
 std::optional<Batch> SeekableLoader::next() {
   if (batch_ == sampler_->num_batches()) return std::nullopt;
-  if (ahead_.threads > 0 && !threads_) {
-    threads_.emplace(ahead_.threads, ahead_.depth, make_);
-    threads_->seek(epoch_, batch_, sampler_->num_batches());
-  }
+  if (ahead_.threads > 0 && !threads_)
+    threads_.emplace(ahead_.threads, ahead_.depth, sampler_->num_batches(), ReadAhead::Place{epoch_, batch_}, make_);
   const std::int64_t batch = batch_++;  // an error is this batch's; the next call gives the next one
   return threads_ ? threads_->next() : make_(epoch_, batch, StillWanted());
 }

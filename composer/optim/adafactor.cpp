@@ -1,5 +1,6 @@
 #include "composer/optim/adafactor.h"
 
+#include <cmath>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -24,29 +25,37 @@ void check(const std::string& who, const AdafactorOptions& o) {
   detail::check_not_negative(who, "weight_decay", o.weight_decay);
 }
 
-at::Tensor root_mean_square(const at::Tensor& x) { return x.square().mean().sqrt_(); }
-
 // b * old + (1 - b) * now, of b = 1 - share
 void average(at::Tensor& old, const at::Tensor& now, const at::Tensor& share) { old.add_((now - old).mul_(share)); }
 
-void update_tensor(at::Tensor& p, const at::Tensor& g, ParameterState& state, const AdafactorOptions& o) {
+// Of the squares of x plus `more`, along one dimension; nothing as large as x is made.
+at::Tensor mean_square(const at::Tensor& x, std::int64_t dim, double more) {
+  return at::linalg_vector_norm(x, 2, dim, /*keepdim=*/true).square_().div_(x.size(dim)).add_(more);
+}
+
+at::Tensor root_mean_square(const at::Tensor& x) {
+  return at::linalg_vector_norm(x).div_(std::sqrt(static_cast<double>(x.numel())));
+}
+
+// g / sqrt(v). Of a matrix by the roots of its rows' and columns' parts of v.
+at::Tensor scaled_gradient(const at::Tensor& g, ParameterState& state, const at::Tensor& share, double eps1) {
   auto& [count, row, column, variance] = state.tensors;
-  const at::Tensor step = count.to(at::kDouble);
-  const at::Tensor share = step.pow(-o.decay), square = g.square().add_(o.eps1);
-  at::Tensor v;
-  if (p.dim() >= 2) {
-    average(row, square.mean(-1, /*keepdim=*/true), share);
-    average(column, square.mean(-2, /*keepdim=*/true), share);
-    v = row.div(row.mean(-2, /*keepdim=*/true)).mul(column);
-  } else {
-    average(variance, square, share);
-    v = variance;
+  if (g.dim() < 2) {
+    average(variance, g.square().add_(eps1), share);
+    return g.div(variance.sqrt());
   }
-  const at::Tensor u = g.div(v.sqrt());
-  u.div_(root_mean_square(u).div_(o.clip_threshold).clamp_min_(1));
+  average(row, mean_square(g, -1, eps1), share);
+  average(column, mean_square(g, -2, eps1), share);
+  return g.mul(row.div(row.mean(-2, /*keepdim=*/true)).rsqrt_()).mul_(column.rsqrt());
+}
+
+void update_tensor(at::Tensor& p, const at::Tensor& g, ParameterState& state, const AdafactorOptions& o) {
+  const at::Tensor step = state.tensors[STEP].to(at::kDouble);
+  const at::Tensor u = scaled_gradient(g, state, step.pow(-o.decay), o.eps1);
   at::Tensor rate = o.relative_step ? step.rsqrt().clamp_max_(o.lr) : step.mul(0).add_(o.lr);
-  if (o.weight_decay != 0) p.sub_(p.mul(rate).mul_(o.weight_decay));
   if (o.scale_parameter) rate = rate * root_mean_square(p).clamp_min_(o.eps2);
+  rate = rate / root_mean_square(u).div_(o.clip_threshold).clamp_min_(1);
+  if (o.weight_decay != 0) p.mul_(1 - o.lr * o.weight_decay);
   p.sub_(u.mul_(rate));
 }
 

@@ -11,12 +11,12 @@ namespace composer::optim {
 // keeps the means of their rows and columns. With b = 1 - t^-decay and s = g^2 + eps1,
 // row = b * row + (1 - b) * mean of s over columns, column likewise;  v = row * column / mean(row);  for what has fewer
 // than 2 dimensions v = b * v + (1 - b) * s itself. u = g / sqrt(v), divided by max(1, rms(u) / clip_threshold);
-// p = (1 - lr * weight_decay) * p - rate * u.
+// p = (1 - lr * weight_decay) * p - rate * u, with the rms of p before it decays, as PyTorch's.
 struct AdafactorOptions {
   double lr = 1e-2;
   bool scale_parameter = true;  // rate = lr * max(eps2, rms(p)), else lr
   bool relative_step = false;   // lr is at most 1 / sqrt(t) (section 8; there lr is 1e-2)
-  double eps1 = 1e-30;          // > 0
+  double eps1 = 1e-30;          // > 0; float16 parameters need one of at least 1e-7, which is not 0 there
   double eps2 = 1e-3;
   double clip_threshold = 1;  // > 0
   double decay = 0.8;         // > 0

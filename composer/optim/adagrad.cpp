@@ -55,9 +55,10 @@ bool Adagrad::elementwise(const Options&) const { return true; }
 
 void Adagrad::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
   const AdagradOptions& o = as<AdagradOptions>(options).values;
-  slice.a = detail::memory(state.tensors[SUM]);
-  slice.update =
-      detail::AdagradUpdate{.l2 = o.weight_decay, .eps = o.eps, .lr = rate(o, detail::count(state.tensors[STEP]))};
+  slice.update = detail::AdagradUpdate{.l2 = o.weight_decay,
+                                       .eps = o.eps,
+                                       .lr = rate(o, detail::count(state.tensors[STEP])),
+                                       .s = detail::memory(state.tensors[SUM])};
 }
 
 bool Adagrad::obeys_found_inf(const detail::Batch& batch, const Options&) const { return batch.dense; }

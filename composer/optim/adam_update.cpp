@@ -30,16 +30,16 @@ void describe_adam(Slice& slice, ParameterState& state, const AdamHyper& h, Adam
   const double step = count(state.tensors[STEP]);
   if (memo.step != step || memo.beta1 != h.beta1 || memo.beta2 != h.beta2)
     memo = {step, h.beta1, h.beta2, 1 - std::pow(h.beta1, step), std::sqrt(1 - std::pow(h.beta2, step))};
-  slice.a = memory(state.tensors[EXP_AVG]);
-  slice.b = memory(state.tensors[EXP_AVG_SQ]);
-  slice.c = h.amsgrad ? memory(state.tensors[MAX_EXP_AVG_SQ]) : nullptr;
   slice.update = AdamUpdate{.l2 = h.l2,
                             .keep = 1 - h.decay,
                             .beta1 = h.beta1,
                             .beta2 = h.beta2,
                             .eps = h.eps,
                             .rate = h.lr / memo.first,
-                            .scale = 1 / memo.root_of_second};
+                            .scale = 1 / memo.root_of_second,
+                            .m = memory(state.tensors[EXP_AVG]),
+                            .v = memory(state.tensors[EXP_AVG_SQ]),
+                            .top = h.amsgrad ? memory(state.tensors[MAX_EXP_AVG_SQ]) : nullptr};
 }
 
 // The fused kernel multiplies its decay by the learning rate, so there must be one.

@@ -80,7 +80,7 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
   return true;
 }
 
-void run(std::span<const Slice> slices) {
+void update_slices(std::span<const Slice> slices) {
   constexpr std::int64_t kWorthAThread = 32768;
   std::int64_t total = 0;
   for (const Slice& slice : slices) total += slice.n;
@@ -89,7 +89,7 @@ void run(std::span<const Slice> slices) {
     for (const Slice& slice : slices) {
       if (first >= end) break;
       const std::int64_t from = std::max(begin, first), to = std::min(end, first + slice.n);
-      if (from < to) run(slice, from - first, to - first);
+      if (from < to) update_elements(slice, from - first, to - first);
       first += slice.n;
     }
   });

@@ -60,7 +60,7 @@ struct Scratch {
 bool same_layout(const at::Tensor& a, const at::Tensor& b);
 
 // In one parallel region, each thread the same share of all elements. The result does not depend on the threads.
-void run(std::span<const Slice> slices);
+void update_slices(std::span<const Slice> slices);
 
 // 1 - beta^step of each, as doubles: floats would lose what is left of large betas.
 std::vector<at::Tensor> corrections(const std::vector<at::Tensor>& steps, double beta);

@@ -13,7 +13,7 @@ namespace {
 // The bytes from the first to the last element.
 struct Extent {
   const char *begin, *end;
-  const std::string* name;
+  const NamedParameter* parameter;
 };
 
 Extent extent_of(const NamedParameter& parameter) {
@@ -21,7 +21,37 @@ Extent extent_of(const NamedParameter& parameter) {
   std::int64_t last = 0;
   for (std::int64_t d = 0; d < parameter.tensor.dim(); ++d)
     last += (parameter.tensor.size(d) - 1) * parameter.tensor.stride(d);
-  return {begin, begin + (last + 1) * parameter.tensor.element_size(), &parameter.name};
+  return {begin, begin + (last + 1) * parameter.tensor.element_size(), &parameter};
+}
+
+// The bytes of an extent that elements lie in: views of one tensor may lie between one another, as its columns do.
+std::vector<bool> bytes_of(const Extent& extent, const char* from, const char* to) {
+  const at::Tensor& tensor = extent.parameter->tensor;
+  std::vector<bool> bytes(static_cast<std::size_t>(to - from));
+  std::vector<std::int64_t> index(static_cast<std::size_t>(tensor.dim()));
+  for (std::int64_t left = tensor.numel(); left > 0; --left) {
+    const char* element = extent.begin;
+    for (std::size_t d = 0; d < index.size(); ++d)
+      element += index[d] * tensor.stride(static_cast<std::int64_t>(d)) * tensor.element_size();
+    for (std::int64_t byte = 0; byte < tensor.element_size(); ++byte)
+      if (element + byte >= from && element + byte < to) bytes[static_cast<std::size_t>(element + byte - from)] = true;
+    for (std::size_t d = index.size(); d-- > 0;) {
+      if (++index[d] < tensor.size(static_cast<std::int64_t>(d))) break;
+      index[d] = 0;
+    }
+  }
+  return bytes;
+}
+
+bool overlap(const Extent& a, const Extent& b) {
+  const char *from = std::max(a.begin, b.begin), *to = std::min(a.end, b.end);
+  if (from >= to) return false;
+  if (a.parameter->tensor.is_non_overlapping_and_dense() && b.parameter->tensor.is_non_overlapping_and_dense())
+    return true;  // both are without gaps
+  const std::vector<bool> of_a = bytes_of(a, from, to), of_b = bytes_of(b, from, to);
+  for (std::size_t i = 0; i < of_a.size(); ++i)
+    if (of_a[i] && of_b[i]) return true;
+  return false;
 }
 
 void check_memory(const std::string& who, const NamedParameters& parameters) {
@@ -29,10 +59,11 @@ void check_memory(const std::string& who, const NamedParameters& parameters) {
   for (const NamedParameter& parameter : parameters)
     if (parameter.tensor.numel() > 0) extents.push_back(extent_of(parameter));
   std::ranges::sort(extents, {}, &Extent::begin);
-  for (std::size_t i = 1; i < extents.size(); ++i)
-    if (extents[i].begin < extents[i - 1].end)
-      throw ConfigError(who, ": the parameters ", *extents[i - 1].name, " and ", *extents[i].name,
-                        " share memory, so each step would change them twice. Give one of them");
+  for (std::size_t i = 0; i < extents.size(); ++i)
+    for (std::size_t j = i + 1; j < extents.size() && extents[j].begin < extents[i].end; ++j)
+      if (overlap(extents[i], extents[j]))
+        throw ConfigError(who, ": the parameters ", extents[i].parameter->name, " and ", extents[j].parameter->name,
+                          " share memory, so each step would change them twice. Give one of them");
 }
 
 std::string describe(const ParameterGroup& group, std::size_t index) {

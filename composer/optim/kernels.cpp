@@ -8,7 +8,7 @@
 namespace composer::optim::detail {
 namespace {
 
-// Not `a > b ? a : b`, which hides that b is not a number.
+// Keeps a NaN of b and loses one of a.
 template <class T>
 COMPOSER_INLINE T larger(T a, T b) {
   return b <= a ? a : b;
@@ -63,7 +63,7 @@ struct Rmsprop {
     T variance = s;
     if constexpr (CENTERED) {
       mean = alpha * mean + rest * d;
-      variance = s - mean * mean;
+      variance = larger(T(0), s - mean * mean);  // rounding may take it below 0
     }
     T step = d / (std::sqrt(variance) + eps);
     if constexpr (HAS_BUFFER) step = buffer = momentum * buffer + step;
@@ -101,72 +101,82 @@ struct Lion {
   }
 };
 
+// Null for a state that the formula does not have.
+struct States {
+  void *first = nullptr, *second = nullptr, *third = nullptr;
+};
+
 template <class T, class Formula>
-COMPOSER_INLINE void loop(const Formula& formula, const Slice& slice, std::int64_t begin, std::int64_t end) {
+COMPOSER_INLINE void loop(const Formula& formula, const Slice& slice, const States& states, std::int64_t begin,
+                          std::int64_t end) {
   T unused = 0;
   T* __restrict p = static_cast<T*>(slice.p);
   const T* __restrict g = static_cast<const T*>(slice.g);
-  T* __restrict a = static_cast<T*>(slice.a);
-  T* __restrict b = static_cast<T*>(slice.b);
-  T* __restrict c = static_cast<T*>(slice.c);
+  T* __restrict first = static_cast<T*>(states.first);
+  T* __restrict second = static_cast<T*>(states.second);
+  T* __restrict third = static_cast<T*>(states.third);
   for (std::int64_t i = begin; i < end; ++i)
-    formula(p[i], g[i], a ? a[i] : unused, b ? b[i] : unused, c ? c[i] : unused);
+    formula(p[i], g[i], first ? first[i] : unused, second ? second[i] : unused, third ? third[i] : unused);
 }
 
+// A loop of its own for each combination of states.
 template <class T>
-COMPOSER_INLINE void run_as(const Slice& slice, std::int64_t begin, std::int64_t end) {
+COMPOSER_INLINE void update_numbers(const Slice& slice, std::int64_t begin, std::int64_t end) {
   if (const auto* adam = std::get_if<AdamUpdate>(&slice.update)) {
-    if (slice.c) return loop<T>(Adam<T, true>(*adam), slice, begin, end);
-    return loop<T>(Adam<T, false>(*adam), slice, begin, end);
+    if (adam->top) return loop<T>(Adam<T, true>(*adam), slice, {adam->m, adam->v, adam->top}, begin, end);
+    return loop<T>(Adam<T, false>(*adam), slice, {adam->m, adam->v}, begin, end);
   }
   if (const auto* sgd = std::get_if<SgdUpdate>(&slice.update)) {
-    if (!slice.a) return loop<T>(Sgd<T, false, false>(*sgd), slice, begin, end);
-    if (sgd->nesterov) return loop<T>(Sgd<T, true, true>(*sgd), slice, begin, end);
-    return loop<T>(Sgd<T, true, false>(*sgd), slice, begin, end);
+    if (!sgd->buffer) return loop<T>(Sgd<T, false, false>(*sgd), slice, {}, begin, end);
+    if (sgd->nesterov) return loop<T>(Sgd<T, true, true>(*sgd), slice, {sgd->buffer}, begin, end);
+    return loop<T>(Sgd<T, true, false>(*sgd), slice, {sgd->buffer}, begin, end);
   }
-  if (const auto* rmsprop = std::get_if<RmspropUpdate>(&slice.update)) {
-    if (slice.b && slice.c) return loop<T>(Rmsprop<T, true, true>(*rmsprop), slice, begin, end);
-    if (slice.b) return loop<T>(Rmsprop<T, true, false>(*rmsprop), slice, begin, end);
-    if (slice.c) return loop<T>(Rmsprop<T, false, true>(*rmsprop), slice, begin, end);
-    return loop<T>(Rmsprop<T, false, false>(*rmsprop), slice, begin, end);
+  if (const auto* rms = std::get_if<RmspropUpdate>(&slice.update)) {
+    const States states{rms->s, rms->buffer, rms->mean};
+    if (rms->buffer && rms->mean) return loop<T>(Rmsprop<T, true, true>(*rms), slice, states, begin, end);
+    if (rms->buffer) return loop<T>(Rmsprop<T, true, false>(*rms), slice, states, begin, end);
+    if (rms->mean) return loop<T>(Rmsprop<T, false, true>(*rms), slice, states, begin, end);
+    return loop<T>(Rmsprop<T, false, false>(*rms), slice, states, begin, end);
   }
   if (const auto* adagrad = std::get_if<AdagradUpdate>(&slice.update))
-    return loop<T>(Adagrad<T>(*adagrad), slice, begin, end);
-  loop<T>(Lion<T>(std::get<LionUpdate>(slice.update)), slice, begin, end);
+    return loop<T>(Adagrad<T>(*adagrad), slice, {adagrad->s}, begin, end);
+  const auto& lion = std::get<LionUpdate>(slice.update);
+  loop<T>(Lion<T>(lion), slice, {lion.m}, begin, end);
 }
 
-COMPOSER_INLINE void run_here(const Slice& slice, std::int64_t begin, std::int64_t end) {
-  if (slice.is_double) return run_as<double>(slice, begin, end);
-  run_as<float>(slice, begin, end);
+// The same code for each set of instructions: compiled into the functions below, which have one each.
+COMPOSER_INLINE void update_inline(const Slice& slice, std::int64_t begin, std::int64_t end) {
+  if (slice.is_double) return update_numbers<double>(slice, begin, end);
+  update_numbers<float>(slice, begin, end);
 }
 
-void run_any(const Slice& slice, std::int64_t begin, std::int64_t end) { run_here(slice, begin, end); }
+void update_portable(const Slice& slice, std::int64_t begin, std::int64_t end) { update_inline(slice, begin, end); }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) void run_avx2(const Slice& slice, std::int64_t begin, std::int64_t end) {
-  run_here(slice, begin, end);
+__attribute__((target("avx2"))) void update_avx2(const Slice& slice, std::int64_t begin, std::int64_t end) {
+  update_inline(slice, begin, end);
 }
 
-__attribute__((target("avx512f,avx512dq,avx512vl,prefer-vector-width=512"))) void run_avx512(const Slice& slice,
-                                                                                             std::int64_t begin,
-                                                                                             std::int64_t end) {
-  run_here(slice, begin, end);
+__attribute__((target("avx512f,avx512dq,avx512vl,prefer-vector-width=512"))) void update_avx512(const Slice& slice,
+                                                                                                std::int64_t begin,
+                                                                                                std::int64_t end) {
+  update_inline(slice, begin, end);
 }
 #endif
 
-using Run = void (*)(const Slice&, std::int64_t, std::int64_t);
-Run fastest() {
+using UpdateElements = void (*)(const Slice&, std::int64_t, std::int64_t);
+UpdateElements fastest() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) return run_avx512;
-  if (__builtin_cpu_supports("avx2")) return run_avx2;
+  if (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) return update_avx512;
+  if (__builtin_cpu_supports("avx2")) return update_avx2;
 #endif
-  return run_any;
+  return update_portable;
 }
 
 }  // namespace
 
-void run(const Slice& slice, std::int64_t begin, std::int64_t end) {
-  static const Run fast = fastest();
+void update_elements(const Slice& slice, std::int64_t begin, std::int64_t end) {
+  static const UpdateElements fast = fastest();
   fast(slice, begin, end);
 }
 

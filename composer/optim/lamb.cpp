@@ -1,10 +1,14 @@
 #include "composer/optim/lamb.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include "composer/optim/adam_update.h"
+#include "composer/optim/lamb_kernel.h"
 
 namespace composer::optim {
 
@@ -22,8 +26,40 @@ void Lamb::prepare(const at::Tensor& parameter, ParameterState& state, const Opt
   detail::prepare_adam(parameter, state, /*amsgrad=*/false);
 }
 
-void Lamb::update(detail::Batch& batch, const Options& options) {
-  const LambOptions& o = as<LambOptions>(options).values;
+namespace {
+
+// In pieces of a fixed length, so that the sums, and with them the result, do not depend on the number of threads.
+void update_on_host(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state, const LambOptions& o) {
+  constexpr std::int64_t kPiece = 16384;
+  const double step = detail::count(state.tensors[detail::STEP]);
+  const detail::LambUpdate update{.beta1 = o.beta1,
+                                  .beta2 = o.beta2,
+                                  .eps = o.eps,
+                                  .decay = o.weight_decay,
+                                  .first = 1 - std::pow(o.beta1, step),
+                                  .second = 1 - std::pow(o.beta2, step),
+                                  .p = parameter.mutable_data_ptr(),
+                                  .g = gradient.const_data_ptr(),
+                                  .m = detail::memory(state.tensors[detail::EXP_AVG]),
+                                  .v = detail::memory(state.tensors[detail::EXP_AVG_SQ]),
+                                  .is_double = parameter.scalar_type() == at::kDouble};
+  const std::int64_t n = parameter.numel(), pieces = (n + kPiece - 1) / kPiece;
+  std::vector<detail::SquareSums> sums(static_cast<std::size_t>(pieces));
+  at::parallel_for(0, pieces, 2, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      sums[static_cast<std::size_t>(i)] =
+          detail::update_lamb_moments(update, i * kPiece, std::min(n, (i + 1) * kPiece));
+  });
+  detail::SquareSums all;
+  for (const detail::SquareSums& piece : sums) all = {all.p + piece.p, all.r + piece.r};
+  const double trust = all.p > 0 && all.r > 0 ? std::sqrt(all.p / all.r) : 1;
+  at::parallel_for(0, pieces, 2, [&](std::int64_t begin, std::int64_t end) {
+    detail::move_lamb(update, o.lr * trust, begin * kPiece, std::min(n, end * kPiece));
+  });
+  parameter.unsafeGetTensorImpl()->bump_version();
+}
+
+void update_by_operators(const detail::Batch& batch, const LambOptions& o) {
   const std::vector<at::Tensor> steps = batch.count_step(), m = batch.column(detail::EXP_AVG),
                                 v = batch.column(detail::EXP_AVG_SQ);
   at::_foreach_lerp_(m, batch.g, 1 - o.beta1);
@@ -43,6 +79,17 @@ void Lamb::update(detail::Batch& batch, const Options& options) {
     rates[i] = at::where((p_norms[i] > 0).logical_and(r_norms[i] > 0), rates[i], 1.0).mul_(o.lr);
   at::_foreach_mul_(r, rates);
   at::_foreach_sub_(batch.p, r);
+}
+
+}  // namespace
+
+void Lamb::update(detail::Batch& batch, const Options& options) {
+  const LambOptions& o = as<LambOptions>(options).values;
+  if (batch.p.empty()) return;
+  const at::Tensor& one = batch.p.front();
+  if (!batch.dense || !one.is_cpu() || (one.scalar_type() != at::kFloat && one.scalar_type() != at::kDouble))
+    return update_by_operators(batch, o);
+  for (std::size_t i = 0; i < batch.p.size(); ++i) update_on_host(batch.p[i], batch.g[i], *batch.states[i], o);
 }
 
 AnyOptimizer lamb(LambOptions options) {

@@ -43,9 +43,12 @@ bool Lion::elementwise(const Options&) const { return true; }
 
 void Lion::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
   const LionOptions& o = as<LionOptions>(options).values;
-  slice.a = detail::memory(state.tensors[EXP_AVG]);
-  slice.update =
-      detail::LionUpdate{.l2 = 0, .keep = 1 - o.lr * o.weight_decay, .beta1 = o.beta1, .beta2 = o.beta2, .lr = o.lr};
+  slice.update = detail::LionUpdate{.l2 = 0,
+                                    .keep = 1 - o.lr * o.weight_decay,
+                                    .beta1 = o.beta1,
+                                    .beta2 = o.beta2,
+                                    .lr = o.lr,
+                                    .m = detail::memory(state.tensors[EXP_AVG])};
 }
 
 void Lion::update(detail::Batch& batch, const Options& options) {

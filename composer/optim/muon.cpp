@@ -57,12 +57,26 @@ detail::AdamHyper adamw_of(const MuonOptions& o) {
   return {o.lr, o.beta1, o.beta2, o.eps, 0, o.lr * o.weight_decay, /*amsgrad=*/false};
 }
 
+// Five steps bring the singular values near 1, not to it, so the 8 bits of bfloat16 do (the author's own choice); its
+// units are several times faster. Small matrices cost little either way.
+bool in_bfloat16(const at::Tensor& matrix) {
+  constexpr std::int64_t kWorthIt = 128;
+#if defined(__x86_64__)
+  static const bool has_units = __builtin_cpu_supports("avx512bf16");
+#else
+  constexpr bool has_units = false;
+#endif
+  return has_units && matrix.is_cpu() && matrix.scalar_type() == at::kFloat &&
+         std::min(matrix.size(0), matrix.size(1)) >= kWorthIt;
+}
+
 // As wide as it is high, or wider: x x^T is then the smaller of the two products.
 at::Tensor orthogonalised(const at::Tensor& matrix, std::int64_t steps) {
   constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
   const bool tall = matrix.size(0) > matrix.size(1);
   at::Tensor x = tall ? matrix.t() : matrix;
   x = x / x.norm().clamp_min(1e-7);
+  if (in_bfloat16(matrix)) x = x.to(at::kBFloat16);
   for (std::int64_t i = 0; i < steps; ++i) {
     const at::Tensor product = x.mm(x.t());
     x = at::addmm(x, at::addmm(product, product, product, kB, kC), x, kA);

@@ -15,6 +15,8 @@ namespace composer::optim {
 // nesterov, else buffer;  o = d with its singular values brought near 1 by ns_steps Newton-Schulz iterations
 // x = a x + (b A + c A^2) x, A = x x^T, (a, b, c) = (3.4445, -4.7750, 2.0315), from x = d / |d|;
 // p = (1 - lr * weight_decay) * p - lr * 0.2 * sqrt(max(rows, columns)) * o, which moves weights as far as AdamW would.
+// The iterations of float matrices of at least 128 rows and columns are in bfloat16 on processors that have units for
+// it.
 struct MuonOptions {
   double lr = 1e-3;
   double momentum = 0.95;

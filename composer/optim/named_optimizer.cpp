@@ -163,6 +163,16 @@ void NamedOptimizer::fit_state(const at::Tensor& parameter, ParameterState& stat
   }
 }
 
+namespace {
+
+// Whether it may be updated by loops over memory.
+bool is_plain(const at::Tensor& parameter) {
+  return parameter.is_non_overlapping_and_dense() && parameter.is_cpu() &&
+         (parameter.scalar_type() == at::kDouble || parameter.scalar_type() == at::kFloat);
+}
+
+}  // namespace
+
 // Puts the parameter into the slices or a batch, if it has a gradient.
 void NamedOptimizer::collect(std::size_t group, std::size_t index, bool skip) {
   at::Tensor& parameter = param_groups_[group].params()[index];
@@ -179,13 +189,12 @@ void NamedOptimizer::collect(std::size_t group, std::size_t index, bool skip) {
   const bool dense = parameter.is_non_overlapping_and_dense();
   if (gradient->scalar_type() != parameter.scalar_type() || (dense && !detail::same_layout(*gradient, parameter)))
     gradient = &scratch_->kept.emplace_back(at::empty_like(parameter).copy_(*gradient));
-  const bool is_double = parameter.scalar_type() == at::kDouble;
-  if (dense && parameter.is_cpu() && (is_double || parameter.scalar_type() == at::kFloat) && elementwise(options)) {
+  if (is_plain(parameter) && elementwise(options)) {
     if (skip) return;
     detail::Slice slice{.p = parameter.mutable_data_ptr(),
                         .g = gradient->const_data_ptr(),
                         .n = parameter.numel(),
-                        .is_double = is_double};
+                        .is_double = parameter.scalar_type() == at::kDouble};
     describe(slice, state, options);
     scratch_->slices.push_back(slice);
     parameter.unsafeGetTensorImpl()->bump_version();
@@ -220,13 +229,23 @@ void NamedOptimizer::update_all(const at::Tensor& found_inf) {
   const bool skip = on_host && *found_inf.const_data_ptr<float>() != 0;
   const at::Tensor found = found_inf.defined() ? found_inf.ne(0).to(at::kFloat).reshape({}) : at::Tensor();
   if (found_inf.defined()) check_device(found_inf);
-  for (std::size_t g = 0; g < param_groups_.size(); ++g)
-    for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) check_gradient(g, i);
+  // libtorch puts our defaults in the place of another optimizer's options, so these would be lost in silence.
+  if (param_groups_.size() != names_.size())
+    throw ConfigError(who_, ": a group was added by add_param_group(). Give groups in the options of ", who_);
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    const Options& options = param_groups_[g].options();
+    for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) {
+      check_gradient(g, i);
+      const at::Tensor& parameter = param_groups_[g].params()[i];
+      if (found_inf.defined() && parameter.mutable_grad().defined() && !(is_plain(parameter) && elementwise(options)))
+        obeys_found_inf(Batch(), options);  // throws if it cannot be skipped
+    }
+  }
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) collect(g, i, skip);
     update_batches(param_groups_[g].options(), found);
   }
-  detail::run(scratch.slices);
+  detail::update_slices(scratch.slices);
 }
 
 void NamedOptimizer::check_device(const at::Tensor& found_inf) const {
@@ -282,7 +301,7 @@ void NamedOptimizer::update_one(std::size_t group, std::size_t index) {
     check_gradient(group, index);
     collect(group, index, /*skip=*/false);
     update_batches(param_groups_[group].options(), {});
-    detail::run(scratch_->slices);
+    detail::update_slices(scratch_->slices);
   }
   param_groups_[group].params()[index].mutable_grad().reset();
 }

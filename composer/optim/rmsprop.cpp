@@ -5,6 +5,7 @@
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_addcdiv.h>
 #include <ATen/ops/_foreach_addcmul.h>
+#include <ATen/ops/_foreach_clamp_min.h>
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_sqrt.h>
@@ -59,11 +60,15 @@ bool RMSprop::elementwise(const Options&) const { return true; }
 
 void RMSprop::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
   const RmspropOptions& o = as<RmspropOptions>(options).values;
-  slice.a = detail::memory(state.tensors[SQUARE_AVG]);
-  slice.b = o.momentum != 0 ? detail::memory(state.tensors[MOMENTUM_BUFFER]) : nullptr;
-  slice.c = o.centered ? detail::memory(state.tensors[GRAD_AVG]) : nullptr;
   slice.update =
-      detail::RmspropUpdate{.l2 = o.weight_decay, .alpha = o.alpha, .eps = o.eps, .momentum = o.momentum, .lr = o.lr};
+      detail::RmspropUpdate{.l2 = o.weight_decay,
+                            .alpha = o.alpha,
+                            .eps = o.eps,
+                            .momentum = o.momentum,
+                            .lr = o.lr,
+                            .s = detail::memory(state.tensors[SQUARE_AVG]),
+                            .buffer = o.momentum != 0 ? detail::memory(state.tensors[MOMENTUM_BUFFER]) : nullptr,
+                            .mean = o.centered ? detail::memory(state.tensors[GRAD_AVG]) : nullptr};
 }
 
 void RMSprop::update(detail::Batch& batch, const Options& options) {
@@ -77,6 +82,7 @@ void RMSprop::update(detail::Batch& batch, const Options& options) {
     const std::vector<at::Tensor> means = batch.column(GRAD_AVG);
     at::_foreach_lerp_(means, g, 1 - o.alpha);
     root = at::_foreach_addcmul(squares, means, means, -1);
+    at::_foreach_clamp_min_(root, 0);  // rounding may take it below 0
     at::_foreach_sqrt_(root);
   } else {
     root = at::_foreach_sqrt(squares);

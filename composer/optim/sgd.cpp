@@ -25,7 +25,7 @@ enum State : std::size_t { BUFFER };
 
 template <class Options>
 void check(const std::string& who, const Options& o) {
-  detail::require(o.lr > 0 && std::isfinite(o.lr), who, "lr must be > 0", o.lr);
+  detail::check_lr(who, o.lr);
   detail::check_not_negative(who, "momentum", o.momentum);
   detail::check_not_negative(who, "dampening", o.dampening);
   detail::check_not_negative(who, "weight_decay", o.weight_decay);
@@ -41,6 +41,13 @@ std::vector<OptionField> list_fields(Options& o) {
           {"dampening", &o.dampening},
           {"weight_decay", &o.weight_decay},
           {"nesterov", &o.nesterov}};
+}
+
+// There is no default. A group may have 0, which freezes it.
+template <class Options>
+const Options& with_lr(const char* who, const Options& o) {
+  detail::require(o.lr > 0 && std::isfinite(o.lr), who, "lr must be > 0", o.lr);
+  return o;
 }
 
 // The first gradient is not dampened.
@@ -61,20 +68,21 @@ bool MomentumOptimizer::elementwise(const Options&) const { return true; }
 
 void MomentumOptimizer::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
   const Hyper h = hyper(options);
-  if (h.momentum != 0) slice.a = detail::memory(state.tensors[BUFFER]);
   slice.update = detail::SgdUpdate{.l2 = h.l2,
                                    .keep = h.keep,
                                    .momentum = h.momentum,
                                    .fresh = fresh(state, h.dampening),
                                    .lr = h.lr,
-                                   .nesterov = h.nesterov};
+                                   .nesterov = h.nesterov,
+                                   .buffer = h.momentum != 0 ? detail::memory(state.tensors[BUFFER]) : nullptr};
 }
 
 // The fused kernels know the first gradient for a whole batch only; without dampening a buffer of zeros does.
 bool MomentumOptimizer::obeys_found_inf(const Batch& batch, const Options& options) const {
   const Hyper h = hyper(options);
   if (h.dampening != 0 && h.momentum != 0)
-    throw ConfigError("sgd: dampening must be 0 where steps may be skipped and tensors are not plain float on the CPU");
+    throw ConfigError(dynamic_cast<const SGD*>(this) ? "sgd" : "decoupled_sgdw",
+                      ": dampening must be 0 where steps may be skipped and tensors are not plain float on the CPU");
   return batch.dense;
 }
 
@@ -113,7 +121,8 @@ void MomentumOptimizer::update_sparse(at::Tensor& parameter, const at::Tensor& g
 }
 
 SGD::SGD(const NamedParameters& parameters, const SgdOptions& options)
-    : MomentumOptimizer("sgd", {"momentum_buffer"}, detail::build_groups("sgd", parameters, options, check),
+    : MomentumOptimizer("sgd", {"momentum_buffer"},
+                        detail::build_groups("sgd", parameters, with_lr("sgd", options), check),
                         options.step_in_backward) {}
 
 MomentumOptimizer::Hyper SGD::hyper(const Options& options) const {
@@ -123,7 +132,8 @@ MomentumOptimizer::Hyper SGD::hyper(const Options& options) const {
 
 DecoupledSGDW::DecoupledSGDW(const NamedParameters& parameters, const DecoupledSgdwOptions& options)
     : MomentumOptimizer("decoupled_sgdw", {"momentum_buffer"},
-                        detail::build_groups("decoupled_sgdw", parameters, options, check), options.step_in_backward) {
+                        detail::build_groups("decoupled_sgdw", parameters, with_lr("decoupled_sgdw", options), check),
+                        options.step_in_backward) {
   detail::warn_of_decay("decoupled_sgdw", options.weight_decay);
 }
 
@@ -134,9 +144,13 @@ MomentumOptimizer::Hyper DecoupledSGDW::hyper(const Options& options) const {
   return {o.lr, o.momentum, o.dampening, 0, 1 - share * o.weight_decay, o.nesterov};
 }
 
-AnyOptimizer sgd(SgdOptions options) { return detail::make_later<SGD>("sgd", std::move(options), check); }
+AnyOptimizer sgd(SgdOptions options) {
+  with_lr("sgd", options);
+  return detail::make_later<SGD>("sgd", std::move(options), check);
+}
 
 AnyOptimizer decoupled_sgdw(DecoupledSgdwOptions options) {
+  with_lr("decoupled_sgdw", options);
   return detail::make_later<DecoupledSGDW>("decoupled_sgdw", std::move(options), check);
 }
 

@@ -243,14 +243,14 @@ void Trainer::Impl::tune() {
   std::optional<Batch> batch = feed.next();
   if (!batch) return;  // that this is an error is said where it is trained on
   const bool has_size = state.device_train_microbatch_size > 0;
-  tuning = Tuner(state, train_step, feed).run(std::move(*batch), options.tune_cache, tuned);
+  const std::vector<TuningChoice> choices =
+      Tuner(state, train_step, feed).run(std::move(*batch), options.tune_cache, tuned);
+  for (const TuningChoice& choice : choices) tuning.push_back(to_string(choice));
   // That of the trial steps, if it is "auto": what was chosen may need more memory, or less.
   if (!has_size) state.device_train_microbatch_size = 0;
   if (resumption.found) return;
-  for (const std::string& line : tuning) {
-    const auto colon = line.find(": ");
-    logger.log_hyperparameters({{join("tune/", line.substr(0, colon)), line.substr(colon + 2)}});
-  }
+  for (const auto& [setting, chosen, reason] : choices)
+    logger.log_hyperparameters({{join("tune/", setting), join(chosen, ", ", reason)}});
 }
 
 void Trainer::Impl::finish_fit() {

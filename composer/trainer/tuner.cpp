@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <limits>
 #include <typeinfo>
 
 #include <ATen/ATen.h>
@@ -16,14 +15,16 @@
 #include "composer/core/plugins.h"
 #include "composer/step/batch_undo.h"
 #include "composer/step/module_modes.h"
+#include "composer/trainer/trials.h"
 #include "composer/util/random.h"
 
 namespace composer {
 namespace {
 
-constexpr int kRounds = 5;
-constexpr double kSeconds = 1;     // for one choice, once there are two rounds
-constexpr double kWorthIt = 0.97;  // of the time that it takes now
+constexpr int kMostRounds = 25, kLeastRounds = 3;
+constexpr double kSeconds = 1;           // for one choice, once there are the least rounds
+constexpr double kTrialSeconds = 0.005;  // one short step tells more of the clock than of the model
+constexpr int kMostSteps = 50;           // of a trial
 
 // What a step changes besides gradients, put back at the end of the scope.
 class Untouched {
@@ -59,19 +60,23 @@ class Untouched {
   ModuleModes modes_;
 };
 
+double seconds_since(std::chrono::steady_clock::time_point from) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
+}
+
 std::string milliseconds(double seconds) { return join(std::round(seconds * 1e5) / 100, " ms"); }
 
 }  // namespace
 
-std::vector<std::string> Tuner::run(Batch batch, const std::filesystem::path& cache_file,
-                                    std::optional<Tuned>& chosen) {
+std::vector<TuningChoice> Tuner::run(Batch batch, const std::filesystem::path& cache_file,
+                                     std::optional<Tuned>& chosen) {
   allowed_ = state_.precision;
   const TuneCache cache(cache_file);
   const std::string id = key(batch);
   if (!chosen) chosen = cache.find(id);
   if (chosen && chosen->threads >= 1 && chosen->threads <= at::get_num_threads()) {
     use(*chosen);
-    return std::move(said_);
+    return std::move(choices_);
   }
   Tuned best{.autocast = allowed_ != Precision::FP32, .threads = at::get_num_threads()};
   {
@@ -92,7 +97,7 @@ std::vector<std::string> Tuner::run(Batch batch, const std::filesystem::path& ca
   }
   cache.put(id, best);
   chosen = best;
-  return std::move(said_);
+  return std::move(choices_);
 }
 
 // Without addresses or chance: the same in every run of the same program on the same machine.
@@ -112,8 +117,8 @@ std::string Tuner::key(const Batch& batch) const {
 }
 
 void Tuner::use(const Tuned& tuned) {
-  const auto say = [this](const char* what, auto chosen) {
-    said_.push_back(join(what, ": ", chosen, ", as was found before"));
+  const auto say = [this](const char* what, auto chosen_before) {
+    choices_.push_back({.setting = what, .chosen = join(chosen_before), .reason = "as was found before"});
   };
   if (has_convolutions()) {
     say("weights", tuned.channels_last ? "channels last" : "as they are");
@@ -148,39 +153,54 @@ void Tuner::set_channels_last(bool on) {
 
 void Tuner::set_autocast(bool on) { state_.precision = on ? allowed_ : Precision::FP32; }
 
-double Tuner::time_step() {
-  const c10::impl::VirtualGuardImpl device(state_.device.type());
-  const auto from = std::chrono::steady_clock::now();
+void Tuner::step() {
   step_.zero_gradients();
   step_.enter(feed_, 0);
   step_.forward();
   step_.loss();
   step_.backward();
-  if (!state_.device.is_cpu()) device.synchronizeDevice(state_.device.index());
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
 }
 
-bool Tuner::choose(const std::string& what, const Way& now, const Way& other) {
-  const auto timed = [this](const Way& way, double fastest) {
+double Tuner::time_steps(int steps) {
+  const c10::impl::VirtualGuardImpl device(state_.device.type());
+  const auto from = std::chrono::steady_clock::now();
+  for (int i = 0; i < steps; ++i) step();
+  if (!state_.device.is_cpu()) device.synchronizeDevice(state_.device.index());
+  return seconds_since(from) / steps;
+}
+
+// In pairs that change their order, so that neither a machine that gets slower nor what the one way leaves in the
+// caches is taken for a difference.
+bool Tuner::choose(const std::string& setting, const Way& now, const Way& other) {
+  const auto timed = [this](const Way& way, int steps) {
     way.use();
-    return std::min(fastest, time_step());
+    if (steps > 1) step();  // the first one after a change is slower
+    return time_steps(steps);
   };
   const auto from = std::chrono::steady_clock::now();
-  constexpr double kNever = std::numeric_limits<double>::infinity();
-  timed(other, kNever);  // the first step with new shapes prepares kernels
-  timed(now, kNever);
-  double of_now = kNever, of_other = kNever;
-  for (int round = 0; round < kRounds; ++round) {
-    of_now = timed(now, of_now);
-    of_other = timed(other, of_other);
-    if (round > 0 && std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count() > kSeconds) break;
+  for (const Way* way : {&other, &now}) timed(*way, 1);  // the first step with new shapes prepares kernels
+  const int steps = static_cast<int>(std::clamp(kTrialSeconds / timed(now, 1), 1.0, static_cast<double>(kMostSteps)));
+  Trials trials;
+  for (int round = 0; round < kMostRounds; ++round) {
+    const bool other_first = round % 2 == 1;
+    if (other_first) trials.other.push_back(timed(other, steps));
+    trials.now.push_back(timed(now, steps));
+    if (!other_first) trials.other.push_back(timed(other, steps));
+    if (round + 1 >= kLeastRounds && seconds_since(from) > kSeconds) break;
   }
-  const bool change = of_other < kWorthIt * of_now;
+  const bool change = other_is_faster(trials);
   const Way& chosen = change ? other : now;
   chosen.use();
-  said_.push_back(join(what, ": ", chosen.name, ", ", milliseconds(change ? of_other : of_now), " a step (",
-                       (change ? now : other).name, ": ", milliseconds(change ? of_now : of_other), ')'));
+  const std::string of_now = milliseconds(median(trials.now)), of_other = milliseconds(median(trials.other));
+  choices_.push_back({.setting = setting,
+                      .chosen = chosen.name,
+                      .reason = join(change ? of_other : of_now, " a step (", (change ? now : other).name, ": ",
+                                     change ? of_now : of_other, ')')});
   return change;
+}
+
+std::string to_string(const TuningChoice& choice) {
+  return join(choice.setting, ": ", choice.chosen, ", ", choice.reason);
 }
 
 }  // namespace composer

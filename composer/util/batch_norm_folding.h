@@ -13,7 +13,9 @@ namespace composer {
 // A batch norm in evaluation multiplies and shifts each channel by numbers that do not change. Where its input comes
 // from a convolution and goes nowhere else, that layer's weights can do it too: W' = W s and
 // b' = (b - mean) s + beta with s = gamma / sqrt(var + eps). Layers are told apart by their weights, and folded copies
-// are put in where operators are dispatched, so the model is not touched.
+// are put in where operators are dispatched, so the model is not touched. Only what operators do is seen: work on the
+// memory of a layer's output (data_ptr) before its batch norm goes unnoticed, and the folded result is then wrong.
+// Compare the outputs of one batch before you rely on it, as Trainer does.
 class COMPOSER_EXPORT BatchNormFolding {
  public:
   // Notes what can be folded while `forward` runs on this thread, in evaluation mode and without gradients. What

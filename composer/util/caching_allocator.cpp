@@ -1,134 +1,72 @@
 #include "composer/util/caching_allocator.h"
 
-#include <bit>
-#include <cstdlib>
+#include <algorithm>
 #include <cstring>
-#include <new>
-#include <thread>
-#include <utility>
+#include <malloc.h>
+#include <pthread.h>
 
 #include <c10/util/Exception.h>
-
-#include <sys/mman.h>
 
 namespace composer::util {
 namespace {
 
-constexpr std::size_t kHeader = 64;  // keeps the alignment that libtorch promises
-constexpr std::size_t kSmallest = 256;
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kSmallLimit = std::size_t{64} << 20;
 
 }  // namespace
 
-class CachingAllocator::List::Guard {
- public:
-  explicit Guard(std::atomic_flag& busy) : busy_(busy) {
-    while (busy_.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
-  }
-  ~Guard() { busy_.clear(std::memory_order_release); }
-  Guard(const Guard&) = delete;
-  Guard& operator=(const Guard&) = delete;
-
- private:
-  std::atomic_flag& busy_;
-};
-
-CachingAllocator::Block* CachingAllocator::List::pop() {
-  const Guard guard(busy_);
-  Block* block = first_;
-  if (block == nullptr) return nullptr;
-  first_ = block->next;
-  memory_.cached -= block->from_system;
-  memory_.used += block->from_system;
-  return block;
-}
-
-void CachingAllocator::List::push(Block* block) {
-  const Guard guard(busy_);
-  block->next = first_;
-  first_ = block;
-  memory_.cached += block->from_system;
-  memory_.used -= block->from_system;
-}
-
-void CachingAllocator::List::note_made(const Block& block) {
-  const Guard guard(busy_);
-  memory_.used += block.from_system;
-}
-
-void CachingAllocator::List::release_all() {
-  Block* block = nullptr;
-  {
-    const Guard guard(busy_);
-    block = std::exchange(first_, nullptr);
-    memory_.cached = 0;
-  }
-  while (block != nullptr) std::free(std::exchange(block, block->next));
-}
-
-CpuMemory CachingAllocator::List::memory() {
-  const Guard guard(busy_);
-  return memory_;
-}
+CachingAllocator::CachingAllocator() { set_limit(std::nullopt); }
 
 CachingAllocator& CachingAllocator::instance() {
-  static CachingAllocator* const allocator = new CachingAllocator();
+  static CachingAllocator* const allocator = [] {
+    auto* made = new CachingAllocator();
+    const auto unlock = [] { instance().unlock(); };
+    pthread_atfork([] { instance().lock(); }, unlock, unlock);
+    return made;
+  }();
   return *allocator;
 }
 
-std::size_t CachingAllocator::list_of(std::size_t bytes) {
-  if (bytes <= kSmallest) return 0;
-  const auto power = static_cast<std::size_t>(std::bit_width(bytes - 1)) - 1;  // 2^power < bytes <= 2^(power + 1)
-  return (power - 8) * 4 + ((bytes - 1) >> (power - 2) & 3) + 1;
+void CachingAllocator::lock() {
+  large_.lock();
+  small_.lock();
 }
 
-std::size_t CachingAllocator::block_size(std::size_t list) {
-  if (list == 0) return kSmallest;
-  const std::size_t power = (list - 1) / 4 + 8;
-  return (std::size_t{1} << power) + (((list - 1) % 4 + 1) << (power - 2));
-}
-
-CachingAllocator::Block* CachingAllocator::from_system(std::size_t list) const {
-  std::size_t bytes = block_size(list) + kHeader;
-  const bool huge = huge_pages_ && bytes >= kHugePage;
-  if (huge) bytes = (bytes + kHugePage - 1) / kHugePage * kHugePage;
-  void* memory = nullptr;
-  if (posix_memalign(&memory, huge ? kHugePage : kHeader, bytes) != 0) return nullptr;
-  if (huge) madvise(memory, bytes, MADV_HUGEPAGE);  // a wish: ordinary pages do as well
-  return new (memory) Block{.next = nullptr, .list = list, .from_system = bytes};
+void CachingAllocator::unlock() {
+  small_.unlock();
+  large_.unlock();
 }
 
 void* CachingAllocator::take(std::size_t bytes) {
-  const std::size_t list = list_of(bytes);
-  Block* block = list < kLists ? lists_[list].pop() : nullptr;
-  if (block == nullptr && list < kLists) {
-    block = from_system(list);
-    if (block == nullptr) {
-      release_all();
-      block = from_system(list);
-    }
-    if (block != nullptr) lists_[list].note_made(*block);
+  const auto try_it = [&] { return bytes <= BlockLists::kLargest ? small_.take(bytes) : large_.take(bytes); };
+  void* data = try_it();
+  if (data == nullptr) {
+    release_all();
+    data = try_it();
   }
-  TORCH_CHECK_WITH(OutOfMemoryError, block != nullptr, "CachingAllocator: no memory for a tensor of ", bytes,
+  TORCH_CHECK_WITH(OutOfMemoryError, data != nullptr, "CachingAllocator: no memory for a tensor of ", bytes,
                    " bytes; tensors have ", memory().used);
-  return reinterpret_cast<std::byte*>(block) + kHeader;
+  return data;
+}
+
+std::size_t CachingAllocator::bytes_of(const void* data) {
+  return large_.owns(data) ? large_.bytes_of(data) : BlockLists::bytes_of(data);
 }
 
 void CachingAllocator::give(void* data) {
-  auto* block = reinterpret_cast<Block*>(static_cast<std::byte*>(data) - kHeader);
-  List& list = lists_[block->list];
-  if (c10::memoryProfilingEnabled()) report(data, -static_cast<std::int64_t>(block->from_system));
-  list.push(block);
-  if (limit_ != kNoLimit && memory().cached > limit_) list.release_all();
+  if (c10::memoryProfilingEnabled()) report(data, -static_cast<std::int64_t>(bytes_of(data)));
+  if (large_.owns(data)) {
+    large_.give(data);
+    return;
+  }
+  small_.give(data);
+  if (small_.roughly_cached() > small_limit_.load(std::memory_order_relaxed)) small_.release_all();
 }
 
 c10::DataPtr CachingAllocator::allocate(std::size_t bytes) {
   void* data = nullptr;
   if (bytes > 0) {
     data = take(bytes);
-    if (c10::memoryProfilingEnabled())
-      report(data,
-             static_cast<std::int64_t>(reinterpret_cast<Block*>(static_cast<std::byte*>(data) - kHeader)->from_system));
+    if (c10::memoryProfilingEnabled()) report(data, static_cast<std::int64_t>(bytes_of(data)));
   }
   return {data, data, raw_deleter(), c10::Device(c10::kCPU)};
 }
@@ -141,8 +79,18 @@ c10::DeleterFnPtr CachingAllocator::raw_deleter() const {
 
 void CachingAllocator::copy_data(void* to, const void* from, std::size_t bytes) const { std::memcpy(to, from, bytes); }
 
+void CachingAllocator::set_limit(std::optional<std::size_t> cached) {
+  const std::size_t small = std::min(kSmallLimit, cached.value_or(kSmallLimit) / 2);
+  small_limit_ = static_cast<std::int64_t>(small);
+  if (small_.roughly_cached() > small_limit_) small_.release_all();
+  large_.set_limit(cached ? std::optional(*cached - small) : std::nullopt);
+}
+
+// What the C library has taken back of small blocks stays in its heap unless told.
 void CachingAllocator::release_all() {
-  for (List& list : lists_) list.release_all();
+  small_.release_all();
+  large_.release_all();
+  ::malloc_trim(0);
 }
 
 void CachingAllocator::report(void* data, std::int64_t bytes) {
@@ -151,13 +99,8 @@ void CachingAllocator::report(void* data, std::int64_t bytes) {
 }
 
 CpuMemory CachingAllocator::memory() {
-  CpuMemory sum;
-  for (List& list : lists_) {
-    const auto [used, cached] = list.memory();
-    sum.used += used;
-    sum.cached += cached;
-  }
-  return sum;
+  const CpuMemory small = small_.memory(), large = large_.memory();
+  return {.used = small.used + large.used, .cached = small.cached + large.cached};
 }
 
 }  // namespace composer::util

@@ -19,7 +19,7 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-bool in_force() { return c10::GetCPUAllocator() == &util::CachingAllocator::instance(); }
+bool installed() { return c10::GetCPUAllocator() == &util::CachingAllocator::instance(); }
 
 }  // namespace
 
@@ -38,9 +38,9 @@ std::vector<std::string> tune_process(ProcessOptions options) {
   allocator.set_huge_pages(options.huge_pages);
   allocator.set_limit(options.cache_limit);
   if (options.caching_allocator && !kSanitized) c10::SetCPUAllocator(&allocator, kPriority);
-  done.push_back(join("memory of tensors: ", !in_force()          ? "as the C library gives it"
-                                             : options.huge_pages ? "kept for the next one, in huge pages"
-                                                                  : "kept for the next one"));
+  done.push_back(join("memory of tensors: ", !installed()         ? "as the C library gives it"
+                                             : options.huge_pages ? "kept for later ones, in huge pages"
+                                                                  : "kept for later ones"));
   return done;
 }
 

@@ -23,7 +23,6 @@ std::shared_ptr<Loader> loader_of(std::int64_t prefetch) {
 
 }  // namespace
 
-#ifndef __SANITIZE_THREAD__  // there memory is not used again (batch_memory.cpp)
 TEST_CASE("Batches that nobody keeps share the memory of a few") {
   for (std::int64_t prefetch : {0, 3}) {
     const auto loader = loader_of(prefetch);
@@ -39,8 +38,6 @@ TEST_CASE("Batches that nobody keeps share the memory of a few") {
     CHECK(targets.size() <= static_cast<std::size_t>(prefetch) + 2);
   }
 }
-
-#endif
 
 TEST_CASE("A kept batch is not written to, whether the tensor, a view, an alias or only its storage was kept") {
   for (std::int64_t prefetch : {0, 2}) {

@@ -1,6 +1,7 @@
 #include "composer/data/map_style.h"
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <set>
 #include <stdexcept>
@@ -207,6 +208,63 @@ TEST_CASE("No more batches are made ahead than asked for, and none before the fi
     while (got < most) std::this_thread::yield();
     for (int i = 0; i < 100; ++i) std::this_thread::yield();
     CHECK(got == most);
+  }
+}
+
+TEST_CASE("Batches are the same with workers and without, whichever epoch follows which") {
+  const auto get = [](std::int64_t i, RandomStream random) {
+    return Sample(at::tensor({i, static_cast<std::int64_t>(random.below(1'000'000))}));
+  };
+  for (const std::int64_t workers : {1, 3})
+    for (const std::int64_t factor : {1, 4}) {
+      const auto loader =
+          map_style({.size = 7, .get = get}, {.batch_size = 2, .num_workers = workers, .prefetch_factor = factor});
+      const auto reference = map_style({.size = 7, .get = get}, {.batch_size = 2});
+      for (const std::int64_t epoch : {0, 1, 2, 5, 5, 5, 0, 0, 3, 4}) {
+        CAPTURE(epoch);
+        for (const auto& one : {loader, reference}) one->seek(epoch, 0);
+        while (const auto wanted = reference->next()) {
+          const auto given = loader->next();
+          REQUIRE(given.has_value());
+          CHECK(given->only().equal(wanted->only()));
+        }
+        CHECK_FALSE(loader->next().has_value());
+      }
+    }
+}
+
+TEST_CASE("The first batches of the epoch that probably follows are made before anybody asks for them") {
+  std::atomic<int> got = 0;
+  const auto loader = map_style({.size = 4,
+                                 .get =
+                                     [&](std::int64_t i, RandomStream) {
+                                       ++got;
+                                       return Sample(at::full(1, i));
+                                     }},
+                                {.batch_size = 2, .num_workers = 1, .prefetch_factor = 2});
+  const auto read_epoch = [&](std::int64_t epoch) {
+    loader->seek(epoch, 0);
+    while (loader->next()) {
+    }
+  };
+  const auto reaches = [&](int samples) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (got < samples && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    for (int i = 0; i < 100; ++i) std::this_thread::yield();
+    return got == samples;
+  };
+  struct Row {
+    const char* what;
+    std::int64_t epoch;
+    int samples;  // read and ahead, after this epoch
+  };
+  for (const Row& row :
+       {Row{"the first epoch, and all of the next one", 0, 8}, Row{"as was guessed", 1, 12},
+        Row{"the same one again: 4 were made for nothing", 1, 20}, Row{"the same, as was guessed", 1, 24},
+        Row{"the next one: 4 were made for nothing", 2, 32}, Row{"as was guessed", 3, 36}}) {
+    CAPTURE(row.what);
+    read_epoch(row.epoch);
+    CHECK(reaches(row.samples));
   }
 }
 

@@ -116,7 +116,35 @@ TEST_CASE("Groups that cannot be are refused") {
   CHECK(with({{.lr = 1}}) == "sgd: groups[0] must have exactly one of match and where");
   CHECK(with({{.match = "*.bias", .beta1 = 1}}) ==
         "sgd: groups[0] (*.bias): sets beta1, which this optimizer does not have");
-  CHECK(with({{.match = "*.bias", .lr = -1}}) == "sgd: groups[0] (*.bias): lr must be > 0, got -1");
+  CHECK(with({{.match = "*.bias", .lr = -1}}) == "sgd: groups[0] (*.bias): lr must be >= 0, got -1");
+}
+
+TEST_CASE("A group with a learning rate of 0 stays as it is, in every optimizer") {
+  const optim::ParameterGroup frozen{.match = "layer0.weight", .lr = 0};
+  for (const optim::AnyOptimizer& any :
+       {optim::sgd({.lr = 0.1, .momentum = 0.9, .groups = {frozen}}),
+        optim::decoupled_sgdw({.lr = 0.1, .groups = {frozen}}), optim::adamw({.groups = {frozen}}),
+        optim::rmsprop({.groups = {frozen}}), optim::adagrad({.groups = {frozen}}), optim::lion({.groups = {frozen}}),
+        optim::lamb({.groups = {frozen}}), optim::adafactor({.groups = {frozen}}), optim::muon({.groups = {frozen}})}) {
+    const auto list = random_parameters(at::kFloat), before = random_parameters(at::kFloat);
+    train(*any.make(list), tensors_of(list), 0, 2);
+    CHECK(list[0].tensor.equal(before[0].tensor));
+    CHECK_FALSE(list[5].tensor.equal(before[5].tensor));
+  }
+}
+
+TEST_CASE("Parameters that lie between one another in memory may be trained, unless they share an element") {
+  const auto with = [](const at::Tensor& a, const at::Tensor& b) {
+    return error_of([&] { optim::sgd({.lr = 1}).make({{"a", a}, {"b", b}}); });
+  };
+  const at::Tensor whole = at::ones({6, 4});
+  const char* const shared =
+      "sgd: the parameters a and b share memory, so each step would change them twice. Give one of them";
+  CHECK(with(whole.select(1, 0), whole.select(1, 2)) == "no error");
+  CHECK(with(whole.narrow(1, 0, 2), whole.narrow(1, 2, 2)) == "no error");
+  CHECK(with(whole.narrow(1, 0, 3), whole.narrow(1, 2, 2)) == shared);
+  CHECK(with(whole.select(1, 1), whole.select(0, 5)) == shared);
+  CHECK(with(whole.narrow(1, 0, 2), whole.select(0, 3).narrow(0, 2, 2)) == "no error");
 }
 
 TEST_CASE("Parameters that cannot be trained are refused by name") {

@@ -1,6 +1,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/optim/sgd.h>
 
 #include <doctest/doctest.h>
 
@@ -278,6 +279,45 @@ TEST_CASE("A gradient that cannot be used is refused before any parameter, state
     last.mutable_grad() = at::ones_like(last).unsqueeze(0);
     CHECK(error_of([&] { optimizer->step(); }).find(": the gradient of " + list.back().name) != std::string::npos);
     CHECK(equal(now(), before));
+  }
+}
+
+TEST_CASE("A step that cannot be skipped is refused before a group has changed, and by its optimizer's name") {
+  for (const bool decoupled : {false, true}) {
+    const at::Tensor half = at::ones({3}, at::kBFloat16).set_requires_grad(true);
+    const at::Tensor plain = at::ones({3}, at::kBFloat16).set_requires_grad(true);
+    const std::vector<optim::ParameterGroup> groups = {{.match = "half", .momentum = 0.9}};  // comes last
+    const auto optimizer = make(decoupled ? optim::decoupled_sgdw({.lr = 0.5, .dampening = 0.5, .groups = groups})
+                                          : optim::sgd({.lr = 0.5, .dampening = 0.5, .groups = groups}),
+                                {{"plain", plain}, {"half", half}});
+    plain.mutable_grad() = at::ones_like(plain);
+    half.mutable_grad() = at::ones_like(half);
+    const std::string error = error_of([&] { optimizer->step_unless(at::zeros({})); });
+    CHECK(error.starts_with(decoupled ? "decoupled_sgdw: dampening" : "sgd: dampening"));
+    CHECK(plain.detach().equal(at::ones({3}, at::kBFloat16)));
+    CHECK(half.detach().equal(at::ones({3}, at::kBFloat16)));
+  }
+}
+
+TEST_CASE("A group that was added behind the optimizer's back is refused before a parameter has changed") {
+  const at::Tensor p = at::ones({3}).set_requires_grad(true), q = at::ones({3}).set_requires_grad(true);
+  const auto optimizer = make(optim::sgd({.lr = 0.5}), {{"p", p}});
+  optimizer->add_param_group(torch::optim::OptimizerParamGroup({q}, std::make_unique<torch::optim::SGDOptions>(0.1)));
+  for (const at::Tensor& one : {p, q}) one.mutable_grad() = at::ones_like(one);
+  CHECK(error_of([&] { optimizer->step(); }).starts_with("sgd: a group was added by add_param_group()"));
+  CHECK(p.detach().equal(at::ones({3})));
+}
+
+TEST_CASE("A centered RMSprop stays finite where the gradient is always the same") {
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor p = at::zeros({2000}, type).set_requires_grad(true);
+    const at::Tensor g = at::linspace(0.1, 3, 2000).to(type);
+    const auto optimizer = make(optim::rmsprop({.lr = 1e-3, .alpha = 0.9, .centered = true}), {{"p", p}});
+    for (int i = 0; i < 300; ++i) {
+      p.mutable_grad() = g.clone();
+      optimizer->step();
+    }
+    CHECK(p.isfinite().all().item<bool>());
   }
 }
 

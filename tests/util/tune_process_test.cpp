@@ -1,8 +1,10 @@
 #include "composer/util/tune_process.h"
 
 #include <algorithm>
+#include <atomic>
 #include <random>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -10,6 +12,7 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
 
 #include "composer/core/error.h"
 
@@ -87,6 +90,64 @@ TEST_CASE("what is freed beyond the limit, or emptied, goes back to the system")
   empty_cpu_cache();
   CHECK(cpu_memory().cached == 0);
 }
+
+TEST_CASE("a large tensor takes whole pages of 4 KiB and no more, also if its size is a power of two") {
+  const Restored restored;
+  tune_process();
+  for (const std::int64_t kibibytes : {68, 1024, 2048, 4096, 32768}) {
+    CAPTURE(kibibytes);
+    const std::size_t before = cpu_memory().used;
+    const at::Tensor tensor = at::empty({kibibytes << 10}, at::kByte);
+    CHECK(cpu_memory().used - before == static_cast<std::size_t>(kibibytes << 10));
+  }
+}
+
+TEST_CASE("tensors of many sizes, one at a time, leave no more behind than an eighth more than the largest") {
+  const Restored restored;
+  tune_process();
+  constexpr std::int64_t kMost = std::int64_t{80} << 20;
+  for (int i = 0; i < 60; ++i) at::empty({kMost / 4 + (i * 37 % 60) * (kMost / 80)}, at::kByte);
+  CHECK(cpu_memory().used + cpu_memory().cached < static_cast<std::size_t>(kMost) * 9 / 8 + (std::size_t{2} << 20));
+}
+
+TEST_CASE("a lower limit of a second call holds at once") {
+  const Restored restored;
+  tune_process({.cache_limit = std::size_t{1} << 40});
+  { const at::Tensor large = at::empty({1 << 26}, at::kByte); }
+  REQUIRE(cpu_memory().cached >= 1 << 26);
+  tune_process({.cache_limit = 1 << 24});
+  CHECK(cpu_memory().cached <= 1 << 24);
+}
+
+#if !defined(__SANITIZE_THREAD__)  // which does not run in a child of a process with threads
+
+TEST_CASE("a child of fork() can make and free tensors, whatever other threads were doing") {
+  const Restored restored;
+  tune_process();
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> threads;
+  for (const std::int64_t bytes : {64, 1 << 20})
+    threads.emplace_back([&stop, bytes] {
+      while (!stop) at::empty({bytes}, at::kByte);
+    });
+  int hung = 0;
+  for (int i = 0; i < 200 && hung == 0; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);  // ends a child that hangs
+      for (int k = 0; k < 10; ++k) at::empty({16}), at::empty({1 << 20}, at::kByte);
+      _exit(0);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    hung += status != 0 ? 1 : 0;
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  CHECK(hung == 0);
+}
+
+#endif
 
 TEST_CASE("a tensor that no memory holds is an error of libtorch, and the process goes on") {
   const Restored restored;

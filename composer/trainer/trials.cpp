@@ -1,0 +1,29 @@
+#include "composer/trainer/trials.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace composer {
+namespace {
+
+constexpr double kWorthIt = 0.97;  // of the time that it takes now
+
+// The value that this share of all values is smaller than.
+double quantile(std::vector<double>& values, double share) {
+  const auto place = static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size()));
+  const auto at = values.begin() + std::min(place, static_cast<std::ptrdiff_t>(values.size()) - 1);
+  std::ranges::nth_element(values, at);
+  return *at;
+}
+
+}  // namespace
+
+double median(std::vector<double> values) { return quantile(values, 0.5); }
+
+bool other_is_faster(const Trials& trials) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < trials.now.size(); ++i) ratios.push_back(trials.other[i] / trials.now[i]);
+  return quantile(ratios, 0.5) < kWorthIt && quantile(ratios, 0.75) < 1;
+}
+
+}  // namespace composer

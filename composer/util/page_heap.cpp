@@ -1,0 +1,92 @@
+#include "composer/util/page_heap.h"
+
+#include <algorithm>
+#include <unistd.h>
+#include <vector>
+
+namespace composer::util {
+namespace {
+
+constexpr std::size_t kLeastAddresses = std::size_t{64} << 30;
+constexpr std::size_t kAddressesPerByteOfMemory = 8;  // more than enough for ranges that do not fit one another
+constexpr std::size_t kAlwaysKept = std::size_t{32} << 20;
+
+std::size_t bytes_of_memory() {
+  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+PageHeap::PageHeap()
+    : space_(std::max(kLeastAddresses, kAddressesPerByteOfMemory * bytes_of_memory())), ranges_(space_.size()) {}
+
+std::size_t PageHeap::offset_of(const void* data) const {
+  return static_cast<std::size_t>(static_cast<const std::byte*>(data) - space_.begin());
+}
+
+void* PageHeap::take(std::size_t bytes) {
+  if (bytes > space_.size()) return nullptr;
+  const std::size_t pages = (bytes + kPage - 1) / kPage * kPage;
+  std::unique_lock lock(mutex_);
+  const auto offset = ranges_.take(pages);
+  if (!offset) return nullptr;
+  if (!space_.commit(*offset + pages)) {
+    ranges_.give(*offset);
+    release_beyond(0, lock);
+    return nullptr;
+  }
+  release_beyond(allowed(), lock);
+  return space_.begin() + *offset;
+}
+
+std::size_t PageHeap::give(void* data) {
+  std::unique_lock lock(mutex_);
+  const std::size_t bytes = ranges_.give(offset_of(data));
+  release_beyond(allowed(), lock);
+  return bytes;
+}
+
+std::size_t PageHeap::bytes_of(const void* data) {
+  const std::lock_guard lock(mutex_);
+  return ranges_.bytes_at(offset_of(data));
+}
+
+std::size_t PageHeap::allowed() const {
+  if (limit_) return *limit_;
+  const std::size_t most = ranges_.most_used();
+  return std::max(kAlwaysKept, most + most / 8 - ranges_.used());
+}
+
+// The system takes its time: meanwhile others may use the heap.
+void PageHeap::release_beyond(std::size_t cached, std::unique_lock<std::mutex>& lock) {
+  if (ranges_.cached() <= cached) return;
+  const std::vector<RangeCache::Range> dropped = ranges_.drop(cached, grain_);
+  lock.unlock();
+  for (const auto& [offset, bytes] : dropped) space_.release(offset, bytes);
+  lock.lock();
+  ranges_.released(dropped);
+}
+
+void PageHeap::set_huge_pages(bool on) {
+  const std::lock_guard lock(mutex_);
+  space_.set_huge_pages(on);
+  grain_ = on ? AddressSpace::kHugePage : kPage;
+}
+
+void PageHeap::set_limit(std::optional<std::size_t> cached) {
+  std::unique_lock lock(mutex_);
+  limit_ = cached;
+  release_beyond(allowed(), lock);
+}
+
+void PageHeap::release_all() {
+  std::unique_lock lock(mutex_);
+  release_beyond(0, lock);
+}
+
+CpuMemory PageHeap::memory() {
+  const std::lock_guard lock(mutex_);
+  return {.used = ranges_.used(), .cached = ranges_.cached()};
+}
+
+}  // namespace composer::util

@@ -1,0 +1,49 @@
+// Memory for large tensors. Internal.
+#pragma once
+#include <cstddef>
+#include <mutex>
+#include <optional>
+
+#include "composer/util/address_space.h"
+#include "composer/util/range_cache.h"
+#include "composer/util/tune_process.h"
+
+namespace composer::util {
+
+// Whole pages of one stretch of addresses. Freed pages are kept for later blocks of any size, up to a limit. Any thread
+// may call any function.
+class PageHeap {
+ public:
+  static constexpr std::size_t kPage = 4096;
+
+  PageHeap();
+
+  void* take(std::size_t bytes);  // aligned to a page; nullptr: the system has none
+  std::size_t give(void* data);   // returns its length
+  std::size_t bytes_of(const void* data);
+  bool owns(const void* data) const { return space_.contains(data); }
+
+  void set_huge_pages(bool on);
+  // Bytes that are kept at most; what is beyond them is released. nullopt: what repeated steps need again, so that kept
+  // and used pages together are at most an eighth more than have been in use at once.
+  void set_limit(std::optional<std::size_t> cached);
+  void release_all();
+  CpuMemory memory();
+
+  // Between these, no other thread changes anything.
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  std::size_t offset_of(const void* data) const;
+  std::size_t allowed() const;
+  void release_beyond(std::size_t cached, std::unique_lock<std::mutex>& lock);
+
+  AddressSpace space_;
+  std::mutex mutex_;  // of what follows
+  RangeCache ranges_;
+  std::optional<std::size_t> limit_;
+  std::size_t grain_ = AddressSpace::kHugePage;  // of what is released
+};
+
+}  // namespace composer::util
