@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "composer/util/no_sigpipe.h"
+
 namespace composer {
 
 // Key functions: the type information of errors that cross the library's border lives here.
@@ -25,6 +27,9 @@ std::string describe(const std::exception& error) {
   return text;
 }
 
-void warn(const std::string& text) { TORCH_WARN(text); }
+void warn(const std::string& text) {
+  const util::NoSigpipe no_sigpipe;  // stderr may be a pipe that nobody reads any more
+  TORCH_WARN(text);
+}
 
 }  // namespace composer
