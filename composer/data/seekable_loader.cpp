@@ -1,23 +1,48 @@
 #include "composer/data/seekable_loader.h"
 
+#include <unistd.h>
 #include <utility>
+
+#include "composer/core/error.h"
 
 namespace composer::data::detail {
 
 SeekableLoader::SeekableLoader(std::shared_ptr<const Sampler> sampler, Ahead ahead, ReadAhead::Make make)
     : sampler_(std::move(sampler)), ahead_(ahead), make_(std::move(make)) {}
 
+// In a forked process the threads are gone, and what they held when it was forked stays held.
+SeekableLoader::~SeekableLoader() {
+  if (!is_elsewhere()) return;
+  [[maybe_unused]] const ReadAhead* leaked = threads_.release();
+}
+
+bool SeekableLoader::is_elsewhere() const {
+  const pid_t process = process_;
+  return process != 0 && process != ::getpid();
+}
+
+void SeekableLoader::check_here() const {
+  if (is_elsewhere())
+    throw ConfigError("loader: it was read before a fork(), and its background threads are not in this process; make ",
+                      "a new one here");
+}
+
 void SeekableLoader::seek(std::int64_t epoch, std::int64_t batch) {
   sampler_->check(epoch, batch);
+  check_here();
+  const std::lock_guard lock(mutex_);
   if (threads_ && (epoch != epoch_ || batch != batch_)) threads_->seek(epoch, batch, sampler_->num_batches());
   epoch_ = epoch;
   batch_ = batch;
 }
 
 std::optional<Batch> SeekableLoader::next() {
+  check_here();
+  const std::lock_guard lock(mutex_);
   if (batch_ == sampler_->num_batches()) return std::nullopt;
   if (ahead_.threads > 0 && !threads_) {
-    threads_.emplace(ahead_.threads, ahead_.depth, make_);
+    threads_ = std::make_unique<ReadAhead>(ahead_.threads, ahead_.depth, make_);
+    process_ = ::getpid();
     threads_->seek(epoch_, batch_, sampler_->num_batches());
   }
   const std::int64_t batch = batch_++;  // an error is this batch's; the next call gives the next one

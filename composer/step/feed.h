@@ -8,6 +8,7 @@
 #include <c10/core/Device.h>
 
 #include "composer/data/data_spec.h"
+#include "composer/data/shared_loader.h"
 #include "composer/step/stage.h"
 
 namespace composer {
@@ -29,6 +30,8 @@ class Feed {
   std::optional<std::int64_t> num_batches() const { return num_batches_; }  // of an epoch; unset: unknown
   std::optional<std::int64_t> batch_size() const { return spec_ ? spec_.dataloader->batch_size() : std::nullopt; }
   const Loader* loader() const { return spec_.dataloader.get(); }
+  // To have while it is read. Throws ConfigError if a trainer on another thread reads the same loader.
+  data::LoaderLease lease() const { return {loader_, label_}; }
 
   void seek(std::int64_t epoch, std::int64_t batch);
   std::optional<Batch> next();  // nullopt: the epoch is over
@@ -50,10 +53,12 @@ class Feed {
 
  private:
   AnyDataSpec spec_;
+  data::SharedLoader loader_;  // that of spec_
   std::string label_;
   std::optional<std::int64_t> num_batches_;
   std::shared_ptr<Stage> stage_;  // of copies of this too: the loader is one
-  std::int64_t next_ = 0;         // batch of the epoch
+  std::int64_t epoch_ = 0;
+  std::int64_t next_ = 0;  // batch of the epoch
   std::int64_t samples_ = 0, tokens_ = 0;
 };
 

@@ -17,10 +17,12 @@
 #include "composer/step/module_modes.h"
 #include "composer/step/train_step.h"
 #include "composer/trainer/aside_forward.h"
+#include "composer/trainer/process_scope.h"
 #include "composer/trainer/schedule_plan.h"
 #include "composer/trainer/signals.h"
 #include "composer/trainer/trainer.h"
 #include "composer/trainer/tune_cache.h"
+#include "composer/util/own_random.h"
 
 namespace composer {
 
@@ -57,6 +59,7 @@ class AsideScope {
   AsideScope& operator=(const AsideScope&) = delete;
 
  private:
+  data::LoaderLease lease_;
   State& state_;
   at::NoGradGuard no_grad_;
   std::string label_;
@@ -152,6 +155,8 @@ struct Trainer::Impl {
   TrainerOptions options;
   std::optional<saving::Found> resumed;  // the checkpoint to go on from, until the first fit has begun
   State state;
+  OwnRandom random;
+  ProcessSettings process;
   Logger logger;
   Engine engine;
   Feed train;
@@ -161,10 +166,15 @@ struct Trainer::Impl {
   SchedulePlan schedules;
   TrainStep train_step;
   AsidePlan aside_plan;
-  std::optional<Batch> given_batch;    // by step(batch): comes instead of the loader's next
-  std::optional<SignalScope> signals;  // within a fit
-  std::vector<std::string> tuning;     // what .tune has chosen
-  std::optional<Tuned> tuned;          // likewise, or the saved run
+  std::optional<Batch> given_batch;  // by step(batch): comes instead of the loader's next
+  SignalWatch signals;               // within a fit, with handle_signals
+  struct Holds {
+    data::LoaderLease loader;
+    ProcessClaim process;
+  };
+  std::optional<Holds> holds;       // within a fit
+  std::vector<std::string> tuning;  // what .tune has chosen
+  std::optional<Tuned> tuned;       // likewise, or the saved run
   int interrupted_by = 0;
   std::string loaded_from;
   std::unique_ptr<saving::RunSaver> saver;
@@ -181,6 +191,8 @@ struct Trainer::Impl {
 // program may be about to end.
 template <class F>
 auto Trainer::Impl::located(F&& run) {
+  const ProcessScope in_force(process);
+  const RandomScope draws(random);
   try {
     return run();
   } catch (...) {

@@ -75,6 +75,8 @@ TrainerOptions unwatched(TrainerOptions options) {
 Trainer::Impl::Impl(const Impl& other, ForTrial)
     : options(unwatched(other.options)),
       state(other.state),
+      random(other.random),
+      process(other.process),
       logger(state, {}),
       engine(state, logger, options.algorithms, {}, {}, options.algorithm_passes),
       train(other.train),
@@ -107,6 +109,7 @@ LrCurve Trainer::find_lr(const FindLrOptions& options) {
 
   TrialLosses losses(options, impl_->state.device);
   {
+    const RandomScope draws(impl_->random);
     const TrialUndo undo(impl_->state, impl_->engine.algorithms());
     impl_->positioned = false;  // the loader goes elsewhere
     Impl trial(*impl_, Impl::ForTrial{});

@@ -7,7 +7,8 @@
 namespace composer {
 
 AsideScope::AsideScope(State& state, const Feed& feed)
-    : state_(state),
+    : lease_(feed.lease()),
+      state_(state),
       label_(std::exchange(state.dataloader_label, feed.label())),
       len_(std::exchange(state.dataloader_len, feed.num_batches())),
       had_loader_(std::exchange(state.has_dataloader, true)),
@@ -117,8 +118,8 @@ void Trainer::Impl::log_final_time() {
 }
 
 bool Trainer::Impl::interrupted() {
-  if (interrupted_by == 0 && signals && SignalScope::pending() != 0) {
-    interrupted_by = SignalScope::pending();
+  if (const int signal = fitting ? signals.pending() : 0; interrupted_by == 0 && signal != 0) {
+    interrupted_by = signal;
     state.stop.ask(interrupted_by == SIGINT ? "interrupted (SIGINT)" : "told to end (SIGTERM)");
   }
   return interrupted_by != 0;
@@ -126,8 +127,8 @@ bool Trainer::Impl::interrupted() {
 
 // Asked by the threads that write, too.
 std::optional<Seconds> Trainer::Impl::time_left() const {
-  if (!options.handle_signals || SignalScope::pending() == 0) return std::nullopt;
-  return options.grace_period - SignalScope::since();
+  const std::optional<Seconds> since = signals.since();
+  return since ? std::optional(options.grace_period - *since) : std::nullopt;
 }
 
 bool Trainer::Impl::limit_reached() {

@@ -1,10 +1,6 @@
 // What checkpoints keep of a run beside the weights, by one function for saving and loading.
 #include <algorithm>
 #include <map>
-#include <mutex>
-
-#include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 
 #include "composer/core/error.h"
 #include "composer/core/plugin_state.h"
@@ -15,33 +11,6 @@
 
 namespace composer {
 namespace {
-
-std::vector<std::pair<std::string, at::Generator>> generators(at::Device device) {
-  std::vector<std::pair<std::string, at::Generator>> all = {{"cpu", at::detail::getDefaultCPUGenerator()}};
-  if (!device.is_cpu()) all.emplace_back(device.str(), at::globalContext().defaultGenerator(device));
-  return all;
-}
-
-StateDict random_state(at::Device device) {
-  StateDict state;
-  for (auto& [name, generator] : generators(device)) {
-    const std::lock_guard lock(generator.mutex());
-    state[name] = generator.get_state();
-  }
-  return state;
-}
-
-void restore_random_state(const StateDict& state, at::Device device) {
-  for (auto& [name, generator] : generators(device)) {
-    const StateValue* saved = state.find(name);
-    if (!saved) {
-      warn(join("checkpoint: has no random numbers of ", name, ", so they begin anew"));
-      continue;
-    }
-    const std::lock_guard lock(generator.mutex());
-    generator.set_state(std::get<at::Tensor>(*saved));
-  }
-}
 
 void visit_metrics(StateVisitor& visit, MetricValues& metrics) {
   if (!visit.is_loading()) {
@@ -144,7 +113,7 @@ StateDict Trainer::Impl::run_state(bool weights_only) {
     StateVisitor visit = StateVisitor::saving(all);
     visit_state(visit);
     all["hyperparameters"] = hyperparameters_of(options, state, logger, hyperparameters_before);
-    all["rng"] = pending_random.empty() ? random_state(state.device) : pending_random;
+    all["rng"] = pending_random.empty() ? random.state() : pending_random;
   }
   all["model"] = std::move(weights);
   return all;
@@ -174,7 +143,7 @@ void Trainer::Impl::load_run_state(const StateDict& saved) {
 // What can be put back only once training begins: hooks may have drawn random numbers meanwhile.
 void Trainer::Impl::resume_fit() {
   resumed.reset();
-  if (!pending_random.empty()) restore_random_state(std::exchange(pending_random, StateDict()), state.device);
+  if (!pending_random.empty()) random.restore(std::exchange(pending_random, StateDict()));
   const std::vector<std::string> labels = std::exchange(pending_evaluations, {});
   std::vector<EvalRun*> runs;
   for (EvalRun& run : evaluators)

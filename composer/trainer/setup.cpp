@@ -1,5 +1,6 @@
 // What the options mean, and whether it can be done: everything is checked before anything is changed.
 #include <limits>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -159,6 +160,7 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
                                                               : train_step.trains_whole_batches();
   if (saver) saver->check_conflicts(state);
   check_step_in_backward(*state.optimizer, engine, whole_batches, scales, options.tune);
+  Holds held{.loader = feed.lease(), .process = ProcessClaim(process)};
   train_step.scale_losses(precision, options.grad_scaler);
 
   // Nothing below can fail, but for a schedule that cannot be computed.
@@ -178,7 +180,8 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
   schedules.apply(state);
   interrupted_by = 0;
   given_batch.reset();
-  signals.emplace(options.handle_signals);
+  holds.emplace(std::move(held));
+  if (options.handle_signals) signals.begin();
   fitting = true;
   stopwatch.lap();
   if (resumed) return;  // the log has them
@@ -195,6 +198,7 @@ void Trainer::Impl::tune() {
   if (!batch) return;  // that this is an error is said where it is trained on
   const bool has_size = state.device_train_microbatch_size > 0;
   tuning = Tuner(state, train_step, train).run(std::move(*batch), options.tune_cache, tuned);
+  if (tuned) process.threads = tuned->threads;
   // That of the trial steps, if it is "auto": what was chosen may need more memory, or less.
   if (!has_size) state.device_train_microbatch_size = 0;
   if (resumed) return;
@@ -209,7 +213,8 @@ void Trainer::Impl::finish_fit() {
   train_step.end_fit();
   train.drop_staged();
   positioned = false;
-  signals.reset();
+  signals.end();
+  holds.reset();
 }
 
 Feed Trainer::Impl::feed_of(const FitOptions& fit) const {

@@ -12,7 +12,6 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
-#include "composer/step/precision.h"
 #include "composer/trainer/impl.h"
 
 namespace composer {
@@ -55,6 +54,13 @@ State make_state(const TrainerOptions& options, const std::optional<saving::Foun
   return state;
 }
 
+ProcessSettings settings_of(const TrainerOptions& options, at::Device device) {
+  ProcessSettings settings{.tunes_threads = options.tune};
+  if (device.is_cuda()) settings.allow_tf32 = options.allow_tf32;
+  if (options.deterministic_mode) settings.deterministic = true;
+  return settings;
+}
+
 std::vector<LoggerDestination*> destinations(const Loggers& loggers) {
   std::vector<LoggerDestination*> list;
   for (const auto& plugin : loggers.list()) list.push_back(plugin.object.get());
@@ -67,14 +73,14 @@ Trainer::Impl::Impl(TrainerOptions given)
     : options(std::move(given)),
       resumed(checkpoint_to_resume(options)),
       state(make_state(options, resumed)),
+      random(state.device, options.seed),
+      process(settings_of(options, state.device)),
       logger(state, destinations(options.loggers)),
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
       aside_plan(options.inference_mode, options.fold_batch_norms || options.tune) {
   train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
-  if (options.deterministic_mode) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  if (state.device.is_cuda()) allow_tf32(options.allow_tf32);
-  if (options.seed) at::manual_seed(*options.seed);
+  const RandomScope draws(random);
   state.model->to(state.device);
   optim::NamedParameters parameters = optim::parameters_of(*state.model);
   if (options.optimizer && !parameters.empty()) {
@@ -85,7 +91,7 @@ Trainer::Impl::Impl(TrainerOptions given)
   open_checkpoints();
   construct();
   // What hooks of the construction drew does not change what training draws.
-  if (options.seed) at::manual_seed(*options.seed);
+  if (options.seed) random.seed(*options.seed);
 }
 
 Trainer::Trainer(TrainerOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
@@ -155,7 +161,10 @@ std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOpti
   return impl_->located([&] { return impl_->predict(std::move(feed), options.return_outputs); });
 }
 
-void Trainer::close() { impl_->engine.close(); }
+void Trainer::close() {
+  const RandomScope draws(impl_->random);
+  impl_->engine.close();
+}
 State& Trainer::state() { return impl_->state; }
 const State& Trainer::state() const { return impl_->state; }
 Engine& Trainer::engine() { return impl_->engine; }
