@@ -2,6 +2,7 @@
 #include <array>
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -18,6 +19,7 @@
 #include "composer/models/resnet_cifar.h"
 #include "composer/optim/optimizer.h"
 #include "composer/trainer/trainer.h"
+#include "composer/util/own_random.h"
 
 namespace composer::bench {
 namespace {
@@ -97,6 +99,16 @@ struct ByHand {
   at::Tensor loss;
 };
 
+// Within a fit a trainer draws from generators of its own; this takes the one of the CPU, to seed it.
+class TakeGenerator final : public Callback {
+ public:
+  explicit TakeGenerator(at::Generator& taken) : taken_(taken) {}
+  void fit_start(const State&, Logger&) override { taken_ = current_generator(at::kCPU); }
+
+ private:
+  at::Generator& taken_;
+};
+
 struct Trained {
   Trained(const Task& task, Callbacks callbacks, Loggers loggers)
       : net(task.make()),
@@ -104,18 +116,25 @@ struct Trained {
                  .train_dataloader = loader_of(task),
                  .optimizer = optim::sgd({.lr = 0.01, .momentum = 0.9}),
                  .max_duration = "1000000000ba",
-                 .callbacks = std::move(callbacks),
+                 .callbacks = with(std::move(callbacks), TakeGenerator(random)),
                  .loggers = std::move(loggers),
                  .device = at::Device(at::kCPU)}) {
     trainer.begin();
   }
 
   void run(int steps) {
+    random.set_current_seed(at::detail::getDefaultCPUGenerator().current_seed());  // of seed_step()
     const std::int64_t until = trainer.state().timestamp.batch + steps;
     while (trainer.state().timestamp.batch < until) trainer.step();
   }
 
+  static Callbacks with(Callbacks callbacks, TakeGenerator take) {
+    callbacks.add(std::move(take));
+    return callbacks;
+  }
+
   Net net;
+  at::Generator random;
   Trainer trainer;
 };
 

@@ -1,12 +1,15 @@
 // The trainer, plain, watched or tuned.
 #include <optional>
 
+#include <ATen/CPUGeneratorImpl.h>
+
 #include "benchmarks/contender/loops.h"
 #include "composer/callbacks/lr_monitor.h"
 #include "composer/callbacks/nan_monitor.h"
 #include "composer/callbacks/speed_monitor.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/trainer/trainer.h"
+#include "composer/util/own_random.h"
 
 namespace composer::bench {
 namespace {
@@ -19,6 +22,16 @@ Callbacks ten_callbacks() {
           SpeedMonitor(), LRMonitor(), NaNMonitor(), SpeedMonitor({.window_size = 50})};
 }
 
+// Within a fit a trainer draws from generators of its own; this takes the one of the CPU, to seed it.
+class TakeGenerator final : public Callback {
+ public:
+  explicit TakeGenerator(at::Generator& taken) : taken_(taken) {}
+  void fit_start(const State&, Logger&) override { taken_ = current_generator(at::kCPU); }
+
+ private:
+  at::Generator& taken_;
+};
+
 class Trained : public Loop {
  public:
   Trained(Workload workload, TrainedOptions options)
@@ -30,6 +43,8 @@ class Trained : public Loop {
 
   void start() override {
     net_ = fresh_net(workload_);
+    Callbacks callbacks = options_.callbacks ? ten_callbacks() : Callbacks();
+    callbacks.add(TakeGenerator(random_));
     trainer_.emplace(TrainerOptions{
         .model = net_.model,
         .train_dataloader = loader_,
@@ -37,7 +52,7 @@ class Trained : public Loop {
                          ? optim::adamw({.lr = kAdamLr, .weight_decay = kAdamDecay})
                          : optim::sgd({.lr = kSgdLr, .momentum = kSgdMomentum, .weight_decay = kSgdDecay}),
         .max_duration = "1000000000ba",
-        .callbacks = options_.callbacks ? ten_callbacks() : Callbacks(),
+        .callbacks = std::move(callbacks),
         .loggers = options_.callbacks ? Loggers{loggers::InMemoryLogger()} : Loggers(),
         .device = at::Device(at::kCPU),
         .precision = options_.allow_bf16 ? Precision::AMP_BF16 : Precision::FP32,
@@ -47,6 +62,7 @@ class Trained : public Loop {
   }
 
   void run(std::int64_t steps) override {
+    random_.set_current_seed(at::detail::getDefaultCPUGenerator().current_seed());  // as the other contenders draw
     const std::int64_t until = trainer_->state().timestamp.batch + steps;
     while (trainer_->state().timestamp.batch < until) trainer_->step();
   }
@@ -61,6 +77,7 @@ class Trained : public Loop {
   std::shared_ptr<Loader> loader_;
   std::int64_t data_bytes_ = 0;
   Net net_;
+  at::Generator random_;
   std::optional<Trainer> trainer_;
 };
 

@@ -6,6 +6,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "composer/util/no_sigpipe.h"
+
 namespace composer {
 
 // Key functions: the type information of errors that cross the library's border lives here.
@@ -74,6 +76,7 @@ void warn(const std::string& text) {
     to = sink().sink;
   }
   if (to) return to(text);
+  const util::NoSigpipe no_sigpipe;            // stderr may be a pipe that nobody reads any more
   std::cerr << "libcomposer: " + text + "\n";  // in one piece, as other threads may write, too
 }
 

@@ -1,13 +1,35 @@
 #include "composer/data/seekable_loader.h"
 
+#include <unistd.h>
 #include <utility>
+
+#include "composer/core/error.h"
 
 namespace composer::data::detail {
 
 SeekableLoader::SeekableLoader(std::shared_ptr<Sampler> sampler, Ahead ahead, ReadAhead::Make make)
     : sampler_(std::move(sampler)), ahead_(ahead), make_(std::move(make)) {}
 
+// In a forked process the threads are gone, and what they held when it was forked stays held.
+SeekableLoader::~SeekableLoader() {
+  if (!is_elsewhere()) return;
+  [[maybe_unused]] const ReadAhead* leaked = threads_.release();
+}
+
+bool SeekableLoader::is_elsewhere() const {
+  const pid_t process = process_;
+  return process != 0 && process != ::getpid();
+}
+
+void SeekableLoader::check_here() const {
+  if (is_elsewhere())
+    throw ConfigError("loader: it was read before a fork(), and its background threads are not in this process; make ",
+                      "a new one here");
+}
+
 void SeekableLoader::set_default_seed(std::uint64_t seed) {
+  check_here();
+  const std::lock_guard lock(mutex_);
   if (!sampler_->would_change(seed)) return;
   threads_.reset();  // they make batches of the seed before, and read it
   sampler_->set_default_seed(seed);
@@ -15,15 +37,22 @@ void SeekableLoader::set_default_seed(std::uint64_t seed) {
 
 void SeekableLoader::seek(std::int64_t epoch, std::int64_t batch) {
   sampler_->check(epoch, batch);
+  check_here();
+  const std::lock_guard lock(mutex_);
   if (threads_ && (epoch != epoch_ || batch != batch_)) threads_->seek({epoch, batch});
   epoch_ = epoch;
   batch_ = batch;
 }
 
 std::optional<Batch> SeekableLoader::next() {
+  check_here();
+  const std::lock_guard lock(mutex_);
   if (batch_ == sampler_->num_batches()) return std::nullopt;
-  if (ahead_.threads > 0 && !threads_)
-    threads_.emplace(ahead_.threads, ahead_.depth, sampler_->num_batches(), ReadAhead::Place{epoch_, batch_}, make_);
+  if (ahead_.threads > 0 && !threads_) {
+    threads_ = std::make_unique<ReadAhead>(ahead_.threads, ahead_.depth, sampler_->num_batches(),
+                                           ReadAhead::Place{epoch_, batch_}, make_);
+    process_ = ::getpid();
+  }
   const std::int64_t batch = batch_++;  // an error is this batch's; the next call gives the next one
   return threads_ ? threads_->next() : make_(epoch_, batch, StillWanted());
 }

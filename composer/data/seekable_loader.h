@@ -1,7 +1,11 @@
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
+
+#include <sys/types.h>
 
 #include "composer/data/loader.h"
 #include "composer/data/read_ahead.h"
@@ -9,7 +13,8 @@
 
 namespace composer::data::detail {
 
-// A loader whose batches are made from their place alone: when they are wanted, or ahead on other threads.
+// A loader whose batches are made from their place alone: when they are wanted, or ahead on other threads. If several
+// threads call it, one waits for the other.
 class SeekableLoader final : public Loader {
  public:
   struct Ahead {
@@ -17,8 +22,11 @@ class SeekableLoader final : public Loader {
   };
 
   // With threads, `make` may be called from all of them at once, and is not called after the loader is gone. The
-  // threads begin with the first next().
+  // threads begin with the first next(). In a process that is forked after that, seek() and next() throw ConfigError.
   SeekableLoader(std::shared_ptr<Sampler> sampler, Ahead ahead, ReadAhead::Make make);
+  ~SeekableLoader() override;
+  SeekableLoader(const SeekableLoader&) = delete;
+  SeekableLoader& operator=(const SeekableLoader&) = delete;
 
   void set_default_seed(std::uint64_t seed) override;
   void seek(std::int64_t epoch, std::int64_t batch) override;
@@ -27,11 +35,16 @@ class SeekableLoader final : public Loader {
   std::optional<std::int64_t> batch_size() const override { return sampler_->batch_size(); }
 
  private:
+  bool is_elsewhere() const;
+  void check_here() const;
+
   std::shared_ptr<Sampler> sampler_;
   Ahead ahead_;
   ReadAhead::Make make_;
+  std::mutex mutex_;  // of what follows
   std::int64_t epoch_ = 0, batch_ = 0;
-  std::optional<ReadAhead> threads_;
+  std::unique_ptr<ReadAhead> threads_;
+  std::atomic<pid_t> process_ = 0;  // that has the threads; 0: none has
 };
 
 }  // namespace composer::data::detail

@@ -1,8 +1,11 @@
 #include "composer/loggers/json_lines_logger.h"
 
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -18,6 +21,7 @@
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
+#include "composer/loggers/log_mark.h"
 #include "composer/loggers/scalar.h"
 #include "composer/loggers/string_map.h"
 #include "composer/util/background_queue.h"
@@ -100,7 +104,7 @@ std::string expand(std::string path, const std::string& run_name) {
 }
 
 void check(const JsonLinesLoggerOptions& options) {
-  const auto& [path, append, overwrite, flush_interval] = options;
+  const auto& [path, append, overwrite, flush_interval, on_failure] = options;
   if (path.empty()) throw ConfigError("JsonLinesLogger: path must not be empty");
   if (append && overwrite)
     throw ConfigError("JsonLinesLogger: append and overwrite exclude each other, got both for ", path);
@@ -113,16 +117,80 @@ void check(const JsonLinesLoggerOptions& options) {
 
 }  // namespace
 
+// Writes on its own thread, which tells of failures through the fields that are locked.
 struct JsonLinesLogger::Writer {
-  Writer(const std::string& path, util::FileMode mode, Seconds delay)
-      : file("JsonLinesLogger", path, mode),
-        queue(
-            [this](std::span<Record> records) {
-              lines.clear();
-              for (const Record& record : records) append(lines, record);
-              file.write(lines);
-            },
-            delay, kCapacity) {}
+  Writer(std::string path_of_file, const JsonLinesLoggerOptions& options)
+      : path(std::move(path_of_file)),
+        drops(options.on_failure == LogFailure::CONTINUE),
+        queue([this](std::span<Record> records) { write(records); }, options.flush_interval, kCapacity) {}
+
+  void open(util::FileMode mode) {
+    std::error_code error;
+    is_regular = std::filesystem::is_regular_file(path, error) || !std::filesystem::exists(path, error);
+    file.emplace("JsonLinesLogger", path, mode);
+    for (Record& record : held) queue.send(std::move(record));
+    held.clear();
+  }
+
+  void send(Record record) {
+    if (!file) return held.push_back(std::move(record));
+    telling([&] { queue.send(std::move(record)); });
+    warn_once();
+  }
+
+  void flush() {
+    if (!file) return;
+    telling([&] { queue.sync(); });
+    warn_once();
+  }
+
+  void sync() {
+    flush();
+    attempt([&] { file->sync(); }, 0);
+    warn_once();
+  }
+
+  void close() {
+    if (!file || told) return;
+    queue.sync();
+    attempt([&] { file->close(); }, 0);
+    warn_once();
+    if (lost > 0) warn(join("JsonLinesLogger: ", lost, " lines of ", path, " are missing, which could not be written"));
+  }
+
+  void write(std::span<const Record> records) {
+    lines.clear();
+    for (const Record& record : records) append(lines, record);
+    const std::int64_t whole = drops && is_regular ? file->size() : -1;
+    if (attempt([&] { file->write(lines); }, static_cast<std::int64_t>(records.size())) || whole < 0) return;
+    try {
+      file->cut(whole);       // half a line
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the disk has been complained of
+    }
+  }
+
+  // False: it failed, and that is to be dropped.
+  template <class Call>
+  bool attempt(const Call& call, std::int64_t records) {
+    try {
+      call();
+      return true;
+    } catch (const Error& error) {
+      if (!drops) throw;
+      const std::lock_guard lock(mutex);
+      if (reason.empty()) reason = error.what();
+      lost += records;
+      failed = true;
+      return false;
+    }
+  }
+
+  // By the thread that trains: warnings of others are not seen by who handles the trainer's.
+  void warn_once() {
+    if (!failed || std::exchange(warned, true)) return;
+    const std::lock_guard lock(mutex);
+    warn(join(reason, "; training goes on, and lines are dropped until writing works again"));
+  }
 
   // Whatever it throws was then told to the user, and close() need not repeat it.
   template <class Call>
@@ -135,11 +203,21 @@ struct JsonLinesLogger::Writer {
     }
   }
 
-  util::OutputFile file;
+  const std::string path;
+  const bool drops;
+  std::optional<util::OutputFile> file;  // opened later if the run resumes
+  std::vector<Record> held;              // until then
+  bool is_regular = true;
   std::string lines;
   StringMap<std::string> keys;  // quoted
-  bool told = false;
+  bool told = false, warned = false;
   bool resumes = false;
+
+  std::atomic<bool> failed = false;
+  std::mutex mutex;    // of the following
+  std::string reason;  // of the first failure
+  std::int64_t lost = 0;
+
   util::BackgroundQueue<Record> queue;  // last: its thread uses the others
 };
 
@@ -150,15 +228,34 @@ JsonLinesLogger::JsonLinesLogger(JsonLinesLogger&&) noexcept = default;
 JsonLinesLogger::Writer& JsonLinesLogger::open(const State& state) {
   if (writer_) return *writer_;
   const std::string path = expand(options_.path, state.run_name);
-  auto mode = options_.overwrite ? util::FileMode::OVERWRITE : util::FileMode::CREATE;
-  if (options_.append || path == written_ || state.resumes) mode = util::FileMode::APPEND;
-  writer_ = std::make_unique<Writer>(path, mode, options_.flush_interval);
+  writer_ = std::make_unique<Writer>(path, options_);
   writer_->resumes = state.resumes;
+  if (!state.resumes) open_as_new(path == written_);
   written_ = path;
   return *writer_;
 }
 
+// As a run does that does not resume; `again`: this logger has written the file.
+void JsonLinesLogger::open_as_new(bool again) {
+  Writer& writer = *writer_;
+  auto mode = options_.overwrite ? util::FileMode::OVERWRITE : util::FileMode::CREATE;
+  if (options_.append || again) mode = util::FileMode::APPEND;
+  if (writer.resumes && mode == util::FileMode::CREATE && std::filesystem::exists(writer.path))
+    throw ConfigError("JsonLinesLogger: ", writer.path, " is not the log that the resumed run has written; choose ",
+                      "another path, or append to it, or overwrite it");
+  try {
+    writer.open(mode);
+  } catch (...) {
+    writer_.reset();
+    throw;
+  }
+}
+
 void JsonLinesLogger::init(const State& state, Logger&) { open(state); }
+
+void JsonLinesLogger::after_load(const State&, Logger&) {
+  if (writer_ && !writer_->file) open_as_new(false);
+}
 
 void JsonLinesLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) {
   Writer& writer = open(state);
@@ -177,7 +274,7 @@ void JsonLinesLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_
       record.fields.push_back({&name, std::visit([](auto held) -> LogValue { return held; }, read_scalar(value))});
     }
   }
-  writer.telling([&] { writer.queue.send(std::move(record)); });
+  writer.send(std::move(record));
 }
 
 void JsonLinesLogger::log_hyperparameters(std::span<const LogEntry> hyperparameters, const State& state) {
@@ -188,23 +285,31 @@ void JsonLinesLogger::log_hyperparameters(std::span<const LogEntry> hyperparamet
     append(record.text, value);
   }
   record.text += "}}\n";
-  Writer& writer = open(state);
-  writer.telling([&] { writer.queue.send(std::move(record)); });
+  open(state).send(std::move(record));
 }
 
 void JsonLinesLogger::visit_state(StateVisitor& visit) {
   if (!writer_) return;
-  flush();  // a checkpoint must not know of lines that are not in the file yet
-  std::int64_t size = writer_->file.size();
-  const std::int64_t now = size;
-  visit("size", size);
-  if (!visit.is_loading() || !writer_->resumes) return;  // another run's log is not this one's
-  if (size > now) warn(join("JsonLinesLogger: ", written_, " is shorter than when the checkpoint was written"));
-  if (size < now) writer_->file.cut(size);
+  if (!visit.is_loading()) {
+    if (!writer_->file) return;
+    writer_->sync();  // a checkpoint must not know of lines that a loss of power takes away
+    LogMark mark = LogMark::of(writer_->path, writer_->is_regular ? writer_->file->size() : 0);
+    return mark.visit_state(visit);
+  }
+  LogMark mark;
+  mark.visit_state(visit);
+  if (writer_->file) return;  // another run's log is not this one's
+  const LogMark::Match match = mark.compare(writer_->path);
+  if (match == LogMark::Match::OTHER) return;
+  if (match == LogMark::Match::SHORTER)
+    warn(join("JsonLinesLogger: ", writer_->path, " is shorter than when the checkpoint was written"));
+  writer_->held.clear();  // the log has them
+  writer_->open(util::FileMode::APPEND);
+  if (match == LogMark::Match::SAME) writer_->file->cut(mark.size);
 }
 
 void JsonLinesLogger::flush() {
-  if (writer_) writer_->telling([&] { writer_->queue.sync(); });
+  if (writer_) writer_->flush();
 }
 
 void JsonLinesLogger::epoch_end(const State&, Logger&) {
@@ -214,10 +319,7 @@ void JsonLinesLogger::epoch_end(const State&, Logger&) {
 void JsonLinesLogger::fit_end(const State&, Logger&) { flush(); }
 
 void JsonLinesLogger::close(const State&, Logger&) {
-  const std::unique_ptr<Writer> writer = std::move(writer_);
-  if (!writer || writer->told) return;
-  writer->queue.sync();
-  writer->file.close();
+  if (const std::unique_ptr<Writer> writer = std::move(writer_)) writer->close();
 }
 
 namespace entries {
@@ -227,7 +329,8 @@ Entry<Loggers> json_lines() {
   return entry<JsonLinesLogger, O>(
       "json_lines", "Writes metrics to a file, one JSON object a line",
       {option("path", &O::path).refuses({"", "{rank}.jsonl"}), option("append", &O::append),
-       option("overwrite", &O::overwrite), option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"})});
+       option("overwrite", &O::overwrite), option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"}),
+       option("on_failure", &O::on_failure, {{"continue", LogFailure::CONTINUE}, {"fail", LogFailure::FAIL}})});
 }
 
 }  // namespace entries

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,12 +41,24 @@ std::string short_name(std::string_view key) {
   return std::string(key);
 }
 
-bool counts_epochs(const State& state) { return !state.max_duration || state.max_duration->unit() == TimeUnit::EPOCH; }
+// Unset if the program stops when it likes: begin() without max_duration.
+OptionalTime limit_of(const State& state) {
+  const bool limited = state.max_duration &&
+                       state.max_duration->as_double() < static_cast<double>(std::numeric_limits<std::int64_t>::max());
+  return limited ? state.max_duration : OptionalTime();
+}
+
+// What one bar shows: the epoch, if the run is counted in epochs or has no limit but a loader; else the run.
+bool counts_epochs(const State& state) {
+  const OptionalTime limit = limit_of(state);
+  return !limit || limit->unit() == TimeUnit::EPOCH;
+}
 
 // "epoch  2/10"
 std::string epoch_title(const State& state, std::int64_t epoch) {
-  if (!state.max_duration) return join("epoch ", epoch);
-  const std::string total = std::to_string(state.max_duration->count()), number = std::to_string(epoch);
+  const OptionalTime limit = limit_of(state);
+  if (!limit) return join("epoch ", epoch);
+  const std::string total = std::to_string(limit->count()), number = std::to_string(epoch);
   return join("epoch ", std::string(total.size() - std::min(total.size(), number.size()), ' '), number, '/', total);
 }
 
@@ -70,8 +83,9 @@ std::string_view noun(TimeUnit unit) {
 
 // How much of the run is done, also within an epoch of that many batches; nothing if nobody knows.
 std::optional<double> share_of_run(const State& state, std::optional<std::int64_t> epoch_batches) {
-  if (!state.max_duration || state.max_duration->count() <= 0) return {};
-  const TimeUnit unit = state.max_duration->unit();
+  const OptionalTime limit = limit_of(state);
+  if (!limit || limit->count() <= 0) return {};
+  const TimeUnit unit = limit->unit();
   const Timestamp& now = state.timestamp;
   double done = now.get(unit).as_double();
   if (unit == TimeUnit::SECOND) done = now.total_wct.count();
@@ -79,7 +93,7 @@ std::optional<double> share_of_run(const State& state, std::optional<std::int64_
     if (epoch_batches.value_or(0) <= 0) return {};
     done += std::min(1.0, static_cast<double>(now.batch_in_epoch) / static_cast<double>(*epoch_batches));
   }
-  return done / state.max_duration->as_double();
+  return done / limit->as_double();
 }
 
 // Samples if they are counted, else batches.

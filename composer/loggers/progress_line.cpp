@@ -75,6 +75,30 @@ std::string bar_of(const ProgressLine& line, int width, bool utf8) {
   return bar + std::string(static_cast<std::size_t>(std::max(0, width - whole - 1)), ' ');
 }
 
+bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
+char lower(char c) { return is_upper(c) ? static_cast<char>(c - 'A' + 'a') : c; }
+
+// "ce" for CrossEntropy, "acc" for Accuracy; names that are not those of a class stay.
+std::string shorter(const std::string& name) {
+  if (name.empty() || !is_upper(name.front())) return name;
+  std::string initials;
+  for (const char c : name)
+    if (is_upper(c)) initials += lower(c);
+  if (initials.size() > 1) return initials;
+  std::string start = name.substr(0, 3);
+  std::ranges::transform(start, start.begin(), lower);
+  return start;
+}
+
+ProgressLine with_shorter_names(ProgressLine line) {
+  const auto shorten = [](std::vector<ProgressLine::Metric>& metrics) {
+    for (auto& [name, value] : metrics) name = shorter(name);
+  };
+  shorten(line.metrics);
+  for (auto& [label, metrics] : line.evaluations) shorten(metrics);
+  return line;
+}
+
 void add(std::string& text, std::string_view added, const char* color, bool colors) {
   const bool colored = colors && *color != '\0';
   if (colored) text += color;
@@ -109,10 +133,18 @@ std::string draw_bar(const ProgressLine& line, const Terminal& terminal, int col
 
 std::string draw_text(const ProgressLine& line, const Terminal& terminal) {
   std::string text;
-  std::vector<Piece> pieces = pieces_of(line, /*with_percent=*/!terminal.interactive && line.done != line.total);
-  for (const int rank : {kRateRank, kElapsedRank, kCountsRank})
-    if (terminal.interactive && width_of(pieces) >= terminal.columns())
-      std::erase_if(pieces, [rank](const Piece& piece) { return piece.rank == rank; });
+  const bool with_percent = !terminal.interactive && line.done != line.total;
+  std::vector<Piece> pieces = pieces_of(line, with_percent);
+  const auto give_way = [&] {
+    for (const int rank : {kRateRank, kElapsedRank, kCountsRank})
+      if (terminal.interactive && width_of(pieces) >= terminal.columns())
+        std::erase_if(pieces, [rank](const Piece& piece) { return piece.rank == rank; });
+  };
+  give_way();
+  if (terminal.interactive && width_of(pieces) >= terminal.columns()) {
+    pieces = pieces_of(with_shorter_names(line), with_percent);
+    give_way();
+  }
   for (const Piece& piece : pieces) {
     text += piece.gap;
     add(text, printable(piece.text, terminal.utf8), piece.color, terminal.colors);

@@ -31,7 +31,8 @@ struct ProgressLine {
 // One line of at most so many columns: the bar takes what is left over, and what is least important gives way.
 std::string draw_bar(const ProgressLine& line, const Terminal& terminal, int columns);
 
-// Without a bar, and with all metrics, however long it gets; on a terminal, speed and times give way.
+// Without a bar, and with all metrics, however long it gets; on a terminal, speed and times give way, and then metrics
+// get shorter names.
 std::string draw_text(const ProgressLine& line, const Terminal& terminal);
 
 }  // namespace composer::loggers

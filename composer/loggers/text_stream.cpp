@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "composer/core/error.h"
+#include "composer/util/no_sigpipe.h"
 
 namespace composer::loggers {
 
@@ -13,6 +14,7 @@ void TextStream::check(std::string_view who) const {
 }
 
 void TextStream::write(std::string_view text) const {
+  const util::NoSigpipe no_sigpipe;  // what shows the text may have ended: training goes on without it
   std::ostream& standard = descriptor() == STDOUT_FILENO ? std::cout : std::cerr;
   (stream_ != nullptr ? *stream_ : standard) << text << std::flush;
 }

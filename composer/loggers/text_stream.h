@@ -17,7 +17,7 @@ class COMPOSER_EXPORT TextStream {
   const std::string& name() const { return name_; }  // empty: a std::ostream
   // Throws ConfigError, beginning with `who`, for any other name.
   void check(std::string_view who) const;
-  void write(std::string_view text) const;  // and flushes
+  void write(std::string_view text) const;  // and flushes; what cannot be written is dropped
   int descriptor() const;                   // -1: of a std::ostream
 
  private:

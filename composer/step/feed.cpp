@@ -16,7 +16,7 @@ void check_subset(const std::string& label, std::int64_t subset) {
 }
 
 Feed::Feed(AnyDataSpec spec, std::string label, std::int64_t subset)
-    : spec_(std::move(spec)), label_(std::move(label)), subset_(subset) {
+    : spec_(std::move(spec)), loader_(spec_.dataloader), label_(std::move(label)), subset_(subset) {
   check_subset(label_, subset);
   const std::optional<std::int64_t> all = spec_.dataloader->num_batches();
   if (all && *all < subset)
@@ -32,14 +32,15 @@ std::optional<std::int64_t> Feed::length() const {
 
 void Feed::seek(std::int64_t epoch, std::int64_t batch) {
   drop_staged();
-  spec_.dataloader->seek(epoch, batch);
+  loader_.seek(label_, epoch, batch);
+  epoch_ = epoch;
   num_batches_ = length();  // epochs of buckets may differ
   next_ = batch;
 }
 
 std::optional<Batch> Feed::next() {
   if (num_batches_ && next_ >= *num_batches_) return std::nullopt;
-  std::optional<Batch> batch = stage_ && stage_->full() ? stage_->take() : spec_.dataloader->next();
+  std::optional<Batch> batch = stage_ && stage_->full() ? stage_->take() : loader_.read(label_, epoch_, next_);
   if (!batch) {
     const std::optional<std::int64_t> promised = spec_.dataloader->num_batches();
     if (promised && next_ < *promised && !std::exchange(warned_, true))
@@ -58,7 +59,7 @@ void Feed::copy_ahead(StartCopy start) {
 
 void Feed::stage_next() {
   if (!stage_ || (num_batches_ && next_ >= *num_batches_)) return;
-  stage_->put([this] { return spec_.dataloader->next(); });
+  stage_->put([this] { return loader_.read(label_, epoch_, next_); });
 }
 
 void Feed::drop_staged() {

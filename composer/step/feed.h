@@ -8,6 +8,7 @@
 #include <c10/core/Device.h>
 
 #include "composer/data/data_spec.h"
+#include "composer/data/shared_loader.h"
 #include "composer/step/stage.h"
 
 namespace composer {
@@ -31,6 +32,8 @@ class Feed {
   std::optional<std::int64_t> batch_size() const { return spec_ ? spec_.dataloader->batch_size() : std::nullopt; }
   const Loader* loader() const { return spec_.dataloader.get(); }
   std::int64_t subset() const { return subset_; }  // as it was asked for
+  // To have while it is read. Throws ConfigError if a trainer on another thread reads the same loader.
+  data::LoaderLease lease() const { return {loader_, label_}; }
 
   void set_default_seed(std::uint64_t seed) { spec_.dataloader->set_default_seed(seed); }
   void seek(std::int64_t epoch, std::int64_t batch);
@@ -56,12 +59,14 @@ class Feed {
   std::optional<std::int64_t> length() const;
 
   AnyDataSpec spec_;
+  data::SharedLoader loader_;  // that of spec_
   std::string label_;
   std::int64_t subset_ = -1;
   std::optional<std::int64_t> num_batches_;
   std::shared_ptr<Stage> stage_;  // of copies of this too: the loader is one
   bool warned_ = false;           // of an epoch that was shorter than the loader says
-  std::int64_t next_ = 0;         // batch of the epoch
+  std::int64_t epoch_ = 0;
+  std::int64_t next_ = 0;  // batch of the epoch
   std::int64_t samples_ = 0, tokens_ = 0;
 };
 

@@ -12,12 +12,6 @@ void check_precision(Precision precision, at::Device device) {
     throw ConfigError("precision: amp_fp16 is 50 times slower than fp32 on a CPU; use fp32 or amp_bf16");
 }
 
-void allow_tf32(bool allow) {
-  const at::Float32Precision precision = allow ? at::Float32Precision::TF32 : at::Float32Precision::IEEE;
-  for (const at::Float32Op op : {at::Float32Op::MATMUL, at::Float32Op::CONV, at::Float32Op::RNN})
-    at::globalContext().setFloat32Precision(at::Float32Backend::CUDA, op, precision);
-}
-
 AutocastScope::AutocastScope(Precision precision, at::Device device)
     : active_(precision != Precision::FP32), device_(device.type()) {
   if (!active_) return;

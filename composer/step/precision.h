@@ -8,9 +8,6 @@ namespace composer {
 // Throws ConfigError if this device cannot train in this precision.
 void check_precision(Precision precision, at::Device device);
 
-// Whether float32 products and convolutions on NVIDIA GPUs may round their inputs to TF32. Of the whole process.
-void allow_tf32(bool allow);
-
 // Autocast of what runs in this scope, if the precision asks for it; nothing for fp32.
 class AutocastScope {
  public:

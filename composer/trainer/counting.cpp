@@ -99,7 +99,7 @@ void Trainer::Impl::log_final_time() {
 // Notes a signal, if one has come; true: this fit is interrupted.
 bool Trainer::Impl::poll_signals() {
   if (!fit) return false;
-  if (fit->ending.note(fit->signal()))
+  if (fit->ending.note(signals->pending()))
     state.stop.ask(fit->ending.signal() == SIGINT ? "interrupted (SIGINT)" : "told to end (SIGTERM)");
   return fit->ending.interrupted();
 }

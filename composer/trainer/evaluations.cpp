@@ -52,7 +52,8 @@ void Evaluations::visit_evaluated(StateVisitor& visit) {
 }
 
 AsideScope::AsideScope(State& state, const Feed& feed)
-    : state_(state),
+    : lease_(feed.lease()),
+      state_(state),
       label_(std::exchange(state.dataloader_label, feed.label())),
       len_(std::exchange(state.dataloader_len, feed.num_batches())),
       had_loader_(std::exchange(state.has_dataloader, true)),

@@ -60,6 +60,7 @@ class AsideScope {
   AsideScope& operator=(const AsideScope&) = delete;
 
  private:
+  data::LoaderLease lease_;
   State& state_;
   at::NoGradGuard no_grad_;
   std::string label_;

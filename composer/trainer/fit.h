@@ -5,9 +5,10 @@
 #include <utility>
 
 #include "composer/core/time.h"
+#include "composer/data/shared_loader.h"
 #include "composer/trainer/batch_source.h"
 #include "composer/trainer/ending.h"
-#include "composer/trainer/signals.h"
+#include "composer/trainer/process_scope.h"
 
 namespace composer {
 
@@ -30,6 +31,7 @@ struct Fit {
   Fit(Feed feed, bool handle_signals)
       : source(std::move(feed)), handles_signals(handle_signals), scope(handles_signals) {}
 
+  Holds holds;
   BatchSource source;
   Ending ending;
   Stopwatch stopwatch;
@@ -38,10 +40,6 @@ struct Fit {
   bool limited = true;      // false in a trial, whose end its caller decides
   // To be restored when the fit ends: what only this fit made of max_duration.
   std::optional<OptionalTime> max_duration_afterwards;
-  bool handles_signals;
-  SignalScope scope;
-
-  int signal() const { return handles_signals ? SignalScope::pending() : 0; }  // that has come; 0: none
 };
 
 // While the outermost of these lives, time is not billed to the batches of the fit; nullptr: there is none.

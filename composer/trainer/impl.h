@@ -19,11 +19,14 @@
 #include "composer/trainer/aside_forward.h"
 #include "composer/trainer/evaluations.h"
 #include "composer/trainer/fit.h"
+#include "composer/trainer/process_scope.h"
 #include "composer/trainer/progress.h"
 #include "composer/trainer/resumption.h"
 #include "composer/trainer/schedule_plan.h"
+#include "composer/trainer/signals.h"
 #include "composer/trainer/trainer.h"
 #include "composer/trainer/tune_cache.h"
+#include "composer/util/own_random.h"
 
 namespace composer {
 
@@ -164,6 +167,9 @@ struct Trainer::Impl {
   TrainerOptions options;
   Resumption resumption;
   State state;
+  OwnRandom random;
+  ProcessSettings process;
+  std::shared_ptr<SignalWatch> signals = std::make_shared<SignalWatch>();  // within a fit, with handle_signals
   std::vector<double> base_lr;  // of each parameter group, before any schedule
   Logger logger;
   Feed train;  // of the next fit, unless it is given another
@@ -233,6 +239,8 @@ void Trainer::Impl::count_batch_after(F&& report) {
 template <class F>
 auto Trainer::Impl::located(F&& run) {
   const Flag in_call(busy);
+  const ProcessScope in_force(process);
+  const RandomScope draws(random);
   try {
     return run();
   } catch (...) {

@@ -76,6 +76,8 @@ TrainerOptions unwatched(TrainerOptions options) {
 Trainer::Impl::Impl(const Impl& other, ForTrial)
     : options(unwatched(other.options)),
       state(other.state),
+      random(other.random),
+      process(other.process),
       base_lr(other.base_lr),
       logger(state, {}),
       train(other.train),
@@ -107,6 +109,7 @@ LrCurve Trainer::find_lr(const FindLrOptions& options) {
 
   TrialLosses losses(options, impl_->state.device);
   {
+    const RandomScope draws(impl_->random);
     Impl trial(*impl_, Impl::ForTrial{});
     const TrialUndo undo(impl_->state, trial.engine.algorithms());
     trial.start_fit({.train_dataloader = options.train_dataloader,

@@ -1,8 +1,7 @@
 // What checkpoints keep of a run beside the weights, by one function for saving and loading.
-#include <mutex>
+#include <memory>
 
-#include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
 #include "composer/core/plugin_state.h"
@@ -14,33 +13,6 @@
 
 namespace composer {
 namespace {
-
-std::vector<std::pair<std::string, at::Generator>> generators(at::Device device) {
-  std::vector<std::pair<std::string, at::Generator>> all = {{"cpu", at::detail::getDefaultCPUGenerator()}};
-  if (!device.is_cpu()) all.emplace_back(device.str(), at::globalContext().defaultGenerator(device));
-  return all;
-}
-
-StateDict random_state(at::Device device) {
-  StateDict state;
-  for (auto& [name, generator] : generators(device)) {
-    const std::lock_guard lock(generator.mutex());
-    state[name] = generator.get_state();
-  }
-  return state;
-}
-
-void restore_random_state(const StateDict& state, at::Device device) {
-  for (auto& [name, generator] : generators(device)) {
-    const StateValue* saved = state.find(name);
-    if (!saved) {
-      warn(join("checkpoint: has no random numbers of ", name, ", so they begin anew"));
-      continue;
-    }
-    const std::lock_guard lock(generator.mutex());
-    generator.set_state(std::get<at::Tensor>(*saved));
-  }
-}
 
 void visit_metrics(StateVisitor& visit, MetricValues& metrics) {
   if (!visit.is_loading()) {
@@ -68,9 +40,7 @@ void visit_metrics(StateVisitor& visit, MetricValues& metrics) {
 class Trainer::Impl::AsRun final : public Run {
  public:
   explicit AsRun(Impl& trainer)
-      : trainer_(&trainer),
-        handles_signals_(trainer.options.handle_signals),
-        grace_period_(trainer.options.grace_period) {}
+      : trainer_(&trainer), signals_(trainer.signals), grace_period_(trainer.options.grace_period) {}
   void cut() { trainer_ = nullptr; }
 
   StateDict snapshot(bool weights_only) const override { return trainer().run_state(weights_only); }
@@ -79,8 +49,8 @@ class Trainer::Impl::AsRun final : public Run {
 
   // Called by the threads that write, too.
   std::optional<Seconds> time_left() const override {
-    if (!handles_signals_ || SignalScope::pending() == 0) return std::nullopt;
-    return grace_period_ - SignalScope::since();
+    const std::optional<Seconds> since = signals_->since();
+    return since ? std::optional(grace_period_ - *since) : std::nullopt;
   }
 
   // After a signal every batch, epoch or iteration is saved as soon as it is counted: there may be no later.
@@ -97,7 +67,7 @@ class Trainer::Impl::AsRun final : public Run {
   }
 
   Impl* trainer_;
-  bool handles_signals_;
+  std::shared_ptr<const SignalWatch> signals_;
   Seconds grace_period_;
 };
 
@@ -159,7 +129,7 @@ StateDict Trainer::Impl::run_state(bool weights_only) {
     visit_state(visit);
     all["hyperparameters"] =
         hyperparameters_of(options, state, logger, train.batch_size(), resumption.hyperparameters_before);
-    all["rng"] = resumption.random.empty() ? random_state(state.device) : resumption.random;
+    all["rng"] = resumption.random.empty() ? random.state() : resumption.random;
   }
   all["model"] = std::move(weights);
   return all;
@@ -192,7 +162,7 @@ void Trainer::Impl::load_run_state(const StateDict& saved) {
 
 // Only once training begins: hooks may have drawn random numbers meanwhile.
 void Trainer::Impl::restore_random() {
-  if (!resumption.random.empty()) restore_random_state(std::exchange(resumption.random, {}), state.device);
+  if (!resumption.random.empty()) random.restore(std::exchange(resumption.random, {}));
 }
 
 }  // namespace composer

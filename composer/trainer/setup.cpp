@@ -138,6 +138,7 @@ struct Trainer::Impl::FitPlan {
   SchedulePlan schedules;
   std::vector<double> base_lr;
   std::optional<MetricSet> metrics;  // unset: those that there are
+  Fit::Holds holds;
 };
 
 void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) { commit(plan_fit(fit, needs_loader)); }
@@ -153,7 +154,8 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
                .from = given.reset_time ? Timestamp{} : state.timestamp,
                .reset_time = given.reset_time,
                .precision = given.precision.value_or(state.precision),
-               .microbatch_size = given.device_train_microbatch_size};
+               .microbatch_size = given.device_train_microbatch_size,
+               .holds = {.loader = {}, .process = ProcessClaim(process)}};
   if (!plan.feed && needs_loader)
     throw ConfigError("train_dataloader: is required to fit; give it to the Trainer's options or to fit()");
   plan.goal = goal_of(given, plan.from);
@@ -190,6 +192,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
   check_step_in_backward(*state.optimizer, engine, !size.is_auto() && size.samples() == 0, scales, options.tune);
   if (scales) optim::require_skippable(*state.optimizer, options.grad_scaler ? "grad_scaler" : "precision: amp_fp16");
   if (saver) saver->check_conflicts(state);
+  plan.holds.loader = plan.feed.lease();
   return plan;
 }
 
@@ -214,7 +217,8 @@ void Trainer::Impl::commit(FitPlan plan) {
   schedules.apply(state);
   interrupted_by = 0;
   ended_by.clear();
-  fit.emplace(train, options.handle_signals);
+  fit.emplace(train, std::move(plan.holds));
+  if (options.handle_signals) signals->begin();
   if (plan.goal != plan.until) fit->max_duration_afterwards.emplace(plan.goal);
 }
 
@@ -245,6 +249,7 @@ void Trainer::Impl::tune() {
   const bool has_size = state.device_train_microbatch_size > 0;
   const std::vector<TuningChoice> choices =
       Tuner(state, train_step, feed).run(std::move(*batch), options.tune_cache, tuned);
+  if (tuned) process.threads = tuned->threads;
   for (const TuningChoice& choice : choices) tuning.push_back(to_string(choice));
   // That of the trial steps, if it is "auto": what was chosen may need more memory, or less.
   if (!has_size) state.device_train_microbatch_size = 0;
@@ -258,6 +263,7 @@ void Trainer::Impl::finish_fit() {
   if (fit->max_duration_afterwards) state.max_duration = *fit->max_duration_afterwards;
   train_step.end_fit();
   state.stop.answer();
+  signals->end();
   fit.reset();
 }
 

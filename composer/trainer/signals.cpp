@@ -1,17 +1,19 @@
 #include "composer/trainer/signals.h"
 
-#include <atomic>
-#include <cstdint>
+#include <array>
+#include <csignal>
 #include <ctime>
+#include <mutex>
 
 namespace composer {
 namespace {
 
-// A signal handler can reach nothing but a global.
-std::atomic<int> pending_signal{0};
+// A signal handler can reach nothing but a global. The number of signals is written last and read first.
+std::atomic<std::uint64_t> count{0};
+std::atomic<int> latest{0};
 std::atomic<std::int64_t> arrived{0};  // nanoseconds
-std::atomic<int> scopes{0};
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free &&
+              std::atomic<std::uint64_t>::is_always_lock_free);
 
 std::int64_t now() {  // may be called by a signal handler
   timespec time{};
@@ -21,35 +23,81 @@ std::int64_t now() {  // may be called by a signal handler
 
 void note(int signal) {
   arrived.store(now(), std::memory_order_relaxed);
-  pending_signal.store(signal, std::memory_order_relaxed);
+  latest.store(signal, std::memory_order_relaxed);
+  count.fetch_add(1, std::memory_order_release);
+}
+
+// The process's handlers. Installed only where the default is in force, so that is what they are removed for.
+class Handlers {
+ public:
+  void subscribe() {
+    const std::lock_guard lock(mutex_);
+    ++watches_;
+    for (const int signal : kSignals) install(signal);
+  }
+  void unsubscribe() {
+    const std::lock_guard lock(mutex_);
+    if (--watches_ > 0) return;
+    for (const int signal : kSignals) remove(signal);
+  }
+
+ private:
+  static constexpr std::array kSignals = {SIGINT, SIGTERM};
+
+  static void install(int signal) {
+    struct sigaction action {};
+    if (sigaction(signal, nullptr, &action) != 0 || (action.sa_flags & SA_SIGINFO) != 0 || action.sa_handler != SIG_DFL)
+      return;
+    action.sa_handler = note;
+    // The second one does what it did before. A loader's read() goes on after the first.
+    action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    sigaction(signal, &action, nullptr);
+  }
+
+  static void remove(int signal) {
+    struct sigaction action {};
+    if (sigaction(signal, nullptr, &action) != 0 || (action.sa_flags & SA_SIGINFO) != 0 || action.sa_handler != note)
+      return;
+    action.sa_handler = SIG_DFL;
+    action.sa_flags = 0;
+    sigaction(signal, &action, nullptr);
+  }
+
+  std::mutex mutex_;
+  int watches_ = 0;
+};
+
+Handlers& handlers() {
+  static Handlers all;
+  return all;
 }
 
 }  // namespace
 
-SignalScope::SignalScope(bool active) : active_(active) {
-  if (scopes.fetch_add(active_ ? 1 : 0) != 0) return;
-  pending_signal = 0;
-  if (!active_) return;
-  install(SIGINT, int_before_, int_installed_);
-  install(SIGTERM, term_before_, term_installed_);
+void SignalWatch::begin() {
+  end();
+  noted_ = 0;
+  first_ = count.load(std::memory_order_acquire);
+  handlers().subscribe();
 }
 
-SignalScope::~SignalScope() {
-  if (int_installed_) sigaction(SIGINT, &int_before_, nullptr);
-  if (term_installed_) sigaction(SIGTERM, &term_before_, nullptr);
-  if (active_) scopes.fetch_sub(1);
+void SignalWatch::end() {
+  if (first_.load(std::memory_order_relaxed) == kEnded) return;
+  noted_ = pending();
+  first_ = kEnded;
+  handlers().unsubscribe();
 }
 
-void SignalScope::install(int signal, struct sigaction& before, bool& installed) {
-  if (sigaction(signal, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) return;
-  struct sigaction action {};
-  action.sa_handler = note;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second one does what it did before
-  sigemptyset(&action.sa_mask);
-  installed = sigaction(signal, &action, nullptr) == 0;
+int SignalWatch::pending() const {
+  const std::uint64_t first = first_;
+  if (first == kEnded) return noted_;
+  return count.load(std::memory_order_acquire) > first ? latest.load(std::memory_order_relaxed) : 0;
 }
 
-Seconds SignalScope::since() { return Seconds(static_cast<double>(now() - arrived.load()) * 1e-9); }
-int SignalScope::pending() { return pending_signal.load(std::memory_order_relaxed); }
+std::optional<Seconds> SignalWatch::since() const {
+  if (pending() == 0) return std::nullopt;
+  return Seconds(static_cast<double>(now() - arrived.load(std::memory_order_relaxed)) * 1e-9);
+}
 
 }  // namespace composer

@@ -12,7 +12,6 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
-#include "composer/step/precision.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/impl.h"
 
@@ -54,12 +53,16 @@ State make_state(const TrainerOptions& options, const std::optional<saving::Foun
   state.precision = options.precision;
   state.iteration_length = options.iteration_length;
 
-  if (options.deterministic_mode) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  if (device.is_cuda()) allow_tf32(options.allow_tf32);
-  if (options.seed) at::manual_seed(*options.seed);
   state.model->to(device);
   if (!state.model->parameters().empty()) state.optimizer = options.optimizer.made();
   return state;
+}
+
+ProcessSettings settings_of(const TrainerOptions& options, at::Device device) {
+  ProcessSettings settings{.tunes_threads = options.tune};
+  if (device.is_cuda()) settings.allow_tf32 = options.allow_tf32;
+  if (options.deterministic_mode) settings.deterministic = true;
+  return settings;
 }
 
 std::vector<LoggerDestination*> destinations(const Loggers& loggers) {
@@ -74,6 +77,8 @@ Trainer::Impl::Impl(TrainerOptions given)
     : options(std::move(given)),
       resumption{.found = checkpoint_to_resume(options)},
       state(make_state(options, resumption.found)),
+      random(state.device, options.seed),
+      process(settings_of(options, state.device)),
       logger(state, destinations(options.loggers)),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
       aside_plan(options.inference_mode, options.fold_batch_norms || options.tune),
@@ -81,9 +86,10 @@ Trainer::Impl::Impl(TrainerOptions given)
       saver(make_saver()),
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes) {
   train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
+  const RandomScope draws(random);
   construct();
   // What hooks of the construction drew does not change what training draws.
-  if (options.seed) at::manual_seed(*options.seed);
+  if (options.seed) random.seed(*options.seed);
 }
 
 // After INIT: algorithms may have replaced parts of the model there.
@@ -110,6 +116,7 @@ void Trainer::Impl::read_learning_rates() {
 }
 
 void Trainer::Impl::close() {
+  const RandomScope draws(random);
   engine.close();
   if (run_link) run_link->cut();
 }

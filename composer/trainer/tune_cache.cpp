@@ -1,9 +1,12 @@
 #include "composer/trainer/tune_cache.h"
 
 #include <cstdlib>
+#include <fcntl.h>
 #include <fstream>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
+#include <sys/file.h>
 
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
@@ -30,6 +33,26 @@ Json read(const std::filesystem::path& file) {
   return all.is_object() ? all : Json::object();
 }
 
+// Alone, among threads and processes, from reading the file to replacing it. Where there are no locks, without.
+class Lock {
+ public:
+  explicit Lock(const std::filesystem::path& file) {
+    if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
+    descriptor_ = ::open((file.string() + ".lock").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (descriptor_ >= 0) (void)::flock(descriptor_, LOCK_EX);
+  }
+  ~Lock() {
+    if (descriptor_ < 0) return;
+    (void)::flock(descriptor_, LOCK_UN);  // a process forked meanwhile has the descriptor, too
+    ::close(descriptor_);
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
 }  // namespace
 
 TuneCache::TuneCache(std::filesystem::path file) : file_(file.empty() ? default_file() : std::move(file)) {}
@@ -48,6 +71,8 @@ std::optional<Tuned> TuneCache::find(const std::string& key) const {
 void TuneCache::put(const std::string& key, const Tuned& tuned) const {
   if (file_.empty()) return;
   try {
+    if (std::filesystem::exists(file_) && !std::filesystem::is_regular_file(file_)) return;  // /dev/null stays one
+    const Lock lock(file_);
     Json all = read(file_);
     all[key] = {{"channels_last", tuned.channels_last}, {"autocast", tuned.autocast}, {"threads", tuned.threads}};
     util::NewFile file(file_);

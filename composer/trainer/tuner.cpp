@@ -17,6 +17,7 @@
 #include "composer/step/module_modes.h"
 #include "composer/trainer/trials.h"
 #include "composer/util/random.h"
+#include "composer/util/threads_here.h"
 
 namespace composer {
 namespace {
@@ -90,8 +91,8 @@ std::vector<TuningChoice> Tuner::run(Batch batch, const std::filesystem::path& c
       best.autocast = !choose("precision", {std::string(to_string(allowed_)), [this] { set_autocast(true); }},
                               {"fp32", [this] { set_autocast(false); }});
     if (state_.device.is_cpu() && best.threads > 1 &&
-        choose("threads", {join(best.threads), [&best] { at::set_num_threads(best.threads); }},
-               {"1", [] { at::set_num_threads(1); }}))
+        choose("threads", {join(best.threads), [&best] { use_threads_here(best.threads); }},
+               {"1", [] { use_threads_here(1); }}))
       best.threads = 1;
     step_.forget_batch();
   }
@@ -129,7 +130,7 @@ void Tuner::use(const Tuned& tuned) {
     say("precision", to_string(state_.precision));
   }
   if (state_.device.is_cpu() && at::get_num_threads() > 1) {
-    at::set_num_threads(tuned.threads);
+    use_threads_here(tuned.threads);
     say("threads", tuned.threads);
   }
 }

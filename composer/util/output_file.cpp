@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "composer/core/error.h"
+#include "composer/util/no_sigpipe.h"
 
 namespace composer::util {
 namespace {
@@ -54,6 +55,7 @@ OutputFile::Descriptor::~Descriptor() {
 }
 
 void OutputFile::write(std::string_view text) {
+  const NoSigpipe no_sigpipe;
   while (!text.empty()) {
     const auto written = ::write(descriptor_.number, text.data(), text.size());
     if (written < 0 && errno != EINTR) fail(errno);
@@ -69,6 +71,13 @@ std::int64_t OutputFile::size() const {
 
 void OutputFile::cut(std::int64_t size) {
   if (::ftruncate(descriptor_.number, size) != 0 || ::lseek(descriptor_.number, 0, SEEK_END) < 0) fail(errno);
+}
+
+void OutputFile::sync() {
+  while (::fdatasync(descriptor_.number) != 0) {
+    if (errno == EINVAL || errno == EROFS || errno == ENOTSUP) return;  // a pipe or a device
+    if (errno != EINTR) fail(errno);
+  }
 }
 
 void OutputFile::close() {

@@ -21,6 +21,7 @@ class OutputFile {
   void write(std::string_view text);
   std::int64_t size() const;    // bytes
   void cut(std::int64_t size);  // what is behind that is gone
+  void sync();                  // returns when what was written would survive a loss of power
   void close();                 // again: does nothing
 
  private:

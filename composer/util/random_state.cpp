@@ -2,15 +2,14 @@
 
 #include <mutex>
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
+#include "composer/util/own_random.h"
 
 namespace composer {
 
-RandomState::RandomState() { keep(at::detail::getDefaultCPUGenerator()); }
+RandomState::RandomState() { keep(current_generator(at::kCPU)); }
 
 void RandomState::add(at::Device device) {
-  if (!device.is_cpu()) keep(at::globalContext().defaultGenerator(device));
+  if (!device.is_cpu()) keep(current_generator(device));
 }
 
 void RandomState::keep(at::Generator generator) {

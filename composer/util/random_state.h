@@ -8,7 +8,8 @@
 
 namespace composer {
 
-// The states that libtorch's generators had when this was made: that of the CPU, and those of other devices.
+// The states of this thread's generators (current_generator()) when this was made: that of the CPU, and those of other
+// devices.
 class RandomState {
  public:
   RandomState();

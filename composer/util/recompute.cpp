@@ -14,6 +14,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include "composer/core/error.h"
+#include "composer/util/own_random.h"
 #include "composer/util/random_state.h"
 
 namespace composer {
@@ -51,6 +52,7 @@ struct Surroundings {
   explicit Surroundings(at::TensorList inputs) {
     for (const at::Tensor& input : inputs) random.add(input.device());
   }
+  OwnRandom own = current_random();  // backward on a GPU runs on another thread
   RandomState random;
   AutocastState autocast;
 };
@@ -58,7 +60,7 @@ struct Surroundings {
 // Those of another moment, for this scope.
 class SurroundingsScope {
  public:
-  SurroundingsScope(const Surroundings& then, at::TensorList inputs) : now_(inputs) {
+  SurroundingsScope(const Surroundings& then, at::TensorList inputs) : draws_(then.own), now_(inputs) {
     at::autocast::increment_nesting();
     then.random.restore();
     then.autocast.restore();
@@ -72,6 +74,7 @@ class SurroundingsScope {
   SurroundingsScope& operator=(const SurroundingsScope&) = delete;
 
  private:
+  RandomScope draws_;
   Surroundings now_;
 };
 

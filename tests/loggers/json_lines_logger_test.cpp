@@ -1,6 +1,7 @@
 #include "composer/loggers/json_lines_logger.h"
 
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -10,10 +11,13 @@
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 
 #include "composer/core/error.h"
 #include "composer/core/state.h"
+#include "composer/core/state_dict.h"
 #include "tests/support/folder.h"
+#include "tests/support/warnings.h"
 
 namespace composer::loggers {
 namespace {
@@ -191,15 +195,15 @@ TEST_CASE("JsonLinesLogger refuses a path that cannot be written at INIT") {
   }
 }
 
-TEST_CASE("JsonLinesLogger reports a full disk at a call after it, once") {
-  Run run({.path = "/dev/full", .append = true});
+TEST_CASE("JsonLinesLogger that is to fail reports a full disk at a call after it, once") {
+  Run run({.path = "/dev/full", .append = true, .on_failure = LogFailure::FAIL});
   run.json.init(run.state, run.logger);
   run.logger.log_metrics({{"a", 1.0}});  // nothing is written yet
   CHECK_THROWS_WITH_AS(run.json.flush(), "JsonLinesLogger: cannot write /dev/full: No space left on device", Error);
   CHECK_THROWS_AS(run.logger.log_metrics({{"a", 2.0}}), Error);
   CHECK_NOTHROW(run.json.close(run.state, run.logger));
 
-  Run unaware({.path = "/dev/full", .append = true});
+  Run unaware({.path = "/dev/full", .append = true, .on_failure = LogFailure::FAIL});
   unaware.logger.log_metrics({{"a", 1.0}});
   CHECK_THROWS_AS(unaware.json.close(unaware.state, unaware.logger), Error);
   CHECK_NOTHROW(unaware.json.close(unaware.state, unaware.logger));
@@ -212,6 +216,166 @@ TEST_CASE("JsonLinesLogger refuses a tensor that is no number, and goes on") {
   run.logger.log_metrics({{"fine", at::zeros({1})}});
   run.json.flush();
   CHECK(lines(folder.file()).size() == 1);
+}
+
+TEST_CASE("JsonLinesLogger warns of a full disk once, goes on, and says how many lines are missing") {
+  const test::Warnings warnings;
+  Run run({.path = "/dev/full", .append = true});
+  run.json.init(run.state, run.logger);
+  for (std::int64_t i = 0; i < 3; ++i) {
+    run.logger.log_metrics({{"i", i}});
+    CHECK_NOTHROW(run.json.flush());
+  }
+  CHECK_NOTHROW(run.json.close(run.state, run.logger));
+  REQUIRE(warnings.texts.size() == 2);
+  CHECK(warnings.say("cannot write /dev/full: No space left on device; training goes on"));
+  CHECK(warnings.say("3 lines of /dev/full are missing"));
+}
+
+// No file of this process grows beyond that while it lives.
+struct FileSizeLimit {
+  explicit FileSizeLimit(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    handler = std::signal(SIGXFSZ, SIG_IGN);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+  rlimit before{};
+  void (*handler)(int) = nullptr;
+};
+
+TEST_CASE("JsonLinesLogger keeps whole lines alone when the disk is full in the midst of one, and goes on later") {
+  const Folder folder;
+  const test::Warnings warnings;
+  Run run({.path = folder.file()});
+  run.logger.log_metrics({{"i", std::int64_t{0}}});
+  run.json.flush();
+  {
+    const FileSizeLimit limit(fs::file_size(folder.file()) + 10);
+    run.logger.log_metrics({{"i", std::int64_t{1}}});
+    run.logger.log_metrics({{"i", std::int64_t{2}}});
+    run.json.flush();
+  }
+  run.logger.log_metrics({{"i", std::int64_t{3}}});
+  run.json.close(run.state, run.logger);
+  const auto objects = lines(folder.file());
+  REQUIRE(objects.size() == 2);
+  CHECK(objects[0]["i"] == 0);
+  CHECK(objects[1]["i"] == 3);
+  CHECK(warnings.say("2 lines"));
+}
+
+StateDict saved_by(Run& run) {
+  StateDict saved;
+  StateVisitor visit = StateVisitor::saving(saved);
+  run.json.visit_state(visit);
+  return saved;
+}
+
+// A run that resumes: what it opens is decided once the checkpoint has been loaded.
+struct ResumedRun : Run {
+  ResumedRun(JsonLinesLoggerOptions options, const StateDict& checkpoint) : Run(std::move(options)) {
+    state.resumes = true;
+    json.init(state, logger);
+    logger.log_hyperparameters({{"again", true}});
+    if (!checkpoint.empty()) {
+      StateVisitor visit = StateVisitor::loading(checkpoint, "ck");
+      json.visit_state(visit);
+    }
+    json.after_load(state, logger);
+    logger.log_metrics({{"i", std::int64_t{9}}});
+    json.flush();
+  }
+};
+
+// A log of some lines, of which the checkpoint knows all but the last.
+struct Logged {
+  explicit Logged(std::int64_t count) {
+    Run run({.path = folder.file()});
+    for (std::int64_t i = 0; i < count; ++i) run.logger.log_metrics({{"i", i}});
+    checkpoint = saved_by(run);
+    run.logger.log_metrics({{"i", count}});
+    run.json.close(run.state, run.logger);
+  }
+  Folder folder;
+  StateDict checkpoint;
+};
+
+TEST_CASE("JsonLinesLogger of a resumed run cuts its own log to the checkpoint and continues it, moved or not") {
+  for (const std::int64_t count : {1, 3, 500}) {
+    for (const bool moved : {false, true}) {
+      for (const bool overwrite : {false, true}) {
+        CAPTURE(count);
+        CAPTURE(moved);
+        Logged log(count);
+        const std::string path = log.folder.file(moved ? "b.jsonl" : "a.jsonl");
+        if (moved) fs::copy_file(log.folder.file(), path);
+        ResumedRun resumed({.path = path, .overwrite = overwrite}, log.checkpoint);
+        const auto objects = lines(path);
+        REQUIRE(objects.size() == static_cast<std::size_t>(count) + 1);
+        CHECK(objects.back()["i"] == 9);
+        CHECK(objects[objects.size() - 2]["i"] == count - 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("JsonLinesLogger of a resumed run never touches a file that is not its log") {
+  const Logged log(3);
+  const std::string own = read(log.folder.file());
+  struct Row {
+    const char* what;
+    std::string text;
+    const StateDict* checkpoint;
+  };
+  const StateDict none;
+  StateDict old = log.checkpoint;  // of a version that kept the size alone
+  old.erase("head");
+  old.erase("tail");
+  std::string other(own.size() * 100, 'x'), changed = own;
+  changed[changed.rfind('2')] = '7';
+  for (const Row& row :
+       {Row{"something else, longer", other, &log.checkpoint}, Row{"something else, shorter", "x", &log.checkpoint},
+        Row{"another run's, of the same length", changed, &log.checkpoint},
+        Row{"the log, and a checkpoint without it", own, &none}, Row{"the log, and an old checkpoint", own, &old}}) {
+    CAPTURE(row.what);
+    const std::string path = log.folder.file("other.jsonl");
+    const auto resume = [&](bool append, bool overwrite) {
+      std::ofstream(path, std::ios::trunc) << row.text;
+      ResumedRun run({.path = path, .append = append, .overwrite = overwrite}, *row.checkpoint);
+    };
+    CHECK_THROWS_WITH_AS(resume(false, false), doctest::Contains("is not the log that the resumed run has written"),
+                         ConfigError);
+    CHECK(read(path) == row.text);
+    resume(true, false);
+    CHECK(read(path).starts_with(row.text));
+    CHECK(read(path).size() > row.text.size());
+    resume(false, true);
+    CHECK(lines(path).size() == 2);
+  }
+}
+
+TEST_CASE("JsonLinesLogger of a resumed run with another path begins a new log there") {
+  const Logged log(3);
+  const std::string before = read(log.folder.file());
+  ResumedRun resumed({.path = log.folder.file("new.jsonl")}, log.checkpoint);
+  CHECK(lines(log.folder.file("new.jsonl")).size() == 2);
+  CHECK(read(log.folder.file()) == before);
+}
+
+TEST_CASE("JsonLinesLogger of a resumed run warns of a log that has lost its end, and continues it") {
+  Logged log(500);
+  fs::resize_file(log.folder.file(), 8000);
+  const test::Warnings warnings;
+  const ResumedRun resumed({.path = log.folder.file()}, log.checkpoint);
+  CHECK(warnings.say("is shorter than when the checkpoint was written"));
+  CHECK(read(log.folder.file()).ends_with("\"i\":9}\n"));
 }
 
 }  // namespace

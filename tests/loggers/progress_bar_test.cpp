@@ -1,6 +1,7 @@
 #include "composer/loggers/progress_bar.h"
 
 #include <cmath>
+#include <limits>
 #include <sstream>
 #include <stdexcept>
 
@@ -164,7 +165,35 @@ TEST_CASE("ProgressBar keeps every metric of an epoch in a narrow terminal, rath
   bar.run.epoch_end();
   bar.run.eval("a", 1, 1, {{"metrics/a/CrossEntropy", 1.5}, {"metrics/a/MulticlassAccuracy", 0.5}});
   bar.run.fire(Event::EPOCH_CHECKPOINT);
-  CHECK(bar.lines().front() == "epoch 1/1  loss 1.0000  Accuracy 0.5000  a: CrossEntropy 1.5000  Accuracy 0.5000");
+  CHECK(bar.lines().front() == "epoch 1/1  1 batch  loss 1.0000  acc 0.5000  a: ce 1.5000  acc 0.5000  0.5s");
+}
+
+TEST_CASE("ProgressBar keeps the line of an epoch of the default example in 80 columns") {
+  for (const int columns : {79, 80, 81, 120}) {
+    CAPTURE(columns);
+    Bar bar({.columns = columns});
+    bar.run.fit_start("10ep", 469);
+    bar.run.epoch_start();
+    bar.run.batch(0.4321);
+    bar.run.epoch_end(0.8765);
+    bar.run.eval("eval", 20, 20, {{"metrics/eval/CrossEntropy", 0.4}, {"metrics/eval/MulticlassAccuracy", 0.86}});
+    bar.run.fire(Event::EPOCH_CHECKPOINT);
+    CHECK(columns_of_text(bar.lines().front()) < columns);
+    CHECK(bar.lines().front().find(columns > 90 ? "Accuracy 0.8765" : "acc 0.8765") != std::string::npos);
+  }
+}
+
+TEST_CASE("ProgressBar shows a run without max_duration as epochs without an end") {
+  const Time never(std::numeric_limits<std::int64_t>::max(), TimeUnit::BATCH);
+  for (const OptionalTime none : {OptionalTime(), OptionalTime(never)}) {
+    Bar bar;
+    bar.run.fit_start(none, {});
+    bar.run.epoch_start();
+    bar.run.batch(0.5);
+    CHECK(bar.lines().back() == "epoch 1  batch 1  loss 0.5000  Accuracy 0.5000  8.00 samples/s  0.5s");
+    bar.run.fit_end();
+    CHECK(bar.out.str().find("9223372036854775807") == std::string::npos);
+  }
 }
 
 TEST_CASE("ProgressBar redraws no more often than it may") {

@@ -5,8 +5,9 @@
 #include <stdexcept>
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <torch/library.h>
+
+#include "composer/util/own_random.h"
 
 namespace composer::test {
 namespace {
@@ -78,7 +79,7 @@ void HostGraph::add_result(const at::Tensor& tensor) {
 
 void HostGraph::capture_begin() {
   ++counts_->captures;
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  at::Generator generator = current_generator(at::kCPU);
   const std::lock_guard lock(generator.mutex());
   random_ = generator.get_state();
   current = this;
@@ -93,7 +94,7 @@ void HostGraph::stop_recording() {
 void HostGraph::capture_end() {
   stop_recording();
   {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    at::Generator generator = current_generator(at::kCPU);
     const std::lock_guard lock(generator.mutex());
     generator.set_state(random_);
   }

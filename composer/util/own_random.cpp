@@ -1,0 +1,200 @@
+// A dispatch key that is on only within a scope. All operators fall through it at no cost, but for those that take a
+// generator: their kernel fills in the thread's if none was given, and goes on below.
+#include "composer/util/own_random.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/jit_type.h>
+#include <torch/library.h>
+
+#include "composer/core/error.h"
+#include "composer/util/random.h"
+
+namespace composer {
+namespace {
+
+// Above autograd, and used by nothing in libtorch: it was meant for torchdistx.
+constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
+
+// Operators that draw on a GPU without taking a generator.
+constexpr std::array<std::string_view, 5> kHidden = {
+    "aten::native_dropout", "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_cudnn_attention", "aten::_cudnn_rnn"};
+
+thread_local const OwnRandom* current = nullptr;
+
+bool is_generator(const c10::Argument& argument) {
+  const c10::TypePtr& type = argument.type();
+  return type->kind() == c10::TypeKind::OptionalType &&
+         type->expectRef<c10::OptionalType>().getElementType()->kind() == c10::TypeKind::GeneratorType;
+}
+
+bool is_missing(const c10::IValue& value) {
+  return value.isNone() || (value.isGenerator() && !value.toGenerator().defined());
+}
+
+// That of the first tensor, or else what was asked for.
+at::Device device_of(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> values) {
+  for (const c10::IValue& value : values)
+    if (value.isTensor() && value.toTensor().defined()) return value.toTensor().device();
+  const auto& arguments = op.schema().arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    if (arguments[i].name() == "device" && values[i].isDevice()) return values[i].toDevice();
+  return at::kCPU;
+}
+
+void call_below(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+}
+
+void draw(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  const std::size_t first = stack->size() - arguments.size();
+  for (std::size_t i = 0; current && i < arguments.size(); ++i) {
+    if (!is_generator(arguments[i]) || !is_missing((*stack)[first + i])) continue;
+    const at::Device device = device_of(op, torch::jit::last(*stack, arguments.size()));
+    if (const at::Generator* mine = current->find(device)) (*stack)[first + i] = *mine;
+  }
+  call_below(op, keys, stack);
+}
+
+// For the time of the call, the device's default generator continues this thread's numbers. Nothing is waited for: what
+// changes hands is a pointer.
+void draw_hidden(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const at::Device device = device_of(op, torch::jit::last(*stack, op.schema().arguments().size()));
+  const at::Generator* mine = current && !device.is_cpu() ? current->find(device) : nullptr;
+  if (!mine) return call_below(op, keys, stack);
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const at::Generator before = generator.graphsafe_get_state();
+  generator.graphsafe_set_state(*mine);
+  try {
+    call_below(op, keys, stack);
+  } catch (...) {
+    generator.graphsafe_set_state(before);
+    throw;
+  }
+  generator.graphsafe_set_state(before);
+}
+
+// At the first use, so that a program which never trains has nothing registered.
+class Kernels {
+ public:
+  static void install() { static const Kernels kernels; }
+
+ private:
+  Kernels() : all_(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__) {
+    all_.fallback(torch::CppFunction::makeFallthrough());
+    auto& dispatcher = c10::Dispatcher::singleton();
+    for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+      const auto op = dispatcher.findSchema(name);
+      if (!op) continue;
+      if (std::ranges::any_of(op->schema().arguments(), is_generator))
+        add(name, torch::CppFunction::makeFromBoxedFunction<&draw>());
+      else if (std::ranges::find(kHidden, name.name) != kHidden.end())
+        add(name, torch::CppFunction::makeFromBoxedFunction<&draw_hidden>());
+    }
+  }
+
+  void add(const c10::OperatorName& name, torch::CppFunction kernel) {
+    const auto space = std::string(name.name.substr(0, name.name.find("::")));
+    const auto [library, added] =
+        spaces_.try_emplace(space, torch::Library::IMPL, space, kKey, __FILE__, static_cast<std::uint32_t>(__LINE__));
+    library->second.impl((name.overload_name.empty() ? name.name : name.name + '.' + name.overload_name).c_str(),
+                         std::move(kernel));
+  }
+
+  torch::Library all_;
+  std::map<std::string, torch::Library> spaces_;
+};
+
+std::uint64_t drawn_seed() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return hash64(at::check_generator<at::CPUGeneratorImpl>(generator)->random64());
+}
+
+}  // namespace
+
+// Without a seed the CPU's numbers go on from libtorch's, as a program expects that has seeded libtorch; a number drawn
+// there makes the next trainer's others.
+OwnRandom::OwnRandom(at::Device device, std::optional<std::uint64_t> seed) {
+  Kernels::install();
+  std::vector<at::Generator> all;
+  {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const std::lock_guard lock(generator.mutex());
+    all.push_back(generator.clone());
+  }
+  if (!device.is_cpu()) all.push_back(at::globalContext().defaultGenerator(device).clone());
+  if (!seed) {
+    const std::uint64_t drawn = drawn_seed();
+    if (!device.is_cpu()) all.back().set_current_seed(drawn);
+  }
+  generators_ = std::make_shared<const std::vector<at::Generator>>(std::move(all));
+  if (seed) this->seed(*seed);
+}
+
+void OwnRandom::seed(std::uint64_t seed) const {
+  if (!generators_) return;
+  for (at::Generator generator : *generators_) {
+    const std::lock_guard lock(generator.mutex());
+    generator.set_current_seed(seed);
+  }
+}
+
+const at::Generator* OwnRandom::find(at::Device device) const {
+  if (!generators_) return nullptr;
+  const auto it = std::ranges::find_if(*generators_, [device](const at::Generator& generator) {
+    const at::Device its = generator.device();
+    return its.type() == device.type() && (!device.has_index() || device.is_cpu() || its.index() == device.index());
+  });
+  return it == generators_->end() ? nullptr : &*it;
+}
+
+StateDict OwnRandom::state() const {
+  StateDict state;
+  if (!generators_) return state;
+  for (at::Generator generator : *generators_) {
+    const std::lock_guard lock(generator.mutex());
+    state[generator.device().str()] = generator.get_state();
+  }
+  return state;
+}
+
+void OwnRandom::restore(const StateDict& state) const {
+  if (!generators_) return;
+  for (at::Generator generator : *generators_) {
+    const std::string device = generator.device().str();
+    const StateValue* saved = state.find(device);
+    const auto* tensor = saved ? std::get_if<at::Tensor>(saved) : nullptr;
+    if (!tensor) {
+      warn(join("checkpoint: no RNG state for ", device, "; its generator is not restored"));
+      continue;
+    }
+    const std::lock_guard lock(generator.mutex());
+    generator.set_state(*tensor);
+  }
+}
+
+RandomScope::RandomScope(const OwnRandom& own) : before_(std::exchange(current, &own)), on_(kKey) {}
+RandomScope::~RandomScope() { current = before_; }
+
+OwnRandom current_random() { return current ? *current : OwnRandom(); }
+
+at::Generator current_generator(at::Device device) {
+  if (const at::Generator* mine = current ? current->find(device) : nullptr) return *mine;
+  return device.is_cpu() ? at::detail::getDefaultCPUGenerator() : at::globalContext().defaultGenerator(device);
+}
+
+}  // namespace composer

@@ -1,0 +1,81 @@
+// A GAN by two trainers that take turns: the generator learns to put points on a circle of radius 2, and the
+// discriminator to tell them from real ones. Each trainer has its own model, optimizer, schedule and random numbers.
+#include <cmath>
+#include <cstdio>
+#include <memory>
+
+#include <ATen/ATen.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+
+#include <composer/core/model.h>
+#include <composer/optim/schedulers.h>
+#include <composer/trainer/trainer.h>
+
+namespace nn = torch::nn;
+using namespace composer;
+
+constexpr int kSamples = 128, kNoise = 4, kSteps = 1500;
+
+at::Tensor real_points() {
+  const at::Tensor angle = at::rand({kSamples}) * (2 * M_PI);
+  return at::stack({angle.cos(), angle.sin()}, 1) * 2 + at::randn({kSamples, 2}) * 0.05;
+}
+
+at::Tensor bce(const at::Tensor& logits, double target) {
+  return nn::functional::binary_cross_entropy_with_logits(logits, at::full_like(logits, target));
+}
+
+struct Discriminator : Model {
+  nn::Sequential net{nn::Linear(2, 64), nn::LeakyReLU(), nn::Dropout(0.1), nn::Linear(64, 1)};
+  Discriminator() { register_module("net", net); }
+  Outputs forward(const Batch& batch) override {
+    return {{"real", net->forward(batch["real"])}, {"fake", net->forward(batch["fake"])}};
+  }
+  Losses loss(const Outputs& outputs, const Batch&) override {
+    return {{"real", bce(outputs.at("real"), 1)}, {"fake", bce(outputs.at("fake"), 0)}};
+  }
+};
+
+struct Generator : Model {
+  nn::Sequential net{nn::Linear(kNoise, 64), nn::ReLU(), nn::Linear(64, 2)};
+  std::shared_ptr<Discriminator> judge;  // not registered: the other trainer's, which sets its gradients to none
+  explicit Generator(std::shared_ptr<Discriminator> discriminator) : judge(std::move(discriminator)) {
+    register_module("net", net);
+  }
+  Outputs forward(const Batch& batch) override { return net->forward(batch["input"]); }
+  Losses loss(const Outputs& outputs, const Batch&) override { return bce(judge->net->forward(outputs.only()), 1); }
+};
+
+int main() {
+  at::manual_seed(1);  // of the initial weights, and of what this program draws; not of the trainers
+  const auto discriminator = std::make_shared<Discriminator>();
+  const auto generator = std::make_shared<Generator>(discriminator);
+  Trainer judge({.model = discriminator,
+                 .optimizer = optim::adam({.lr = 2e-3, .beta1 = 0.5}),
+                 .max_duration = Time(kSteps, TimeUnit::BATCH),
+                 .seed = 1});
+  Trainer forger({.model = generator,
+                  .optimizer = optim::adam({.lr = 1e-3, .beta1 = 0.5}),
+                  .max_duration = Time(kSteps, TimeUnit::BATCH),
+                  .seed = 2});
+
+  const auto noise = [] { return at::randn({kSamples, kNoise}); };
+  judge.begin();
+  forger.begin();
+  for (bool more = true; more;) {
+    const at::Tensor fake = generator->net->forward(noise()).detach();
+    more = judge.step({{"real", real_points()}, {"fake", fake}});  // false: done, or interrupted by Ctrl-C
+    more = forger.step({{"input", noise()}}) && more;
+  }
+  judge.end();
+  forger.end();
+
+  const at::NoGradGuard no_grad;
+  const at::Tensor radius = generator->net->forward(noise()).norm(2, {1});
+  std::printf("radius of the generated points: %.2f +- %.2f (real: 2.00 +- 0.05)\n", radius.mean().item<double>(),
+              radius.std().item<double>());
+}
