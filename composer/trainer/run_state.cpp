@@ -97,8 +97,9 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   field("eval_timestamp", state.eval_timestamp);
   field("predict_timestamp", state.predict_timestamp);
   field("seed", state.seed);
-  if (!visit.is_loading()) pending_stop = state.stop.asked() && !interrupted() ? state.stop.why() : "";
-  field("stop", pending_stop);
+  std::string stop = visit.is_loading() || !state.stop.asked() ? pending_stop : interrupted() ? "" : state.stop.why();
+  field("stop", stop);
+  if (visit.is_loading()) pending_stop = stop;
   field("pending_evaluations", pending_evaluations);
   if (state.optimizer && is_there("optimizer")) {
     StateVisitor inner = visit.scope("optimizer");

@@ -157,7 +157,7 @@ void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
   const bool whole_batches = fit.device_train_microbatch_size ? !fit.device_train_microbatch_size->is_auto() &&
                                                                     fit.device_train_microbatch_size->samples() == 0
                                                               : train_step.trains_whole_batches();
-  if (saver) saver->check_conflicts(state);
+  if (saver) saver->begin_fit(state);
   check_step_in_backward(*state.optimizer, engine, whole_batches, scales, options.tune);
   train_step.scale_losses(precision, options.grad_scaler);
 
@@ -210,6 +210,7 @@ void Trainer::Impl::finish_fit() {
   train.drop_staged();
   positioned = false;
   signals.reset();
+  if (saver) saver->end_fit();
 }
 
 Feed Trainer::Impl::feed_of(const FitOptions& fit) const {
