@@ -13,6 +13,7 @@ declare -A seen_by=(
   [nlohmann-json3-dev]=/usr/include/nlohmann/json.hpp [libcli11-dev]=/usr/include/CLI/CLI.hpp
   [zlib1g-dev]=/usr/include/zlib.h [libxxhash-dev]=/usr/include/xxhash.h
   [doctest-dev]=/usr/include/doctest/doctest.h
+  [python3-torch]=/usr/lib/python3/dist-packages/torch
   [dataset-fashion-mnist]=/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
 )
 to_build=(g++ cmake ninja-build ccache nlohmann-json3-dev zlib1g-dev libxxhash-dev libcli11-dev)  # the library and its programs
@@ -99,6 +100,37 @@ need_libtorch() {
   rm -rf "$work"
   trap - EXIT
   libtorch_is_there || die "libtorch was fetched into $cache, but cannot be used"
+}
+
+# The Python of the interop test: the first that has torch and safetensors. If there is none, and apt-get may install,
+# Debian's torch (140 MB, for the CPU) and the safetensors of PyPI, into the cache folder. Without one, the test is
+# skipped: that is said here and after the tests.
+interop_python() {
+  local python cache=${COMPOSER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libcomposer}
+  export PYTHONPATH=$cache/python${PYTHONPATH:+:$PYTHONPATH}
+  find_interop_python && return
+  if ((EUID == 0)) && command -v apt-get > /dev/null; then
+    (need python3-torch python3-pip) &&
+      python=$(python_with_pip) &&
+      PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$python" -m pip install -q --no-deps \
+        --only-binary=:all: --target "$cache/python" safetensors packaging >&2 &&
+      find_interop_python && return
+  fi
+  interop_is_skipped
+}
+
+find_interop_python() {
+  local python
+  for python in python3 /usr/bin/python3; do
+    python=$(command -v "$python") && "$python" -c 'import torch, safetensors.torch' 2> /dev/null || continue
+    interop=$python
+    return
+  done
+  return 1
+}
+
+interop_is_skipped() {
+  say "WARNING: files are NOT compared with PyTorch's Python: no python3 here has torch and safetensors"
 }
 
 # Compilers at work at once: what the processors allow, and what memory does (1.5 GB each).

@@ -62,7 +62,7 @@ void CheckpointSaver::init(const State& state, Logger&) {
 
 void CheckpointSaver::fit_start(const State& state, Logger&) {
   open(state);
-  saver_->check_conflicts(state);
+  saver_->prepare(state);
 }
 
 void CheckpointSaver::batch_checkpoint(const State& state, Logger&) {

@@ -7,6 +7,7 @@
 #include "composer/checkpoint/counts.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/name_format.h"
+#include "composer/checkpoint/walk.h"
 #include "composer/core/error.h"
 
 namespace composer::saving {
@@ -32,23 +33,16 @@ std::string escaped(std::string_view text) {
 Pattern pattern_of(const std::string& format, const std::string& run_name) {
   Pattern pattern;
   std::string text;
-  for (std::size_t i = 0; i < format.size(); ++i) {
-    const std::size_t end = format[i] == '{' ? format.find('}', i) : std::string::npos;
-    if (end == std::string::npos) {
-      text += escaped(format.substr(i, 1));
+  for (const NamePart& part : parts_of_name(format)) {
+    const std::string fixed = part.placeholder ? format_name(part.text, run_name) : part.text;
+    if (!part.placeholder || fixed != part.text) {
+      text += escaped(fixed);
       continue;
     }
-    const std::string inside = format.substr(i + 1, end - i - 1), name = inside.substr(0, inside.find(':'));
-    const std::string fixed = format_name("{" + inside + "}", run_name);
-    if (fixed != "{" + inside + "}") {
-      text += escaped(fixed);
-    } else {
-      text += "([0-9.]+)";
-      pattern.fields.push_back(nullptr);
-      for (const Count& count : kCounts)  // those within an epoch say nothing by themselves
-        if (count.total && count.in_names && name == count.name) pattern.fields.back() = count.field;
-    }
-    i = end;
+    text += "([0-9.]+)";
+    pattern.fields.push_back(nullptr);
+    for (const Count& count : kCounts)  // those within an epoch say nothing by themselves
+      if (count.total && count.in_names && part.name == count.name) pattern.fields.back() = count.field;
   }
   pattern.names = std::regex(text);
   return pattern;
@@ -67,30 +61,30 @@ bool is_later(const std::smatch& match, const Pattern& pattern, const Timestamp&
 
 }  // namespace
 
-std::optional<fs::path> find_conflict(const fs::path& folder, const std::string& format, const std::string& run_name,
-                                      const Timestamp& now, const std::string& run_id) {
+std::optional<Conflict> find_conflict(const fs::path& folder, const std::string& format, const std::string& run_name,
+                                      const Timestamp& now, const std::string& run_id, FileSystem& files) {
   const Pattern pattern = pattern_of(format, run_name);
-  std::error_code error;
-  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (it->is_symlink()) continue;
-    const bool checkpoint = it->is_directory() && fs::exists(it->path() / Manifest::kFileName);
-    if (checkpoint || it->path().filename().string().starts_with('.')) it.disable_recursion_pending();
-    const std::string name = it->path().lexically_relative(folder).string();
+  for (const Below& below : walk(folder, files)) {
+    const std::string name = below.path.lexically_relative(folder).string();
     std::smatch match;
-    if (std::regex_match(name, match, pattern.names) && is_later(match, pattern, now) && !is_of_run(it->path(), run_id))
-      return it->path();
+    if (!std::regex_match(name, match, pattern.names) || !is_later(match, pattern, now)) continue;
+    if (below.kind == Below::Kind::UNREADABLE)
+      return Conflict{.path = below.path, .reason = "could not be read: permission denied", .foreign = false};
+    if (below.kind == Below::Kind::CHECKPOINT) try {
+        if (open_checkpoint(below.path, files).manifest.run_id == run_id) continue;
+      } catch (const CheckpointError& error) {
+        return Conflict{.path = below.path, .reason = join("could not be read: ", error.what()), .foreign = false};
+      }
+    return Conflict{.path = below.path, .reason = "was not written by this run"};
   }
   return std::nullopt;
 }
 
 void check_format(const char* option, const std::string& format, bool with_time) {
   const Timestamp zero;
-  const std::string formatted = format_name(format, "x", with_time ? &zero : nullptr);
-  const auto open = formatted.find('{');
-  const auto close = formatted.find('}', open);
-  if (open != std::string::npos && close != std::string::npos && format.find("{{") == std::string::npos)
-    throw ConfigError(option, ": ", formatted.substr(open, close - open + 1),
-                      " is no placeholder that is known here, in ", format);
+  for (const NamePart& part : parts_of_name(format))
+    if (part.placeholder && format_name(part.text, "x", with_time ? &zero : nullptr) == part.text)
+      throw ConfigError(option, ": the placeholder ", part.text, " is unknown here, in ", format);
 }
 
 }  // namespace composer::saving

@@ -3,17 +3,24 @@
 #include <optional>
 #include <string>
 
+#include "composer/checkpoint/file_system.h"
 #include "composer/core/export.h"
 #include "composer/core/time.h"
 
 namespace composer::saving {
 
-// Whatever lies in the folder under a name that the format would give later than `now`, and is no checkpoint of this
-// run: it would be in the way sooner or later.
-COMPOSER_EXPORT std::optional<std::filesystem::path> find_conflict(const std::filesystem::path& folder,
-                                                                   const std::string& format,
-                                                                   const std::string& run_name, const Timestamp& now,
-                                                                   const std::string& run_id);
+// Something in a save folder that prevents a later checkpoint from being written.
+struct Conflict {
+  std::filesystem::path path;
+  std::string reason;   // "was not written by this run"
+  bool foreign = true;  // false: it could not be read, so it may be this run's own
+};
+
+// The first path in the folder that has a name which the format gives later than `now`, unless it is a checkpoint of
+// this run.
+COMPOSER_EXPORT std::optional<Conflict> find_conflict(const std::filesystem::path& folder, const std::string& format,
+                                                      const std::string& run_name, const Timestamp& now,
+                                                      const std::string& run_id, FileSystem& files = real_files());
 
 // Throws ConfigError for a placeholder that format_name() does not know.
 COMPOSER_EXPORT void check_format(const char* option, const std::string& format, bool with_time);

@@ -1,7 +1,11 @@
 #include "composer/checkpoint/file_system.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <dirent.h>
 #include <fcntl.h>
+#include <memory>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -14,14 +18,99 @@
 namespace composer::saving {
 namespace {
 
+using Type = FileSystem::Type;
+
 [[noreturn]] void fail(const char* what, const std::filesystem::path& path) {
   throw FileError(what, path, std::error_code(errno, std::generic_category()));
 }
+
+Type type_of(mode_t mode) {
+  if (S_ISREG(mode)) return Type::FILE;
+  if (S_ISDIR(mode)) return Type::FOLDER;
+  return S_ISLNK(mode) ? Type::LINK : Type::OTHER;
+}
+
+struct CloseFolder {
+  void operator()(DIR* folder) const { ::closedir(folder); }
+};
+
+struct Descriptor {
+  ~Descriptor() {
+    if (number >= 0) ::close(number);
+  }
+  int number;
+};
 
 }  // namespace
 
 FileSystem::~FileSystem() = default;
 FileError::~FileError() = default;
+
+bool FileError::is_missing() const { return code().value() == ENOENT || code().value() == ENOTDIR; }
+bool FileError::is_denied() const { return code().value() == EACCES || code().value() == EPERM; }
+
+FileSystem& real_files() {
+  static FileSystem files;  // has no state
+  return files;
+}
+
+FileSystem::Type FileSystem::type(const Path& path) {
+  struct stat status = {};
+  if (::lstat(path.c_str(), &status) == 0) return type_of(status.st_mode);
+  if (errno == ENOENT || errno == ENOTDIR) return Type::NONE;
+  fail("could not look up", path);
+}
+
+std::vector<FileSystem::Item> FileSystem::list(const Path& folder) {
+  const std::unique_ptr<DIR, CloseFolder> open(::opendir(folder.c_str()));
+  if (!open) fail("could not list", folder);
+  std::vector<Item> items;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(open.get());
+    if (!entry) break;
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    Type found = Type::OTHER;
+    if (entry->d_type == DT_UNKNOWN)
+      found = type(folder / name);
+    else
+      found = type_of(DTTOIF(entry->d_type));
+    if (found != Type::NONE) items.push_back({name, found});
+  }
+  if (errno != 0) fail("could not list", folder);
+  std::ranges::sort(items, {}, &Item::name);
+  return items;
+}
+
+std::string FileSystem::read(const Path& path, std::uint64_t most) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (file.number < 0) fail("could not read", path);
+  std::string text;
+  char piece[1 << 16];
+  for (;;) {
+    const ssize_t size = ::read(file.number, piece, sizeof piece);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) fail("could not read", path);
+    if (size == 0) return text;
+    text.append(piece, static_cast<std::size_t>(size));
+    if (text.size() <= most) continue;
+    errno = EFBIG;
+    fail("could not read", path);
+  }
+}
+
+std::uint64_t FileSystem::size(const Path& path) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0) fail("could not look up", path);
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+FileSystem::Path FileSystem::canonical(const Path& path) {
+  const std::unique_ptr<char, void (*)(void*)> resolved(::realpath(path.c_str(), nullptr), std::free);
+  if (!resolved) fail("could not look up", path);
+  return resolved.get();
+}
 
 void FileSystem::make_folder(const Path& path) {
   if (::mkdir(path.c_str(), 0755) != 0) fail("could not make the folder", path);
@@ -77,5 +166,20 @@ void FileSystem::remove(const Path& path) {
   std::filesystem::remove_all(path, error);
   if (error) throw FileError("could not remove", path, error);
 }
+
+TemporaryPath::TemporaryPath(FileSystem& files, std::filesystem::path path) : files_(files), path_(std::move(path)) {}
+TemporaryPath::TemporaryPath(TemporaryPath&& other) noexcept : files_(other.files_), path_(other.release()) {}
+
+// What cannot be removed now is removed as a leftover, by the next process that saves there.
+TemporaryPath::~TemporaryPath() {
+  if (path_.empty()) return;
+  try {
+    files_.remove(path_);
+  } catch (const std::filesystem::filesystem_error&) {
+    path_.clear();
+  }
+}
+
+std::filesystem::path TemporaryPath::release() { return std::exchange(path_, {}); }
 
 }  // namespace composer::saving

@@ -3,17 +3,17 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <fstream>
 #include <memory>
 #include <set>
-#include <sstream>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
 
 #include "composer/checkpoint/folder_lock.h"
+#include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/walk.h"
 #include "composer/core/error.h"
+#include "composer/formats/json_reader.h"
 
 namespace composer::saving {
 
@@ -21,10 +21,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::uintmax_t kLongestManifest = 64 << 20;
 constexpr const char* kSpare = ".new";
 
-// As temporary() makes them, by whichever process.
+using Type = FileSystem::Type;
+
+// Names that temporary_name() makes, in any process.
 bool is_leftover_name(std::string name) {
   if (!name.starts_with(kTemporary)) return false;
   for (int i = 0; i < 2; ++i) {  // the number of the folder, and of the process
@@ -37,34 +38,13 @@ bool is_leftover_name(std::string name) {
   return name.size() > std::string_view(kTemporary).size();
 }
 
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) throw CheckpointError(path.string(), ": could not be read");
-  return std::move(text).str();
-}
-
-bool older(const Found& a, const Found& b) {
-  return std::pair(a.manifest.time.batch, a.manifest.time.epoch) <
-         std::pair(b.manifest.time.batch, b.manifest.time.epoch);
-}
-
 // The name of a checkpoint, in the folder that it is in and, where that is one of its own, up to the root.
 void sync_name(FileSystem& files, const fs::path& root, const fs::path& target) {
   files.sync_folder(target.parent_path());
   if (target.parent_path() != root) files.sync_folder(root);
 }
 
-// Sizes only: what is in the files is checked when it is read.
-bool has_all_files(const Found& found) {
-  return std::ranges::all_of(found.manifest.files, [&](const Manifest::File& file) {
-    std::error_code error;
-    return fs::file_size(found.path / file.name, error) == file.size && !error;
-  });
-}
-
-// A file that is being written. The system is asked early to put it on the disk, so that there is little to wait for.
+// A file that is being written. Its data are sent to the disk early, so that sync() has little to wait for.
 class OpenFile {
  public:
   OpenFile(FileSystem& files, fs::path path)
@@ -101,34 +81,46 @@ class OpenFile {
 }  // namespace
 
 CheckpointFolder::CheckpointFolder(fs::path path, std::string run_id, FileSystem& files)
-    : path_(std::move(path)), run_id_(std::move(run_id)), files_(files) {}
-
-// Between its making and its locking, another process may take it for a leftover.
-std::unique_ptr<FolderLock> CheckpointFolder::make_temporary(fs::path& made) {
-  constexpr int kTimes = 10;
-  for (int i = 0; i < kTimes; ++i) {
-    made = temporary();
-    files_.make_folder(made);
-    auto lock = std::make_unique<FolderLock>(made);
-    if (lock->state() == FolderLock::State::HELD || lock->state() == FolderLock::State::UNKNOWN) return lock;
-  }
-  throw CheckpointError(path_.string(), ": something removes temporary folders as soon as they are made");
+    : path_(std::move(path)), run_id_(std::move(run_id)), files_(files) {
+  if (!path_.has_filename() && path_.has_relative_path()) path_ = path_.parent_path();  // "checkpoints/"
 }
 
-// Another one of this process may write into the same folder, and one that is dead may have had the same number.
-fs::path CheckpointFolder::temporary() const {
+// Another process may take the folder for a leftover between its creation and its locking.
+CheckpointFolder::Temporary CheckpointFolder::make_temporary() {
+  constexpr int kTimes = 10;
+  for (int i = 0; i < kTimes; ++i) {
+    TemporaryPath made(files_, temporary_name());
+    files_.make_folder(made.path());
+    auto lock = std::make_unique<FolderLock>(made.path());
+    if (lock->state() == FolderLock::State::HELD || lock->state() == FolderLock::State::UNKNOWN)
+      return {std::move(lock), std::move(made)};
+  }
+  throw CheckpointError(path_.string(), ": temporary folders are removed as soon as they are created; is another ",
+                        "program cleaning up in this folder?");
+}
+
+// Unique among the writers of this process, and beside what a dead process of the same number has left.
+fs::path CheckpointFolder::temporary_name() const {
   static std::atomic<std::uint64_t> count = 0;
   for (;;) {
     fs::path path = path_ / join(kTemporary, run_id_, '-', ::getpid(), '-', ++count);
-    if (!fs::exists(fs::symlink_status(path))) return path;
+    if (files_.type(path) == Type::NONE) return path;
   }
 }
 
-// Each level is made known before there is anything in it.
+// Each level is synced before anything is created in it.
 void CheckpointFolder::make_folders(const fs::path& path) {
-  if (path.empty() || fs::is_directory(path)) return;
+  const auto is_there = [&] {
+    const Type type = files_.type(path);
+    return type == Type::FOLDER || (type == Type::LINK && files_.type(path / "") == Type::FOLDER);
+  };
+  if (path.empty() || is_there()) return;
   make_folders(path.parent_path());
-  files_.make_folder(path);
+  try {
+    files_.make_folder(path);
+  } catch (const FileError& error) {
+    if (error.code() != std::errc::file_exists || !is_there()) throw;  // another process made it
+  }
   files_.sync_folder(path.has_parent_path() ? path.parent_path() : ".");
 }
 
@@ -151,44 +143,56 @@ void CheckpointFolder::write_files(const fs::path& folder, const std::vector<New
 
 void CheckpointFolder::write(Manifest manifest, const std::vector<NewFile>& files, const std::string& latest,
                              bool overwrite) {
+  check_name(manifest.name, latest);
+  check_free(manifest.name, overwrite);
   const fs::path target = path_ / manifest.name;
-  if (!overwrite) check_free(target);
   make_folders(target.parent_path());
-  fs::path made;
-  const std::unique_ptr<FolderLock> lock = make_temporary(made);
-  try {
-    write_files(made, files, manifest);
-    files_.sync_folder(made);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(made, ignored);
-    throw;
-  }
-  put_in_place(made, target);
+  Temporary made = make_temporary();
+  write_files(made.path.path(), files, manifest);
+  files_.sync_folder(made.path.path());
+  put_in_place(made.path, target);
   if (!latest.empty()) move_link(path_ / latest, target);
 }
 
-void CheckpointFolder::check_free(const fs::path& target) const {
-  if (!fs::exists(fs::symlink_status(target)) || is_of_run(target, run_id_)) return;
-  throw CheckpointError(target.string(), ": is in the way, and was not written by this run; set another folder, or ",
-                        "save_overwrite");
+bool CheckpointFolder::holds(const Manifest& manifest) const {
+  try {
+    return open_checkpoint(path_ / manifest.name, files_).manifest.id == manifest.id;
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
-void CheckpointFolder::put_in_place(const fs::path& made, const fs::path& target) {
-  const bool replaces = fs::exists(target);
+void CheckpointFolder::probe() {
+  make_folders(path_);
+  const Temporary made = make_temporary();
+  OpenFile file(files_, made.path.path() / "probe");
+  file.write(0, "probe", 5);
+  file.finish();
+  files_.sync_folder(made.path.path());
+}
+
+void CheckpointFolder::check_free(const std::string& name, bool overwrite) const {
+  const fs::path target = path_ / name;
+  for (fs::path outer = fs::path(name).parent_path(); !outer.empty(); outer = outer.parent_path())
+    if (files_.type(path_ / outer / Manifest::kFileName) != Type::NONE)
+      throw CheckpointError(target.string(), ": lies inside the checkpoint ", (path_ / outer).string(),
+                            "; change save_filename");
+  if (overwrite || files_.type(target) == Type::NONE || is_of_run(target, run_id_, files_)) return;
+  throw CheckpointError(target.string(), ": already exists and was not written by this run; set another save_folder, ",
+                        "or save_overwrite");
+}
+
+// Until sync_name() has returned, power may fail and bring the previous checkpoint back: it must not be removed.
+void CheckpointFolder::put_in_place(TemporaryPath& made, const fs::path& target) {
+  const bool replaces = files_.type(target) != Type::NONE;
   const FolderLock old(target);
-  try {
-    if (!replaces)
-      files_.rename(made, target);
-    else if (!files_.exchange(made, target))
-      replace_slowly(made, target);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(made, ignored);
-    throw;
-  }
+  if (!replaces)
+    files_.rename(made.path(), target);
+  else if (!files_.exchange(made.path(), target))
+    replace_slowly(made.path(), target);
+  const fs::path previous = made.release();
   sync_name(files_, path_, target);
-  if (replaces) files_.remove(made);  // what was there before
+  if (replaces) files_.remove(previous);
 }
 
 // Without exchanging: the new one is there under a further name before the old one goes. Killed in between, it stays
@@ -207,123 +211,79 @@ void CheckpointFolder::replace_slowly(const fs::path& made, const fs::path& targ
 // What replace_slowly() of a killed process has left.
 std::optional<std::string> CheckpointFolder::spare_of(const std::string& name) const {
   std::string spare = name + kSpare;
-  if (!fs::exists(path_ / spare)) return std::nullopt;
+  if (files_.type(path_ / spare) == Type::NONE) return std::nullopt;
   try {
-    return open_checkpoint(path_ / spare).manifest.name == name ? std::optional(std::move(spare)) : std::nullopt;
+    const Manifest manifest = open_checkpoint(path_ / spare, files_).manifest;
+    return manifest.name == name && manifest.run_id == run_id_ ? std::optional(std::move(spare)) : std::nullopt;
   } catch (const CheckpointError&) {
     return std::nullopt;
   }
 }
 
-void CheckpointFolder::move_link(const std::string& latest, const fs::path& target) {
-  const fs::path link = latest, made = temporary();
+void CheckpointFolder::move_link(const fs::path& link, const fs::path& target) {
   make_folders(link.parent_path());
-  if (!files_.make_link(fs::relative(target, link.parent_path()), made)) return;  // the newest is found without, too
-  try {
-    files_.rename(made, link);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(made, ignored);
-    throw;
-  }
+  TemporaryPath made(files_, temporary_name());
+  if (!files_.make_link(target.lexically_relative(link.parent_path()), made.path())) return;  // found without it, too
+  files_.rename(made.path(), link);
+  made.release();
   files_.sync_folder(link.parent_path());
 }
 
-// Under a temporary name first, and that is on the disk before anything of it goes: half of one is never seen.
+// Whether a checkpoint of this run has that name: another one may have taken its place since.
+bool CheckpointFolder::is_own(const std::string& name) const {
+  try {
+    return files_.type(path_ / name) == Type::FOLDER &&
+           open_checkpoint(path_ / name, files_).manifest.run_id == run_id_;
+  } catch (const CheckpointError& error) {
+    warn(join("checkpoint: ", formats::shown(name), " is not deleted: ", error.what()));
+    return false;
+  }
+}
+
+// Renamed to a temporary name first, and synced before anything in it is deleted: half of one is never seen.
 std::vector<std::string> CheckpointFolder::remove(const std::vector<std::string>& names) {
   std::vector<std::string> stay;
   std::vector<fs::path> away;
   std::vector<std::unique_ptr<FolderLock>> locks;
   std::set<fs::path> folders;
-  std::vector<std::string> all = names;
-  for (const std::string& name : names)
-    if (auto spare = spare_of(name)) all.push_back(std::move(*spare));
-  for (const std::string& name : all) try {
-      const fs::path path = path_ / name;
-      if (!fs::exists(path)) continue;
-      locks.push_back(std::make_unique<FolderLock>(path));
-      const fs::path to = temporary();
-      files_.rename(path, to);
-      away.push_back(to);
-      folders.insert({path.parent_path(), path_});
-    } catch (const FileError& error) {
-      warn(join("checkpoint: ", name, " should have been deleted, and stays: ", error.what()));
+  const auto rename_away = [&](const std::string& name) {
+    const fs::path path = path_ / name;
+    locks.push_back(std::make_unique<FolderLock>(path));
+    const fs::path to = temporary_name();
+    files_.rename(path, to);
+    away.push_back(to);
+    folders.insert({path.parent_path(), path_});
+  };
+  for (const std::string& name : names) try {
+      check_name(name, "");  // it comes from a checkpoint, which may be forged
+      if (is_own(name)) rename_away(name);
+      if (const auto spare = spare_of(name)) rename_away(*spare);
+    } catch (const fs::filesystem_error& error) {
+      warn(join("checkpoint: could not delete ", formats::shown(name), ": ", error.what()));
       stay.push_back(name);
+    } catch (const ConfigError& error) {
+      warn(join("checkpoint: ", formats::shown(name), " is not deleted: ", error.what()));
     }
   try {
     for (const fs::path& folder : folders) files_.sync_folder(folder);
     for (const fs::path& path : away) files_.remove(path);
-  } catch (const FileError& error) {  // whoever comes next takes them for leftovers
-    warn(join("checkpoint: what is no longer needed stays: ", error.what()));
+  } catch (const fs::filesystem_error& error) {  // the next process that saves here takes them for leftovers
+    warn(join("checkpoint: could not remove a deleted checkpoint: ", error.what()));
   }
   return stay;
 }
 
 void CheckpointFolder::remove_leftovers() {
-  std::error_code error;
+  if (files_.type(path_) == Type::NONE) return;
   const std::string mine = kTemporary + run_id_ + '-';
-  std::vector<fs::path> leftovers;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path_, error))
-    if (is_leftover_name(entry.path().filename().string())) leftovers.push_back(entry.path());
-  for (const fs::path& path : leftovers) {
+  for (const FileSystem::Item& item : files_.list(path_)) {
+    if (!is_leftover_name(item.name)) continue;
+    const fs::path path = path_ / item.name;
     const FolderLock lock(path);
-    const bool own = path.filename().string().starts_with(mine);
     const bool unlocked = lock.state() == FolderLock::State::HELD;
-    const bool unlockable = lock.state() == FolderLock::State::UNKNOWN || fs::is_symlink(path, error);
-    if (unlocked || (own && unlockable)) files_.remove(path);
+    const bool unlockable = lock.state() == FolderLock::State::UNKNOWN || item.type == Type::LINK;
+    if (unlocked || (item.name.starts_with(mine) && unlockable)) files_.remove(path);
   }
-}
-
-Found open_checkpoint(const fs::path& path) {
-  const fs::path file = path / Manifest::kFileName;
-  std::error_code error;
-  const std::uintmax_t size = fs::file_size(file, error);
-  if (error) throw CheckpointError(path.string(), ": is no checkpoint: it has no ", Manifest::kFileName);
-  if (size > kLongestManifest) throw CheckpointError(file.string(), ": is too long for a manifest: ", size, " bytes");
-  return {fs::canonical(path), Manifest::parse(text_of(file), file.string())};
-}
-
-std::vector<Found> list_checkpoints(const fs::path& folder) {
-  std::vector<Found> all;
-  std::error_code error;
-  for (const fs::path& path : paths_below(folder, Below::CHECKPOINTS, error)) try {
-      all.push_back(open_checkpoint(path));
-    } catch (const CheckpointError&) {
-      continue;  // damaged: none that is listed
-    }
-  std::ranges::stable_sort(all, older);
-  return all;
-}
-
-bool is_of_run(const fs::path& path, const std::string& run_id) {
-  try {
-    return open_checkpoint(path).manifest.run_id == run_id;
-  } catch (const CheckpointError&) {
-    return false;
-  }
-}
-
-std::optional<Found> find_latest(const fs::path& folder, const std::string& latest) {
-  const fs::path link = folder / latest;
-  std::error_code error;
-  const bool has_link = fs::is_symlink(link, error);
-  std::string reason;
-  if (has_link) {
-    try {
-      Found found = open_checkpoint(link);
-      if (has_all_files(found)) return found;
-      reason = link.string() + ": lacks files, or has some of another size";
-    } catch (const CheckpointError& damaged) {
-      reason = damaged.what();
-    } catch (const fs::filesystem_error&) {
-      reason = link.string() + ": leads nowhere";
-    }
-  }
-  std::vector<Found> all = list_checkpoints(folder);
-  std::erase_if(all, [](const Found& found) { return !has_all_files(found); });
-  if (all.empty()) return std::nullopt;
-  if (has_link) warn(join("checkpoint: ", reason, "; going back to ", all.back().path.string()));
-  return all.back();
 }
 
 }  // namespace composer::saving

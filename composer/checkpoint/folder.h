@@ -29,34 +29,45 @@ struct Found {
 class FolderLock;
 
 // A folder of checkpoints, each a folder of its own that appears whole or not at all: written under a temporary name,
-// every file synced, then renamed. A link, "latest" say, is moved to it afterwards. Whatever happens in between, each
-// name is either not there or a whole checkpoint, also when power fails. Not for several threads at once.
+// every file synced, then renamed. A link, "latest" say, is moved to it afterwards. After a kill or a loss of power at
+// any moment, each name is either missing or a whole checkpoint. Not for several threads at once.
 class COMPOSER_EXPORT CheckpointFolder {
  public:
-  // `run_id` is a part of temporary names. Nothing is made before write().
+  // Temporary names contain `run_id`. Nothing is created before write().
   CheckpointFolder(std::filesystem::path path, std::string run_id, FileSystem& files);
 
-  // `manifest` without its files. One of the same name is replaced in one step; an empty `latest` moves no link.
-  // Throws FileError if the disk refuses; then there is what was there before.
-  // What is there under that name and is no checkpoint of this run is replaced only if `overwrite`, else
-  // CheckpointError.
+  // `manifest` without its files. A checkpoint of the same name is replaced in one step; an empty `latest` moves no
+  // link. Throws ConfigError for a name that check_name() rejects; CheckpointError if the name lies inside another
+  // checkpoint, or is taken by anything but a checkpoint of this run, unless `overwrite` is set; FileError on an I/O
+  // error. The previous contents stay in place, unless only a step after the renaming failed: holds() tells.
   void write(Manifest manifest, const std::vector<NewFile>& files, const std::string& latest, bool overwrite = false);
-  // Those that were written here; not being there is fine. Returns the names of those that the disk did not let go.
+  // Whether exactly this checkpoint is in place. Does not throw.
+  bool holds(const Manifest& manifest) const;
+  // Writes a small file, as write() would, and removes it. Throws FileError.
+  void probe();
+  // Deletes checkpoints of this run; missing ones are fine, and everything else stays, with a warning if the name
+  // leaves the folder or the checkpoint cannot be read. Returns the names of those that an I/O error kept from being
+  // deleted.
   std::vector<std::string> remove(const std::vector<std::string>& names);
-  // What processes that are dead have left of checkpoints that they had not finished, of this run and of others.
+  // Removes unfinished checkpoints of dead processes, of this run and of others.
   void remove_leftovers();
 
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  std::filesystem::path temporary() const;
-  std::unique_ptr<FolderLock> make_temporary(std::filesystem::path& made);
+  struct Temporary {
+    std::unique_ptr<FolderLock> lock;  // outlives the path
+    TemporaryPath path;
+  };
+  std::filesystem::path temporary_name() const;
+  Temporary make_temporary();
   void write_files(const std::filesystem::path& folder, const std::vector<NewFile>& files, Manifest& manifest);
-  void check_free(const std::filesystem::path& target) const;
+  void check_free(const std::string& name, bool overwrite) const;
+  bool is_own(const std::string& name) const;
   void replace_slowly(const std::filesystem::path& made, const std::filesystem::path& target);
   std::optional<std::string> spare_of(const std::string& name) const;
-  void put_in_place(const std::filesystem::path& made, const std::filesystem::path& target);
-  void move_link(const std::string& latest, const std::filesystem::path& target);
+  void put_in_place(TemporaryPath& made, const std::filesystem::path& target);
+  void move_link(const std::filesystem::path& link, const std::filesystem::path& target);
   void make_folders(const std::filesystem::path& path);
 
   std::filesystem::path path_;
@@ -64,14 +75,33 @@ class COMPOSER_EXPORT CheckpointFolder {
   FileSystem& files_;
 };
 
-// Those below the folder that have a whole manifest, oldest first; damaged ones are left out.
-COMPOSER_EXPORT std::vector<Found> list_checkpoints(const std::filesystem::path& folder);
-// The checkpoint that a path means: its folder, or a link to it. Throws CheckpointError if there is none, or its
+// What is below a save folder.
+struct Listing {
+  struct Unreadable {
+    std::filesystem::path path;
+    std::string reason;
+    bool newer = false;  // written by a newer libcomposer
+  };
+  std::vector<Found> checkpoints;      // with a valid manifest, oldest first
+  std::vector<Unreadable> unreadable;  // whose manifest is damaged or of a newer version
+};
+// All throw FileError for everything that cannot be read: it is never taken for missing.
+COMPOSER_EXPORT Listing list_folder(const std::filesystem::path& folder, FileSystem& files = real_files());
+// The readable ones.
+COMPOSER_EXPORT std::vector<Found> list_checkpoints(const std::filesystem::path& folder,
+                                                    FileSystem& files = real_files());
+// The checkpoint that a path means: its folder, or a link to it. Throws CheckpointError if there is none or its
 // manifest is damaged.
-COMPOSER_EXPORT Found open_checkpoint(const std::filesystem::path& path);
-// Whether that is a checkpoint, and of this run or one that it goes on from.
-bool is_of_run(const std::filesystem::path& path, const std::string& run_id);
-// The one that the link means, if it and its files are there; otherwise the newest whole one in the folder.
-COMPOSER_EXPORT std::optional<Found> find_latest(const std::filesystem::path& folder, const std::string& latest);
+COMPOSER_EXPORT Found open_checkpoint(const std::filesystem::path& path, FileSystem& files = real_files());
+// Whether there is a readable checkpoint, of this run or one that was resumed from it.
+bool is_of_run(const std::filesystem::path& path, const std::string& run_id, FileSystem& files);
+
+// The checkpoint that the link means, if it `fits` and its files exist; otherwise the newest such one in the folder,
+// with a warning if the link's is damaged. nullopt: there is none. Throws CheckpointError, with what to do, if none
+// fits and some could not be read, or if one in question has a newer version.
+COMPOSER_EXPORT std::optional<Found> find_latest(
+    const std::filesystem::path& folder, const std::string& latest,
+    const std::function<bool(const Manifest&)>& fits = [](const Manifest&) { return true; },
+    FileSystem& files = real_files());
 
 }  // namespace composer::saving

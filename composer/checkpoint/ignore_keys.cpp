@@ -49,7 +49,7 @@ std::string own_glob(const std::string& glob) {
 
 void ignore_keys(StateDict& state, const std::vector<std::string>& globs) {
   for (const std::string& glob : globs) {
-    if (!remove(state, own_glob(glob), "")) warn(join("ignore_keys: ", glob, " fits nothing"));
+    if (!remove(state, own_glob(glob), "")) warn(join("ignore_keys: ", glob, " matches nothing in the checkpoint"));
   }
 }
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "composer/checkpoint/counts.h"
 #include "composer/core/error.h"
+#include "composer/formats/json_reader.h"
 #include "composer/util/checksum.h"
 
 namespace composer::saving {
@@ -30,7 +32,7 @@ double number(const Json& json) {
   if (json.is_number()) return json.get<double>();
   const auto text = json.get<std::string>();
   if (text == "nan") return std::nan("");
-  if (text != "inf" && text != "-inf") throw Error(text, " is no number");
+  if (text != "inf" && text != "-inf") throw Error(text, " is not a number");
   return text == "inf" ? HUGE_VAL : -HUGE_VAL;
 }
 
@@ -54,6 +56,13 @@ Json without_checksum(const Manifest& m) {
           {"composer_version", m.composer_version},
           {"libtorch_version", m.libtorch_version},
           {"files", files}};
+}
+
+// Of any version: a flipped bit in the version must not look like a newer one.
+bool fits_checksum(Json json) {
+  const Json checksum = json.at("checksum");
+  json.erase("checksum");
+  return checksum == checksum_of(json.dump(1));
 }
 
 Manifest from_json(const Json& json) {
@@ -83,22 +92,37 @@ const Manifest::File* Manifest::find(std::string_view file) const {
   return it == files.end() ? nullptr : &*it;
 }
 
+NewerVersionError::~NewerVersionError() = default;
+
 std::string Manifest::to_json() const {
   Json json = without_checksum(*this);
-  json["checksum"] = checksum_of(json.dump(1));
+  try {
+    json["checksum"] = checksum_of(json.dump(1));
+  } catch (const nlohmann::json::exception&) {
+    for (const auto& [what, text] : {std::pair("run_name", &run_name), std::pair("save_filename", &name)})
+      for (std::size_t i = 0; i < text->size(); i += formats::utf8_length(std::string_view(*text).substr(i)))
+        if (formats::utf8_length(std::string_view(*text).substr(i)) == 0)
+          throw ConfigError(what, ": ", formats::shown(*text), " is not UTF-8: byte ", i,
+                            ", and a checkpoint cannot hold it");
+    throw ConfigError("checkpoint: the name of a metric is not UTF-8");
+  }
   return json.dump(1) + "\n";
 }
 
 Manifest Manifest::parse(std::string_view text, const std::string& path) {
   try {
     const Json json = Json::parse(text);
-    if (json.at("format") != kFormat) throw Error("is no manifest of a checkpoint");
-    if (json.at("version") < 1 || json.at("version") > kVersion)
-      throw Error("is of version ", json.at("version").dump(),
-                  " of the format, and this libcomposer knows those up to ", kVersion, "; use a newer one");
+    if (json.at("format") != kFormat) throw Error("is not the manifest of a checkpoint");
+    if (json.at("version") > kVersion && fits_checksum(json))
+      throw NewerVersionError(path, ": has version ", json.at("version").dump(),
+                              " of the format, and this libcomposer reads versions 1 to ", kVersion,
+                              "; use a newer libcomposer");
+    if (json.at("version") < 1) throw Error("has the unknown version ", json.at("version").dump(), " of the format");
     Manifest manifest = from_json(json);
-    if (manifest.to_json() != text) throw Error("is damaged: its text does not fit its checksum");
+    if (manifest.to_json() != text) throw Error("is damaged: its text does not match its checksum");
     return manifest;
+  } catch (const NewerVersionError&) {
+    throw;
   } catch (const std::exception& error) {
     throw CheckpointError(path, ": ", error.what());
   }

@@ -5,12 +5,21 @@
 #include <string_view>
 #include <vector>
 
+#include "composer/core/error.h"
 #include "composer/core/export.h"
 #include "composer/core/time.h"
 
 namespace composer::saving {
 
-// What commits a checkpoint: a folder without a whole manifest.json is none (docs/checkpoint-format.md).
+// A newer libcomposer has written it.
+struct COMPOSER_EXPORT NewerVersionError : CheckpointError {
+  using CheckpointError::CheckpointError;
+  NewerVersionError(const NewerVersionError&) = default;
+  NewerVersionError& operator=(const NewerVersionError&) = default;
+  ~NewerVersionError() override;
+};
+
+// Commits a checkpoint: a folder without a complete manifest.json is not a checkpoint (docs/checkpoint-format.md).
 struct Manifest {
   struct File {
     std::string name;
@@ -33,10 +42,10 @@ struct Manifest {
   int version = kVersion;
 
   COMPOSER_EXPORT const File* find(std::string_view file) const;
-  // The text of the file; ends in a checksum of all before it.
+  // The text of the file; ends in a checksum of all before it. Throws ConfigError for texts that are not UTF-8.
   COMPOSER_EXPORT std::string to_json() const;
-  // Throws CheckpointError, which begins with `path`, for any text that is not to_json()'s to the byte, and for a
-  // version that is not known here.
+  // Throws CheckpointError, which begins with `path`, for any text that differs from to_json()'s in a byte;
+  // NewerVersionError for a version above kVersion.
   COMPOSER_EXPORT static Manifest parse(std::string_view text, const std::string& path);
 };
 

@@ -1,11 +1,14 @@
 #include "composer/checkpoint/name_format.h"
 
+#include <algorithm>
 #include <charconv>
-#include <cmath>
+#include <filesystem>
 #include <optional>
 
 #include "composer/checkpoint/counts.h"
+#include "composer/checkpoint/walk.h"
 #include "composer/core/error.h"
+#include "composer/formats/json_reader.h"
 
 namespace composer::saving {
 namespace {
@@ -18,7 +21,7 @@ std::string padded(std::int64_t number, std::string_view spec) {
   std::size_t width = 0;
   const auto read = std::from_chars(spec.data(), spec.data() + spec.size(), width);
   if (read.ec != std::errc() || read.ptr != spec.data() + spec.size() || width > 64)
-    throw ConfigError("save_filename: the format :", spec, " is not known; use e.g. {epoch:04}");
+    throw ConfigError("save_filename: the format :", spec, " is unknown; use e.g. {epoch:04}");
   if (text.size() < width) text.insert(0, width - text.size(), fill);
   return text;
 }
@@ -53,28 +56,65 @@ std::optional<std::string> value_of(std::string_view name, std::string_view spec
 
 }  // namespace
 
-std::string format_name(std::string_view format, std::string_view run_name, const Timestamp* time) {
-  std::string text;
+std::vector<NamePart> parts_of_name(std::string_view format) {
+  std::vector<NamePart> parts;
+  const auto text = [&](char c) {
+    if (parts.empty() || parts.back().placeholder) parts.emplace_back();
+    parts.back().text += c;
+  };
   for (std::size_t i = 0; i < format.size(); ++i) {
     const char c = format[i];
-    if ((c == '{' || c == '}') && i + 1 < format.size() && format[i + 1] == c) {
-      text += c, ++i;
-    } else if (c == '{') {
-      const std::size_t end = format.find('}', i);
-      if (end == std::string_view::npos) throw ConfigError("save_filename: ", format, " has a { without its }");
-      const std::string_view inside = format.substr(i + 1, end - i - 1);
-      const std::size_t colon = inside.find(':');
-      const std::string_view spec = colon == std::string_view::npos ? "" : inside.substr(colon + 1);
-      const auto value = value_of(inside.substr(0, colon), spec, run_name, time);
-      text += value ? *value : std::string(format.substr(i, end - i + 1));
-      i = end;
+    if (c != '{' && c != '}') {
+      text(c);
+    } else if (i + 1 < format.size() && format[i + 1] == c) {
+      text(c), ++i;
     } else if (c == '}') {
       throw ConfigError("save_filename: ", format, " has a } without its {");
     } else {
-      text += c;
+      const std::size_t end = format.find('}', i);
+      if (end == std::string_view::npos) throw ConfigError("save_filename: ", format, " has a { without its }");
+      const std::string_view inside = format.substr(i + 1, end - i - 1);
+      const std::size_t colon = std::min(inside.find(':'), inside.size());
+      parts.push_back({.placeholder = true,
+                       .text = std::string(format.substr(i, end - i + 1)),
+                       .name = std::string(inside.substr(0, colon)),
+                       .spec = std::string(inside.substr(std::min(colon + 1, inside.size())))});
+      i = end;
     }
   }
+  return parts;
+}
+
+std::string format_name(std::string_view format, std::string_view run_name, const Timestamp* time) {
+  std::string text;
+  for (const NamePart& part : parts_of_name(format))
+    text += part.placeholder ? value_of(part.name, part.spec, run_name, time).value_or(part.text) : part.text;
   return text;
+}
+
+void check_name(const std::string& name, const std::string& latest) {
+  constexpr std::size_t kLongest = 255 - 4;  // bytes on common file systems, and a suffix while it is replaced
+  const auto fail = [&](const std::string& what) {
+    throw ConfigError("save_filename: the name ", formats::shown(name), ' ', what);
+  };
+  const std::filesystem::path path = name;
+  if (name.empty()) fail("is empty");
+  if (path.is_absolute()) fail("is an absolute path; it must lie below save_folder");
+  for (const std::filesystem::path& part : path) {
+    const std::string text = part.string();
+    if (text == "..") fail("leaves save_folder");
+    if (text.empty() || text == ".") fail("has an empty part");
+    if (text.starts_with(kTemporary)) fail(join("begins with ", kTemporary, ", which is reserved for temporary files"));
+    if (text.size() > kLongest)
+      fail(join("has a part of ", text.size(), " bytes; at most ", kLongest, " are possible"));
+    if (text.find('\0') != std::string::npos) fail("has a zero byte");
+  }
+  if (latest.empty()) return;
+  const auto is_inside = [](const std::string& inner, const std::string& outer) {
+    return inner == outer || inner.starts_with(outer + '/');
+  };
+  if (is_inside(name, latest) || is_inside(latest, name))
+    fail("collides with the link save_latest_filename, " + formats::shown(latest) + "; change one of them");
 }
 
 }  // namespace composer::saving

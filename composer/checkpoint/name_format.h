@@ -1,6 +1,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "composer/core/export.h"
 #include "composer/core/time.h"
@@ -13,5 +14,18 @@ namespace composer::saving {
 // known stays as it is. Throws ConfigError for a brace without its other.
 COMPOSER_EXPORT std::string format_name(std::string_view format, std::string_view run_name,
                                         const Timestamp* time = nullptr);
+
+// A part of a format: a text, or a placeholder {name:spec}.
+struct NamePart {
+  bool placeholder = false;
+  std::string text;  // {{ and }} are braces in it; of a placeholder as it stands in the format, with its braces
+  std::string name, spec;
+};
+// Throws ConfigError for a brace without its other.
+std::vector<NamePart> parts_of_name(std::string_view format);
+
+// Throws ConfigError for a name that a checkpoint in a save folder cannot have beside that link: one that leaves the
+// folder, is reserved for temporary files, is too long for a file system, or is the link's.
+COMPOSER_EXPORT void check_name(const std::string& name, const std::string& latest);
 
 }  // namespace composer::saving

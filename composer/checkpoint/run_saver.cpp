@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
+#include <filesystem>
 #include <functional>
 #include <utility>
 
@@ -10,6 +12,7 @@
 #include "composer/checkpoint/conflicts.h"
 #include "composer/checkpoint/ignore_keys.h"
 #include "composer/checkpoint/name_format.h"
+#include "composer/checkpoint/run_lock.h"
 #include "composer/core/error.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
@@ -32,7 +35,7 @@ void check(const RunSaverOptions& options) {
   if (options.folder.empty()) throw ConfigError("save_folder: is required");
   if (options.folder.find("://") != std::string::npos)
     throw ConfigError("save_folder: ", options.folder,
-                      " is not on this machine; give a folder, and copy what is in it");
+                      " is a URL; set a folder of this machine, and copy its contents");
   check_format("save_folder", options.folder, /*with_time=*/false);
   check_format("save_filename", options.filename, /*with_time=*/true);
   check_format("save_latest_filename", options.latest_filename, /*with_time=*/false);
@@ -54,20 +57,67 @@ RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* 
   if (resumed) saver_->adopt(*resumed);
 }
 
+RunSaver::~RunSaver() = default;
+RunSaver::RunSaver(RunSaver&&) noexcept = default;
+RunSaver& RunSaver::operator=(RunSaver&&) noexcept = default;
+
+void RunSaver::begin_fit(const State& state) {
+  if (!lock_ && options_.num_checkpoints_to_keep != 0) lock_folder(state);
+  try {
+    prepare(state);
+  } catch (...) {
+    lock_.reset();
+    throw;
+  }
+}
+
+void RunSaver::end_fit() { lock_.reset(); }
+
+void RunSaver::lock_folder(const State& state) {
+  try {
+    saver_->probe();  // creates the folder
+    lock_ = std::make_unique<RunLock>(options().folder, state.run_name);
+  } catch (const std::filesystem::filesystem_error& error) {
+    if (options_.on_failure != OnFailure::CONTINUE)
+      std::throw_with_nested(
+          CheckpointError("save_folder: ", options().folder.string(), ": cannot write checkpoints there"));
+    warn(join("save_folder: ", options().folder.string(), ": cannot write checkpoints there yet: ", error.what()));
+  }
+}
+
 void RunSaver::check_conflicts(const State& state) const {
-  if (options_.overwrite) return;
-  const SaverOptions& own = saver_->options();
-  if (const auto path = find_conflict(own.folder, options_.filename, state.run_name, state.timestamp, own.run_id))
-    throw ConfigError(
-        "save_folder: ", path->string(),
-        " was not written by this run, and has a name that this run would give later; set another folder, "
-        "or save_overwrite");
+  const SaverOptions& own = options();
+  const auto conflict =
+      find_conflict(own.folder, options_.filename, state.run_name, state.timestamp, own.run_id, saver_->files());
+  if (!conflict || (options_.overwrite && conflict->foreign)) return;
+  throw ConfigError(
+      "save_folder: ", conflict->path.string(), ' ', conflict->reason,
+      ", and has a name that this run would give later; ",
+      conflict->foreign ? "set another folder, or save_overwrite" : "restore or remove it, or set another folder",
+      options_.weights_only && conflict->foreign
+          ? " (with save_weights_only a run is never resumed: it starts from scratch each time)"
+          : "");
+}
+
+void RunSaver::prepare(const State& state) {
+  if (options_.num_checkpoints_to_keep == 0) return;
+  try {
+    check_conflicts(state);
+    saver_->check_writable(manifest(options_.filename, state), state.run->snapshot(options_.weights_only));
+    if (!lock_) saver_->probe();
+    saver_->clean_up();
+  } catch (const std::filesystem::filesystem_error& error) {
+    if (options_.on_failure != OnFailure::CONTINUE)
+      std::throw_with_nested(
+          CheckpointError("save_folder: ", options().folder.string(), ": cannot write checkpoints there"));
+    warn(join("save_folder: ", options().folder.string(), ": cannot write checkpoints there yet: ", error.what()));
+  }
 }
 
 // What was not written is not saved.
 void RunSaver::check() {
   try {
-    saver_->check();
+    saver_->rethrow_error();
   } catch (...) {
     last_saved_batch_ = -1;
     throw;
@@ -120,11 +170,9 @@ void RunSaver::save_last(const State& state) {
 
 void RunSaver::save(const std::string& name, const State& state) {
   warn_if_late(state);
-  Manifest made = manifest(name, state);
-  saver_->plan(made.name, made.metrics);
   const std::int64_t before = std::exchange(last_saved_batch_, state.timestamp.batch);
   try {
-    write(std::move(made), state);
+    take(manifest(name, state), state, /*by_hand=*/false);
   } catch (...) {
     last_saved_batch_ = before;
     throw;
@@ -132,30 +180,30 @@ void RunSaver::save(const std::string& name, const State& state) {
 }
 
 std::string RunSaver::save_by_hand(const std::string& name, const State& state) {
-  if (options_.num_checkpoints_to_keep == 0)
-    throw ConfigError("save_checkpoint: with save_num_checkpoints_to_keep = 0 none is written");
   Manifest made = manifest(name, state);
-  const std::filesystem::path path = options().folder / made.name;
-  saver_->plan_unlisted(made.name);
-  write(std::move(made), state);
+  check_name(made.name, options().latest);
+  const std::string path = options().folder / made.name;
+  take(std::move(made), state, /*by_hand=*/true);
   wait();
+  if (!saver_->failure().empty()) throw CheckpointError(saver_->failure());
   return path;
 }
 
-void RunSaver::write(Manifest made, const State& state) {
+void RunSaver::take(Manifest manifest, const State& state, bool by_hand) {
+  saver_->plan(manifest.name, manifest.metrics, by_hand);
   StateDict all = state.run->snapshot(options_.weights_only);
   ignore_keys(all, options_.ignore_keys);
-  saver_->save(std::move(made), all);
+  saver_->save(std::move(manifest), all);
 }
 
-// After a signal. It is tried all the same: the process may be given more time, and half of a checkpoint does no harm.
+// After a signal. The checkpoint is written in any case: the process may get more time, and an unfinished one does no
+// harm.
 void RunSaver::warn_if_late(const State& state) const {
   const std::optional<Seconds> left = state.run->time_left();
   const Seconds needed = saver_->last_write_time();
   if (!left || needed <= *left) return;
-  warn(join("checkpoint: the last one took ", needed.count(), " s, and of the grace_period there are ",
-            std::max(0.0, left->count()),
-            " s left; if the process is killed before it is written, the run goes on from ",
+  warn(join("checkpoint: the last one took ", needed.count(), " s, and ", std::max(0.0, left->count()),
+            " s of the grace_period are left; if the process is killed before it is written, the run resumes from ",
             newest().empty() ? "its beginning" : newest()));
 }
 

@@ -18,6 +18,8 @@ struct State;
 
 namespace composer::saving {
 
+class RunLock;
+
 // Which checkpoints of a run are written where; TrainerOptions has the same under longer names.
 struct RunSaverOptions {
   std::string folder = "{run_name}/checkpoints";
@@ -36,40 +38,52 @@ struct RunSaverOptions {
 // Throws ConfigError for what can be told without a run.
 COMPOSER_EXPORT void check(const RunSaverOptions& options);
 
-// Saves a run when it is due. A trainer has one for its save_folder, each CheckpointSaver another. To be used while
-// state.run is there.
+// Saves a run when it is due. A trainer has one for its save_folder, each CheckpointSaver another. Requires state.run.
 class COMPOSER_EXPORT RunSaver {
  public:
-  // Goes on from `resumed`, if that is given. Nothing is written yet.
+  // Resumes from `resumed`, if that is given. Nothing is written yet.
   RunSaver(RunSaverOptions options, const State& state, const Manifest* resumed = nullptr);
+  ~RunSaver();
+  RunSaver(RunSaver&&) noexcept;
+  RunSaver& operator=(RunSaver&&) noexcept;
 
-  // What others have written beyond where this run is would be in its way sooner or later: ConfigError.
-  void check_conflicts(const State& state) const;
+  // Before the first batch: locks the folder for the run, then prepare(). ConfigError if another process trains it.
+  void begin_fit(const State& state);
+  void end_fit();  // unlocks the folder
+  // Tells what would keep a checkpoint from being written later. ConfigError for conflicting checkpoints of others, and
+  // for names and tensors that cannot be saved. CheckpointError for a folder that cannot be written; under
+  // OnFailure::CONTINUE that is a warning. Then deletes what a killed process should have deleted.
+  void prepare(const State& state);
   void save_if_due(Event event, const State& state);  // at a *_CHECKPOINT event
   void save_last(const State& state);  // the fit is over: saves its last batch, unless that was done or none is wanted
-  // Now, under this name (its placeholders are replaced), and returns its path when it is on the disk. It is none of
-  // those that are due, listed and deleted.
+  // A periodic one. Placeholders in the name are replaced.
+  void save(const std::string& name, const State& state);
+  // One that was asked for by name: neither counted for num_checkpoints_to_keep nor deleted, and the periodic one of
+  // this batch is still written. Returns its path once it is on disk. Throws CheckpointError if it could not be
+  // written, whatever on_failure says.
   std::string save_by_hand(const std::string& name, const State& state);
-  void save(const std::string& name, const State& state);  // its placeholders are replaced
-  void wait();                                             // until everything is on the disk
-  std::vector<std::string> paths() const;                  // oldest first; the last may be on its way
+  void wait();                             // until everything is on disk
+  std::vector<std::string> paths() const;  // oldest first; the last may still be being written
   const SaverOptions& options() const { return saver_->options(); }
 
-  std::string newest() const;  // its name; empty: none
+  std::string newest() const;  // the name of the newest periodic or other checkpoint; empty: none
   std::int64_t last_saved_batch() const { return last_saved_batch_; }
 
-  // What it has written, for those who go on from it at a checkpoint of that batch.
+  // What it has written, for a run that is resumed from a checkpoint of that batch.
   void save_state(StateDict& into) const;
   void load_state(const StateDict& saved, std::int64_t batch);
 
  private:
+  void check_conflicts(const State& state) const;
+  void lock_folder(const State& state);
+  void take(Manifest manifest, const State& state, bool by_hand);
   void warn_if_late(const State& state) const;
   void check();
-  void write(Manifest manifest, const State& state);
   Manifest manifest(const std::string& name, const State& state) const;
 
   RunSaverOptions options_;
   std::unique_ptr<Saver> saver_;
+  std::unique_ptr<RunLock> lock_;  // during a fit
   std::int64_t last_saved_batch_ = -1;
 };
 

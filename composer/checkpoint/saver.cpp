@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cmath>
+#include <iterator>
 #include <random>
 #include <thread>
 #include <utility>
@@ -12,6 +12,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/state_file.h"
 #include "composer/core/error.h"
 
@@ -33,8 +34,8 @@ SaverOptions with_run_id(SaverOptions options) {
   return options;
 }
 
-// Copies tensors to the host: those on a device to pinned memory, without waiting. Memory of the last time is used
-// again where it fits. Those that are on the host may be taken as they are, for who writes them at once.
+// Copies tensors to the host: those on a device to pinned memory, without waiting. Reuses the memory of the previous
+// copy where it fits. Tensors on the host need not be copied if they are written at once.
 class Copier {
  public:
   explicit Copier(bool copies_host) : copies_host_(copies_host) {}
@@ -42,10 +43,10 @@ class Copier {
   void copy(const StateDict& from, StateDict& to) {
     StateDict before = std::exchange(to, StateDict());
     for (const auto& [name, value] : from.entries()) {
-      const StateValue* old = before.find(name);
+      StateValue* old = before.find(name) ? &before[name] : nullptr;
       if (const auto* dict = std::get_if<StateDict>(&value)) {
         StateDict inner;
-        if (const auto* old_dict = old ? std::get_if<StateDict>(old) : nullptr) inner = *old_dict;
+        if (auto* old_dict = old ? std::get_if<StateDict>(old) : nullptr) inner = std::move(*old_dict);
         copy(*dict, inner);
         to[name] = std::move(inner);
       } else if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
@@ -118,11 +119,13 @@ Saver::~Saver() {
   }
 }
 
-void Saver::check() {
-  if (writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) writing_.get();
+void Saver::rethrow_error() {
+  if (writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) wait();
 }
 
 void Saver::wait() {
+  if (writing_.valid()) writing_.wait();
+  settle();
   if (writing_.valid()) writing_.get();
 }
 
@@ -135,110 +138,138 @@ void Saver::remove_leftovers() {
   if (std::exchange(cleaned_, true)) return;
   try {
     folder_.remove_leftovers();
-  } catch (const FileError& error) {
-    warn(join("checkpoint: what a killed process has left stays: ", error.what()));
+  } catch (const std::filesystem::filesystem_error& error) {
+    warn(join("checkpoint: could not remove temporary files of a killed process: ", error.what()));
   }
 }
 
-// Those to be deleted once the checkpoint is there are named in it, too: the process may end between the two.
+void Saver::clean_up() {
+  wait();
+  remove_leftovers();
+  list_.retired = folder_.remove(list_.retired);
+}
+
+std::vector<std::string> Saver::saved() const {
+  std::vector<std::string> names;
+  for (const Saved& one : list_.saved) names.push_back(one.name);
+  return names;
+}
+
+// Checkpoints to be deleted once this one is written are named in it, too: the process may end between the two.
 void Saver::visit_state(StateVisitor& visit) {
-  auto& [saved, values, retired, parent] = list_;
+  std::vector<std::string> saved, by_hand;
+  std::vector<double> values;
+  for (const Saved& one : list_.saved) {
+    saved.push_back(one.name);
+    values.push_back(one.value);
+    if (one.by_hand) by_hand.push_back(one.name);
+  }
+  const auto optional = [&](const char* name, auto& value) {  // earlier versions lack it
+    if (!visit.is_loading() || visit.has(name)) visit(name, value);
+  };
   visit("saved", saved);
   visit("values", values);
-  if (!visit.is_loading() || visit.has("retired")) visit("retired", retired);
+  optional("retired", list_.retired);
+  optional("by_hand", by_hand);
   if (!visit.is_loading()) return;
   wait();
-  std::erase_if(retired, [&](const std::string& name) { return std::ranges::find(saved, name) != saved.end(); });
-  retired = folder_.remove(retired);
+  if (saved.size() != values.size()) throw CheckpointError("checkpoint: saver/values does not match saver/saved");
+  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  list_.saved.clear();
+  for (std::size_t i = 0; i < saved.size(); ++i) list_.saved.push_back({saved[i], values[i], has(by_hand, saved[i])});
+  std::erase_if(list_.retired, [&](const std::string& name) { return has(saved, name); });
 }
 
-// Those to delete: the oldest, or with the worst metric; never the newest.
-void Saver::retire() {
-  auto& [saved, values, retired, parent] = list_;
-  while (options_.keep > 0 && saved.size() > static_cast<std::size_t>(options_.keep)) {
-    std::size_t victim = 0;
-    if (options_.best) {
-      const double sign = options_.best->better == Better::HIGHER ? 1 : -1;
-      const auto worth = [&](std::size_t i) { return std::isnan(values[i]) ? -HUGE_VAL : sign * values[i]; };
-      for (std::size_t i = 1; i + 1 < saved.size(); ++i)
-        if (worth(i) < worth(victim)) victim = i;
-    }
-    const auto at = static_cast<std::ptrdiff_t>(victim);
-    retired.push_back(std::move(saved[victim]));
-    saved.erase(saved.begin() + at);
-    values.erase(values.begin() + at);
-  }
-}
-
-// Takes in how writing has ended. One that failed was never planned; what the disk did not let go is deleted next time.
+// Takes in how the last write has ended. A checkpoint that was not written was never planned; what could not be deleted
+// is deleted next time.
 void Saver::settle() {
-  wait();
-  if (std::exchange(failed_, false)) list_ = before_;
+  if (std::exchange(outcome_, Outcome::WRITTEN) == Outcome::FAILED) list_ = before_;
   for (std::string& name : std::exchange(undeleted_, {})) list_.retired.push_back(std::move(name));
 }
 
-void Saver::plan(const std::string& name, const std::map<std::string, double>& metrics) {
-  if (options_.keep == 0) return;
-  settle();
+void Saver::plan(const std::string& name, const std::map<std::string, double>& metrics, bool by_hand) {
+  if (options_.keep == 0 && !by_hand) return;
+  wait();
+  if (std::exchange(planned_, true)) list_ = before_;  // what was planned was never saved
   double value = 0;
-  if (options_.best) {
+  if (options_.best && !by_hand) {
     const auto found = metrics.find(options_.best->metric);
-    if (found == metrics.end())
+    if (found == metrics.end()) {
+      planned_ = false;
       throw ConfigError("save_best: no metric ", options_.best->metric, " has been reported by the time of ", name);
+    }
     value = found->second;
   }
   before_ = list_;
-  auto& [saved, values, retired, parent] = list_;
-  if (const auto it = std::ranges::find(saved, name); it != saved.end()) {  // it will be replaced
-    values.erase(values.begin() + (it - saved.begin()));
-    saved.erase(it);
-  }
-  std::erase(retired, name);
-  saved.push_back(name);
-  values.push_back(value);
-  retire();
-}
-
-void Saver::plan_unlisted(const std::string& name) {
-  settle();
+  std::erase_if(list_.saved, [&](const Saved& one) { return one.name == name; });  // it will be replaced
   std::erase(list_.retired, name);
-  before_ = list_;
+  list_.saved.push_back({name, value, by_hand});
+  Retention retention = retain(std::move(list_.saved), options_.keep, options_.best);
+  list_.saved = std::move(retention.keep);
+  std::ranges::move(retention.remove, std::back_inserter(list_.retired));
 }
 
 void Saver::save(Manifest manifest, const StateDict& state) {
-  if (options_.keep == 0) return;
+  if (!std::exchange(planned_, false)) return;
   wait();
+  failure_.clear();
+  manifest.id = new_id();
+  manifest.run_id = options_.run_id;
+  manifest.parent = std::exchange(list_.parent, manifest.name);
   StateDict taken;
   StateDict& copy = options_.asynchronous ? *copy_ : taken;
   Copier copier(options_.asynchronous);
   copier.copy(state, copy);
   copier.record();
-  manifest.id = new_id();
-  manifest.run_id = options_.run_id;
-  manifest.parent = std::exchange(list_.parent, manifest.name);
   Job job{std::move(manifest), &copy, std::exchange(list_.retired, {}), std::move(copier.events)};
-  if (!options_.asynchronous) try_write(job);
-  auto shared = std::make_shared<Job>(std::move(job));
-  if (options_.asynchronous || (!failed_ && !shared->retired.empty()))
-    writing_ = std::async(std::launch::async, [this, shared] {
-      if (options_.asynchronous) try_write(*shared);
-      if (!failed_) undeleted_ = folder_.remove(shared->retired);  // takes as long as a third of the writing
-    });
+  if (options_.asynchronous)
+    start_writing(std::move(job));
+  else
+    write_now(std::move(job));
+}
+
+// Deleting takes as long as a third of the writing, so it is done in the background in any case.
+void Saver::write_now(Job job) {
+  try_write(job);
+  writing_ =
+      std::async(std::launch::async, [this, job = std::make_shared<Job>(std::move(job))] { delete_retired(*job); });
+}
+
+void Saver::start_writing(Job job) {
+  writing_ = std::async(std::launch::async, [this, job = std::make_shared<Job>(std::move(job))] {
+    try_write(*job);
+    delete_retired(*job);
+  });
+}
+
+// Only once the new one is certain to survive a loss of power.
+void Saver::delete_retired(const Job& job) {
+  if (outcome_ == Outcome::WRITTEN)
+    undeleted_ = folder_.remove(job.retired);
+  else if (outcome_ == Outcome::IN_PLACE)
+    undeleted_ = job.retired;
 }
 
 void Saver::try_write(const Job& job) {
-  failed_ = true;  // until it is there
+  outcome_ = Outcome::FAILED;  // until it is there
   for (std::size_t attempt = 0;; ++attempt) try {
       const auto start = std::chrono::steady_clock::now();
       write(job);
       write_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      failed_ = false;
+      outcome_ = Outcome::WRITTEN;
       return;
-    } catch (const FileError& error) {
-      if (options_.on_failure == OnFailure::CONTINUE)
-        return warn(join("checkpoint: ", job.manifest.name, " was not written: ", error.what()));
+    } catch (const std::filesystem::filesystem_error& error) {
+      const bool in_place = folder_.holds(job.manifest);
+      if (in_place) outcome_ = Outcome::IN_PLACE, undeleted_ = job.retired;
+      const char* what = in_place ? " was written, but may not survive a loss of power" : " was not written";
+      if (options_.on_failure == OnFailure::CONTINUE) {
+        failure_ = join("checkpoint: ", job.manifest.name, what, ": ", error.what());
+        return warn(failure_);
+      }
       const bool again = options_.on_failure == OnFailure::RETRY && attempt < kPauses.size() && pause(kPauses[attempt]);
-      if (!again) std::throw_with_nested(CheckpointError("checkpoint: ", job.manifest.name, " was not written"));
+      if (!again) std::throw_with_nested(CheckpointError("checkpoint: ", job.manifest.name, what));
     }
 }
 
@@ -276,6 +307,20 @@ void Saver::write(const Job& job) {
   if (!rest.empty())
     files.push_back({kStateFile, [&id, &rest](const PlacedSink& sink) { return write_state(rest, id, sink); }});
   folder_.write(job.manifest, files, options_.latest, options_.overwrite);
+}
+
+void Saver::check_writable(Manifest manifest, const StateDict& state) const {
+  check_name(manifest.name, options_.latest);
+  manifest.run_id = options_.run_id;
+  manifest.parent = list_.parent;
+  manifest.to_json();
+  StateDict rest;
+  for (const auto& [name, value] : state.entries())
+    if (name == kModel)
+      check_weights(std::get<StateDict>(value), options_.run_id);
+    else
+      rest[name] = value;
+  check_state(rest, options_.run_id);
 }
 
 StateDict load(const Found& checkpoint) {

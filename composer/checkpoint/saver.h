@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "composer/checkpoint/folder.h"
+#include "composer/checkpoint/retention.h"
 #include "composer/checkpoint/save_options.h"
 #include "composer/core/export.h"
 #include "composer/core/state_dict.h"
@@ -22,67 +23,87 @@ namespace composer::saving {
 struct SaverOptions {
   std::filesystem::path folder;
   std::string latest = "latest";  // the link to the newest; empty: none
-  std::int64_t keep = -1;         // so many of those that this run has written; -1: all, 0: none is written at all
+  std::int64_t keep = -1;         // number of this run's checkpoints; -1: all, 0: none is written
   std::optional<Best> best = {};  // keep those with the best metric, and always the newest
   OnFailure on_failure = OnFailure::FAIL;
-  bool asynchronous = true;  // else save() returns when the checkpoint is on the disk; others are deleted behind it
-  bool overwrite = false;    // also what other runs have written
+  bool asynchronous = true;  // else save() returns when the checkpoint is on disk; others are deleted in the background
+  bool overwrite = false;    // also checkpoints of other runs
   std::string run_id;        // empty: a new one is made
-  // Until the process must have ended; empty: that is not known. OnFailure::RETRY gives up when a write that takes as
-  // long as the last one would not end before that. Called on the thread that writes. Not set: no limit.
+  // Time until the process must have ended; nullopt: unknown. OnFailure::RETRY gives up when a write that takes as long
+  // as the last one would end later. Called on the writing thread. Not set: no limit.
   std::function<std::optional<std::chrono::steady_clock::duration>()> time_left = {};
 };
 
 COMPOSER_EXPORT void check(const SaverOptions& options);  // throws ConfigError
 
-// Writes checkpoints, one at a time, on a thread of its own: save() returns when the tensors are copied. Call from one
+// Writes checkpoints, one at a time, on a background thread: save() returns when the tensors are copied. Call from one
 // thread.
 class COMPOSER_EXPORT Saver {
  public:
   explicit Saver(SaverOptions options, std::shared_ptr<FileSystem> files = std::make_shared<FileSystem>());
-  ~Saver();  // after everything is written; what goes wrong then is a warning
+  ~Saver();  // after everything is written; an error is a warning then
 
-  // First plan(), so that saved() and visit_state() already know of it; then save(). In `state`, "model" gets a file of
-  // its own; tensors are copied if that is done on another thread. Both wait for the one before, and throw what that
-  // has thrown: when save() returns, all but this one are on the disk. Fills in the manifest's id, run_id and parent.
-  void plan(const std::string& name, const std::map<std::string, double>& metrics);
-  void plan_unlisted(const std::string& name);  // likewise, for one that is neither listed nor ever deleted
+  // Call plan(), then save(). After plan(), saved() and visit_state() include the new checkpoint. save() writes
+  // state["model"] to a file of its own, copies tensors if it writes in the background, and fills in the manifest's id,
+  // run_id and parent. Both wait for the previous write and rethrow its error, so when save() returns, every earlier
+  // checkpoint is on disk. One that is planned `by_hand` is not counted for `keep` and never deleted, and is written
+  // even if `keep` is 0.
+  void plan(const std::string& name, const std::map<std::string, double>& metrics, bool by_hand = false);
   void save(Manifest manifest, const StateDict& state);
-  void check();  // throws what writing has thrown since; does not wait
-  void wait();   // until everything is on the disk; throws likewise
+  void rethrow_error();  // of the write in the background, if that has ended; does not wait
+  void wait();           // until everything is on disk; throws likewise
+  // After wait(): why the last write failed, under OnFailure::CONTINUE; empty if it succeeded.
+  const std::string& failure() const { return failure_; }
 
-  // Names of those that are there, oldest first; the last may be on its way.
-  const std::vector<std::string>& saved() const { return list_.saved; }
+  // Throws ConfigError for a name, run or state that a checkpoint cannot hold. Writes nothing.
+  void check_writable(Manifest manifest, const StateDict& state) const;
+  // Creates the folder and writes a small file there. Throws FileError.
+  void probe() { folder_.probe(); }
+  // Deletes what a process that was killed should have deleted: unfinished and outdated checkpoints.
+  void clean_up();
+
+  // Names of the existing checkpoints, oldest first. The last one may still be being written.
+  std::vector<std::string> saved() const;
   void visit_state(StateVisitor& visit);
-  void adopt(const Manifest& resumed);  // goes on from there: the next one's parent
-  // What the last one took until it was on the disk; 0: there is none yet. From any thread.
+  void adopt(const Manifest& resumed);  // the run resumes from it: it is the parent of the next one
+  // Duration of the last write; 0 before the first. From any thread.
   std::chrono::duration<double> last_write_time() const { return std::chrono::duration<double>(write_seconds_); }
   const SaverOptions& options() const { return options_; }
+  FileSystem& files() const { return *files_; }
 
  private:
   struct Job;
-  // What saved() and the others are made of.
+  // The state of saved() and visit_state().
   struct List {
-    std::vector<std::string> saved;
-    std::vector<double> values;        // of the best metric, beside saved
-    std::vector<std::string> retired;  // to delete once the planned one is there
+    std::vector<Saved> saved;
+    std::vector<std::string> retired;  // to be deleted once the planned one is written
     std::string parent;
   };
+  enum class Outcome : std::uint8_t {
+    WRITTEN,
+    IN_PLACE,  // a step after the renaming failed
+    FAILED,
+  };
   void settle();
-  void retire();
   void remove_leftovers();
   void write(const Job& job);
   void try_write(const Job& job);
+  void write_now(Job job);
+  void start_writing(Job job);
+  void delete_retired(const Job& job);
   bool pause(std::chrono::steady_clock::duration pause) const;
 
   SaverOptions options_;
   std::shared_ptr<FileSystem> files_;
   CheckpointFolder folder_;
-  List list_, before_;               // before_: without the one that is planned or on its way
-  std::unique_ptr<StateDict> copy_;  // its memory is used again
+  List list_, before_;               // before_: without the one that is planned or being written
+  bool planned_ = false;             // and not saved yet
+  std::unique_ptr<StateDict> copy_;  // its memory is reused
   std::atomic<double> write_seconds_ = 0;
-  // Of the thread that writes, until wait() has returned.
-  bool failed_ = false, cleaned_ = false;
+  // Written by the background thread until wait() has returned.
+  Outcome outcome_ = Outcome::WRITTEN;
+  std::string failure_;
+  bool cleaned_ = false;
   std::vector<std::string> undeleted_;
   std::future<void> writing_;
 };
@@ -90,7 +111,7 @@ class COMPOSER_EXPORT Saver {
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kStateFile = "state.safetensors";
 
-// What Saver has written. "model" is there in any case.
+// Reads a checkpoint that Saver has written. "model" always exists.
 COMPOSER_EXPORT StateDict load(const Found& checkpoint);
 
 }  // namespace composer::saving

@@ -1,6 +1,6 @@
 #include "composer/checkpoint/walk.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "composer/checkpoint/manifest.h"
 
@@ -8,18 +8,48 @@ namespace composer::saving {
 
 namespace fs = std::filesystem;
 
-std::vector<fs::path> paths_below(const fs::path& folder, Below what, std::error_code& error) {
-  std::vector<fs::path> all;
-  error.clear();
-  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const bool is_folder = it->is_directory() && !it->is_symlink();
-    const bool leftover = it->path().filename().string().starts_with(kTemporary);
-    const bool checkpoint = !leftover && is_folder && fs::exists(it->path() / Manifest::kFileName);
-    if (what == Below::CHECKPOINTS ? checkpoint : leftover) all.push_back(it->path());
-    if (is_folder && (checkpoint || leftover)) it.disable_recursion_pending();
+namespace {
+
+using Kind = Below::Kind;
+using Type = FileSystem::Type;
+
+void add(const fs::path& folder, FileSystem& files, std::vector<Below>& all) {
+  for (const FileSystem::Item& item : files.list(folder)) {
+    const fs::path path = folder / item.name;
+    const std::size_t at = all.size();
+    all.push_back({path, item.name.starts_with(kTemporary) ? Kind::LEFTOVER : Kind::OTHER});
+    if (item.type != Type::FOLDER || all[at].kind == Kind::LEFTOVER) continue;
+    try {
+      if (files.type(path / Manifest::kFileName) != Type::NONE)
+        all[at].kind = Kind::CHECKPOINT;
+      else
+        add(path, files, all);
+    } catch (const FileError& error) {
+      all.resize(at + 1);
+      if (error.is_denied())
+        all[at].kind = Kind::UNREADABLE;
+      else if (error.is_missing())
+        all.pop_back();  // removed since it was listed
+      else
+        throw;
+    }
   }
-  std::ranges::sort(all);
+}
+
+}  // namespace
+
+std::vector<Below> walk(const fs::path& folder, FileSystem& files) {
+  std::vector<Below> all;
+  const Type type = files.type(folder);
+  if (type != Type::NONE && type != Type::FILE) add(folder, files, all);
   return all;
+}
+
+std::vector<fs::path> paths_below(const fs::path& folder, Kind kind, FileSystem& files) {
+  std::vector<fs::path> paths;
+  for (Below& below : walk(folder, files))
+    if (below.kind == kind) paths.push_back(std::move(below.path));
+  return paths;
 }
 
 }  // namespace composer::saving

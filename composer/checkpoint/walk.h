@@ -1,24 +1,35 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <system_error>
+#include <string>
 #include <vector>
 
+#include "composer/checkpoint/file_system.h"
 #include "composer/core/export.h"
 
 namespace composer::saving {
 
-// What is being written, or was when its process was killed, has a name that begins with this.
+// Names of paths that are being written, or were when their process was killed, begin with this.
 constexpr const char* kTemporary = ".tmp-";
 
-enum class Below : std::uint8_t {
-  CHECKPOINTS,  // folders with a manifest, whole or damaged
-  LEFTOVERS,    // under temporary names
+// Something below a save folder.
+struct Below {
+  enum class Kind : std::uint8_t {
+    CHECKPOINT,  // a folder with a manifest, whole or damaged
+    LEFTOVER,    // under a temporary name
+    UNREADABLE,  // a folder without permission to look into it, as lost+found
+    OTHER,       // files, links, other folders
+  };
+  std::filesystem::path path;
+  Kind kind = Kind::OTHER;
 };
 
-// Below a save folder, in the order of their paths. Names may have folders in them; links are not followed, and neither
-// checkpoints nor leftovers are looked into. If the folder cannot be listed, `error` says why.
-COMPOSER_EXPORT std::vector<std::filesystem::path> paths_below(const std::filesystem::path& folder, Below what,
-                                                               std::error_code& error);
+// Everything below a save folder, in the order of the paths. Names of checkpoints may have folders in them, so folders
+// are entered, except for checkpoints and leftovers; links are not followed. What others remove meanwhile is left out.
+// A missing folder, or a file in its place, is empty. Throws FileError for everything else that cannot be read.
+COMPOSER_EXPORT std::vector<Below> walk(const std::filesystem::path& folder, FileSystem& files = real_files());
+// Those of one kind.
+COMPOSER_EXPORT std::vector<std::filesystem::path> paths_below(const std::filesystem::path& folder, Below::Kind kind,
+                                                               FileSystem& files = real_files());
 
 }  // namespace composer::saving

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <memory>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
 
 #include "composer/checkpoint/saver.h"
+#include "composer/checkpoint/state_file.h"
 #include "composer/checkpoint/walk.h"
 #include "composer/core/error.h"
 #include "composer/formats/byte_source.h"
@@ -60,47 +62,36 @@ void add_tensors(Contents& contents, const std::shared_ptr<formats::SafetensorsF
                                 [file, entry] { return file->read(entry); }});
 }
 
-// The JSON beside the tensors of a state file (docs/checkpoint-format.md).
-void add_values(Contents& contents, const Json& json, const std::string& path) {
-  if (json.is_object() && json.contains("$tensor")) return;
-  if (json.is_object() && json.contains("$number")) {
-    contents.values.emplace_back(path, json["$number"].get<std::string>());
-  } else if (json.is_object() && !json.empty()) {
-    for (const auto& [name, value] : json.items()) {
-      const std::string own = name.starts_with('$') ? name.substr(1) : name;
-      add_values(contents, value, path.empty() ? own : join(path, '/', own));
-    }
-  } else {
-    contents.values.emplace_back(path, json.dump(-1, ' ', false, Json::error_handler_t::replace));
+std::string json_text(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string text_of(const StateValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return json_text(*text);
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  if (const auto* number = std::get_if<std::int64_t>(&value)) return std::to_string(*number);
+  const double number = std::get<double>(value);
+  if (std::isfinite(number)) return Json(number).dump();
+  return std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf";
+}
+
+// Everything but tensors.
+void add_values(Contents& contents, const StateDict& state, const std::string& path) {
+  if (state.empty() && !path.empty()) contents.values.emplace_back(path, "{}");
+  for (const auto& [name, value] : state.entries()) {
+    const std::string own = path.empty() ? name : join(path, '/', name);
+    if (const auto* dict = std::get_if<StateDict>(&value))
+      add_values(contents, *dict, own);
+    else if (!std::holds_alternative<at::Tensor>(value))
+      contents.values.emplace_back(own, text_of(value));
   }
 }
 
-void open_checkpoint_file(Contents& contents, const char* name, const std::string& prefix) {
-  const auto& [path, manifest] = *contents.checkpoint;
-  if (!manifest.find(name)) return;
-  const auto file =
-      std::make_shared<formats::SafetensorsFile>(path / name, formats::SafetensorsOptions{.require_checksums = true});
-  const auto text = [&](const char* key) {
-    const auto found = file->metadata().find(key);
-    return found == file->metadata().end() ? std::string() : found->second;
-  };
-  if (text("composer.checkpoint") != manifest.id)
-    throw CheckpointError((path / name).string(), ": is a file of another checkpoint");
+std::shared_ptr<formats::SafetensorsFile> add_file(Contents& contents, const char* name, const std::string& prefix) {
+  if (!contents.checkpoint->manifest.find(name)) return nullptr;
+  const auto file = std::make_shared<formats::SafetensorsFile>(saving::open_file(*contents.checkpoint, name));
   add_tensors(contents, file, prefix);
-  const std::string state = text("composer.state");
-  if (state.empty()) return;
-  try {
-    add_values(contents, Json::parse(state), "");
-  } catch (const nlohmann::json::exception& error) {
-    throw CheckpointError((path / name).string(), ": its state cannot be read: ", error.what());
-  }
-}
-
-std::vector<fs::path> below(const fs::path& folder, saving::Below what) {
-  std::error_code error;
-  std::vector<fs::path> paths = saving::paths_below(folder, what, error);
-  if (error) throw CheckpointError(folder.string(), ": could not be listed: ", error.message());
-  return paths;
+  return file;
 }
 
 }  // namespace
@@ -110,7 +101,8 @@ Kind kind_of(const fs::path& path) {
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status)) {
     const bool link = fs::is_symlink(path, error);
-    throw CheckpointError(path.string(), link ? ": is a link that leads nowhere" : ": there is no such file or folder");
+    throw CheckpointError(path.string(),
+                          link ? ": is a link to something that does not exist" : ": there is no such file or folder");
   }
   if (fs::is_directory(status))
     return fs::exists(path / saving::Manifest::kFileName, error) ? Kind::CHECKPOINT : Kind::SAVE_FOLDER;
@@ -126,19 +118,20 @@ Contents open_contents(const fs::path& path, bool allow_unknown) {
   Contents contents{.path = path, .kind = kind_of(path)};
   switch (contents.kind) {
     case Kind::SAVE_FOLDER:
-      throw CheckpointError(path.string(), ": is no checkpoint",
-                            checkpoints_below(path).empty() ? "" : ", but a folder of some: name one of them");
+      throw CheckpointError(path.string(), ": is not a checkpoint",
+                            checkpoints_below(path).empty() ? "" : ", but a folder of checkpoints; name one of them");
     case Kind::CHECKPOINT:
       contents.checkpoint = saving::open_checkpoint(path);
       contents.checksums = true;
-      open_checkpoint_file(contents, saving::kModelFile, "model/");
-      open_checkpoint_file(contents, saving::kStateFile, "");
+      add_file(contents, saving::kModelFile, "model/");
+      if (const auto file = add_file(contents, saving::kStateFile, ""))
+        add_values(contents, saving::read_values(*file), "");
       break;
     case Kind::SAFETENSORS: {
       const auto file = std::make_shared<formats::SafetensorsFile>(path);
       contents.checksums = file->checksums();
       add_tensors(contents, file, "");
-      for (const auto& [key, value] : file->metadata()) contents.values.emplace_back(key, Json(value).dump());
+      for (const auto& [key, value] : file->metadata()) contents.values.emplace_back(key, json_text(value));
       break;
     }
     case Kind::PT:
@@ -150,7 +143,11 @@ Contents open_contents(const fs::path& path, bool allow_unknown) {
   return contents;
 }
 
-std::vector<fs::path> checkpoints_below(const fs::path& folder) { return below(folder, saving::Below::CHECKPOINTS); }
-std::vector<fs::path> leftovers_below(const fs::path& folder) { return below(folder, saving::Below::LEFTOVERS); }
+std::vector<fs::path> checkpoints_below(const fs::path& folder) {
+  return saving::paths_below(folder, saving::Below::Kind::CHECKPOINT);
+}
+std::vector<fs::path> leftovers_below(const fs::path& folder) {
+  return saving::paths_below(folder, saving::Below::Kind::LEFTOVER);
+}
 
 }  // namespace composer::cli

@@ -31,11 +31,11 @@ void visit_all(StateVisitor& group, const std::vector<Plugin<Base>>& plugins, St
       plugin.object->visit_state(inner);
       std::erase(unused, name);
     } else if (!state_of(*plugin.object).empty()) {
-      warn(join("checkpoint: ", group.path(), " has no ", name, ", so that one begins anew"));
+      warn(join("checkpoint: no state of ", group.path(), '/', name, "; it starts with its initial state"));
     }
   }
   for (const std::string& name : unused)
-    warn(join("checkpoint: ", group.path(), " has the state of a ", name, ", and there is none here"));
+    warn(join("checkpoint: the state of ", group.path(), '/', name, " is not used: this trainer has no such plug-in"));
 }
 
 }  // namespace

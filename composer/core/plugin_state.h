@@ -9,8 +9,9 @@ class Engine;
 // Which algorithms what is saved cannot do without. When loading: CheckpointError if one of them is not here.
 COMPOSER_EXPORT void visit_required_algorithms(StateVisitor& visit, const Engine& engine);
 
-// The state of every algorithm, callback and logger under the name of its class; a second one of a class is "Name-2".
-// When loading: what the checkpoint has and nobody here wants, or the other way round, is a warning.
+// The state of every algorithm, callback and logger under the name of its class; a second one of a class is "Name-2",
+// so several of one class are told apart by their order alone. When loading, a state without a plug-in is a warning,
+// and so is a plug-in without a state.
 COMPOSER_EXPORT void visit_plugins(StateVisitor& visit, const Engine& engine);
 
 }  // namespace composer

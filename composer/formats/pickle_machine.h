@@ -67,6 +67,7 @@ class PickleMachine {
   std::vector<PickleValue> stack_;
   std::vector<std::size_t> marks_;
   std::unordered_map<std::uint32_t, PickleValue> memo_;
+  std::unordered_map<std::string, std::uint32_t> storages_;  // of result_, by key
   Pickle result_;
   Items nowhere_;  // what goes into an UNKNOWN
 };

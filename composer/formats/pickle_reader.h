@@ -62,7 +62,8 @@ struct PickleOptions {
 
 // Reads the pickle of a torch.save file as data: a list of opcodes and names, that of torch.load(weights_only=True),
 // and no code, whatever the file says. Everything else is a CheckpointError with the opcode or name and its byte.
-// Tensors are checked to lie within their storages. Takes at most some 40 times the pickle's size in memory.
+// Tensors are checked to lie within their storages. Takes at most some 120 times the pickle's size in memory: an empty
+// list is one byte there.
 COMPOSER_EXPORT Pickle read_pickle(std::string_view bytes, const std::string& name, PickleOptions options = {});
 
 // Bytes of an element; as element_bytes(), and C128.

@@ -62,7 +62,7 @@ PickleValue PickleMachine::reduce(const PickleValue& function, const PickleValue
   if (name == "torch._tensor _rebuild_from_type_v2") return rebuild_from_type(tuple(arguments, 4, 4));
   if (name == "torch._utils _rebuild_parameter" || name == "torch._utils _rebuild_parameter_with_state") {
     const PickleValue& data = tuple(arguments, 3, 4).front();
-    if (data.kind != Kind::TENSOR) fail("a parameter that is no tensor");
+    if (data.kind != Kind::TENSOR) fail("a parameter of something other than a tensor");
     return data;
   }
   if (name == "torch Size" || name == "torch device" || name == "_codecs encode") {  // their first argument says it all
@@ -114,7 +114,7 @@ PickleValue PickleMachine::rebuild_from_type(const Items& arguments) {
 // ("storage", its class, its key, the device, the number of elements)
 PickleValue PickleMachine::storage(const PickleValue& id) {
   const Items& parts = tuple(id, 5, 5);
-  if (string(parts[0]) != "storage") fail("a reference that is no storage");
+  if (string(parts[0]) != "storage") fail("a reference to something other than a storage");
   if (string(parts[2]).size() > kLongestName) fail("a storage with a long name");
   if (parts[1].kind != Kind::GLOBAL) fail("a storage without a class");
   const std::string_view dtype = dtype_of_storage(result_.strings[parts[1].index]);
@@ -123,9 +123,17 @@ PickleValue PickleMachine::storage(const PickleValue& id) {
       .key = string(parts[2]), .dtype = std::string(dtype), .elements = static_cast<std::uint64_t>(natural(parts[4]))};
   std::uint64_t bytes = 0;
   if (!tensor_bytes({natural(parts[4])}, pickled_element_bytes(dtype), bytes)) fail("a storage that is too large");
-  result_.storages.push_back(std::move(storage));
+  // Each tensor repeats the description of its storage; one of each is kept, whatever the pickle's length.
+  const auto [known, added] = storages_.emplace(storage.key, static_cast<std::uint32_t>(result_.storages.size()));
+  if (added) {
+    result_.storages.push_back(std::move(storage));
+  } else {
+    const PickleStorage& other = result_.storages[known->second];
+    if (other.dtype != storage.dtype || other.elements != storage.elements)
+      fail("two descriptions of the storage " + shown(storage.key) + ", which differ");
+  }
   PickleValue value{.kind = Kind::STORAGE};
-  value.index = static_cast<std::uint32_t>(result_.storages.size() - 1);
+  value.index = known->second;
   return value;
 }
 

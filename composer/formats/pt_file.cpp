@@ -41,9 +41,11 @@ struct PtFile::Content {
     const PickleTensor& wanted = index.pickle.tensors[at];
     const c10::Storage& memory = storage(wanted.storage);
     const at::ScalarType type = scalar_type(wanted.dtype);
-    if (type == at::kBool && !are_bools(static_cast<const char*>(memory.data()), memory.nbytes()))
+    const bool check = type == at::kBool && !bools[index.storages[wanted.storage]];
+    if (check && !are_bools(static_cast<const char*>(memory.data()), memory.nbytes()))
       throw CheckpointError(index.source->name(), ": a BOOL in the storage ",
                             shown(index.pickle.storages[wanted.storage].key), " is neither 0 nor 1");
+    if (check) bools[index.storages[wanted.storage]] = true;
     return at::empty({0}, type).set_(memory, static_cast<std::int64_t>(wanted.offset), wanted.shape, wanted.strides);
   }
 
@@ -51,6 +53,7 @@ struct PtFile::Content {
   std::vector<std::string> names;
   std::map<std::string, std::uint32_t, std::less<>> by_name;
   std::map<const ZipEntry*, c10::Storage> storages;  // that have been read
+  std::map<const ZipEntry*, bool> bools;             // storages that were checked, once for all tensors in them
 };
 
 PtFile::PtFile(const std::filesystem::path& path, PtOptions options) : PtFile(open_file(path), options) {}
@@ -103,7 +106,7 @@ struct Layout {
     std::set<std::string_view> names;
     for (const auto& [name, tensor] : tensors) {
       if (!tensor.defined() || !tensor.has_storage() || dtype_name(tensor.scalar_type()).empty())
-        throw ConfigError("a .pt file cannot hold ", name, ": it is no dense tensor of a known dtype");
+        throw ConfigError("a .pt file cannot hold ", name, ": it is not a dense tensor of a known dtype");
       if (!names.insert(name).second) throw ConfigError("two tensors are called ", name);
       ++users[memory_of(tensor)];
     }

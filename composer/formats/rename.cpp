@@ -12,7 +12,7 @@ std::function<std::string(std::string)> renamer(std::vector<Rename> rules) {
   for (const Rename& rule : rules) try {
       patterns.emplace_back(rule.regex ? rule.from : "");
     } catch (const std::regex_error& error) {
-      throw ConfigError("rename: ", rule.from, " is no regular expression: ", error.what());
+      throw ConfigError("rename: ", rule.from, " is not a regular expression: ", error.what());
     }
   return [rules = std::move(rules), patterns = std::move(patterns)](std::string name) {
     for (std::size_t i = 0; i < rules.size(); ++i) {

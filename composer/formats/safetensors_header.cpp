@@ -150,7 +150,7 @@ class Parser {
     // Written without escapes; written otherwise, it is not ours.
     if (!is_checksum(header->second) || header_.substr(own_position_, kNoChecksum.size()) != header->second ||
         header_checksum(header_, own_position_) != header->second)
-      throw CheckpointError(file_, ": the header is damaged: it does not fit its checksum at byte ",
+      throw CheckpointError(file_, ": the header is damaged: it does not match its checksum at byte ",
                             kLength + own_position_);
     read_checksums(sums->second);
     result_.checksums = true;

@@ -67,7 +67,7 @@ bool read_end64(const ByteSource& file, std::uint64_t end, Directory& directory)
 Directory find_directory(const ByteSource& file) {
   const Complain fail{file.name()};
   const std::uint64_t size = file.size();
-  if (size < kEnd) fail("no zip file: it ends", size);
+  if (size < kEnd) fail("not a zip file: it ends", size);
   const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(size, kEnd + 0xFFFF));
   const std::string tail = file.read(size - length, length);
   for (std::size_t i = length - kEnd + 1; i-- > 0;) {
@@ -80,7 +80,7 @@ Directory find_directory(const ByteSource& file) {
       fail("the directory is not where the end record says", end);
     return directory;
   }
-  fail("no zip file, or it is cut: there is no end record before the end", size);
+  fail("not a zip file, or cut off: it has no end record", size);
 }
 
 // What would be written elsewhere if somebody unpacked it, or means another thing to another reader.
@@ -158,7 +158,7 @@ void ZipReader::read_directory(std::uint64_t at, std::uint64_t size, std::uint64
                    .crc = four(bytes, i + 16),
                    .deflated = method == 8};
     read_zip64_field(bytes.substr(i + kCentral + name, extra), entry, fail, at + i);
-    if (!safe_name(entry.name)) fail("the name of an entry leads elsewhere: " + shown(entry.name), at + i);
+    if (!safe_name(entry.name)) fail("the name of an entry leaves the folder: " + shown(entry.name), at + i);
     if (!entry.deflated && entry.size != entry.stored)
       fail(shown(entry.name) + ": two sizes of a stored entry", at + i);
     entries_.push_back(std::move(entry));
@@ -202,7 +202,7 @@ void ZipReader::inflate(const ZipEntry& entry, unsigned char* to) const {
     throw CheckpointError(file_.name(), ": ", shown(entry.name), " at byte ", entry.data, ": ", what);
   };
   z_stream stream = {};
-  if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) fail("there is no memory to unpack it");
+  if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) fail("out of memory while unpacking");
   const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&stream, inflateEnd);
   std::string piece(static_cast<std::size_t>(std::min<std::uint64_t>(entry.stored, kPiece)), '\0');
   std::uint64_t read = 0, written = 0;

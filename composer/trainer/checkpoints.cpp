@@ -13,8 +13,8 @@
 namespace composer {
 namespace {
 
-bool can_go_on(const saving::Found& found, const std::string& run_name) {
-  return !found.manifest.weights_only && (run_name.empty() || found.manifest.run_name == run_name);
+bool can_go_on(const saving::Manifest& manifest, const std::string& run_name) {
+  return !manifest.weights_only && (run_name.empty() || manifest.run_name == run_name);
 }
 
 // The newest that is older than `found`.
@@ -22,7 +22,7 @@ std::optional<saving::Found> one_before(const saving::Found& found, const std::s
   std::optional<saving::Found> before;
   for (saving::Found& other : saving::list_checkpoints(folder)) {
     if (other.path == found.path) break;
-    if (can_go_on(other, found.manifest.run_name) && other.manifest.run_id == found.manifest.run_id)
+    if (can_go_on(other.manifest, found.manifest.run_name) && other.manifest.run_id == found.manifest.run_id)
       before = std::move(other);
   }
   return before;
@@ -54,11 +54,8 @@ Loaded read(const std::filesystem::path& path, bool weights_only) {
 std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options) {
   if (options.save_folder.empty() || !options.autoresume || options.save_weights_only) return std::nullopt;
   const std::string folder = saving::format_name(options.save_folder, options.run_name);
-  auto found = saving::find_latest(folder, saving::format_name(options.save_latest_filename, options.run_name));
-  if (!found || can_go_on(*found, options.run_name)) return found;
-  auto all = saving::list_checkpoints(folder);  // others write here, too
-  std::erase_if(all, [&](const saving::Found& other) { return !can_go_on(other, options.run_name); });
-  return all.empty() ? std::nullopt : std::optional(std::move(all.back()));
+  return saving::find_latest(folder, saving::format_name(options.save_latest_filename, options.run_name),
+                             [&](const saving::Manifest& manifest) { return can_go_on(manifest, options.run_name); });
 }
 
 // Nothing is written yet.

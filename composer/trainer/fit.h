@@ -28,8 +28,12 @@ class Stopwatch {
 
 // What there is between begin() and end() alone. How long the fit lasts is state.max_duration.
 struct Fit {
-  Fit(Feed feed, bool handle_signals)
-      : source(std::move(feed)), handles_signals(handle_signals), scope(handles_signals) {}
+  // The right to read the loader, and to what the trainer wants of the process.
+  struct Holds {
+    data::LoaderLease loader;
+    ProcessClaim process;
+  };
+  Fit(Feed feed, Holds given) : holds(std::move(given)), source(std::move(feed)) {}
 
   Holds holds;
   BatchSource source;

@@ -191,8 +191,8 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
   const MicrobatchSize size = plan.microbatch_size.value_or(train_step.microbatch_size());
   check_step_in_backward(*state.optimizer, engine, !size.is_auto() && size.samples() == 0, scales, options.tune);
   if (scales) optim::require_skippable(*state.optimizer, options.grad_scaler ? "grad_scaler" : "precision: amp_fp16");
-  if (saver) saver->check_conflicts(state);
   plan.holds.loader = plan.feed.lease();
+  if (saver) saver->begin_fit(state);
   return plan;
 }
 
@@ -265,6 +265,7 @@ void Trainer::Impl::finish_fit() {
   state.stop.answer();
   signals->end();
   fit.reset();
+  if (saver) saver->end_fit();
 }
 
 // After an error: nothing of a batch that has not come to its end stays.

@@ -1,27 +1,98 @@
 #include "composer/util/new_file.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
+
+#include <sys/file.h>
+#include <sys/stat.h>
 
 #include "composer/core/error.h"
 #include "composer/util/write_all.h"
 
 namespace composer::util {
+namespace {
 
-NewFile::NewFile(std::filesystem::path target)
-    : target_(std::move(target)), path_(target_.string() + ".tmp-" + std::to_string(::getpid())) {
-  if (target_.has_parent_path()) std::filesystem::create_directories(target_.parent_path());
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) fail("create");
+namespace fs = std::filesystem;
+
+constexpr const char* kSuffix = ".tmp-";
+
+// Locked while its process lives. False: another process holds it, or has removed it meanwhile.
+bool lock(int descriptor, const fs::path& path) {
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;  // no locks here: nobody removes it
+  struct stat locked = {}, there = {};
+  return ::fstat(descriptor, &locked) == 0 && ::lstat(path.c_str(), &there) == 0 && locked.st_ino == there.st_ino &&
+         locked.st_dev == there.st_dev;
+}
+
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// "weights.pt.tmp-PID-COUNT", beside "weights.pt".
+bool is_temporary_of(const std::string& target, const std::string& name) {
+  const std::string prefix = target + kSuffix;
+  if (!name.starts_with(prefix)) return false;
+  const std::string_view rest = std::string_view(name).substr(prefix.size());
+  const std::size_t dash = rest.find('-');
+  return dash != std::string_view::npos && is_number(rest.substr(0, dash)) && is_number(rest.substr(dash + 1));
+}
+
+void remove_leftovers(const fs::path& target) {
+  std::error_code error;
+  const fs::path folder = target.has_parent_path() ? target.parent_path() : ".";
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (!is_temporary_of(target.filename().string(), it->path().filename().string())) continue;
+    const int left = ::open(it->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (left < 0) continue;
+    if (::flock(left, LOCK_EX | LOCK_NB) == 0) ::unlink(it->path().c_str());
+    ::close(left);
+  }
+}
+
+void make_folders(const fs::path& folder) {
+  if (folder.empty() || fs::is_directory(folder)) return;
+  make_folders(folder.parent_path());
+  if (fs::create_directory(folder)) sync_folder(folder.parent_path());
+}
+
+}  // namespace
+
+NewFile::NewFile(fs::path target) : target_(std::move(target)) {
+  try {
+    if (fs::is_symlink(target_)) target_ = fs::weakly_canonical(target_);
+    if (fs::exists(target_) && !fs::is_regular_file(target_))
+      throw Error("could not create ", target_.string(), ": it exists and is not a file");
+    make_folders(target_.parent_path());
+  } catch (const fs::filesystem_error& error) {
+    throw Error("could not create ", target_.string(), ": ", error.code().message(), " [", error.path1().string(), "]");
+  }
+  remove_leftovers(target_);
+  create();
+}
+
+// Another process may take the file for a leftover between its creation and its locking.
+void NewFile::create() {
+  static std::atomic<std::uint64_t> count = 0;
+  for (;;) {
+    path_ = join(target_.string(), kSuffix, ::getpid(), '-', ++count);
+    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (descriptor_ < 0 && errno == EEXIST) continue;
+    if (descriptor_ < 0) fail("create");
+    if (lock(descriptor_, path_)) return;
+    ::close(std::exchange(descriptor_, -1));
+  }
 }
 
 NewFile::~NewFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
   if (!committed_) ::unlink(path_.c_str());
+  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 void NewFile::write(const void* data, std::size_t size) {
@@ -35,9 +106,9 @@ void NewFile::write_at(std::uint64_t offset, const void* data, std::size_t size)
 
 void NewFile::commit() {
   if (::fsync(descriptor_) != 0) fail("sync");
-  if (::close(std::exchange(descriptor_, -1)) != 0) fail("close");
   if (::rename(path_.c_str(), target_.c_str()) != 0) fail("rename");
   committed_ = true;
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail("close");
   if (!sync_folder(target_.parent_path())) fail("sync the folder of");
 }
 

@@ -4,11 +4,15 @@
 #include <filesystem>
 #include <string_view>
 
+#include "composer/core/export.h"
+
 namespace composer::util {
 
 // A file that appears whole or not at all: written under a temporary name in its folder, synced, then renamed. Removed
-// if it is not committed. Missing folders are made. All of them throw Error, with the path and the system's reason.
-class NewFile {
+// if it is not committed; what a killed process has left of the same target is removed, too. If the target is a link,
+// the file it leads to is replaced. Missing folders are created and synced. Everything throws Error, with the path and
+// the system's reason.
+class COMPOSER_EXPORT NewFile {
  public:
   explicit NewFile(std::filesystem::path target);
   ~NewFile();
@@ -17,10 +21,11 @@ class NewFile {
 
   void write(const void* data, std::size_t size);
   void write(std::string_view text) { write(text.data(), text.size()); }
-  void write_at(std::uint64_t offset, const void* data, std::size_t size);  // write() goes on where it was
+  void write_at(std::uint64_t offset, const void* data, std::size_t size);  // does not move write()
   void commit();
 
  private:
+  void create();
   [[noreturn]] void fail(const char* what) const;
 
   std::filesystem::path target_, path_;

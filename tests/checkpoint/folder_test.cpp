@@ -15,6 +15,7 @@
 #include "composer/core/error.h"
 #include "tests/checkpoint/checkpoints.h"
 #include "tests/support/folder.h"
+#include "tests/support/warnings.h"
 
 namespace composer::saving {
 namespace {
@@ -37,6 +38,28 @@ class Faulty final : public FileSystem {
   Faulty(Kind kind, int at, int code = EIO) : kind_(kind), at_(at), code_(code) {}
   int calls() const { return calls_; }
   bool can_exchange = true;
+  bool queries = false;  // calls that only read count, too
+
+  Type type(const Path& path) override {
+    query(path);
+    return FileSystem::type(path);
+  }
+  std::vector<Item> list(const Path& path) override {
+    query(path);
+    return FileSystem::list(path);
+  }
+  std::string read(const Path& path, std::uint64_t most) override {
+    query(path);
+    return FileSystem::read(path, most);
+  }
+  std::uint64_t size(const Path& path) override {
+    query(path);
+    return FileSystem::size(path);
+  }
+  Path canonical(const Path& path) override {
+    query(path);
+    return FileSystem::canonical(path);
+  }
 
   void make_folder(const Path& path) override {
     around(path, [&] { FileSystem::make_folder(path); });
@@ -79,6 +102,9 @@ class Faulty final : public FileSystem {
   }
 
  private:
+  void query(const Path& path) {
+    if (queries) around(path, [] {});
+  }
   template <class F>
   void around(const Path& path, F&& call) {
     const bool now = calls_++ == at_;
@@ -100,12 +126,13 @@ struct Save {
 };
 const std::vector<Save> kSaves = {{"ba2"}, {"ba1"}, {"ba1", false}};  // a new one, and two in the place of the old
 
-int calls_of(const Save& save) {
+int calls_of(const Save& save, bool queries = false) {
   const Scratch scratch;
   FileSystem real;
   write(scratch.path, 1, real, "ba1");
   Faulty counting(Faulty::Kind::NONE, -1);
   counting.can_exchange = save.can_exchange;
+  counting.queries = queries;
   write(scratch.path, 2, counting, save.name);
   return counting.calls();
 }
@@ -171,11 +198,26 @@ TEST_CASE("what another run has written is replaced only if that was asked for")
   CHECK(open_checkpoint(scratch.path / "latest").manifest.run_id == "other run");
 }
 
+std::size_t temporary_folders(const fs::path& path) {
+  std::size_t number = 0;
+  for (const auto& entry : fs::directory_iterator(path))
+    number +=
+        entry.is_directory() && !entry.is_symlink() && entry.path().filename().string().starts_with(".tmp-") ? 1 : 0;
+  return number;
+}
+
+std::size_t temporary_paths(const fs::path& path) {  // links, too
+  std::size_t number = 0;
+  for (const auto& entry : fs::directory_iterator(path))
+    number += entry.path().filename().string().starts_with(".tmp-") ? 1 : 0;
+  return number;
+}
+
 TEST_CASE("each call of a save fails with each errno: the error is told, and the old or the new checkpoint is whole") {
   for (const Save& save : kSaves) {
-    const int calls = calls_of(save);
-    REQUIRE(calls > 15);
-    for (const int code : {ENOSPC, EIO, EROFS, EDQUOT, ENOENT, EACCES}) {
+    const int calls = calls_of(save, /*queries=*/true);
+    REQUIRE(calls > 20);
+    for (const int code : {ENOSPC, EIO, EROFS, EDQUOT, ENOENT, EACCES, ESTALE}) {
       for (int at = 0; at < calls; ++at) {
         CAPTURE(at);
         const Scratch scratch;
@@ -183,7 +225,9 @@ TEST_CASE("each call of a save fails with each errno: the error is told, and the
         write(scratch.path, 1, real, "ba1");
         Faulty faulty(Faulty::Kind::FAIL, at, code);
         faulty.can_exchange = save.can_exchange;
-        CHECK_THROWS_AS(write(scratch.path, 2, faulty, save.name), FileError);
+        faulty.queries = true;
+        CHECK_THROWS_AS(write(scratch.path, 2, faulty, save.name), std::exception);
+        if (save.name != "ba1") CHECK(temporary_paths(scratch.path) == 0);
         const int latest = whole_latest(scratch.path);
         CHECK((latest == 1 || latest == 2));
         write(scratch.path, 3, real, "ba3");  // and nothing is in the way of the next
@@ -226,14 +270,6 @@ TEST_CASE("the process dies before and after each call of a save: the old or the
     }
     CHECK(seen == std::set<int>{1, 2});
   }
-}
-
-std::size_t temporary_folders(const fs::path& path) {
-  std::size_t number = 0;
-  for (const auto& entry : fs::directory_iterator(path))
-    number +=
-        entry.is_directory() && !entry.is_symlink() && entry.path().filename().string().starts_with(".tmp-") ? 1 : 0;
-  return number;
 }
 
 TEST_CASE("what a process that died in its first save has left is removed by another run, whose own is not") {
@@ -333,6 +369,42 @@ TEST_CASE("those that the disk does not let go are told, and the others are gone
   CHECK(temporary_folders(scratch.path) == 0);
 }
 
+TEST_CASE("Only checkpoints of this run below the folder are deleted, whatever names are given") {
+  const Scratch scratch;
+  FileSystem real;
+  write(scratch.path, 1, real, "ba1");
+  write(scratch.path, 2, real, "sub/ba2");
+  CheckpointFolder(scratch.path, "other", real).write(test::manifest_of(3, "ba3", "other"), test::files_of(3), "");
+  write(scratch.folder / "victim", 4, real, "ba4");  // of the same run, in another folder
+  fs::create_directories(scratch.path / "plots/inside");
+  std::ofstream(scratch.path / "notes.txt") << "x";
+  write(scratch.path, 5, real, "ba5");
+  std::ofstream(scratch.path / "ba5/manifest.json") << "damaged";
+  fs::create_directory_symlink(scratch.folder / "victim/ba4", scratch.path / "ba6");
+  const test::Warnings warnings;
+  CheckpointFolder folder(scratch.path, "run", real);
+  const std::vector<std::string> none;
+  CHECK(folder.remove({"../victim/ba4", "../victim", (scratch.folder / "victim").string(), "plots", "notes.txt", "ba3",
+                       "ba5", "ba6", "sub", ".", "", "latest", "sub/../ba1"}) == none);
+  for (const char* stays : {"ck/ba1", "ck/sub/ba2", "ck/ba3", "ck/ba5", "ck/ba6", "ck/plots/inside", "ck/notes.txt",
+                            "ck/latest", "victim/ba4/manifest.json"})
+    CHECK_MESSAGE(fs::exists(scratch.folder / stays), stays);
+  CHECK(warnings.say("../victim/ba4 is not deleted"));
+  CHECK(warnings.say("ba5 is not deleted"));
+  CHECK(folder.remove({"ba1", "sub/ba2"}) == none);
+  CHECK_FALSE(fs::exists(scratch.path / "ba1"));
+  CHECK_FALSE(fs::exists(scratch.path / "sub/ba2"));
+}
+
+TEST_CASE("A checkpoint inside another one is refused") {
+  const Scratch scratch;
+  FileSystem real;
+  write(scratch.path, 1, real, "a1");
+  CHECK_THROWS_WITH_AS(write(scratch.path, 2, real, "a1/b/c"), doctest::Contains("lies inside the checkpoint"),
+                       CheckpointError);
+  CHECK(whole_latest(scratch.path) == 1);
+}
+
 TEST_CASE("a damaged newest checkpoint is left for the one before, with a warning") {
   const Scratch scratch;
   FileSystem real;
@@ -367,13 +439,16 @@ TEST_CASE("a manifest comes back as it was, and one of a newer version is refuse
   const std::string text = m.to_json();
   CHECK(Manifest::parse(text, "here").to_json() == text);
   CHECK(Manifest::parse(text, "here").metrics.at("eval/b") == HUGE_VAL);
-  std::string newer = text;
-  newer.replace(newer.find("\"version\": 2"), 12, "\"version\": 3");
+  std::string damaged = text;
+  damaged.replace(damaged.find("\"version\": 2"), 12, "\"version\": 3");
+  CHECK_THROWS_WITH_AS(Manifest::parse(damaged, "here"), doctest::Contains("is damaged"), CheckpointError);
+  m.version = 3;
+  const std::string newer = m.to_json();
   try {
     Manifest::parse(newer, "here");
     FAIL("it was read");
   } catch (const CheckpointError& error) {
-    CHECK(std::string(error.what()).find("use a newer one") != std::string::npos);
+    CHECK(std::string(error.what()).find("use a newer libcomposer") != std::string::npos);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cmath>
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
+#include "tests/checkpoint/checkpoints.h"
 #include "tests/support/folder.h"
 
 namespace composer::saving {
@@ -146,6 +148,148 @@ TEST_CASE("a checkpoint that the disk does not let go is deleted later, and the 
   save(saver, 3);
   saver.wait();
   CHECK(names_in(folder.path()) == Names{"ba3"});
+}
+
+TEST_CASE("NaN never counts as the best, and a checkpoint with a number stays") {
+  const test::Folder folder;
+  Saver saver({.folder = folder.path(), .keep = 2, .best = Best{.metric = "eval/a"}, .asynchronous = false});
+  const double values[] = {0.5, NAN, 0.1, NAN};
+  for (int batch = 1; batch <= 4; ++batch) save(saver, batch, {{"eval/a", values[batch - 1]}});
+  saver.wait();
+  CHECK(names_in(folder.path()) == Names{"ba1", "ba4"});
+}
+
+TEST_CASE("A checkpoint that another run has replaced is not deleted") {
+  const test::Folder folder;
+  const auto options = [&](const char* run) {
+    return SaverOptions{.folder = folder.path(), .keep = 1, .asynchronous = false, .overwrite = true, .run_id = run};
+  };
+  Saver a(options("a")), b(options("b"));
+  save(a, 1), save(b, 1), save(a, 2);
+  a.wait();
+  CHECK(names_in(folder.path()) == Names{"ba1", "ba2"});
+}
+
+// What a saver would have kept in a checkpoint, if it said so.
+StateDict saver_state(const Names& saved, const Names& retired) {
+  StateDict state;
+  StateVisitor visit = StateVisitor::saving(state);
+  Names names = saved, old = retired;
+  std::vector<double> values(saved.size());
+  visit("saved", names), visit("values", values), visit("retired", old);
+  return state;
+}
+
+TEST_CASE("A resumed run deletes what its checkpoint says is outdated: not when it is loaded, and nothing of others") {
+  const test::Folder folder;
+  const SaverOptions options{.folder = folder.path(), .asynchronous = false, .run_id = "run"};
+  Saver before(options), other({.folder = folder.path(), .asynchronous = false, .run_id = "other"});
+  for (const int batch : {1, 2, 3}) save(before, batch);
+  save(other, 4);
+  std::filesystem::create_directories(folder / "plots");
+  const StateDict state =
+      saver_state({"ba2", "ba3"}, {"ba1", "ba2", "ba4", "plots", "../" + folder.path().filename().string()});
+  Saver saver(options);
+  StateVisitor visit = StateVisitor::loading(state, "saver");
+  saver.visit_state(visit);
+  CHECK(names_in(folder.path()) == Names{"ba1", "ba2", "ba3", "ba4"});
+  saver.clean_up();
+  CHECK(names_in(folder.path()) == Names{"ba2", "ba3", "ba4"});
+  CHECK(std::filesystem::exists(folder / "plots"));
+}
+
+// Fails while it is told to, at every path.
+struct Stale final : FileSystem {
+  Type type(const Path& path) override {
+    if (failures > 0) {
+      --failures;
+      throw FileError("made to fail", path, std::error_code(ESTALE, std::generic_category()));
+    }
+    return FileSystem::type(path);
+  }
+  std::atomic<int> failures = 0;
+};
+
+TEST_CASE("Queries of the disk that fail are handled as on_failure says") {
+  for (const auto on_failure : {OnFailure::RETRY, OnFailure::CONTINUE, OnFailure::FAIL}) {
+    const test::Folder folder;
+    auto files = std::make_shared<Stale>();
+    Saver saver({.folder = folder.path(),
+                 .on_failure = on_failure,
+                 .asynchronous = false,
+                 .time_left = [] { return std::optional<std::chrono::steady_clock::duration>(900ms); }},
+                files);
+    save(saver, 1);
+    files->failures = 1;
+    if (on_failure == OnFailure::FAIL) {
+      CHECK_THROWS_AS(save(saver, 2), CheckpointError);
+      continue;
+    }
+    CHECK_NOTHROW(save(saver, 2));
+    saver.wait();
+    const bool retried = on_failure == OnFailure::RETRY;
+    CHECK(saver.saved() == (retried ? Names{"ba1", "ba2"} : Names{"ba1"}));
+    CHECK(saver.failure().empty() == retried);
+    CHECK(std::filesystem::exists(folder / "ba2") == retried);
+  }
+}
+
+// Cannot move the link.
+struct Unlinkable final : FileSystem {
+  void rename(const Path& from, const Path& to) override {
+    if (fails && to.filename() == "latest")
+      throw FileError("made to fail", to, std::error_code(EIO, std::generic_category()));
+    FileSystem::rename(from, to);
+  }
+  bool fails = false;
+};
+
+TEST_CASE("A checkpoint that is in place though a later step failed counts, and is deleted in its turn") {
+  const test::Folder folder;
+  auto files = std::make_shared<Unlinkable>();
+  Saver saver({.folder = folder.path(), .keep = 1, .on_failure = OnFailure::CONTINUE, .asynchronous = false}, files);
+  save(saver, 1);
+  files->fails = true;
+  save(saver, 2);
+  saver.wait();
+  CHECK(saver.failure().find("may not survive") != std::string::npos);
+  CHECK(saver.saved() == Names{"ba2"});
+  CHECK(names_in(folder.path()) == Names{"ba1", "ba2"});  // the old one, until the new one is certain
+  files->fails = false;
+  save(saver, 3);
+  saver.wait();
+  CHECK(names_in(folder.path()) == Names{"ba3"});
+}
+
+TEST_CASE("After a plan whose snapshot failed, the next one does not count it") {
+  const test::Folder folder;
+  Saver saver({.folder = folder.path(), .keep = 1, .asynchronous = false});
+  save(saver, 1);
+  saver.plan("ba2", {});
+  saver.plan("ba2", {});
+  CHECK(saver.saved() == Names{"ba2"});
+  save(saver, 3);
+  saver.wait();
+  CHECK(saver.saved() == Names{"ba3"});
+  CHECK(names_in(folder.path()) == Names{"ba3"});
+}
+
+TEST_CASE("A hundred thousand tensors are saved and loaded in seconds") {
+  const test::Folder folder;
+  const auto start = std::chrono::steady_clock::now();
+  StateDict state, model, optimizer;
+  const at::Tensor tensor = at::zeros({2});
+  for (int i = 0; i < 50'000; ++i) {
+    model[join("layers.", i, ".weight")] = tensor;
+    optimizer[join("layers.", i, ".weight")] = tensor;
+  }
+  state["model"] = std::move(model), state["optimizer"] = std::move(optimizer);
+  Saver saver({.folder = folder.path()});
+  saver.plan("all", {});
+  saver.save(test::manifest_of(1, "all"), state);
+  saver.wait();
+  CHECK(std::get<StateDict>(*load(open_checkpoint(folder / "all")).find("optimizer")).size() == 50'000);
+  CHECK(std::chrono::steady_clock::now() - start < 60s);
 }
 
 TEST_CASE("RETRY gives up at once when there is no time left, and does not wait where waiting would take it") {

@@ -164,6 +164,39 @@ TEST_CASE("verify finds a file that belongs to another checkpoint, and a manifes
   CHECK(answer.says("another checkpoint"));
 }
 
+TEST_CASE("A forged state, nested too deep or of another form, is an error of one line and no crash") {
+  std::string deep, end;
+  for (int i = 0; i < 20'000; ++i) deep += "{\"a\":", end += '}';
+  struct Row {
+    std::string state, text;
+  };
+  const std::vector<Row> rows = {{deep + "1" + end, "nested more than 100 deep"},
+                                 {deep, "nested more than 100 deep"},
+                                 {"[1]", "array"},
+                                 {"1", "not an object"},
+                                 {R"({"a":null})", "null"},
+                                 {R"({"a":{"$tensor":"gone"}})", "no tensor called"},
+                                 {R"({"a":)", "cannot be read"}};
+  for (const Row& row : rows) {
+    CAPTURE(row.text);
+    const CliFolder folder;
+    saving::CheckpointFolder checkpoints(folder.path, "r", saving::real_files());
+    saving::Manifest manifest;
+    manifest.id = "x", manifest.run_id = "r", manifest.name = "c";
+    const auto state = [&](const formats::PlacedSink& sink) {
+      return formats::write_safetensors({}, {{"composer.checkpoint", "x"}, {"composer.state", row.state}}, sink);
+    };
+    checkpoints.write(manifest, {{saving::kStateFile, state}}, "");
+    const Answer verified = composer_program({"verify", folder / "c"});
+    CHECK(verified.code == 1);
+    CHECK(verified.says(row.text));
+    const Answer inspected = composer_program({"inspect", folder / "c"});
+    CHECK(inspected.code == 2);
+    CHECK(inspected.complains(row.text));
+    CHECK_THROWS_AS(saving::load(saving::open_checkpoint(folder / "c")), CheckpointError);
+  }
+}
+
 TEST_CASE("verify says that a folder has no checkpoints, and that a file without checksums has none") {
   const CliFolder folder;
   fs::create_directories(folder / "empty");

@@ -101,7 +101,7 @@ TEST_CASE("A pickle with code is an error that names it, and nothing is called")
       {"a persistent id as text", kStart + "Pabc\n.", "opcode 0x50"},
       {"a persistent id that is no storage",
        kStart + "(" + text("module") + "ctorch\nFloatStorage\n" + text("0") + text("cpu") + "K\1tQ.",
-       "a reference that is no storage"},
+       "a reference to something other than a storage"},
       {"buffers beside the pickle", kStart + "\x97.", "opcode 0x97"},
       {"protocol 0", "(dp0\n.", "no pickle of protocol 2 to 5"},
       {"protocol 6", "\x80\x06N.", "no pickle of protocol 2 to 5"},
@@ -240,6 +240,22 @@ TEST_CASE("A pickle that uses values again and again is an error, soon") {
   dicts += "e\x85q\0ccollections\nOrderedDict\nq\1"s;
   for (int i = 0; i < 1'000; ++i) dicts += "h\1h\0R"s;
   CHECK(complaint(dicts + "t.").find("more values than the pickle has bytes") != std::string::npos);
+}
+
+// storage(key, elements), as in a tuple of its parts; left on the stack.
+std::string storage_of(const std::string& key, std::int64_t elements) {
+  return "("s + text("storage") + "ctorch\nBoolStorage\n" + text(key) + text("cpu") + integer(elements) + "tQ";
+}
+
+TEST_CASE("A storage that is described a thousand times is kept once, and descriptions that differ are refused") {
+  const std::string key(255, 'k');
+  std::string many = kStart + "]" + "(" + text("storage") + "ctorch\nBoolStorage\n" + text(key) + text("cpu") +
+                     integer(1) + "tq\x01Qa";
+  for (int i = 0; i < 1000; ++i) many += "h\x01Qa";
+  CHECK(read_pickle(many + ".", "x.pt").storages.size() == 1);
+  CHECK(complaint(kStart + "](" + storage_of("a", 1) + storage_of("a", 1) + "e.").empty());
+  CHECK(complaint(kStart + "](" + storage_of("a", 1) + storage_of("a", 2) + "e.").find("which differ") !=
+        std::string::npos);
 }
 
 }  // namespace

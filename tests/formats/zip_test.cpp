@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 #include <zlib.h>
@@ -79,9 +82,9 @@ TEST_CASE("A zip file gives its entries, stored and deflated") {
 TEST_CASE("Names that would lead elsewhere are an error") {
   for (const char* name : {"/etc/passwd", "../a", "a/../../b", "a/..", "./a", "a//b", "..\\a", "C:\\a", "", "\xFF"}) {
     CAPTURE(name);
-    CHECK(complaint(zip_bytes({{name, "x"}})).find("leads elsewhere") != std::string::npos);
+    CHECK(complaint(zip_bytes({{name, "x"}})).find("leaves the folder") != std::string::npos);
   }
-  CHECK(complaint(zip_bytes({{std::string("a\0b", 3), "x"}})).find("leads elsewhere") != std::string::npos);
+  CHECK(complaint(zip_bytes({{std::string("a\0b", 3), "x"}})).find("leaves the folder") != std::string::npos);
   CHECK(complaint(zip_bytes({{"a..b/c..", "x"}})).empty());
   CHECK(complaint(zip_bytes({{"a", "x"}, {"a", "y"}})).find("two entries are called a") != std::string::npos);
 }
@@ -136,8 +139,59 @@ TEST_CASE("What is wrong with a zip file is an error") {
     CAPTURE(said);
     CHECK(said.find(says) != std::string::npos);
   }
-  CHECK(complaint("").find("no zip file") != std::string::npos);
+  CHECK(complaint("").find("not a zip file") != std::string::npos);
   CHECK(complaint("x" + good).find("at byte") != std::string::npos);
+}
+
+// A file of which only what is not zero is kept.
+class SparseFile final : public ByteSource {
+ public:
+  SparseFile() : ByteSource("sparse") {}
+  using ByteSource::read;
+  void append(const char* data, std::size_t size, bool zeros) {
+    if (!zeros) parts_[size_] = std::string(data, size);
+    size_ += size;
+  }
+  std::uint64_t size() const override { return size_; }
+  void read(std::uint64_t offset, void* to, std::size_t size) const override {
+    std::memset(to, 0, size);
+    for (const auto& [at, part] : parts_) {
+      const std::uint64_t from = std::max(at, offset), end = std::min(at + part.size(), offset + size);
+      if (from < end) std::memcpy(static_cast<char*>(to) + (from - offset), part.data() + (from - at), end - from);
+    }
+  }
+
+ private:
+  std::map<std::uint64_t, std::string> parts_;
+  std::uint64_t size_ = 0;
+};
+
+TEST_CASE("An entry of more than 4 GiB has its sizes in 8 bytes behind the data, and the one behind it is found") {
+  SparseFile file;
+  const std::string zeros(1 << 20, '\0');
+  const Sink sink = [&](const void* data, std::size_t size) {
+    file.append(static_cast<const char*>(data), size, data == zeros.data());
+  };
+  ZipWriter zip(sink);
+  zip.begin("large");
+  const std::uint64_t pieces = 4097;
+  for (std::uint64_t i = 0; i < pieces; ++i) zip.write(zeros.data(), zeros.size());
+  const std::uint64_t end = file.size();
+  zip.end();
+  zip.entry("small", "text");
+  zip.finish();
+  const std::uint64_t large = pieces << 20;
+  const std::string after = file.read(end, 24);
+  CHECK(after.substr(0, 4) == "PK\7\10");
+  for (const std::size_t at : {8U, 16U}) {
+    std::uint64_t size = 0;
+    std::memcpy(&size, after.data() + at, sizeof size);
+    CHECK(size == large);
+  }
+  const ZipReader reader(file);
+  REQUIRE(reader.find("large"));
+  CHECK(reader.find("large")->size == large);
+  CHECK(reader.read(*reader.find("small")) == "text");
 }
 
 }  // namespace

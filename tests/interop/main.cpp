@@ -42,12 +42,18 @@ bool equal(const formats::NamedTensors& a, const formats::NamedTensors& b) {
   return right;
 }
 
+// Python's torch has these since 2.1 and 2.3.
+bool is_new(at::ScalarType type) { return at::isFloat8Type(type) || at::isBarebonesUnsignedType(type); }
+
 int run(const std::vector<std::string>& arguments) {
   const std::string what = arguments.empty() ? "" : arguments[0];
   if (what == "convert" && arguments.size() == 3) {
     write(arguments[2], read(arguments[1]));
-  } else if (what == "make" && arguments.size() == 2) {
-    write(arguments[1], test::some_tensors());
+  } else if ((what == "make" || what == "make-old") && arguments.size() == 2) {
+    formats::NamedTensors tensors = test::some_tensors();
+    if (what == "make-old")
+      std::erase_if(tensors, [](const auto& named) { return is_new(named.second.scalar_type()); });
+    write(arguments[1], tensors);
   } else if (what == "equal" && arguments.size() == 3) {
     return equal(read(arguments[1]), read(arguments[2])) ? 0 : 1;
   } else if (what == "weights" && arguments.size() == 4) {
@@ -59,7 +65,8 @@ int run(const std::vector<std::string>& arguments) {
     load_weights(*model, arguments[1]);
     save_weights(*model, arguments[2]);
   } else {
-    std::cerr << "usage: composer_interop convert IN OUT | make OUT | equal A B | weights MODEL IN OUT | run IN OUT\n";
+    std::cerr << "usage: composer_interop convert IN OUT | make OUT | make-old OUT | equal A B | weights MODEL IN OUT "
+                 "| run IN OUT\n";
     return 2;
   }
   return 0;

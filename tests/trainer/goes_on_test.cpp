@@ -201,7 +201,7 @@ TEST_CASE("load_path may be a file of weights, which is all that is loaded then"
   TrainerOptions whole = loading("w.pt");
   whole.load_weights_only = false;
   CHECK_THROWS_WITH_AS(Trainer(std::move(whole)), doctest::Contains("set load_weights_only"), ConfigError);
-  CHECK_THROWS_WITH_AS(Trainer(loading("gone.pt")), doctest::Contains("is no checkpoint"), CheckpointError);
+  CHECK_THROWS_WITH_AS(Trainer(loading("gone.pt")), doctest::Contains("is not a checkpoint"), CheckpointError);
 }
 
 TEST_CASE("a checkpoint of another optimizer is refused") {

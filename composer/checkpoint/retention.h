@@ -1,0 +1,30 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "composer/checkpoint/save_options.h"
+#include "composer/core/export.h"
+
+namespace composer::saving {
+
+// A checkpoint that a run has written.
+struct Saved {
+  std::string name;
+  double value = 0;      // of the metric of `best`; 0 without one
+  bool by_hand = false;  // asked for by name: never deleted, and not counted
+
+  bool operator==(const Saved&) const = default;
+};
+
+struct Retention {
+  std::vector<Saved> keep;  // in the given order
+  std::vector<std::string> remove;
+};
+
+// Which of `saved`, oldest first, are kept: `limit` of them (-1: all), the newest and, with `best`, those with the best
+// values, else the newest ones. NaN is worse than every number.
+COMPOSER_EXPORT Retention retain(std::vector<Saved> saved, std::int64_t limit, const std::optional<Best>& best);
+
+}  // namespace composer::saving

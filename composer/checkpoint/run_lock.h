@@ -1,0 +1,30 @@
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "composer/checkpoint/file_system.h"
+#include "composer/core/export.h"
+
+namespace composer::saving {
+
+// Keeps a second process from training the same run into the same folder: an exclusive lock on a file in it, from the
+// constructor to the destructor or to the death of the process. The destructor removes the file; what a killed process
+// has left of it is taken over. Reading needs no lock. Where the file system has no locks, it warns once and does
+// nothing.
+class COMPOSER_EXPORT RunLock {
+ public:
+  // Throws ConfigError, naming the folder and the process, if another one has the lock; FileError if the file cannot be
+  // made.
+  RunLock(const std::filesystem::path& folder, const std::string& run_name);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+ private:
+  bool take(const std::filesystem::path& folder, const std::string& run_name);
+
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+};
+
+}  // namespace composer::saving

@@ -1,0 +1,73 @@
+// That saving asks the system itself, and not only FileSystem, to put everything on the disk, and in which order.
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "composer/util/new_file.h"
+#include "tests/checkpoint/checkpoints.h"
+#include "tests/support/folder.h"
+#include "tests/support/system_calls.h"
+
+namespace composer::test {
+namespace {
+
+namespace fs = std::filesystem;
+using saving::CheckpointFolder;
+
+// With short names instead of paths: "" is the save folder, "TMP" a temporary name.
+std::vector<std::string> shortened(const std::vector<std::string>& calls, const fs::path& folder) {
+  std::vector<std::string> all;
+  for (std::string call : calls) {
+    for (std::size_t at = call.find(folder.string()); at != std::string::npos; at = call.find(folder.string(), at))
+      call.erase(at, folder.string().size());
+    for (std::size_t at = call.find(".tmp-"); at != std::string::npos; at = call.find(".tmp-", at)) {
+      const std::size_t end = std::min(call.find_first_of("/ ", at), call.size());
+      call.replace(at, end - at, "TMP");
+    }
+    all.push_back(call);
+  }
+  return all;
+}
+
+using Calls = std::vector<std::string>;
+
+TEST_CASE("A new checkpoint: files and folder are synced before the renaming, names after it, then the link's") {
+  const Folder folder;
+  saving::FileSystem files;
+  write(folder / "ck", 1, files, "ba1");
+  const SystemCalls calls;
+  write(folder / "ck", 2, files, "ba2");
+  CHECK(shortened(calls.made(), fs::canonical(folder / "ck")) ==
+        Calls{"fdatasync /TMP/model.safetensors", "fdatasync /TMP/state.safetensors", "fdatasync /TMP/manifest.json",
+              "fsync /TMP", "rename /TMP /ba2", "fsync ", "rename /TMP /latest", "fsync "});
+}
+
+TEST_CASE("A replaced checkpoint: the exchange is synced before the old one is removed and the link moved") {
+  const Folder folder;
+  saving::FileSystem files;
+  write(folder / "ck", 1, files, "sub/ba1");
+  const SystemCalls calls;
+  write(folder / "ck", 2, files, "sub/ba1");
+  CHECK(shortened(calls.made(), fs::canonical(folder / "ck")) ==
+        Calls{"fdatasync /TMP/model.safetensors", "fdatasync /TMP/state.safetensors", "fdatasync /TMP/manifest.json",
+              "fsync /TMP", "exchange /TMP /sub/ba1", "fsync /sub", "fsync ", "rename /TMP /latest", "fsync "});
+}
+
+TEST_CASE("A new file and the folders made for it are synced before and after the renaming") {
+  const Folder folder;
+  const fs::path root = fs::canonical(folder.path());
+  const SystemCalls calls;
+  util::NewFile file(root / "a/b/w.pt");
+  file.write("text");
+  file.commit();
+  Calls made = shortened(calls.made(), root);
+  for (std::string& call : made)  // the temporary name is the file's, and more
+    if (const auto at = call.find("w.ptTMP"); at != std::string::npos) call.replace(at, 7, "TMP");
+  CHECK(made == Calls{"fsync ", "fsync /a", "fsync /a/b/TMP", "rename /a/b/TMP /a/b/w.pt", "fsync /a/b"});
+}
+
+}  // namespace
+}  // namespace composer::test

@@ -1,0 +1,130 @@
+// What would keep a checkpoint from being written is told before the first batch.
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "composer/checkpoint/folder.h"
+#include "composer/core/error.h"
+#include "tests/support/folder.h"
+#include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
+
+namespace composer::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+TrainerOptions options_in(const fs::path& folder) {
+  TrainerOptions options = tiny_options();
+  options.save_folder = folder / "ck";
+  return options;
+}
+
+TEST_CASE("What cannot be saved is an error at the start of fit() that names it, and nothing is trained") {
+  struct Row {
+    const char* what;
+    std::function<void(TrainerOptions&, const fs::path&)> change;
+    const char* text;
+  };
+  const std::vector<Row> rows = {
+      {"complex128",
+       [](TrainerOptions& o, const fs::path&) { o.model->register_buffer("b", at::zeros({3}, at::kComplexDouble)); },
+       "b is ComplexDouble"},
+      {"sparse",
+       [](TrainerOptions& o, const fs::path&) {
+         o.model->register_buffer("b", at::zeros({3, 3}).to_sparse());
+       },
+       "b is Sparse"},
+      {"run_name in Latin-1", [](TrainerOptions& o, const fs::path&) { o.run_name = "caf\xe9"; }, "run_name: "},
+      {"the link's name", [](TrainerOptions& o, const fs::path&) { o.save_filename = "latest"; }, "collides"},
+      {"leaves the folder", [](TrainerOptions& o, const fs::path&) { o.save_filename = "../x{batch}"; }, "leaves"},
+      {"leaves the folder by run_name",
+       [](TrainerOptions& o, const fs::path&) {
+         o.run_name = "a/../../b";
+         o.save_filename = "{run_name}/{batch}";
+       },
+       "leaves"},
+      {"reserved", [](TrainerOptions& o, const fs::path&) { o.save_filename = ".tmp-x-1-{batch}"; }, "reserved"},
+      {"too long", [](TrainerOptions& o, const fs::path&) { o.save_filename = std::string(300, 'n') + "{batch}"; },
+       "301 bytes"},
+      {"a file in the place of the folder",
+       [](TrainerOptions&, const fs::path& folder) { std::ofstream(folder / "ck") << "x"; }, "cannot write"},
+      {"a folder that cannot be made",
+       [](TrainerOptions& o, const fs::path&) { o.save_folder = "/proc/self/nothing/ck"; }, "cannot write"},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.what);
+    const Folder folder;
+    TrainerOptions options = options_in(folder.path());
+    row.change(options, folder.path());
+    Trainer trainer(std::move(options));
+    std::string said;
+    try {
+      trainer.fit();
+    } catch (const std::exception& error) {
+      said = describe(error);
+    }
+    CAPTURE(said);
+    CHECK(said.find(row.text) != std::string::npos);
+    CHECK(trainer.state().timestamp.batch == 0);
+  }
+}
+
+TEST_CASE("Under CONTINUE a folder that cannot be written is a warning, and save_checkpoint() is still an error") {
+  const Folder folder;
+  std::ofstream(folder / "ck") << "x";
+  TrainerOptions options = options_in(folder.path());
+  options.save_on_failure = saving::OnFailure::CONTINUE;
+  Trainer trainer(std::move(options));
+  const Warnings warnings;
+  trainer.fit();
+  CHECK(trainer.state().timestamp.batch == 4);
+  CHECK(warnings.say("cannot write checkpoints there"));
+  CHECK(trainer.saved_checkpoints().empty());
+  CHECK_THROWS_AS(trainer.save_checkpoint("mine"), std::exception);
+}
+
+TEST_CASE("A checkpoint asked for by name is not counted, never deleted, and the periodic one is written as well") {
+  const Folder folder;
+  TrainerOptions options = options_in(folder.path());
+  options.save_interval = "1ba";
+  options.save_num_checkpoints_to_keep = 1;
+  Trainer trainer(std::move(options));
+  trainer.begin();
+  REQUIRE(trainer.step());
+  CHECK(trainer.save_checkpoint("mine") == (folder / "ck/mine").string());
+  while (trainer.step()) {
+  }
+  trainer.end();
+  const std::vector<std::string> saved = trainer.saved_checkpoints();
+  REQUIRE(saved.size() == 2);
+  CHECK(saved[0] == (folder / "ck/mine").string());
+  CHECK(saved[1].ends_with("ba4"));
+  for (const std::string& path : saved) CHECK(fs::exists(path));
+  TrainerOptions again = options_in(folder.path());
+  again.save_num_checkpoints_to_keep = 1;
+  again.max_duration = "2ep";
+  Trainer resumed(std::move(again));
+  resumed.fit();
+  CHECK(fs::exists(folder / "ck/mine"));
+  CHECK(resumed.saved_checkpoints().size() == 2);
+}
+
+TEST_CASE("A run whose only checkpoint is damaged neither begins anew nor overwrites it, also with save_overwrite") {
+  for (const bool overwrite : {false, true}) {
+    const Folder folder;
+    Trainer(options_in(folder.path())).fit();
+    const auto saved = saving::list_checkpoints(folder / "ck");
+    REQUIRE(saved.size() == 1);
+    std::ofstream(saved[0].path / "manifest.json", std::ios::app) << ' ';
+    TrainerOptions options = options_in(folder.path());
+    options.save_overwrite = overwrite;
+    CHECK_THROWS_WITH_AS(Trainer(std::move(options)), doctest::Contains("autoresume"), CheckpointError);
+  }
+}
+
+}  // namespace
+}  // namespace composer::test

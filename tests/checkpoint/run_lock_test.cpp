@@ -1,0 +1,74 @@
+#include "composer/checkpoint/run_lock.h"
+
+#include <csignal>
+#include <optional>
+#include <string>
+#include <unistd.h>
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include "composer/checkpoint/folder.h"
+#include "composer/core/error.h"
+#include "tests/support/folder.h"
+#include "tests/support/tiny.h"
+
+namespace composer::saving {
+namespace {
+
+TEST_CASE("Another process that trains the run is named, and its death frees the folder") {
+  const test::Folder folder;
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const RunLock lock(folder.path(), "r");
+    if (::write(ready[1], "x", 1) != 1) ::_exit(1);
+    for (;;) ::pause();
+  }
+  char byte = 0;
+  REQUIRE(::read(ready[0], &byte, 1) == 1);
+  CHECK_THROWS_WITH_AS(RunLock(folder.path(), "r"), doctest::Contains(join("process ", child, " on ").c_str()),
+                       ConfigError);
+  CHECK_THROWS_WITH_AS(RunLock(folder.path(), "r"), doctest::Contains(folder.path().c_str()), ConfigError);
+  CHECK_NOTHROW(RunLock(folder.path(), "another run"));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  CHECK_NOTHROW(RunLock(folder.path(), "r"));
+  CHECK_NOTHROW(RunLock(folder.path(), "r"));
+  CHECK(std::filesystem::is_empty(folder.path()));
+  ::close(ready[0]), ::close(ready[1]);
+}
+
+TEST_CASE("While a fit runs, a second trainer of the run is refused, and reading its checkpoints is not") {
+  const test::Folder folder;
+  const auto options = [&] {
+    TrainerOptions made = test::tiny_options();
+    made.save_folder = folder / "ck";
+    made.save_interval = "1ba";
+    return made;
+  };
+  Trainer first(options());
+  first.begin();
+  REQUIRE(first.step());
+  REQUIRE(first.step());
+  const std::string saved = first.save_checkpoint("mine");
+  CHECK_NOTHROW(open_checkpoint(saved));
+  {
+    Trainer second(options());
+    CHECK_THROWS_WITH_AS(second.fit(), doctest::Contains("is in use"), ConfigError);
+    TrainerOptions other = options();
+    other.run_name = "other";
+    other.save_folder.clear();
+    other.load_path = saved;
+    CHECK_NOTHROW(Trainer(std::move(other)));
+  }
+  while (first.step()) {
+  }
+  first.end();
+  Trainer second(options());
+  CHECK_NOTHROW(second.fit("1ep"));
+}
+
+}  // namespace
+}  // namespace composer::saving
