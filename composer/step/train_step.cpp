@@ -74,9 +74,6 @@ void TrainStep::split(const Feed& feed) {
     microbatches_.push_back({.batch = std::move(part), .first = microbatches_.empty()});
   const std::int64_t all = feed.batch_size().value_or(feed.samples());
   microbatch_size_ = size == 0 ? all : size;
-  if (size > all && feed.batch_size() && !std::exchange(warned_of_size_, true))
-    warn(join("device_train_microbatch_size: is ", size, ", and the batches of the ", feed.label(), " loader have ",
-              all, " samples: they are not split"));
 }
 
 // On the host, once, however often the batch is trained.

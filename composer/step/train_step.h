@@ -104,7 +104,7 @@ class TrainStep {
   std::int64_t samples_ = 0;  // of it, if the size of microbatches is "auto"
   std::vector<Microbatch> microbatches_;
   std::int64_t microbatch_size_ = 0;  // as logged: that of the loader's batches, if none was asked for
-  bool warned_of_size_ = false, warned_of_nan_ = false;
+  bool warned_of_nan_ = false;
   double weight_ = 0;            // of all microbatches, before their transforms; 0: not known yet
   Microbatch current_;           // on the device, as algorithms find it; without a batch if there are no metrics
   bool reuses_outputs_ = false;  // Model::eval_forward gives the outputs of training

@@ -43,7 +43,7 @@ void Trainer::Impl::count_batch() {
   const Feed& feed = fit->source.feed();
   state.previous_timestamp = state.timestamp;
   state.timestamp = state.timestamp.to_next_batch(feed.samples(), feed.tokens(), fit->stopwatch.lap());
-  owed = {Owed::EVALUATIONS, Event::BATCH_END, Event::BATCH_CHECKPOINT};
+  owed = {Owed::END, Event::BATCH_END, Event::BATCH_CHECKPOINT};
   schedules.apply(state);
   if (!progress().limit_reached()) fit->source.stage_next();
 }
@@ -51,7 +51,7 @@ void Trainer::Impl::count_batch() {
 void Trainer::Impl::count_epoch() {
   state.previous_timestamp = state.timestamp;
   state.timestamp = state.timestamp.to_next_epoch();
-  owed = {Owed::EVALUATIONS, Event::EPOCH_END, Event::EPOCH_CHECKPOINT};
+  owed = {Owed::END, Event::EPOCH_END, Event::EPOCH_CHECKPOINT};
   fit->source.lose_place();
   schedules.apply(state);
   schedules.observe(state, fit->source.feed().label());
@@ -60,7 +60,7 @@ void Trainer::Impl::count_epoch() {
 void Trainer::Impl::count_iteration() {
   state.previous_timestamp = state.timestamp;
   state.timestamp = state.timestamp.to_next_iteration();
-  owed = {Owed::EVALUATIONS, Event::ITERATION_END, Event::ITERATION_CHECKPOINT};
+  owed = {Owed::END, Event::ITERATION_END, Event::ITERATION_CHECKPOINT};
   fit->source.lose_place();
   schedules.apply(state);
   if (state.iteration_length->unit() == TimeUnit::TOKEN && state.timestamp.epoch == 0 && state.max_duration &&

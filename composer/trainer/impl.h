@@ -68,6 +68,7 @@ struct Trainer::Impl {
   void end_iteration();
   at::Tensor train_batch();
   void end();
+  void fire_end(Event event);
   void evaluate_if_due(Event event);
   void checkpoint(Event event);
   void evaluate_all(const std::vector<EvalRun*>& runs);
@@ -158,9 +159,10 @@ struct Trainer::Impl {
   template <class F>
   auto training(F&& run);
 
-  // What follows something that was counted: the checkpoint's event, and from where on it has not been done yet.
+  // What follows something that was counted: the event of its end, evaluations, the checkpoint's event and the
+  // checkpoint; and from where on it has not been done yet.
   struct Owed {
-    enum From : std::uint8_t { EVALUATIONS, CHECKPOINT, SAVE } from;
+    enum From : std::uint8_t { END, EVALUATIONS, CHECKPOINT, SAVE } from;
     Event ended, checkpoint;
   };
 

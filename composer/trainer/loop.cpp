@@ -61,6 +61,7 @@ void Trainer::Impl::begin() {
 void Trainer::Impl::make_up() {
   evaluate_all(evaluations.pending());
   if (!owed) return;
+  if (owed->from == Owed::END) fire_end(owed->ended);
   if (owed->from == Owed::EVALUATIONS) evaluate_if_due(owed->ended);
   checkpoint(owed->checkpoint);
 }
@@ -96,7 +97,7 @@ bool Trainer::Impl::step() {
     train_step.log();
     train_step.report_metrics();
   });
-  fire(Event::BATCH_END);
+  fire_end(Event::BATCH_END);
   evaluate_if_due(Event::BATCH_END);
   checkpoint(Event::BATCH_CHECKPOINT);
   if (progress().token_iteration_is_over()) end_iteration();
@@ -106,7 +107,7 @@ bool Trainer::Impl::step() {
 void Trainer::Impl::end_epoch() {
   train_step.report_metrics();
   count_epoch();
-  fire(Event::EPOCH_END);
+  fire_end(Event::EPOCH_END);
   evaluate_if_due(Event::EPOCH_END);
   checkpoint(Event::EPOCH_CHECKPOINT);
   if (progress().epoch_iteration_is_over()) end_iteration();
@@ -114,7 +115,7 @@ void Trainer::Impl::end_epoch() {
 
 void Trainer::Impl::end_iteration() {
   count_iteration();
-  fire(Event::ITERATION_END);
+  fire_end(Event::ITERATION_END);
   evaluate_if_due(Event::ITERATION_END);
   checkpoint(Event::ITERATION_CHECKPOINT);
 }
@@ -160,6 +161,11 @@ void Trainer::Impl::end() {
   if (saver) saver->wait();
   fit_end_is_owed = false;
   tell_interrupted();
+}
+
+void Trainer::Impl::fire_end(Event event) {
+  owed->from = Owed::EVALUATIONS;  // an event that was fired is not fired again, also if a callback throws
+  fire(event);
 }
 
 void Trainer::Impl::evaluate_if_due(Event event) {

@@ -219,7 +219,7 @@ void Trainer::Impl::commit(FitPlan plan) {
   ended_by.clear();
   fit.emplace(train, std::move(plan.holds));
   if (options.handle_signals) signals->begin();
-  if (plan.goal != plan.until) fit->max_duration_afterwards.emplace(plan.goal);
+  if (plan.goal && *plan.goal != *plan.until) fit->max_duration_afterwards.emplace(plan.goal);
 }
 
 void Trainer::Impl::check_first_batch() {

@@ -12,6 +12,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/jit_type.h>
 #include <torch/library.h>
@@ -136,10 +137,11 @@ OwnRandom::OwnRandom(at::Device device, std::optional<std::uint64_t> seed) {
     const std::lock_guard lock(generator.mutex());
     all.push_back(generator.clone());
   }
-  if (!device.is_cpu()) all.push_back(at::globalContext().defaultGenerator(device).clone());
+  if (at::accelerator::isAccelerator(device.type()))
+    all.push_back(at::globalContext().defaultGenerator(device).clone());
   if (!seed) {
     const std::uint64_t drawn = drawn_seed();
-    if (!device.is_cpu()) all.back().set_current_seed(drawn);
+    if (all.size() > 1) all.back().set_current_seed(drawn);
   }
   generators_ = std::make_shared<const std::vector<at::Generator>>(std::move(all));
   if (seed) this->seed(*seed);

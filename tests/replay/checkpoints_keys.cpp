@@ -126,6 +126,7 @@ void list_as_names(Json& expected, const Json&) {
   if (saved.empty()) return;
   Json& items = expected["items"];
   items.push_back({"callbacks", "dict(empty)"});
+  items.push_back({"saver/by_hand/size", "int"});
   items.push_back({"saver/retired/size", "int"});
   items.push_back({"saver/saved/size", "int"});
   for (const std::string& number : saved) items.push_back({"saver/saved/" + number, "str"});

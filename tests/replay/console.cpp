@@ -35,7 +35,7 @@ Json lines_of(const std::string& text) {
 
 Json recorded_lines(const Json& c) {
   std::string text;
-  for (const Json& line : c.at("lines")) text += line.get<std::string>() + '\n';
+  for (const Json& line : c.at("lines")) text += (text.empty() ? "" : "\n") + line.get<std::string>();
   return lines_of(text);
 }
 
@@ -51,7 +51,7 @@ Json print(const Json& c, const Context& context) {
       add_callback(options.callbacks, callback);
   }
   std::ostringstream out;
-  options.loggers = {loggers::ConsoleLogger({.log_interval = time_of(config.at("console_log_interval")),
+  options.loggers = {loggers::ConsoleLogger({.log_interval = time_of(config.value("console_log_interval", Json("1ba"))),
                                              .stream = out,
                                              .log_traces = config.value("log_traces", false)})};
   Trainer trainer(std::move(options));

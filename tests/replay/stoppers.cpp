@@ -18,7 +18,8 @@
 namespace composer::replay {
 namespace {
 
-// Its value depends on where training is when it is computed.
+// Its value depends on where training is when it is computed. As those of torchmetrics, it keeps what it has computed
+// until it is updated.
 class ScriptedMetric final : public Metric {
  public:
   ScriptedMetric(const Json& c, std::shared_ptr<const State*> state)
@@ -31,13 +32,15 @@ class ScriptedMetric final : public Metric {
   Better better() const override {
     return name_.find("Loss") == std::string::npos ? Better::HIGHER : Better::LOWER;  // as Composer tells from it
   }
-  void update(const Outputs&, const Batch&) override {}
+  void update(const Outputs&, const Batch&) override { computed_ = at::Tensor(); }
   at::Tensor compute() const override {
+    if (computed_.defined()) return computed_;
     const Timestamp& now = (*state_)->timestamp;
     const std::int64_t index = (by_batch_ ? now.batch : now.epoch) - 1, last = std::ssize(values_) - 1;
-    return at::scalar_tensor(values_[static_cast<std::size_t>(std::clamp<std::int64_t>(index, 0, last))]);
+    computed_ = at::scalar_tensor(values_[static_cast<std::size_t>(std::clamp<std::int64_t>(index, 0, last))]);
+    return computed_;
   }
-  void reset() override {}
+  void reset() override { computed_ = at::Tensor(); }
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<ScriptedMetric>(*this); }
 
  private:
@@ -45,6 +48,7 @@ class ScriptedMetric final : public Metric {
   std::vector<double> values_;
   bool by_batch_;
   std::shared_ptr<const State*> state_;
+  mutable at::Tensor computed_;
 };
 
 Json counts(const State& state) {

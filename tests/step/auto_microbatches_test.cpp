@@ -6,6 +6,8 @@
 #include "composer/algorithms/label_smoothing.h"
 #include "composer/algorithms/mixup.h"
 #include "composer/core/error.h"
+#include "composer/core/run.h"
+#include "composer/core/state_dict.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "tests/support/live_bytes.h"
 #include "tests/support/tiny.h"
@@ -75,7 +77,9 @@ Result train(const Setting& setting) {
   options.seed = 3;
   Trainer trainer(std::move(options));
   trainer.fit();
-  Result result{weights_of(trainer), at::cat({model->norm->running_mean, model->norm->running_var}), at::rand({4})};
+  const StateDict saved = trainer.state().run->snapshot(/*weights_only=*/false);
+  const auto& random = std::get<at::Tensor>(*std::get<StateDict>(*saved.find("rng")).find("cpu"));
+  Result result{weights_of(trainer), at::cat({model->norm->running_mean, model->norm->running_var}), random};
   for (const auto& point : memory->get_timeseries("loss/train/total")) result.losses.push_back(point.number());
   for (const auto& point : memory->get_timeseries("trainer/device_train_microbatch_size"))
     result.sizes.push_back(point.number());

@@ -241,8 +241,9 @@ TEST_CASE("A microbatch size beyond that of the loader's batches is warned of on
   options.device_train_microbatch_size = 100;
   const Warnings warnings;
   Trainer(std::move(options)).fit();
-  CHECK(warnings.texts == std::vector<std::string>{"device_train_microbatch_size: is 100, and the batches of the train "
-                                                   "loader have 4 samples: they are not split"});
+  CHECK(warnings.texts ==
+        std::vector<std::string>{"device_train_microbatch_size: is 100, and a batch of the train loader "
+                                 "has 4 samples, so batches are not split"});
 }
 
 TEST_CASE(

@@ -305,6 +305,7 @@ TEST_CASE("Algorithms see the max_duration of the run in a trial, wherever the r
   trainer.fit({.duration = "2ba"});
   CHECK(trainer.find_lr({.end_lr = 1e-3, .num_batches = 8}).points.size() == 8);  // beyond the run of 2 batches
   CHECK(to_string(*trainer.state().max_duration) == "2ba");
+  trainer.close();
 
   TrainerOptions without = tiny_options();
   without.max_duration = std::nullopt;

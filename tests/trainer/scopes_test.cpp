@@ -275,7 +275,7 @@ TEST_CASE("If a trainer cannot be made, those callbacks are closed that have see
   };
   static const auto at_init = fail_at(Event::INIT), at_load = fail_at(Event::AFTER_LOAD);
   for (const auto& [fails, closed, spoil] : {
-           Row{"the optimizer", 0,
+           Row{"the optimizer, which is made after INIT", 1,
                [](TrainerOptions& o) {
                  o.optimizer = optim::AnyOptimizer::Factory(
                      [](const optim::NamedParameters&) -> std::shared_ptr<torch::optim::Optimizer> {

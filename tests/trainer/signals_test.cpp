@@ -75,7 +75,7 @@ TEST_CASE(
     trainer.fit();
     CHECK(trainer.state().timestamp.batch == 3);
     CHECK(trainer.saved_checkpoints().back() == folder / "ck/ep0-ba3");
-    CHECK(warnings.say("the run goes on from ep0-ba2") == (seconds < 1));
+    CHECK(warnings.say("the run resumes from ep0-ba2") == (seconds < 1));
   }
   TrainerOptions options = tiny_options();
   options.grace_period = Seconds(0);
