@@ -42,7 +42,10 @@ void Operations::enter(Player& player, OptionalTime limit) {
   player.in_fit = true;
 }
 
-void Operations::leave(Player& player) { player.in_fit = false; }
+void Operations::leave(Player& player, Outcome outcome) {
+  player.in_fit = false;
+  player.owes = outcome == Outcome::FAILED;
+}
 
 bool Operations::is_over(const Player& player) const {
   return player.stopped_at || player.may_be_interrupted || player.has_reached(player.fit_limit);
@@ -76,8 +79,8 @@ void Operations::fit(Player& player, const Op& op) {
   const FitOptions options = fit_options(player, op, limit);
   const bool endless = op.kind == Kind::FIT_ITER || op.kind == Kind::FIT_TOKENS;
   const bool must_be_refused = was_in_fit || !setup_.loader || (!endless && !limit) ||
-                               (!endless && player.has_reached(limit) && !player.resumed);
-  const bool may_be_refused = other_shares(player) || endless;
+                               (!endless && player.has_reached(limit) && !player.resumed && !player.owes);
+  const bool may_be_refused = other_shares(player) || endless || (player.owes && player.has_reached(limit));
   const Player::FitMemory before = player.memory();
   if (!was_in_fit) enter(player, limit);
   may_fail_ = endless;
@@ -90,7 +93,7 @@ void Operations::fit(Player& player, const Op& op) {
   }
   if (must_be_refused) fail("refused", player.name(), ": a fit() that cannot be was not refused");
   player.resumed = false;
-  leave(player);
+  leave(player, outcome);
   player.limit = limit;
   if (endless) {
     player.limit_is_known = false;
@@ -110,19 +113,20 @@ void Operations::begin(Player& player, const Op& op) {
   const bool was_in_fit = player.in_fit;
   OptionalTime limit;
   const FitOptions options = fit_options(player, op, limit);
-  const bool must_be_refused = was_in_fit || (player.has_reached(limit) && !player.resumed);
+  const bool must_be_refused = was_in_fit || (player.has_reached(limit) && !player.resumed && !player.owes);
   const Player::FitMemory before = player.memory();
   if (!was_in_fit) enter(player, limit);
   const Outcome outcome = attempt(player, op.plan, [&] { player.trainer().begin(options); });
   if (player.batch() != before.batch) fail("counts", player.name(), ": begin() has trained");
   if (outcome == Outcome::REFUSED) {
-    if (!must_be_refused && !other_shares(player)) fail("refused", player.name(), ": ", error_);
+    if (!must_be_refused && !other_shares(player) && !(player.owes && player.has_reached(limit)))
+      fail("refused", player.name(), ": ", error_);
     return player.remember(before);
   }
   if (must_be_refused) fail("refused", player.name(), ": a begin() that cannot be was not refused");
   player.resumed = false;
   player.limit = limit;
-  if (outcome == Outcome::FAILED) leave(player);
+  if (outcome == Outcome::FAILED) leave(player, outcome);
 }
 
 void Operations::step(Player& player, const Op& op) {
@@ -147,7 +151,7 @@ void Operations::step(Player& player, const Op& op) {
   }
   if (!was_in_fit) fail("refused", player.name(), ": a step() without begin() was not refused");
   if (idle > 0) fail("idle", player.name(), ": step() is true, and neither a batch nor an epoch has ended");
-  if (outcome == Outcome::FAILED) return leave(player);
+  if (outcome == Outcome::FAILED) return leave(player, outcome);
   if (player.stopped_at && player.batch() > *player.stopped_at + 1)
     fail("stop", player.name(), ": was told to stop at batch ", *player.stopped_at, ", and went on to ",
          player.batch());
@@ -174,7 +178,7 @@ void Operations::give(Player& player, const Op& op) {
     return;
   }
   if (!was_in_fit && op.number > 0) fail("refused", player.name(), ": a step(batch) without begin() was not refused");
-  if (outcome == Outcome::FAILED) leave(player);
+  if (outcome == Outcome::FAILED) leave(player, outcome);
 }
 
 void Operations::end(Player& player, const Op& op) {
@@ -185,7 +189,7 @@ void Operations::end(Player& player, const Op& op) {
     return;
   }
   if (!was_in_fit) fail("refused", player.name(), ": an end() without begin() was not refused");
-  leave(player);
+  leave(player, outcome);
   if (outcome == Outcome::DONE) check_ended(player, op.plan, false);
 }
 

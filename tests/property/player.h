@@ -61,11 +61,14 @@ class Player {
   OptionalTime fit_limit;  // of this one; unset: as long as the caller goes on
   bool limit_is_known = true;
   bool resumed = false;                    // and has not begun a fit since
+  bool owes = false;                       // an error has ended its last fit, so the next one may have work left
   std::optional<std::int64_t> stopped_at;  // the batch at which somebody asked it to stop, or signalled
   int signal = 0;
   bool may_be_interrupted = false;  // by a signal that another trainer has got before this one's fit
   std::optional<Ids> offered;       // to step(batch), and not counted yet
   std::int64_t begun_at = 0;
+
+  static constexpr std::size_t kPairCount = 11;
 
   // What is as before if a fit is refused.
   struct FitMemory {
@@ -96,7 +99,8 @@ class Player {
   std::shared_ptr<Closer> closer_;
   std::unique_ptr<Trainer> trainer_;
   History history_;
-  std::int64_t newest_ = 0;  // checkpoint that was seen
+  std::int64_t newest_ = 0;             // checkpoint that was seen
+  std::array<int, kPairCount> owed_{};  // of each pair of events: the second, after an error
   int given_ = 0;
 };
 
