@@ -46,7 +46,8 @@ void ReadAhead::seek(Place to) {
   std::vector<Slot> dropped(slots_.size());
   {
     const std::lock_guard lock(mutex_);
-    if (place(to_give_) == to) return;
+    // Nothing is made behind the last batch, so what follows it there has to be asked for.
+    if (from_.batch < batches_ && place(to_give_) == to) return;
     learn(to);
     slots_.swap(dropped);
     from_ = to;

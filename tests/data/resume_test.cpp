@@ -146,6 +146,23 @@ TEST_CASE("A loader that makes batches ahead can be positioned and dropped at an
   }
 }
 
+TEST_CASE("A loader that was left behind the last batch of an epoch gives the batches of the next one") {
+  const auto made = [](std::int64_t prefetch) {
+    return in_memory(Batch{{"input", at::arange(6)}}, {.batch_size = 2, .seed = 5, .prefetch = prefetch});
+  };
+  const auto ahead = made(2), plain = made(0);
+  for (const std::int64_t epoch : {1, 0, 4}) {  // that follows, the same one, another one
+    for (const auto& loader : {ahead, plain}) {
+      loader->seek(0, 0);
+      CHECK(loader->next());
+      loader->seek(0, 3);
+      CHECK_FALSE(loader->next());
+      loader->seek(epoch, 0);
+    }
+    CHECK(ahead->next()->at("input").equal(plain->next()->at("input")));
+  }
+}
+
 TEST_CASE("A negative number of batches to make ahead is refused") {
   CHECK_THROWS_WITH_AS(in_memory(images(4), {.batch_size = 2, .prefetch = -1}),
                        doctest::Contains("prefetch must be >= 0, got -1"), ConfigError);
