@@ -53,6 +53,5 @@ int main() {
     });
   for (std::thread& thread : threads) thread.join();
   for (std::size_t i = 0; i < rates.size(); ++i)
-    std::printf("lr %.2f: accuracy %.3f\n", rates[i],
-                trainers[i]->state().metrics.at("eval", "MulticlassAccuracy").item<double>());
+    std::printf("lr %.2f: accuracy %.3f\n", rates[i], trainers[i]->state().metrics.at("eval", "MulticlassAccuracy"));
 }

@@ -1,8 +1,8 @@
-#include "composer/core/entry.h"
-
 #include <cmath>
 
 #include <doctest/doctest.h>
+
+#include "composer/core/entry.h"
 
 using namespace composer;
 

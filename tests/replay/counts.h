@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "composer/checkpoint/counts.h"
+#include "composer/core/state.h"
 
 namespace composer::replay {
 
@@ -10,6 +11,20 @@ inline nlohmann::json counts_of(const Timestamp& timestamp) {
   nlohmann::json all;
   for (const saving::Count& count : saving::kCounts) all[count.name] = timestamp.*count.field;
   return all;
+}
+
+// Where a run has ended, as it is recorded.
+inline nlohmann::json final_of(const State& state) {
+  const Timestamp& t = state.timestamp;
+  return {{"iteration", t.iteration},
+          {"epoch", t.epoch},
+          {"batch", t.batch},
+          {"sample", t.sample},
+          {"token", t.token},
+          {"batch_in_epoch", t.batch_in_epoch},
+          {"sample_in_epoch", t.sample_in_epoch},
+          {"token_in_epoch", t.token_in_epoch},
+          {"max_duration", state.max_duration ? nlohmann::json(to_string(*state.max_duration)) : nlohmann::json()}};
 }
 
 }  // namespace composer::replay

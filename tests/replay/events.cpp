@@ -81,19 +81,6 @@ class Recorder final : public Callback {
   const State* state_ = nullptr;
 };
 
-Json final_of(const State& state) {
-  const Timestamp& t = state.timestamp;
-  return {{"iteration", t.iteration},
-          {"epoch", t.epoch},
-          {"batch", t.batch},
-          {"sample", t.sample},
-          {"token", t.token},
-          {"batch_in_epoch", t.batch_in_epoch},
-          {"sample_in_epoch", t.sample_in_epoch},
-          {"token_in_epoch", t.token_in_epoch},
-          {"max_duration", state.max_duration ? Json(to_string(*state.max_duration)) : Json()}};
-}
-
 // The error, or what is nested innermost in it, as Composer would raise it.
 Json error_of(const std::exception& error, const Json& recorded) {
   try {

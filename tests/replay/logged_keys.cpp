@@ -8,7 +8,6 @@
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
 #include "composer/util/loss.h"
-#include "tests/replay/counts.h"
 #include "tests/replay/errors.h"
 #include "tests/replay/logged_run.h"
 #include "tests/replay/make_scheduler.h"

@@ -11,6 +11,7 @@
 #include "composer/data/in_memory.h"
 #include "composer/models/classifier.h"
 #include "composer/trainer/trainer.h"
+#include "tests/replay/counts.h"
 #include "tests/replay/errors.h"
 #include "tests/replay/logged_run.h"
 #include "tests/replay/program.h"
@@ -50,19 +51,6 @@ class ScriptedMetric final : public Metric {
   std::shared_ptr<const State*> state_;
   mutable at::Tensor computed_;
 };
-
-Json counts(const State& state) {
-  const Timestamp& t = state.timestamp;
-  return {{"iteration", t.iteration},
-          {"epoch", t.epoch},
-          {"batch", t.batch},
-          {"sample", t.sample},
-          {"token", t.token},
-          {"batch_in_epoch", t.batch_in_epoch},
-          {"sample_in_epoch", t.sample_in_epoch},
-          {"token_in_epoch", t.token_in_epoch},
-          {"max_duration", to_string(*state.max_duration)}};
-}
 
 // What EarlyStopper would save: the best value, and where it was.
 Json best_of(Callback& callback) {
@@ -108,7 +96,7 @@ Json stop(const Json& c) {
          .handle_signals = false});
     *state = &trainer.state();
     trainer.fit();
-    got["result"] = counts(trainer.state());
+    got["result"] = final_of(trainer.state());
     if (c["callback"] == "EarlyStopper") got["result"].update(best_of(*callbacks.list().front().object));
   } catch (const std::exception& error) {
     got["error"] = cause_result(error, {{"error", without_message(c)["error"]}})["error"];
