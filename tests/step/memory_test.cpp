@@ -60,7 +60,7 @@ class Texts final : public Loader {
     if (batch_ == kBatches) return std::nullopt;
     const std::int64_t length = 16 + batch_++ * 37 % 15 * 16;
     const at::Tensor tokens = at::arange(8 * length).remainder(4000).view({8, length});
-    return Batch{{"input", tokens}, {"target", tokens}};
+    return Batch{{"input_ids", tokens}, {"target", tokens}};
   }
 
  private:
