@@ -85,8 +85,12 @@ std::string shortened(const std::string& text) {
 }  // namespace
 
 const std::vector<std::string>& wall_clock_globs() {
-  static const std::vector<std::string> globs = {"*_wct", "*/wct", "manifest/time/seconds",
-                                                 "callbacks/JsonLinesLogger*/size"};
+  static const std::vector<std::string> globs = {"*_wct",
+                                                 "*/wct",
+                                                 "manifest/time/seconds",
+                                                 "callbacks/JsonLinesLogger*/size",
+                                                 "callbacks/JsonLinesLogger*/head",
+                                                 "callbacks/JsonLinesLogger*/tail"};
   return globs;
 }
 

@@ -7,8 +7,8 @@
 
 namespace composer::cli {
 
-// Globs of what two equal runs do not have in common: what clocks tell, names that are drawn, and the length of a file
-// of which clocks fill a part.
+// Globs of what two equal runs do not have in common: what clocks tell, names that are drawn, and the length and
+// checksums of a file of which clocks fill a part.
 const std::vector<std::string>& wall_clock_globs();
 bool fits_any(const std::string& name, const std::vector<std::string>& globs);
 
