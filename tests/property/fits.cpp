@@ -44,7 +44,7 @@ void Operations::enter(Player& player, OptionalTime limit) {
 
 void Operations::leave(Player& player, Outcome outcome) {
   player.in_fit = false;
-  player.owes = outcome == Outcome::FAILED;
+  player.owes = outcome == Outcome::FAILED || player.trainer().interrupted_by() != 0;
 }
 
 bool Operations::is_over(const Player& player) const {

@@ -60,8 +60,8 @@ class Player {
   OptionalTime limit;      // of fit() without a duration
   OptionalTime fit_limit;  // of this one; unset: as long as the caller goes on
   bool limit_is_known = true;
-  bool resumed = false;                    // and has not begun a fit since
-  bool owes = false;                       // an error has ended its last fit, so the next one may have work left
+  bool resumed = false;  // and has not begun a fit since
+  bool owes = false;     // an error or a signal has ended its last fit, so the next one may have work left
   std::optional<std::int64_t> stopped_at;  // the batch at which somebody asked it to stop, or signalled
   int signal = 0;
   bool may_be_interrupted = false;  // by a signal that another trainer has got before this one's fit
