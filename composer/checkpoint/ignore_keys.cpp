@@ -12,7 +12,7 @@ bool remove(StateDict& state, const std::string& glob, const std::string& path) 
   bool any = false;
   StateDict kept;
   for (auto& [name, value] : state.entries()) {
-    const std::string here = path.empty() ? name : path + '/' + name;
+    const std::string here = path.empty() ? name : join(path, '/', name);
     if (::fnmatch(glob.c_str(), here.c_str(), 0) == 0) {
       any = true;
       continue;
@@ -38,7 +38,7 @@ constexpr Name kNames[] = {{"optimizers", "optimizer"},
 // Of "state/optimizers/*", "optimizer/*".
 std::string own_glob(const std::string& glob) {
   if (!glob.starts_with("state/")) return glob;
-  const std::string path = glob.substr(6);
+  std::string path = glob.substr(6);
   const std::string first = path.substr(0, path.find('/'));
   for (const auto& [composers, own] : kNames)
     if (first == composers) return std::string(own) + path.substr(first.size());

@@ -151,6 +151,7 @@ void Saver::clean_up() {
 
 std::vector<std::string> Saver::saved() const {
   std::vector<std::string> names;
+  names.reserve(list_.saved.size());
   for (const Saved& one : list_.saved) names.push_back(one.name);
   return names;
 }

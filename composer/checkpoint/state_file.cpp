@@ -50,7 +50,7 @@ Json to_json(const StateDict& state, const std::string& path, NamedTensors& tens
   object.reserve(state.size());
   for (const auto& [name, value] : state.entries())
     object.emplace_back(name.starts_with('$') ? "$" + name : name,
-                        to_json(value, path.empty() ? name : path + '/' + name, tensors));
+                        to_json(value, path.empty() ? name : join(path, '/', name), tensors));
   return json;
 }
 
