@@ -60,7 +60,7 @@ struct TrainerOptions {
   // for all of that shape. What cannot be recorded runs as without it, and a warning says why (docs/tuning.md).
   bool cuda_graph = false;
   bool accumulate_train_batch_on_tokens = false;  // weigh microbatches by their loss-generating tokens
-  std::optional<std::uint64_t> seed = {};         // of all random streams; unset: what libtorch has been seeded with
+  std::optional<std::uint64_t> seed = {};         // of random numbers and training loaders; unset: from libtorch
   bool deterministic_mode = false;                // libtorch's deterministic kernels, or its error where there is none
 
   // Before the first batch, time a few steps in each of the ways that may train faster here, and go on in the fastest:
