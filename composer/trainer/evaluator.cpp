@@ -20,7 +20,7 @@ void check(const Evaluator& evaluator) {
     throw ConfigError("Evaluator ", label, ": device_eval_microbatch_size must be >= 1, got ", *microbatch);
   for (const std::string& pattern : metric_names.value_or(std::vector<std::string>{})) {
     try {
-      const std::regex compiled(pattern);
+      static_cast<void>(std::regex(pattern));
     } catch (const std::regex_error& error) {
       throw ConfigError("Evaluator ", label, ": metric_names has \"", pattern,
                         "\", which is no regular expression: ", error.what());

@@ -25,6 +25,7 @@ void check(const FindLrOptions& options) {
 
 std::vector<double> rates_of(const FindLrOptions& options) {
   std::vector<double> rates;
+  rates.reserve(static_cast<std::size_t>(options.num_batches));
   const auto last = static_cast<double>(options.num_batches - 1);
   for (std::int64_t i = 0; i < options.num_batches; ++i)
     rates.push_back(options.start_lr * std::pow(options.end_lr / options.start_lr, static_cast<double>(i) / last));
