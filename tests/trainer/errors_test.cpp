@@ -4,22 +4,12 @@
 
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/core/error.h"
+#include "tests/support/error_of.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
 namespace composer::test {
 namespace {
-
-// The text of the error that `run` ends with.
-template <class F>
-std::string error_of(F&& run) {
-  try {
-    run();
-  } catch (const std::exception& error) {
-    return describe(error);
-  }
-  return "no error";
-}
 
 TEST_CASE("Bad options are refused by the constructor, before any event") {
   struct Row {

@@ -12,22 +12,13 @@
 #include "composer/core/error.h"
 #include "composer/metrics/classification.h"
 #include "composer/optim/schedulers.h"
+#include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
 namespace composer::test {
 namespace {
-
-template <class F>
-std::string error_of(F&& run) {
-  try {
-    run();
-  } catch (const std::exception& error) {
-    return describe(error);
-  }
-  return "no error";
-}
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 

@@ -10,6 +10,7 @@
 #include "composer/core/error.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/optim/schedulers.h"
+#include "tests/support/error_of.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test {
@@ -81,16 +82,6 @@ TEST_CASE("A module that is replaced later trains if the optimizer is told") {
   }
   Trainer trainer(options_with(Swap(Event::FIT_START, /*tells=*/true)));
   CHECK_NOTHROW(trainer.fit());
-}
-
-template <class F>
-std::string error_of(F&& run) {
-  try {
-    run();
-  } catch (const std::exception& error) {
-    return describe(error);
-  }
-  return "no error";
 }
 
 TEST_CASE("A module that is replaced without telling the optimizer is an error when the fit begins") {
