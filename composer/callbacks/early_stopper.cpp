@@ -20,6 +20,12 @@ EarlyStopper::EarlyStopper(EarlyStopperOptions options) : options_(std::move(opt
   if (patience.count() < 0) throw ConfigError("EarlyStopper: patience must be >= 0, got ", patience);
 }
 
+void EarlyStopper::init(const State&, Logger&) {
+  better_.reset();
+  best_.reset();
+  best_at_.reset();
+}
+
 void EarlyStopper::eval_end(const State& state, Logger&) {
   if (!state.run || !state.run->interrupted()) judge(state);  // an interrupted evaluation has no metrics
 }

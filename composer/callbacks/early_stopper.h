@@ -19,11 +19,13 @@ struct EarlyStopperOptions {
 
 // Asks to stop once the metric has gone for longer than `patience` without a new best. The first value is a best; NaN
 // never is. Judges whenever the evaluator ends, or, for metrics of training, at the end of epochs, and of batches if
-// patience is in batches (which reads the metric on the host each batch). Throws ConfigError from the constructor, and
-// at the first evaluation if it has no such metric. Warns at the end of a fit without any evaluation of that label.
+// patience is in batches (which reads the metric on the host each batch). Each trainer begins without a best. Throws
+// ConfigError from the constructor, and at the first evaluation if it has no such metric. Warns at the end of a fit
+// without any evaluation of that label.
 class COMPOSER_EXPORT EarlyStopper final : public Callback {
  public:
   explicit EarlyStopper(EarlyStopperOptions options);
+  void init(const State& state, Logger& logger) override;
   void eval_end(const State& state, Logger& logger) override;
   void epoch_end(const State& state, Logger& logger) override;
   void batch_end(const State& state, Logger& logger) override;

@@ -38,6 +38,11 @@ SpeedMonitor::SpeedMonitor(SpeedMonitorOptions options) : options_(options) {
   points_.resize(static_cast<std::size_t>(window_size) + 1);
 }
 
+void SpeedMonitor::init(const State&, Logger&) {
+  newest_ = filled_ = 0;
+  total_eval_wct_ = {};
+}
+
 void SpeedMonitor::batch_end(const State& state, Logger& logger) {
   const Timestamp& now = state.timestamp;
   if (filled_ > 0 && now.batch <= points_[newest_].batch) filled_ = 0;  // counted from zero again

@@ -21,6 +21,7 @@ struct SpeedMonitorOptions {
 class COMPOSER_EXPORT SpeedMonitor final : public Callback {
  public:
   explicit SpeedMonitor(SpeedMonitorOptions options = {});
+  void init(const State& state, Logger& logger) override;  // forgets what another trainer has taken
   void batch_end(const State& state, Logger& logger) override;
   void eval_end(const State& state, Logger& logger) override;
   void visit_state(StateVisitor& visit) override;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <iterator>
 #include <random>
 #include <thread>
@@ -190,21 +191,31 @@ void Saver::settle() {
   for (std::string& name : std::exchange(undeleted_, {})) list_.retired.push_back(std::move(name));
 }
 
+// Before the first evaluation there is no value: worse than every other. A label that has metrics, and not this one,
+// never will have it.
+double Saver::value_of(const std::map<std::string, double>& metrics, const std::string& name) {
+  const std::string& metric = options_.best->metric;
+  if (const auto found = metrics.find(metric); found != metrics.end()) return found->second;
+  const std::string label = metric.substr(0, metric.find('/') + 1);
+  const auto reported = metrics.lower_bound(label);
+  if (label.empty() || reported == metrics.end() || !reported->first.starts_with(label)) return NAN;
+  planned_ = false;
+  std::string there;
+  for (const auto& [key, value] : metrics) there += (there.empty() ? "" : ", ") + key;
+  throw ConfigError("save_best: no metric ", metric, " has been reported by the time of ", name, "; there are ", there);
+}
+
 void Saver::plan(const std::string& name, const std::map<std::string, double>& metrics, bool by_hand) {
   if (options_.keep == 0 && !by_hand) return;
   wait();
   if (std::exchange(planned_, true)) list_ = before_;  // what was planned was never saved
-  double value = 0;
-  if (options_.best && !by_hand) {
-    const auto found = metrics.find(options_.best->metric);
-    if (found == metrics.end()) {
-      planned_ = false;
-      throw ConfigError("save_best: no metric ", options_.best->metric, " has been reported by the time of ", name);
-    }
-    value = found->second;
-  }
+  const double value = options_.best && !by_hand ? value_of(metrics, name) : 0;
   before_ = list_;
-  std::erase_if(list_.saved, [&](const Saved& one) { return one.name == name; });  // it will be replaced
+  const auto replaced = std::ranges::find(list_.saved, name, &Saved::name);
+  if (replaced != list_.saved.end()) {
+    by_hand = by_hand || replaced->by_hand;  // who asked for it by name still wants it
+    list_.saved.erase(replaced);
+  }
   std::erase(list_.retired, name);
   list_.saved.push_back({name, value, by_hand});
   Retention retention = retain(std::move(list_.saved), options_.keep, options_.best);

@@ -84,6 +84,7 @@ class COMPOSER_EXPORT Saver {
     IN_PLACE,  // a step after the renaming failed
     FAILED,
   };
+  double value_of(const std::map<std::string, double>& metrics, const std::string& name);
   void settle();
   void remove_leftovers();
   void write(const Job& job);

@@ -1,7 +1,9 @@
 #include "composer/core/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <exception>
+#include <utility>
 
 #include <c10/util/SmallVector.h>
 
@@ -14,6 +16,17 @@ namespace {
 bool needs_dataloader(Event event) {
   return event != Event::INIT && event != Event::BEFORE_LOAD && event != Event::AFTER_LOAD &&
          event != Event::EVAL_STANDALONE_START && event != Event::EVAL_STANDALONE_END;
+}
+
+// What algorithms do at the first, such as exchanging weights, they undo at the second.
+constexpr std::array kScopes = {std::pair(Event::EVAL_BEFORE_ALL, Event::EVAL_AFTER_ALL),
+                                std::pair(Event::EVAL_START, Event::EVAL_END),
+                                std::pair(Event::EVAL_STANDALONE_START, Event::EVAL_STANDALONE_END),
+                                std::pair(Event::PREDICT_START, Event::PREDICT_END)};
+const std::pair<Event, Event>* scope_of(Event event) {
+  const auto it = std::ranges::find_if(
+      kScopes, [event](const auto& scope) { return scope.first == event || scope.second == event; });
+  return it == kScopes.end() ? nullptr : &*it;
 }
 
 // Moves the algorithms of that placement to the front or the back, the others keep their order.
@@ -203,31 +216,48 @@ void Engine::dispatch(Event event) {
 
 void Engine::run_algorithms(Event event, Listeners& listeners) {
   std::vector<LogEntry> traces;  // allocates only if somebody wants traces
+  std::exception_ptr first;      // of an event that closes something, which the others see all the same
+  const std::pair<Event, Event>* scope = scope_of(event);
+  const bool opens = scope && scope->first == event, closes = scope && !opens;
   for (std::size_t i = 0; i < listeners.algorithms.size(); ++i) {
     const auto& [algorithm, name, events] = listeners.algorithms[i];
-    listeners.called = i + 1;
+    if (opens && events.contains(scope->second)) open_.push_back({event, algorithm.get(), name});
     try {
       if (!algorithm->match(event, state_)) continue;
       const BatchVersions before(state_.batch);
       algorithm->apply(event, state_, logger_);
       before.check();
     } catch (...) {
-      rethrow(event, name);
+      if (!closes) rethrow(event, name);
+      note_first(first, event, name);
+      continue;
     }
     const std::string& key = listeners.trace_keys[i];
     const bool traced = std::ranges::any_of(traces, [&](const LogEntry& trace) { return trace.key == key; });
     if (logger_.wants_traces() && !traced) traces.push_back({key, std::int64_t{1}});
   }
+  if (closes) forget_open(scope->first);
   if (!traces.empty()) logger_.log_traces(traces);
+  if (first) std::rethrow_exception(first);
+}
+
+// Keeps the first error; the others are warnings.
+void Engine::note_first(std::exception_ptr& first, Event event, const std::string& who) const {
+  try {
+    rethrow(event, who);
+  } catch (const RunError& error) {
+    if (first)
+      warn(describe(error));
+    else
+      first = std::current_exception();
+  }
 }
 
 void Engine::unwind(Event opens, Event closes) {
   const Dispatching scope(*this);
-  const Listeners& opened = table_->listeners[static_cast<std::size_t>(opens)];
   const auto has_seen = [&](const Plugin<Algorithm>& plugin) {
-    const auto end = opened.algorithms.begin() + static_cast<std::ptrdiff_t>(opened.called);
-    return !plugin.events.contains(opens) || std::any_of(opened.algorithms.begin(), end, [&](const auto& other) {
-      return other.object == plugin.object;
+    return !plugin.events.contains(opens) || std::ranges::any_of(open_, [&](const Open& open) {
+      return open.by == opens && open.algorithm == plugin.object.get();
     });
   };
   for (const auto& plugin : table_->listeners[static_cast<std::size_t>(closes)].algorithms) {
@@ -239,6 +269,11 @@ void Engine::unwind(Event opens, Event closes) {
       warn(join(plugin.name, " failed at ", to_string(closes), ", after another error"));
     }
   }
+  forget_open(opens);
+}
+
+void Engine::forget_open(Event opens) {
+  std::erase_if(open_, [opens](const Open& open) { return open.by == opens; });
 }
 
 void Engine::run_callbacks(Event event, Listeners& listeners) {

@@ -1,9 +1,11 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "composer/core/event.h"
@@ -28,8 +30,9 @@ struct AlgorithmPass {
 // Calls, at each event, the algorithms, then the callbacks, then the loggers that listen to it; at INIT loggers, then
 // callbacks, then algorithms, because a logger must be open before anybody can log. Who listens, in which order, is
 // worked out at registration: an event without listeners costs one load and one branch. What a listener throws leaves
-// run_event nested in a RunError that says which event, who, epoch and batch; the listeners after it are not called. An
-// algorithm that changed a tensor of state.batch in place is such an error, too (see Algorithm).
+// run_event nested in a RunError that says which event, who, epoch and batch; the listeners after it are not called,
+// but for algorithms at an event that closes an evaluation or a prediction: each of them sees it, and the first error
+// leaves. An algorithm that changed a tensor of state.batch in place is such an error, too (see Algorithm).
 class COMPOSER_EXPORT Engine {
  public:
   // Throws ConfigError if one object is given twice, or is in another trainer that is still open.
@@ -51,6 +54,10 @@ class COMPOSER_EXPORT Engine {
   // After an error between `opens` and `closes`: the algorithms that have seen the first see the second, so that what
   // they opened is closed. What they throw is a warning.
   void unwind(Event opens, Event closes);
+
+  // The name of an algorithm that has seen an event which opens an evaluation or a prediction, and not yet the one that
+  // closes it: it may have exchanged the weights. nullptr: there is none.
+  const std::string* open_algorithm() const { return open_.empty() ? nullptr : &open_.back().name; }
 
   // Within an event, it holds from the end of that event on.
   void register_pass(Pass pass, int index = -1);
@@ -75,7 +82,6 @@ class COMPOSER_EXPORT Engine {
   struct Listeners {
     std::vector<Plugin<Algorithm>> algorithms;
     std::vector<std::string> trace_keys;  // beside algorithms
-    std::size_t called = 0;               // so many of the algorithms, the last time
     std::vector<Plugin<Callback>> callbacks;
   };
   struct Table {
@@ -83,6 +89,13 @@ class COMPOSER_EXPORT Engine {
     EventSet heard_by_algorithms, heard_by_callbacks;
   };
   class Dispatching;
+  // An algorithm that has seen the event which opens an evaluation or a prediction, and is to see the one that closes
+  // it.
+  struct Open {
+    Event by;
+    const Algorithm* algorithm;
+    std::string name;
+  };
 
   template <class Base>
   void take(const Plugin<Base>& plugin);
@@ -95,6 +108,8 @@ class COMPOSER_EXPORT Engine {
   void run_algorithms(Event event, Listeners& listeners);
   void run_callbacks(Event event, Listeners& listeners);
   [[noreturn]] void rethrow(Event event, const std::string& who) const;
+  void forget_open(Event opens);
+  void note_first(std::exception_ptr& first, Event event, const std::string& who) const;
 
   State& state_;
   Logger& logger_;
@@ -106,6 +121,7 @@ class COMPOSER_EXPORT Engine {
   EventSet listening_;           // events with listeners; all of them once closed, so that dispatch() can complain
   std::uint64_t generation_ = 0;
   int dispatching_ = 0;  // events that are being dispatched, one within another
+  std::vector<Open> open_;
   bool closed_ = false;
 };
 

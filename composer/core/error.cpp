@@ -43,6 +43,25 @@ c10::WarningHandler* handler_of_libtorch() {
   return handler && typeid(*handler) != typeid(c10::WarningHandler) ? handler : nullptr;
 }
 
+// False: nobody takes it. Warnings come from destructors and from threads that write, so a sink cannot throw.
+bool warned_elsewhere(const std::string& text) {
+  try {
+    if (c10::WarningHandler* handler = handler_of_libtorch()) {
+      handler->process(c10::Warning(c10::UserWarning(), {__func__, __FILE__, __LINE__}, text, /*verbatim=*/true));
+      return true;
+    }
+    WarningSink to;
+    {
+      const std::lock_guard lock(sink().mutex);
+      to = sink().sink;
+    }
+    if (to) to(text);
+    return static_cast<bool>(to);
+  } catch (...) {
+    return false;
+  }
+}
+
 }  // namespace
 
 std::string because() {
@@ -66,16 +85,7 @@ std::string describe(const std::exception& error) {
 }
 
 void warn(const std::string& text) {
-  if (c10::WarningHandler* handler = handler_of_libtorch()) {
-    handler->process(c10::Warning(c10::UserWarning(), {__func__, __FILE__, __LINE__}, text, /*verbatim=*/true));
-    return;
-  }
-  WarningSink to;
-  {
-    const std::lock_guard lock(sink().mutex);
-    to = sink().sink;
-  }
-  if (to) return to(text);
+  if (warned_elsewhere(text)) return;
   const util::NoSigpipe no_sigpipe;            // stderr may be a pipe that nobody reads any more
   std::cerr << "libcomposer: " + text + "\n";  // in one piece, as other threads may write, too
 }

@@ -77,7 +77,7 @@ template <std::derived_from<Error> E, class... Parts>
 
 // Tells the user of something that is probably a mistake but stops nothing: as "libcomposer: <text>" on a line of
 // stderr. A warning handler of libtorch that is set on this thread (c10::WarningUtils) gets the text instead; if there
-// is none, the one of redirect_warnings().
+// is none, the one of redirect_warnings(). If that throws, the text goes to stderr after all.
 COMPOSER_EXPORT void warn(const std::string& text);
 
 // Gets the texts of warnings, from any thread.

@@ -22,7 +22,9 @@ struct Place {
 
 struct SharedLoader::Readers {
   std::atomic<bool> busy = false;  // a thread is inside of the loader
-  std::optional<Place> place;      // of the loader; unset: unknown. Of the thread that is inside
+  // Of the loader, and read by the thread that is inside; unset: unknown.
+  std::optional<Place> place;
+  std::optional<std::uint64_t> seed;
 
   std::mutex mutex;  // of the following
   std::vector<std::thread::id> leased;
@@ -32,9 +34,11 @@ struct SharedLoader::Readers {
 class SharedLoader::Call {
  public:
   Call(Readers& readers, const std::string& label) : readers_(readers) {
-    if (readers_.busy.exchange(true, std::memory_order_acquire))
+    if (!enter(readers))
       throw ConfigError(label, " loader: two threads read it at the same time; give each trainer a loader of its own");
   }
+  explicit Call(Readers& readers) : readers_(readers) {}  // that it has entered
+  static bool enter(Readers& readers) { return !readers.busy.exchange(true, std::memory_order_acquire); }
   ~Call() { readers_.busy.store(false, std::memory_order_release); }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -54,8 +58,24 @@ SharedLoader::SharedLoader(std::shared_ptr<Loader> loader) : loader_(std::move(l
   if (!readers_) known = readers_ = std::make_shared<Readers>();
 }
 
+void SharedLoader::set_default_seed(std::uint64_t seed) {
+  seed_ = seed;
+  if (!loader_ || !Call::enter(*readers_)) return;  // the next read sets it
+  const Call call(*readers_);
+  adopt_seed();
+}
+
+void SharedLoader::adopt_seed() const {
+  if (!seed_ || readers_->seed == seed_) return;
+  readers_->place.reset();
+  readers_->seed.reset();
+  loader_->set_default_seed(*seed_);
+  readers_->seed = seed_;
+}
+
 void SharedLoader::seek(const std::string& label, std::int64_t epoch, std::int64_t batch) const {
   const Call call(*readers_, label);
+  adopt_seed();
   readers_->place.reset();
   loader_->seek(epoch, batch);
   readers_->place = {epoch, batch};
@@ -63,6 +83,7 @@ void SharedLoader::seek(const std::string& label, std::int64_t epoch, std::int64
 
 std::optional<Batch> SharedLoader::read(const std::string& label, std::int64_t epoch, std::int64_t batch) const {
   const Call call(*readers_, label);
+  adopt_seed();
   if (const Place wanted{epoch, batch}; readers_->place != wanted) {
     readers_->place.reset();
     loader_->seek(epoch, batch);

@@ -11,14 +11,16 @@
 namespace composer::data {
 
 // A loader as one of its readers sees it. Each reader names the batch that it wants, and the loader is moved if another
-// reader has moved it meanwhile, so two trainers that take turns on one loader both get every batch. Copies are the
-// same reader.
+// reader has moved it, or given it another seed, meanwhile: two trainers that take turns on one loader both get every
+// batch, each in its own order. Copies are the same reader.
 class COMPOSER_EXPORT SharedLoader {
  public:
   SharedLoader() = default;  // of no loader
   explicit SharedLoader(std::shared_ptr<Loader> loader);
 
   Loader* get() const { return loader_.get(); }
+  // The seed of this reader's order, where the loader's options name none: each reader has its own.
+  void set_default_seed(std::uint64_t seed);
   // Both throw ConfigError while another thread is inside one of them; `label` names the loader in it.
   void seek(const std::string& label, std::int64_t epoch, std::int64_t batch) const;
   std::optional<Batch> read(const std::string& label, std::int64_t epoch, std::int64_t batch) const;
@@ -27,8 +29,10 @@ class COMPOSER_EXPORT SharedLoader {
   friend class LoaderLease;
   struct Readers;
   class Call;
+  void adopt_seed() const;
   std::shared_ptr<Loader> loader_;
-  std::shared_ptr<Readers> readers_;  // one for each loader, found by its address
+  std::optional<std::uint64_t> seed_;  // unset: whatever the loader has
+  std::shared_ptr<Readers> readers_;   // one for each loader, found by its address
 };
 
 // The right to read a loader for as long as this lives, say for a fit. Any number of readers may have it on one thread.

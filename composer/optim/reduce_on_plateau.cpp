@@ -83,6 +83,11 @@ void ReduceOnPlateau::set_memory(PlateauMemory memory) {
   if (!(memory.alpha >= 0 && memory.alpha <= 1))
     throw ConfigError(kWho, ": alpha must be in [0, 1], got ", memory.alpha);
   memory_ = memory;
+  keeps_memory_ = true;
+}
+
+void ReduceOnPlateau::begin_run() {
+  if (!std::exchange(keeps_memory_, false)) memory_ = {};
 }
 
 void ReduceOnPlateau::visit_state(StateVisitor& visit) {

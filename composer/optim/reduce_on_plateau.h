@@ -38,7 +38,8 @@ struct PlateauMemory {
 // happens in the `cooldown` after that does not count as waiting. NaN is never a best. Evaluated once per unit of
 // patience, it decides as PyTorch's ReduceLROnPlateau; evaluated more or less often, it waits the same time. Metrics of
 // training ("train") are those of the last batch of each epoch. A cut is in force from the next batch on, whatever
-// step_schedulers_every_batch says. Throws ConfigError from the constructor, when a fit begins that has nothing with
+// step_schedulers_every_batch says. Each trainer that is made with it begins without a memory, unless set_memory() was
+// called before. Throws ConfigError from the constructor, when a fit begins that has nothing with
 // this label, and at the first evaluation without this metric.
 class COMPOSER_EXPORT ReduceOnPlateau final : public MetricSchedule {
  public:
@@ -48,6 +49,7 @@ class COMPOSER_EXPORT ReduceOnPlateau final : public MetricSchedule {
   void observe(const State& state) override;
   double multiplier(const ScheduleContext& now) const override;
   void visit_state(StateVisitor& visit) override;
+  void begin_run() override;
 
   // One value of the metric, with the timestamp's count in the unit of patience.
   void observe(double value, std::int64_t now);
@@ -60,6 +62,7 @@ class COMPOSER_EXPORT ReduceOnPlateau final : public MetricSchedule {
 
   ReduceOnPlateauOptions options_;
   PlateauMemory memory_;
+  bool keeps_memory_ = false;  // it was set for the trainer that comes next
 };
 
 // To keep a hand on its memory, make a std::shared_ptr<ReduceOnPlateau> and give that to the trainer.

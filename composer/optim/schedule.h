@@ -39,6 +39,7 @@ class COMPOSER_EXPORT MetricSchedule {
   virtual void observe(const State& state) = 0;
   virtual double multiplier(const ScheduleContext& now) const = 0;
   virtual void visit_state(StateVisitor& visit);  // what a checkpoint keeps: nothing by default
+  virtual void begin_run();  // a trainer is made with it: what another one has measured is over. Nothing by default
 };
 
 // A multiplier of the optimizer's learning rates: a pure function, so there is nothing to step, save or replay; or a

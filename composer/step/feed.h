@@ -35,7 +35,7 @@ class Feed {
   // To have while it is read. Throws ConfigError if a trainer on another thread reads the same loader.
   data::LoaderLease lease() const { return {loader_, label_}; }
 
-  void set_default_seed(std::uint64_t seed) { spec_.dataloader->set_default_seed(seed); }
+  void set_default_seed(std::uint64_t seed) { loader_.set_default_seed(seed); }
   void seek(std::int64_t epoch, std::int64_t batch);
   std::optional<Batch> next();  // nullopt: the epoch is over
   // From now on stage_next() keeps a batch ahead. Not with batch_transforms, which may draw random numbers.

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
 
+#include "composer/core/error.h"
 #include "composer/step/side_stream.h"
 
 namespace composer {
@@ -75,7 +76,8 @@ Stage::~Stage() {
   try {
     drop();
     release_arrived(0);
-  } catch (...) {  // the device has failed, which others have said
+  } catch (const std::exception& error) {
+    warn(join("copies of batches to the device did not end: ", describe(error)));
   }
 }
 
@@ -92,7 +94,8 @@ void Stage::put(const Next& next) {
       staged.copied.push_back({tensor.defined() ? tensor.detach() : tensor, {}, version(tensor)});
     try {
       staged.copy = start_(*staged.batch);
-    } catch (...) {  // without a copy ahead it is copied when it is wanted, and what goes wrong then is said
+    } catch (...) {
+      staged.copy = nullptr;  // it is copied when it is wanted, and what goes wrong then is said
     }
   }
   staged_ = std::move(staged);

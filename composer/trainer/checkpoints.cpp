@@ -121,12 +121,31 @@ void Trainer::Impl::save_last() {
   if (saver) saver->save_last(state);
 }
 
+void Trainer::Impl::require_own_weights(const char* call) const {
+  if (const std::string* algorithm = engine.open_algorithm())
+    throw ConfigError(
+        call, ": at ", to_string(last_event), ' ', *algorithm, " may have exchanged the weights; call it ",
+        "at batch_checkpoint, epoch_checkpoint or iteration_checkpoint, which come after the evaluation, ",
+        "or between two steps");
+}
+
+// Where all that follows a batch, an epoch or an iteration is done.
+void Trainer::Impl::require_exact_place(const char* call) const {
+  const Event at = last_of_training;
+  const bool is_exact = at == Event::FIT_START || at == Event::BATCH_CHECKPOINT || at == Event::EPOCH_CHECKPOINT ||
+                        at == Event::ITERATION_CHECKPOINT || at == Event::FIT_END;
+  if (busy && fit && !is_exact)
+    throw ConfigError(
+        call, ": a run cannot go on exactly from ", to_string(last_event), "; call it at ",
+        "batch_checkpoint, epoch_checkpoint or iteration_checkpoint, which come after the evaluation, or ",
+        "between two steps");
+}
+
 std::string Trainer::Impl::save_by_hand(const std::string& name) {
   if (!saver) throw ConfigError("save_checkpoint: there is no save_folder to write it to");
-  if (busy && last_event >= Event::AFTER_DATALOADER && last_event <= Event::AFTER_TRAIN_BATCH)
-    throw ConfigError("save_checkpoint: ", to_string(last_event),
-                      " is in the middle of a batch, from where a run cannot go on exactly; call it at batch_end, or ",
-                      "between two steps");
+  if (finding_lr) throw ConfigError("save_checkpoint: inside of find_lr(), whose steps are undone");
+  require_own_weights("save_checkpoint");
+  require_exact_place("save_checkpoint");
   return located([&] { return saver->save_by_hand(name, state); });
 }
 

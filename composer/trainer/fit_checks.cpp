@@ -86,6 +86,15 @@ void check_labels(const std::string& train_label, const std::vector<std::string>
                     "\", and would overwrite its metrics; give it another");
 }
 
+void check_best(const std::string& metric, const std::vector<std::string>& labels) {
+  const auto slash = metric.find('/');
+  if (slash != std::string::npos && std::ranges::find(labels, metric.substr(0, slash)) != labels.end()) return;
+  std::string known;
+  for (const std::string& label : labels) known += (known.empty() ? "" : ", ") + label;
+  throw ConfigError("save_best: its metric is \"", metric, "\", and must be LABEL/NAME with the label of a loader of ",
+                    "this fit: ", known);
+}
+
 void check_epochs_end(Time limit, const OptionalTime& iteration_length, const Feed& feed) {
   const TimeUnit unit = limit.unit() == TimeUnit::ITERATION ? iteration_length.value().unit() : limit.unit();
   if (feed || unit != TimeUnit::EPOCH) return;

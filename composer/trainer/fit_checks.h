@@ -36,6 +36,9 @@ void check_trains_all(const torch::nn::Module& model, const torch::optim::Optimi
 // No evaluator reports under the label of the training loader.
 void check_labels(const std::string& train_label, const std::vector<std::string>& eval_labels);
 
+// One of these labels, of the training loader and the evaluators, reports the metric that checkpoints are compared by.
+void check_best(const std::string& metric, const std::vector<std::string>& labels);
+
 // The limit is not in epochs, nor in iterations of epochs, if `feed` is empty: batches that are given have no epochs.
 void check_epochs_end(Time limit, const OptionalTime& iteration_length, const Feed& feed);
 

@@ -58,6 +58,9 @@ struct Trainer::Impl {
   // loggers.
   struct ForTrial {};
   Impl(const Impl& other, ForTrial);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   // loop.cpp: when each event fires
   void construct();
@@ -78,6 +81,7 @@ struct Trainer::Impl {
   class Opened;
   void fire(Event event) {
     last_event = event;
+    if (event < Event::EVAL_BEFORE_ALL) last_of_training = event;
     engine.run_event(event);
   }
 
@@ -109,6 +113,8 @@ struct Trainer::Impl {
   void load(const LoadOptions& from);
   void save_if_due(Event event);
   void save_last();
+  void require_own_weights(const char* call) const;
+  void require_exact_place(const char* call) const;
   std::string save_by_hand(const std::string& name);
   void tell_resumed();
   void tell_interrupted();
@@ -126,6 +132,7 @@ struct Trainer::Impl {
 
    private:
     std::shared_ptr<AsRun> run_;
+    std::shared_ptr<SignalWatch> signals_;
   };
   StateDict run_state(bool weights_only);
   void load_run_state(const StateDict& saved);
@@ -153,7 +160,9 @@ struct Trainer::Impl {
   void require_open(const char* call) const;
   void require_fit(const char* call) const;
   void require_idle(const char* call) const;
+  void require_no_trial(const char* call) const;
   void close();
+  void release();
   template <class F>
   auto located(F&& run);
   template <class F>
@@ -179,16 +188,17 @@ struct Trainer::Impl {
   SchedulePlan schedules;
   TrainStep train_step;
   AsidePlan aside_plan;
-  std::vector<std::string> tuning;  // what .tune has chosen
-  std::optional<Tuned> tuned;       // likewise, or the saved run
-  std::optional<Owed> owed;         // by a fit that an error has ended, to be done by the next one
-  bool fit_end_is_owed = false;     // likewise
-  int interrupted_by = 0;           // the last fit
-  std::string ended_by;             // the error that has ended it; empty: none has
-  Stopwatch aside_stopwatch;        // of evaluation and prediction
-  Event last_event = Event::INIT;   // for errors
-  bool busy = false;                // in a call of begin(), step(), end(), eval(), predict() or find_lr()
-  bool evaluating = false, predicting = false;
+  std::vector<std::string> tuning;       // what .tune has chosen
+  std::optional<Tuned> tuned;            // likewise, or the saved run
+  std::optional<Owed> owed;              // by a fit that an error has ended, to be done by the next one
+  bool fit_end_is_owed = false;          // likewise
+  int interrupted_by = 0;                // the last fit
+  std::string ended_by;                  // the error that has ended it; empty: none has
+  Stopwatch aside_stopwatch;             // of evaluation and prediction
+  Event last_event = Event::INIT;        // for errors
+  Event last_of_training = Event::INIT;  // likewise, without those of evaluation and prediction
+  bool busy = false;                     // in a call of begin(), step(), end(), eval(), predict() or find_lr()
+  bool evaluating = false, predicting = false, finding_lr = false;
   std::optional<Fit> fit;  // between begin() and end()
   std::optional<RunLink> run_link;
   std::unique_ptr<saving::RunSaver> saver;

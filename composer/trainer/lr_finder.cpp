@@ -101,6 +101,7 @@ LrCurve Trainer::find_lr(const FindLrOptions& options) {
   const double base = impl_->base_lr.front();
   if (!(base > 0)) throw ConfigError("find_lr: the learning rate of the first parameter group must be > 0, got ", base);
 
+  const Flag in_call(impl_->busy), trying(impl_->finding_lr);
   const std::vector<double> rates = rates_of(options);
   const std::int64_t first = impl_->state.timestamp.batch;
   const auto rise = [&rates, first, base](const optim::ScheduleContext& now) {

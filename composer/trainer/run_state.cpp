@@ -43,7 +43,10 @@ class Trainer::Impl::AsRun final : public Run {
       : trainer_(&trainer), signals_(trainer.signals), grace_period_(trainer.options.grace_period) {}
   void cut() { trainer_ = nullptr; }
 
-  StateDict snapshot(bool weights_only) const override { return trainer().run_state(weights_only); }
+  StateDict snapshot(bool weights_only) const override {
+    trainer().require_own_weights("state.run->snapshot");
+    return trainer().run_state(weights_only);
+  }
   bool interrupted() const override { return trainer_ && trainer_->interrupted(); }
   void load(const LoadOptions& options) override { trainer().load(options); }
 
@@ -71,11 +74,14 @@ class Trainer::Impl::AsRun final : public Run {
   Seconds grace_period_;
 };
 
-Trainer::Impl::RunLink::RunLink(Impl& trainer) : run_(std::make_shared<AsRun>(trainer)) {
+Trainer::Impl::RunLink::RunLink(Impl& trainer) : run_(std::make_shared<AsRun>(trainer)), signals_(trainer.signals) {
   trainer.state.run = std::shared_ptr<Run>(run_);
 }
 
-void Trainer::Impl::RunLink::cut() { run_->cut(); }
+void Trainer::Impl::RunLink::cut() {
+  run_->cut();
+  signals_->end();
+}
 
 // What has been left out, when it was saved or by load_ignore_keys, stays as it is.
 void Trainer::Impl::visit_state(StateVisitor& visit) {
@@ -154,7 +160,10 @@ void Trainer::Impl::load_run_state(const StateDict& saved) {
     warn_of_changes(resumption.hyperparameters_before,
                     hyperparameters_of(options, state, logger, train.batch_size(), {}));
   }
-  if (fit) fit->source.lose_place();
+  if (fit) {
+    fit->source.lose_place();
+    restore_random();  // else when the next fit begins
+  }
   owed.reset();
   fit_end_is_owed = false;
   schedules.apply(state);

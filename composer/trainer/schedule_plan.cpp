@@ -124,6 +124,16 @@ void SchedulePlan::observe(State& state, const std::string& label) const {
   if (observed) apply(state);
 }
 
+void SchedulePlan::withdraw(optim::Optimizer& optimizer) const {
+  if (schedulers_.empty()) return;
+  for (std::size_t group = 0; group < base_.size(); ++group) optim::set_learning_rate(optimizer, group, base_[group]);
+}
+
+void SchedulePlan::begin_run() const {
+  for (const optim::Scheduler& scheduler : schedulers_)
+    if (optim::MetricSchedule* schedule = scheduler.metric_schedule()) schedule->begin_run();
+}
+
 // Those with a memory are told apart by their place in the list.
 void SchedulePlan::visit_state(StateVisitor& visit) const {
   if (visit.is_loading() && !visit.has("schedulers")) return;

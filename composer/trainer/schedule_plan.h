@@ -32,6 +32,9 @@ class SchedulePlan {
   void check(const Timestamp& from, OptionalTime until, std::optional<std::int64_t> dataloader_len) const;
   // Throws ConfigError if a schedule follows tokens: would give another rate after some.
   void check_without_tokens(const State& state) const;
+  // Sets the rates that were there before any schedule.
+  void withdraw(optim::Optimizer& optimizer) const;
+  void begin_run() const;  // schedules with a memory begin without one
   void set_base(std::vector<double> base) { base_ = std::move(base); }
   // The fit lasts until its caller ends it: schedules see a run without an end.
   void set_endless(bool endless) { endless_ = endless; }

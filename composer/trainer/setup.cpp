@@ -101,6 +101,7 @@ void Trainer::Impl::set_up() {
   state.max_duration = scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
   schedules =
       SchedulePlan(options.schedulers, options.scale_schedule_ratio, options.step_schedulers_every_batch, base_lr);
+  schedules.begin_run();
   schedules.apply(state);
 }
 
@@ -181,6 +182,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
   check_labels(plan.feed.label(), labels);
   labels.insert(labels.begin(), plan.feed.label());
   plan.schedules.check_labels(labels);
+  if (options.save_best) check_best(options.save_best->metric, labels);
   plan.schedules.set_endless(!plan.until);
   plan.schedules.check(plan.from, plan.until, plan.feed.num_batches());
   if (resumption.found) check_batch_size(resumption.hyperparameters_before, plan.from, plan.feed);
@@ -259,6 +261,7 @@ void Trainer::Impl::tune() {
 }
 
 void Trainer::Impl::finish_fit() {
+  poll_signals();  // the last one: what comes later is for others
   interrupted_by = fit->ending.signal();
   if (fit->max_duration_afterwards) state.max_duration = *fit->max_duration_afterwards;
   train_step.end_fit();
@@ -270,7 +273,8 @@ void Trainer::Impl::finish_fit() {
 
 // After an error: nothing of a batch that has not come to its end stays.
 void Trainer::Impl::abandon_fit() {
-  if (last_event >= Event::BEFORE_TRAIN_BATCH && last_event <= Event::AFTER_TRAIN_BATCH) train_step.abandon();
+  if (last_of_training >= Event::BEFORE_TRAIN_BATCH && last_of_training <= Event::AFTER_TRAIN_BATCH)
+    train_step.abandon();
   state.optimizer->zero_grad(/*set_to_none=*/true);
   finish_fit();
 }

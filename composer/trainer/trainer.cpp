@@ -115,10 +115,29 @@ void Trainer::Impl::read_learning_rates() {
   schedules.apply(state);
 }
 
+// A fit that is still open is over: who closes does not go on.
 void Trainer::Impl::close() {
+  require_idle("close()");
+  release();
+}
+
+Trainer::Impl::~Impl() {
+  try {
+    release();
+  } catch (const std::exception& error) {
+    warn(join("the end of a trainer: ", describe(error)));
+  }
+}
+
+// Again: does nothing. A ready optimizer has the rates back that it came with, which another trainer starts from.
+void Trainer::Impl::release() {
   const RandomScope draws(random);
   engine.close();
-  if (run_link) run_link->cut();
+  if (!run_link) return;  // a trial, which has nothing of its own
+  run_link->cut();
+  if (fit) finish_fit();
+  if (state.optimizer && options.optimizer.made()) schedules.withdraw(*state.optimizer);
+  run_link.reset();
 }
 
 void Trainer::Impl::require_open(const char* call) const {
@@ -135,7 +154,11 @@ void Trainer::Impl::require_fit(const char* call) const {
 void Trainer::Impl::require_idle(const char* call) const {
   if (busy)
     throw ConfigError("Trainer: ", call, " inside of another call, after ", to_string(last_event),
-                      "; a callback can ask to stop (state.stop.ask), but not train");
+                      "; a callback can ask to stop (state.stop.ask), but not train or close");
+}
+
+void Trainer::Impl::require_no_trial(const char* call) const {
+  if (finding_lr) throw ConfigError("Trainer: ", call, " inside of find_lr(), whose steps are undone");
 }
 
 Trainer::Impl& Trainer::impl() const {
@@ -197,6 +220,7 @@ void Trainer::eval(EvalOptions options) {
   Impl& trainer = impl();
   trainer.require_open("eval()");
   if (trainer.evaluating) throw ConfigError("Trainer: eval() inside of an evaluation");
+  trainer.require_no_trial("eval()");
   std::vector<EvalRun> given = trainer.make_runs(options.eval_dataloader.cut_to(options.subset_num_batches), "1ep", -1);
   std::vector<EvalRun>& own = trainer.evaluations.runs();
   std::vector<EvalRun>& runs = given.empty() ? own : given;
@@ -217,6 +241,7 @@ std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOpti
   Impl& trainer = impl();
   trainer.require_open("predict()");
   if (trainer.predicting) throw ConfigError("Trainer: predict() inside of a prediction");
+  trainer.require_no_trial("predict()");
   if (!dataloader) throw ConfigError("predict: a dataloader is required");
   Feed feed(dataloader, "predict", options.subset_num_batches);
   return trainer.located([&] { return trainer.predict(std::move(feed), options.return_outputs); });

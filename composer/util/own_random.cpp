@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <string>
@@ -119,30 +120,33 @@ class Kernels {
   std::map<std::string, torch::Library> spaces_;
 };
 
-std::uint64_t drawn_seed() {
+// The CPU's generator as it is. libtorch's own begins another stream, so that neither the program nor the next trainer
+// draws the same numbers again.
+at::Generator take_over(std::uint64_t& drawn) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
-  return hash64(at::check_generator<at::CPUGeneratorImpl>(generator)->random64());
+  at::Generator taken = generator.clone();
+  drawn = hash64(at::check_generator<at::CPUGeneratorImpl>(generator)->random64());
+  generator.set_current_seed(drawn & std::numeric_limits<std::int64_t>::max());  // as signed as a seed that is logged
+  return taken;
+}
+
+at::Generator copy_of_default() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return generator.clone();
 }
 
 }  // namespace
 
-// Without a seed the CPU's numbers go on from libtorch's, as a program expects that has seeded libtorch; a number drawn
-// there makes the next trainer's others.
+// Without a seed the CPU's numbers go on from libtorch's, as a program expects that has seeded libtorch.
 OwnRandom::OwnRandom(at::Device device, std::optional<std::uint64_t> seed) {
   Kernels::install();
-  std::vector<at::Generator> all;
-  {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    const std::lock_guard lock(generator.mutex());
-    all.push_back(generator.clone());
-  }
+  std::uint64_t drawn = 0;
+  std::vector<at::Generator> all{seed ? copy_of_default() : take_over(drawn)};
   if (at::accelerator::isAccelerator(device.type()))
     all.push_back(at::globalContext().defaultGenerator(device).clone());
-  if (!seed) {
-    const std::uint64_t drawn = drawn_seed();
-    if (all.size() > 1) all.back().set_current_seed(drawn);
-  }
+  if (!seed && all.size() > 1) all.back().set_current_seed(drawn);
   generators_ = std::make_shared<const std::vector<at::Generator>>(std::move(all));
   if (seed) this->seed(*seed);
 }

@@ -19,8 +19,8 @@ namespace composer {
 class COMPOSER_EXPORT OwnRandom {
  public:
   OwnRandom() = default;  // none: a scope changes nothing
-  // Without a seed, the CPU's numbers continue those of libtorch's default generator, from which one number is drawn;
-  // the other device is seeded with it.
+  // Without a seed, the CPU's numbers continue those of libtorch's default generator, which is seeded anew with a
+  // number drawn from it, so that nobody else draws the same ones; the other device is seeded with that number, too.
   OwnRandom(at::Device device, std::optional<std::uint64_t> seed);
 
   void seed(std::uint64_t seed) const;

@@ -8,6 +8,8 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
+#include "composer/optim/named_optimizer.h"
+#include "composer/optim/sgd.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/tiny.h"
 
@@ -135,6 +137,29 @@ TEST_CASE("GradientClipping clips the model's gradients after the batch") {
   clipping.apply(Event::AFTER_TRAIN_BATCH, run.state, run.logger);
   for (const at::Tensor& parameter : model->parameters())
     CHECK(at::equal(parameter.grad(), at::full_like(parameter, 0.25)));
+}
+
+TEST_CASE("GradientClipping clips parameters that have replaced others since the last fit, also in the middle of an epoch") {
+  composer::TrainerOptions options = composer::test::tiny_options();
+  options.optimizer = composer::optim::sgd({.lr = 1});
+  options.max_duration = "8ba";
+  options.algorithms = {GradientClipping({.clipping_threshold = 1e-4})};
+  composer::Trainer trainer(std::move(options));
+  trainer.fit("2ba");
+  auto& optimizer = dynamic_cast<composer::optim::NamedOptimizer&>(*trainer.state().optimizer);
+  composer::Model& model = *trainer.state().model;
+  for (auto& module : model.modules(/*include_self=*/true))
+    for (auto& item : module->named_parameters(/*recurse=*/false)) {
+      const at::Tensor before = item.value(), now = before.detach().clone().set_requires_grad(true);
+      optimizer.replace_parameter(before, now);
+      
+      if (auto* linear = module->as<torch::nn::Linear>()) (item.key() == "weight" ? linear->weight : linear->bias) = now;
+    }
+  const at::Tensor before = composer::test::weights_of(trainer);
+  trainer.fit("1ba");
+  const double moved = (composer::test::weights_of(trainer) - before).norm().item<double>();
+  CHECK(moved > 0);
+  CHECK(moved < 1.1e-4);
 }
 
 TEST_CASE("A parameter that is registered twice, or given twice, is clipped once") {

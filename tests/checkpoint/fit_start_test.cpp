@@ -1,4 +1,5 @@
 // What would keep a checkpoint from being written is told before the first batch.
+#include <csignal>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -111,6 +112,60 @@ TEST_CASE("A checkpoint asked for by name is not counted, never deleted, and the
   resumed.fit();
   CHECK(fs::exists(folder / "ck/mine"));
   CHECK(resumed.saved_checkpoints().size() == 2);
+}
+
+TEST_CASE("A checkpoint asked for under the name of the periodic ones stays when the periodic one replaces it") {
+  const Folder folder;
+  Trainer* trainer = nullptr;
+  std::vector<std::string> asked;
+  TrainerOptions options = options_in(folder.path());
+  options.max_duration = "4ep";
+  options.save_num_checkpoints_to_keep = 1;
+  options.callbacks = {At([&](Event event, const State& state) {
+    if (event == Event::BATCH_CHECKPOINT && state.timestamp.batch_in_epoch == 4)
+      asked.push_back(trainer->save_checkpoint("ep{epoch}-ba{batch}"));
+    if (event == Event::EPOCH_CHECKPOINT && state.timestamp.epoch < 4) asked.push_back(trainer->save_checkpoint());
+  })};
+  Trainer made(std::move(options));
+  trainer = &made;
+  made.fit();
+  REQUIRE(asked.size() == 7);
+  for (const std::string& path : asked) CHECK(fs::exists(path));
+}
+
+TEST_CASE("A run with save_best that ends before its first evaluation is saved, and the best are kept from there on") {
+  const Folder folder;
+  TrainerOptions options = options_in(folder.path());
+  options.handle_signals = true;
+  options.eval_dataloader = tiny_loader(8, 4);
+  options.save_interval = "2ba";
+  options.save_best = saving::Best{.metric = "eval/CrossEntropy", .better = Better::LOWER};
+  options.save_num_checkpoints_to_keep = 2;
+  options.callbacks = {At([&](Event event, const State& state) {
+    if (event == Event::BATCH_END && state.timestamp.batch == 3) std::raise(SIGTERM);
+  })};
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK(trainer.interrupted_by() == SIGTERM);
+  REQUIRE(trainer.saved_checkpoints().size() == 2);
+  CHECK(trainer.saved_checkpoints()[1].ends_with("ep0-ba3"));
+  trainer.fit();
+  CHECK(trainer.saved_checkpoints().size() == 2);
+  CHECK_FALSE(fs::exists(folder / "ck/ep0-ba3"));  // a number is better than none
+}
+
+TEST_CASE("save_best by a label that no loader has is told when the fit begins, by a name that none has at the save") {
+  for (const char* metric : {"evil/CrossEntropy", "CrossEntropy", "eval/Nothing"}) {
+    CAPTURE(metric);
+    const Folder folder;
+    TrainerOptions options = options_in(folder.path());
+    options.eval_dataloader = tiny_loader(8, 4);
+    options.save_best = saving::Best{.metric = metric};
+    options.save_num_checkpoints_to_keep = 2;
+    Trainer trainer(std::move(options));
+    CHECK_THROWS_WITH(trainer.fit(), doctest::Contains("save_best"));
+    CHECK(trainer.state().timestamp.batch == (metric == std::string("eval/Nothing") ? 4 : 0));
+  }
 }
 
 TEST_CASE("A run whose only checkpoint is damaged neither begins anew nor overwrites it, also with save_overwrite") {

@@ -115,6 +115,17 @@ TEST_CASE("A warning goes to libtorch's handler of this thread if there is one, 
   CHECK(ours == std::vector<std::string>{"first", "second", "fourth"});
 }
 
+TEST_CASE("A sink of warnings that throws ends nothing: the warning goes to stderr") {
+  const std::ostringstream captured;
+  std::streambuf* const real = std::cerr.rdbuf(captured.rdbuf());
+  const WarningSink before =
+      redirect_warnings([](const std::string&) { throw std::runtime_error("no warnings here"); });
+  CHECK_NOTHROW(warn("the subset is all of them"));
+  redirect_warnings(before);
+  std::cerr.rdbuf(real);
+  CHECK(captured.str() == "libcomposer: the subset is all of them\n");
+}
+
 TEST_CASE("A warning is one line of stderr, without libtorch's marks") {
   const std::ostringstream captured;
   std::streambuf* const real = std::cerr.rdbuf(captured.rdbuf());

@@ -237,7 +237,10 @@ TEST_CASE("A call in the middle of another is refused, and the run can go on") {
            Row{"begin()", [](Trainer& t) { t.begin(); }},
            Row{"begin()", [](Trainer& t) { t.fit("1ba"); }},
            Row{"find_lr()", [](Trainer& t) { t.find_lr(); }},
-           Row{"middle of a batch", [](Trainer& t) { t.save_checkpoint("now"); }},
+           Row{"a run cannot go on exactly from after_forward", [](Trainer& t) { t.save_checkpoint("now"); }},
+           Row{"cannot go on exactly",
+               [](Trainer& t) { t.eval({.eval_dataloader = tiny_loader(4, 4)}), t.save_checkpoint("now"); }},
+           Row{"close()", [](Trainer& t) { t.close(); }},
        }) {
     CAPTURE(call);
     const Folder folder;
@@ -395,7 +398,7 @@ TEST_CASE("A checkpoint made by hand is neither the one that is due nor one of t
   Trainer* trainer = nullptr;
   std::string path;
   options.callbacks = {At([&](Event event, const State& state) {
-    if (event == Event::BATCH_END && state.timestamp.batch == 4) path = trainer->save_checkpoint("mine");
+    if (event == Event::BATCH_CHECKPOINT && state.timestamp.batch == 4) path = trainer->save_checkpoint("mine");
   })};
   Trainer made(std::move(options));
   trainer = &made;

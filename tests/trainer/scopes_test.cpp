@@ -126,6 +126,57 @@ TEST_CASE("Weights that are swapped are back after an error at any event between
   }
 }
 
+TEST_CASE("An algorithm that throws at a closing event keeps no other from closing, also after a signal") {
+  for (const bool signal : {false, true})
+    for (const auto& [opens, closes] : kScopes) {
+      if (signal && (closes == Event::EVAL_STANDALONE_END || closes == Event::PREDICT_END)) continue;
+      CAPTURE(signal);
+      CAPTURE(to_string(closes));
+      const Warnings warnings;
+      Swap swap;
+      TrainerOptions options = tiny_options();
+      options.handle_signals = true;
+      options.eval_dataloader = tiny_loader(8, 4);
+      options.eval_interval = "2ba";
+      const auto fails = AlgorithmAt({closes}, [](Event, State&) { throw std::runtime_error("the first"); });
+      options.algorithms = {fails, swap.algorithm(), fails};
+      options.callbacks = {At([&](Event event, const State&) {
+        if (signal && event == Event::EVAL_BATCH_END) std::raise(SIGTERM);
+      })};
+      Trainer trainer(std::move(options));
+      trainer.begin();
+      const auto run = [&] {
+        if (closes == Event::PREDICT_END) return void(trainer.predict(tiny_loader(8, 4)));
+        if (closes == Event::EVAL_STANDALONE_END) return trainer.eval();
+        while (trainer.step()) {
+        }
+      };
+      at::Tensor before = weights_of(trainer);
+      if (signal)
+        CHECK_NOTHROW(run());
+      else
+        CHECK_THROWS_WITH_AS(run(), doctest::Contains("the first"), RunError);
+      swap.check_balance();
+      CHECK(warnings.say("the first"));
+      CHECK(weights_of(trainer).abs().max().item<double>() < 1.5);
+    }
+}
+
+TEST_CASE("A pass that is registered within an evaluation does not keep algorithms from closing after an error") {
+  Swap swap;
+  Trainer* trainer = nullptr;
+  TrainerOptions options = tiny_options();
+  options.algorithms = {swap.algorithm()};
+  options.callbacks = {At([&](Event event, const State&) {
+    if (event == Event::EVAL_BATCH_START) trainer->engine().register_pass([](Event, auto&) {});
+    if (event == Event::EVAL_BATCH_END) throw std::runtime_error("x");
+  })};
+  Trainer made(std::move(options));
+  trainer = &made;
+  CHECK_THROWS_AS(made.eval({.eval_dataloader = tiny_loader(8, 4)}), RunError);
+  swap.check_balance();
+}
+
 TEST_CASE("An algorithm that has not seen the opening event does not see the closing one") {
   int first = 0, second = 0;
   TrainerOptions options = tiny_options();

@@ -4,7 +4,9 @@
 #include <atomic>
 #include <csignal>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -19,10 +21,16 @@
 
 #include <doctest/doctest.h>
 
+#include "composer/callbacks/early_stopper.h"
+#include "composer/callbacks/speed_monitor.h"
 #include "composer/core/error.h"
+#include "composer/loggers/in_memory_logger.h"
 #include "composer/loggers/json_lines_logger.h"
 #include "composer/loggers/progress_bar.h"
 #include "composer/models/classifier.h"
+#include "composer/optim/optimizer.h"
+#include "composer/optim/reduce_on_plateau.h"
+#include "composer/optim/schedulers.h"
 #include "composer/util/threads_here.h"
 #include "tests/support/folder.h"
 #include "tests/support/in_child.h"
@@ -214,6 +222,142 @@ TEST_CASE(
     TrainerOptions second = drawing_options(2);
     second.train_dataloader = loader;
     std::thread([&] { CHECK_NOTHROW(Trainer(std::move(second)).fit()); }).join();
+  }
+}
+
+// Trains `first` for two steps, does something else, and lets it go on to the end of its epoch.
+std::map<float, int> seen_beside(const std::function<void(const std::shared_ptr<Loader>&)>& something_else) {
+  const auto loader = data::in_memory(tiny_data(32), {.batch_size = 8, .shuffle = true});
+  std::map<float, int> seen;
+  TrainerOptions options = drawing_options(1);
+  options.train_dataloader = loader;
+  options.max_duration = "1ep";
+  options.callbacks = {At([&](Event event, const State& state) {
+    if (event != Event::BATCH_START) return;
+    for (std::int64_t i = 0; i < 8; ++i) ++seen[state.batch.at("input")[i][1].item<float>()];
+  })};
+  Trainer trainer(std::move(options));
+  trainer.begin();
+  trainer.step();
+  trainer.step();
+  something_else(loader);
+  while (trainer.step()) {
+  }
+  trainer.end();
+  return seen;
+}
+
+TEST_CASE("A trainer of another seed that is made with the loader, or takes turns on it, does not change the order") {
+  const auto alone = seen_beside([](const auto&) {});
+  REQUIRE(alone.size() == 32);
+  for (const bool trains : {false, true}) {
+    CAPTURE(trains);
+    std::map<float, int> other;
+    const auto seen = seen_beside([&](const std::shared_ptr<Loader>& loader) {
+      TrainerOptions options = drawing_options(2);
+      options.train_dataloader = loader;
+      options.callbacks = {At([&](Event event, const State& state) {
+        if (event != Event::BATCH_START) return;
+        for (std::int64_t i = 0; i < 8; ++i) ++other[state.batch.at("input")[i][1].item<float>()];
+      })};
+      Trainer second(std::move(options));
+      if (trains) second.fit("1ep");
+    });
+    CHECK(seen == alone);
+    CHECK(other.size() == (trains ? 32 : 0));
+  }
+}
+
+TEST_CASE("Trainers without a seed, and the program, draw numbers that nobody else has drawn") {
+  at::manual_seed(3);
+  const auto expected = at::rand({500});
+  at::manual_seed(3);
+  std::vector<at::Tensor> drawn;
+  for (int i = 0; i < 3; ++i) {
+    TrainerOptions options = tiny_options();
+    options.callbacks = {At([&](Event event, const State&) {
+      if (event == Event::FIT_START) drawn.push_back(at::rand({500}));
+    })};
+    Trainer trainer(std::move(options));
+    trainer.fit("1ba");
+    drawn.push_back(at::rand({500}));
+  }
+  CHECK(drawn[0].equal(expected));  // as if there were no trainer
+  std::vector<float> all;
+  for (const at::Tensor& some : drawn)
+    all.insert(all.end(), some.const_data_ptr<float>(), some.const_data_ptr<float>() + 500);
+  std::ranges::sort(all);
+  const auto twice = all.end() - std::unique(all.begin(), all.end());
+  CHECK(twice < 20);  // of 3000 from 2^24
+}
+
+TEST_CASE("What one trainer has left in a stopper, a schedule or a monitor is nothing to the next one that gets it") {
+  const auto plateau = std::make_shared<optim::ReduceOnPlateau>(
+      optim::ReduceOnPlateauOptions{.monitor = "CrossEntropy", .patience = "0ep", .threshold = 10});
+  const auto stopper = std::make_shared<callbacks::EarlyStopper>(callbacks::EarlyStopperOptions{
+      .monitor = "CrossEntropy", .dataloader_label = "eval", .min_delta = 10, .patience = "1ep"});
+  const auto speed = std::make_shared<callbacks::SpeedMonitor>();
+  std::vector<double> rates, val;
+  std::vector<std::int64_t> batches;
+  for (int i = 0; i < 2; ++i) {
+    const auto log = std::make_shared<loggers::InMemoryLogger>();
+    TrainerOptions options = tiny_options();
+    options.eval_dataloader = tiny_loader(8, 4);
+    options.max_duration = "6ep";
+    options.schedulers = {plateau};
+    options.callbacks = {stopper, speed};
+    options.loggers = {log};
+    Trainer trainer(std::move(options));
+    rates.push_back(optim::learning_rates(*trainer.state().optimizer)[0]);
+    trainer.fit();
+    batches.push_back(trainer.state().timestamp.batch);
+    val.push_back(log->get_timeseries("time/val").front().number());
+    trainer.close();
+  }
+  CHECK(rates[1] == rates[0]);
+  CHECK(batches[0] < 24);
+  CHECK(batches[1] == batches[0]);
+  CHECK(val == std::vector<double>{0, 0});
+}
+
+TEST_CASE("A ready optimizer begins with the same learning rate in every trainer that gets it") {
+  const auto model = tiny_model();
+  const auto optimizer = optim::sgd({.lr = 0.1}).make(optim::parameters_of(*model));
+  for (int i = 0; i < 3; ++i) {
+    CAPTURE(i);
+    TrainerOptions options = tiny_options();
+    options.model = model;
+    options.optimizer = optimizer;
+    options.schedulers = {optim::linear({.alpha_f = 0.1})};
+    Trainer trainer(std::move(options));
+    CHECK(optim::learning_rates(*optimizer)[0] == 0.1);
+    trainer.fit();
+    CHECK(optim::learning_rates(*optimizer)[0] == doctest::Approx(0.01));
+  }
+}
+
+TEST_CASE("A trainer that is closed or gone between two steps leaves signals and the loader to others") {
+  for (const bool closes : {false, true}) {
+    CAPTURE(closes);
+    std::optional<State> copy;
+    TrainerOptions options = drawing_options(1);
+    options.handle_signals = true;
+    const AnyDataSpec loader = options.train_dataloader;
+    std::optional<Trainer> trainer(std::move(options));
+    trainer->begin();
+    trainer->step();
+    copy = trainer->state();
+    if (closes)
+      trainer->close();
+    else
+      trainer.reset();
+    CHECK(default_handler(SIGTERM));
+    std::thread([&] {
+      TrainerOptions other = drawing_options(2);
+      other.train_dataloader = loader;
+      CHECK_NOTHROW(Trainer(std::move(other)).fit());
+    }).join();
+    if (closes) CHECK_THROWS_AS(trainer->step(), Error);
   }
 }
 
