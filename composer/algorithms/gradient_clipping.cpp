@@ -120,9 +120,24 @@ GradientClipping::GradientClipping(GradientClippingOptions options) : options_(o
     throw ConfigError("GradientClipping: clipping_threshold must be > 0, got ", options_.clipping_threshold);
 }
 
+// Whether the optimizer has other parameters than before: some were replaced, or added.
+bool GradientClipping::has_changed(const State& state) {
+  if (!state.optimizer) return false;
+  std::size_t i = 0;
+  bool changed = false;
+  for (const auto& group : state.optimizer->param_groups())
+    for (const at::Tensor& parameter : group.params()) {
+      if (i == trained_.size()) trained_.push_back(nullptr);
+      changed =
+          std::exchange(trained_[i++], parameter.unsafeGetTensorImpl()) != parameter.unsafeGetTensorImpl() || changed;
+    }
+  return changed;
+}
+
 void GradientClipping::apply(Event event, State& state, Logger&) {
   // walking the modules costs more than clipping a small model, so not in every batch
-  if (event != Event::AFTER_TRAIN_BATCH || state.timestamp.batch_in_epoch == 0 || parameters_.empty())
+  if (has_changed(state) || event != Event::AFTER_TRAIN_BATCH || state.timestamp.batch_in_epoch == 0 ||
+      parameters_.empty())
     parameters_ = optim::parameters_of(*state.model);
   if (event == Event::AFTER_TRAIN_BATCH) clip(parameters_, options_.clipping_type, options_.clipping_threshold);
 }

@@ -35,8 +35,11 @@ class COMPOSER_EXPORT GradientClipping final : public Algorithm {
   void apply(Event event, State& state, Logger& logger) override;
 
  private:
+  bool has_changed(const State& state);
+
   GradientClippingOptions options_;
-  optim::NamedParameters parameters_;  // of the model, as it was at the start of the epoch
+  optim::NamedParameters parameters_;  // of the model, as it was when the optimizer's last changed
+  std::vector<const void*> trained_;   // the optimizer's
 };
 
 }  // namespace composer::algorithms

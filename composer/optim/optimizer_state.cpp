@@ -239,14 +239,22 @@ void load_archive(StateVisitor& visit, libtorch::Optimizer& optimizer) {
   }
 }
 
+void check_class(const std::string& saved, const libtorch::Optimizer& optimizer) {
+  if (const std::string own = class_name(typeid(optimizer)); saved != own)
+    throw CheckpointError("checkpoint: is of a run with the optimizer ", saved, ", and this one has ", own);
+}
+
 }  // namespace
+
+void check_optimizer(const StateDict& saved, const libtorch::Optimizer& optimizer) {
+  const StateValue* found = saved.find("class");
+  if (const auto* type = found ? std::get_if<std::string>(found) : nullptr) check_class(*type, optimizer);
+}
 
 void visit_optimizer(StateVisitor& visit, libtorch::Optimizer& optimizer, const torch::nn::Module& model) {
   std::string type = class_name(typeid(optimizer));
-  const std::string own = type;
   visit("class", type);
-  if (type != own)
-    throw CheckpointError("checkpoint: is of a run with the optimizer ", type, ", and this one has ", own);
+  check_class(type, optimizer);
   StateVisitor state = visit.scope("state");
   if (auto* named = dynamic_cast<optim::NamedOptimizer*>(&optimizer)) return visit_named(state, *named);
   if (visit_libtorch(state, optimizer, model)) return;

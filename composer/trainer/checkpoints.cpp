@@ -94,6 +94,7 @@ void Trainer::Impl::load_checkpoint() {
   if (resumption.found) {
     const StateDict saved = read_resumed();
     const std::string path = resumption.found->path.string();
+    check_run_state(saved);
     load_weights(saved, path, /*strict=*/options.load_strict_model_weights);
     load_run_state(saved);
     resumption.loaded_from = path;
@@ -108,8 +109,12 @@ void Trainer::Impl::load_checkpoint() {
 void Trainer::Impl::load(const LoadOptions& from) {
   auto [saved, path, weights_only] = read(saving::format_name(from.path, state.run_name), from.weights_only);
   saving::ignore_keys(saved, from.ignore_keys);
+  if (!weights_only) check_run_state(saved);
   load_weights(saved, path, from.strict_model_weights && from.ignore_keys.empty());
   if (!weights_only) load_run_state(saved);
+  if (options.seed && state.seed != *options.seed)
+    warn(join("load_path: the run goes on with the seed of ", path, ", ", state.seed,
+              ", and not with .seed = ", *options.seed, "; set load_weights_only to begin a run of its own"));
   resumption.loaded_from = path;
 }
 

@@ -135,6 +135,7 @@ struct Trainer::Impl {
     std::shared_ptr<SignalWatch> signals_;
   };
   StateDict run_state(bool weights_only);
+  void check_run_state(const StateDict& saved) const;
   void load_run_state(const StateDict& saved);
   void load_weights(const StateDict& saved, const std::string& from, bool strict);
   void visit_state(StateVisitor& visit);

@@ -141,6 +141,12 @@ StateDict Trainer::Impl::run_state(bool weights_only) {
   return all;
 }
 
+// Throws for what would be refused later, when the weights are loaded already.
+void Trainer::Impl::check_run_state(const StateDict& saved) const {
+  const StateValue* optimizer = saved.find("optimizer");
+  if (optimizer && state.optimizer) check_optimizer(std::get<StateDict>(*optimizer), *state.optimizer);
+}
+
 void Trainer::Impl::load_weights(const StateDict& saved, const std::string& from, bool strict) {
   const StateValue* found = saved.find("model");
   if (!found) return;

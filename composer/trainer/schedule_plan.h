@@ -8,6 +8,10 @@
 #include "composer/core/state.h"
 #include "composer/optim/schedule.h"
 
+namespace torch::optim {
+class Optimizer;
+}
+
 namespace composer {
 
 class StateVisitor;
@@ -33,7 +37,7 @@ class SchedulePlan {
   // Throws ConfigError if a schedule follows tokens: would give another rate after some.
   void check_without_tokens(const State& state) const;
   // Sets the rates that were there before any schedule.
-  void withdraw(optim::Optimizer& optimizer) const;
+  void withdraw(torch::optim::Optimizer& optimizer) const;
   void begin_run() const;  // schedules with a memory begin without one
   void set_base(std::vector<double> base) { base_ = std::move(base); }
   // The fit lasts until its caller ends it: schedules see a run without an end.

@@ -152,6 +152,7 @@ void Trainer::Impl::require_fit(const char* call) const {
 }
 
 void Trainer::Impl::require_idle(const char* call) const {
+  require_no_trial(call);
   if (busy)
     throw ConfigError("Trainer: ", call, " inside of another call, after ", to_string(last_event),
                       "; a callback can ask to stop (state.stop.ask), but not train or close");

@@ -4,6 +4,7 @@
 
 #include <ATen/Parallel.h>
 #include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
 
 #include <doctest/doctest.h>
 
@@ -139,27 +140,43 @@ TEST_CASE("GradientClipping clips the model's gradients after the batch") {
     CHECK(at::equal(parameter.grad(), at::full_like(parameter, 0.25)));
 }
 
-TEST_CASE("GradientClipping clips parameters that have replaced others since the last fit, also in the middle of an epoch") {
-  composer::TrainerOptions options = composer::test::tiny_options();
-  options.optimizer = composer::optim::sgd({.lr = 1});
-  options.max_duration = "8ba";
-  options.algorithms = {GradientClipping({.clipping_threshold = 1e-4})};
-  composer::Trainer trainer(std::move(options));
-  trainer.fit("2ba");
-  auto& optimizer = dynamic_cast<composer::optim::NamedOptimizer&>(*trainer.state().optimizer);
-  composer::Model& model = *trainer.state().model;
-  for (auto& module : model.modules(/*include_self=*/true))
-    for (auto& item : module->named_parameters(/*recurse=*/false)) {
-      const at::Tensor before = item.value(), now = before.detach().clone().set_requires_grad(true);
-      optimizer.replace_parameter(before, now);
-      
-      if (auto* linear = module->as<torch::nn::Linear>()) (item.key() == "weight" ? linear->weight : linear->bias) = now;
-    }
-  const at::Tensor before = composer::test::weights_of(trainer);
-  trainer.fit("1ba");
-  const double moved = (composer::test::weights_of(trainer) - before).norm().item<double>();
-  CHECK(moved > 0);
-  CHECK(moved < 1.1e-4);
+struct Line : composer::Model {
+  Line() { register_module("line", line); }
+  composer::Outputs forward(const composer::Batch& batch) override { return line->forward(batch["input"]); }
+  composer::Losses loss(const composer::Outputs& outputs, const composer::Batch& batch) override {
+    return at::cross_entropy_loss(outputs.only(), batch["target"]);
+  }
+  torch::nn::Linear line{4, 3};
+};
+
+TEST_CASE("GradientClipping clips parameters that have replaced others, between two fits and between two steps") {
+  for (const bool within : {false, true}) {
+    CAPTURE(within);
+    const auto model = std::make_shared<Line>();
+    composer::TrainerOptions options = composer::test::tiny_options();
+    options.model = model;
+    options.train_dataloader = composer::test::tiny_loader(64, 4);
+    options.optimizer = composer::optim::sgd({.lr = 1});
+    options.max_duration = "8ba";
+    options.algorithms = {GradientClipping({.clipping_threshold = 1e-4})};
+    composer::Trainer trainer(std::move(options));
+    trainer.begin();
+    trainer.step();
+    trainer.step();
+    if (!within) trainer.end();
+    auto& optimizer = dynamic_cast<composer::optim::NamedOptimizer&>(*trainer.state().optimizer);
+    const torch::nn::Linear now(4, 3);
+    optimizer.replace_parameter(model->line->weight, now->weight);
+    optimizer.replace_parameter(model->line->bias, now->bias);
+    model->replace_module("line", now);
+    model->line = now;
+    const at::Tensor before = composer::test::weights_of(trainer);
+    if (!within) trainer.begin();
+    trainer.step();
+    const double moved = (composer::test::weights_of(trainer) - before).norm().item<double>();
+    CHECK(moved > 0);
+    CHECK(moved < 1.1e-4);
+  }
 }
 
 TEST_CASE("A parameter that is registered twice, or given twice, is clipped once") {

@@ -137,6 +137,7 @@ TEST_CASE("A run with save_best that ends before its first evaluation is saved, 
   const Folder folder;
   TrainerOptions options = options_in(folder.path());
   options.handle_signals = true;
+  options.max_duration = "2ep";
   options.eval_dataloader = tiny_loader(8, 4);
   options.save_interval = "2ba";
   options.save_best = saving::Best{.metric = "eval/CrossEntropy", .better = Better::LOWER};

@@ -271,13 +271,13 @@ TEST_CASE("A trainer of another seed that is made with the loader, or takes turn
 TEST_CASE("Trainers without a seed, and the program, draw numbers that nobody else has drawn") {
   at::manual_seed(3);
   const auto expected = at::rand({500});
-  at::manual_seed(3);
   std::vector<at::Tensor> drawn;
   for (int i = 0; i < 3; ++i) {
     TrainerOptions options = tiny_options();
     options.callbacks = {At([&](Event event, const State&) {
       if (event == Event::FIT_START) drawn.push_back(at::rand({500}));
     })};
+    if (i == 0) at::manual_seed(3);  // the model has drawn, too
     Trainer trainer(std::move(options));
     trainer.fit("1ba");
     drawn.push_back(at::rand({500}));
