@@ -1,5 +1,5 @@
 #pragma once
-// What clipping by norm does with gradients in the host's memory. Every processor rounds alike.
+// Clipping by norm for gradients in host memory. Rounding is the same on every processor.
 #include <cstdint>
 
 namespace composer::algorithms::detail {

@@ -11,10 +11,10 @@
 namespace composer::algorithms {
 
 enum class ClippingType : std::uint8_t {
-  NORM,     // scales all gradients alike, so that their common L2 norm is at most the threshold
-  VALUE,    // cuts each element off at plus and minus the threshold
+  NORM,     // scales all gradients by one factor, so that their common L2 norm is at most the threshold
+  VALUE,    // clamps each element to plus and minus the threshold
   ADAPTIVE  // scales the gradient of each unit (row of dimension 0), so that its L2 norm is at most the threshold times
-            // that of the unit's weights (arXiv:2102.06171). A unit whose weights are zero gets no gradient
+            // that of the unit's weights (arXiv:2102.06171). Units whose weights are all zero get zero gradients
 };
 
 struct GradientClippingOptions {
@@ -22,12 +22,12 @@ struct GradientClippingOptions {
   double clipping_threshold = 0;  // required, > 0
 };
 
-// Clips the gradients of these parameters in place. A parameter without gradient is left out; one that is given twice
-// counts once. Throws ConfigError for a sparse gradient with VALUE or ADAPTIVE. On a GPU nothing is waited for.
+// Clips the gradients of these parameters in place. Parameters without a gradient are skipped; one that is listed twice
+// counts once. Throws ConfigError for a sparse gradient with VALUE or ADAPTIVE. Does not wait for a GPU.
 COMPOSER_EXPORT void apply_gradient_clipping(const std::vector<at::Tensor>& parameters, ClippingType type,
                                              double threshold);
 
-// Clips the gradients of a batch, before the optimizer steps. Throws ConfigError from the constructor.
+// Clips the gradients of a batch before the optimizer's step. Throws ConfigError from the constructor.
 class COMPOSER_EXPORT GradientClipping final : public Algorithm {
  public:
   explicit GradientClipping(GradientClippingOptions options);
@@ -38,7 +38,7 @@ class COMPOSER_EXPORT GradientClipping final : public Algorithm {
   bool has_changed(const State& state);
 
   GradientClippingOptions options_;
-  optim::NamedParameters parameters_;  // of the model, as it was when the optimizer's last changed
+  optim::NamedParameters parameters_;  // the model's, collected again when the optimizer's change
   std::vector<const void*> trained_;   // the optimizer's
 };
 

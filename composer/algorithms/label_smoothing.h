@@ -9,18 +9,18 @@
 namespace composer::algorithms {
 
 struct LabelSmoothingOptions {
-  double smoothing = 0.1;             // 0 to 1: the share of every target that goes to all classes alike
-  std::string target_key = "target";  // in the batch: classes, or probabilities
+  double smoothing = 0.1;             // 0 to 1: fraction of each target spread evenly over all classes
+  std::string target_key = "target";  // name in the batch; classes or probabilities
 };
 
-// Probabilities [N, C, ...] in float32 that are `smoothing` closer to uniform than the target, which is classes [N,
-// ...] or probabilities [N, C, ...] for logits [N, C, ...]. A negative class, as -100 for an ignored target, gives
-// zeros, which weigh nothing in soft_cross_entropy. Throws DataError if the shapes fit neither.
+// Returns float32 probabilities [N, C, ...]: (1 - smoothing) * target + smoothing / C. The target is classes [N, ...]
+// or probabilities [N, C, ...] for logits [N, C, ...]. A negative class, such as -100 for an ignored target, gives
+// zeros, which do not contribute to soft_cross_entropy. Throws DataError if the shapes fit neither.
 COMPOSER_EXPORT at::Tensor smooth_labels(const at::Tensor& logits, const at::Tensor& target, double smoothing);
 
-// Trains on smoothed targets: the loss gets them, the metrics get those of the batch. The model has one output, with
-// classes in dimension 1, and a loss that takes probabilities. Throws ConfigError from the constructor, and at the
-// first batch if the output has its classes elsewhere, as language models do.
+// Trains on smoothed targets: the loss gets them, metrics get those of the batch. Requires a model with one output,
+// with classes in dimension 1, and a loss that accepts probabilities. Throws ConfigError from the constructor, and at
+// the first batch if classes are in another dimension, as in language models.
 class COMPOSER_EXPORT LabelSmoothing final : public Algorithm {
  public:
   explicit LabelSmoothing(LabelSmoothingOptions options = {});
@@ -29,7 +29,7 @@ class COMPOSER_EXPORT LabelSmoothing final : public Algorithm {
 
  private:
   LabelSmoothingOptions options_;
-  at::Tensor original_;  // target, while the loss is computed
+  at::Tensor original_;  // the target of the batch, while the loss is computed
 };
 
 }  // namespace composer::algorithms

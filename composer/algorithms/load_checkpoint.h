@@ -10,16 +10,16 @@ namespace composer::algorithms {
 
 struct LoadCheckpointOptions {
   std::string load_path;             // required: the checkpoint's folder, or a link to it; {run_name} is replaced
-  bool load_weights_only = false;    // true: training begins anew, with these weights
+  bool load_weights_only = false;    // true: load the weights only; training starts from scratch
   bool strict_model_weights = true;  // false: the model may have more or fewer weights
-  std::vector<std::string> ignore_keys = {};  // globs of what is not loaded
+  std::vector<std::string> ignore_keys = {};  // globs of keys that are not loaded
   Event event = Event::BEFORE_LOAD;           // all but weights can be loaded at BEFORE_LOAD and AFTER_LOAD only
 };
 
-// Loads a checkpoint, whenever the event happens: several one after another, say, or weights at the start of each fit.
-// BEFORE_LOAD is before the trainer's own load_path, which wins. A run that goes on from its own checkpoint has been
-// loaded already; then this does nothing up to the first batch. Throws ConfigError from the constructor, and
-// CheckpointError at the event for what is damaged or does not fit. As it changes the state, it is an algorithm.
+// Loads a checkpoint at each occurrence of the event, for example weights at the start of each fit. BEFORE_LOAD
+// precedes the trainer's own load_path, which takes precedence. In a run resumed from its own checkpoint, this does
+// nothing until the first batch. Throws ConfigError from the constructor, and CheckpointError at the event for a
+// checkpoint that is damaged or does not match. It is an algorithm because it changes the state.
 class COMPOSER_EXPORT LoadCheckpoint final : public Algorithm {
  public:
   explicit LoadCheckpoint(LoadCheckpointOptions options);

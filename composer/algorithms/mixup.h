@@ -10,21 +10,21 @@
 
 namespace composer::algorithms {
 
-// Which samples are mixed, and how much.
+// Which samples are mixed, and with which weights.
 struct MixUpDraw {
-  double mixing = 0;       // share of the other sample, 0 to 0.5
+  double mixing = 0;       // weight of the other sample, 0 to 0.5
   at::Tensor permutation;  // int64 [N]: the other sample of each
 };
 
 struct MixUpOptions {
-  double alpha = 0.2;             // >= 0; shape of the beta distribution of mixing: larger mixes more, 0 not at all
-  bool interpolate_loss = false;  // mixes the losses of both targets instead of the targets: for a loss that takes
-                                  // classes only, at the price of a second evaluation of it
-  std::string input_key = "input", target_key = "target";         // in the batch
-  std::function<MixUpDraw(std::int64_t samples)> draw = nullptr;  // called for each microbatch; unset: at random
+  double alpha = 0.2;             // >= 0; shape of the beta distribution of the weight: larger mixes more, 0 not at all
+  bool interpolate_loss = false;  // mix the losses of both targets instead of the targets: for a loss that accepts
+                                  // classes only; costs a second evaluation of the loss
+  std::string input_key = "input", target_key = "target";         // names in the batch
+  std::function<MixUpDraw(std::int64_t samples)> draw = nullptr;  // called for each microbatch; unset: random
 };
 
-// min(z, 1 - z) of z = sample_beta(alpha, alpha), so that a sample keeps at least half of itself; 0 if alpha is 0.
+// min(z, 1 - z) for z = sample_beta(alpha, alpha), so each sample keeps a weight of at least 0.5; 0 if alpha is 0.
 COMPOSER_EXPORT double gen_mixing_coef(double alpha, const std::function<double(double a, double b)>& sample_beta);
 
 struct MixedBatch {
@@ -33,11 +33,11 @@ struct MixedBatch {
 };
 COMPOSER_EXPORT MixedBatch mixup_batch(const at::Tensor& input, const at::Tensor& target, const MixUpDraw& draw);
 
-// Trains on mixtures of two samples of a microbatch and of their targets (arXiv:1710.09412). One share and one
-// permutation a microbatch; they depend on the trainer's seed, the batch's number and the microbatch's, so a resumed
-// run draws the same. The model has one output, and a loss that takes probabilities unless interpolate_loss is set.
-// Throws ConfigError at the first batch if the input is token ids, or if the output does not have its classes in
-// dimension 1.
+// Trains on mixtures of two samples of a microbatch and of their targets (arXiv:1710.09412). Uses one weight and one
+// permutation per microbatch. They depend only on the trainer's seed and the numbers of the batch and the microbatch,
+// so a resumed run uses the same. Requires a model with one output, and a loss that accepts probabilities unless
+// interpolate_loss is set. Throws ConfigError at the first batch if the input is token ids, or if classes are not in
+// dimension 1 of the output.
 class COMPOSER_EXPORT MixUp final : public Algorithm {
  public:
   explicit MixUp(MixUpOptions options = {});  // throws ConfigError
@@ -50,7 +50,7 @@ class COMPOSER_EXPORT MixUp final : public Algorithm {
 
   MixUpOptions options_;
   double mixing_ = 0;
-  at::Tensor permuted_target_;  // from BEFORE_FORWARD until it is used
+  at::Tensor permuted_target_;  // set at BEFORE_FORWARD, until it is used
   std::int64_t batch_ = -1, microbatch_ = 0;
 };
 

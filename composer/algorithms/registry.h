@@ -5,7 +5,7 @@
 
 namespace composer::algorithms {
 
-// The algorithms that can be made by name.
+// The algorithms that can be created by name.
 COMPOSER_EXPORT const Registry<Algorithms>& registry();
 
 }  // namespace composer::algorithms

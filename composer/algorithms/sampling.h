@@ -7,10 +7,10 @@
 
 namespace composer::algorithms {
 
-// From the beta distribution; a and b > 0, however small.
+// Samples the beta distribution; a and b > 0, however small.
 double sample_beta(double a, double b, RandomStream& random);
 
-// 0 to n - 1 in any order, each equally likely: int64 [n] on the CPU.
+// A uniformly random permutation of 0 to n - 1: int64 [n] on the CPU.
 at::Tensor sample_permutation(std::int64_t n, RandomStream& random);
 
 }  // namespace composer::algorithms

@@ -13,11 +13,11 @@ namespace composer::callbacks {
 
 using CheckpointSaverOptions = saving::RunSaverOptions;
 
-// Writes checkpoints beside those of the trainer, into a folder of their own: the weights of each epoch, say, all of
-// them kept. A run that goes on from the trainer's checkpoint goes on with these, and writes what was still on its way
-// when it was killed. It does not go on from here by itself, that is what the trainer's save_folder is for; but
-// load_path may name one of these. Throws ConfigError from the constructor for bad options, and at the start of a fit
-// for a folder in which others have written what would be in the way.
+// Writes additional checkpoints into a folder of their own, for example the weights of every epoch. A run resumed from
+// the trainer's checkpoint continues to count and delete them, and writes one that was still in flight when the process
+// was killed. Runs resume only from the trainer's save_folder; load_path may name one of these checkpoints. Throws
+// ConfigError from the constructor for invalid options, and at the start of a fit if files of other runs prevent a
+// later checkpoint from being written.
 class COMPOSER_EXPORT CheckpointSaver final : public Callback {
  public:
   explicit CheckpointSaver(CheckpointSaverOptions options = {});
@@ -30,13 +30,13 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback {
   void close(const State& state, Logger& logger) override;
   void visit_state(StateVisitor& visit) override;
 
-  // The paths of those that this run has written and not deleted, oldest first; the last may be on its way.
+  // Paths of the checkpoints that this run has written and not deleted, oldest first; the last may be in flight.
   std::vector<std::string> saved_checkpoints() const;
 
  private:
-  struct Memory {  // of an earlier process of this run
+  struct Memory {  // state of an earlier process of this run
     std::string folder, run_id, newest;
-    std::int64_t batch = -1;  // of the newest
+    std::int64_t batch = -1;  // batch of the newest checkpoint
     StateDict saver;
     void visit_state(StateVisitor& visit);
   };
@@ -44,7 +44,7 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback {
   void open(const State& state);
 
   CheckpointSaverOptions options_;
-  std::optional<saving::RunSaver> saver_;  // once a fit has begun
+  std::optional<saving::RunSaver> saver_;  // set once a fit has begun
   Memory before_;
   bool resumes_ = false;
 };

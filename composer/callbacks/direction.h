@@ -12,11 +12,11 @@ struct State;
 
 namespace composer::callbacks {
 
-// What a stopper takes for an improvement: what its options say, or else what the model's metric of that name says of
-// itself, or else less for a name with loss, error, perplexity or entropy in it, and more for any other.
+// Which values are better for a stopper: as set in its options, else as declared by the model's metric of that name,
+// else lower for names that contain loss, error, perplexity or entropy, and higher for all others.
 Better direction(std::optional<Better> given, const State& state, const std::string& monitor);
 
-// The texts of an option `better`.
+// Conversion of the option `better` from and to text.
 inline std::vector<std::pair<std::string, std::optional<Better>>> directions() {
   return {{"auto", std::nullopt}, {"higher", Better::HIGHER}, {"lower", Better::LOWER}};
 }

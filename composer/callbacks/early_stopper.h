@@ -11,17 +11,17 @@ namespace composer::callbacks {
 
 struct EarlyStopperOptions {
   std::string monitor;                // required: name of the metric, without its label
-  std::string dataloader_label;       // required: "train", or the evaluator that reports it
-  std::optional<Better> better = {};  // unset: as the metric itself says, or else by its name
-  double min_delta = 0;               // >= 0; a gain of no more than this is none
+  std::string dataloader_label;       // required: "train", or the label of an evaluator
+  std::optional<Better> better = {};  // unset: as declared by the metric, else by its name
+  double min_delta = 0;               // >= 0; improvements of min_delta or less do not count
   Time patience = "1ep";              // >= 0, in epochs or batches
 };
 
-// Asks to stop once the metric has gone for longer than `patience` without a new best. The first value is a best; NaN
-// never is. Judges whenever the evaluator ends, or, for metrics of training, at the end of epochs, and of batches if
-// patience is in batches (which reads the metric on the host each batch). Each trainer begins without a best. Throws
-// ConfigError from the constructor, and at the first evaluation if it has no such metric. Warns at the end of a fit
-// without any evaluation of that label.
+// Requests a stop when the metric has not improved for longer than `patience`. The first value counts as the best; NaN
+// never does. Checks when the evaluator ends; training metrics at the end of epochs and, if patience is in batches,
+// after each batch, which reads the metric on the host. Each trainer starts without a best value. Throws ConfigError
+// from the constructor, and at the first evaluation that does not report the metric. Warns at the end of a fit without
+// any evaluation of that label.
 class COMPOSER_EXPORT EarlyStopper final : public Callback {
  public:
   explicit EarlyStopper(EarlyStopperOptions options);
@@ -38,7 +38,7 @@ class COMPOSER_EXPORT EarlyStopper final : public Callback {
   EarlyStopperOptions options_;
   std::optional<Better> better_;
   std::optional<double> best_;
-  std::optional<Timestamp> best_at_;  // or, without a best, the first judgement
+  std::optional<Timestamp> best_at_;  // time of the best value, or of the first check without one
 };
 
 }  // namespace composer::callbacks

@@ -6,9 +6,9 @@
 
 namespace composer::callbacks {
 
-// Throws Error when a loss of training is NaN; infinity is let through. On the CPU right after that loss was computed.
-// On another device the step never waits for it: the answer is asked for once a batch and looked at when it has
-// arrived, a few batches later, and in any case at the end of the epoch.
+// Throws Error when a training loss is NaN; infinity is accepted. On the CPU it throws right after the loss was
+// computed. On other devices the step never waits: the result is requested once per batch and checked when it has
+// arrived, a few batches later, and at the end of the epoch at the latest.
 class COMPOSER_EXPORT NaNMonitor final : public Callback {
  public:
   NaNMonitor();
@@ -21,7 +21,7 @@ class COMPOSER_EXPORT NaNMonitor final : public Callback {
 
  private:
   struct Deferred;
-  std::unique_ptr<Deferred> deferred_;  // null: everything was on the CPU so far
+  std::unique_ptr<Deferred> deferred_;  // null while all losses were on the CPU
 };
 
 }  // namespace composer::callbacks

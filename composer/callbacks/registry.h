@@ -5,7 +5,7 @@
 
 namespace composer::callbacks {
 
-// The callbacks that can be made by name.
+// The callbacks that can be created by name.
 COMPOSER_EXPORT const Registry<Callbacks>& registry();
 
 }  // namespace composer::callbacks

@@ -11,13 +11,13 @@ namespace composer::callbacks {
 enum class WallClockUnit : std::uint8_t { SECONDS, MINUTES, HOURS, DAYS };
 
 struct SpeedMonitorOptions {
-  std::int64_t window_size = 100;                  // batches over which throughput is averaged; 1 to 1000000
-  double gpu_flops_available = 0;                  // per second, of one device; 0: unknown, no mfu is logged
-  WallClockUnit time_unit = WallClockUnit::HOURS;  // of time/train, time/val and time/total
+  std::int64_t window_size = 100;                  // number of batches in the average; 1 to 1000000
+  double gpu_flops_available = 0;                  // FLOPs per second of one device; 0: unknown, no mfu
+  WallClockUnit time_unit = WallClockUnit::HOURS;  // unit of time/train, time/val and time/total
 };
 
-// Logs, after each batch, how fast training is over a rolling window of batches, and how long it has taken. Time spent
-// in evaluation does not count as training. Throughput is logged from the batch on that fills the window.
+// Logs after each batch the throughput over a rolling window of batches, and wall time. Time of evaluations does not
+// count as training. Throughput is logged once the window is full.
 class COMPOSER_EXPORT SpeedMonitor final : public Callback {
  public:
   explicit SpeedMonitor(SpeedMonitorOptions options = {});
@@ -36,7 +36,7 @@ class COMPOSER_EXPORT SpeedMonitor final : public Callback {
   void log_throughput(const Point& from, const Point& to, int world_size, Logger& logger) const;
 
   SpeedMonitorOptions options_;
-  std::vector<Point> points_;  // a ring: after the last batches, of which the newest is at newest_
+  std::vector<Point> points_;  // ring buffer of the times after the last batches; newest_ is the newest
   std::size_t newest_ = 0, filled_ = 0;
   Seconds total_eval_wct_{};
 };

@@ -11,15 +11,15 @@ namespace composer::callbacks {
 
 struct ThresholdStopperOptions {
   std::string monitor;                                          // required: name of the metric, without its label
-  std::string dataloader_label;                                 // required: "train", or the evaluator that reports it
+  std::string dataloader_label;                                 // required: "train", or the label of an evaluator
   double threshold = std::numeric_limits<double>::quiet_NaN();  // required
-  std::optional<Better> better = {};                            // unset: as the metric itself says, or else by its name
-  bool stop_on_batch = false;  // judges metrics of training after each batch, which reads them on the host
+  std::optional<Better> better = {};                            // unset: as declared by the metric, else by its name
+  bool stop_on_batch = false;  // also check training metrics after each batch, which reads them on the host
 };
 
-// Asks to stop once the metric is better than the threshold; equal is not better, and NaN never is. Judges whenever the
-// evaluator ends, or, for metrics of training, at the end of epochs. Throws ConfigError from the constructor, and at
-// the first evaluation if it has no such metric.
+// Requests a stop when the metric is better than the threshold; equal or NaN is not better. Checks when the evaluator
+// ends, and training metrics at the end of epochs. Throws ConfigError from the constructor, and at the first evaluation
+// that does not report the metric.
 class COMPOSER_EXPORT ThresholdStopper final : public Callback {
  public:
   explicit ThresholdStopper(ThresholdStopperOptions options);

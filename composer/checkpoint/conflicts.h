@@ -16,8 +16,8 @@ struct Conflict {
   bool foreign = true;  // false: it could not be read, so it may be this run's own
 };
 
-// The first path in the folder that has a name which the format gives later than `now`, unless it is a checkpoint of
-// this run.
+// Returns the first path in the folder whose name `format` produces later than `now`, unless it is a checkpoint of this
+// run.
 COMPOSER_EXPORT std::optional<Conflict> find_conflict(const std::filesystem::path& folder, const std::string& format,
                                                       const std::string& run_name, const Timestamp& now,
                                                       const std::string& run_id, FileSystem& files = real_files());

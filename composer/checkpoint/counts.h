@@ -5,12 +5,12 @@
 
 namespace composer::saving {
 
-// The counts of a timestamp, by the names that they have in manifests and in names of checkpoints.
+// The counts of a timestamp, with their names in manifests and in names of checkpoints.
 struct Count {
   const char* name;
   std::int64_t Timestamp::*field;
-  bool total;     // counts from the start of training, so a larger one is later
-  bool in_names;  // {epoch}
+  bool total;     // counts from the start of training: larger means later
+  bool in_names;  // usable as a placeholder, {epoch}
 };
 constexpr Count kCounts[] = {{"iteration", &Timestamp::iteration, true, false},
                              {"epoch", &Timestamp::epoch, true, true},

@@ -9,7 +9,7 @@
 
 namespace composer::saving {
 
-// The calls by which checkpoints read and change a disk. Each throws FileError. Tests replace it by one that fails, or
+// The file operations of checkpoints. Each throws FileError. Tests replace this by an implementation that fails, or
 // ends the process, at the n-th call.
 class COMPOSER_EXPORT FileSystem {
  public:
@@ -21,43 +21,43 @@ class COMPOSER_EXPORT FileSystem {
   };
   virtual ~FileSystem();
 
-  virtual Type type(const Path& path);                             // a link is a LINK; NONE: there is nothing
-  virtual std::vector<Item> list(const Path& folder);              // what is in it, sorted by name
-  virtual std::string read(const Path& file, std::uint64_t most);  // all of it; EFBIG if it has more bytes
+  virtual Type type(const Path& path);                             // a link is a LINK; NONE: missing
+  virtual std::vector<Item> list(const Path& folder);              // its entries, sorted by name
+  virtual std::string read(const Path& file, std::uint64_t most);  // the whole file; EFBIG if larger than `most`
   virtual std::uint64_t size(const Path& file);
-  virtual Path canonical(const Path& path);  // absolute and without links
+  virtual Path canonical(const Path& path);  // absolute path without links
 
   virtual void make_folder(const Path& path);  // must not exist
-  virtual int create(const Path& path);        // a file that does not exist; returns its descriptor
+  virtual int create(const Path& path);        // must not exist; returns the descriptor
   virtual void write(int file, const Path& path, std::uint64_t offset, const void* data,
                      std::size_t size);  // all of it
-  // Begins to put that part on the disk, without waiting for it.
+  // Starts writing that part to the disk, without waiting.
   virtual void start_sync(int file, const Path& path, std::uint64_t offset, std::uint64_t size);
-  virtual void sync(int file, const Path& path);          // its data are on the disk
-  virtual void close(int file, const Path& path);         // closed, also if it throws
-  virtual void sync_folder(const Path& path);             // the names in it are on the disk
-  virtual void rename(const Path& from, const Path& to);  // replaces what is there, in one step
-  // Both exist, and change names in one step. False: this disk cannot do that, NFS for one.
+  virtual void sync(int file, const Path& path);          // returns when its data is on the disk
+  virtual void close(int file, const Path& path);         // also closes if it throws
+  virtual void sync_folder(const Path& path);             // returns when the names in it are on the disk
+  virtual void rename(const Path& from, const Path& to);  // atomically replaces an existing path
+  // Atomically exchanges two existing paths. Returns false if the file system cannot do that, as NFS.
   virtual bool exchange(const Path& a, const Path& b);
-  // Symbolic; must not exist. False: this disk has no such links.
+  // Creates a symbolic link; must not exist. Returns false if the file system has no links.
   virtual bool make_link(const Path& target, const Path& path);
-  virtual void remove(const Path& path);  // with everything in it; a missing path is fine
+  virtual void remove(const Path& path);  // recursively; a missing path is no error
 };
 
-// The machine's own, for those who only read.
+// The real file system.
 COMPOSER_EXPORT FileSystem& real_files();
 
-// An error of the system.
+// An I/O error.
 struct COMPOSER_EXPORT FileError : std::filesystem::filesystem_error {
   using filesystem_error::filesystem_error;
   FileError(const FileError&) = default;
   FileError& operator=(const FileError&) = default;
   ~FileError() override;
-  bool is_missing() const;  // there is nothing under that path
+  bool is_missing() const;  // the path does not exist
   bool is_denied() const;   // no permission
 };
 
-// A path that is removed at the end of the scope, unless it is released.
+// A path that is removed at the end of the scope unless release() was called.
 class TemporaryPath {
  public:
   TemporaryPath(FileSystem& files, std::filesystem::path path);

@@ -15,7 +15,7 @@ namespace composer::saving {
 
 using formats::PlacedSink;
 
-// A file of a checkpoint: hands its bytes to the sink, and returns its checksum.
+// Writes a file of a checkpoint to the sink, and returns its checksum.
 struct NewFile {
   std::string name;
   std::function<std::string(const PlacedSink&)> write;
@@ -29,8 +29,8 @@ struct Found {
 class FolderLock;
 
 // A folder of checkpoints, each a folder of its own that appears whole or not at all: written under a temporary name,
-// every file synced, then renamed. A link, "latest" say, is moved to it afterwards. After a kill or a loss of power at
-// any moment, each name is either missing or a whole checkpoint. Not for several threads at once.
+// every file synced, then renamed. A link, such as "latest", is moved to it afterwards. After a kill or a power failure
+// at any moment, each name is either missing or a complete checkpoint. Use from one thread at a time.
 class COMPOSER_EXPORT CheckpointFolder {
  public:
   // Temporary names contain `run_id`. Nothing is created before write().
@@ -45,9 +45,9 @@ class COMPOSER_EXPORT CheckpointFolder {
   bool holds(const Manifest& manifest) const;
   // Writes a small file, as write() would, and removes it. Throws FileError.
   void probe();
-  // Deletes checkpoints of this run; missing ones are fine, and everything else stays, with a warning if the name
-  // leaves the folder or the checkpoint cannot be read. Returns the names of those that an I/O error kept from being
-  // deleted.
+  // Deletes checkpoints of this run; missing ones are no error. Everything else is kept, with a warning if the name
+  // leaves the folder or the checkpoint cannot be read. Returns the names of those that could not be deleted because of
+  // an I/O error.
   std::vector<std::string> remove(const std::vector<std::string>& names);
   // Removes unfinished checkpoints of dead processes, of this run and of others.
   void remove_leftovers();
@@ -75,7 +75,7 @@ class COMPOSER_EXPORT CheckpointFolder {
   FileSystem& files_;
 };
 
-// What is below a save folder.
+// The checkpoints below a save folder.
 struct Listing {
   struct Unreadable {
     std::filesystem::path path;
@@ -85,20 +85,20 @@ struct Listing {
   std::vector<Found> checkpoints;      // with a valid manifest, oldest first
   std::vector<Unreadable> unreadable;  // whose manifest is damaged or of a newer version
 };
-// All throw FileError for everything that cannot be read: it is never taken for missing.
+// All throw FileError for paths that cannot be read; these are never treated as missing.
 COMPOSER_EXPORT Listing list_folder(const std::filesystem::path& folder, FileSystem& files = real_files());
 // The readable ones.
 COMPOSER_EXPORT std::vector<Found> list_checkpoints(const std::filesystem::path& folder,
                                                     FileSystem& files = real_files());
-// The checkpoint that a path means: its folder, or a link to it. Throws CheckpointError if there is none or its
+// The checkpoint at a path, which is its folder or a link to it. Throws CheckpointError if it is missing or its
 // manifest is damaged.
 COMPOSER_EXPORT Found open_checkpoint(const std::filesystem::path& path, FileSystem& files = real_files());
-// Whether there is a readable checkpoint, of this run or one that was resumed from it.
+// Whether a readable checkpoint of this run exists, or of one that was resumed from it.
 bool is_of_run(const std::filesystem::path& path, const std::string& run_id, FileSystem& files);
 
-// The checkpoint that the link means, if it `fits` and its files exist; otherwise the newest such one in the folder,
-// with a warning if the link's is damaged. nullopt: there is none. Throws CheckpointError, with what to do, if none
-// fits and some could not be read, or if one in question has a newer version.
+// The checkpoint of the link, if it `fits` and its files exist; otherwise the newest such one in the folder, with a
+// warning if the link's is damaged. nullopt if none exists. Throws CheckpointError with a remedy if none fits and some
+// could not be read, or if a candidate has a newer version.
 COMPOSER_EXPORT std::optional<Found> find_latest(
     const std::filesystem::path& folder, const std::string& latest,
     const std::function<bool(const Manifest&)>& fits = [](const Manifest&) { return true; },

@@ -4,15 +4,15 @@
 
 namespace composer::saving {
 
-// Says of a folder that it is in use, to this process and to others: from the constructor to the destructor, or to the
-// death of the process. The folder may be renamed meanwhile.
+// Marks a folder as in use for this process and others, from the constructor to the destructor or to the end of the
+// process. The folder may be renamed meanwhile.
 class FolderLock {
  public:
   enum class State : std::uint8_t {
     HELD,
-    TAKEN,    // somebody else has it
-    GONE,     // there is no such folder, or not any more
-    UNKNOWN,  // this file system has no locks
+    TAKEN,    // another owner has it
+    GONE,     // the folder does not exist
+    UNKNOWN,  // the file system has no locks
   };
   explicit FolderLock(const std::filesystem::path& folder);
   ~FolderLock();

@@ -7,9 +7,9 @@
 
 namespace composer::saving {
 
-// Removes what a glob fits: "optimizer/*", "rng", "callbacks/EarlyStopper". A * stands for any characters, also /. A
-// path may begin with Composer's "state/", and then has Composer's names, as "state/optimizers". A glob that fits
-// nothing is warned of.
+// Removes the entries that fit a glob: "optimizer/*", "rng", "callbacks/EarlyStopper". A * stands for any characters,
+// including /. A glob that begins with Composer's "state/" uses Composer's names, such as "state/optimizers". Warns of
+// a glob that fits nothing.
 COMPOSER_EXPORT void ignore_keys(StateDict& state, const std::vector<std::string>& globs);
 
 }  // namespace composer::saving

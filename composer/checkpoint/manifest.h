@@ -11,7 +11,7 @@
 
 namespace composer::saving {
 
-// A newer libcomposer has written it.
+// The checkpoint was written by a newer libcomposer.
 struct COMPOSER_EXPORT NewerVersionError : CheckpointError {
   using CheckpointError::CheckpointError;
   NewerVersionError(const NewerVersionError&) = default;
@@ -24,16 +24,16 @@ struct Manifest {
   struct File {
     std::string name;
     std::uint64_t size = 0;
-    std::string checksum;  // its header's, which covers all its bytes; in version 1 of all its bytes at once
+    std::string checksum;  // of its header, which covers all its bytes; in version 1 of all its bytes
   };
-  static constexpr int kVersion = 2;  // what is written; version 1 is read, too
+  static constexpr int kVersion = 2;  // the version written; version 1 can also be read
   static constexpr const char* kFileName = "manifest.json";
 
-  std::string id;    // of this checkpoint, also in its files
-  std::string name;  // of the folder when it was written
+  std::string id;    // of this checkpoint; repeated in its files
+  std::string name;  // the folder's name when it was written
   std::string run_name;
-  std::string run_id;  // of the run and those that go on from its checkpoints
-  std::string parent;  // the checkpoint that was written, or resumed from, before; "": none
+  std::string run_id;  // of the run and of runs resumed from its checkpoints
+  std::string parent;  // the previous checkpoint, written or resumed from; "": none
   Timestamp time;
   std::map<std::string, double> metrics;  // by label/name
   bool weights_only = false;
@@ -42,9 +42,9 @@ struct Manifest {
   int version = kVersion;
 
   COMPOSER_EXPORT const File* find(std::string_view file) const;
-  // The text of the file; ends in a checksum of all before it. Throws ConfigError for texts that are not UTF-8.
+  // Returns the text of the file, which ends in a checksum of the rest. Throws ConfigError for text that is not UTF-8.
   COMPOSER_EXPORT std::string to_json() const;
-  // Throws CheckpointError, which begins with `path`, for any text that differs from to_json()'s in a byte;
+  // Throws CheckpointError that begins with `path` for a text that differs from that of to_json() in any byte, and
   // NewerVersionError for a version above kVersion.
   COMPOSER_EXPORT static Manifest parse(std::string_view text, const std::string& path);
 };

@@ -9,11 +9,11 @@
 
 namespace composer::saving {
 
-// A checkpoint that a run has written.
+// A checkpoint written by a run.
 struct Saved {
   std::string name;
-  double value = 0;      // of the metric of `best`; 0 without one
-  bool by_hand = false;  // asked for by name: never deleted, and not counted
+  double value = 0;      // value of the metric of `best`; 0 without one
+  bool by_hand = false;  // written by save_checkpoint(): never deleted, and not counted
 
   bool operator==(const Saved&) const = default;
 };
@@ -23,8 +23,8 @@ struct Retention {
   std::vector<std::string> remove;
 };
 
-// Which of `saved`, oldest first, are kept: `limit` of them (-1: all), the newest and, with `best`, those with the best
-// values, else the newest ones. NaN is worse than every number.
+// Decides which of `saved`, oldest first, are kept: `limit` of them (-1: all). These are the newest ones or, with
+// `best`, the newest one and those with the best values. NaN is worse than every number.
 COMPOSER_EXPORT Retention retain(std::vector<Saved> saved, std::int64_t limit, const std::optional<Best>& best);
 
 }  // namespace composer::saving

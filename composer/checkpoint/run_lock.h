@@ -7,14 +7,14 @@
 
 namespace composer::saving {
 
-// Keeps a second process from training the same run into the same folder: an exclusive lock on a file in it, from the
-// constructor to the destructor or to the death of the process. The destructor removes the file; what a killed process
-// has left of it is taken over. Reading needs no lock. Where the file system has no locks, it warns once and does
+// Prevents a second process from training the same run into the same folder: an exclusive lock on a file in it, from
+// the constructor to the destructor or to the end of the process. The destructor removes the file; a file left by a
+// killed process is reused. Reading needs no lock. If the file system has no locks, the constructor warns once and does
 // nothing.
 class COMPOSER_EXPORT RunLock {
  public:
-  // Throws ConfigError, naming the folder and the process, if another one has the lock; FileError if the file cannot be
-  // made.
+  // Throws ConfigError with the folder and the process if another process has the lock; FileError if the file cannot be
+  // created.
   RunLock(const std::filesystem::path& folder, const std::string& run_name);
   ~RunLock();
   RunLock(const RunLock&) = delete;

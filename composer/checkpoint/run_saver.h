@@ -20,7 +20,7 @@ namespace composer::saving {
 
 class RunLock;
 
-// Which checkpoints of a run are written where; TrainerOptions has the same under longer names.
+// Which checkpoints of a run are written, and where; the save_... options of TrainerOptions.
 struct RunSaverOptions {
   std::string folder = "{run_name}/checkpoints";
   std::string filename = "ep{epoch}-ba{batch}";
@@ -35,13 +35,13 @@ struct RunSaverOptions {
   std::vector<std::string> ignore_keys = {};
 };
 
-// Throws ConfigError for what can be told without a run.
+// Throws ConfigError for options that are invalid for every run.
 COMPOSER_EXPORT void check(const RunSaverOptions& options);
 
-// Saves a run when it is due. A trainer has one for its save_folder, each CheckpointSaver another. Requires state.run.
+// Saves a run when due. The trainer has one for its save_folder, and each CheckpointSaver has one. Requires state.run.
 class COMPOSER_EXPORT RunSaver {
  public:
-  // Resumes from `resumed`, if that is given. Nothing is written yet.
+  // Resumes from `resumed` if that is set. Does not write.
   RunSaver(RunSaverOptions options, const State& state, const Manifest* resumed = nullptr);
   ~RunSaver();
   RunSaver(RunSaver&&) noexcept;
@@ -50,26 +50,26 @@ class COMPOSER_EXPORT RunSaver {
   // Before the first batch: locks the folder for the run, then prepare(). ConfigError if another process trains it.
   void begin_fit(const State& state);
   void end_fit();  // unlocks the folder
-  // Tells what would keep a checkpoint from being written later. ConfigError for conflicting checkpoints of others, and
-  // for names and tensors that cannot be saved. CheckpointError for a folder that cannot be written; under
-  // OnFailure::CONTINUE that is a warning. Then deletes what a killed process should have deleted.
+  // Checks what would prevent a later checkpoint from being written. Throws ConfigError for conflicting checkpoints of
+  // other runs, and for names and tensors that cannot be saved; CheckpointError for a folder that cannot be written, or
+  // warns under OnFailure::CONTINUE. Then deletes checkpoints that a killed process should have deleted.
   void prepare(const State& state);
   void save_if_due(Event event, const State& state);  // at a *_CHECKPOINT event
-  void save_last(const State& state);  // the fit is over: saves its last batch, unless that was done or none is wanted
-  // A periodic one. Placeholders in the name are replaced.
+  void save_last(const State& state);  // at the end of a fit: saves unless that batch was saved or saving is off
+  // Writes a periodic checkpoint. Placeholders in the name are replaced.
   void save(const std::string& name, const State& state);
-  // One that was asked for by name: neither counted for num_checkpoints_to_keep nor deleted, and the periodic one of
-  // this batch is still written. Returns its path once it is on disk. Throws CheckpointError if it could not be
-  // written, whatever on_failure says.
+  // Writes a checkpoint of this name: it is neither counted for num_checkpoints_to_keep nor deleted, and the periodic
+  // one of this batch is still written. Returns its path once it is on disk. Throws CheckpointError if it could not be
+  // written, with any on_failure.
   std::string save_by_hand(const std::string& name, const State& state);
-  void wait();                             // until everything is on disk
+  void wait();                             // returns when everything is on disk
   std::vector<std::string> paths() const;  // oldest first; the last may still be being written
   const SaverOptions& options() const { return saver_->options(); }
 
   std::string newest() const;  // the name of the newest periodic or other checkpoint; empty: none
   std::int64_t last_saved_batch() const { return last_saved_batch_; }
 
-  // What it has written, for a run that is resumed from a checkpoint of that batch.
+  // The list of its checkpoints, for a run resumed from a checkpoint of that batch.
   void save_state(StateDict& into) const;
   void load_state(const StateDict& saved, std::int64_t batch);
 
@@ -83,7 +83,7 @@ class COMPOSER_EXPORT RunSaver {
 
   RunSaverOptions options_;
   std::unique_ptr<Saver> saver_;
-  std::unique_ptr<RunLock> lock_;  // during a fit
+  std::unique_ptr<RunLock> lock_;  // set during a fit
   std::int64_t last_saved_batch_ = -1;
 };
 

@@ -6,11 +6,11 @@
 
 namespace composer::saving {
 
-// What to do when the disk refuses a checkpoint. Whatever is chosen, earlier checkpoints stay.
+// What to do when a checkpoint cannot be written. Earlier checkpoints are kept in any case.
 enum class OnFailure : std::uint8_t {
   FAIL,      // the run ends with the error
   RETRY,     // up to three times more, after 1, 2 and 4 seconds; then as FAIL
-  CONTINUE,  // a warning
+  CONTINUE,  // warn, and train on without this checkpoint
 };
 
 struct Best {

@@ -26,9 +26,9 @@ struct SaverOptions {
   std::int64_t keep = -1;         // number of this run's checkpoints; -1: all, 0: none is written
   std::optional<Best> best = {};  // keep those with the best metric, and always the newest
   OnFailure on_failure = OnFailure::FAIL;
-  bool asynchronous = true;  // else save() returns when the checkpoint is on disk; others are deleted in the background
-  bool overwrite = false;    // also checkpoints of other runs
-  std::string run_id;        // empty: a new one is made
+  bool asynchronous = true;  // false: save() returns when the checkpoint is on disk; deletions stay in the background
+  bool overwrite = false;    // also replace checkpoints of other runs
+  std::string run_id;        // empty: generated
   // Time until the process must have ended; nullopt: unknown. OnFailure::RETRY gives up when a write that takes as long
   // as the last one would end later. Called on the writing thread. Not set: no limit.
   std::function<std::optional<std::chrono::steady_clock::duration>()> time_left = {};
@@ -36,12 +36,12 @@ struct SaverOptions {
 
 COMPOSER_EXPORT void check(const SaverOptions& options);  // throws ConfigError
 
-// Writes checkpoints, one at a time, on a background thread: save() returns when the tensors are copied. Call from one
+// Writes checkpoints, one at a time, on a background thread: save() returns when the tensors are copied. Use from one
 // thread.
 class COMPOSER_EXPORT Saver {
  public:
   explicit Saver(SaverOptions options, std::shared_ptr<FileSystem> files = std::make_shared<FileSystem>());
-  ~Saver();  // after everything is written; an error is a warning then
+  ~Saver();  // waits until everything is written; an error becomes a warning
 
   // Call plan(), then save(). After plan(), saved() and visit_state() include the new checkpoint. save() writes
   // state["model"] to a file of its own, copies tensors if it writes in the background, and fills in the manifest's id,
@@ -50,8 +50,8 @@ class COMPOSER_EXPORT Saver {
   // even if `keep` is 0.
   void plan(const std::string& name, const std::map<std::string, double>& metrics, bool by_hand = false);
   void save(Manifest manifest, const StateDict& state);
-  void rethrow_error();  // of the write in the background, if that has ended; does not wait
-  void wait();           // until everything is on disk; throws likewise
+  void rethrow_error();  // of the background write, if that has ended; does not wait
+  void wait();           // returns when everything is on disk; throws likewise
   // After wait(): why the last write failed, under OnFailure::CONTINUE; empty if it succeeded.
   const std::string& failure() const { return failure_; }
 
@@ -59,13 +59,13 @@ class COMPOSER_EXPORT Saver {
   void check_writable(Manifest manifest, const StateDict& state) const;
   // Creates the folder and writes a small file there. Throws FileError.
   void probe() { folder_.probe(); }
-  // Deletes what a process that was killed should have deleted: unfinished and outdated checkpoints.
+  // Deletes unfinished and outdated checkpoints that a killed process left.
   void clean_up();
 
   // Names of the existing checkpoints, oldest first. The last one may still be being written.
   std::vector<std::string> saved() const;
   void visit_state(StateVisitor& visit);
-  void adopt(const Manifest& resumed);  // the run resumes from it: it is the parent of the next one
+  void adopt(const Manifest& resumed);  // the run resumes from it; it becomes the parent of the next one
   // Duration of the last write; 0 before the first. From any thread.
   std::chrono::duration<double> last_write_time() const { return std::chrono::duration<double>(write_seconds_); }
   const SaverOptions& options() const { return options_; }
@@ -98,7 +98,7 @@ class COMPOSER_EXPORT Saver {
   std::shared_ptr<FileSystem> files_;
   CheckpointFolder folder_;
   List list_, before_;               // before_: without the one that is planned or being written
-  bool planned_ = false;             // and not saved yet
+  bool planned_ = false;             // planned, but not saved yet
   std::unique_ptr<StateDict> copy_;  // its memory is reused
   std::atomic<double> write_seconds_ = 0;
   // Written by the background thread until wait() has returned.
@@ -112,7 +112,7 @@ class COMPOSER_EXPORT Saver {
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kStateFile = "state.safetensors";
 
-// Reads a checkpoint that Saver has written. "model" always exists.
+// Reads a checkpoint written by Saver. "model" always exists.
 COMPOSER_EXPORT StateDict load(const Found& checkpoint);
 
 }  // namespace composer::saving

@@ -22,26 +22,26 @@ struct TortureOptions {
   bool keep = false, keep_going = false;
 };
 
-// The run that is not killed.
+// The uninterrupted run.
 struct Reference {
   std::filesystem::path folder;
-  double seconds = 0, start_up = 0;  // until it has written something
+  double seconds = 0, start_up = 0;  // seconds until its first output
   std::int64_t interval = 0;
 };
 
 Reference run_reference(const TortureOptions& options, const std::filesystem::path& folder);
 
-// All runs that are killed, summed up.
+// Totals over all killed runs.
 struct Campaign {
   std::mutex mutex;
   std::int64_t next = 1, runs = 0, bad = 0;
-  KilledRun all;  // summed up
+  KilledRun all;  // totals
   SameRun compared;
-  std::string first;  // what was wrong first
+  std::string first;  // the first failure
   std::exception_ptr error;
 };
 
-// Runs killed runs beside the reference's folder until there are no kills left, several at once, and reports each.
+// Executes killed runs beside the reference's folder, several at once, until all kills are done, and reports each.
 void run_campaign(const TortureOptions& options, const KillOptions& kill, const Reference& reference,
                   Campaign& campaign, const Console& console);
 void report(Campaign& campaign, const Reference& reference, double seconds, const Console& console);

@@ -11,13 +11,13 @@ namespace composer::cli {
 
 using Duration = std::chrono::duration<double>;
 
-// SIGINT or SIGTERM has come to us while a SignalWatch lived.
+// This process received SIGINT or SIGTERM while a SignalWatch existed.
 struct Interrupted : std::exception {
   const char* what() const noexcept override { return "interrupted"; }
 };
 
-// While it lives, SIGINT and SIGTERM are noted instead of ending us; whoever waits for a Child then throws Interrupted.
-// One at a time.
+// While it exists, SIGINT and SIGTERM are recorded instead of ending this process; Child::wait() then throws
+// Interrupted. One at a time.
 class SignalWatch {
  public:
   SignalWatch();
@@ -31,17 +31,17 @@ class SignalWatch {
   Before* before_;
 };
 
-// A program at work, in a process group of its own. It and all that it has started are killed when this goes away.
+// A running program in its own process group. The destructor kills it and all processes that it has started.
 class Child {
  public:
-  // Runs in `folder`; what it prints is appended to the file `output`. Throws Error if there is no such program.
+  // Runs in `folder`; its output is appended to the file `output`. Throws Error if the program does not exist.
   Child(const std::vector<std::string>& command, const std::filesystem::path& folder,
         const std::filesystem::path& output);
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  bool wait(Duration at_most);  // true: it has ended. Throws Interrupted
+  bool wait(Duration at_most);  // returns whether it has ended; throws Interrupted
   void signal(int number);      // to the whole group
   bool failed() const { return status_ != 0; }
   std::string ending() const;  // "exit code 3", "signal 11 (Segmentation fault)"

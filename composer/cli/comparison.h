@@ -7,8 +7,8 @@
 
 namespace composer::cli {
 
-// Globs of what two equal runs do not have in common: what clocks tell, names that are drawn, and the length and
-// checksums of a file of which clocks fill a part.
+// Globs of values that differ between equal runs: measured times, random names, and the length and checksums of files
+// that contain times.
 const std::vector<std::string>& wall_clock_globs();
 bool fits_any(const std::string& name, const std::vector<std::string>& globs);
 
@@ -21,11 +21,11 @@ struct Comparison {
   std::vector<Difference> differences;
 };
 
-// Tensors are equal if all their bits are. If only one of the two is a checkpoint, its weights are compared. What fits
-// one of the globs is passed over.
+// Tensors are equal if they are bit-identical. If only one of the two is a checkpoint, its weights are compared. Names
+// that fit one of the globs are skipped.
 Comparison compare(const Contents& a, const Contents& b, const std::vector<std::string>& ignored);
 
-// Empty if dtype, shape and all bits are equal; else how they differ.
+// Describes the difference; empty if dtype, shape and all bits are equal.
 std::string difference_of(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace composer::cli

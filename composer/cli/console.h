@@ -15,8 +15,8 @@ namespace composer::cli {
 
 // Exit codes, the same for all subcommands.
 constexpr int kGood = 0;
-constexpr int kBad = 1;    // damaged, different, not equal to the run that was not killed
-constexpr int kError = 2;  // of usage, or a file that cannot be read
+constexpr int kBad = 1;    // damaged, different, or not equal to the uninterrupted run
+constexpr int kError = 2;  // invalid usage, or a file that cannot be read
 
 struct Console {
   std::ostream& out;
@@ -24,10 +24,10 @@ struct Console {
   bool colors = false;
 };
 
-// The program without its process: prints to the console and returns the exit code. `arguments` without its name.
+// Runs the program within this process: prints to the console and returns the exit code. `arguments` exclude its name.
 int run(const std::vector<std::string>& arguments, const Console& console);
 
-// A subcommand, and what carries it out once the arguments are parsed.
+// A subcommand, and the function that executes it after the arguments are parsed.
 using Action = std::function<int(const Console&)>;
 using Command = std::pair<CLI::App*, Action>;
 Command add_inspect(CLI::App& app);

@@ -14,35 +14,35 @@
 namespace composer::cli {
 
 enum class Kind : std::uint8_t { CHECKPOINT, SAVE_FOLDER, SAFETENSORS, PT };
-// By what is there, not by its name. Throws CheckpointError if there is nothing.
+// Detects the kind from the content, not the name. Throws CheckpointError for a missing path.
 Kind kind_of(const std::filesystem::path& path);
 
 struct Entry {
   std::string name, dtype;  // "model/fc.weight" in a checkpoint, "fc.weight" in a file of weights; "f32"
   std::vector<std::int64_t> shape;
   std::uint64_t bytes = 0;
-  std::function<at::Tensor()> read;  // verifies its bytes
+  std::function<at::Tensor()> read;  // verifies the bytes
 };
 
-// What a checkpoint or a file of weights holds. Tensors are read one by one, so it may be larger than memory (a .pt
-// file must not).
+// The contents of a checkpoint or a file of weights. Tensors are read one by one, so they may exceed memory (except for
+// a .pt file).
 struct Contents {
   std::filesystem::path path;
   Kind kind = Kind::CHECKPOINT;
   std::optional<saving::Found> checkpoint;
-  bool checksums = false;  // every byte is verified when it is read
+  bool checksums = false;  // whether every byte is verified when read
   std::vector<Entry> tensors;
-  std::vector<std::pair<std::string, std::string>> values;  // all that is no tensor, as JSON
+  std::vector<std::pair<std::string, std::string>> values;  // everything except tensors, as JSON
 
   const Entry* find(const std::string& name) const;
 };
 
-// `allow_unknown`: classes in .pt files that are no weights are passed over.
+// `allow_unknown`: skip objects in .pt files whose classes are not those of weights.
 Contents open_contents(const std::filesystem::path& path, bool allow_unknown = false);
 
-// Folders of checkpoints below one, damaged ones too, in the order of their names.
+// Folders of checkpoints below a folder, including damaged ones, sorted by name.
 std::vector<std::filesystem::path> checkpoints_below(const std::filesystem::path& folder);
-// What a killed process has left below it.
+// Unfinished checkpoints of killed processes below a folder.
 std::vector<std::filesystem::path> leftovers_below(const std::filesystem::path& folder);
 
 }  // namespace composer::cli

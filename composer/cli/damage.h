@@ -6,8 +6,8 @@
 
 namespace composer::cli {
 
-// What is wrong with a checkpoint or a file of weights, one line each; none if every byte is as it was written. Never
-// throws for what is in the files.
+// Lists the damage of a checkpoint or a file of weights, one line each; empty if every byte is as it was written. Never
+// throws because of the content of files.
 std::vector<std::string> damage_of(const std::filesystem::path& path);
 
 }  // namespace composer::cli

@@ -13,12 +13,12 @@ struct KillOptions {
   std::vector<std::string> command;
   int signal = 9;
   std::uint64_t seed = 1;
-  Duration min{0}, max{0};    // from a start to the kill
-  Duration patience{60};      // for a process that should end by itself
+  Duration min{0}, max{0};    // time from a start to the kill
+  Duration patience{60};      // longest wait for a process that should end by itself
   std::int64_t interval = 0;  // batches between two checkpoints
 };
 
-// Kills that are still to be done, shared by all runs.
+// The remaining kills, shared by all runs.
 class KillBudget {
  public:
   explicit KillBudget(std::int64_t kills) : left_(kills) {}
@@ -33,22 +33,22 @@ class KillBudget {
 
 struct KilledRun {
   std::int64_t number = 0;
-  std::vector<std::int64_t> killed_at;  // the last batch that the log or a checkpoint knew of
+  std::vector<std::int64_t> killed_at;  // last batch in the log or a checkpoint, for each kill
   std::vector<double> delays;
   std::int64_t while_saving = 0;  // kills that left a temporary folder
-  std::int64_t verified = 0;      // checkpoints, after kills
-  std::int64_t largest_lag = 0;   // batches from the newest checkpoint to the last that was logged
+  std::int64_t verified = 0;      // number of checkpoints verified after kills
+  std::int64_t largest_lag = 0;   // in batches, from the newest checkpoint to the end of the log
   std::vector<std::string> wrong;
 };
 
-// Starts the command in `folder` and kills it at moments that seed and number give, again and again until it ends by
-// itself. After each kill, every checkpoint must be whole, the newest none that is older than before, and at most two
-// intervals behind what was logged: the one that was trained, and the one while a checkpoint was on its way. At the end
-// no temporary folder may be left.
+// Starts the command in `folder` and kills it at moments that depend on seed and number, repeatedly, until it ends by
+// itself. After each kill, every checkpoint must be complete, and the newest must not be older than before, nor more
+// than two intervals behind the log: one that was trained, and one while a checkpoint was being written. At the end no
+// temporary folder may remain.
 KilledRun run_killed(const KillOptions& options, std::int64_t number, const std::filesystem::path& folder,
                      KillBudget& budget);
 
-// The last lines of what it printed.
+// The last lines of its output.
 std::string last_words(const std::filesystem::path& output);
 std::filesystem::path output_of(const std::filesystem::path& folder);
 

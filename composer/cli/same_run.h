@@ -6,24 +6,24 @@
 
 namespace composer::cli {
 
-// What two runs of one program left in their folders, side by side.
+// Compares the folders of two runs of one program.
 struct SameRun {
-  std::int64_t checkpoints = 0, tensors = 0, lines = 0, files = 0;  // compared
+  std::int64_t checkpoints = 0, tensors = 0, lines = 0, files = 0;  // numbers compared
   std::vector<std::string> differences;                             // the first few
 };
 
 struct SameRunOptions {
-  std::vector<std::string> files;    // globs of names within the folder, which are compared too
+  std::vector<std::string> files;    // globs of names within the folder that are also compared
   std::vector<std::string> ignored;  // globs of values and keys of logs
-  bool asked_to_end = false;  // then a run writes checkpoints that the other has not, and keeps fewer of the others:
-                              // those that both have are compared, and the newest must be one of them
+  bool asked_to_end = false;  // ended by a signal, which writes additional checkpoints and so deletes others: only
+                              // common checkpoints are compared, and the newest must be among them
 };
 
-// Every checkpoint below the folders and every line of every *.jsonl. What clocks tell is passed over.
+// Compares every checkpoint below the folders and every line of every *.jsonl. Measured times are skipped.
 SameRun compare_runs(const std::filesystem::path& expected, const std::filesystem::path& got,
                      const SameRunOptions& options);
 
-// The batch in the last whole line of the *.jsonl files below it that has one; 0 if there is none.
+// The batch in the last complete line with a batch of the *.jsonl files below the folder; 0 if none exists.
 std::int64_t last_logged_batch(const std::filesystem::path& folder);
 
 }  // namespace composer::cli

@@ -16,13 +16,13 @@ std::string number_text(double number);        // six digits
 std::string seconds_text(double seconds);      // 1.2 s, 3 min 20 s
 std::string shape_text(const std::vector<std::int64_t>& shape);
 std::string plural(std::int64_t number, const std::string& noun);  // 1 kill, 2 kills
-std::string printable(std::string_view text);                      // without what would move a terminal's cursor
+std::string printable(std::string_view text);                      // without control characters
 std::string one_line(const std::exception& error);
 
 enum class Color : std::uint8_t { BOLD, RED, GREEN, YELLOW };
 std::string colored(const Console& console, Color color, const std::string& text);
 
-// Rows whose columns stand below each other. One letter a column: l or r, where it is aligned.
+// Rows in aligned columns. One letter per column, l or r, is its alignment.
 class Table {
  public:
   explicit Table(std::string alignment) : alignment_(std::move(alignment)) {}

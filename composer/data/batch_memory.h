@@ -6,16 +6,16 @@
 
 namespace composer::data::detail {
 
-// Memory for one tensor of each batch: that of earlier ones whose last reference is gone, so that a loader writes where
-// the caches are warm and the system need not find pages. The last reference to a tensor or a view of it hands the
-// memory back, so what somebody kept is never written to. May be asked from several threads at once.
+// Memory for one tensor of each batch. Reuses the memory of earlier batches whose last reference is gone, so that a
+// loader writes to warm caches and mapped pages. Memory is returned with the last reference to the tensor or a view of
+// it, so a batch that is kept is never overwritten. Thread-safe.
 class BatchMemory {
  public:
-  // `keep`: how many free pieces are kept. Pinned memory is left to libtorch's own allocator, which knows when a copy
-  // to the device is done.
+  // `keep`: number of free pieces that are kept. Pinned memory is left to libtorch's own allocator, which determines
+  // when a copy to the device is done.
   BatchMemory(std::size_t keep, bool pin_memory);
 
-  // Not initialised, on the host.
+  // Returns an uninitialised tensor on the host.
   at::Tensor take(at::IntArrayRef sizes, at::ScalarType type, at::MemoryFormat format = at::MemoryFormat::Contiguous);
 
  private:
@@ -24,7 +24,7 @@ class BatchMemory {
   const bool pin_memory_;
 };
 
-// Throws ConfigError if pinned memory is asked for where libtorch has no CUDA device.
+// Throws ConfigError if pinned memory is requested and libtorch has no CUDA device.
 void check_pin_memory(const char* who, bool pin_memory);
 
 }  // namespace composer::data::detail

@@ -6,13 +6,13 @@
 
 namespace composer::data::detail {
 
-// The bytes of a file, one after another.
+// Reads the bytes of a file in order.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Up to `count` bytes; fewer only at the end of what is there. Throws DataError.
+  // Reads up to `count` bytes; fewer only at the end of the data. Throws DataError.
   virtual std::size_t read(void* to, std::size_t count) = 0;
-  // No more bytes than this can come.
+  // Upper limit of the number of bytes.
   virtual std::uint64_t at_most() const = 0;
 };
 

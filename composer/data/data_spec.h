@@ -15,30 +15,30 @@ namespace composer {
 struct TokenCount {
   TokenCount(std::int64_t tokens) : total(tokens), loss_generating(tokens) {}
   TokenCount(std::int64_t all, std::int64_t with_loss) : total(all), loss_generating(with_loss) {}
-  std::int64_t total;            // what timestamps count
-  std::int64_t loss_generating;  // what weighs a microbatch, if the trainer accumulates on tokens
+  std::int64_t total;            // added to timestamps
+  std::int64_t loss_generating;  // weight of a microbatch with accumulate_train_batch_on_tokens
 };
 
-// A loader and what its batches mean. Functions that are not set do the default below.
+// A loader and how to interpret its batches. Unset functions default to those below.
 struct DataSpec {
   std::shared_ptr<Loader> dataloader = {};
-  std::function<void(Batch&)> batch_transforms = {};       // on the whole batch on the host, before it is counted
-  std::function<void(Batch&)> microbatch_transforms = {};  // on each microbatch, on the device
+  std::function<void(Batch&)> batch_transforms = {};       // called on the whole batch on the host, before counting
+  std::function<void(Batch&)> microbatch_transforms = {};  // called on each microbatch on the device
   std::function<std::vector<Batch>(const Batch&, std::int64_t microbatch_size)> split_batch = {};
   std::function<std::int64_t(const Batch&)> get_num_samples_in_batch = {};
   std::function<TokenCount(const Batch&)> get_num_tokens_in_batch = {};
 };
 
-// Rows of dimension 0, at most `microbatch_size` in each part, as views. One part (and a warning) if the batch is
-// smaller than that. Tensors without dimensions go into every part. Throws DataError if lengths differ, ConfigError for
-// a size < 1.
+// Splits along dimension 0 into views of at most `microbatch_size` rows. Returns one part, with a warning, if the batch
+// is smaller. 0-dimensional tensors are in every part.
+// Throws DataError if lengths differ, ConfigError for a size < 1.
 COMPOSER_EXPORT std::vector<Batch> split_batch(const Batch& batch, std::int64_t microbatch_size);
-// Rows of dimension 0, the same in every tensor that has dimensions. Throws DataError otherwise.
+// Returns the length of dimension 0. Throws DataError unless it is equal in all tensors that have dimensions.
 COMPOSER_EXPORT std::int64_t get_num_samples_in_batch(const Batch& batch);
-// Elements of "input_ids" if there is one, padding included; else 0.
+// Returns the number of elements of "input_ids", including padding; 0 without that tensor.
 COMPOSER_EXPORT TokenCount get_num_tokens_in_batch(const Batch& batch);
 
-// What a trainer's option accepts: a DataSpec, or just a loader.
+// The type of the trainer's options for data: a DataSpec, or just a loader.
 class AnyDataSpec : public DataSpec {
  public:
   AnyDataSpec() = default;

@@ -10,20 +10,20 @@
 
 namespace composer::data::detail {
 
-// What is drawn for one image.
+// The random choices for one image.
 struct Draw {
   bool flip = false;
-  std::int64_t down = 0, right = 0;                     // where the window begins in the image
-  std::int64_t top = 0, bottom = 0, left = 0, end = 0;  // the rows and columns that are cut out, half open
+  std::int64_t down = 0, right = 0;                     // top left corner of the crop in the image
+  std::int64_t top = 0, bottom = 0, left = 0, end = 0;  // cutout: rows [top, bottom), columns [left, end)
 };
 
-// What in_memory does to images while a batch is put together.
+// The transforms that in_memory applies to images while it assembles a batch.
 class ImagePass {
  public:
   using Scratch = std::vector<std::byte>;
 
-  ImagePass() = default;  // none
-  // Throws ConfigError if the options do not fit the images.
+  ImagePass() = default;  // no transforms
+  // Throws ConfigError if the options are invalid for these images.
   ImagePass(const InMemoryOptions& options, const at::Tensor& images);
 
   bool empty() const { return scales_.empty() && !draws(); }
@@ -31,12 +31,12 @@ class ImagePass {
   at::ScalarType type_after(at::ScalarType type) const { return scales_.empty() ? type : at::kFloat; }
   Draw draw(std::uint64_t seed, std::int64_t epoch, std::int64_t sample) const;
 
-  // One image on the host, in the memory format of the images given. The scratch is anything; it saves allocations.
+  // Transforms one image on the host, in the memory format of the given images. The scratch buffer saves allocations.
   void apply(const void* from, void* to, const Draw& draw, Scratch& scratch) const;
 
-  // The same for a batch on any device. `draws` is [N, 7] there, of what table() gave; undefined if nothing is drawn.
+  // The same for a batch on any device. `draws` is the [N, 7] result of table() there; undefined if nothing is random.
   at::Tensor apply(at::Tensor images, const at::Tensor& draws) const;
-  // The draws of the samples in this order, on the host.
+  // The random choices for these samples in this order, on the host.
   at::Tensor table(std::uint64_t seed, std::int64_t epoch, const std::vector<std::int64_t>& samples) const;
 
  private:
@@ -47,8 +47,8 @@ class ImagePass {
 
   bool flip_ = false;
   std::int64_t padding_ = 0, cutout_ = 0;
-  std::vector<float> scales_, shifts_;          // one, or one of each channel; none: stays as it is
-  std::vector<float> row_scales_, row_shifts_;  // of each value of a row, if channels are innermost and differ
+  std::vector<float> scales_, shifts_;          // one, or one per channel; empty: no normalization
+  std::vector<float> row_scales_, row_shifts_;  // for each value of a row, if channels are innermost and differ
   PixelGrid grid_;
 };
 

@@ -11,36 +11,36 @@
 
 namespace composer::data {
 
-// float = (pixel / 255 - mean) / stddev, of one number each or of one per channel.
+// float = (pixel / 255 - mean) / stddev, with one number each or one per channel.
 struct Normalize {
   std::vector<double> mean, stddev;
 };
 
 struct InMemoryOptions {
   std::int64_t batch_size = 0;        // required
-  bool shuffle = true;                // each epoch in another order, which depends on (seed, epoch) alone
-  std::optional<std::uint64_t> seed;  // unset: the training run's; 17 in evaluation and without a trainer
-  bool drop_last = false;             // leaves out an epoch's last batch if it is smaller
+  bool shuffle = true;                // a new order in each epoch, which depends only on (seed, epoch)
+  std::optional<std::uint64_t> seed;  // unset: the trainer's seed; 17 in evaluation and without a trainer
+  bool drop_last = false;             // omit an epoch's last batch if it is smaller
 
-  // Applied to one tensor while its batch is put together: crop_padding, flip, normalize, cutout. What is drawn for a
-  // sample depends on (seed, epoch, sample) alone.
+  // Applied to the tensor `image` while its batch is assembled, in the order crop_padding, flip, normalize, cutout. The
+  // random choices for a sample depend only on (seed, epoch, sample).
   std::string image = "input";
-  std::optional<Normalize> normalize;  // of uint8 pixels, to float32
-  bool flip = false;                   // mirrors half of the images
-  std::int64_t crop_padding = 0;       // pads with so many rows and columns of 0, and cuts the old size out of that
-  std::int64_t cutout = 0;             // a square of this side becomes 0; its centre is anywhere in the image
-  bool channels_last = false;          // gives images [N, C, H, W] with the channels innermost in memory
+  std::optional<Normalize> normalize;  // converts uint8 pixels to float32
+  bool flip = false;                   // mirror half of the images
+  std::int64_t crop_padding = 0;       // pixels of padding with 0 on each side, before a random crop to the old size
+  std::int64_t cutout = 0;             // side of a square that is set to 0, at a random centre; 0: none
+  bool channels_last = false;          // channels innermost in memory; the shape remains [N, C, H, W]
 
-  std::int64_t prefetch = 0;  // so many batches are made ahead, on a thread; docs/data.md says when that pays
-  bool pin_memory = false;  // gives batches in page-locked memory, which a GPU copies from without waiting; needs CUDA
+  std::int64_t prefetch = 0;  // number of batches prepared ahead on a background thread (docs/data.md); 0: none
+  bool pin_memory = false;    // page-locked batches, so that copies to a GPU do not block the host; requires CUDA
 };
 
-// Batches of data that is all in memory, in the order given or shuffled. The data is kept as it is (one copy is made if
-// it is not contiguous, or channels_last is asked for), on whatever device it is; the batches are there too. The memory
-// of a batch is used again once nobody holds its tensors or views of them. Batches that are neither shuffled nor
-// transformed are views of the data and must not be modified in place: next() throws DataError after an operator has
-// done that. Throws ConfigError for options that do not fit, DataError for data without samples or of different
-// lengths.
+// Returns a loader over tensors in memory, in the given order or shuffled. Shares the tensors, except for one copy if
+// they are not contiguous or channels_last is set. Batches are on the data's device. A batch's memory is reused once no
+// tensor or view refers to it. Batches that are neither shuffled nor transformed are views of the data and must not be
+// modified in place: next() throws DataError after an operator has done that.
+// Throws ConfigError for invalid options, DataError for data without samples or with tensors of different lengths.
+// The caller may modify tensors that were not copied; later batches then have the new values.
 COMPOSER_EXPORT std::shared_ptr<Loader> in_memory(Batch data, InMemoryOptions options);
 
 }  // namespace composer::data

@@ -7,18 +7,18 @@
 
 namespace composer {
 
-// Yields the batches of one epoch after another. Where it is depends on the last seek() and the calls of next() since;
-// what it yields there depends on that place alone, so a run that is resumed sees the batches it has not seen.
+// Yields batches epoch by epoch. seek() sets the position (epoch, batch) and next() advances it. A batch depends only
+// on its position, so a resumed run gets exactly the batches that it has not trained on.
 class COMPOSER_EXPORT Loader {
  public:
   virtual ~Loader();
-  // The next call of next() yields this batch of this epoch, both counted from 0. In O(1), not by reading and dropping.
+  // The next call of next() yields this batch of this epoch, both counted from 0. Must be O(1).
   virtual void seek(std::int64_t epoch, std::int64_t batch) = 0;
   virtual std::optional<Batch> next() = 0;                  // nullopt: the epoch is over
-  virtual std::optional<std::int64_t> num_batches() const;  // of an epoch; nullopt (the default): unknown
+  virtual std::optional<std::int64_t> num_batches() const;  // per epoch; nullopt (the default): unknown
   virtual std::optional<std::int64_t> batch_size() const;   // samples in all batches but the last; nullopt: unknown
-  // A trainer calls this before seek() with the run's seed. A loader that draws random numbers, and whose options set
-  // no seed of their own, draws from this one; a loader that wraps another passes the call on. Does nothing by default.
+  // The trainer calls this with the run's seed before seek(). A random loader uses it if its options set no seed. A
+  // loader that wraps another passes the call on. The default does nothing.
   virtual void set_default_seed(std::uint64_t seed);
 };
 

@@ -15,7 +15,7 @@
 
 namespace composer::data {
 
-// One sample: a few named tensors, without the dimension that counts samples. A single tensor is called "input".
+// One sample: a few named tensors without the batch dimension. A single tensor is named "input".
 class COMPOSER_EXPORT Sample : public Tensors {
  public:
   Sample() = default;
@@ -25,31 +25,31 @@ class COMPOSER_EXPORT Sample : public Tensors {
 
 struct MapStyleOptions {
   std::int64_t batch_size = 0;             // required
-  bool shuffle = true;                     // each epoch in another order, which depends on (seed, epoch) alone
-  std::optional<std::uint64_t> seed = {};  // unset: the training run's; 17 in evaluation and without a trainer
-  bool drop_last = false;                  // leaves out an epoch's last batch if it is smaller
-  std::int64_t num_workers = 0;            // threads that make batches; 0: next() makes them
-  std::int64_t prefetch_factor = 2;        // so many batches for each worker wait or are being made
-  std::function<Batch(std::vector<Sample>)> collate = {};  // unset: stacks the tensors of each name
-  bool pin_memory = false;  // gives batches in page-locked memory, which a GPU copies from without waiting; needs CUDA
+  bool shuffle = true;                     // a new order in each epoch, which depends only on (seed, epoch)
+  std::optional<std::uint64_t> seed = {};  // unset: the trainer's seed; 17 in evaluation and without a trainer
+  bool drop_last = false;                  // omit an epoch's last batch if it is smaller
+  std::int64_t num_workers = 0;            // background threads that make batches; 0: next() makes them
+  std::int64_t prefetch_factor = 2;        // number of batches per worker that are ready or being made
+  std::function<Batch(std::vector<Sample>)> collate = {};  // unset: stack the tensors of each name
+  bool pin_memory = false;  // page-locked batches, so that copies to a GPU do not block the host; requires CUDA
 };
 
-// Samples by number. With workers, `get` and `collate` are called from several threads at once.
+// Samples by index. With workers, `get` and `collate` are called from several threads at once.
 struct SampleSource {
   std::int64_t size = 0;
-  // Draws from the stream it gets: that depends on (seed, epoch, index) alone.
+  // Use `random` for random numbers: it depends only on (seed, epoch, index).
   std::function<Sample(std::int64_t index, RandomStream random)> get = {};
 };
 
-// Batches of samples that a data set makes one by one. They are the same, in the same order, whatever the number of
-// workers, and depend on their place alone: a resumed run reads nothing twice. libtorch's operators use one processor
-// inside a worker. What get() or collate throws leaves the next() that wanted the batch, nested in a DataError with the
-// sample, epoch and batch; the call after that gives the batch after that. The loader ends when the samples being made
-// are done. Throws ConfigError for options that do not fit, DataError for data without samples.
+// Returns a loader that makes batches from single samples. Batches depend only on their position, not on the number of
+// workers: a resumed run reads nothing twice. libtorch's operators use one processor inside a worker. An error of get()
+// or collate is thrown by the next() that returns this batch, nested in a DataError with the sample, epoch and batch;
+// the following next() returns the following batch. The destructor waits for the samples that are being made. Throws
+// ConfigError for invalid options, DataError for data without samples.
 COMPOSER_EXPORT std::shared_ptr<Loader> map_style(SampleSource source, MapStyleOptions options);
 
 // Any type with `std::int64_t size() const` and `Sample get(std::int64_t index, RandomStream random) const`, or
-// `get(index)`: const, because workers share it. The size is asked for once.
+// `get(index)`; const, because workers share the data set. size() is called once.
 template <class D>
 concept DrawingDataset = requires(const D& data, std::int64_t index, RandomStream random) {
   { data.size() } -> std::convertible_to<std::int64_t>;

@@ -2,8 +2,8 @@
 
 namespace composer::data::detail {
 
-// From now on libtorch's operators run on one processor when this thread calls them; other threads are as they were.
-// Without it each thread that makes batches would open an OpenMP team as large as the one that trains.
+// Makes libtorch's operators use one processor on the calling thread from now on; other threads are not affected.
+// Otherwise each worker would start an OpenMP team as large as that of the training thread.
 void keep_to_one_thread();
 
 }  // namespace composer::data::detail

@@ -3,29 +3,29 @@
 
 namespace composer::data::detail {
 
-// How an image lies in memory: planes of rows of pixels. With the channels innermost there is one plane.
+// The memory layout of an image: planes of rows of pixels. With the channels innermost there is one plane.
 struct PixelGrid {
   std::int64_t planes = 1, height = 1, width = 1;
-  std::int64_t pixel_bytes = 1;  // of all values that are side by side
+  std::int64_t pixel_bytes = 1;  // size of the adjacent values of a pixel
 
   std::int64_t row_bytes() const { return width * pixel_bytes; }
   std::int64_t bytes() const { return planes * height * row_bytes(); }
 };
 
-// to[i] = from[i] * scale + shift, rounded after each of the two, so every machine gets the same.
+// to[i] = from[i] * scale + shift, rounded after each of the two, so all machines compute the same.
 void pixels_to_float(const std::uint8_t* from, float* to, std::int64_t count, float scale, float shift);
 
 // The same for rows of `width` values, with a scale and a shift for each value of a row.
 void pixels_to_float(const std::uint8_t* from, float* to, std::int64_t rows, std::int64_t width, const float* scales,
                      const float* shifts);
 
-// The image with each row reversed.
+// Copies the image with each row reversed.
 void mirror(const void* from, void* to, const PixelGrid& grid);
 
-// to[y][x] = from[y + down][x + right], 0 where that is not in the image.
+// to[y][x] = from[y + down][x + right], 0 outside of the image.
 void shift(const void* from, void* to, const PixelGrid& grid, std::int64_t down, std::int64_t right);
 
-// Makes the rows [top, bottom) of the columns [left, right) 0, in each plane.
+// Sets rows [top, bottom) of columns [left, right) to 0 in each plane.
 void blacken(void* image, const PixelGrid& grid, std::int64_t top, std::int64_t bottom, std::int64_t left,
              std::int64_t right);
 

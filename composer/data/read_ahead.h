@@ -12,7 +12,7 @@
 
 namespace composer::data::detail {
 
-// Whether anybody still waits for the batch being made. If not, what is returned for it is nobody's.
+// Whether the batch being made is still needed. If not, the result is discarded.
 class StillWanted {
  public:
   StillWanted() = default;  // always
@@ -24,11 +24,11 @@ class StillWanted {
   std::uint64_t mine_ = 0;
 };
 
-// Makes the next batches on background threads, and gives them in their order. Libtorch's operators run on one
-// processor there (see one_thread.h). One thread calls seek() and next().
+// Makes the next batches on background threads and returns them in order. libtorch's operators use one processor there
+// (see one_thread.h). Call seek() and next() from one thread.
 class ReadAhead {
  public:
-  // Called from several threads at once, with places that depend on seek() and next() alone.
+  // Called from several threads at once, with positions that depend only on seek() and next().
   using Make = std::function<Batch(std::int64_t epoch, std::int64_t batch, StillWanted wanted)>;
 
   struct Place {
@@ -36,17 +36,17 @@ class ReadAhead {
     bool operator==(const Place&) const = default;
   };
 
-  // Begins at `from`. At most `depth` batches wait or are being made. An epoch has `batches`.
+  // Starts at `from`. At most `depth` batches are ready or being made. `batches` is the number per epoch.
   ReadAhead(std::int64_t threads, std::int64_t depth, std::int64_t batches, Place from, Make make);
-  ~ReadAhead();  // waits for the batches being made; nobody gets them
+  ~ReadAhead();  // waits for the batches being made, and discards them
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  // The next batch is this one. Batches of the epoch after the one that ends are begun before anybody asks for them: it
-  // is taken to be the next one, or the same one again if that was so before. What is not asked for is dropped.
+  // Sets the position of the next batch. After an epoch's last batch, batches are prepared for the following epoch, or
+  // for the same one again if that was so before. If another position is requested, they are dropped.
   void seek(Place to);
-  // The next call gives the next batch, of the epoch after this one behind the last, also after an error. Throws what
-  // making it threw.
+  // Returns the next batch, and after an epoch's last batch the first of the following one. Throws the error of making
+  // it; the call after that returns the batch after that.
   Batch next();
 
  private:
@@ -62,20 +62,20 @@ class ReadAhead {
   void learn(Place to);
   Slot make(std::int64_t epoch, std::int64_t batch, StillWanted wanted) const;
   Slot& slot(std::int64_t number) { return slots_[static_cast<std::size_t>(number) % slots_.size()]; }
-  bool has_work() const {  // not behind the last batch, where a loader may be left
+  bool has_work() const {  // not past the last batch, where a loader may remain
     return from_.batch < batches_ && to_make_ < to_give_ + static_cast<std::int64_t>(slots_.size());
   }
 
   const std::int64_t batches_;
   const Make make_;
 
-  std::mutex mutex_;  // of everything below but threads_
+  std::mutex mutex_;  // guards everything below except threads_
   std::condition_variable work_, ready_;
   std::vector<Slot> slots_;
-  Place from_;                              // of the last seek()
-  std::int64_t epochs_on_ = 1;              // from the epoch that ends to the one that begins: 1, or 0
+  Place from_;                              // position of the last seek()
+  std::int64_t epochs_on_ = 1;              // difference between consecutive epochs: 1, or 0
   std::int64_t to_make_ = 0, to_give_ = 0;  // numbers of batches, counted from from_
-  std::atomic<std::uint64_t> seeks_ = 0;    // a batch begun before the last seek is nobody's; read without the lock too
+  std::atomic<std::uint64_t> seeks_ = 0;    // batches begun before the last seek are discarded; read without lock
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

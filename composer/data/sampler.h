@@ -15,7 +15,7 @@ struct SamplerOptions {
   bool drop_last = false;
 };
 
-// Which samples are in which batch of which epoch. May be asked from several threads at once.
+// Determines which samples are in which batch of which epoch. Thread-safe, except for set_default_seed().
 class Sampler {
  public:
   using Order = std::vector<std::int64_t>;
@@ -28,16 +28,16 @@ class Sampler {
 
   std::int64_t num_batches() const { return batches_; }
   std::int64_t batch_size() const { return options_.batch_size; }
-  // In force if the options set no seed; before this is called, that is 17. Not while others use the sampler.
+  // Used if the options set no seed; initially 17. Do not call while other threads use the sampler.
   void set_default_seed(std::uint64_t seed);
   bool would_change(std::uint64_t default_seed) const { return !options_.seed && default_seed != default_seed_; }
   std::uint64_t seed() const { return options_.seed.value_or(default_seed_); }
-  // Throws ConfigError unless a loader can be positioned there; behind the last batch it can.
+  // Throws ConfigError for an invalid position; the one after the last batch is valid.
   void check(std::int64_t epoch, std::int64_t batch) const;
-  // Where in the epoch's order a batch lies.
+  // The part of the epoch's order that a batch covers.
   Span span(std::int64_t batch) const;
-  // The samples of an epoch in their order, nullptr if that is 0, 1, 2... The last two epochs that were asked for are
-  // kept: batches of the next one are made while the last ones of the epoch before still are.
+  // The order of an epoch's samples; nullptr means 0, 1, 2... The last two requested epochs are cached, because batches
+  // of the next epoch are prepared while the last ones of the current epoch are still being made.
   std::shared_ptr<const Order> order(std::int64_t epoch) const;
 
  private:
@@ -49,7 +49,7 @@ class Sampler {
     std::int64_t epoch = -1;
     std::shared_ptr<const Order> order;
   };
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   mutable Known last_, before_last_;
 };
 

@@ -13,16 +13,16 @@
 
 namespace composer::data::detail {
 
-// A loader whose batches are made from their place alone: when they are wanted, or ahead on other threads. If several
-// threads call it, one waits for the other.
+// A loader whose batches are made from their position alone: by next(), or ahead on background threads. Thread-safe:
+// concurrent calls wait for each other.
 class SeekableLoader final : public Loader {
  public:
   struct Ahead {
-    std::int64_t threads = 0, depth = 0;  // threads 0: none
+    std::int64_t threads = 0, depth = 0;  // threads 0: next() makes the batches
   };
 
-  // With threads, `make` may be called from all of them at once, and is not called after the loader is gone. The
-  // threads begin with the first next(). In a process that is forked after that, seek() and next() throw ConfigError.
+  // With threads, `make` may be called from all of them at once, but not after the destructor. The threads start with
+  // the first next(). In a process forked after that, seek() and next() throw ConfigError.
   SeekableLoader(std::shared_ptr<Sampler> sampler, Ahead ahead, ReadAhead::Make make);
   ~SeekableLoader() override;
   SeekableLoader(const SeekableLoader&) = delete;
@@ -41,10 +41,10 @@ class SeekableLoader final : public Loader {
   std::shared_ptr<Sampler> sampler_;
   Ahead ahead_;
   ReadAhead::Make make_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::int64_t epoch_ = 0, batch_ = 0;
   std::unique_ptr<ReadAhead> threads_;
-  std::atomic<pid_t> process_ = 0;  // that has the threads; 0: none has
+  std::atomic<pid_t> process_ = 0;  // process of the threads; 0: not started
 };
 
 }  // namespace composer::data::detail

@@ -10,13 +10,13 @@
 
 namespace composer::data::detail {
 
-// Puts the tensors of each name side by side. May be called from several threads at once.
+// Stacks the tensors of each name. Thread-safe.
 class Stack {
  public:
-  // As BatchMemory.
+  // Parameters as for BatchMemory.
   Stack(std::size_t keep, bool pin_memory) : keep_(keep), pin_memory_(pin_memory) {}
 
-  // Throws DataError unless all samples have the same names, types and shapes; `indices` tells which they are.
+  // Throws DataError unless all samples have the same names, dtypes and shapes; `indices` are those of the samples.
   Batch operator()(const std::vector<Sample>& samples, std::span<const std::int64_t> indices);
 
  private:
@@ -25,8 +25,8 @@ class Stack {
 
   const std::size_t keep_;
   const bool pin_memory_;
-  std::mutex mutex_;                                  // of the list
-  std::vector<std::unique_ptr<BatchMemory>> memory_;  // for each name
+  std::mutex mutex_;                                  // guards the list
+  std::vector<std::unique_ptr<BatchMemory>> memory_;  // one per name
 };
 
 }  // namespace composer::data::detail

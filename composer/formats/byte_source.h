@@ -9,8 +9,8 @@
 
 namespace composer::formats {
 
-// Bytes of known number that can be read anywhere, from many threads at once. What was read is a copy, so it cannot
-// change after it was checked, whatever happens to the file.
+// A known number of bytes with random access. Thread-safe. Reads return copies, so data cannot change after it was
+// checked, whatever happens to the file.
 class COMPOSER_EXPORT ByteSource {
  public:
   explicit ByteSource(std::string name) : name_(std::move(name)) {}
@@ -19,17 +19,17 @@ class COMPOSER_EXPORT ByteSource {
   ByteSource& operator=(const ByteSource&) = delete;
 
   virtual std::uint64_t size() const = 0;
-  // All of them, or CheckpointError. offset + size must be within size().
+  // Reads all of them or throws CheckpointError. offset + size must be within size().
   virtual void read(std::uint64_t offset, void* to, std::size_t size) const = 0;
   std::string read(std::uint64_t offset, std::size_t size) const;
 
-  const std::string& name() const { return name_; }  // of the file, for errors
+  const std::string& name() const { return name_; }  // name of the file, for errors
 
  private:
   std::string name_;
 };
 
-// A regular file; CheckpointError if there is none or the system refuses.
+// Opens a regular file. Throws CheckpointError if it is missing or cannot be opened.
 COMPOSER_EXPORT std::unique_ptr<ByteSource> open_file(const std::filesystem::path& path);
 COMPOSER_EXPORT std::unique_ptr<ByteSource> bytes_in_memory(std::string bytes, std::string name = "bytes in memory");
 

@@ -8,12 +8,12 @@
 
 namespace composer::formats {
 
-// Reads JSON of a known form, token by token: the caller asks for what must come next, and everything else is a
-// CheckpointError with the byte at which it stands. It never recurses and keeps nothing, so that depth and size of what
-// it is given do not matter. Of numbers it knows those from 0 to 2^63 - 1, written without sign, point or exponent.
+// Reads JSON of a known form, token by token: the caller requests the token that must come next, and anything else is a
+// CheckpointError with its byte. Never recurses and stores nothing, so depth and size of the text do not matter.
+// Accepts only the numbers 0 to 2^63 - 1, written without sign, point or exponent.
 class COMPOSER_EXPORT JsonReader {
  public:
-  // `name` begins the errors' texts; `offset` is where the text stands in the file. The text must outlive the reader.
+  // Errors begin with `name`; `offset` is the position of the text in the file. The text must outlive the reader.
   JsonReader(std::string_view text, std::string_view name, std::uint64_t offset = 0);
 
   // {: after begin_object(), each next_key() is true with the key, and its value must be read; false after the }.
@@ -40,16 +40,16 @@ class COMPOSER_EXPORT JsonReader {
   std::string_view text_, name_;
   std::uint64_t offset_;
   std::size_t at_ = 0;
-  bool first_ = false;  // in the innermost object or array, nothing was read yet
+  bool first_ = false;  // nothing was read yet in the innermost object or array
 };
 
-// The length of the character that begins `text` if that is valid UTF-8, else 0.
+// The length in bytes of the first character of `text`; 0 if that is not valid UTF-8.
 COMPOSER_EXPORT std::size_t utf8_length(std::string_view text);
 
-// For an error's text: what a file may have chosen, at most 100 bytes of it and no control characters.
+// Text from a file, made safe for an error message: at most 100 bytes, without control characters.
 COMPOSER_EXPORT std::string shown(std::string_view text);
 
-// As a JSON string, in quotes. Throws ConfigError if it is not UTF-8.
+// Returns a JSON string, in quotes. Throws ConfigError if it is not UTF-8.
 COMPOSER_EXPORT std::string json_quoted(std::string_view text);
 
 }  // namespace composer::formats

@@ -10,7 +10,7 @@
 
 namespace composer::formats {
 
-// Where a pickle's opcodes are carried out: a stack of values, marks in it, and values to be used again.
+// Executes a pickle's opcodes: a stack of values with marks, and the memo of values that are used again.
 class PickleMachine {
  public:
   PickleMachine(std::string_view bytes, const std::string& name, PickleOptions options);
@@ -20,7 +20,7 @@ class PickleMachine {
   using Kind = PickleValue::Kind;
   using Items = std::vector<PickleValue>;
 
-  // Each carries out the opcode if it is one of its kind. pickle_machine.cpp
+  // Each executes the opcode if it is one of its kind. pickle_machine.cpp
   bool scalar(unsigned op);
   bool text(unsigned op);
   bool container(unsigned op);
@@ -43,11 +43,11 @@ class PickleMachine {
   PickleValue tuple_of(std::size_t size);
   void remember(std::uint32_t at);
   void recall(std::uint32_t at);
-  // Counts what a short pickle could make many of by using a value again: no more than it has bytes.
+  // Limits objects that a short pickle could multiply by reusing a value: no more than it has bytes.
   void spend(std::size_t values);
   [[noreturn]] void fail(const std::string& what) const;
 
-  // What the names on the list mean. pickle_rebuild.cpp
+  // The functions and classes of the list. pickle_rebuild.cpp
   PickleValue global(std::string_view module, std::string_view name);
   PickleValue reduce(const PickleValue& function, const PickleValue& arguments);
   PickleValue ordered_dict(const Items& arguments);
@@ -69,7 +69,7 @@ class PickleMachine {
   std::unordered_map<std::uint32_t, PickleValue> memo_;
   std::unordered_map<std::string, std::uint32_t> storages_;  // of result_, by key
   Pickle result_;
-  Items nowhere_;  // what goes into an UNKNOWN
+  Items nowhere_;  // items of an UNKNOWN
 };
 
 }  // namespace composer::formats

@@ -8,7 +8,7 @@
 
 namespace composer::formats {
 
-// What a pickle holds. Numbers and truth values are held here, everything else lies in the Pickle at `index`.
+// A value in a pickle. Numbers and booleans are stored here, everything else in the Pickle at `index`.
 struct PickleValue {
   enum class Kind : std::uint8_t {
     NONE,
@@ -18,11 +18,11 @@ struct PickleValue {
     STRING,  // or bytes
     TUPLE,
     LIST,    // or a set
-    DICT,    // keys and values take turns
+    DICT,    // keys and values alternate
     GLOBAL,  // a name on the list, "torch FloatStorage"
     STORAGE,
     TENSOR,
-    UNKNOWN,  // made of what is not on the list; nothing is known of it
+    UNKNOWN,  // created by a class or function that is not on the list
   };
   Kind kind = Kind::NONE;
   union {
@@ -35,7 +35,7 @@ struct PickleValue {
 // The memory of tensors: an entry of the zip file.
 struct PickleStorage {
   std::string key;    // data/KEY
-  std::string dtype;  // as safetensors has it; C128 beside. "U8" if untyped
+  std::string dtype;  // name as in safetensors, or C128. "U8" if untyped
   std::uint64_t elements = 0;
 };
 
@@ -55,18 +55,18 @@ struct Pickle {
 };
 
 struct PickleOptions {
-  // A class or function that is not on the list: an error, or a value of kind UNKNOWN, as what is made of some that
-  // MosaicML Composer's checkpoints need always is. It is never called in any case.
+  // A class or function that is not on the list: an error or, if true, a value of kind UNKNOWN. Some that MosaicML
+  // Composer's checkpoints need are always UNKNOWN. They are never called.
   bool allow_unknown = false;
 };
 
-// Reads the pickle of a torch.save file as data: a list of opcodes and names, that of torch.load(weights_only=True),
-// and no code, whatever the file says. Everything else is a CheckpointError with the opcode or name and its byte.
-// Tensors are checked to lie within their storages. Takes at most some 120 times the pickle's size in memory: an empty
-// list is one byte there.
+// Reads the pickle of a torch.save file as data, without executing code from it. Accepts the opcodes and names of
+// torch.load(weights_only=True); anything else is a CheckpointError with the opcode or name and its byte. Checks that
+// tensors lie within their storages. Needs at most about 120 times the pickle's size in memory (an empty list is one
+// byte in the pickle).
 COMPOSER_EXPORT Pickle read_pickle(std::string_view bytes, const std::string& name, PickleOptions options = {});
 
-// Bytes of an element; as element_bytes(), and C128.
+// Bytes of an element; as element_bytes(), plus C128.
 COMPOSER_EXPORT std::size_t pickled_element_bytes(std::string_view dtype);
 
 }  // namespace composer::formats

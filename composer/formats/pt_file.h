@@ -15,15 +15,15 @@ namespace composer::formats {
 class ByteSource;
 
 struct PtOptions {
-  // Classes and functions other than those of weights are an error that names them. If true, what is made of them is
-  // passed over, and the tensors are read, as it is with what MosaicML Composer's checkpoints hold beside the weights
-  // in any case. No code of the file is ever carried out.
+  // If false, classes and functions that weights do not need are an error that names them. If true, objects of such
+  // classes are skipped and the tensors are read. The known ones in MosaicML Composer's checkpoints are always skipped.
+  // Code from the file is never executed.
   bool allow_unknown = false;
 };
 
-// The tensors of a file that torch.save wrote: of a state_dict, or of dicts and lists of tensors, whose keys are joined
-// by dots. Everything that is wrong with the file is a CheckpointError; every byte of a tensor is verified by its CRC
-// when it is read. Tensors that share memory there share it here. One thread may read at a time.
+// Reads a file written by torch.save: a state_dict, or dicts and lists of tensors, whose keys are joined by dots.
+// Throws CheckpointError for an invalid or damaged file; reading a tensor verifies the CRC of all its bytes. Tensors
+// that share memory in the file share it here. Read from one thread at a time.
 class COMPOSER_EXPORT PtFile {
  public:
   explicit PtFile(const std::filesystem::path& path, PtOptions options = {});
@@ -33,7 +33,7 @@ class COMPOSER_EXPORT PtFile {
   PtFile& operator=(PtFile&&) noexcept;
 
   const std::vector<std::string>& names() const;  // in the file's order
-  at::Tensor read(std::string_view name) const;   // CheckpointError if there is none
+  at::Tensor read(std::string_view name) const;   // throws CheckpointError for a missing name
   NamedTensors read_all() const;
 
  private:
@@ -41,14 +41,14 @@ class COMPOSER_EXPORT PtFile {
   std::unique_ptr<Content> content_;
 };
 
-// Whether torch.save wrote it, which the first bytes tell; also before PyTorch 1.6, which PtFile refuses by name.
+// Whether the first bytes are those of torch.save, including PyTorch before 1.6, which PtFile rejects by name.
 COMPOSER_EXPORT bool is_pt_file(const ByteSource& file);
 
-// Writes a file that torch.load(weights_only=True), also with mmap=True, reads as a state_dict. Tensors that share
-// memory and dtype are written once; others contiguous. Throws ConfigError for a dtype that it has no name for.
+// Writes a file that torch.load(weights_only=True) reads as a state_dict, also with mmap=True. Tensors that share
+// memory and dtype are written once, all others contiguously. Throws ConfigError for an unsupported dtype.
 COMPOSER_EXPORT void write_pt(const NamedTensors& tensors, const Sink& sink);
 
-// To a file that appears whole or not at all. Makes the folders that are missing. Error if the disk refuses.
+// The same to a file, written atomically. Creates missing folders. Throws Error on an I/O error.
 COMPOSER_EXPORT void save_pt(const std::filesystem::path& path, const NamedTensors& tensors);
 
 }  // namespace composer::formats

@@ -11,7 +11,7 @@
 
 namespace composer::formats {
 
-// Which tensors a torch.save file has and where their bytes lie: everything of it but libtorch.
+// The tensors of a torch.save file and the positions of their bytes. Does not use libtorch.
 struct COMPOSER_EXPORT PtIndex {
   PtIndex(std::unique_ptr<ByteSource> source, PickleOptions options);
 

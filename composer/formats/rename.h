@@ -7,15 +7,15 @@
 
 namespace composer {
 
-// Rewrites the names of tensors, one rule after the other: `from` at the beginning of a name becomes `to`; an empty
-// `from` puts `to` before every name. As a regular expression (ECMAScript), every match becomes `to`, in which $1 is a
-// group.
+// A rule that rewrites names of tensors; rules apply one after the other. `from` at the beginning of a name becomes
+// `to`; an empty `from` puts `to` before every name. With `regex`, `from` is a regular expression (ECMAScript) of which
+// every match becomes `to`, where $1 is a group.
 struct Rename {
   std::string from, to;
   bool regex = false;
 };
 
-// What the rules make of a name. Throws ConfigError for what is no regular expression.
+// Returns a function that applies the rules to a name. Throws ConfigError for an invalid regular expression.
 COMPOSER_EXPORT std::function<std::string(std::string)> renamer(std::vector<Rename> rules);
 
 }  // namespace composer

@@ -16,11 +16,11 @@ namespace composer::formats {
 class ByteSource;
 
 struct SafetensorsOptions {
-  bool require_checksums = false;  // a file without them is an error; else it is read, and checksums() tells
+  bool require_checksums = false;  // whether a file without checksums is an error
 };
 
-// Reads a safetensors file, ours or anybody's. What is wrong with it is a CheckpointError: with the header, when it is
-// opened; with a tensor's bytes, when that is read. Several threads may read at once.
+// Reads any safetensors file. The constructor throws CheckpointError for an invalid or damaged header; reading a tensor
+// throws it for damaged bytes. Thread-safe.
 class COMPOSER_EXPORT SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path, SafetensorsOptions options = {});
@@ -29,39 +29,39 @@ class COMPOSER_EXPORT SafetensorsFile {
   SafetensorsFile(SafetensorsFile&&) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
 
-  const std::string& name() const;  // of the file, for texts
+  const std::string& name() const;  // name of the file, for messages
   const std::vector<TensorEntry>& tensors() const { return header_.tensors; }
   const Metadata& metadata() const { return header_.metadata; }
-  bool checksums() const { return header_.checksums; }  // every byte of the file is verified when it is read
-  // The header's own, which by those of the tensors covers every byte; empty if the file has none.
+  bool checksums() const { return header_.checksums; }  // whether every byte of the file is verified when read
+  // The header's checksum, which covers those of the tensors and so every byte; empty if the file has none.
   const std::string& checksum() const { return header_.checksum; }
 
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  // A new tensor on the host. CheckpointError if there is none of that name.
+  // Returns a new tensor on the host. Throws CheckpointError for a missing name.
   at::Tensor read(std::string_view name) const;
   at::Tensor read(const TensorEntry& entry) const;
-  NamedTensors read_all() const;  // in the file's order; read by several threads
+  NamedTensors read_all() const;  // in the file's order; reads with several threads
 
  private:
   const TensorEntry* find(std::string_view name) const;
 
   std::unique_ptr<ByteSource> source_;
   SafetensorsHeader header_;
-  std::vector<std::size_t> by_name_;  // of the tensors, sorted
+  std::vector<std::size_t> by_name_;  // indices of the tensors, sorted by name
 };
 
-// Writes a safetensors file with checksums (docs/checkpoint-format.md). The tensors may lie on any device and in any
-// layout; they are written contiguous, those with larger elements first, else as given, and never all copied at once.
-// Each byte is read once: the header comes last, when the checksums are known. Returns the file's checksum(). Throws
-// ConfigError for a duplicate name, a sparse tensor or a dtype that the format lacks, before anything is written. A
-// tensor must not change meanwhile.
+// Writes a safetensors file with checksums (docs/checkpoint-format.md). The tensors may have any device and memory
+// layout. They are written contiguously, those with larger elements first, otherwise in the given order, and are never
+// all copied at once. Each byte is read once: the header is written last, when the checksums are known. Returns the
+// file's checksum(). Throws ConfigError for a duplicate name, a sparse tensor or a dtype that the format lacks, before
+// anything is written. Tensors must not change meanwhile.
 COMPOSER_EXPORT std::string write_safetensors(const NamedTensors& tensors, const Metadata& metadata,
                                               const PlacedSink& sink);
 
 // Throws ConfigError for what write_safetensors() would reject. Reads no tensor and writes nothing.
 COMPOSER_EXPORT void check_safetensors(const NamedTensors& tensors, const Metadata& metadata);
 
-// To a file that appears whole or not at all. Makes the folders that are missing. Error if the disk refuses.
+// The same to a file, written atomically. Creates missing folders. Throws Error on an I/O error.
 COMPOSER_EXPORT void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                                       const Metadata& metadata = {});
 

@@ -5,11 +5,11 @@
 
 namespace composer::formats {
 
-// Takes the bytes of a file, in order. It may throw, and nothing more comes.
+// Receives the bytes of a file in order. It may throw, and is then not called again.
 using Sink = std::function<void(const void* data, std::size_t size)>;
 
-// Takes parts of a file that do not overlap, each with its place, so that what stands first may be known last. It may
-// throw likewise.
+// Receives disjoint parts of a file with their offsets, so that the beginning may be written last. It may throw
+// likewise.
 using PlacedSink = std::function<void(std::uint64_t offset, const void* data, std::size_t size)>;
 
 }  // namespace composer::formats

@@ -6,18 +6,18 @@
 
 namespace composer::formats {
 
-// The names of dtypes in files, as safetensors has them, and C128 beside.
-at::ScalarType scalar_type(std::string_view dtype);  // CheckpointError for an unknown one
-std::string_view dtype_name(at::ScalarType type);    // empty for one without a name
+// The names of dtypes in files: those of safetensors, and C128.
+at::ScalarType scalar_type(std::string_view dtype);  // throws CheckpointError if unknown
+std::string_view dtype_name(at::ScalarType type);    // empty if it has no name
 
-// Not filled. Large ones ask the system for large pages, because memory that is new to the process is mapped page by
-// page as it is filled.
+// Returns an uninitialised tensor. Requests large pages for large ones, because new memory is mapped page by page as it
+// is filled.
 at::Tensor new_tensor(at::IntArrayRef shape, at::ScalarType type);
 
-// Its elements, contiguous in the host's memory: itself if it is.
+// Returns the tensor contiguous in host memory; without a copy if it is so already.
 at::Tensor on_host(const at::Tensor& tensor);
 
-// Any other byte than 0 and 1 as a bool is undefined behaviour wherever it is used.
+// Using a bool whose byte is neither 0 nor 1 is undefined behaviour.
 bool are_bools(const char* bytes, std::size_t size);
 
 }  // namespace composer::formats

@@ -12,22 +12,22 @@ class ByteSource;
 
 struct ZipEntry {
   std::string name;
-  std::uint64_t size = 0, stored = 0;  // bytes as they come out, and in the file
-  std::uint64_t header = 0, data = 0;  // where in the file they begin
+  std::uint64_t size = 0, stored = 0;  // bytes after decompression, and in the file
+  std::uint64_t header = 0, data = 0;  // their offsets in the file
   std::uint32_t crc = 0;
   bool deflated = false;
 };
 
-// The entries of a zip file, stored or deflated, zip64 or not. Everything that is wrong with the lists is a
-// CheckpointError when it is opened: entries that overlap or leave the file, names that are there twice or would lead
-// out of a folder, what takes more than 64 times the file's size, encryption and other methods.
+// Reads the entries of a zip file, stored or deflated, with or without zip64. The constructor throws CheckpointError
+// for invalid lists: entries that overlap or exceed the file, duplicate names or names that lead out of a folder, a
+// total of more than 64 times the file's size, encryption and other compression methods.
 class COMPOSER_EXPORT ZipReader {
  public:
   explicit ZipReader(const ByteSource& file);  // must outlive the reader
 
-  const std::vector<ZipEntry>& entries() const { return entries_; }  // by name
+  const std::vector<ZipEntry>& entries() const { return entries_; }  // sorted by name
   const ZipEntry* find(std::string_view name) const;
-  // entry.size bytes. CheckpointError if they do not fit their CRC.
+  // Reads entry.size bytes. Throws CheckpointError if they do not match their CRC.
   void read(const ZipEntry& entry, void* to) const;
   std::string read(const ZipEntry& entry) const;
 

@@ -9,7 +9,7 @@
 
 namespace composer::formats {
 
-// Writes a zip file of stored entries whose data begins at multiples of 64 bytes, as torch.load(mmap=True) likes it.
+// Writes a zip file of stored entries whose data is aligned to 64 bytes, for torch.load(mmap=True).
 class COMPOSER_EXPORT ZipWriter {
  public:
   explicit ZipWriter(const Sink& sink) : sink_(sink) {}

@@ -14,13 +14,13 @@ namespace composer::loggers {
 struct ConsoleLoggerOptions {
   Time log_interval = "1ba";     // in epochs or batches, >= 1
   TextStream stream = "stderr";  // or "stdout", or a std::ostream
-  bool log_traces = false;       // also print which algorithms ran, at once
+  bool log_traces = false;       // also print which algorithms ran, immediately
 };
 
-// Prints all metrics that were logged since it last printed: at the first end of a batch (or epoch) and then at every
-// interval, after each evaluation, and at FIT_END what is left. During an evaluation it tells of ten batches. Prints
-// hyperparameters once, when the first fit, evaluation or prediction starts. Reads the tensors that it prints, on the
-// thread that trains: with a GPU, an interval of many batches costs less.
+// Prints the metrics logged since it last printed: after the first batch (or epoch) and then at every interval, after
+// each evaluation, and the rest at FIT_END. During an evaluation it prints the progress at ten batches. Prints
+// hyperparameters once, when the first fit, evaluation or prediction starts. Reads the tensors that it prints on the
+// training thread, so on a GPU an interval of many batches costs less.
 class COMPOSER_EXPORT ConsoleLogger final : public LoggerDestination {
  public:
   explicit ConsoleLogger(ConsoleLoggerOptions options = {});
@@ -49,8 +49,8 @@ class COMPOSER_EXPORT ConsoleLogger final : public LoggerDestination {
 
   ConsoleLoggerOptions options_;
   std::unique_ptr<Buffers> buffers_;
-  std::int64_t printed_at_ = -1;                 // batch; -1: nothing was printed of training yet
-  std::vector<std::int64_t> eval_batches_told_;  // of the current evaluation, still to come, last first
+  std::int64_t printed_at_ = -1;                 // batch; -1: no training metrics printed yet
+  std::vector<std::int64_t> eval_batches_told_;  // batches of this evaluation still to be printed, last first
   bool hyperparameters_printed_ = false;
 };
 

@@ -9,10 +9,10 @@
 
 namespace composer::loggers {
 
-// Reads tensors of one element from a device that it never waits for: each look begins a copy, which a later one finds.
+// Reads one-element tensors from a device without waiting: each call starts a copy, whose result a later call returns.
 class DeviceValue {
  public:
-  // The newest value that has arrived.
+  // The newest value whose copy is complete.
   std::optional<Scalar> look(const at::Tensor& tensor) {
     if (copied_ && copied_->query()) {
       value_ = read_scalar(on_host_);
@@ -27,7 +27,7 @@ class DeviceValue {
   }
 
  private:
-  std::optional<c10::Event> copied_;  // empty: no copy is under way
+  std::optional<c10::Event> copied_;  // empty: no copy in flight
   at::Tensor on_host_;
   std::optional<Scalar> value_;
 };

@@ -12,16 +12,16 @@
 
 namespace composer::loggers {
 
-// A logged value, on the host: a tensor has become a number.
+// A logged value on the host; tensors are converted to numbers.
 struct COMPOSER_EXPORT LoggedPoint {
-  Timestamp timestamp;  // of training, when it was logged
+  Timestamp timestamp;  // time of training when it was logged
   LogValue value;
-  double number() const { return to_number(value); }  // throws DataError for a text
+  double number() const { return to_number(value); }  // throws DataError for text
 };
 
-// Keeps every metric and hyperparameter of the run in memory, in a few bytes each, for those who hold the logger as a
-// shared_ptr. Values on a GPU are read together at EPOCH_END, or when asked for; there, that waits. Not to be read from
-// another thread while training.
+// Keeps every metric and hyperparameter of the run in memory, in a few bytes each. Keep a shared_ptr to the logger to
+// read them. Values on a GPU are read together at EPOCH_END, or by the functions below, which then wait. Do not read
+// from another thread during training.
 class COMPOSER_EXPORT InMemoryLogger final : public LoggerDestination {
  public:
   InMemoryLogger();
@@ -29,7 +29,7 @@ class COMPOSER_EXPORT InMemoryLogger final : public LoggerDestination {
   InMemoryLogger(InMemoryLogger&&) noexcept;
 
   std::vector<std::string> keys() const;  // sorted
-  // Everything that was logged as `key`, oldest first. Throws ConfigError, with the keys there are, for another one.
+  // All values of `key`, oldest first. Throws ConfigError with the existing keys for an unknown one.
   std::vector<LoggedPoint> get_timeseries(std::string_view key) const;
   LoggedPoint most_recent(std::string_view key) const;  // throws likewise
   const std::map<std::string, LogValue, std::less<>>& hyperparameters() const { return hyperparameters_; }

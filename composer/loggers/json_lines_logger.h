@@ -10,28 +10,28 @@
 
 namespace composer::loggers {
 
-// What to do when a line cannot be written, say because the disk is full.
+// What to do when a line cannot be written, for example because the disk is full.
 enum class LogFailure : std::uint8_t {
-  CONTINUE,  // warns, drops lines until writing works again, and says at the end how many are missing
-  FAIL,      // the run ends with the error, at the next call
+  CONTINUE,  // warn, drop lines until writing works again, and report at the end how many are missing
+  FAIL,      // the next call throws the error, which ends the run
 };
 
 struct JsonLinesLoggerOptions {
   std::string path = "{run_name}/metrics.jsonl";  // {run_name} is replaced; missing folders are made
-  bool append = false;                            // to what is there: for a run that resumes
-  bool overwrite = false;                         // what is there; without both, an existing file is an error
-  Seconds flush_interval{1};                      // >= 0; what is logged is in the file after that, and at EPOCH_END
+  bool append = false;                            // append to an existing file
+  bool overwrite = false;                         // replace an existing file; with neither, it is an error
+  Seconds flush_interval{1};  // >= 0; longest time until a record is in the file; EPOCH_END also flushes
   LogFailure on_failure = LogFailure::CONTINUE;
 };
 
-// Writes one JSON object a line for each call: {"step": 12, "epoch": 0, "batch": 12, "time": 3.5, "loss/train/total":
-// 0.25}, where time is seconds of training. NaN and infinities are the texts "nan", "inf" and "-inf"; a metric with one
-// of those four names gets "metric/" in front. Hyperparameters are {"hyperparameters": {...}}.
+// Writes one line of JSON for each call: {"step": 12, "epoch": 0, "batch": 12, "time": 3.5, "loss/train/total":
+// 0.25}, where time is in seconds of training. NaN and infinities become the texts "nan", "inf" and "-inf". A metric
+// with one of the first four names gets the prefix "metric/". Hyperparameters are {"hyperparameters": {...}}.
 //
-// A background thread reads what is on a GPU, and writes; training waits for it only with 65,536 calls to write. The
-// file is opened at INIT: throws ConfigError if that fails. A run that resumes opens it at AFTER_LOAD: if it is the log
-// that the checkpoint was written with, by its contents, what was logged after the checkpoint is cut off and the log is
-// continued; any other file is treated as by a new run. The log is synced before a checkpoint is written.
+// A background thread reads GPU tensors and writes; training waits for it only while 65,536 calls are pending. The file
+// is opened at INIT; throws ConfigError if that fails. A resumed run opens it at AFTER_LOAD: if its content is that of
+// the log at the checkpoint, lines logged after the checkpoint are cut off and the log is continued. Any other file is
+// treated as by a new run. The log is synced before a checkpoint is written.
 class COMPOSER_EXPORT JsonLinesLogger final : public LoggerDestination {
  public:
   explicit JsonLinesLogger(JsonLinesLoggerOptions options = {});
@@ -55,7 +55,7 @@ class COMPOSER_EXPORT JsonLinesLogger final : public LoggerDestination {
   Writer& open(const State& state);
   void open_as_new(bool again);
   JsonLinesLoggerOptions options_;
-  std::string written_;  // the path that this logger opened last
+  std::string written_;  // the path opened last
   std::unique_ptr<Writer> writer_;
 };
 

@@ -12,16 +12,16 @@ namespace composer::loggers {
 
 struct ProgressBarOptions {
   TextStream stream = "stderr";  // or "stdout", or a std::ostream
-  Seconds redraw_interval{0.1};  // > 0; on a terminal
-  Seconds line_interval{30};     // > 0; elsewhere: a line so often in an epoch that takes longer
+  Seconds redraw_interval{0.1};  // > 0; minimum time between two drawings on a terminal
+  Seconds line_interval{30};     // > 0; elsewhere: time between two lines during an epoch
 };
 
-// Shows how far training, evaluation or prediction is, how fast, how long it will still take, losses and metrics: on a
-// terminal a bar that is redrawn in place, elsewhere plain lines. A line stays for each epoch (of those that take less
-// than redraw_interval, for some), with the metrics of its evaluations, and for each other evaluation.
+// Shows progress, speed, remaining time, losses and metrics of training, evaluation and prediction: on a terminal as a
+// bar that is redrawn in place, elsewhere as plain lines. One line remains for each epoch, with the metrics of its
+// evaluations, and for each other evaluation; of epochs shorter than redraw_interval, only some remain.
 //
-// Between redraws it only looks at the clock. It waits for a GPU only at the end of an epoch or an evaluation: what a
-// bar shows in between are the values that have arrived.
+// Between redraws it only reads the clock. It waits for a GPU only at the end of an epoch or an evaluation; in between
+// it shows the values that have arrived.
 class COMPOSER_EXPORT ProgressBar final : public LoggerDestination {
  public:
   explicit ProgressBar(ProgressBarOptions options = {});
@@ -31,7 +31,7 @@ class COMPOSER_EXPORT ProgressBar final : public LoggerDestination {
 
   void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) override;
 
-  void flush() override;  // ends the line that it shows
+  void flush() override;  // ends the current line
 
   void fit_start(const State& state, Logger& logger) override;
   void epoch_start(const State& state, Logger& logger) override;

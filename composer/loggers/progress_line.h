@@ -9,7 +9,7 @@
 
 namespace composer::loggers {
 
-// What a line of progress says. Keeps no numbers of the run, draws nothing.
+// The content of a line of progress. Does not draw.
 struct ProgressLine {
   using Metric = std::pair<std::string, std::string>;  // name and value
   struct Evaluation {
@@ -20,7 +20,7 @@ struct ProgressLine {
   std::string title;  // "epoch 2/10"
   bool evaluating = false;
   std::int64_t done = 0;
-  std::optional<std::int64_t> total;  // without it, neither percent nor bar
+  std::optional<std::int64_t> total;  // unset: neither percentage nor bar
   std::string counts;                 // "291/469"
   std::vector<Metric> metrics;        // most important first
   std::vector<Evaluation> evaluations;
@@ -28,11 +28,11 @@ struct ProgressLine {
   std::optional<double> elapsed, left;  // seconds
 };
 
-// One line of at most so many columns: the bar takes what is left over, and what is least important gives way.
+// One line of at most `columns` columns: the bar gets the free space; the least important parts are left out first.
 std::string draw_bar(const ProgressLine& line, const Terminal& terminal, int columns);
 
-// Without a bar, and with all metrics, however long it gets; on a terminal, speed and times give way, and then metrics
-// get shorter names.
+// Without a bar and with all metrics, of any length. On a terminal, speed and times are left out, and then metrics get
+// shorter names.
 std::string draw_text(const ProgressLine& line, const Terminal& terminal);
 
 }  // namespace composer::loggers

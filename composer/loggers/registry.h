@@ -5,7 +5,7 @@
 
 namespace composer::loggers {
 
-// The loggers that can be made by name.
+// The loggers that can be created by name.
 COMPOSER_EXPORT const Registry<Loggers>& registry();
 
 }  // namespace composer::loggers

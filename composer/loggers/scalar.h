@@ -8,15 +8,15 @@
 
 namespace composer::loggers {
 
-// A logged value that is on the host.
+// A logged value on the host.
 using Scalar = std::variant<std::int64_t, double, bool, std::string>;
 
-// The one element of a tensor. On the CPU it is read in place, without an operator; another device is waited for.
+// Returns the element of a tensor. Reads it in place on the CPU, without an operator; waits for other devices.
 // Throws DataError unless the tensor has exactly one real element.
 Scalar read_scalar(const at::Tensor& tensor);
 Scalar read_scalar(const LogValue& value);
 
-// Throws DataError, with the key, for a tensor that read_scalar would refuse.
+// Throws DataError with the key for a tensor that read_scalar would reject.
 void check_scalar(std::string_view key, const at::Tensor& tensor);
 
 }  // namespace composer::loggers

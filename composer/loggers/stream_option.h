@@ -4,7 +4,7 @@
 
 namespace composer::loggers {
 
-// The option `stream` of a logger that prints.
+// The option `stream` of loggers that print.
 template <class Options>
 Option<Options> stream_option(TextStream Options::*member) {
   return {{"stream", "stderr or stdout", (Options{}.*member).name(), {}, {"stdin"}},

@@ -6,7 +6,7 @@
 
 namespace composer::loggers {
 
-// Values by key, where looking up a known key allocates nothing. References stay valid while others are added.
+// Values by key. Looking up a known key allocates nothing. References stay valid when others are added.
 template <class T>
 class StringMap {
  public:

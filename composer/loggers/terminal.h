@@ -8,21 +8,21 @@
 
 namespace composer::loggers {
 
-// What a progress bar knows of the place where it draws. For a screen of one's own, and for tests.
+// The properties of the terminal that a progress bar draws on. Set them for a custom display, and in tests.
 struct COMPOSER_EXPORT Terminal {
   bool interactive = false;  // lines can be redrawn
   bool utf8 = false, colors = false;
-  std::function<int()> columns;   // asked at each redraw
-  std::function<double()> clock;  // seconds, never back
+  std::function<int()> columns;   // called at each redraw
+  std::function<double()> clock;  // monotonic, in seconds
 
   // A pipe or a file is not interactive, nor is TERM=dumb; no colors with NO_COLOR; UTF-8 if the environment says so.
   static Terminal of(const TextStream& stream);
 };
 
-// How many columns a UTF-8 text takes, control characters none.
+// The number of columns of a UTF-8 text; control characters take none.
 int columns_of(std::string_view text);
 
-// The text without control characters, and cut off after so many columns; without UTF-8, with ? for what is not ASCII.
+// The text without control characters, cut off after `columns`; without UTF-8, ? replaces non-ASCII characters.
 std::string printable(std::string_view text, bool utf8, int columns = 1'000'000);
 
 }  // namespace composer::loggers

@@ -7,18 +7,18 @@
 
 namespace composer::loggers {
 
-// Where a logger prints: "stderr", "stdout", or a std::ostream that outlives the logger.
+// The output of a logger: "stderr", "stdout", or a std::ostream that must outlive the logger.
 class COMPOSER_EXPORT TextStream {
  public:
   TextStream(std::string name) : name_(std::move(name)) {}
   TextStream(const char* name) : name_(name) {}
   TextStream(std::ostream& stream) : stream_(&stream) {}
 
-  const std::string& name() const { return name_; }  // empty: a std::ostream
+  const std::string& name() const { return name_; }  // empty for a std::ostream
   // Throws ConfigError, beginning with `who`, for any other name.
   void check(std::string_view who) const;
-  void write(std::string_view text) const;  // and flushes; what cannot be written is dropped
-  int descriptor() const;                   // -1: of a std::ostream
+  void write(std::string_view text) const;  // writes and flushes; ignores errors
+  int descriptor() const;                   // -1 for a std::ostream
 
  private:
   std::string name_;

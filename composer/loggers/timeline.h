@@ -1,5 +1,5 @@
 #pragma once
-// How InMemoryLogger keeps a run small: a step of training costs some 30 bytes, not a kilobyte.
+// The compact storage of InMemoryLogger: about 30 bytes per training step instead of a kilobyte.
 #include <cstdint>
 #include <utility>
 #include <variant>
@@ -12,10 +12,10 @@
 
 namespace composer::loggers {
 
-// Points in training in the order in which they came. One that is the batch after the last takes 16 bytes.
+// Timestamps in the order in which they were added. One that is the batch after the last takes 16 bytes.
 class Timeline {
  public:
-  // Its index: the last one's if time has not moved.
+  // Returns the index: the last one's if time has not advanced.
   std::int64_t add(const Timestamp& now);
   Timestamp at(std::int64_t index) const;
   std::vector<Timestamp> all() const;
@@ -26,16 +26,16 @@ class Timeline {
     Seconds duration;
   };
   std::vector<Step> steps_;
-  std::vector<std::pair<std::size_t, Timestamp>> jumps_;  // in the place of the step of that index
+  std::vector<std::pair<std::size_t, Timestamp>> jumps_;  // replace the step of that index
   Timestamp last_;
 };
 
-// Whole numbers, of which each evenly spaced run takes 24 bytes: counters are free.
+// Integers. Each evenly spaced run takes 24 bytes in total, so counters cost nothing per value.
 class Runs {
  public:
   void add(std::int64_t value);
   std::int64_t size() const { return size_; }
-  std::int64_t last() const;  // of at least one
+  std::int64_t last() const;  // requires at least one value
   std::vector<std::int64_t> all() const;
 
  private:
@@ -46,23 +46,23 @@ class Runs {
   std::int64_t size_ = 0;
 };
 
-// The values of one metric, in the narrowest form that holds them exactly.
+// The values of one metric, in the smallest representation that is exact.
 class Values {
  public:
   void add(const Scalar& value);
   void add(double value);
-  // Keeps a tensor of one element that is not on the host; read_pending() reads all of them at once.
+  // Keeps a one-element tensor that is not on the host; read_pending() reads all of them together.
   void add_pending(const at::Tensor& tensor);
   void read_pending();
-  // Without those that are pending.
+  // Excludes pending values.
   std::vector<Scalar> all() const;
-  Scalar last() const;  // likewise; of at least one
+  Scalar last() const;  // likewise; requires at least one value
 
  private:
-  void widen(const Scalar& value);  // so that it fits better
+  void widen(const Scalar& value);  // switches to a representation that can hold it
   std::variant<Runs, std::vector<float>, std::vector<double>, std::vector<Scalar>> values_;
   std::vector<at::Tensor> pending_;  // 0-d, or 1-d: many of them stacked
-  std::size_t pending_scalars_ = 0;  // at the end of pending_
+  std::size_t pending_scalars_ = 0;  // number of 0-d tensors at the end of pending_
 };
 
 }  // namespace composer::loggers

@@ -15,15 +15,15 @@ namespace composer::models {
 
 struct ClassifierOptions {
   std::int64_t num_classes = 0;          // required unless both kinds of metrics are given
-  std::optional<Metrics> train_metrics;  // MulticlassAccuracy
-  std::optional<Metrics> val_metrics;    // CrossEntropy and MulticlassAccuracy
-  // The mean over the batch, of logits and targets; soft_cross_entropy if not set.
+  std::optional<Metrics> train_metrics;  // default: MulticlassAccuracy
+  std::optional<Metrics> val_metrics;    // default: CrossEntropy, MulticlassAccuracy
+  // Loss of (logits, targets), a mean over the batch; unset: soft_cross_entropy.
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss_fn;
-  std::string input = "input", target = "target";  // names in the batch
+  std::string input = "input", target = "target";  // names of the tensors in the batch
 };
 
-// Makes a trainable model of any torch module with `at::Tensor forward(at::Tensor)` that gives logits [N, C, ...],
-// torch::nn::Sequential included. The module is registered as "module".
+// Makes a trainable model of any torch module with `at::Tensor forward(at::Tensor)` that returns logits [N, C, ...],
+// including torch::nn::Sequential. The module is registered as "module".
 class COMPOSER_EXPORT Classifier : public Model {
  public:
   template <class Module>
@@ -32,7 +32,7 @@ class COMPOSER_EXPORT Classifier : public Model {
       : Classifier(
             module, [raw = module.get()](const at::Tensor& x) -> at::Tensor { return raw->forward(x); },
             std::move(options)) {}
-  // A holder as torch makes them: torch::nn::Sequential(...), torch::nn::Linear(4, 2).
+  // For torch's module holders: torch::nn::Sequential(...), torch::nn::Linear(4, 2).
   template <class Module>
   Classifier(const torch::nn::ModuleHolder<Module>& module, ClassifierOptions options)
       : Classifier(module.ptr(), std::move(options)) {}
@@ -49,7 +49,7 @@ class COMPOSER_EXPORT Classifier : public Model {
   Classifier(std::shared_ptr<torch::nn::Module> module, Forward forward, ClassifierOptions options);
 
   ClassifierOptions options_;
-  Forward forward_;  // of the registered module
+  Forward forward_;  // forward() of the registered module
 };
 
 }  // namespace composer::models

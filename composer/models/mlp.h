@@ -9,7 +9,7 @@
 namespace composer::models {
 
 struct MlpOptions {
-  std::vector<std::int64_t> features = {784, 128, 10};  // of the input, of each hidden layer, classes
+  std::vector<std::int64_t> features = {784, 128, 10};  // sizes of the input and of each hidden layer; classes
 };
 
 // Linear layers fc1, fc2, ... with ReLU between them. Inputs [N, ...] are flattened. Initialised as torch::nn::Linear.

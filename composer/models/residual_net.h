@@ -26,13 +26,13 @@ class BasicBlock : public torch::nn::Module {
 
 struct ResidualNetOptions {
   std::int64_t num_classes, in_channels;
-  std::int64_t width;                // of the first stage; each next one has twice as many channels and half the size
-  std::vector<std::int64_t> blocks;  // of each stage
-  bool small_images;  // they start with a 3x3 convolution instead of a 7x7 one, stride 2, and max-pooling
+  std::int64_t width;  // channels of the first stage; each further stage has twice as many and half the size
+  std::vector<std::int64_t> blocks;  // number per stage
+  bool small_images;                 // start with a 3x3 convolution instead of 7x7 with stride 2 and max-pooling
 };
 
-// Named as torchvision names the parts of its ResNets: conv1, bn1, layer1, layer2, ..., fc. Initialised as libtorch
-// does.
+// Modules are named as in torchvision's ResNets: conv1, bn1, layer1, layer2, ..., fc. Initialised by libtorch's
+// defaults.
 class ResidualNet : public torch::nn::Module {
  public:
   explicit ResidualNet(const ResidualNetOptions& options);

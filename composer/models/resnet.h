@@ -11,12 +11,12 @@ struct ResNetOptions {
   std::int64_t depth = 18;  // 18 or 34
   std::int64_t num_classes = 1000;
   std::int64_t in_channels = 3;
-  bool small_images = false;  // start with a 3x3 convolution, and no pooling: for images of some 32x32 pixels
+  bool small_images = false;  // start with a 3x3 convolution without pooling, for images of about 32x32 pixels
 };
 
-// The residual net for photographs (He et al. 2016), of basic blocks: conv1 (7x7, stride 2), max-pool, four stages with
-// 64 to 512 channels, the mean over the image, fc. Parameters are named, shaped and initialised as torchvision's
-// resnet18 and resnet34. Any size of image, and both memory formats.
+// The residual net for photographs (He et al. 2016) with basic blocks: conv1 (7x7, stride 2), max-pool, four stages
+// with 64 to 512 channels, the mean over the image, fc. Parameters are named, shaped and initialised as torchvision's
+// resnet18 and resnet34. Accepts any image size and both memory formats.
 COMPOSER_EXPORT std::shared_ptr<Classifier> resnet(ResNetOptions options = {});
 
 }  // namespace composer::models

@@ -9,26 +9,26 @@ namespace composer::optim {
 
 // Adafactor (arXiv:1804.04235, algorithms 4 to 6, without momentum): instead of Adam's second moments of a matrix it
 // keeps the means of their rows and columns. With b = 1 - t^-decay and s = g^2 + eps1,
-// row = b * row + (1 - b) * mean of s over columns, column likewise;  v = row * column / mean(row);  for what has fewer
-// than 2 dimensions v = b * v + (1 - b) * s itself. u = g / sqrt(v), divided by max(1, rms(u) / clip_threshold);
-// p = (1 - lr * weight_decay) * p - rate * u, with the rms of p before it decays, as PyTorch's.
+// row = b * row + (1 - b) * mean of s over columns, column likewise;  v = row * column / mean(row). For tensors of
+// fewer than 2 dimensions, v = b * v + (1 - b) * s. u = g / sqrt(v), divided by max(1, rms(u) / clip_threshold); p = (1
+// - lr * weight_decay) * p - rate * u, with the rms of p before its decay, as in PyTorch.
 struct AdafactorOptions {
   double lr = 1e-2;
   bool scale_parameter = true;  // rate = lr * max(eps2, rms(p)), else lr
   bool relative_step = false;   // lr is at most 1 / sqrt(t) (section 8; there lr is 1e-2)
-  double eps1 = 1e-30;          // > 0; float16 parameters need one of at least 1e-7, which is not 0 there
+  double eps1 = 1e-30;          // > 0; at least 1e-7 for float16 parameters, where smaller values round to 0
   double eps2 = 1e-3;
   double clip_threshold = 1;  // > 0
   double decay = 0.8;         // > 0
   double weight_decay = 0;
   std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;  // no weight decay for what has fewer than 2 dimensions, unless its group sets one
+  bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
 COMPOSER_EXPORT AnyOptimizer adafactor(AdafactorOptions options = {});
 COMPOSER_EXPORT std::vector<OptionField> fields_of(AdafactorOptions& options);
 
-// The state is step (0-d float), and row_var and col_var, of the last two dimensions, or variance.
+// State: step (0-d float), and row_var and col_var over the last two dimensions, or variance.
 class COMPOSER_EXPORT Adafactor final : public NamedOptimizer {
  public:
   Adafactor(const NamedParameters& parameters, const AdafactorOptions& options);

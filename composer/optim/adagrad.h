@@ -9,18 +9,18 @@ namespace composer::optim {
 
 struct AdagradOptions {
   double lr = 1e-2;
-  double lr_decay = 0;                   // the rate of step t is lr / (1 + (t - 1) * lr_decay)
+  double lr_decay = 0;                   // the rate at step t is lr / (1 + (t - 1) * lr_decay)
   double weight_decay = 0;               // added to the gradient (L2)
-  double initial_accumulator_value = 0;  // of the sum of squares
+  double initial_accumulator_value = 0;  // initial sum of squares
   double eps = 1e-10;
   std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;  // no weight decay for what has fewer than 2 dimensions, unless its group sets one
+  bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
 COMPOSER_EXPORT AnyOptimizer adagrad(AdagradOptions options = {});
 COMPOSER_EXPORT std::vector<OptionField> fields_of(AdagradOptions& options);
 
-// As PyTorch's. The state is step (0-d float) and sum. Without weight decay sparse gradients are welcome.
+// PyTorch's formula. State: step (0-d float) and sum. Accepts sparse gradients if there is no weight decay.
 class COMPOSER_EXPORT Adagrad final : public NamedOptimizer {
  public:
   Adagrad(const NamedParameters& parameters, const AdagradOptions& options);

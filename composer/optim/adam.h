@@ -9,7 +9,7 @@ namespace composer::optim {
 
 namespace detail {
 struct AdamHyper;
-struct AdamCorrections {  // of the last step count, which most parameters share
+struct AdamCorrections {  // for the last step count, which most parameters share
   double step = 0, beta1 = 0, beta2 = 0, first = 1, root_of_second = 1;
 };
 }  // namespace detail
@@ -21,7 +21,7 @@ struct AdamOptions {  // arXiv:1412.6980
   double weight_decay = 0;  // added to the gradient (L2)
   bool amsgrad = false;
   std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;  // no weight decay for what has fewer than 2 dimensions, unless its group sets one
+  bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
 COMPOSER_EXPORT AnyOptimizer adam(AdamOptions options = {});
@@ -31,7 +31,7 @@ struct AdamWOptions {
   double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8;
-  double weight_decay = 1e-2;  // times the learning rate (arXiv:1711.05101, as in PyTorch)
+  double weight_decay = 1e-2;  // multiplied by the learning rate (arXiv:1711.05101, as in PyTorch)
   bool amsgrad = false;
   std::vector<ParameterGroup> groups = {};
   bool decay_matrices_only = false;
@@ -55,7 +55,7 @@ struct DecoupledAdamWOptions {
 COMPOSER_EXPORT AnyOptimizer decoupled_adamw(DecoupledAdamWOptions options = {});
 COMPOSER_EXPORT std::vector<OptionField> fields_of(DecoupledAdamWOptions& options);
 
-// What the three have in common. The state is step (0-d float), exp_avg, exp_avg_sq and, with amsgrad, max_exp_avg_sq.
+// The common base of the three. State: step (0-d float), exp_avg, exp_avg_sq and, with amsgrad, max_exp_avg_sq.
 class COMPOSER_EXPORT AdamOptimizer : public NamedOptimizer {
  protected:
   using NamedOptimizer::NamedOptimizer;

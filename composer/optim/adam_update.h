@@ -1,4 +1,4 @@
-// Adam's update, of Adam itself and where other optimizers leave parameters to AdamW. Internal.
+// Adam's update, for Adam itself and for optimizers that update some parameters with AdamW. Internal.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -26,7 +26,7 @@ enum AdamState : std::size_t { STEP, EXP_AVG, EXP_AVG_SQ, MAX_EXP_AVG_SQ };
 
 void prepare_adam(const at::Tensor& parameter, ParameterState& state, bool amsgrad);
 void describe_adam(Slice& slice, ParameterState& state, const AdamHyper& hyper, AdamCorrections& memo);
-// Whether update_adam() uses a fused kernel, and so obeys batch.found_inf.
+// Whether update_adam() uses a fused kernel, which obeys batch.found_inf.
 bool is_fused_adam(const Batch& batch, const AdamHyper& hyper);
 void update_adam(const Batch& batch, const AdamHyper& hyper);
 

@@ -17,8 +17,8 @@ namespace composer::optim {
 
 using Optimizer = torch::optim::Optimizer;
 
-// What the trainer's option accepts: how to make an optimizer of the model's parameters (optim::sgd({.lr = 0.1})), or
-// one that has been made.
+// The type of the trainer's option `optimizer`: a factory that creates an optimizer for the model's parameters
+// (optim::sgd({.lr = 0.1})), or an existing optimizer.
 class COMPOSER_EXPORT AnyOptimizer {
  public:
   using Factory = std::function<std::shared_ptr<Optimizer>(NamedParameters parameters)>;
@@ -32,8 +32,8 @@ class COMPOSER_EXPORT AnyOptimizer {
   }
 
   explicit operator bool() const { return factory_ != nullptr; }
-  std::shared_ptr<Optimizer> made() const;  // null: it is to be made
-  // The one that has been made, or a new one. Throws ConfigError if the factory returns a null pointer.
+  std::shared_ptr<Optimizer> made() const;  // null if make() calls a factory
+  // Returns the existing optimizer, or a new one. Throws ConfigError if the factory returns a null pointer.
   std::shared_ptr<Optimizer> make(NamedParameters parameters) const;
 
  private:

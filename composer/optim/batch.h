@@ -15,12 +15,12 @@ namespace composer::optim::detail {
 struct Batch {
   std::vector<at::Tensor> p, g;
   std::vector<ParameterState*> states;
-  bool dense = true;     // all are without gaps, and those of a parameter laid out alike
-  at::Tensor found_inf;  // 0-d float on the device: 1 to change nothing, else 0. Undefined: always update
+  bool dense = true;     // no tensor has gaps, and all tensors of a parameter have the same memory layout
+  at::Tensor found_inf;  // 0-d float on the device: 1: change nothing, 0: update. Undefined: always update
 
   void add(const at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state);
   void clear();
-  // The i-th tensor of each state. Empty if undefined.
+  // The i-th tensor of each state. Empty if they are undefined.
   std::vector<at::Tensor> column(std::size_t i) const;
   // Adds 1 (0 if found_inf) to the step counts, the first column, and returns it.
   std::vector<at::Tensor> count_step() const;
@@ -37,11 +37,11 @@ class Restore {
   std::vector<at::Tensor> now_, before_;
 };
 
-// What lives between steps only to keep its memory.
+// Buffers that are kept between steps to reuse their memory.
 struct Scratch {
   std::vector<Slice> slices;
   std::vector<Batch> batches;
-  std::vector<at::Tensor> kept;  // gradients laid out anew
+  std::vector<at::Tensor> kept;  // gradients converted to another memory layout
 
   Batch& batch_for(const at::Tensor& parameter, bool dense);
 
@@ -56,13 +56,13 @@ struct Scratch {
   };
 };
 
-// Equal but for the strides of dimensions of one element.
+// Whether sizes and strides are equal, ignoring the strides of dimensions of one element.
 bool same_layout(const at::Tensor& a, const at::Tensor& b);
 
-// In one parallel region, each thread the same share of all elements. The result does not depend on the threads.
+// One parallel region; each thread gets an equal share of the elements. The number of threads does not change results.
 void update_slices(std::span<const Slice> slices);
 
-// 1 - beta^step of each, as doubles: floats would lose what is left of large betas.
+// 1 - beta^step for each step count, in double: in float, the difference would vanish for large betas.
 std::vector<at::Tensor> corrections(const std::vector<at::Tensor>& steps, double beta);
 
 at::Tensor step_count(const at::Tensor& parameter);                                     // 0, on the parameter's device

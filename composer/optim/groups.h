@@ -1,4 +1,4 @@
-// Which parameter has which options. Internal.
+// Assigns parameters to groups of options. Internal.
 #pragma once
 #include <memory>
 #include <string>
@@ -17,26 +17,26 @@ struct BuiltGroup {
   std::unique_ptr<torch::optim::OptimizerOptions> options;
 };
 
-// `name` from its first character to its last: * stands for any characters, ? for one.
+// Whether the whole name fits the pattern: * stands for any characters, ? for one.
 bool fits(std::string_view pattern, std::string_view name);
 
-// Throws ConfigError unless all are different leaves of floating point numbers that share no memory.
+// Throws ConfigError unless all are distinct floating-point leaf tensors that share no memory.
 void check_parameters(const std::string& who, const NamedParameters& parameters);
 
 struct PlannedGroup {
   NamedParameters parameters;
-  const ParameterGroup* asked = nullptr;  // null: those that no group wants
-  bool undecayed = false;                 // by decay_matrices_only
+  const ParameterGroup* asked = nullptr;  // null: parameters that no group matches
+  bool undecayed = false;                 // no weight decay, because of decay_matrices_only
   std::string who;                        // for errors
 };
-// Those that no group wants come first. Throws ConfigError.
+// Parameters that no group matches come first. Throws ConfigError.
 std::vector<PlannedGroup> plan_groups(const std::string& who, const NamedParameters& parameters,
                                       const std::vector<ParameterGroup>& groups, bool decay_matrices_only);
 
-// Throws ConfigError if the group sets what is not among the fields.
+// Throws ConfigError if the group sets an option that is not among the fields.
 void set_fields(const PlannedGroup& group, const std::vector<OptionField>& fields);
 
-// `check` throws ConfigError for options that cannot be.
+// `check` throws ConfigError for invalid options.
 template <class Options>
 std::vector<BuiltGroup> build_groups(const std::string& who, const NamedParameters& parameters, const Options& options,
                                      void (*check)(const std::string& who, const Options& options)) {
@@ -58,13 +58,13 @@ const GroupOptions<Options>& as(const torch::optim::OptimizerOptions& options) {
   return static_cast<const GroupOptions<Options>&>(options);
 }
 
-// The schedule's part of the learning rate; 1 if there is none to take a part of.
+// The current learning rate as a fraction of the initial one; 1 if the initial one is 0.
 template <class Options>
 double share_of_initial_lr(const GroupOptions<Options>& group) {
   return group.initial_lr == 0 ? 1 : group.values.lr / group.initial_lr;
 }
 
-// An optimizer of this type, once there are parameters; what the options alone tell is checked at once.
+// A factory of this type of optimizer. Checks immediately what can be checked without parameters.
 template <class T, class Options>
 AnyOptimizer make_later(const std::string& who, Options options, void (*check)(const std::string&, const Options&)) {
   check(who, options);
@@ -73,7 +73,7 @@ AnyOptimizer make_later(const std::string& who, Options options, void (*check)(c
   });
 }
 
-// Decoupled decay is not multiplied by the learning rate, so values used elsewhere are a thousand times too large.
+// Decoupled decay is not multiplied by the learning rate, so values for other optimizers are 1000 times too large.
 void warn_of_decay(const std::string& who, double weight_decay);
 
 // For check functions: "adamw: beta1 must be in [0, 1), got 2".

@@ -1,4 +1,4 @@
-// The formulas of the optimizers that work element by element, as loops over memory. Internal; knows no tensors.
+// The formulas of the optimizers that work element by element, as loops over memory. Internal; does not use tensors.
 #pragma once
 #include <cstdint>
 #include <variant>
@@ -50,8 +50,8 @@ struct Slice {
   bool is_double;
 };
 
-// Elements [begin, end). Every operation is rounded for itself, so a result depends neither on the machine nor on where
-// a slice is cut.
+// Updates elements [begin, end). Every operation is rounded by itself, so results depend neither on the machine nor on
+// where a slice is cut.
 void update_elements(const Slice& slice, std::int64_t begin, std::int64_t end);
 
 }  // namespace composer::optim::detail

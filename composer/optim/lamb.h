@@ -16,13 +16,13 @@ struct LambOptions {
   double eps = 1e-6;
   double weight_decay = 0;
   std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;  // no weight decay for what has fewer than 2 dimensions, unless its group sets one
+  bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
 COMPOSER_EXPORT AnyOptimizer lamb(LambOptions options = {});
 COMPOSER_EXPORT std::vector<OptionField> fields_of(LambOptions& options);
 
-// The state is step (0-d float), exp_avg and exp_avg_sq.
+// State: step (0-d float), exp_avg and exp_avg_sq.
 class COMPOSER_EXPORT Lamb final : public NamedOptimizer {
  public:
   Lamb(const NamedParameters& parameters, const LambOptions& options);

@@ -1,4 +1,4 @@
-// LAMB's formula as loops over memory. Internal; knows no tensors.
+// LAMB's formula as loops over memory. Internal; does not use tensors.
 #pragma once
 #include <cstdint>
 
@@ -12,7 +12,7 @@ struct LambUpdate {
   void* p;
   const void* g;
   void *m, *v;
-  bool is_double;  // all four, else float
+  bool is_double;  // whether all four are double, else float
 };
 
 struct SquareSums {
@@ -21,7 +21,7 @@ struct SquareSums {
 
 // Updates m and v of the elements [begin, end), and returns the sums of squares of their p and r.
 SquareSums update_lamb_moments(const LambUpdate& update, std::int64_t begin, std::int64_t end);
-// p -= rate * r, with r made again of m and v: that costs less than to write it down.
+// p -= rate * r, where r is recomputed from m and v, which costs less than storing it.
 void move_lamb(const LambUpdate& update, double rate, std::int64_t begin, std::int64_t end);
 
 }  // namespace composer::optim::detail

@@ -8,20 +8,20 @@
 namespace composer::optim {
 
 // Lion (arXiv:2302.06675, algorithm 2): p -= lr * (sign(beta1 * m + (1 - beta1) * g) + weight_decay * p), then
-// m = beta2 * m + (1 - beta2) * g. Wants a learning rate 3 to 10 times smaller than AdamW's, and a decay as much
-// larger.
+// m = beta2 * m + (1 - beta2) * g. Use a learning rate 3 to 10 times smaller than AdamW's, and a weight decay larger by
+// the same factor.
 struct LionOptions {
   double lr = 1e-4;
   double beta1 = 0.9, beta2 = 0.99;
-  double weight_decay = 0;  // times the learning rate
+  double weight_decay = 0;  // multiplied by the learning rate
   std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;  // no weight decay for what has fewer than 2 dimensions, unless its group sets one
+  bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
 COMPOSER_EXPORT AnyOptimizer lion(LionOptions options = {});
 COMPOSER_EXPORT std::vector<OptionField> fields_of(LionOptions& options);
 
-// The state is exp_avg.
+// State: exp_avg.
 class COMPOSER_EXPORT Lion final : public NamedOptimizer {
  public:
   Lion(const NamedParameters& parameters, const LionOptions& options);

@@ -22,19 +22,19 @@ struct MuonOptions {
   double momentum = 0.95;
   bool nesterov = true;
   std::int64_t ns_steps = 5;                     // 1 to 100
-  double weight_decay = 0.1;                     // times the learning rate, of both
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;  // of AdamW
-  // Patterns as in ParameterGroup: embeddings and the last layer belong here, like all of fewer than 2 dimensions.
-  // Weights of more than 2 dimensions are matrices of one row for each of the first.
+  double weight_decay = 0.1;                     // multiplied by the learning rate; for Muon and AdamW
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;  // for AdamW
+  // Patterns as in ParameterGroup of parameters for AdamW. List embeddings and the last layer; tensors of fewer than 2
+  // dimensions always use AdamW. Tensors of more than 2 are matrices with a row for each index of dimension 0.
   std::vector<std::string> adamw_for = {};
   std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;  // no weight decay for what has fewer than 2 dimensions, unless its group sets one
+  bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
 COMPOSER_EXPORT AnyOptimizer muon(MuonOptions options = {});
 COMPOSER_EXPORT std::vector<OptionField> fields_of(MuonOptions& options);
 
-// The state is momentum_buffer, or AdamW's. Throws ConfigError if a pattern of adamw_for fits no name.
+// State: momentum_buffer, or AdamW's. Throws ConfigError if a pattern of adamw_for fits no name.
 class COMPOSER_EXPORT Muon final : public NamedOptimizer {
  public:
   Muon(const NamedParameters& parameters, const MuonOptions& options);

@@ -31,11 +31,11 @@ struct OptionField {
   std::variant<double*, bool*> value;
 };
 
-// The options of a parameter group of one of our optimizers, whatever its type.
+// The options of a parameter group of any of our optimizers.
 struct COMPOSER_EXPORT NamedOptions {
   virtual ~NamedOptions();
   virtual std::vector<OptionField> fields() = 0;
-  double initial_lr = 0;  // before any schedule
+  double initial_lr = 0;  // learning rate before any schedule
 };
 
 template <class Options>
@@ -48,11 +48,11 @@ struct GroupOptions final : torch::optim::OptimizerCloneableOptions<GroupOptions
   Options values;
 };
 
-// What an optimizer remembers of a parameter, in the order of state_keys(); undefined where there is nothing.
+// The optimizer state of a parameter, in the order of state_keys(); undefined where a tensor does not exist yet.
 struct COMPOSER_EXPORT ParameterState : torch::optim::OptimizerCloneableParamState<ParameterState> {
   std::array<at::Tensor, 4> tensors;
-  std::vector<std::int64_t> shape;  // of the parameter that it was made for
-  bool first = false;               // there is a momentum buffer that has seen no gradient
+  std::vector<std::int64_t> shape;  // of the parameter when the state was created
+  bool first = false;               // the momentum buffer exists, but has seen no gradient yet
 };
 
 struct StateTensor {
@@ -60,10 +60,10 @@ struct StateTensor {
   at::Tensor tensor;
 };
 
-// The base of our optimizers: a torch::optim::Optimizer that knows its parameters by name, updates all small tensors in
-// one parallel region and never reads a device's tensor on the host. Parameters without a gradient are skipped; a
-// parameter may change its memory layout or device between steps, its state follows. All errors name the parameter.
-// One thread at a time.
+// The base of our optimizers: a torch::optim::Optimizer with named parameters. Updates all small tensors in one
+// parallel region and never reads a device's tensor on the host. Parameters without a gradient are skipped. A parameter
+// may change its memory layout, dtype or device between steps; its state follows. Every error names the parameter. Use
+// from one thread at a time.
 class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public SkippableStep {
  public:
   NamedOptimizer(const NamedOptimizer&) = delete;
@@ -71,29 +71,29 @@ class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public Sk
   ~NamedOptimizer() override;
 
   at::Tensor step(LossClosure closure = nullptr) override;
-  // As step(), but does nothing if the 0-d float tensor is not 0. What is on a device is decided there; the tensor must
-  // be on the CPU or on the device of all parameters.
+  // As step(), but does nothing if the 0-d float tensor is not 0. For parameters on a device, this is decided there.
+  // The tensor must be on the CPU or on the device of all parameters.
   void step_unless(const at::Tensor& found_inf) override;
 
-  // Each parameter is updated as soon as backward has its gradient, which is freed at once; step() only runs its
-  // closure. Nobody ever sees all gradients, so this excludes clipping, accumulation over microbatches and gradient
-  // scaling; step_unless() throws.
+  // If true, each parameter is updated as soon as backward has its gradient, which is then freed; step() only runs its
+  // closure. The gradients never exist all at once, so clipping, accumulation over microbatches and gradient scaling
+  // are not possible; step_unless() throws.
   bool steps_in_backward() const { return in_backward_; }
 
-  // The state by the names of parameters and PyTorch's keys; of every parameter that wants gradients, also before its
-  // first. The tensors are the optimizer's own.
+  // The state by parameter names and PyTorch's keys, for every parameter that requires gradients, also before its first
+  // gradient. The tensors are the optimizer's own.
   std::vector<StateTensor> state_tensors() const;
-  // Copies them in: the run goes on to the bit. Throws ConfigError, before it changes anything, for what is missing,
-  // unknown, there twice or of another shape.
+  // Copies the tensors into the state: a resumed run is bit-identical. Throws ConfigError, before changing anything,
+  // for tensors that are missing, unknown, duplicate or of another shape.
   void load_state_tensors(const std::vector<StateTensor>& tensors);
 
-  // Puts `now` in the place of `before`, without state. Throws ConfigError if `before` is not there.
+  // Replaces parameter `before` by `now`, with empty state. Throws ConfigError if `before` is not in a group.
   void replace_parameter(const at::Tensor& before, at::Tensor now);
 
-  // The groups and their options, for people.
+  // The groups and their options as text.
   std::string table() const;
 
-  // Not available, and said so: these would write a file without names.
+  // Both throw: a file in this format would not contain names.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
@@ -103,16 +103,16 @@ class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public Sk
   NamedOptimizer(std::string who, std::vector<const char*> state_keys, std::vector<detail::BuiltGroup> groups,
                  bool step_in_backward);
 
-  // Makes what is missing of a parameter's state.
+  // Creates the missing tensors of a parameter's state.
   virtual void prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const = 0;
-  // Whether describe() knows how; must not change anything.
+  // Whether describe() supports these options; must not change anything.
   virtual bool elementwise(const Options& options) const;
-  // Counts the step and says how to update a dense float or double parameter on the CPU; p, g, n are set.
+  // Counts the step and fills in how to update a dense float or double parameter on the CPU; p, g, n are already set.
   virtual void describe(detail::Slice& slice, ParameterState& state, const Options& options);
-  // Updates parameters of one device and dtype. Obeys batch.found_inf, which is given only if obeys_found_inf().
+  // Updates parameters of one device and dtype. Obeys batch.found_inf, which is set only if obeys_found_inf().
   virtual void update(detail::Batch& batch, const Options& options) = 0;
   virtual bool obeys_found_inf(const detail::Batch& batch, const Options& options) const;
-  // Whether update_sparse() knows how.
+  // Whether update_sparse() supports these options.
   virtual bool takes_sparse(const Options& options) const;
   virtual void update_sparse(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
                              const Options& options);
@@ -138,17 +138,17 @@ class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public Sk
   std::string who_;
   std::vector<const char*> state_keys_;
   std::vector<std::vector<std::string>> names_;  // of the parameters of each group
-  // Of a parameter, with step_in_backward. Its gradient is complete once for each backward that reaches it:
-  // checkpoint() runs backwards of its own.
+  // For a parameter, with step_in_backward. Its gradient is complete once for each backward pass that reaches it:
+  // checkpoint() runs backward passes of its own.
   struct Completions {
     int seen = 0;      // in this step
-    int expected = 0;  // in a step; 0: not known yet
+    int expected = 0;  // per step; 0: not known yet
     bool updated = false;
   };
   bool in_backward_;
   bool sees_checkpoints_ = false;                      // in this step
   std::vector<std::vector<Completions>> completions_;  // of the parameters of each group
-  std::shared_ptr<NamedOptimizer*> self_;              // for hooks: null once the optimizer has gone
+  std::shared_ptr<NamedOptimizer*> self_;              // for hooks: null after the destructor
   std::mutex mutex_;                                   // backward may run hooks in several threads
   std::unique_ptr<detail::Scratch> scratch_;
 };

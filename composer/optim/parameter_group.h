@@ -20,13 +20,13 @@ struct NamedParameter {
 };
 using NamedParameters = std::vector<NamedParameter>;
 
-// The module's parameters in its order; one that is there under several names comes once, under the first of them.
+// Returns the module's parameters in its order. One registered under several names comes once, under its first name.
 COMPOSER_EXPORT NamedParameters parameters_of(const torch::nn::Module& module);
 
 // Options for some of the parameters: those whose whole name fits `match` (* stands for any characters, ? for one), or
-// for which `where` is true; exactly one of the two is given. A parameter belongs to the first group that wants it.
-// What is not set is as in the optimizer's options; an optimizer refuses what it does not have. A group without a
-// parameter is a ConfigError.
+// for which `where` returns true; set exactly one of the two. A parameter belongs to the first group that matches it.
+// Unset options have the values of the optimizer's options. An option that the optimizer does not have is a
+// ConfigError, and so is a group without a parameter.
 struct ParameterGroup {
   std::string match = {};
   std::function<bool(const std::string& name, const at::Tensor& parameter)> where = {};

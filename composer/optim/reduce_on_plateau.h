@@ -14,33 +14,33 @@ enum class ThresholdMode : std::uint8_t { REL, ABS };
 
 struct ReduceOnPlateauOptions {
   std::string monitor = {};                           // required: name of the metric, without its label
-  std::string dataloader_label = "eval";              // of the evaluator that reports it; "train": see below
-  Better better = Better::LOWER;                      // PyTorch's mode min; HIGHER: max
+  std::string dataloader_label = "eval";              // label of the evaluator that reports it; "train": see below
+  Better better = Better::LOWER;                      // LOWER is PyTorch's mode min, HIGHER max
   double factor = 0.1;                                // in (0, 1)
   Time patience = "10ep";                             // >= 0
-  double threshold = 1e-4;                            // >= 0; what a new best must gain
-  ThresholdMode threshold_mode = ThresholdMode::REL;  // as a share of the best, or in the metric's own unit
+  double threshold = 1e-4;                            // >= 0; improvements of at most this do not count
+  ThresholdMode threshold_mode = ThresholdMode::REL;  // REL: fraction of the best; ABS: in the metric's unit
   Time cooldown = "0ep";                              // >= 0, in the unit of patience
-  double min_alpha = 0;                               // >= 0; the lowest share of the learning rate
-  double eps = 1e-8;                                  // >= 0; a cut by no more than this share is not made
+  double min_alpha = 0;                               // 0 to 1; lower limit of the multiplier
+  double eps = 1e-8;                                  // >= 0; smaller cuts of the multiplier are not made
 };
 
-// What it has seen, to be saved and put back.
+// The state of a ReduceOnPlateau, to save and restore.
 struct PlateauMemory {
   double alpha = 1;                            // the multiplier
-  std::optional<double> best = {};             // unset: no value yet that was a number
-  std::optional<std::int64_t> bad_since = {};  // in the unit of patience; where the wait without a best began
+  std::optional<double> best = {};             // unset: no value so far, or only NaN
+  std::optional<std::int64_t> bad_since = {};  // start of the wait, in the unit of patience
 
   friend bool operator==(const PlateauMemory&, const PlateauMemory&) = default;
 };
 
-// Multiplies the learning rate by `factor` once the metric has gone for longer than `patience` without a new best; what
-// happens in the `cooldown` after that does not count as waiting. NaN is never a best. Evaluated once per unit of
-// patience, it decides as PyTorch's ReduceLROnPlateau; evaluated more or less often, it waits the same time. Metrics of
-// training ("train") are those of the last batch of each epoch. A cut is in force from the next batch on, whatever
-// step_schedulers_every_batch says. Each trainer that is made with it begins without a memory, unless set_memory() was
-// called before. Throws ConfigError from the constructor, when a fit begins that has nothing with
-// this label, and at the first evaluation without this metric.
+// Multiplies the learning rate by `factor` when the metric has not improved for longer than `patience`. The `cooldown`
+// after a cut does not count as waiting. NaN is never a best value. With one evaluation per unit of patience, it
+// decides as PyTorch's ReduceLROnPlateau; with more or fewer, it waits the same time. Training metrics ("train") are
+// those of the last batch of each epoch. A cut applies from the next batch on, with any value of
+// step_schedulers_every_batch. Each trainer starts without memory unless set_memory() was called before. Throws
+// ConfigError from the constructor, at the start of a fit without an evaluator of this label, and at the first
+// evaluation that does not report this metric.
 class COMPOSER_EXPORT ReduceOnPlateau final : public MetricSchedule {
  public:
   explicit ReduceOnPlateau(ReduceOnPlateauOptions options);
@@ -51,10 +51,10 @@ class COMPOSER_EXPORT ReduceOnPlateau final : public MetricSchedule {
   void visit_state(StateVisitor& visit) override;
   void begin_run() override;
 
-  // One value of the metric, with the timestamp's count in the unit of patience.
+  // Processes a value of the metric; `now` is the timestamp's count in the unit of patience.
   void observe(double value, std::int64_t now);
   const PlateauMemory& memory() const { return memory_; }
-  void set_memory(PlateauMemory memory);  // throws ConfigError for what cannot be: an alpha outside of [0, 1]
+  void set_memory(PlateauMemory memory);  // throws ConfigError for an alpha outside of [0, 1]
 
  private:
   bool is_best(double value) const;
@@ -65,7 +65,7 @@ class COMPOSER_EXPORT ReduceOnPlateau final : public MetricSchedule {
   bool keeps_memory_ = false;  // it was set for the trainer that comes next
 };
 
-// To keep a hand on its memory, make a std::shared_ptr<ReduceOnPlateau> and give that to the trainer.
+// To read or restore the state, create a std::shared_ptr<ReduceOnPlateau> and pass that to the trainer.
 COMPOSER_EXPORT Scheduler reduce_on_plateau(ReduceOnPlateauOptions options);
 
 }  // namespace composer::optim

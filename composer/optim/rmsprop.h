@@ -9,19 +9,19 @@ namespace composer::optim {
 
 struct RmspropOptions {
   double lr = 1e-2;
-  double alpha = 0.99;  // of the mean of squares; 0 <= alpha < 1
+  double alpha = 0.99;  // decay of the mean of squares; 0 <= alpha < 1
   double eps = 1e-8;
   double momentum = 0;
   double weight_decay = 0;  // added to the gradient (L2)
   bool centered = false;    // divide by the standard deviation instead of the root of the mean square
   std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;  // no weight decay for what has fewer than 2 dimensions, unless its group sets one
+  bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
 COMPOSER_EXPORT AnyOptimizer rmsprop(RmspropOptions options = {});
 COMPOSER_EXPORT std::vector<OptionField> fields_of(RmspropOptions& options);
 
-// As PyTorch's. The state is square_avg, momentum_buffer with momentum, grad_avg if centered.
+// PyTorch's formula. State: square_avg, momentum_buffer with momentum, grad_avg if centered.
 class COMPOSER_EXPORT RMSprop final : public NamedOptimizer {
  public:
   RMSprop(const NamedParameters& parameters, const RmspropOptions& options);

@@ -19,35 +19,35 @@ struct State;
 
 namespace composer::optim {
 
-// What a learning rate depends on: where training is, and how long it and its epochs are.
+// The inputs of a schedule: the position of the run, its duration and the length of its epochs.
 struct ScheduleContext {
   Timestamp timestamp;
   Time max_duration = Time(0, TimeUnit::EPOCH);
-  std::optional<std::int64_t> dataloader_len;  // batches an epoch, if known
+  std::optional<std::int64_t> dataloader_len;  // batches per epoch, if known
   double scale_schedule_ratio = 1;             // stretches the schedule, without its warm-up
 };
 
-// A schedule that follows what is measured, and so has a memory: its multiplier is what the last values have made it.
-// Used by one trainer at a time, on the thread that drives it.
+// A stateful schedule: its multiplier depends on the values of a metric so far. Used by one trainer at a time, on the
+// thread that calls it.
 class COMPOSER_EXPORT MetricSchedule {
  public:
   virtual ~MetricSchedule();
-  // Of the evaluator whose metrics it follows, or of the training loader.
+  // The label of the evaluator whose metrics it follows, or of the training loader.
   virtual const std::string& dataloader_label() const = 0;
-  // After each evaluation of that label in a fit, or, for the training loader, at the end of each epoch. The values are
-  // in state.metrics; reading them waits for the device. Throws ConfigError if what it follows is not among them.
+  // Called after each evaluation of that label in a fit or, for the training loader, at the end of each epoch. The
+  // values are in state.metrics; reading them waits for the device. Throws ConfigError if its metric is not among them.
   virtual void observe(const State& state) = 0;
   virtual double multiplier(const ScheduleContext& now) const = 0;
-  virtual void visit_state(StateVisitor& visit);  // what a checkpoint keeps: nothing by default
-  virtual void begin_run();  // a trainer is made with it: what another one has measured is over. Nothing by default
+  virtual void visit_state(StateVisitor& visit);  // lists the fields to save: none by default
+  virtual void begin_run();  // called for each new trainer; resets what was measured. Does nothing by default
 };
 
-// A multiplier of the optimizer's learning rates: a pure function, so there is nothing to step, save or replay; or a
-// schedule that follows a metric, shared by all copies.
+// A multiplier of the optimizer's learning rates: a pure function, which needs no stepping, saving or replaying, or a
+// MetricSchedule, which all copies share.
 class COMPOSER_EXPORT Scheduler {
  public:
   Scheduler() = default;  // none
-  // Takes every type, so that the compiler names this option and not the whole of the options.
+  // Takes every type, so that a compile error names this option instead of the whole options struct.
   template <class F>
   requires(!std::same_as<std::remove_cvref_t<F>, Scheduler> &&
            !std::same_as<std::remove_cvref_t<F>, std::vector<Scheduler>>) Scheduler(F&& function) {
@@ -68,9 +68,9 @@ class COMPOSER_EXPORT Scheduler {
   std::shared_ptr<MetricSchedule> metric_;
 };
 
-// `time` as a count of what training counts in this run: a share of a run of epochs, and epochs, become batches; a
-// share of any other run is counted in that run's unit. All but shares are stretched by `ratio`; fractions are cut off.
-// Throws ConfigError for seconds, and where the length of an epoch is needed but unknown.
+// Converts `time` to a count for this run. Epochs, and shares of a run whose duration is in epochs, become batches;
+// shares of other runs are converted to the run's unit. `ratio` stretches everything but shares; fractions are cut off.
+// Throws ConfigError for seconds, and if the length of an epoch is needed but unknown.
 COMPOSER_EXPORT Time resolve(Time time, const ScheduleContext& context, double ratio);
 
 }  // namespace composer::optim

@@ -5,9 +5,9 @@
 #include "composer/core/time.h"
 #include "composer/optim/schedule.h"
 
-// Composer's schedules. Each option struct makes one; t is the timestamp's count in the unit of the time it is compared
-// with. A time may be in any unit but seconds, and is >= 0. What is wrong in itself is refused when a schedule is made;
-// what is wrong only for a given run (a length of 0 after rounding, an unknown epoch length) by the first call. Both
+// Composer's schedules, one per option struct; t is the timestamp's count in the unit of the time it is compared with.
+// Times may be in any unit but seconds, and are >= 0. Invalid options are rejected when a schedule is created; options
+// that are invalid only for a given run (a length of 0 after rounding, an unknown epoch length) by the first call. Both
 // throw ConfigError.
 namespace composer::optim {
 
@@ -18,7 +18,7 @@ struct ConstantOptions {
 };
 COMPOSER_EXPORT Scheduler constant(ConstantOptions options = {});
 
-// From alpha_i in a straight line to alpha_f at t_max.
+// Linear from alpha_i to alpha_f at t_max.
 struct LinearOptions {
   double alpha_i = 1;
   double alpha_f = 0;
@@ -47,14 +47,14 @@ struct MultiStepOptions {
 };
 COMPOSER_EXPORT Scheduler multi_step(MultiStepOptions options);
 
-// From 1 to alpha_f at t_max along half a cosine.
+// Half a cosine, from 1 to alpha_f at t_max.
 struct CosineAnnealingOptions {
   Time t_max = "1dur";  // > 0
   double alpha_f = 0;
 };
 COMPOSER_EXPORT Scheduler cosine_annealing(CosineAnnealingOptions options = {});
 
-// The same in cycles: the first lasts t_0, each further one t_mult times the one before, cut off to a whole count.
+// The same in cycles: the first lasts t_0, each further one t_mult times the previous one, rounded down.
 struct CosineAnnealingWarmRestartsOptions {
   Time t_0;  // > 0
   double t_mult = 1;
@@ -70,10 +70,10 @@ struct PolynomialOptions {
 };
 COMPOSER_EXPORT Scheduler polynomial(PolynomialOptions options);
 
-// The following start with a straight line from 0, over t_warmup. scale_schedule_ratio stretches t_max and milestones,
-// the warm-up only with scale_warmup: then its line ends earlier (or later), and what follows still starts at the
-// t_warmup that was given. Except for multi_step_with_warmup, t_warmup and t_max count in the same unit, and t_max must
-// cover the run. A warm-up that is 0 in a run is warned of.
+// The following schedules start with a linear warm-up from 0 over t_warmup. scale_schedule_ratio stretches t_max and
+// milestones, but the warm-up only with scale_warmup: then the warm-up ends earlier or later, and the rest still starts
+// at the given t_warmup. Except for multi_step_with_warmup, t_warmup and t_max have the same unit, and t_max must cover
+// the run. A warm-up of length 0 in a run causes a warning.
 
 struct MultiStepWithWarmupOptions {
   Time t_warmup;

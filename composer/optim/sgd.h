@@ -12,15 +12,15 @@ struct SgdOptions {
   double momentum = 0;
   double dampening = 0;
   double weight_decay = 0;  // added to the gradient (L2)
-  bool nesterov = false;    // needs momentum, and no dampening
+  bool nesterov = false;    // requires momentum, and dampening = 0
   std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;  // no weight decay for what has fewer than 2 dimensions, unless its group sets one
+  bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
 COMPOSER_EXPORT AnyOptimizer sgd(SgdOptions options);
 COMPOSER_EXPORT std::vector<OptionField> fields_of(SgdOptions& options);
 
-// As SGD, but the weights decay by themselves (arXiv:1711.05101), independently of the initial learning rate:
+// As SGD, but with decoupled weight decay (arXiv:1711.05101) that does not depend on the initial learning rate:
 // p *= 1 - lr / initial lr * weight_decay. Composer's form.
 struct DecoupledSgdwOptions {
   double lr = 0;  // > 0, required
@@ -35,13 +35,13 @@ struct DecoupledSgdwOptions {
 COMPOSER_EXPORT AnyOptimizer decoupled_sgdw(DecoupledSgdwOptions options);
 COMPOSER_EXPORT std::vector<OptionField> fields_of(DecoupledSgdwOptions& options);
 
-// What both have in common. The state is momentum_buffer, if there is momentum. Without momentum and weight decay
-// sparse gradients are welcome.
+// The common base of both. State: momentum_buffer, if momentum is not 0. Accepts sparse gradients if momentum and
+// weight decay are 0.
 class COMPOSER_EXPORT MomentumOptimizer : public NamedOptimizer {
  protected:
   using NamedOptimizer::NamedOptimizer;
   struct Hyper {
-    double lr, momentum, dampening, l2, keep;  // the decay as an addend of the gradient, and as a factor
+    double lr, momentum, dampening, l2, keep;  // l2: added to the gradient; keep: factor of the weights
     bool nesterov;
   };
   virtual Hyper hyper(const Options& options) const = 0;
