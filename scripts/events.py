@@ -11,9 +11,9 @@ ROW = re.compile(r'COMPOSER_X\((\w+), (\w+), (\w+)\)\s*/\*\s*(.*?)\s*\*/', re.S)
 rows = ROW.findall((root / 'composer' / 'core' / 'event.h').read_text())
 text = '''# Events
 
-All 40 events, in the order in which a run fires them. A callback overrides the method of the events that it wants;
-an algorithm names them in `events()`. *Kind*: whether the event opens something, closes it, or neither. `docs/events.md`
-is made from `composer/core/event.h` by `scripts/events.py`.
+All 40 events, in the order in which a run fires them. A callback overrides the methods of the events that it needs; an algorithm
+returns its events from `events()`. *Kind*: whether the event opens something, closes it, or neither. `scripts/events.py` generates
+this page from `composer/core/event.h`.
 
 | event | method | kind | what holds |
 |---|---|---|---|
@@ -22,22 +22,23 @@ for name, method, kind, comment in rows:
     note = ' '.join(comment.replace('\\', ' ').split())
     text += f'| `Event::{name}` | `{method}` | {kind.lower()} | {note} |\n'
 text += '''
-Between `BEFORE_FORWARD` and `AFTER_BACKWARD` events repeat for each microbatch. An optimizer that runs its closure more
-than once fires `BEFORE_TRAIN_BATCH` to `AFTER_TRAIN_BATCH` as often. Evaluation during `fit()` comes after `BATCH_END`,
-`EPOCH_END`, `ITERATION_END` or `FIT_END`, before the `..._CHECKPOINT` that follows; `eval()` fires
-`EVAL_STANDALONE_START` and `_END` around it instead of `EVAL_BEFORE_ALL` and `EVAL_AFTER_ALL`.
+The events from `BEFORE_FORWARD` to `AFTER_BACKWARD` repeat for each microbatch. If an optimizer runs its closure more than once,
+`BEFORE_TRAIN_BATCH` to `AFTER_TRAIN_BATCH` fire each time. Evaluation during `fit()` follows `BATCH_END`, `EPOCH_END`,
+`ITERATION_END` or `FIT_END`, and precedes the next `..._CHECKPOINT`. `eval()` fires `EVAL_STANDALONE_START` and `_END` around it
+instead of `EVAL_BEFORE_ALL` and `EVAL_AFTER_ALL`.
 
-An algorithm that replaces modules does so at `INIT`: the optimizer is made after it, of the parameters that the model has
-then. Later, or for an optimizer that was given ready as a `shared_ptr`, it tells the optimizer: `replace_parameter(before, now)`
-of ours, `add_param_group()` of libtorch's. A fit refuses a model with a trainable parameter that no group has.
+An algorithm should replace modules at `INIT`: the optimizer is created afterwards, for the parameters that the model then has. If it
+replaces them later, or if the optimizer was passed as a `shared_ptr`, it must update the optimizer: `replace_parameter(before, now)`
+for ours, `add_param_group()` for libtorch's. A fit rejects a model with a trainable parameter that is in no group.
 
-`EVAL_BEFORE_ALL`, `EVAL_START`, `EVAL_STANDALONE_START` and `PREDICT_START` are closed on every way out. A signal cuts an
-evaluation short: it reports no metrics, and `EVAL_END` and `EVAL_AFTER_ALL` fire while `state.run->interrupted()` is true;
-what a callback throws there is a warning. After an error the algorithms that have seen the opening event see the closing
-one, so that swapped weights come back; callbacks do not, what algorithms throw is a warning, and the first error leaves.
+`EVAL_BEFORE_ALL`, `EVAL_START`, `EVAL_STANDALONE_START` and `PREDICT_START` are always followed by their closing event. A signal cuts
+an evaluation short: it reports no metrics, and `EVAL_END` and `EVAL_AFTER_ALL` fire while `state.run->interrupted()` is true; an
+exception of a callback there becomes a warning. After an error, algorithms that received the opening event also receive the closing
+one, so that they can restore swapped weights; callbacks do not. Exceptions of algorithms then become warnings, and the first error is
+thrown.
 
-An error ends the fit. The next `fit()` first does what was due and has not been done: evaluations to their end, the
-`..._CHECKPOINT` event if it had not been reached, and its checkpoint. An event that was fired is not fired again.
+An error ends the fit. The next `fit()` first performs what was due: unfinished evaluations, the `..._CHECKPOINT` event if it had not
+been reached, and its checkpoint. Events that were fired are not fired again.
 '''
 if len(rows) != 40:
     sys.exit(f'events: found {len(rows)} rows in composer/core/event.h, expected 40')
