@@ -25,12 +25,12 @@ WORKLOADS = {
     "gpt": "GPT, 4 blocks of width 128, 128 tokens, batch 16, AdamW",
 }
 EXPLANATION = """\
-In the tables below a ratio is the median over the rounds, with the span that holds the middle half of them.
-*Checksum* is how far the sum of the weights' absolute values is, after the first steps, from that of the first row, as
-a share of it: rounding makes it differ by up to 1e-5; bf16, and dropout masks that channels-last tensors draw in
-another order, by up to 1e-3. Memory is the process's peak while training; *without data* leaves out the data set, which
-loops by hand keep as floats and the trainer as bytes. *Kept free* is what the caching allocator holds for the next
-tensors at the end. *Within budget*: at most 5 % more than by hand without the data, besides what is kept free."""
+In the tables below, a ratio is the median over the rounds, with the interval that contains the middle half of them.
+*Checksum* is the relative difference of the sum of the weights' absolute values from that of the first row, after the
+first steps. Rounding causes up to 1e-5; bf16, and dropout masks that channels-last tensors draw in another order, up to
+1e-3. Memory is the process's peak during training. *Without data* excludes the data set, which loops by hand store as
+floats and the trainer as bytes. *Kept free* is the memory that the caching allocator keeps for later tensors at the end.
+*Within budget*: at most 5 % more than by hand without the data, in addition to the memory that is kept free."""
 MORE_MEMORY = 1.05  # than the bare loop, besides what waits in the caching allocator
 
 
@@ -89,7 +89,7 @@ def head(*titles):
 def details(table):
     of = table["variants"]
     lines = [f"#### {WORKLOADS[table['workload']]}: {threads_of(table)}", ""]
-    lines += head("", "a step", "on the wall", "processor time", "peak MiB", "without data", "of by hand's",
+    lines += head("", "per step", "wall time", "CPU time", "peak MiB", "without data", "vs by hand",
                   "kept free", "within budget", "checksum")
     for variant in of:
         wall, cpu = ratios(table, variant, "wall_us"), ratios(table, variant, "cpu_us")
@@ -105,7 +105,7 @@ def details(table):
 
 
 def summary(tables):
-    lines = head("on the wall, " + threads_of(tables[0]), *[table["workload"] for table in tables])
+    lines = head("wall time, " + threads_of(tables[0]), *[table["workload"] for table in tables])
     variants = [variant for variant in LABELS if any(variant in table["variants"] for table in tables)]
     for variant in variants:
         cells = []
@@ -146,7 +146,7 @@ def circumstances(results):
 def markdown(results, picture):
     lines = circumstances(results)
     lines += [f"![time of a training step, by loop and workload]({picture})", "",
-              "The first row is the median time of a step, the others are shares of it: medians over the rounds.", ""]
+              "The first row is the median time per step; the other rows are relative to it: medians over the rounds.", ""]
     for threads in sorted({table["threads"] for table in results["tables"]}):
         lines += summary([table for table in results["tables"] if table["threads"] == threads])
     lines += EXPLANATION.splitlines() + [""]
