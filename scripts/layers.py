@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Fails if the rooms of composer/ know what they must not know.
+"""Fails if a module of composer/ depends on one that it must not depend on.
 
-A room includes itself and those it may know; headers do not include each other in a circle; headers include the
+A module includes itself and those it may know; headers do not include each other in a circle; headers include the
 standard library, narrow libtorch headers and ours; no file is longer than 500 lines; every source and test is named in a
 CMakeLists.txt. Headers that are named there are installed, so they include no header of ours that is not, and no third
 party's.
@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 
-GROUND = ["core", "util"]  # what every room may know
+GROUND = ["core", "util"]  # what every module may know
 MAY_KNOW = {
     "util": ["core"],  # its errors and its vocabulary; no circle comes of it, which is checked as well
     "core": ["util"],
@@ -76,15 +76,15 @@ for file in files:
     includes = INCLUDE.findall(text)
     graph[name] = [path for _, path in includes if path.startswith("composer/")]
     if len(file.relative_to(root).parts) < 3:
-        continue  # composer/pch.h and its kind stand above the rooms
-    room = file.relative_to(root).parts[1]
-    if room not in MAY_KNOW:
-        wrong.append(f"{name}: scripts/layers.py does not know the room {room}: say there what it may know")
+        continue  # composer/pch.h and its kind stand above the modules
+    module = file.relative_to(root).parts[1]
+    if module not in MAY_KNOW:
+        wrong.append(f"{name}: add the module {module} and its allowed dependencies to MAY_KNOW in scripts/layers.py")
         continue
     for path in graph[name]:
         other = path.split("/")[1]
-        if MAY_KNOW[room] is not None and other != room and other not in MAY_KNOW[room]:
-            wrong.append(f"{name}: {room} must not know {other} ({path})")
+        if MAY_KNOW[module] is not None and other != module and other not in MAY_KNOW[module]:
+            wrong.append(f"{name}: {module} must not depend on {other} ({path})")
     named = file.name in names_in(file.parent / "CMakeLists.txt")
     if file.suffix == ".cpp" and not named:
         wrong.append(f"{name}: not named in {file.parent.relative_to(root)}/CMakeLists.txt, so it is not built")
