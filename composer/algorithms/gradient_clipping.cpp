@@ -147,7 +147,7 @@ namespace entries {
 Entry<Algorithms> gradient_clipping() {
   using O = GradientClippingOptions;
   return entry<GradientClipping, O>(
-      "gradient_clipping", "Keeps gradients from becoming too large",
+      "gradient_clipping", "Limits the size of gradients",
       {option("clipping_type", &O::clipping_type,
               {{"norm", ClippingType::NORM}, {"value", ClippingType::VALUE}, {"adaptive", ClippingType::ADAPTIVE}})
            .refuses({"foo", ""}),

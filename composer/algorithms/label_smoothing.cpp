@@ -25,8 +25,7 @@ at::Tensor smooth_classes(const at::Tensor& logits, const at::Tensor& target, do
   for (std::int64_t i = 0; i < indices.numel(); ++i) {
     const std::int64_t sample = i / inner, own_class = from[i];
     if (own_class >= classes)
-      throw DataError("class ", own_class, " of sample ", sample, " is out of range: there are the classes 0 to ",
-                      classes - 1);
+      throw DataError("class ", own_class, " of sample ", sample, " is out of range; classes are 0 to ", classes - 1);
     float* const first = to + sample * classes * inner + i % inner;
     if (own_class >= 0) {
       first[own_class * inner] = own;
@@ -64,8 +63,8 @@ void LabelSmoothing::apply(Event event, State& state, Logger&) {
     if (!find_target_kind(output, target))
       throw ConfigError("LabelSmoothing: needs outputs [N, C, ...] with the classes in dimension 1; the output is ",
                         output.sizes(), ", \"", target_key, "\" is ", target.sizes(),
-                        ". Of a language model, smooth the targets in its loss instead: at::cross_entropy_loss has "
-                        "label_smoothing, and so has GptOptions");
+                        ". For a language model, smooth the targets in its loss instead: set label_smoothing of "
+                        "at::cross_entropy_loss or GptOptions");
     original_ = target;
     state.batch.set(target_key, smooth_labels(output, original_, smoothing));
   } else {

@@ -69,8 +69,7 @@ void MixUp::apply(Event event, State& state, Logger&) {
     const at::Tensor input = state.batch.at(options_.input_key);
     if (const at::ScalarType type = input.scalar_type(); type == at::kLong || type == at::kInt)
       throw ConfigError("MixUp: \"", options_.input_key, "\" is ", input.sizes(), " of ", type,
-                        "; numbers that stand for something, as token ids do, cannot be mixed. Images can, as uint8 or "
-                        "floats");
+                        "; token ids and other codes cannot be mixed. Use inputs in uint8 or a floating-point type");
     const MixUpDraw drawn = draw(state, input.size(0));
     MixedBatch mixed = mixup_batch(input, target, drawn);
     state.batch.set(options_.input_key, std::move(mixed.input));
@@ -84,7 +83,7 @@ void MixUp::apply(Event event, State& state, Logger&) {
     if (!find_target_kind(logits, target))
       throw ConfigError("MixUp: needs outputs [N, C, ...] with the classes in dimension 1; the output is ",
                         logits.sizes(), ", \"", options_.target_key, "\" is ", target.sizes(),
-                        "; for a loss that takes such targets set interpolate_loss");
+                        "; set interpolate_loss if the loss accepts such targets");
     state.batch.set(options_.target_key, mix(one_hot(logits, target), one_hot(logits, permuted), mixing_));
   } else {
     Batch other = state.batch;

@@ -96,7 +96,7 @@ Entry<Callbacks> checkpoint_saver() {
   using O = CheckpointSaverOptions;
   using saving::OnFailure;
   return entry<CheckpointSaver, O>(
-      "checkpoint_saver", "Writes checkpoints beside those of the trainer",
+      "checkpoint_saver", "Writes additional checkpoints",
       {option("folder", &O::folder).refuses({"", "a/{batch}"}), option("filename", &O::filename).refuses({"{foo}"}),
        option("latest_filename", &O::latest_filename).refuses({"{foo}"}),
        option("save_interval", &O::save_interval).refuses({"1", "often"}),

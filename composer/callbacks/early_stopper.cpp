@@ -13,7 +13,9 @@ namespace composer::callbacks {
 
 EarlyStopper::EarlyStopper(EarlyStopperOptions options) : options_(std::move(options)) {
   const auto& [monitor, label, better, min_delta, patience] = options_;
-  if (monitor.empty() || label.empty()) throw ConfigError("EarlyStopper: monitor and dataloader_label are required");
+  if (monitor.empty() || label.empty())
+    throw ConfigError("EarlyStopper: monitor and dataloader_label are required, got \"", monitor, "\" and \"", label,
+                      '"');
   if (!(min_delta >= 0)) throw ConfigError("EarlyStopper: min_delta must be >= 0, got ", min_delta);
   if (patience.unit() != TimeUnit::EPOCH && patience.unit() != TimeUnit::BATCH)
     throw ConfigError("EarlyStopper: patience must be in ep or ba, got ", patience);
@@ -47,7 +49,7 @@ void EarlyStopper::judge(const State& state) {
     best_ = value;
     best_at_ = now;
   } else if (now.get(patience.unit()) - best_at_->get(patience.unit()) > patience) {
-    state.stop.ask(join("EarlyStopper: ", label, "/", monitor, " has had no new best for longer than ", patience),
+    state.stop.ask(join("EarlyStopper: ", label, "/", monitor, " has not improved for longer than ", patience),
                    Stop::FINISHED);
   }
 }
@@ -62,8 +64,8 @@ void EarlyStopper::fit_end(const State& state, Logger&) {
   if (best_at_) return;
   std::string labels;
   for (const auto& [label, metrics] : state.metrics.all()) labels += (labels.empty() ? "" : ", ") + label;
-  warn(join("EarlyStopper: judged nothing in this fit, because nothing was evaluated as \"", options_.dataloader_label,
-            "\"; there are metrics of: ", labels.empty() ? "none" : labels));
+  warn(join("EarlyStopper: had no effect in this fit, because nothing was evaluated as \"", options_.dataloader_label,
+            "\"; labels with metrics: ", labels.empty() ? "none" : labels));
 }
 
 namespace entries {

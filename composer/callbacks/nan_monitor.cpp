@@ -42,7 +42,7 @@ struct NaNMonitor::Deferred {
     if (wait) arrived.synchronize();
     if (!arrived.query()) return;
     if (*answer.const_data_ptr<bool>())
-      throw Error("NaNMonitor: a loss of training is NaN, in batch ", asked_at->batch, " or shortly before");
+      throw Error("NaNMonitor: a training loss is NaN, in batch ", asked_at->batch, " or shortly before");
     asked_at.reset();
   }
 
@@ -59,7 +59,7 @@ NaNMonitor::NaNMonitor(NaNMonitor&&) noexcept = default;
 void NaNMonitor::after_loss(const State& state, Logger&) {
   for (const auto& [name, loss] : state.loss) {
     if (loss.is_cpu()) {
-      if (has_nan(loss)) throw Error("NaNMonitor: the loss \"", name, "\" of training is NaN");
+      if (has_nan(loss)) throw Error("NaNMonitor: the training loss \"", name, "\" is NaN");
     } else {
       if (!deferred_) deferred_ = std::make_unique<Deferred>(loss.device());
       deferred_->found.logical_or_(loss.detach().isnan().any());

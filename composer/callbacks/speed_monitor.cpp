@@ -102,7 +102,7 @@ namespace entries {
 
 Entry<Callbacks> speed_monitor() {
   using O = SpeedMonitorOptions;
-  return entry<SpeedMonitor, O>("speed_monitor", "Logs throughput and the time training takes",
+  return entry<SpeedMonitor, O>("speed_monitor", "Logs throughput and wall time",
                                 {option("window_size", &O::window_size).refuses({"0", "-1", "1e9"}),
                                  option("gpu_flops_available", &O::gpu_flops_available).refuses({"-1", "inf"}),
                                  option("time_unit", &O::time_unit,

@@ -12,8 +12,9 @@ namespace composer::callbacks {
 
 ThresholdStopper::ThresholdStopper(ThresholdStopperOptions options) : options_(std::move(options)) {
   if (options_.monitor.empty() || options_.dataloader_label.empty())
-    throw ConfigError("ThresholdStopper: monitor and dataloader_label are required");
-  if (std::isnan(options_.threshold)) throw ConfigError("ThresholdStopper: threshold is required, and no NaN");
+    throw ConfigError("ThresholdStopper: monitor and dataloader_label are required, got \"", options_.monitor,
+                      "\" and \"", options_.dataloader_label, '"');
+  if (std::isnan(options_.threshold)) throw ConfigError("ThresholdStopper: threshold is required and must not be NaN");
 }
 
 void ThresholdStopper::eval_end(const State& state, Logger&) {

@@ -84,7 +84,7 @@ void check_format(const char* option, const std::string& format, bool with_time)
   const Timestamp zero;
   for (const NamePart& part : parts_of_name(format))
     if (part.placeholder && format_name(part.text, "x", with_time ? &zero : nullptr) == part.text)
-      throw ConfigError(option, ": the placeholder ", part.text, " is unknown here, in ", format);
+      throw ConfigError(option, ": the placeholder ", part.text, " cannot be used here, in ", format);
 }
 
 }  // namespace composer::saving

@@ -47,7 +47,7 @@ bool has_all_files(const Found& found, FileSystem& files) {
 }
 
 std::string lacks_files(const fs::path& path) {
-  return path.string() + ": lacks files, or has some of another size than its manifest says";
+  return path.string() + ": files are missing, or their sizes differ from the manifest";
 }
 
 [[noreturn]] void fail_unreadable(const fs::path& folder, const std::vector<Listing::Unreadable>& unreadable) {

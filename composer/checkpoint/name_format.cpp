@@ -69,10 +69,10 @@ std::vector<NamePart> parts_of_name(std::string_view format) {
     } else if (i + 1 < format.size() && format[i + 1] == c) {
       text(c), ++i;
     } else if (c == '}') {
-      throw ConfigError("save_filename: ", format, " has a } without its {");
+      throw ConfigError("save_filename: ", format, " has a } without a {");
     } else {
       const std::size_t end = format.find('}', i);
-      if (end == std::string_view::npos) throw ConfigError("save_filename: ", format, " has a { without its }");
+      if (end == std::string_view::npos) throw ConfigError("save_filename: ", format, " has a { without a }");
       const std::string_view inside = format.substr(i + 1, end - i - 1);
       const std::size_t colon = std::min(inside.find(':'), inside.size());
       parts.push_back({.placeholder = true,

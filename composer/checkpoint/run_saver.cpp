@@ -92,7 +92,7 @@ void RunSaver::check_conflicts(const State& state) const {
   if (!conflict || (options_.overwrite && conflict->foreign)) return;
   throw ConfigError(
       "save_folder: ", conflict->path.string(), ' ', conflict->reason,
-      ", and has a name that this run would give later; ",
+      ", and has the name of a later checkpoint of this run; ",
       conflict->foreign ? "set another folder, or save_overwrite" : "restore or remove it, or set another folder",
       options_.weights_only && conflict->foreign
           ? " (with save_weights_only a run is never resumed: it starts from scratch each time)"

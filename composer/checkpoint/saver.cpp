@@ -202,7 +202,8 @@ double Saver::value_of(const std::map<std::string, double>& metrics, const std::
   planned_ = false;
   std::string there;
   for (const auto& [key, value] : metrics) there += (there.empty() ? "" : ", ") + key;
-  throw ConfigError("save_best: no metric ", metric, " has been reported by the time of ", name, "; there are ", there);
+  throw ConfigError("save_best: the metric ", metric, " was not reported before checkpoint ", name, "; there are ",
+                    there);
 }
 
 void Saver::plan(const std::string& name, const std::map<std::string, double>& metrics, bool by_hand) {

@@ -172,7 +172,7 @@ SafetensorsFile open_file(const Found& checkpoint, const std::string& name) {
   const std::string* own = find(file.metadata(), kId);
   if (!own || *own != manifest.id) throw CheckpointError(path, ": is a file of another checkpoint");
   if (manifest.version > 1 && file.checksum() != known->checksum)
-    throw CheckpointError(path, ": is not the file that the manifest means: its checksum is ", file.checksum(),
+    throw CheckpointError(path, ": is not the file listed in the manifest: its checksum is ", file.checksum(),
                           " instead of ", known->checksum);
   return file;
 }

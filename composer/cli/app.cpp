@@ -11,12 +11,12 @@ namespace composer::cli {
 
 int run(const std::vector<std::string>& arguments, const Console& console) {
   CLI::App app{
-      "Looks at, checks, compares and converts checkpoints and weights, and kills\n"
-      "training programs to see whether they lose anything.",
+      "Inspects, verifies, compares and converts checkpoints and weights, and kills\n"
+      "training programs to check that they lose nothing.",
       "composer"};
   app.footer(
-      "Exit codes: 0 all is well (diff: equal), 1 damaged or different, 2 an error.\n"
-      "composer SUBCOMMAND --help tells more.");
+      "Exit codes: 0 success (diff: equal), 1 damaged or different, 2 an error.\n"
+      "composer SUBCOMMAND --help lists its options.");
   app.get_formatter()->column_width(24);
   app.require_subcommand(1);
   app.failure_message([](const CLI::App* failed, const CLI::Error& error) {

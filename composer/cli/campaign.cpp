@@ -84,7 +84,7 @@ void work(const TortureOptions& options, const KillOptions& kill, const Referenc
     if (!run.wrong.empty()) {
       if (campaign.bad++ == 0)
         campaign.first =
-            join("seen in ", folder.string(), ", expected as in ", reference.folder.string(),
+            join("found in ", folder.string(), ", expected as in ", reference.folder.string(),
                  "\n  again with:  composer torture --seed ", options.seed, " --only-run ", number, " --kills ",
                  run.killed_at.size(), " --min ", kill.min.count(), " --max ", kill.max.count(), " ...");
       if (!options.keep_going) budget.spend();
@@ -151,7 +151,7 @@ void report(Campaign& campaign, const Reference& reference, double seconds, cons
   table.row({"newest checkpoint behind the log", "at most " + plural(campaign.all.largest_lag, "batch") +
                                                      " (save interval " + count_text(reference.interval) + ")"});
   const SameRun& same = campaign.compared;
-  table.row({"compared with the unbroken run",
+  table.row({"compared with the uninterrupted run",
              plural(same.checkpoints, "checkpoint") + " (" + plural(same.tensors, "tensor") + " and values), " +
                  plural(same.lines, "line") + " of logs" + (same.files > 0 ? ", " + plural(same.files, "file") : "")});
   table.row({"runs that were not equal", count_text(campaign.bad)});

@@ -102,7 +102,7 @@ Kind kind_of(const fs::path& path) {
   if (!fs::exists(status)) {
     const bool link = fs::is_symlink(path, error);
     throw CheckpointError(path.string(),
-                          link ? ": is a link to something that does not exist" : ": there is no such file or folder");
+                          link ? ": is a link to something that does not exist" : ": no such file or folder");
   }
   if (fs::is_directory(status))
     return fs::exists(path / saving::Manifest::kFileName, error) ? Kind::CHECKPOINT : Kind::SAVE_FOLDER;
@@ -118,8 +118,9 @@ Contents open_contents(const fs::path& path, bool allow_unknown) {
   Contents contents{.path = path, .kind = kind_of(path)};
   switch (contents.kind) {
     case Kind::SAVE_FOLDER:
-      throw CheckpointError(path.string(), ": is not a checkpoint",
-                            checkpoints_below(path).empty() ? "" : ", but a folder of checkpoints; name one of them");
+      throw CheckpointError(
+          path.string(), ": is not a checkpoint",
+          checkpoints_below(path).empty() ? "" : ", but a folder of checkpoints; give the path of one of them");
     case Kind::CHECKPOINT:
       contents.checkpoint = saving::open_checkpoint(path);
       contents.checksums = true;

@@ -53,19 +53,19 @@ formats::NamedTensors tensors_of(const Options& options, const Console& console)
     const std::string own = contents.checkpoint ? entry.name.substr(kModel.size()) : entry.name;
     if (!options.only.empty() && !fits_any(own, options.only)) continue;
     const std::string name = rename(own);
-    if (!names.insert(name).second) throw ConfigError("--rename: two tensors become ", name);
+    if (!names.insert(name).second) throw ConfigError("--rename: two tensors get the name ", name);
     at::Tensor tensor = entry.read();
     if (!options.dtype.empty() && tensor.is_floating_point()) {
       const at::Tensor converted = tensor.to(kDtypes.at(options.dtype));
       if (infinities(converted) > infinities(tensor))
         console.err << "composer: " << printable(own) << ": some values are too large for " << options.dtype
-                    << ", and became infinite\n";
+                    << " and became infinite\n";
       tensor = converted;
     }
     tensors.emplace_back(name, tensor);
   }
   if (tensors.empty())
-    throw ConfigError(options.in, ": has no tensors", options.only.empty() ? "" : " that fit --only");
+    throw ConfigError(options.in, ": has no tensors", options.only.empty() ? "" : " that match --only");
   return tensors;
 }
 
@@ -75,9 +75,9 @@ int convert(const Options& options, const Console& console) {
   const std::string extension = fs::path(options.out).extension().string();
   const bool pt = extension == ".pt" || extension == ".pth";
   if (!pt && extension != ".safetensors")
-    throw ConfigError(options.out, ": must end with .safetensors, .pt or .pth, which say what to write");
+    throw ConfigError(options.out, ": must end with .safetensors, .pt or .pth, which selects the format");
   if (!options.force && fs::exists(options.out))
-    throw ConfigError(options.out, ": is there already; --force replaces it");
+    throw ConfigError(options.out, ": already exists; --force replaces it");
   const formats::NamedTensors tensors = tensors_of(options, console);
   if (pt)
     formats::save_pt(options.out, tensors);
@@ -92,18 +92,18 @@ int convert(const Options& options, const Console& console) {
 
 Command add_convert(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("convert", "writes weights in another form");
+  CLI::App* command = app.add_subcommand("convert", "writes weights in another format");
   command->add_option("in", options->in, "checkpoint, .safetensors or .pt")->required();
   command->add_option("out", options->out, ".safetensors, .pt or .pth")->required();
-  command->add_option("--rename", options->rename, "names that begin with FROM begin with TO")
+  command->add_option("--rename", options->rename, "replace the prefix FROM of names by TO")
       ->type_name("FROM=TO")
       ->allow_extra_args(false);
-  command->add_option("--only", options->only, "take only tensors whose names fit")
+  command->add_option("--only", options->only, "only tensors whose names match")
       ->type_name("GLOB")
       ->allow_extra_args(false);
   command->add_option("--dtype", options->dtype, "bf16, f16 or f32, of floats")->type_name("NAME");
-  command->add_flag("--force", options->force, "replace a file that is there");
-  command->add_flag("--allow-unknown", options->allow_unknown, "pass over what is no weights in .pt files");
+  command->add_flag("--force", options->force, "replace an existing file");
+  command->add_flag("--allow-unknown", options->allow_unknown, "skip objects of unknown classes in .pt files");
   command->footer("Exit codes: 0; 2 an error, and then nothing was written.");
   return {command, [options](const Console& console) { return convert(*options, console); }};
 }

@@ -35,13 +35,13 @@ std::optional<std::string> damage_of_file(const fs::path& path, const saving::Ma
   try {
     auto file = formats::open_file(path);
     if (file->size() != expected.size)
-      return join(path.string(), ": has ", file->size(), " bytes, and the manifest says ", expected.size);
+      return join(path.string(), ": has ", file->size(), " bytes; the manifest lists ", expected.size);
     if (version == 1 && checksum_of(*file) != expected.checksum)
-      return join(path.string(), ": is damaged: its bytes do not fit the checksum in the manifest");
+      return join(path.string(), ": is damaged: its bytes do not match the checksum in the manifest");
     if (version > 1) {
       const formats::SafetensorsFile header(std::move(file), {.require_checksums = true});
       if (header.checksum() != expected.checksum)
-        return join(path.string(), ": is not the file that the manifest means: its checksum is ", header.checksum(),
+        return join(path.string(), ": is not the file listed in the manifest: its checksum is ", header.checksum(),
                     " instead of ", expected.checksum);
     }
   } catch (const std::exception& error) {

@@ -32,7 +32,7 @@ int diff(const Options& options, const Console& console) {
     }
     if (!options.all && differences.size() > kShown)
       console.out << "  and " << differences.size() - kShown << " more (--all shows them)\n";
-    console.out << count_text(equal) << " of " << count_text(compared) << " tensors and values are equal to the bit\n";
+    console.out << count_text(equal) << " of " << count_text(compared) << " tensors and values are bit-identical\n";
   }
   return differences.empty() ? kGood : kBad;
 }
@@ -41,17 +41,17 @@ int diff(const Options& options, const Console& console) {
 
 Command add_diff(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("diff", "says in what two of them differ");
+  CLI::App* command = app.add_subcommand("diff", "compares two checkpoints or files of weights");
   command->add_option("a", options->a, "a checkpoint, .safetensors or .pt")->required();
   command->add_option("b", options->b, "another; of one checkpoint, the weights count")->required();
-  command->add_option("--ignore", options->ignored, "pass over names that fit: 'optimizer/*'")
+  command->add_option("--ignore", options->ignored, "skip names that match: 'optimizer/*'")
       ->type_name("GLOB")
       ->allow_extra_args(false);
   command->add_flag("--all", options->all, "show more than the first 20 differences");
-  command->add_flag("--clocks", options->clocks, "compare what clocks tell, too");
-  command->add_flag("--quiet", options->quiet, "the exit code alone");
-  command->add_flag("--allow-unknown", options->allow_unknown, "pass over what is no weights in .pt files");
-  command->footer("Exit codes: 0 equal to the bit; 1 different; 2 an error.");
+  command->add_flag("--clocks", options->clocks, "also compare measured times");
+  command->add_flag("--quiet", options->quiet, "print nothing; only the exit code");
+  command->add_flag("--allow-unknown", options->allow_unknown, "skip objects of unknown classes in .pt files");
+  command->footer("Exit codes: 0 bit-identical; 1 different; 2 an error.");
   return {command, [options](const Console& console) { return diff(*options, console); }};
 }
 

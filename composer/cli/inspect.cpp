@@ -101,7 +101,7 @@ void print_manifest(const Contents& contents, const Console& console) {
   table.row({"time", time_text(manifest.time)});
   table.row({"trained for", seconds_text(manifest.time.total_wct.count())});
   table.row({"parent", printable(manifest.parent.empty() ? "none" : manifest.parent)});
-  if (manifest.weights_only) table.row({"holds", "weights only"});
+  if (manifest.weights_only) table.row({"content", "weights only"});
   table.row({"written by", "libcomposer " + manifest.composer_version + ", libtorch " + manifest.libtorch_version});
   table.row({"size", bytes_text(bytes_of(manifest)) + " in " +
                          plural(static_cast<std::int64_t>(manifest.files.size()), "file")});
@@ -259,12 +259,12 @@ int inspect(const Options& options, const Console& console) {
 
 Command add_inspect(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("inspect", "shows what a checkpoint or file of weights holds");
+  CLI::App* command = app.add_subcommand("inspect", "shows the contents of a checkpoint or file of weights");
   command->add_option("path", options->path, "checkpoint, save folder, .safetensors or .pt")->required();
   command->add_flag("--tensors", options->tensors, "list every tensor");
   command->add_flag("--stats", options->stats, "list every tensor with min, max, mean and NaNs");
-  command->add_flag("--json", options->json, "for programs");
-  command->add_flag("--allow-unknown", options->allow_unknown, "pass over what is no weights in .pt files");
+  command->add_flag("--json", options->json, "print JSON");
+  command->add_flag("--allow-unknown", options->allow_unknown, "skip objects of unknown classes in .pt files");
   command->footer("Exit codes: 0; 1 a checkpoint of a save folder is damaged; 2 an error.");
   return {command, [options](const Console& console) { return inspect(*options, console); }};
 }

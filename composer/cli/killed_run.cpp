@@ -57,9 +57,9 @@ void check_after_kill(const KillOptions& options, const fs::path& folder, Seen& 
   const auto leftovers = leftovers_below(folder);
   if (!std::ranges::includes(last.leftovers, leftovers)) ++run.while_saving;
   if (newest < last.newest)
-    wrong(join("the newest checkpoint is of batch ", newest, ", and there was one of ", last.newest));
+    wrong(join("the newest checkpoint is of batch ", newest, ", but one of batch ", last.newest, " existed before"));
   if (known - newest > 2 * options.interval)
-    wrong(join("batch ", known, " was logged, and the newest checkpoint is of batch ", newest,
+    wrong(join("batch ", known, " was logged, but the newest checkpoint is of batch ", newest,
                ": more than two save intervals of ", options.interval));
   last = {newest, leftovers};
 }
@@ -110,7 +110,7 @@ KilledRun run_killed(const KillOptions& options, std::int64_t number, const fs::
   }
   const auto leftovers = leftovers_below(folder);
   if (run.wrong.empty() && !leftovers.empty())
-    run.wrong.push_back(join("it has ended, and has left ", leftovers.front().string()));
+    run.wrong.push_back(join("it has ended, but left ", leftovers.front().string()));
   return run;
 }
 

@@ -90,7 +90,7 @@ void side_by_side(const Names& expected, const Names& got, const std::string& no
     else
       tell(result, join(noun, " ", name, " is missing"));
   for (const std::string& name : got)
-    if (!expected.contains(name)) tell(result, join(noun, " ", name, " should not be there"));
+    if (!expected.contains(name)) tell(result, join(noun, " ", name, " is unexpected"));
 }
 
 void compare_contents(const fs::path& expected, const fs::path& got, const std::string& name,

@@ -75,7 +75,7 @@ int torture(TortureOptions options, const Console& console) {
   scratch.keep = options.keep;
   const auto start = std::chrono::steady_clock::now();
   try {
-    console.out << "  the run that is not killed ...";
+    console.out << "  the uninterrupted run ...";
     console.out.flush();
     const Reference reference = run_reference(options, scratch.path / "unbroken");
     const KillOptions kill = kill_options(options, reference);
@@ -88,7 +88,7 @@ int torture(TortureOptions options, const Console& console) {
     report(campaign, reference, Duration(std::chrono::steady_clock::now() - start).count(), console);
     return campaign.bad == 0 ? kGood : kBad;
   } catch (const Interrupted&) {
-    console.err << "composer: interrupted; what was started is ended\n";
+    console.err << "composer: interrupted; all started processes were ended\n";
     return kError;
   }
 }
@@ -97,30 +97,32 @@ int torture(TortureOptions options, const Console& console) {
 
 Command add_torture(CLI::App& app) {
   auto options = std::make_shared<TortureOptions>();
-  CLI::App* command = app.add_subcommand("torture", "kills a training program, and sees what it loses");
+  CLI::App* command = app.add_subcommand("torture", "kills a training program repeatedly and checks its results");
   command->add_option("command", options->command, "the program, after --")->required();
-  command->add_option("--kills", options->kills, "in all, over as many runs as it takes (20)")->type_name("N");
-  command->add_option("--seed", options->seed, "of the moments (1)")->type_name("N");
-  command->add_option("--min", options->min, "from a start to the kill; default: measured")->type_name("SECONDS");
-  command->add_option("--max", options->max, "likewise")->type_name("SECONDS");
+  command->add_option("--kills", options->kills, "total number of kills (20)")->type_name("N");
+  command->add_option("--seed", options->seed, "seed of the moments (1)")->type_name("N");
+  command->add_option("--min", options->min, "shortest time from a start to the kill; default: measured")
+      ->type_name("SECONDS");
+  command->add_option("--max", options->max, "longest time, likewise")->type_name("SECONDS");
   command->add_option("--signal", options->signal, "KILL, TERM or INT (KILL)")->type_name("NAME");
   command->add_option("--jobs", options->jobs, "runs at once (1)")->type_name("N");
-  command->add_option("--interval", options->interval, "batches between checkpoints; default: seen")->type_name("N");
-  command->add_option("--compare", options->files, "compare files that fit, too")
+  command->add_option("--interval", options->interval, "batches between checkpoints; default: detected")
+      ->type_name("N");
+  command->add_option("--compare", options->files, "also compare files that match")
       ->type_name("GLOB")
       ->allow_extra_args(false);
-  command->add_option("--ignore", options->ignored, "pass over values and keys that fit")
+  command->add_option("--ignore", options->ignored, "skip values and keys that match")
       ->type_name("GLOB")
       ->allow_extra_args(false);
   command->add_option("--only-run", options->only_run, "only the run of this number")->type_name("N");
-  command->add_option("--folder", options->folder, "an empty one, to work in")->type_name("FOLDER");
+  command->add_option("--folder", options->folder, "empty folder to work in")->type_name("FOLDER");
   command->add_flag("--keep", options->keep, "keep folders of equal runs");
-  command->add_flag("--keep-going", options->keep_going, "after a run that was not equal");
+  command->add_flag("--keep-going", options->keep_going, "continue after a run that was not equal");
   command->footer(
       "The program must write its checkpoints and logs below the folder it is started\n"
-      "in, and go on from them when it is started again. It is, until it ends by\n"
-      "itself. Compared to the bit: every checkpoint, every *.jsonl, and what --compare\n"
-      "names; not what clocks tell.\n"
+      "in, and resume from them when it is started again, which is repeated until it\n"
+      "ends by itself. Every checkpoint, every *.jsonl and the files of --compare must\n"
+      "be bit-identical, except for measured times.\n"
       "Exit codes: 0 everything is equal; 1 something is not; 2 an error.");
   return {command, [options](const Console& console) { return torture(*options, console); }};
 }

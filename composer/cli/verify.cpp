@@ -30,7 +30,7 @@ void verify_one(const fs::path& path, bool quiet, const Console& console, Counts
   if (!wrong.empty() || quiet) return;
   std::string note;
   if (const Kind kind = kind_of(path); kind == Kind::SAFETENSORS && !open_contents(path).checksums)
-    note = "  (it has no checksums: only its form was checked)";
+    note = "  (no checksums: only its structure was checked)";
   console.out << "  " << colored(console, Color::GREEN, "ok") << "  " << printable(path.string()) << note << '\n';
 }
 
@@ -45,7 +45,7 @@ void verify_folder(const fs::path& folder, const Options& options, const Console
   for (const fs::path& path : all) verify_one(path, options.quiet, console, counts);
   if (options.quiet) return;
   for (const fs::path& path : leftovers_below(folder))
-    console.out << "  note  " << printable(path.string()) << " was left by a process that was killed\n";
+    console.out << "  note  " << printable(path.string()) << " was left by a killed process\n";
 }
 
 int verify(const Options& options, const Console& console) {
@@ -65,10 +65,10 @@ int verify(const Options& options, const Console& console) {
 
 Command add_verify(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("verify", "reads every byte, and says what is damaged");
+  CLI::App* command = app.add_subcommand("verify", "reads every byte and reports damage");
   command->add_option("paths", options->paths, "checkpoints, save folders, files of weights")->required();
-  command->add_flag("--quiet", options->quiet, "says only what is damaged");
-  command->footer("Exit codes: 0 all is whole; 1 something is damaged, or nothing there; 2 an error.");
+  command->add_flag("--quiet", options->quiet, "report only damage");
+  command->footer("Exit codes: 0 ok; 1 something is damaged, or a folder has no checkpoints; 2 an error.");
   return {command, [options](const Console& console) { return verify(*options, console); }};
 }
 

@@ -85,7 +85,8 @@ at::Tensor BatchMemory::take(at::IntArrayRef sizes, at::ScalarType type, at::Mem
 }
 
 void check_pin_memory(const char* who, bool pin_memory) {
-  if (pin_memory && !at::hasCUDA()) throw ConfigError(who, ": pin_memory needs a CUDA device, and there is none");
+  if (pin_memory && !at::hasCUDA())
+    throw ConfigError(who, ": pin_memory requires a CUDA device, and libtorch finds none");
 }
 
 }  // namespace composer::data::detail

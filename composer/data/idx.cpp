@@ -50,7 +50,7 @@ at::Tensor read_idx(const std::filesystem::path& file) {
     if (length == 0) throw DataError(name, ": dimension ", d, " has length 0");
     shape.push_back(static_cast<std::int64_t>(length));
     if (__builtin_mul_overflow(size, length, &size) || size > bytes->at_most())
-      throw DataError(name, ": its header tells of ", at::IntArrayRef(shape),
+      throw DataError(name, ": its header describes an array of ", at::IntArrayRef(shape),
                       shape.size() < magic[3] ? " and more" : "",
                       " bytes, more than the file can hold: it is cut off or damaged");
   }

@@ -28,7 +28,7 @@ void check(const InMemoryOptions& options, const at::Tensor& images) {
         images.sizes());
   if (!normalize) return;
   if (images.scalar_type() != at::kByte)
-    throw ConfigError("in_memory: normalize is for uint8 pixels, the data is of type ", images.scalar_type());
+    throw ConfigError("in_memory: normalize requires uint8 pixels, but the data is of type ", images.scalar_type());
   const auto means = normalize->mean.size(), stddevs = normalize->stddev.size();
   if (means == 0 || means != stddevs || (!one && means != static_cast<std::size_t>(images.size(1))))
     throw ConfigError("in_memory: normalize needs one mean and one stddev, or one of each per channel; got ", means,

@@ -219,9 +219,9 @@ std::shared_ptr<Loader> in_memory(Batch data, InMemoryOptions options) {
   const bool on_host = data.front().is_cpu();
   if (options.prefetch < 0) throw ConfigError("in_memory: prefetch must be >= 0, got ", options.prefetch);
   if (options.prefetch > 0 && !on_host)
-    throw ConfigError("in_memory: prefetch is for data on the host, the data is on ", data.front().device());
+    throw ConfigError("in_memory: prefetch requires data on the host, but the data is on ", data.front().device());
   if (options.pin_memory && !on_host)
-    throw ConfigError("in_memory: pin_memory is for data on the host, the data is on ", data.front().device());
+    throw ConfigError("in_memory: pin_memory requires data on the host, but the data is on ", data.front().device());
   detail::check_pin_memory("in_memory", options.pin_memory);
   auto sampler = std::make_shared<Sampler>(detail::SamplerOptions{.who = "in_memory",
                                                                   .samples = data.front().size(0),

@@ -80,7 +80,7 @@ Batch MapStyle::collate(std::vector<Sample> samples, std::span<const std::int64_
 }  // namespace
 
 std::shared_ptr<Loader> map_style(SampleSource source, MapStyleOptions options) {
-  if (!source.get) throw ConfigError("map_style: there is no data set");
+  if (!source.get) throw ConfigError("map_style: the data set is null");
   if (options.num_workers < 0) throw ConfigError("map_style: num_workers must be >= 0, got ", options.num_workers);
   if (options.prefetch_factor < 1)
     throw ConfigError("map_style: prefetch_factor must be >= 1, got ", options.prefetch_factor);

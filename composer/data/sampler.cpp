@@ -28,10 +28,11 @@ Sampler::Order shuffled(std::int64_t samples, std::uint64_t seed, std::int64_t e
 Sampler::Sampler(SamplerOptions options) : options_(options) {
   const auto& [who, samples, batch_size, shuffle, seed, drop_last] = options_;
   if (batch_size < 1) throw ConfigError(who, ": batch_size must be >= 1, got ", batch_size);
-  if (samples < 1) throw DataError(who, ": there are no samples");
+  if (samples < 1) throw DataError(who, ": the data has no samples");
   batches_ = samples / batch_size + (!drop_last && samples % batch_size > 0);
   if (batches_ == 0)
-    throw ConfigError(who, ": drop_last with a batch_size of ", batch_size, " leaves nothing of ", samples, " samples");
+    throw ConfigError(who, ": drop_last with a batch_size of ", batch_size, " leaves no batch of ", samples,
+                      " samples");
 }
 
 void Sampler::check(std::int64_t epoch, std::int64_t batch) const {

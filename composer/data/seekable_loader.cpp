@@ -23,8 +23,9 @@ bool SeekableLoader::is_elsewhere() const {
 
 void SeekableLoader::check_here() const {
   if (is_elsewhere())
-    throw ConfigError("loader: it was read before a fork(), and its background threads are not in this process; make ",
-                      "a new one here");
+    throw ConfigError(
+        "loader: was read before a fork(), so its background threads do not exist in this process; create ",
+        "a new loader here");
 }
 
 void SeekableLoader::set_default_seed(std::uint64_t seed) {

@@ -20,7 +20,7 @@ std::vector<at::Tensor> parts_of(const std::string& name, const std::vector<Samp
     if (!part || samples[i].size() != samples[0].size())
       throw DataError("samples of a batch must have the same names: sample ", indices[0], " has ", samples[0].size(),
                       " tensors, one of them \"", name, "\"; sample ", indices[i], " has ", samples[i].size(),
-                      part ? "" : ", none of that name");
+                      part ? "" : ", none with that name");
     if (!part->defined()) throw DataError("sample ", indices[i], ": \"", name, "\" is undefined");
     if (i > 0 && (part->sizes() != parts[0].sizes() || part->scalar_type() != parts[0].scalar_type()))
       throw DataError("samples of a batch must have the same shape and type: \"", name, "\" of sample ", indices[0],

@@ -19,7 +19,7 @@ class Memory : public ByteSource {
   std::uint64_t size() const override { return bytes_.size(); }
   void read(std::uint64_t offset, void* to, std::size_t size) const override {
     if (offset > bytes_.size() || size > bytes_.size() - offset)
-      throw CheckpointError(name(), ": ends at byte ", bytes_.size(), ", before ", offset, " + ", size);
+      throw CheckpointError(name(), ": has ", bytes_.size(), " bytes; cannot read ", size, " bytes at byte ", offset);
     if (size > 0) std::memcpy(to, bytes_.data() + offset, size);
   }
 
@@ -39,7 +39,7 @@ class File : public ByteSource {
       size_ = static_cast<std::uint64_t>(status.st_size);
       return;
     }
-    const std::string reason = known ? "it is no regular file" : std::strerror(errno);
+    const std::string reason = known ? "not a regular file" : std::strerror(errno);
     ::close(descriptor_);
     throw CheckpointError("could not read ", name(), ": ", reason);
   }
@@ -55,7 +55,7 @@ class File : public ByteSource {
       const ssize_t got = ::pread(descriptor_, next, size, static_cast<off_t>(offset));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) throw CheckpointError("could not read ", name(), " at byte ", offset, ": ", std::strerror(errno));
-      if (got == 0) throw CheckpointError(name(), ": ends at byte ", offset, "; it had ", size_, " when it was opened");
+      if (got == 0) throw CheckpointError(name(), ": ends at byte ", offset, ", but had ", size_, " bytes when opened");
       next += got;
       offset += static_cast<std::uint64_t>(got);
       size -= static_cast<std::size_t>(got);

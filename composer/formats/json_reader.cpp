@@ -60,7 +60,7 @@ std::string json_quoted(std::string_view text) {
   std::string out = "\"";
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = utf8_length(text.substr(i));
-    if (length == 0) throw ConfigError("a name or a text for a file is not UTF-8: ", shown(text));
+    if (length == 0) throw ConfigError("a name or text to be written to a file is not UTF-8: ", shown(text));
     const char c = text[i];
     if (c == '"' || c == '\\') {
       out += '\\';
@@ -213,7 +213,7 @@ std::int64_t JsonReader::integer() {
 
 void JsonReader::end() {
   skip_spaces();
-  if (at_ != text_.size()) fail("something follows the end");
+  if (at_ != text_.size()) fail("extra text after the end");
 }
 
 }  // namespace composer::formats

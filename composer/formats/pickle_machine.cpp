@@ -50,7 +50,8 @@ void PickleMachine::spend(std::size_t values) {
 
 Pickle PickleMachine::run() {
   if (bytes_.size() > kLongest) fail(join("a pickle of ", bytes_.size(), " bytes is more than ", kLongest));
-  if (bytes_.size() < 2 || bytes_[0] != '\x80' || bytes_[1] < 2 || bytes_[1] > 5) fail("no pickle of protocol 2 to 5");
+  if (bytes_.size() < 2 || bytes_[0] != '\x80' || bytes_[1] < 2 || bytes_[1] > 5)
+    fail("not a pickle of protocol 2 to 5");
   at_ = 2;
   for (;;) {
     opcode_at_ = at_;
@@ -59,16 +60,16 @@ Pickle PickleMachine::run() {
     if (scalar(op) || text(op) || container(op) || memo(op) || object(op)) continue;
     char hexadecimal[8];
     std::snprintf(hexadecimal, sizeof hexadecimal, "0x%02x", op);
-    fail(join("opcode ", hexadecimal, " is none that a file of weights needs,"));
+    fail(join("opcode ", hexadecimal, " is not allowed in a file of weights,"));
   }
   if (stack_.size() != 1 || !marks_.empty()) fail("STOP, but not with one value,");
-  if (at_ != bytes_.size()) fail("something follows STOP");
+  if (at_ != bytes_.size()) fail("extra bytes after STOP");
   result_.root = stack_.front();
   return std::move(result_);
 }
 
 std::string_view PickleMachine::take(std::uint64_t size) {
-  if (size > bytes_.size() - at_) fail("the pickle is cut");
+  if (size > bytes_.size() - at_) fail("the pickle is cut off");
   const std::string_view taken = bytes_.substr(at_, static_cast<std::size_t>(size));
   at_ += taken.size();
   return taken;
@@ -89,7 +90,7 @@ double PickleMachine::real() {
 
 std::string_view PickleMachine::line() {
   const std::size_t end = bytes_.find('\n', at_);
-  if (end == std::string_view::npos) fail("the pickle is cut");
+  if (end == std::string_view::npos) fail("the pickle is cut off");
   const std::string_view line = take(end - at_);
   ++at_;
   return line;
@@ -291,7 +292,7 @@ bool PickleMachine::memo(unsigned op) {
       recall(static_cast<std::uint32_t>(number(4)));
       return true;
     case 0x95:  // says how many bytes belong together
-      if (number(8) > bytes_.size() - at_) fail("the pickle is cut");
+      if (number(8) > bytes_.size() - at_) fail("the pickle is cut off");
       return true;
     default:
       return false;

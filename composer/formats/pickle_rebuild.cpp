@@ -23,7 +23,8 @@ PickleValue PickleMachine::global(std::string_view module, std::string_view name
   const std::string full = std::string(module) + " " + std::string(name);
   if (is_allowed_global(full)) return make_string(full, Kind::GLOBAL);
   if (!options_.allow_unknown && !is_passed_over_global(full))
-    fail(shown(module) + "." + shown(name) + ": a class or function that a file of weights does not need,");
+    fail(shown(module) + "." + shown(name) +
+         ": a class or function that weights do not need (allow_unknown skips it),");
   return {.kind = Kind::UNKNOWN};
 }
 
@@ -130,7 +131,7 @@ PickleValue PickleMachine::storage(const PickleValue& id) {
   } else {
     const PickleStorage& other = result_.storages[known->second];
     if (other.dtype != storage.dtype || other.elements != storage.elements)
-      fail("two descriptions of the storage " + shown(storage.key) + ", which differ");
+      fail("two different descriptions of the storage " + shown(storage.key) + ",");
   }
   PickleValue value{.kind = Kind::STORAGE};
   value.index = known->second;
@@ -160,7 +161,7 @@ PickleValue PickleMachine::rebuild_tensor(const Items& arguments, bool with_dtyp
 // Every element lies within the storage. All numbers are below 2^63, so that no sum of two overflows.
 void PickleMachine::check_bounds(const PickleTensor& tensor) const {
   const PickleStorage& storage = result_.storages[tensor.storage];
-  if (tensor.shape.size() != tensor.strides.size()) fail("a tensor with more dimensions than strides, or fewer");
+  if (tensor.shape.size() != tensor.strides.size()) fail("a tensor whose numbers of dimensions and strides differ");
   const std::size_t element = pickled_element_bytes(tensor.dtype);
   std::uint64_t bytes = 0;
   if (!tensor_bytes(tensor.shape, element, bytes)) fail("a tensor that is too large");
@@ -174,7 +175,7 @@ void PickleMachine::check_bounds(const PickleTensor& tensor) const {
     within = steps == 0 || stride <= (room - 1 - last) / steps;
     if (within) last += steps * stride;
   }
-  if (!within) fail("a tensor that leaves its storage");
+  if (!within) fail("a tensor that exceeds its storage");
 }
 
 }  // namespace composer::formats

@@ -23,7 +23,7 @@ std::string folder_of(const ZipReader& zip, const std::string& file) {
     if (!folder.empty()) throw CheckpointError(file, ": has a data.pkl in several folders");
     folder = entry.name.substr(0, slash + 1);
   }
-  if (folder.empty()) throw CheckpointError(file, ": a zip file, but not of torch.save: it has no data.pkl");
+  if (folder.empty()) throw CheckpointError(file, ": is a zip file without data.pkl, so torch.save did not write it");
   return folder;
 }
 
@@ -48,7 +48,7 @@ class Flatten {
 
   // A value that is used again is visited again: without a bound, a short pickle would keep us busy for ever.
   void spend(std::size_t& budget, std::size_t amount) const {
-    if (amount > budget) fail("its pickle uses values again too often");
+    if (amount > budget) fail("its pickle reuses values too often");
     budget -= amount;
   }
 
@@ -56,7 +56,7 @@ class Flatten {
     spend(visits_, 1);
     if (value.kind == Kind::TENSOR) tensors_.emplace_back(name, value.index);
     if (value.kind != Kind::DICT && value.kind != Kind::LIST && value.kind != Kind::TUPLE) return;
-    if (depth == kDeepest) fail("its dicts are nested too deep, at " + shown(name));
+    if (depth == kDeepest) fail("its dicts are nested too deeply, at " + shown(name));
     const auto& items = pickle_.items[value.index];
     const bool dict = value.kind == Kind::DICT;
     for (std::size_t i = 0; i < items.size(); i += dict ? 2 : 1) {
@@ -82,8 +82,9 @@ void refuse_old_format(const ByteSource& file) {
   unsigned char first = 0;
   if (file.size() > 0) file.read(0, &first, 1);
   if (first == 0x80)
-    throw CheckpointError(file.name(),
-                          ": a bare pickle, which torch.save wrote before PyTorch 1.6: load and save it again there");
+    throw CheckpointError(
+        file.name(),
+        ": was written by torch.save before PyTorch 1.6 (a bare pickle); load and save it again with a newer one");
 }
 
 const ByteSource& checked(const std::unique_ptr<ByteSource>& source) {
@@ -99,7 +100,7 @@ PtIndex::PtIndex(std::unique_ptr<ByteSource> given, PickleOptions options)
   const std::string folder = folder_of(zip, file);
   const ZipEntry* order = zip.find(folder + "byteorder");
   if (order && (order->size > 16 || zip.read(*order) != "little"))
-    throw CheckpointError(file, ": written on a big-endian machine, which this version cannot read");
+    throw CheckpointError(file, ": was written on a big-endian machine, which this version cannot read");
   const ZipEntry& data = *zip.find(folder + "data.pkl");
   if (data.size > kMostPickle || (data.size > kSmallest && data.size > source->size()))
     throw CheckpointError(file, ": a pickle of ", data.size, " bytes is too large");

@@ -27,10 +27,10 @@ void by_pieces(Bytes* data, std::size_t size, const Fn& fn) {
 std::string safetensors_dtype(const std::string& name, const at::Tensor& tensor) {
   if (!tensor.defined()) throw ConfigError("safetensors: ", name, " is undefined");
   if (tensor.layout() != at::kStrided)
-    throw ConfigError("safetensors: ", name, " is ", tensor.layout(), ", and the format has dense tensors only");
+    throw ConfigError("safetensors: ", name, " is ", tensor.layout(), "; the format supports dense tensors only");
   const std::string_view dtype = dtype_name(tensor.scalar_type());
   if (element_bytes(dtype) == 0)
-    throw ConfigError("safetensors: ", name, " is ", tensor.scalar_type(), ", and the format has no such dtype");
+    throw ConfigError("safetensors: ", name, " is ", tensor.scalar_type(), "; the format has no such dtype");
   return std::string(dtype);
 }
 
@@ -78,7 +78,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, SafetensorsO
 
 SafetensorsFile::SafetensorsFile(std::unique_ptr<ByteSource> source, SafetensorsOptions options)
     : source_(std::move(source)), header_(read_safetensors_header(*source_)), by_name_(header_.tensors.size()) {
-  if (options.require_checksums && !header_.checksums) throw CheckpointError(source_->name(), ": it has no checksums");
+  if (options.require_checksums && !header_.checksums) throw CheckpointError(source_->name(), ": has no checksums");
   std::iota(by_name_.begin(), by_name_.end(), std::size_t{0});
   std::sort(by_name_.begin(), by_name_.end(),
             [&](std::size_t a, std::size_t b) { return header_.tensors[a].name < header_.tensors[b].name; });
@@ -118,7 +118,7 @@ at::Tensor SafetensorsFile::read(const TensorEntry& entry) const {
   });
   if (header_.checksums && sum.text() != entry.checksum)
     throw CheckpointError(source_->name(), ": ", shown(entry.name), " is damaged: the bytes ",
-                          header_.data + entry.begin, " to ", header_.data + entry.end, " do not fit their checksum");
+                          header_.data + entry.begin, " to ", header_.data + entry.end, " do not match their checksum");
   return tensor;
 }
 

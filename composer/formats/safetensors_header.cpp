@@ -56,7 +56,7 @@ class Parser {
     std::string name;
     while (json_.next_key(name)) {
       if (name == "__metadata__") {
-        if (std::exchange(metadata, true)) json_.fail("__metadata__ is there twice, the second");
+        if (std::exchange(metadata, true)) json_.fail("__metadata__ occurs twice, the second time");
         read_metadata();
       } else {
         read_entry(std::move(name));
@@ -76,7 +76,7 @@ class Parser {
       if (key == kHeader) own_position_ = json_.position() + 1;  // behind the quote
       std::string value = json_.string();
       if (!result_.metadata.emplace(key, std::move(value)).second)
-        json_.fail("the metadata has " + shown(key) + " twice, the second");
+        json_.fail("the metadata has " + shown(key) + " twice, the second time");
     }
   }
 
@@ -88,7 +88,7 @@ class Parser {
     while (json_.next_key(key)) {
       bool* seen = key == "dtype" ? &dtype : key == "shape" ? &shape : key == "data_offsets" ? &offsets : nullptr;
       if (!seen) json_.fail(shown(entry.name) + ": unknown key " + shown(key));
-      if (std::exchange(*seen, true)) json_.fail(shown(entry.name) + ": " + key + " is there twice, the second");
+      if (std::exchange(*seen, true)) json_.fail(shown(entry.name) + ": " + key + " occurs twice, the second time");
       if (seen == &dtype) {
         entry.dtype = json_.string();
         if (element_bytes(entry.dtype) == 0) json_.fail(shown(entry.name) + ": unknown dtype " + shown(entry.dtype));
@@ -169,7 +169,7 @@ class Parser {
     while (json.next_key(tensor)) {
       const auto found = entries.find(tensor);
       if (found == entries.end())
-        json.fail("no tensor is called " + shown(tensor) + ", or it is there twice, the second");
+        json.fail("no tensor is called " + shown(tensor) + ", or it occurs twice, the second time");
       found->second->checksum = json.string();
       if (!is_checksum(found->second->checksum)) json.fail(shown(tensor) + ": not a checksum that this version knows");
       entries.erase(found);
@@ -194,13 +194,13 @@ void sort_and_fill(SafetensorsHeader& header, std::uint64_t data, const std::str
   for (const TensorEntry& entry : tensors) {
     if (entry.begin != at)
       throw CheckpointError(file, ": ", shown(entry.name), " begins at byte ", entry.begin,
-                            " of the data, but what is before it ends at ", at,
+                            " of the data, but the previous tensor ends at ", at,
                             ": tensors overlap, or there is a hole");
     at = entry.end;
   }
   if (at != data)
     throw CheckpointError(file, ": the tensors take ", at, " bytes, but the file has ", data, " after the header",
-                          at > data ? ": it is cut" : "");
+                          at > data ? ": it is cut off" : "");
 }
 
 }  // namespace
@@ -231,13 +231,14 @@ bool tensor_bytes(const std::vector<std::int64_t>& shape, std::size_t element, s
 }
 
 SafetensorsHeader read_safetensors_header(const ByteSource& file) {
-  if (file.size() < kLength) throw CheckpointError(file.name(), ": ", file.size(), " bytes are no safetensors file");
+  if (file.size() < kLength)
+    throw CheckpointError(file.name(), ": has ", file.size(), " bytes, too few for a safetensors file");
   std::uint64_t length = 0;
   file.read(0, &length, sizeof length);
   if (length > kLongestHeader || length > file.size() - kLength)
     throw CheckpointError(file.name(), ": the header's length ", length, " at byte 0 is more than ",
                           length > kLongestHeader ? kLongestHeader : file.size() - kLength,
-                          ": this is no safetensors file, or it is cut");
+                          ": this is not a safetensors file, or it is cut off");
   const std::string text = file.read(kLength, static_cast<std::size_t>(length));
   SafetensorsHeader header = Parser(text, file.name()).parse();
   header.data = kLength + length;

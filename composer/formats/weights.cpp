@@ -67,7 +67,7 @@ WeightsReport match(const NamedTensors& wanted, const NamedTensors& given, const
   const auto rename = renamer(options.rename);
   for (const auto& [name, tensor] : given)
     if (const std::string to = rename(name); !file.emplace(to, tensor).second)
-      throw ConfigError("rename: two tensors of the file become ", formats::shown(to));
+      throw ConfigError("rename: two tensors of the file get the name ", formats::shown(to));
   WeightsReport report;
   std::set<const void*> loaded;
   NamedTensors absent;

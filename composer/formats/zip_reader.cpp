@@ -60,7 +60,7 @@ bool read_end64(const ByteSource& file, std::uint64_t end, Directory& directory)
       !fits(directory.count, 0xFFFF, large.count))
     fail("the two end records differ", at);
   directory = large;
-  if (directory.at > at || directory.size != at - directory.at) fail("a wrong place of the directory", at);
+  if (directory.at > at || directory.size != at - directory.at) fail("a wrong offset of the directory", at);
   return true;
 }
 
@@ -106,7 +106,7 @@ void read_zip64_field(std::string_view extra, ZipEntry& entry, const Complain& f
   std::uint64_t* const numbers[] = {&entry.size, &entry.stored, &entry.header};
   for (std::size_t i = 0; i + 4 <= extra.size();) {
     const std::size_t size = two(extra, i + 2);
-    if (i + 4 + size > extra.size()) fail("an extra field leaves its record", at);
+    if (i + 4 + size > extra.size()) fail("an extra field exceeds its record", at);
     if (two(extra, i) == 1) {
       std::size_t from = i + 4;
       for (std::uint64_t* number : numbers) {
@@ -140,14 +140,14 @@ ZipReader::ZipReader(const ByteSource& file) : file_(file) {
 
 void ZipReader::read_directory(std::uint64_t at, std::uint64_t size, std::uint64_t count) {
   const Complain fail{file_.name()};
-  if (count > size / kCentral) fail("more entries than the directory has room for", at);
+  if (count > size / kCentral) fail("more entries than fit into the directory", at);
   const std::string directory = file_.read(at, static_cast<std::size_t>(size));
   const std::string_view bytes = directory;
   std::size_t i = 0;
   for (std::uint64_t k = 0; k < count; ++k) {
-    if (bytes.size() - i < kCentral || four(bytes, i) != 0x02014b50) fail("no entry of the directory", at + i);
+    if (bytes.size() - i < kCentral || four(bytes, i) != 0x02014b50) fail("not a directory entry", at + i);
     const std::size_t name = two(bytes, i + 28), extra = two(bytes, i + 30), comment = two(bytes, i + 32);
-    if (bytes.size() - i - kCentral < name + extra + comment) fail("an entry leaves the directory", at + i);
+    if (bytes.size() - i - kCentral < name + extra + comment) fail("an entry exceeds the directory", at + i);
     const unsigned flags = two(bytes, i + 8), method = two(bytes, i + 10);
     if (flags & 0x2061U) fail("an encrypted entry", at + i);  // encryption, patches, hidden headers
     if (method != 0 && method != 8) fail("an entry that is neither stored nor deflated", at + i);
@@ -164,7 +164,7 @@ void ZipReader::read_directory(std::uint64_t at, std::uint64_t size, std::uint64
     entries_.push_back(std::move(entry));
     i += kCentral + name + extra + comment;
   }
-  if (i != bytes.size()) fail("something follows the last entry of the directory", at + i);
+  if (i != bytes.size()) fail("extra bytes after the last entry of the directory", at + i);
   std::sort(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   for (std::size_t k = 1; k < entries_.size(); ++k)
     if (entries_[k].name == entries_[k - 1].name) fail("two entries are called " + shown(entries_[k].name), at);
@@ -174,13 +174,13 @@ void ZipReader::read_local_headers(std::uint64_t directory) {
   const Complain fail{file_.name()};
   std::vector<const ZipEntry*> order;
   for (ZipEntry& entry : entries_) {
-    if (entry.header > directory || directory - entry.header < kLocal) fail("a wrong place of an entry", entry.header);
+    if (entry.header > directory || directory - entry.header < kLocal) fail("a wrong offset of an entry", entry.header);
     const std::string local = file_.read(entry.header, kLocal);
     const std::uint64_t rest = directory - entry.header - kLocal;
     const std::size_t name = two(local, 26), extra = two(local, 28);
     if (four(local, 0) != 0x04034b50 || name + extra > rest || name != entry.name.size() ||
         file_.read(entry.header + kLocal, name) != entry.name || two(local, 8) != (entry.deflated ? 8 : 0))
-      fail(shown(entry.name) + ": its header is not what the directory says", entry.header);
+      fail(shown(entry.name) + ": its header differs from the directory", entry.header);
     if (entry.stored > rest - name - extra) fail(shown(entry.name) + ": reaches into the directory", entry.header);
     entry.data = entry.header + kLocal + name + extra;
     order.push_back(&entry);
@@ -221,9 +221,11 @@ void ZipReader::inflate(const ZipEntry& entry, unsigned char* to) const {
     stream.avail_out = room;
     result = ::inflate(&stream, Z_NO_FLUSH);
     written += room - stream.avail_out;
-    if (result != Z_OK && result != Z_STREAM_END) fail("what is deflated is damaged, cut or longer than it says");
+    if (result != Z_OK && result != Z_STREAM_END)
+      fail("the compressed data is damaged, cut off or longer than declared");
   }
-  if (written != entry.size || read != entry.stored || stream.avail_in != 0) fail("it has another size than it says");
+  if (written != entry.size || read != entry.stored || stream.avail_in != 0)
+    fail("its size differs from the declared one");
 }
 
 void ZipReader::read(const ZipEntry& entry, void* to) const {
@@ -240,7 +242,7 @@ void ZipReader::read(const ZipEntry& entry, void* to) const {
   }
   if (crc != entry.crc)
     throw CheckpointError(file_.name(), ": ", shown(entry.name), " is damaged: the ", entry.stored, " bytes from byte ",
-                          entry.data, " do not fit their CRC");
+                          entry.data, " do not match their CRC");
 }
 
 std::string ZipReader::read(const ZipEntry& entry) const {

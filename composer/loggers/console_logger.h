@@ -18,7 +18,7 @@ struct ConsoleLoggerOptions {
 };
 
 // Prints the metrics logged since it last printed: after the first batch (or epoch) and then at every interval, after
-// each evaluation, and the rest at FIT_END. During an evaluation it prints the progress at ten batches. Prints
+// each evaluation, and the rest at FIT_END. During an evaluation it prints progress at up to ten batches. Prints
 // hyperparameters once, when the first fit, evaluation or prediction starts. Reads the tensors that it prints on the
 // training thread, so on a GPU an interval of many batches costs less.
 class COMPOSER_EXPORT ConsoleLogger final : public LoggerDestination {

@@ -97,7 +97,8 @@ void append(std::string& lines, const Record& record) {
 
 std::string expand(std::string path, const std::string& run_name) {
   for (auto at = path.find(kPlaceholder); at != std::string::npos; at = path.find(kPlaceholder, at + run_name.size())) {
-    if (run_name.empty()) throw ConfigError("JsonLinesLogger: path ", path, " needs a run_name, and this run has none");
+    if (run_name.empty())
+      throw ConfigError("JsonLinesLogger: path ", path, " requires a run_name, and this run has none");
     path.replace(at, kPlaceholder.size(), run_name);
   }
   return path;
@@ -112,7 +113,7 @@ void check(const JsonLinesLoggerOptions& options) {
     throw ConfigError("JsonLinesLogger: flush_interval must be from 0 to 86400 seconds, got ", flush_interval.count());
   for (auto at = path.find('{'); at != std::string::npos; at = path.find('{', at + 1))
     if (path.compare(at, kPlaceholder.size(), kPlaceholder) != 0)
-      throw ConfigError("JsonLinesLogger: path may have the placeholder {run_name} only, got ", path);
+      throw ConfigError("JsonLinesLogger: the only placeholder of path is {run_name}, got ", path);
 }
 
 }  // namespace
@@ -155,7 +156,7 @@ struct JsonLinesLogger::Writer {
     queue.sync();
     attempt([&] { file->close(); }, 0);
     warn_once();
-    if (lost > 0) warn(join("JsonLinesLogger: ", lost, " lines of ", path, " are missing, which could not be written"));
+    if (lost > 0) warn(join("JsonLinesLogger: ", lost, " lines could not be written and are missing in ", path));
   }
 
   void write(std::span<const Record> records) {
@@ -189,7 +190,7 @@ struct JsonLinesLogger::Writer {
   void warn_once() {
     if (!failed || std::exchange(warned, true)) return;
     const std::lock_guard lock(mutex);
-    warn(join(reason, "; training goes on, and lines are dropped until writing works again"));
+    warn(join(reason, "; training continues, and lines are dropped until writing works again"));
   }
 
   // Whatever it throws was then told to the user, and close() need not repeat it.
@@ -241,8 +242,8 @@ void JsonLinesLogger::open_as_new(bool again) {
   auto mode = options_.overwrite ? util::FileMode::OVERWRITE : util::FileMode::CREATE;
   if (options_.append || again) mode = util::FileMode::APPEND;
   if (writer.resumes && mode == util::FileMode::CREATE && std::filesystem::exists(writer.path))
-    throw ConfigError("JsonLinesLogger: ", writer.path, " is not the log that the resumed run has written; choose ",
-                      "another path, or append to it, or overwrite it");
+    throw ConfigError("JsonLinesLogger: ", writer.path, " is not the log that the resumed run wrote; set another ",
+                      "path, append or overwrite");
   try {
     writer.open(mode);
   } catch (...) {
@@ -302,7 +303,8 @@ void JsonLinesLogger::visit_state(StateVisitor& visit) {
   const LogMark::Match match = mark.compare(writer_->path);
   if (match == LogMark::Match::OTHER) return;
   if (match == LogMark::Match::SHORTER)
-    warn(join("JsonLinesLogger: ", writer_->path, " is shorter than when the checkpoint was written"));
+    warn(join("JsonLinesLogger: ", writer_->path,
+              " is shorter than when the checkpoint was written; lines are missing"));
   writer_->held.clear();  // the log has them
   writer_->open(util::FileMode::APPEND);
   if (match == LogMark::Match::SAME) writer_->file->cut(mark.size);

@@ -42,7 +42,7 @@ class MnistCnn : public torch::nn::Module {
 std::shared_ptr<Classifier> mnist_cnn(MnistCnnOptions options) {
   if (options.num_classes < 1) throw ConfigError("mnist_cnn: num_classes must be >= 1, got ", options.num_classes);
   for (double p : {options.dropout1, options.dropout2})
-    if (!(p >= 0 && p < 1)) throw ConfigError("mnist_cnn: dropout must be in [0, 1), got ", p);
+    if (!(p >= 0 && p < 1)) throw ConfigError("mnist_cnn: dropout1 and dropout2 must be in [0, 1), got ", p);
   return std::make_shared<Classifier>(std::make_shared<MnistCnn>(options),
                                       ClassifierOptions{.num_classes = options.num_classes});
 }

@@ -18,7 +18,8 @@ NamedParameters parameters_of(const torch::nn::Module& module) {
 }
 
 void AnyOptimizer::check(const Optimizer* optimizer) {
-  if (!optimizer) throw ConfigError("optimizer: a null pointer was given");
+  if (!optimizer)
+    throw ConfigError("optimizer: is a null pointer; pass an optimizer, or a factory such as optim::adamw({...})");
 }
 
 std::shared_ptr<Optimizer> AnyOptimizer::made() const {

@@ -9,7 +9,7 @@ namespace composer::optim::detail {
 
 void check_time(std::string_view who, std::string_view option, Time time) {
   if (time.unit() == TimeUnit::SECOND) {
-    throw ConfigError(who, ": ", option, " must not be time on the clock, got ", time);
+    throw ConfigError(who, ": ", option, " must not be in seconds, got ", time);
   }
   if (!(time.as_double() >= 0)) throw ConfigError(who, ": ", option, " must be >= 0, got ", time);
 }
@@ -24,7 +24,7 @@ void check_positive(std::string_view who, std::string_view option, double value)
 }
 
 double elapsed(Time length, const ScheduleContext& context, Time given) {
-  if (length.count() == 0) throw ConfigError("schedule: ", given, " is ", length, " in this run, which has no length");
+  if (length.count() == 0) throw ConfigError("schedule: ", given, " is ", length, " in this run; give a longer time");
   return context.timestamp.get(length.unit()).as_double() / length.as_double();
 }
 

@@ -32,8 +32,8 @@ SkippableStep::~SkippableStep() = default;
 
 void require_skippable(const Optimizer& optimizer, const char* who) {
   if (dynamic_cast<const SkippableStep*>(&optimizer)) return;
-  throw ConfigError(who, ": needs an optimizer whose step can be skipped on the device (optim::SkippableStep), and ",
-                    c10::demangle(typeid(optimizer).name()), " cannot");
+  throw ConfigError(who, ": requires an optimizer that can skip its step on the device (optim::SkippableStep); ",
+                    c10::demangle(typeid(optimizer).name()), " cannot, those in composer/optim can");
 }
 
 GradScaler::GradScaler(GradScalerOptions options, at::Device device) : options_(options) {
@@ -57,8 +57,9 @@ void GradScaler::unscale(const Optimizer& optimizer) {
       const at::Tensor& gradient = parameter.grad();
       if (!gradient.defined()) continue;
       if (gradient.scalar_type() == at::kHalf)
-        throw ConfigError("precision: a parameter of amp_fp16 must be float32, and one is float16; autocast converts ",
-                          "it where it pays");
+        throw ConfigError(
+            "precision: amp_fp16 requires float32 parameters, but one is float16; keep the model in float32, ",
+            "autocast converts it where needed");
       at::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
       const bool fits = gradients_.empty() || values.scalar_type() == gradients_.front().scalar_type();
       (fits ? gradients_ : others).push_back(std::move(values));
@@ -80,8 +81,8 @@ void GradScaler::update() {
 
 void GradScaler::load(const at::Tensor& scale_factor, const at::Tensor& growth_tracker) {
   if (scale_factor.numel() != 1 || growth_tracker.numel() != 1)
-    throw DataError("grad_scaler: the scale and its tracker are one number each, got ", scale_factor.sizes(), " and ",
-                    growth_tracker.sizes());
+    throw DataError("grad_scaler: scale_factor and growth_tracker must have one element each, got shapes ",
+                    scale_factor.sizes(), " and ", growth_tracker.sizes());
   scale_.copy_(scale_factor.reshape({1}));
   growth_tracker_.copy_(growth_tracker.reshape({1}));
 }

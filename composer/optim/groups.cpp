@@ -63,7 +63,7 @@ void check_memory(const std::string& who, const NamedParameters& parameters) {
     for (std::size_t j = i + 1; j < extents.size() && extents[j].begin < extents[i].end; ++j)
       if (overlap(extents[i], extents[j]))
         throw ConfigError(who, ": the parameters ", extents[i].parameter->name, " and ", extents[j].parameter->name,
-                          " share memory, so each step would change them twice. Give one of them");
+                          " share memory, so each step would change them twice; pass only one of them");
 }
 
 std::string describe(const ParameterGroup& group, std::size_t index) {
@@ -72,7 +72,7 @@ std::string describe(const ParameterGroup& group, std::size_t index) {
 
 [[noreturn]] void throw_empty(const std::string& who, const std::string& group, bool fitted) {
   throw ConfigError(who, ": ", group,
-                    " has no parameters: ", fitted ? "those that fit are in groups before it" : "no name fits");
+                    " has no parameters: ", fitted ? "all that match are in earlier groups" : "no parameter matches");
 }
 
 bool wants(const ParameterGroup& group, const NamedParameter& parameter) {
@@ -105,8 +105,10 @@ void check_parameters(const std::string& who, const NamedParameters& parameters)
     if (!tensor.defined()) throw ConfigError(who, ": the parameter ", name, " is undefined");
     if (!at::isFloatingType(tensor.scalar_type()))
       throw ConfigError(who, ": the parameter ", name, " must be of a real floating point type, got ", tensor.dtype());
-    if (tensor.layout() != at::kStrided) throw ConfigError(who, ": the parameter ", name, " must be dense");
-    if (!tensor.is_leaf()) throw ConfigError(who, ": ", name, " is no leaf: it was computed from other tensors");
+    if (tensor.layout() != at::kStrided)
+      throw ConfigError(who, ": the parameter ", name, " must be dense, got ", tensor.layout());
+    if (!tensor.is_leaf())
+      throw ConfigError(who, ": the parameter ", name, " is not a leaf tensor: it was computed from others");
   }
   check_memory(who, parameters);
 }

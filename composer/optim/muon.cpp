@@ -33,7 +33,7 @@ bool is_adamw(const MuonOptions& o) { return o.ns_steps == 0; }
 std::vector<BuiltGroup> split(const NamedParameters& parameters, const MuonOptions& options) {
   for (const std::string& pattern : options.adamw_for)
     if (std::ranges::none_of(parameters, [&](const auto& one) { return detail::fits(pattern, one.name); }))
-      throw ConfigError("muon: adamw_for: no name fits ", pattern);
+      throw ConfigError("muon: adamw_for: no parameter matches ", pattern);
   const auto hidden = [&](const NamedParameter& one) {
     return one.tensor.dim() >= 2 && std::ranges::none_of(options.adamw_for, [&](const std::string& pattern) {
              return detail::fits(pattern, one.name);

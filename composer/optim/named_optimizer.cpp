@@ -101,9 +101,9 @@ at::Tensor NamedOptimizer::step(LossClosure closure) {
 
 void NamedOptimizer::step_unless(const at::Tensor& found_inf) {
   if (in_backward_)
-    throw ConfigError(who_, ": a step that may be skipped needs all gradients, which step_in_backward does not keep");
+    throw ConfigError(who_, ": step_unless() requires all gradients, and step_in_backward does not keep them");
   if (!found_inf.defined() || found_inf.numel() != 1 || found_inf.scalar_type() != at::kFloat)
-    throw ConfigError(who_, ": found_inf must be one float");
+    throw ConfigError(who_, ": found_inf must be a tensor of one float");
   update_all(found_inf);
 }
 
@@ -231,7 +231,7 @@ void NamedOptimizer::update_all(const at::Tensor& found_inf) {
   if (found_inf.defined()) check_device(found_inf);
   // libtorch puts our defaults in the place of another optimizer's options, so these would be lost in silence.
   if (param_groups_.size() != names_.size())
-    throw ConfigError(who_, ": a group was added by add_param_group(). Give groups in the options of ", who_);
+    throw ConfigError(who_, ": add_param_group() is not supported; set groups in the options of ", who_);
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     const Options& options = param_groups_[g].options();
     for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) {
@@ -267,9 +267,10 @@ void NamedOptimizer::complete(std::size_t group, std::size_t index) {
   const bool pending = pending_checkpoints() > 0;
   sees_checkpoints_ = sees_checkpoints_ || pending;
   if (completions.updated && sees_checkpoints_)
-    throw ConfigError(who_, ": step_in_backward has updated ", name_of(group, index),
-                      " in this step, and a checkpoint()ed part of the model gives it another gradient, unlike in the ",
-                      "first step; leave step_in_backward out. In a loop of your own, call step() after each backward");
+    throw ConfigError(
+        who_, ": step_in_backward already updated ", name_of(group, index),
+        " in this step, but a checkpoint() segment computed another gradient for it, unlike in the first ",
+        "step; set step_in_backward = false. In a loop of your own, call step() after each backward");
   ++completions.seen;
   if (completions.expected == 0 ? pending : completions.seen < completions.expected) return;
   update_one(group, index);

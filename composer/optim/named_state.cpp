@@ -96,7 +96,7 @@ void NamedOptimizer::load_state_tensors(const std::vector<StateTensor>& tensors)
   }
   if (!given.empty())
     throw ConfigError(who_, ": the state has ", given.begin()->first.second, " of ", given.begin()->first.first,
-                      ", which is no parameter or no state of this optimizer");
+                      ", which is not a parameter or not a state of this optimizer");
   state_.clear();
   for (auto& [parameter, state] : loaded)
     state_[parameter.unsafeGetTensorImpl()] = std::make_unique<ParameterState>(std::move(state));
@@ -114,7 +114,7 @@ void NamedOptimizer::replace_parameter(const at::Tensor& before, at::Tensor now)
       return;
     }
   }
-  throw ConfigError(who_, ": the parameter to replace is not one of this optimizer's");
+  throw ConfigError(who_, ": replace_parameter(): the tensor to replace is not a parameter of this optimizer");
 }
 
 std::string NamedOptimizer::table() const {

@@ -68,7 +68,8 @@ struct Fields {
   void alike(const char* name, at::Tensor& value) {
     (*this)(name, value);
     if (visit.is_loading() && value.defined() && value.sizes() != parameter.sizes())
-      throw CheckpointError(visit.path(), '/', name, ": is ", value.sizes(), " there, must be ", parameter.sizes());
+      throw CheckpointError(visit.path(), '/', name, ": has the shape ", value.sizes(), ", must have ",
+                            parameter.sizes());
   }
   void operator()(const char* name, std::deque<at::Tensor>& value) {
     std::vector<at::Tensor> list(value.begin(), value.end());
@@ -161,7 +162,8 @@ void load_states(StateVisitor& visit, libtorch::Optimizer& optimizer, const std:
     visit_fields({inner, tensor}, *state);
   }
   if (!unknown.empty())
-    throw CheckpointError(visit.path(), ": is there of ", unknown.front(), ", which this optimizer does not train");
+    throw CheckpointError(visit.path(), ": contains state of ", unknown.front(),
+                          ", which is not a parameter of this optimizer");
   for (auto& [key, state] : loaded) {
     if (state)
       optimizer.state()[key] = std::move(state);
@@ -203,7 +205,7 @@ void save_archive(StateVisitor& visit, const libtorch::Optimizer& optimizer) {
   // libtorch's Optimizer::save() writes nothing, for those who do not override it.
   if (!optimizer.state().empty() && all.size() == bytes_of(nothing).size())
     throw CheckpointError("checkpoint: ", class_name(typeid(optimizer)),
-                          " keeps state and does not save it; override its save() and load()");
+                          " has state but does not save it; override its save() and load()");
   at::Tensor bytes = at::empty({static_cast<std::int64_t>(all.size())}, at::kByte);
   std::copy(all.begin(), all.end(), bytes.mutable_data_ptr<std::uint8_t>());
   visit("archive", bytes);
@@ -217,7 +219,7 @@ void check_has_no_code(const std::string& archive) {
   for (const formats::ZipEntry& entry : zip.entries()) {
     if (entry.name.find("/code/") == std::string::npos || !entry.name.ends_with(".py")) continue;
     if (std::regex_search(zip.read(entry), function))
-      throw CheckpointError(source->name(), ": has code in it, ", entry.name);
+      throw CheckpointError(source->name(), ": contains code, in ", entry.name);
   }
 }
 
@@ -225,7 +227,7 @@ void load_archive(StateVisitor& visit, libtorch::Optimizer& optimizer) {
   at::Tensor bytes;
   visit("archive", bytes);
   if (!bytes.defined() || bytes.scalar_type() != at::kByte)
-    throw CheckpointError(visit.path(), ": has no archive of bytes");
+    throw CheckpointError(visit.path(), ": the archive of the optimizer is missing or does not consist of bytes");
   std::string all(reinterpret_cast<const char*>(bytes.const_data_ptr<std::uint8_t>()), bytes.nbytes());
   check_has_no_code(all);
   std::istringstream text(std::move(all));
@@ -235,13 +237,13 @@ void load_archive(StateVisitor& visit, libtorch::Optimizer& optimizer) {
     optimizer.load(archive);
   } catch (const c10::Error& error) {
     throw CheckpointError(visit.path(), ": ", class_name(typeid(optimizer)),
-                          " does not read what it has written: ", error.what_without_backtrace());
+                          ": its load() failed to read what its save() has written: ", error.what_without_backtrace());
   }
 }
 
 void check_class(const std::string& saved, const libtorch::Optimizer& optimizer) {
   if (const std::string own = class_name(typeid(optimizer)); saved != own)
-    throw CheckpointError("checkpoint: is of a run with the optimizer ", saved, ", and this one has ", own);
+    throw CheckpointError("checkpoint: was written with the optimizer ", saved, ", but this run has ", own);
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ void check_wait(const char* option, Time time) {
 ReduceOnPlateau::ReduceOnPlateau(ReduceOnPlateauOptions options) : options_(std::move(options)) {
   const ReduceOnPlateauOptions& o = options_;
   if (o.monitor.empty() || o.dataloader_label.empty())
-    throw ConfigError(kWho, ": monitor and dataloader_label are required");
+    throw ConfigError(kWho, ": monitor and dataloader_label are required, got \"", o.monitor, "\" and \"",
+                      o.dataloader_label, '"');
   if (!(o.factor > 0 && o.factor < 1)) throw ConfigError(kWho, ": factor must be in (0, 1), got ", o.factor);
   check_wait("patience", o.patience);
   check_wait("cooldown", o.cooldown);

@@ -22,7 +22,7 @@ struct ReduceOnPlateauOptions {
   ThresholdMode threshold_mode = ThresholdMode::REL;  // REL: fraction of the best; ABS: in the metric's unit
   Time cooldown = "0ep";                              // >= 0, in the unit of patience
   double min_alpha = 0;                               // 0 to 1; lower limit of the multiplier
-  double eps = 1e-8;                                  // >= 0; smaller cuts of the multiplier are not made
+  double eps = 1e-8;                                  // >= 0; cuts of the multiplier by this or less are not made
 };
 
 // The state of a ReduceOnPlateau, to save and restore.

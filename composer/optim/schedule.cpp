@@ -7,7 +7,7 @@ namespace {
 
 std::int64_t epoch_length(Time time, const ScheduleContext& context) {
   if (context.dataloader_len) return *context.dataloader_len;
-  throw ConfigError("schedule: ", time, " needs a train loader whose length is known; give it in ba, sp or tok");
+  throw ConfigError("schedule: ", time, " requires a train loader of known length; give it in ba, sp or tok");
 }
 
 }  // namespace
@@ -20,7 +20,7 @@ Time resolve(Time time, const ScheduleContext& context, double ratio) {
   const Time run = context.max_duration;
   switch (time.unit()) {
     case TimeUnit::SECOND:
-      throw ConfigError("schedule: ", time, " is time on the clock, which no schedule follows");
+      throw ConfigError("schedule: ", time, " is in seconds; schedules count in ep, ba, sp, tok, iter or dur");
     case TimeUnit::DURATION: {
       if (run.unit() != TimeUnit::EPOCH) return run * time;
       // in this order of factors, which decides how products like 0.29 of 100 batches are cut off

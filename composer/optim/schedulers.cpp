@@ -79,7 +79,7 @@ Scheduler cosine_annealing_warm_restarts(CosineAnnealingWarmRestartsOptions opti
     while (since >= length) {
       if (length == 0) {
         throw ConfigError("cosine_annealing_warm_restarts: with t_0 ", t_0, " and t_mult ", options.t_mult,
-                          " the cycles have shrunk to nothing");
+                          " the length of a cycle has become 0; use a larger t_mult");
       }
       const double next = std::min(options.t_mult * static_cast<double>(length), kLongest);
       if (static_cast<std::int64_t>(next) == length) {  // so will be all others

@@ -81,8 +81,10 @@ void MomentumOptimizer::describe(detail::Slice& slice, ParameterState& state, co
 bool MomentumOptimizer::obeys_found_inf(const Batch& batch, const Options& options) const {
   const Hyper h = hyper(options);
   if (h.dampening != 0 && h.momentum != 0)
-    throw ConfigError(dynamic_cast<const SGD*>(this) ? "sgd" : "decoupled_sgdw",
-                      ": dampening must be 0 where steps may be skipped and tensors are not plain float on the CPU");
+    throw ConfigError(
+        dynamic_cast<const SGD*>(this) ? "sgd" : "decoupled_sgdw",
+        ": dampening must be 0 for steps that may be skipped, unless tensors are dense floats on the CPU; got ",
+        h.dampening);
   return batch.dense;
 }
 

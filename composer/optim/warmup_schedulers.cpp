@@ -36,8 +36,8 @@ class WarmUp {
   void warn_once() const {
     if (warned_->exchange(true)) return;
     warn(join(who_, ": t_warmup ", t_warmup_,
-              " is 0 in this run, so there is no warm-up. A share of the run is counted ",
-              "in the unit of max_duration, and cut off to a whole number."));
+              " is 0 in this run, so there is no warm-up. A fraction of the run is converted ",
+              "to the unit of max_duration and rounded down."));
   }
 
   std::string_view who_;
@@ -64,7 +64,7 @@ Scheduler with_warmup(WarmUp warmup, double peak, Time t_max, Curve curve) {
     const Time start = warmup.length(context);
     const Time end = resolve(t_max, context, context.scale_schedule_ratio);
     if (start.unit() != end.unit()) {
-      throw ConfigError(warmup.who(), ": t_warmup and t_max must count in the same unit, got ", start, " and ", end);
+      throw ConfigError(warmup.who(), ": t_warmup and t_max must have the same unit, got ", start, " and ", end);
     }
     check_covers_run(warmup.who(), end, context);
     if (const auto x = warmup.progress(start, context)) return line(*x, 0, peak);

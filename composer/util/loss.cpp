@@ -123,7 +123,7 @@ void check_classes(const at::Tensor& target, std::int64_t num_classes, std::opti
   std::int64_t first = 0;
   while (!wrong(first)) ++first;
   throw DataError("class ", from[first], " of sample ", first / (wide.numel() / (wide.dim() == 0 ? 1 : wide.size(0))),
-                  " is out of range: there are the classes 0 to ", num_classes - 1,
+                  " is out of range; classes are 0 to ", num_classes - 1,
                   "; if it stands for no class, set ignore_index");
 }
 

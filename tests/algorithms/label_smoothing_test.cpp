@@ -81,8 +81,8 @@ TEST_CASE("LabelSmoothing refuses outputs whose classes are not in dimension 1")
   run.state.outputs = at::zeros({2, 5, 7});
   CHECK_THROWS_WITH_AS(smoothing.apply(Event::BEFORE_LOSS, run.state, run.logger),
                        "LabelSmoothing: needs outputs [N, C, ...] with the classes in dimension 1; the output is "
-                       "[2, 5, 7], \"target\" is [2, 5]. Of a language model, smooth the targets in its loss instead: "
-                       "at::cross_entropy_loss has label_smoothing, and so has GptOptions",
+                       "[2, 5, 7], \"target\" is [2, 5]. For a language model, smooth the targets in its loss instead: "
+                       "set label_smoothing of at::cross_entropy_loss or GptOptions",
                        ConfigError);
 }
 

@@ -90,7 +90,7 @@ TEST_CASE("EarlyStopper does not judge an old value at another evaluator's turn"
   CHECK_FALSE(run.state.stop.asked());
   run.eval(stopper, "eval", "acc", 0.5);
   CHECK(run.state.stop.asked());
-  CHECK(run.state.stop.why() == "EarlyStopper: eval/acc has had no new best for longer than 0ep");
+  CHECK(run.state.stop.why() == "EarlyStopper: eval/acc has not improved for longer than 0ep");
 }
 
 TEST_CASE("EarlyStopper fails at the first evaluation that has no such metric") {
@@ -118,8 +118,9 @@ TEST_CASE("EarlyStopper goes on waiting when the run counts from zero again") {
 
 TEST_CASE("EarlyStopper refuses options that make no sense") {
   CHECK(error({.monitor = "", .dataloader_label = "eval"}) ==
-        "EarlyStopper: monitor and dataloader_label are required");
-  CHECK(error({.monitor = "acc", .dataloader_label = ""}) == "EarlyStopper: monitor and dataloader_label are required");
+        "EarlyStopper: monitor and dataloader_label are required, got \"\" and \"eval\"");
+  CHECK(error({.monitor = "acc", .dataloader_label = ""}) ==
+        "EarlyStopper: monitor and dataloader_label are required, got \"acc\" and \"\"");
   CHECK(error({"acc", "eval", {}, -1}) == "EarlyStopper: min_delta must be >= 0, got -1");
   CHECK(error({"acc", "eval", {}, NAN}) == "EarlyStopper: min_delta must be >= 0, got nan");
   CHECK(error({"acc", "eval", {}, 0, "3sp"}) == "EarlyStopper: patience must be in ep or ba, got 3sp");

@@ -52,5 +52,5 @@ TEST_CASE("NaNMonitor names the loss") {
   FakeRun run;
   run.state.loss = {{"mlm", at::ones({})}, {"nsp", at::scalar_tensor(NAN)}};
   CHECK_THROWS_WITH_AS(monitor.run_event(Event::AFTER_LOSS, run.state, run.logger),
-                       "NaNMonitor: the loss \"nsp\" of training is NaN", Error);
+                       "NaNMonitor: the training loss \"nsp\" is NaN", Error);
 }

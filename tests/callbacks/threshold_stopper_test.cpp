@@ -53,8 +53,10 @@ TEST_CASE("ThresholdStopper looks at metrics of training after batches only if t
 }
 
 TEST_CASE("ThresholdStopper refuses to be made without monitor, label or threshold") {
-  CHECK_THROWS_AS(ThresholdStopper({.monitor = "", .dataloader_label = "eval", .threshold = 1}), ConfigError);
+  CHECK_THROWS_WITH_AS(ThresholdStopper({.monitor = "", .dataloader_label = "eval", .threshold = 1}),
+                       "ThresholdStopper: monitor and dataloader_label are required, got \"\" and \"eval\"",
+                       ConfigError);
   CHECK_THROWS_AS(ThresholdStopper({.monitor = "acc", .dataloader_label = "", .threshold = 1}), ConfigError);
   CHECK_THROWS_WITH_AS(ThresholdStopper({.monitor = "acc", .dataloader_label = "eval"}),
-                       "ThresholdStopper: threshold is required, and no NaN", ConfigError);
+                       "ThresholdStopper: threshold is required and must not be NaN", ConfigError);
 }

@@ -120,7 +120,8 @@ TEST_CASE("If the only checkpoints are damaged or of a newer version, resuming i
   const std::vector<Row> rows = {
       {"damaged manifest", [](const fs::path& at) { std::ofstream(at / "ba1/manifest.json") << "{"; }, "autoresume"},
       {"empty manifest", [](const fs::path& at) { std::ofstream(at / "ba1/manifest.json"); }, "autoresume"},
-      {"a file is missing", [](const fs::path& at) { fs::remove(at / "ba1/model.safetensors"); }, "lacks files"},
+      {"a file is missing", [](const fs::path& at) { fs::remove(at / "ba1/model.safetensors"); },
+       "files are missing, or their sizes differ"},
       {"newer version", [](const fs::path& at) { write_newer(at, "ba1"); }, "use a newer libcomposer"},
       {"newer version, no link",
        [](const fs::path& at) {

@@ -240,7 +240,7 @@ TEST_CASE("diff says what is missing, of another shape or dtype, and by how much
   const Answer answer = composer_program({"diff", a, b});
   CHECK(answer.code == 1);
   for (const char* text : {"1 of 6 differ, max abs 0.5, max rel 1", "shape [2, 3] and [3, 2]", "dtype f32 and f16",
-                           "only in the first", "only in the second", "1 of 6 tensors and values are equal"})
+                           "only in the first", "only in the second", "1 of 6 tensors and values are bit-identical"})
     CHECK_MESSAGE(answer.says(text), join(text, " is not in ", answer.out));
   CHECK(composer_program({"diff", a, a}).code == 0);
   CHECK(composer_program({"diff", a, b, "--ignore", "[dfs]*", "--ignore", "value"}).code == 0);
@@ -288,7 +288,7 @@ TEST_CASE("convert renames, picks and changes the dtype of tensors of floating p
   CHECK(infinite.complains("big"));
   const Answer twice = composer_program({"convert", in, folder / "x.pt", "--rename", "net.a=big"});
   CHECK(twice.code == 2);
-  CHECK(twice.complains("two tensors become big"));
+  CHECK(twice.complains("two tensors get the name big"));
   CHECK_FALSE(fs::exists(folder / "x.pt"));
 }
 

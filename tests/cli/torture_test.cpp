@@ -50,7 +50,7 @@ TEST_CASE("torture finds a log that has lines twice, and a checkpoint that one r
   const Answer more =
       torture(kThrice, "if [ -d ck ]; then " + prepared.copy("more") + "fi; " + prepared.copy() + "sleep 0.3");
   CHECK(more.code == 1);
-  CHECK_MESSAGE(more.says("should not be there"), more.out);
+  CHECK_MESSAGE(more.says("is unexpected"), more.out);
 }
 
 TEST_CASE("torture finds values that differ, but not those that clocks tell") {
@@ -73,7 +73,7 @@ TEST_CASE("torture finds a checkpoint that is damaged after a kill, and one that
   const Answer back = torture(kThrice, prepared.copy() + "[ ! -e again ] || rm -rf ck/ep*-ba4; : > again; sleep 0.3; " +
                                            "rm -rf ck; " + prepared.copy());
   CHECK(back.code == 1);
-  CHECK_MESSAGE(back.says("there was one of 4"), back.out);
+  CHECK_MESSAGE(back.says("one of batch 4 existed before"), back.out);
 }
 
 TEST_CASE("torture finds a temporary folder that stays when the program has ended") {

@@ -51,7 +51,7 @@ TEST_CASE("Each kind of damage is told") {
   refuse(idx({}, ""), "found 00000800");
   refuse(idx(std::vector<std::uint32_t>(9, 1), "a"), "found 00000809");
   refuse(idx({2}, "abcdefgh", 13), "expected elements of type 08 (uint8), found type 0d");
-  refuse(idx({12}, "abc"), "header tells of [12] bytes, more than the file can hold");
+  refuse(idx({12}, "abc"), "header describes an array of [12] bytes, more than the file can hold");
   refuse(idx({12}, kElements + "m"), "expected 12 bytes of data, found more");
   refuse(idx({2, 0, 3}, ""), "dimension 1 has length 0");
   refuse(idx({0xffffffff, 0xffffffff, 0xffffffff}, "abc"), "more than the file can hold");

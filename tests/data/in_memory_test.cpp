@@ -335,7 +335,7 @@ TEST_CASE("Options that do not fit are refused, with the value") {
   };
   refuse(images, {}, "batch_size must be >= 1, got 0");
   refuse(images, {.batch_size = -3}, "got -3");
-  refuse(images, {.batch_size = 5, .drop_last = true}, "leaves nothing of 4 samples");
+  refuse(images, {.batch_size = 5, .drop_last = true}, "leaves no batch of 4 samples");
   refuse(images, {.batch_size = 2, .image = "picture", .flip = true}, "need a tensor called \"picture\"");
   refuse(numbered(4), {.batch_size = 2, .flip = true}, "need images [N, C, H, W], got [4, 3]");
   refuse(numbered(4), {.batch_size = 2, .channels_last = true}, "need images [N, C, H, W], got [4, 3]");

@@ -183,7 +183,7 @@ TEST_CASE("Samples that cannot be stacked are an error that names them") {
       [](std::int64_t i) {
         return Sample{{i == 2 ? "y" : "x", at::zeros(2)}};
       },
-      "sample 2 has 1, none of that name");
+      "sample 2 has 1, none with that name");
   refuse(
       [](std::int64_t i) {
         return i ? Sample{{"x", at::zeros(2)}, {"y", at::zeros(2)}} : Sample{{"x", at::zeros(2)}};
@@ -343,13 +343,13 @@ TEST_CASE("Options of a data set's loader that do not fit are refused, with the 
     CHECK_THROWS_WITH_AS(map_style(Numbers{samples}, std::move(options)), doctest::Contains(text), Error);
   };
   refuse(4, {}, "map_style: batch_size must be >= 1, got 0");
-  refuse(0, {.batch_size = 2}, "map_style: there are no samples");
-  refuse(-1, {.batch_size = 2}, "map_style: there are no samples");
-  refuse(4, {.batch_size = 5, .drop_last = true}, "leaves nothing of 4 samples");
+  refuse(0, {.batch_size = 2}, "map_style: the data has no samples");
+  refuse(-1, {.batch_size = 2}, "map_style: the data has no samples");
+  refuse(4, {.batch_size = 5, .drop_last = true}, "leaves no batch of 4 samples");
   refuse(4, {.batch_size = 2, .num_workers = -1}, "num_workers must be >= 0, got -1");
   refuse(4, {.batch_size = 2, .prefetch_factor = 0}, "prefetch_factor must be >= 1, got 0");
   CHECK_THROWS_WITH_AS(map_style(std::shared_ptr<Numbers>(), {.batch_size = 2}),
-                       doctest::Contains("there is no data set"), ConfigError);
+                       doctest::Contains("the data set is null"), ConfigError);
   const auto loader = map_style(Numbers{10}, {.batch_size = 4});
   CHECK_THROWS_WITH_AS(loader->seek(0, 4), doctest::Contains("map_style: there is no batch 4 in epoch 0"), ConfigError);
 }

@@ -171,5 +171,5 @@ TEST_CASE("A negative number of batches to make ahead is refused") {
 TEST_CASE("Pinned memory is refused where there is no CUDA device") {
   if (at::globalContext().hasCUDA()) return;
   CHECK_THROWS_WITH_AS(in_memory(images(4), {.batch_size = 2, .pin_memory = true}),
-                       doctest::Contains("pin_memory needs a CUDA device"), ConfigError);
+                       doctest::Contains("pin_memory requires a CUDA device"), ConfigError);
 }

@@ -82,8 +82,8 @@ TEST_CASE("A header that is wrong is an error that says why and where") {
       {"nothing at all", "", 0, "expected { at byte 8"},
       {"a space before", " {}", 0, "expected { at byte 8"},
       {"an array", "[]", 0, "expected {"},
-      {"something behind", "{}{}", 0, "something follows the end at byte 10"},
-      {"a zero behind", std::string("{}\0", 3), 0, "something follows the end"},
+      {"something behind", "{}{}", 0, "extra text after the end at byte 10"},
+      {"a zero behind", std::string("{}\0", 3), 0, "extra text after the end"},
       {"a comma too many", "{" + entry("a", "U8", "[0]", "[0,0]") + ",}", 0, "expected \""},
       {"cut", R"({"a":{"dtype":"F)", 0, "ends within a string"},
       {"10,000 arrays", deep, 0, "expected {"},
@@ -92,7 +92,7 @@ TEST_CASE("A header that is wrong is an error that says why and where") {
       {"an entry that is no object", R"({"a":1})", 0, "expected {"},
       {"an unknown key", R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"x":1}})", 0, "a: unknown key x"},
       {"a key twice", R"({"a":{"dtype":"U8","dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0,
-       "dtype is there twice"},
+       "dtype occurs twice, the second time at byte"},
       {"no dtype", R"({"a":{"shape":[0],"data_offsets":[0,0]}})", 0, "is missing"},
       {"no shape", R"({"a":{"dtype":"U8","data_offsets":[0,0]}})", 0, "is missing"},
       {"no offsets", R"({"a":{"dtype":"U8","shape":[0]}})", 0, "is missing"},
@@ -139,11 +139,11 @@ TEST_CASE("A header that is wrong is an error that says why and where") {
        "b begins at byte 1"},
       {"the same bytes twice", "{" + entry("a", "U8", "[2]", "[0,2]") + "," + entry("b", "U8", "[2]", "[0,2]") + "}", 2,
        "b begins at byte 0"},
-      {"too little data", one("U8", "[3]", "[0,3]"), 2, "it is cut"},
+      {"too little data", one("U8", "[3]", "[0,3]"), 2, "it is cut off"},
       {"too much data", one("U8", "[3]", "[0,3]"), 4, "the tensors take 3 bytes, but the file has 4"},
       {"metadata of numbers", R"({"__metadata__":{"a":1}})", 0, "expected \""},
       {"metadata that is null", R"({"__metadata__":null})", 0, "expected {"},
-      {"metadata twice", R"({"__metadata__":{},"__metadata__":{}})", 0, "__metadata__ is there twice"},
+      {"metadata twice", R"({"__metadata__":{},"__metadata__":{}})", 0, "__metadata__ occurs twice"},
       {"a metadata key twice", R"({"__metadata__":{"a":"1","a":"2"}})", 0, "the metadata has a twice"},
       {"bad UTF-8", "{\"\xC3\":{}}", 0, "not UTF-8"},
       {"UTF-8 longer than need be", "{\"\xC0\x80\":{}}", 0, "not UTF-8"},
@@ -180,7 +180,7 @@ TEST_CASE("A length of the header that the file has not is an error, and no memo
     CHECK(complaint(bytes + "{}").find("the header's length") != std::string::npos);
   }
   for (std::size_t size = 0; size < 8; ++size)
-    CHECK(complaint(std::string(size, '\0')).find("no safetensors file") != std::string::npos);
+    CHECK(complaint(std::string(size, '\0')).find("bytes, too few for a safetensors file") != std::string::npos);
 }
 
 TEST_CASE("Checksums of our own that do not belong to the tensors are an error") {

@@ -103,8 +103,8 @@ TEST_CASE("A pickle with code is an error that names it, and nothing is called")
        kStart + "(" + text("module") + "ctorch\nFloatStorage\n" + text("0") + text("cpu") + "K\1tQ.",
        "a reference to something other than a storage"},
       {"buffers beside the pickle", kStart + "\x97.", "opcode 0x97"},
-      {"protocol 0", "(dp0\n.", "no pickle of protocol 2 to 5"},
-      {"protocol 6", "\x80\x06N.", "no pickle of protocol 2 to 5"},
+      {"protocol 0", "(dp0\n.", "not a pickle of protocol 2 to 5"},
+      {"protocol 6", "\x80\x06N.", "not a pickle of protocol 2 to 5"},
   };
   for (const auto& [why, pickle, says] : cases) {
     CAPTURE(why);
@@ -254,8 +254,8 @@ TEST_CASE("A storage that is described a thousand times is kept once, and descri
   for (int i = 0; i < 1000; ++i) many += "h\x01Qa";
   CHECK(read_pickle(many + ".", "x.pt").storages.size() == 1);
   CHECK(complaint(kStart + "](" + storage_of("a", 1) + storage_of("a", 1) + "e.").empty());
-  CHECK(complaint(kStart + "](" + storage_of("a", 1) + storage_of("a", 2) + "e.").find("which differ") !=
-        std::string::npos);
+  CHECK(complaint(kStart + "](" + storage_of("a", 1) + storage_of("a", 2) + "e.")
+            .find("two different descriptions of the storage") != std::string::npos);
 }
 
 }  // namespace

@@ -93,8 +93,8 @@ TEST_CASE("A zip bomb is an error before memory is asked for") {
   CHECK(complaint(deflated(std::string(1'000'000, '\0'), 1'000'000)).find("more than 64 times the file's size") !=
         std::string::npos);
   // One that says less than it has.
-  CHECK(complaint(deflated(std::string(10'000, '\0'), 100)).find("longer than it says") != std::string::npos);
-  CHECK(complaint(deflated("hello", 6)).find("another size than it says") != std::string::npos);
+  CHECK(complaint(deflated(std::string(10'000, '\0'), 100)).find("longer than declared") != std::string::npos);
+  CHECK(complaint(deflated("hello", 6)).find("its size differs from the declared one") != std::string::npos);
   CHECK(complaint(deflated("hello", 6)).find("a at byte") != std::string::npos);
 }
 
@@ -117,14 +117,14 @@ TEST_CASE("What is wrong with a zip file is an error") {
   } cases[] = {
       {"encrypted", kCentral, 0, 8, 1, 2, "encrypted"},
       {"another method", kCentral, 0, 10, 12, 2, "neither stored nor deflated"},
-      {"a method of its own in the local header", kLocal, 0, 8, 8, 2, "not what the directory says"},
+      {"a method of its own in the local header", kLocal, 0, 8, 8, 2, "differs from the directory"},
       {"a wrong CRC", kCentral, 0, 16, 1, 4, "a is damaged"},
       {"a size of 4 GB", kCentral, 0, 24, 0xFFFFFFFE, 4, "two sizes"},
       {"two sizes of 4 GB", kCentral, 0, 20, 0xFFFFFFFEFFFFFFFE, 8, "reaches into the directory"},
-      {"another name", kCentral, 0, 46, 'c', 1, "not what the directory says"},
-      {"a long name", kCentral, 0, 28, 0xFFFF, 2, "leaves the directory"},
-      {"an entry beyond the file", kCentral, 0, 42, 0xFFFFFFFE, 4, "a wrong place of an entry"},
-      {"two entries at the same place", kCentral, 1, 42, 0, 4, "not what the directory says"},
+      {"another name", kCentral, 0, 46, 'c', 1, "differs from the directory"},
+      {"a long name", kCentral, 0, 28, 0xFFFF, 2, "exceeds the directory"},
+      {"an entry beyond the file", kCentral, 0, 42, 0xFFFFFFFE, 4, "a wrong offset of an entry"},
+      {"two entries at the same place", kCentral, 1, 42, 0, 4, "differs from the directory"},
       {"an entry over another", kCentral, 0, 20, 0x0000004600000046, 8, "overlaps"},
       {"a directory elsewhere", kEnd64, 0, 48, 7, 8, "the two end records differ"},
       {"a directory that is too large", kEnd64, 0, 40, ~std::uint64_t{0}, 8, "the two end records differ"},

@@ -175,7 +175,7 @@ TEST_CASE("JsonLinesLogger replaces {run_name} and makes the folders") {
 TEST_CASE("JsonLinesLogger refuses bad options") {
   CHECK_THROWS_WITH_AS(JsonLinesLogger({.path = ""}), "JsonLinesLogger: path must not be empty", ConfigError);
   CHECK_THROWS_WITH_AS(JsonLinesLogger({.path = "{rank}/a"}),
-                       "JsonLinesLogger: path may have the placeholder {run_name} only, got {rank}/a", ConfigError);
+                       "JsonLinesLogger: the only placeholder of path is {run_name}, got {rank}/a", ConfigError);
   CHECK_THROWS_WITH_AS(JsonLinesLogger({.path = "a", .append = true, .overwrite = true}),
                        "JsonLinesLogger: append and overwrite exclude each other, got both for a", ConfigError);
   CHECK_THROWS_WITH_AS(JsonLinesLogger({.path = "a", .flush_interval = -1s}),
@@ -228,8 +228,8 @@ TEST_CASE("JsonLinesLogger warns of a full disk once, goes on, and says how many
   }
   CHECK_NOTHROW(run.json.close(run.state, run.logger));
   REQUIRE(warnings.texts.size() == 2);
-  CHECK(warnings.say("cannot write /dev/full: No space left on device; training goes on"));
-  CHECK(warnings.say("3 lines of /dev/full are missing"));
+  CHECK(warnings.say("cannot write /dev/full: No space left on device; training continues"));
+  CHECK(warnings.say("3 lines could not be written and are missing in /dev/full"));
 }
 
 // No file of this process grows beyond that while it lives.
@@ -350,7 +350,7 @@ TEST_CASE("JsonLinesLogger of a resumed run never touches a file that is not its
       std::ofstream(path, std::ios::trunc) << row.text;
       ResumedRun run({.path = path, .append = append, .overwrite = overwrite}, *row.checkpoint);
     };
-    CHECK_THROWS_WITH_AS(resume(false, false), doctest::Contains("is not the log that the resumed run has written"),
+    CHECK_THROWS_WITH_AS(resume(false, false), doctest::Contains("is not the log that the resumed run wrote"),
                          ConfigError);
     CHECK(read(path) == row.text);
     resume(true, false);

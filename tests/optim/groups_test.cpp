@@ -110,9 +110,9 @@ TEST_CASE("Groups that cannot be are refused") {
   const auto with = [&](std::vector<optim::ParameterGroup> groups) {
     return error_of([&] { optim::sgd({.lr = 1, .groups = std::move(groups)}).make(list); });
   };
-  CHECK(with({{.match = "*.gamma"}}) == "sgd: groups[0] (*.gamma) has no parameters: no name fits");
+  CHECK(with({{.match = "*.gamma"}}) == "sgd: groups[0] (*.gamma) has no parameters: no parameter matches");
   CHECK(with({{.match = "*"}, {.match = "*.bias"}}) ==
-        "sgd: groups[1] (*.bias) has no parameters: those that fit are in groups before it");
+        "sgd: groups[1] (*.bias) has no parameters: all that match are in earlier groups");
   CHECK(with({{.lr = 1}}) == "sgd: groups[0] must have exactly one of match and where");
   CHECK(with({{.match = "*.bias", .beta1 = 1}}) ==
         "sgd: groups[0] (*.bias): sets beta1, which this optimizer does not have");
@@ -139,7 +139,7 @@ TEST_CASE("Parameters that lie between one another in memory may be trained, unl
   };
   const at::Tensor whole = at::ones({6, 4});
   const char* const shared =
-      "sgd: the parameters a and b share memory, so each step would change them twice. Give one of them";
+      "sgd: the parameters a and b share memory, so each step would change them twice; pass only one of them";
   CHECK(with(whole.select(1, 0), whole.select(1, 2)) == "no error");
   CHECK(with(whole.narrow(1, 0, 2), whole.narrow(1, 2, 2)) == "no error");
   CHECK(with(whole.narrow(1, 0, 3), whole.narrow(1, 2, 2)) == shared);
@@ -158,7 +158,7 @@ TEST_CASE("Parameters that cannot be trained are refused by name") {
   CHECK(with({{"a", whole}, {"a", at::ones(1)}}) == "sgd: two parameters are called a");
   CHECK(with({{"a", at::ones(3, at::kLong)}}).find("sgd: the parameter a must be of a real floating point type") == 0);
   CHECK(with({{"a", at::Tensor()}}) == "sgd: the parameter a is undefined");
-  CHECK(with({{"a", at::ones(3).set_requires_grad(true) * 2}}).find("sgd: a is no leaf") == 0);
+  CHECK(with({{"a", at::ones(3).set_requires_grad(true) * 2}}).find("sgd: the parameter a is not a leaf tensor") == 0);
 }
 
 TEST_CASE("A parameter under two names comes once") {

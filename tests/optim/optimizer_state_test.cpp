@@ -195,7 +195,7 @@ TEST_CASE("state that does not fit libtorch's optimizer is an error that says wh
   SUBCASE("of another shape") {
     StateDict saved = trained.saved();
     std::get<StateDict>(states_of(saved)["bias"])["exp_avg"] = at::ones({5});
-    CHECK_THROWS_WITH_AS(trained.load(saved), doctest::Contains("bias/exp_avg: is [5] there, must be [3]"),
+    CHECK_THROWS_WITH_AS(trained.load(saved), doctest::Contains("bias/exp_avg: has the shape [5], must have [3]"),
                          CheckpointError);
   }
   SUBCASE("of a parameter that is not there") {
@@ -234,7 +234,7 @@ TEST_CASE("an optimizer's archive with functions in it is refused before anythin
   states_of(saved)["archive"] =
       at::from_blob(const_cast<char*>(bytes.data()), {static_cast<std::int64_t>(bytes.size())}, at::kByte).clone();
   StateVisitor visit = StateVisitor::loading(saved, "optimizer");
-  CHECK_THROWS_WITH_AS(visit_optimizer(visit, optimizer, *model), doctest::Contains("has code in it"), CheckpointError);
+  CHECK_THROWS_WITH_AS(visit_optimizer(visit, optimizer, *model), doctest::Contains("contains code"), CheckpointError);
 }
 
 }  // namespace

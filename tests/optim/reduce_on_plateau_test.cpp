@@ -149,7 +149,7 @@ TEST_CASE("Options of a plateau that cannot be are refused with their values") {
   const auto refused = [](ReduceOnPlateauOptions options, const char* text) {
     CHECK_THROWS_WITH_AS(reduce_on_plateau(options), text, ConfigError);
   };
-  refused({}, "reduce_on_plateau: monitor and dataloader_label are required");
+  refused({}, "reduce_on_plateau: monitor and dataloader_label are required, got \"\" and \"eval\"");
   refused({.monitor = "m", .factor = 1}, "reduce_on_plateau: factor must be in (0, 1), got 1");
   refused({.monitor = "m", .patience = "3sec"},
           "reduce_on_plateau: patience must be in ep, ba, sp, tok or iter, got 3sec");

@@ -163,12 +163,15 @@ TrainerOptions evaluating(std::shared_ptr<Metric> metric) {
 }
 
 TEST_CASE("Null pointers are errors that name the option") {
-  CHECK_THROWS_WITH_AS(optim::AnyOptimizer(std::shared_ptr<torch::optim::SGD>()), "optimizer: a null pointer was given",
+  CHECK_THROWS_WITH_AS(optim::AnyOptimizer(std::shared_ptr<torch::optim::SGD>()),
+                       "optimizer: is a null pointer; pass an optimizer, or a factory such as optim::adamw({...})",
                        ConfigError);
   TrainerOptions optimizer = tiny_options();
   optimizer.optimizer =
       optim::AnyOptimizer::Factory([](const optim::NamedParameters&) { return std::shared_ptr<optim::Optimizer>(); });
-  CHECK_THROWS_WITH_AS(Trainer(std::move(optimizer)), "optimizer: a null pointer was given", ConfigError);
+  CHECK_THROWS_WITH_AS(Trainer(std::move(optimizer)),
+                       "optimizer: is a null pointer; pass an optimizer, or a factory such as optim::adamw({...})",
+                       ConfigError);
 
   const std::function<double(const optim::ScheduleContext&)> nothing;
   for (const optim::Scheduler& null : {optim::Scheduler(), optim::Scheduler(nothing)}) {

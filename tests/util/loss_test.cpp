@@ -129,7 +129,7 @@ TEST_CASE("A class that is out of range is an error that names it and its sample
     std::vector<std::int64_t> target;
     const char* text;
   };
-  const Row rows[] = {{{0, 3}, "class 3 of sample 1 is out of range: there are the classes 0 to 2"},
+  const Row rows[] = {{{0, 3}, "class 3 of sample 1 is out of range; classes are 0 to 2"},
                       {{-1, 0}, "class -1 of sample 0"},
                       {{-100, 7}, "class 7 of sample 1"}};
   for (const Row& row : rows)

@@ -239,7 +239,7 @@ TEST_CASE("A weight that a segment uses for the first time in a later batch is a
   };
   step(false);
   step(false);
-  CHECK_THROWS_WITH_AS(step(true), doctest::Contains("step_in_backward has updated w in this step"), ConfigError);
+  CHECK_THROWS_WITH_AS(step(true), doctest::Contains("step_in_backward already updated w in this step"), ConfigError);
   CHECK_NOTHROW(step(false));  // what the error has left is forgotten
 }
 
