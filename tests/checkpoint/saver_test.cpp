@@ -96,6 +96,20 @@ TEST_CASE("a file of the same checkpoint that is not the one that the manifest m
   CHECK_THROWS_AS(load(other), CheckpointError);
 }
 
+TEST_CASE("a name that was to be deleted and is saved again is not deleted") {
+  const test::Folder folder;
+  const auto files = std::make_shared<Refusing>();
+  Saver saver({.folder = folder.path(), .keep = 1, .asynchronous = false}, files);
+  save(saver, 1);
+  files->refuses_removal = true;
+  save(saver, 2);  // ba1 should go, and cannot
+  saver.wait();
+  files->refuses_removal = false;
+  save(saver, 1);
+  saver.wait();
+  CHECK(names_in(folder.path()) == Names{"ba1"});
+}
+
 TEST_CASE("under CONTINUE, what was due for deletion at a write that failed goes with the next") {
   for (const bool asynchronous : {true, false}) {
     CAPTURE(asynchronous);

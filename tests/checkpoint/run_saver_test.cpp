@@ -1,0 +1,65 @@
+// Which batches a run saves: after time was reset, and after a checkpoint could not be written.
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "composer/checkpoint/folder.h"
+#include "composer/core/error.h"
+#include "tests/support/folder.h"
+#include "tests/support/tiny.h"
+
+namespace composer::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST_CASE("After time was reset every checkpoint that is due is written, from the first on") {
+  const Folder folder;
+  TrainerOptions options = tiny_options();
+  options.max_duration = "8ba";
+  options.save_folder = folder / "ck";
+  options.save_interval = "1ba";
+  options.save_num_checkpoints_to_keep = 100;
+  options.save_overwrite = true;
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  for (const std::string& path : trainer.saved_checkpoints()) fs::remove_all(path);
+  trainer.fit({.duration = "3ba", .reset_time = true});
+  for (int batch = 1; batch <= 3; ++batch) {
+    CAPTURE(batch);
+    CHECK(fs::exists(folder / join("ck/ep0-ba", batch)));
+  }
+}
+
+TEST_CASE("A checkpoint that was not written is written by the next fit, and not taken for one") {
+  for (const bool asynchronous : {true, false}) {
+    CAPTURE(asynchronous);
+    const Folder folder;
+    TrainerOptions options = tiny_options();
+    options.save_folder = folder / "ck";
+    options.save_interval = "1ba";
+    options.save_async = asynchronous;
+    options.save_filename = "{epoch}/ba{batch}";
+    Trainer trainer(std::move(options));
+    trainer.begin();
+    REQUIRE(trainer.step());
+    trainer.step();
+    // a file is where the next epoch's folder is to be
+    while (trainer.state().timestamp.epoch == 0 && trainer.step()) {
+    }
+    trainer.end();
+    CHECK(fs::exists(folder / "ck/0/ba4"));
+    std::ofstream(folder / "ck/1") << "x";
+    CHECK_THROWS_AS(trainer.fit("1ba"), Error);
+    CHECK(trainer.state().timestamp.batch == 5);
+    fs::remove(folder / "ck/1");
+    trainer.fit("1ba");
+    CHECK(fs::exists(folder / "ck/1/ba6"));
+    CHECK(trainer.saved_checkpoints().back() == (folder / "ck/1/ba6").string());
+  }
+}
+
+}  // namespace
+}  // namespace composer::test
