@@ -20,7 +20,7 @@ using detail::as;
 
 namespace {
 
-enum State : std::size_t { SQUARE_AVG, MOMENTUM_BUFFER, GRAD_AVG };
+enum State : std::size_t { STEP, SQUARE_AVG, MOMENTUM_BUFFER, GRAD_AVG };
 
 void check(const std::string& who, const RmspropOptions& o) {
   detail::check_lr(who, o.lr);
@@ -42,7 +42,7 @@ std::vector<OptionField> fields_of(RmspropOptions& o) {
 }
 
 RMSprop::RMSprop(const NamedParameters& parameters, const RmspropOptions& options)
-    : NamedOptimizer("rmsprop", {"square_avg", "momentum_buffer", "grad_avg"},
+    : NamedOptimizer("rmsprop", {"step", "square_avg", "momentum_buffer", "grad_avg"},
                      detail::build_groups("rmsprop", parameters, options, check), options.step_in_backward) {}
 
 void RMSprop::prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const {
@@ -51,6 +51,7 @@ void RMSprop::prepare(const at::Tensor& parameter, ParameterState& state, const 
     at::Tensor& tensor = state.tensors[which];
     if (wanted && !tensor.defined()) tensor = at::zeros_like(parameter);
   };
+  if (!state.tensors[STEP].defined()) state.tensors[STEP] = detail::step_count(parameter);
   make(SQUARE_AVG, true);
   make(MOMENTUM_BUFFER, o.momentum != 0);
   make(GRAD_AVG, o.centered);
@@ -60,6 +61,7 @@ bool RMSprop::elementwise(const Options&) const { return true; }
 
 void RMSprop::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
   const RmspropOptions& o = as<RmspropOptions>(options).values;
+  detail::count(state.tensors[STEP]);  // PyTorch keeps it too, and its checkpoints need it
   slice.update =
       detail::RmspropUpdate{.l2 = o.weight_decay,
                             .alpha = o.alpha,
@@ -73,6 +75,7 @@ void RMSprop::describe(detail::Slice& slice, ParameterState& state, const Option
 
 void RMSprop::update(detail::Batch& batch, const Options& options) {
   const RmspropOptions& o = as<RmspropOptions>(options).values;
+  batch.count_step();
   const std::vector<at::Tensor> squares = batch.column(SQUARE_AVG);
   const std::vector<at::Tensor> g = o.weight_decay != 0 ? at::_foreach_add(batch.g, batch.p, o.weight_decay) : batch.g;
   at::_foreach_mul_(squares, o.alpha);
