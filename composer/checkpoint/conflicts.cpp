@@ -34,13 +34,13 @@ Pattern pattern_of(const std::string& format, const std::string& run_name) {
   Pattern pattern;
   std::string text;
   for (const NamePart& part : parts_of_name(format)) {
-    const std::string fixed = part.placeholder ? format_name(part.text, run_name) : part.text;
-    if (!part.placeholder || fixed != part.text) {
-      text += escaped(fixed);
+    if (!part.placeholder || is_known(part.name, /*with_time=*/false)) {
+      text += escaped(part.placeholder ? format_name(part.text, run_name) : part.text);
       continue;
     }
-    text += "([0-9.]+)";
+    text += part.spec.empty() ? "([0-9.]+)" : "(.+)";
     pattern.fields.push_back(nullptr);
+    if (!part.spec.empty() && std::string_view("xXob").find(part.spec.back()) != std::string_view::npos) continue;
     for (const Count& count : kCounts)  // those within an epoch say nothing by themselves
       if (count.total && count.in_names && part.name == count.name) pattern.fields.back() = count.field;
   }
@@ -51,7 +51,8 @@ Pattern pattern_of(const std::string& format, const std::string& run_name) {
 bool is_later(const std::smatch& match, const Pattern& pattern, const Timestamp& now) {
   for (std::size_t i = 0; i < pattern.fields.size(); ++i) {
     if (!pattern.fields[i]) continue;
-    const std::string text = match[i + 1];
+    std::string text = match[i + 1];
+    std::erase_if(text, [](char c) { return c < '0' || c > '9'; });  // padding and separators
     std::int64_t count = 0;
     std::from_chars(text.data(), text.data() + text.size(), count);
     if (count > now.*pattern.fields[i]) return true;
@@ -83,8 +84,9 @@ std::optional<Conflict> find_conflict(const fs::path& folder, const std::string&
 void check_format(const char* option, const std::string& format, bool with_time) {
   const Timestamp zero;
   for (const NamePart& part : parts_of_name(format))
-    if (part.placeholder && format_name(part.text, "x", with_time ? &zero : nullptr) == part.text)
+    if (part.placeholder && !is_known(part.name, with_time))
       throw ConfigError(option, ": the placeholder ", part.text, " cannot be used here, in ", format);
+  format_name(format, "x", with_time ? &zero : nullptr);  // throws if it cannot be formatted
 }
 
 }  // namespace composer::saving

@@ -1,11 +1,11 @@
 #include "composer/checkpoint/name_format.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <optional>
 
 #include "composer/checkpoint/counts.h"
+#include "composer/checkpoint/format_spec.h"
 #include "composer/checkpoint/walk.h"
 #include "composer/core/error.h"
 #include "composer/formats/json_reader.h"
@@ -13,45 +13,34 @@
 namespace composer::saving {
 namespace {
 
-std::string padded(std::int64_t number, std::string_view spec) {
-  std::string text = std::to_string(number);
-  if (spec.ends_with('d')) spec.remove_suffix(1);
-  if (spec.empty()) return text;
-  const char fill = spec.front() == '0' ? '0' : ' ';
-  std::size_t width = 0;
-  const auto read = std::from_chars(spec.data(), spec.data() + spec.size(), width);
-  if (read.ec != std::errc() || read.ptr != spec.data() + spec.size() || width > 64)
-    throw ConfigError("save_filename: the format :", spec, " is unknown; use e.g. {epoch:04}");
-  if (text.size() < width) text.insert(0, width - text.size(), fill);
-  return text;
-}
-
-// As Python prints a float: shortest, and with a point.
-std::string seconds_text(Seconds seconds) {
-  std::string text(32, '\0');
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), seconds.count());
-  text.resize(static_cast<std::size_t>(end.ptr - text.data()));
-  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
-}
-
 std::optional<std::int64_t> count_of(std::string_view name, const Timestamp& t) {
   for (const Count& count : kCounts)
     if (count.in_names && name == count.name) return t.*count.field;
   return std::nullopt;
 }
 
-std::optional<std::string> value_of(std::string_view name, std::string_view spec, std::string_view run_name,
-                                    const Timestamp* time) {
-  if (name == "run_name" && spec.empty()) return std::string(run_name);
-  if (name == "rank" || name == "local_rank" || name == "node_rank") return padded(0, spec);
-  if (name == "world_size" || name == "local_world_size") return padded(1, spec);
-  if (!time) return std::nullopt;
-  if (const auto count = count_of(name, *time)) return padded(*count, spec);
-  if (!spec.empty()) return std::nullopt;
-  if (name == "total_wct") return seconds_text(time->total_wct);
-  if (name == "epoch_wct") return seconds_text(time->epoch_wct);
-  if (name == "batch_wct") return seconds_text(time->batch_wct);
+std::optional<std::int64_t> process_count(std::string_view name) {
+  if (name == "rank" || name == "local_rank" || name == "node_rank") return 0;
+  if (name == "world_size" || name == "local_world_size") return 1;
   return std::nullopt;
+}
+
+std::optional<Seconds> clock_of(std::string_view name, const Timestamp& t) {
+  if (name == "total_wct") return t.total_wct;
+  if (name == "epoch_wct") return t.epoch_wct;
+  if (name == "batch_wct") return t.batch_wct;
+  return std::nullopt;
+}
+
+// An unknown name is a text: itself in braces.
+std::string value_of(const NamePart& part, std::string_view run_name, const Timestamp* time) {
+  if (part.name == "run_name") return format_text(run_name, part.spec);
+  if (const auto count = process_count(part.name)) return format_count(*count, part.spec);
+  if (time) {
+    if (const auto count = count_of(part.name, *time)) return format_count(*count, part.spec);
+    if (const auto clock = clock_of(part.name, *time)) return format_seconds(clock->count(), part.spec);
+  }
+  return format_text(join('{', part.name, '}'), part.spec);
 }
 
 }  // namespace
@@ -85,10 +74,15 @@ std::vector<NamePart> parts_of_name(std::string_view format) {
   return parts;
 }
 
+bool is_known(std::string_view name, bool with_time) {
+  if (name == "run_name" || process_count(name)) return true;
+  return with_time && (count_of(name, {}) || clock_of(name, {}));
+}
+
 std::string format_name(std::string_view format, std::string_view run_name, const Timestamp* time) {
   std::string text;
   for (const NamePart& part : parts_of_name(format))
-    text += part.placeholder ? value_of(part.name, part.spec, run_name, time).value_or(part.text) : part.text;
+    text += part.placeholder ? value_of(part, run_name, time) : part.text;
   return text;
 }
 

@@ -10,10 +10,14 @@ namespace composer::saving {
 
 // Replaces {run_name}, {rank}, {local_rank}, {world_size}, {local_world_size}, {node_rank} (one process: 0 and 1) and,
 // with a timestamp, {epoch}, {batch}, {sample}, {token}, {batch_in_epoch}, {sample_in_epoch}, {token_in_epoch},
-// {total_wct}, {epoch_wct}, {batch_wct}. {epoch:04} and {epoch:04d} pad with zeros; {{ and }} are braces; unknown
-// placeholders are kept. Throws ConfigError for an unmatched brace.
+// {total_wct}, {epoch_wct}, {batch_wct}. Format specs are those of Python: {epoch:04}, {batch:>6}. {{ and }} are
+// braces, and other names stay as they are. Throws ConfigError for a brace without its other and for an unknown format
+// spec.
 COMPOSER_EXPORT std::string format_name(std::string_view format, std::string_view run_name,
                                         const Timestamp* time = nullptr);
+
+// Whether format_name() replaces a placeholder of this name, with a timestamp or without one.
+bool is_known(std::string_view name, bool with_time);
 
 // A part of a format: text, or a placeholder {name:spec}.
 struct NamePart {

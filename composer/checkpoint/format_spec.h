@@ -1,0 +1,15 @@
+// What stands behind the colon of a placeholder: {epoch:04d}, {batch:>6}, as Python's format() reads it.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace composer::saving {
+
+// [[fill]align][sign][0][width][, or _][.precision][type]. Throws ConfigError for a spec that Python refuses for such a
+// value, and for a width above 255.
+std::string format_count(std::int64_t value, std::string_view spec);
+std::string format_text(std::string_view value, std::string_view spec);
+std::string format_seconds(double value, std::string_view spec);
+
+}  // namespace composer::saving
