@@ -110,7 +110,8 @@ void Trainer::Impl::load(const LoadOptions& from) {
   auto [saved, path, weights_only] = read(saving::format_name(from.path, state.run_name), from.weights_only);
   saving::ignore_keys(saved, from.ignore_keys);
   if (!weights_only) check_run_state(saved);
-  load_weights(saved, path, from.strict_model_weights && from.ignore_keys.empty());
+  // Ignored weights may be missing in a resumed run; weights alone are loaded as strictly as was asked for.
+  load_weights(saved, path, from.strict_model_weights && (from.weights_only || from.ignore_keys.empty()));
   if (!weights_only) load_run_state(saved);
   if (options.seed && state.seed != *options.seed)
     warn(join("load_path: the run goes on with the seed of ", path, ", ", state.seed,
