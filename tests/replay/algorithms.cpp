@@ -1,5 +1,6 @@
 // algorithms.json: what the functions of the algorithms make of recorded tensors and random numbers.
 #include <map>
+#include <string>
 
 #include <ATen/ATen.h>
 
@@ -121,6 +122,30 @@ Outcome apply_gradient_clipping(const Json& c, const CaseTensors& tensors) {
   return judge(c, without_message(recorded), result_of(recorded, [&] { return clip(c, tensors); }), rules(), tolerance);
 }
 
+// The name in the registry for the class of each algorithm whose constructor is compared.
+const std::map<std::string, std::string> kConstructors = {{"GradientClipping constructor", "gradient_clipping"},
+                                                          {"LabelSmoothing constructor", "label_smoothing"},
+                                                          {"MixUp constructor", "mixup"}};
+
+// The flags of each row of constructor arguments, or its error. `find_unused_parameters` and `backwards_create_graph`
+// are for wrappers of models that are not there; a text that makes the object again is Python's.
+Outcome construct(const Json& c, const std::string& entry) {
+  Json recorded = Json::array(), got = Json::array();
+  for (const Json& row : c.at("rows")) {
+    Json want = without_message(row.at("result"));
+    for (const char* of_python : {"repr", "find_unused_parameters", "backwards_create_graph"}) want.erase(of_python);
+    recorded.push_back(want);
+    Settings settings;
+    for (const auto& [name, value] : row.at("kwargs").items())
+      settings[name] = value.is_string() ? value.get<std::string>() : value.dump();
+    got.push_back(result_of(want, [&]() -> Json {
+      const Algorithms made = algorithms::registry().find(entry).make(settings);
+      return {{"required_on_load", made.list().front().object->required_on_load()}};
+    }));
+  }
+  return judge(c, recorded, got, rules());
+}
+
 Outcome run(const Json& c, const Context& context) {
   using Handler = Outcome (*)(const Json&, const CaseTensors&);
   static const std::map<std::string, Handler> handlers = {{"smooth_labels", smooth_labels},
@@ -129,6 +154,7 @@ Outcome run(const Json& c, const Context& context) {
                                                           {"apply_gradient_clipping", apply_gradient_clipping}};
   const auto function = c.at("function").get<std::string>();
   const auto found = handlers.find(function);
+  if (const auto name = kConstructors.find(function); name != kConstructors.end()) return construct(c, name->second);
   if (found == handlers.end()) return unsupported(function);
   return found->second(c, CaseTensors(c, context));
 }

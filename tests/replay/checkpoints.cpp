@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <set>
 
 #include <ATen/ATen.h>
@@ -118,10 +119,11 @@ TrainerOptions checkpoint_options(const Json& config, const Context& context) {
   return options;
 }
 
-Json run_once(TrainerOptions options, const Json& recorded, const std::function<void(Trainer&)>& loaded) {
+Json run_once(const Json& config, const Context& context, const Json& recorded,
+              const std::function<void(Trainer&)>& loaded) {
   Json got = {{"error", nullptr}, {"saved_checkpoints", Json::array()}};
   try {
-    Trainer trainer(std::move(options));
+    Trainer trainer(checkpoint_options(config, context));
     if (loaded) loaded(trainer);
     trainer.fit();
     got["saved_checkpoints"] = saved_by(trainer);
@@ -158,31 +160,70 @@ Json sorted(Json list) {
 
 // What is left of a run, and what it says it has saved.
 Json files_of(const Json& config, const Json& c, const Context& context) {
-  Json got = run_once(checkpoint_options(config, context), c);
+  Json got = run_once(config, context, c);
   got["listing"] = sorted(listing());
   return got;
 }
 
-// Without a context: to be listed only.
-Rules files_rules(const Context* context) {
-  return {{.name = "run_name_in_file_names",
-           .applies_to = "`{run_name}` in `save_filename`",
-           .composer_does = "KeyError at the start of the fit, unless `save_overwrite`",
-           .we_do = "it is replaced, as with `save_overwrite`",
-           .why = "the documentation offers it",
-           .matches =
-               [](const Json& c) {
-                 const std::string format = c["config"]["trainer"].value("save_filename", "");
-                 return !c["error"].is_null() && format.find("{run_name}") != std::string::npos;
-               },
-           .ours =
-               [context](Json& expected, const Json& c) {
-                 const test::Sandbox another;
-                 Json overwriting = c["config"];
-                 overwriting["trainer"]["save_overwrite"] = true;
-                 expected = files_of(overwriting, c, *context);
-               }}};
+// Whether a format has a placeholder that Composer replaces, but does not expect when it looks for conflicting files.
+bool surprises_composer(const std::string& format) {
+  static const std::regex surprising(R"(\{(run_name|\w+_wct|\w+:[^{}]*)\})");
+  return std::regex_search(format, surprising);
 }
+
+Rule surprising_file_names(const Context* context) {
+  return {.name = "run_name_in_file_names",
+          .applies_to =
+              "`{run_name}`, `{total_wct}` and its like, and format specs such as `{epoch:03d}` in "
+              "`save_filename`",
+          .composer_does = "KeyError or ValueError at the start of the fit, unless `save_overwrite`",
+          .we_do = "they are replaced, as with `save_overwrite`",
+          .why = "the documentation offers them",
+          .matches =
+              [](const Json& c) {
+                return !c["error"].is_null() && surprises_composer(c["config"]["trainer"].value("save_filename", ""));
+              },
+          .ours =
+              [context](Json& expected, const Json& c) {
+                const test::Sandbox another;
+                Json overwriting = c["config"];
+                overwriting["trainer"]["save_overwrite"] = true;
+                expected = files_of(overwriting, c, *context);
+              }};
+}
+
+// Of the files that the first run left, a resumed run deletes the oldest while there are more than it may keep.
+void count_whole_run(Json& expected, const Json& c) {
+  if (!expected.contains("second")) return;
+  std::set<std::string> before, added;
+  for (const Json& entry : c["listing"]) before.insert(entry.value("file", ""));
+  for (const Json& entry : expected["second"]["listing"])
+    if (entry.contains("file") && !before.contains(entry["file"])) added.insert(entry["file"]);
+  const auto keep = c["second_config"]["trainer"].at("save_num_checkpoints_to_keep").get<std::size_t>();
+  const std::size_t room = keep - std::min(keep, added.size());
+  const Json& saved = c["saved_checkpoints"];
+  for (std::size_t i = 0; added.size() > 0 && i + room < saved.size(); ++i) {
+    Json& listing = expected["second"]["listing"];
+    listing.erase(std::remove(listing.begin(), listing.end(), Json{{"file", saved[i]}}), listing.end());
+  }
+}
+
+Rule retention_of_whole_run() {
+  return {.name = "retention_counts_the_whole_run",
+          .applies_to = "`save_num_checkpoints_to_keep` in a resumed run",
+          .composer_does = "counts the checkpoints saved since the resume; older ones stay",
+          .we_do = "counts all checkpoints of the run",
+          .why = "a run that is resumed often would fill the disk",
+          .matches =
+              [](const Json& c) {
+                return c.contains("second_config") &&
+                       c["second_config"]["trainer"].value("save_num_checkpoints_to_keep", -1) > 0;
+              },
+          .ours = count_whole_run};
+}
+
+// Without a context: to be listed only.
+Rules files_rules(const Context* context) { return {surprising_file_names(context), retention_of_whole_run()}; }
 
 Outcome run_files(const Json& c, const Context& context) {
   const test::Sandbox sandbox;
@@ -197,7 +238,7 @@ Outcome run_files(const Json& c, const Context& context) {
                    {"listing", sorted(c["listing"])}};
   if (c.contains("second_config")) {
     recorded["second"] = {{"at", c["second_resumes_at"]}, {"listing", sorted(c["second_listing"])}};
-    run_once(checkpoint_options(c["second_config"], context), c, [&](Trainer& trainer) {
+    run_once(c["second_config"], context, c, [&](Trainer& trainer) {
       got["second"]["at"] = {{"epoch", trainer.state().timestamp.epoch}, {"batch", trainer.state().timestamp.batch}};
     });
     got["second"]["listing"] = sorted(listing());

@@ -11,7 +11,8 @@ namespace composer::replay {
 // Unsupported.
 TrainerOptions checkpoint_options(const Json& config, const Context& context);
 // Trains; {"error", "saved_checkpoints"}. `loaded` sees the trainer before it begins.
-Json run_once(TrainerOptions options, const Json& recorded, const std::function<void(Trainer&)>& loaded = {});
+Json run_once(const Json& config, const Context& context, const Json& recorded,
+              const std::function<void(Trainer&)>& loaded = {});
 
 Outcome run_resume(const Json& c, const Context& context);
 Outcome run_keys(const Json& c, const Context& context);

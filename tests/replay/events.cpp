@@ -2,6 +2,7 @@
 #include "tests/replay/events.h"
 
 #include <optional>
+#include <stdexcept>
 
 #include <torch/nn/module.h>
 
@@ -132,6 +133,8 @@ class Program {
     const std::string fn = call.at("fn");
     if (fn == "construct") {
       construct();
+    } else if (!trainer_) {
+      throw std::logic_error("the trainer could not be made");
     } else if (fn == "fit") {
       trainer_->fit(fit_options(call));
     } else if (fn == "eval") {

@@ -136,8 +136,8 @@ void add_callback(Callbacks& list, const Json& recorded) {
     if (key == "comp") {
       const auto direction = directions.find(text);
       settings["better"] = direction == directions.end() ? text : direction->second;
-    } else if (key == "patience" && value.is_number_integer()) {
-      settings[key] = text + "ep";
+    } else if (key == "patience" && value.is_number()) {
+      settings[key] = to_string(time_of(value));
     } else if (key != "class") {
       settings[key] = text;
     }

@@ -12,12 +12,12 @@ namespace composer::replay {
 namespace {
 
 constexpr const char* kUsage =
-    "composer_replay [--data FOLDER] [--file NAME] [--case ID] [-v] [--every-rule-needed]\n"
+    "composer_replay [--data FOLDER]... [--file NAME] [--case ID] [-v] [--every-rule-needed]\n"
     "                [--floor FILE | --write-floor FILE]\n"
     "composer_replay --write-differences FILE | --check-differences FILE\n";
 
 struct Arguments {
-  Selection selection{.data = COMPOSER_SOURCE_DIR "/tests/golden"};
+  Selection selection;
   bool every_rule_needed = false;
   std::string write_differences, check_differences, floor, write_floor;
 };
@@ -32,7 +32,7 @@ Arguments parse(int argc, char** argv) {
       return std::string(argv[i]);
     };
     if (option == "--data")
-      arguments.selection.data = std::filesystem::absolute(value());  // cases change the folder
+      arguments.selection.data.push_back(std::filesystem::absolute(value()));  // cases change the folder
     else if (option == "--file")
       arguments.selection.file = value();
     else if (option == "--case")
@@ -52,6 +52,7 @@ Arguments parse(int argc, char** argv) {
     else
       throw std::runtime_error("unknown option " + option + "\n" + kUsage);
   }
+  if (arguments.selection.data.empty()) arguments.selection.data = {COMPOSER_SOURCE_DIR "/tests/golden"};
   return arguments;
 }
 
@@ -76,7 +77,7 @@ int check_differences(const std::string& file) {
 int replay(const Arguments& arguments) {
   const auto reports = run(arguments.selection, std::cout);
   if (reports.empty()) {
-    std::cerr << "no such case in " << arguments.selection.data << '\n';
+    std::cerr << "no such case in " << arguments.selection.data.front() << '\n';
     return 1;
   }
   print_table(reports, std::cout);

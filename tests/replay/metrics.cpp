@@ -269,16 +269,33 @@ Rule nothing_is_read() {
               }};
 }
 
+const std::map<std::string, Reduction> kReductions{
+    {"none", Reduction::NONE}, {"mean", Reduction::MEAN}, {"sum", Reduction::SUM}};
+
+bool has_known_reduction(const Json& arguments) { return kReductions.contains(arguments.value("reduction", "mean")); }
+
+const Json kDoesNotCompile = {{"error", {{"type", "does not compile"}}}};
+
+Rule reductions_are_an_enum() {
+  return {.name = "reductions_are_an_enum",
+          .applies_to = "The name of a reduction that does not exist",
+          .composer_does = "Raises `ValueError` when the loss is computed.",
+          .we_do = "Does not compile: a reduction is an `enum class`.",
+          .why = "The compiler knows the types.",
+          .matches =
+              [](const Json& c) {
+                return c["kind"] == "loss" && !has_known_reduction(c["kwargs"]) && !c["error"].is_null() &&
+                       c["error"]["type"] == "ValueError";
+              },
+          .ours = [](Json& expected, const Json&) { expected["error"] = kDoesNotCompile["error"]; }};
+}
+
 at::Tensor loss_of(const Json& c, const Tensors& tensors) {
-  static const std::map<std::string, Reduction> reductions{
-      {"none", Reduction::NONE}, {"mean", Reduction::MEAN}, {"sum", Reduction::SUM}};
   const Json& arguments = c["kwargs"];
   const at::Tensor input = tensors.at("in.input"), target = tensors.at("in.target");
   const auto reduction = [&](Reduction otherwise) {
     if (!arguments.contains("reduction")) return otherwise;
-    const auto found = reductions.find(arguments["reduction"]);
-    if (found == reductions.end()) throw NoSuch{"a reduction that is none does not compile"};
-    return found->second;
+    return kReductions.at(arguments["reduction"]);
   };
   if (c["function"] == "soft_cross_entropy") {
     SoftCrossEntropyOptions options{.weight = tensors.find("in.weight")};
@@ -302,10 +319,13 @@ Outcome run_loss(const Json& c, const Context& context) {
   recorded["warnings"] = c["warnings"];
   if (out.defined()) recorded["out"] = to_json(out);
   try {
-    Json got = result_of(recorded, [&] { return Json{{"out", to_json(loss_of(c, tensors))}, {"error", nullptr}}; });
+    Json got = result_of(recorded, [&] {
+      if (c["function"] == "soft_cross_entropy" && !has_known_reduction(c["kwargs"])) return kDoesNotCompile;
+      return Json{{"out", to_json(loss_of(c, tensors))}, {"error", nullptr}};
+    });
     got["warnings"] = Json::array();
     const bool doubles = tensors.at("in.input").scalar_type() == at::kDouble;
-    return judge(c, recorded, got, {nothing_is_read()}, doubles ? Tolerance{} : kFloat32);
+    return judge(c, recorded, got, {nothing_is_read(), reductions_are_an_enum()}, doubles ? Tolerance{} : kFloat32);
   } catch (const NoSuch& no) {
     return unsupported(no.what);
   }
@@ -339,7 +359,10 @@ Outcome run(const Json& c, const Context& context) {
 }  // namespace
 
 Suite metrics_suite() {
-  return {"metrics.json", "Metrics and losses", run, {samples_weigh_alike(nullptr), names_match(), nothing_is_read()}};
+  return {"metrics.json",
+          "Metrics and losses",
+          run,
+          {samples_weigh_alike(nullptr), names_match(), nothing_is_read(), reductions_are_an_enum()}};
 }
 
 }  // namespace composer::replay

@@ -69,8 +69,9 @@ TimeUnit unit_of(const std::string& text) { return Time::parse("1" + text).unit(
 }  // namespace
 
 Time time_of(const Json& recorded) {
-  return recorded.is_number_integer() ? Time(recorded.get<std::int64_t>(), TimeUnit::EPOCH)
-                                      : Time::parse(recorded.get<std::string>());
+  if (recorded.is_string()) return Time::parse(recorded.get<std::string>());
+  if (recorded.is_number_float()) return Time::from(recorded.get<double>(), TimeUnit::EPOCH);
+  return Time(recorded.get<std::int64_t>(), TimeUnit::EPOCH);
 }
 
 Interval interval_of(const Json& recorded) {

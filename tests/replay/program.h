@@ -9,7 +9,7 @@
 
 namespace composer::replay {
 
-// "5ba", or an integer: epochs.
+// "5ba", or an integer: epochs. Throws TimeTypeError for 5.0, as Composer does.
 Time time_of(const Json& recorded);
 // Likewise, or {"callable": "event_every", ...}.
 Interval interval_of(const Json& recorded);

@@ -42,6 +42,14 @@ void add(FileReport& report, const Outcome& outcome) {
   for (const auto& rule : outcome.rules) report.rules[rule] += 1;
 }
 
+void add(FileReport& sum, const FileReport& more) {
+  for (const auto& [verdict, cases] : more.count) sum.count[verdict] += cases;
+  for (const auto& [why, cases] : more.unsupported) sum.unsupported[why] += cases;
+  for (const auto& [rule, cases] : more.rules) sum.rules[rule] += cases;
+  sum.supported.insert(more.supported.begin(), more.supported.end());
+  sum.seconds += more.seconds;
+}
+
 FileReport run_file(const std::filesystem::path& path, const Selection& selection, std::ostream& out) {
   const auto start = std::chrono::steady_clock::now();
   const Context context(path);
@@ -80,15 +88,19 @@ void print_row(FileReport report, std::ostream& out) {
 
 std::vector<FileReport> run(const Selection& selection, std::ostream& out) {
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(selection.data)) {
-    if (entry.path().extension() == ".json") files.push_back(entry.path());
-  }
-  std::ranges::sort(files);
+  for (const auto& folder : selection.data)
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      if (entry.path().extension() == ".json") files.push_back(entry.path());
+  std::ranges::stable_sort(files, {}, [](const auto& path) { return path.filename(); });
   std::vector<FileReport> reports;
   for (const auto& file : files) {
     if (!selection.file.empty() && file.filename() != selection.file && file.stem() != selection.file) continue;
-    reports.push_back(run_file(file, selection, out));
-    if (total(reports.back()) == 0) reports.pop_back();
+    FileReport report = run_file(file, selection, out);
+    if (total(report) == 0) continue;
+    if (!reports.empty() && reports.back().file == report.file)
+      add(reports.back(), report);
+    else
+      reports.push_back(std::move(report));
   }
   return reports;
 }

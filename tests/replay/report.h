@@ -12,8 +12,8 @@
 namespace composer::replay {
 
 struct Selection {
-  std::filesystem::path data;
-  std::string file, id;  // empty: all
+  std::vector<std::filesystem::path> data;  // folders
+  std::string file, id;                     // empty: all
   bool verbose = false;
 };
 
@@ -25,8 +25,8 @@ struct FileReport {
   double seconds = 0;
 };
 
-// Runs all selected cases of the *.json files of the folder. What is wrong, and in verbose mode every case, goes to
-// `out`.
+// Runs all selected cases of the *.json files of the folders, those of one name together. What is wrong, and in verbose
+// mode every case, goes to `out`.
 std::vector<FileReport> run(const Selection& selection, std::ostream& out);
 
 void print_table(const std::vector<FileReport>& reports, std::ostream& out);

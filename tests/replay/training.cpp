@@ -1,4 +1,7 @@
 // training.json: whole runs, batch by batch, and the weights they end with.
+#include <optional>
+#include <stdexcept>
+
 #include <ATen/ATen.h>
 #include <c10/core/DefaultDtype.h>
 
@@ -57,7 +60,14 @@ class RowLogger final : public LoggerDestination {
   Json rates_, losses_ = Json::object(), metrics_ = Json::object();
 };
 
-Json train(const Json& c, const Context& context) {
+// What a run does beside what the case says.
+struct Change {
+  std::optional<Rates> rates;  // a table of these rates in the place of the schedules
+  Algorithms faults;
+  BiasPath* bias = nullptr;  // filled
+};
+
+Json train(const Json& c, const Context& context, const Change& change) {
   const Json& config = c.at("config");
   RandomLog random(c.at("random_log"));
   Algorithms algorithms = make_training_algorithms(config, random);
@@ -71,7 +81,12 @@ Json train(const Json& c, const Context& context) {
       .schedulers = schedulers_of(config.value("schedulers", Json::array()))};
   options.step_schedulers_every_batch = config.value("step_schedulers_every_batch", true);
   options.max_duration = time_of(config.value("max_duration", "30ba"));
+  if (change.rates)
+    options.schedulers = {
+        schedule_table(schedule_factors(config, run.train.front().size(0), run.batch_size, *change.rates))};
   options.algorithms = std::move(algorithms);
+  for (const auto& fault : change.faults.list()) options.algorithms.add(fault.object);
+  if (change.bias) options.callbacks = {record_bias(*change.bias)};
   options.loggers = {std::make_shared<RowLogger>(result)};
   options.run_name = "replay";
   options.device = at::Device(at::kCPU);
@@ -112,61 +127,67 @@ Json recording(const Json& c, const Context& context) {
   return result;
 }
 
-// A convolution with a bias before batch norm, which takes any bias off again, trained with Adam.
-bool has_bias_without_gradient(const Json& c) {
-  const auto optimizer = c["config"].at("optimizer").at("class").get<std::string>();
-  return c["config"].at("model") == "conv" && optimizer.find("Adam") != std::string::npos;
+Tolerance tolerance_of(const Json& c) {
+  return c["config"].value("dtype", "fp64") == "fp32" ? Tolerance{1e-5, 1e-6} : Tolerance{1e-10, 1e-14};
 }
 
-void take_noise_of_plain_loop(Json& expected, const Json& c, const Context& context) {
-  const Json plain = train_by_hand(c, context);
-  for (const char* name : {"module.0.bias", "module.1.running_mean"}) expected["final"][name] = plain["final"][name];
-  if (c["config"].value("dtype", "fp64") == "fp64") return;
-  for (const char* key : {"eval_history", "final_eval_metrics"})
-    if (expected.contains(key)) expected[key] = plain.at(key);
+// With Composer's rates the recording must come out; then the same with ours. Algorithms are those of the trainer, so
+// with them the rates alone are computed by hand.
+void without_lag(Json& expected, const Json& c, const Context& context) {
+  const auto train_with = [&](Rates rates) {
+    if (!c["config"].contains("algorithms")) return train_by_hand(c, context, {.rates = rates});
+    return train(c, context, {.rates = rates});
+  };
+  const Json lagging = train_with(Rates::COMPOSER);
+  const auto difference = first_difference(without_noise(expected, c), without_noise(lagging, c), tolerance_of(c));
+  if (difference) throw std::runtime_error("the run with Composer's rates is not what was recorded: " + *difference);
+  expected = train_with(Rates::OURS);
 }
 
 // Without a context: to be listed only.
-Rules rules(const Context* context) {
+Rules rules(const Context* context, const BiasPath* path) {
   return {
       {.name = "schedules_do_not_lag_and_multiply",
        .applies_to = "The losses and weights of a run with schedules",
        .composer_does = "Batch k trains with the rate of batch k-1 (k >= 1); of several schedules the last one wins.",
-       .we_do = "Every batch trains with the product of all schedules at `state.timestamp`; losses and weights are "
-                "those of a plain loop that does the same.",
+       .we_do =
+           "Every batch trains with the product of all schedules at `state.timestamp`. A plain loop gives the recorded "
+           "losses and weights with Composer's rates, and ours with these.",
        .why = "A schedule applies to the batch it is computed for, and several schedules multiply, as Composer "
               "documents.",
        .matches = [](const Json& c) { return c["config"].contains("schedulers"); },
-       .ours = [context](Json& expected, const Json& c) { expected = train_by_hand(c, *context); }},
+       .ours = [context](Json& expected, const Json& c) { without_lag(expected, c, *context); }},
       {.name = "noise_is_not_reproduced",
-       .applies_to = "The bias of a convolution before a batch norm, trained with Adam",
+       .applies_to = "The bias of a layer before a batch norm",
        .composer_does =
-           "Its gradient is nothing but rounding errors, which Adam makes as large as any other: the bias, the "
-           "running mean that it shifts, and in single precision the metrics meanwhile, are those of the "
-           "machine that recorded them.",
-       .we_do =
-           "They are those of a plain loop of libtorch on this machine; all other weights and losses are as recorded.",
-       .why = "Another machine's rounding errors cannot be had, and mean nothing.",
-       .matches = has_bias_without_gradient,
-       .ours = [context](Json& expected, const Json& c) { take_noise_of_plain_loop(expected, c, *context); }}};
+           "Its gradient is nothing but rounding errors, which optimizers such as Adam make as large as any "
+           "other. The bias, the running mean that it shifts, and in single precision the metrics of "
+           "evaluation, are those of the machine that recorded them.",
+       .we_do = "The gradients of the bias are rounding errors here too, and the bias is what the formula of the "
+                "optimizer makes of them. The running mean and the metrics are those of a plain loop with this bias; "
+                "all other weights and losses are as recorded.",
+       .why = "The rounding errors of another machine cannot be repeated, and mean nothing.",
+       .matches = has_noisy_bias,
+       .ours = [context, path](Json& expected, const Json& c) { replace_noise(expected, c, *context, *path); }}};
 }
 
-Outcome run(const Json& c, const Context& context) {
+}  // namespace
+
+Outcome run_training(const Json& c, const Context& context, const Algorithms& faults) {
   const bool single = c.at("config").value("dtype", "fp64") == "fp32";
   const DefaultDtype dtype(single ? at::kFloat : at::kDouble);
   try {
-    if (c["config"].contains("schedulers") && c["config"].contains("algorithms"))
-      throw Unsupported{"schedules together with algorithms"};
-    const Json got = train(c, context);
-    const Tolerance tolerance = single ? Tolerance{1e-5, 1e-6} : Tolerance{1e-10, 1e-14};
-    return judge(c, recording(c, context), got, rules(&context), tolerance);
+    BiasPath path;
+    const Json got = train(c, context, {.faults = faults, .bias = &path});
+    return judge(c, recording(c, context), got, rules(&context, &path), tolerance_of(c));
   } catch (const Unsupported& what) {
     return unsupported(what.why);
   }
 }
 
-}  // namespace
-
-Suite training_suite() { return {"training.json", "Training", run, rules(nullptr)}; }
+Suite training_suite() {
+  const auto run = [](const Json& c, const Context& context) { return run_training(c, context); };
+  return {"training.json", "Training", run, rules(nullptr, nullptr)};
+}
 
 }  // namespace composer::replay

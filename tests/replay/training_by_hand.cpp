@@ -3,9 +3,10 @@
 #include <map>
 
 #include <ATen/ATen.h>
+#include <torch/nn/utils/clip_grad.h>
 
+#include "composer/algorithms/gradient_clipping.h"
 #include "composer/optim/optimizer.h"
-#include "composer/optim/schedule.h"
 #include "composer/util/loss.h"
 #include "tests/replay/program.h"
 #include "tests/replay/training_run.h"
@@ -28,13 +29,18 @@ double right(const at::Tensor& logits, const Batch& batch) {
 
 class Loop {
  public:
-  Loop(const Json& config, const Context& context)
+  Loop(const Json& config, const Context& context, const ByHand& how)
       : config_(config),
+        how_(how),
         run_(make_training_run(config, context)),
         base_(optim::learning_rates(*run_.optimizer)),
-        schedulers_(schedulers_of(config.value("schedulers", Json::array()))),
+        algorithms_(config.value("algorithms", Json::array())),
         max_duration_(time_of(config.value("max_duration", "30ba"))),
-        len_((size(run_.train) + run_.batch_size - 1) / run_.batch_size) {
+        len_((size(run_.train) + run_.batch_size - 1) / run_.batch_size),
+        factors_(schedule_factors(config, size(run_.train), run_.batch_size, how.rates)) {
+    for (const Json& algorithm : algorithms_)
+      if (algorithm["class"] != "GradientClipping" && algorithm["class"] != "LabelSmoothing")
+        throw Unsupported{"a plain loop with " + algorithm["class"].get<std::string>()};
     result_ = {{"rows", Json::array()}};
     if (config.contains("eval")) result_["eval_history"] = Json::object();
   }
@@ -42,10 +48,12 @@ class Loop {
   Json run() {
     run_.model->train();
     while (!now_.reached(max_duration_)) {
+      prescribe_bias();
       set_rates();
       const Batch batch = slice(run_.train, now_.batch_in_epoch * run_.batch_size, run_.batch_size);
       train(batch);
       now_ = now_.to_next_batch(size(batch));
+      prescribe_bias();
       evaluate_every(TimeUnit::BATCH, now_.batch);
       if (now_.batch_in_epoch < len_) continue;
       now_ = now_.to_next_epoch();
@@ -58,16 +66,44 @@ class Loop {
 
  private:
   void set_rates() {
-    Timestamp at = now_;
-    if (!config_.value("step_schedulers_every_batch", true)) {
-      at.batch -= at.batch_in_epoch;
-      at.sample -= at.sample_in_epoch;
-    }
-    double factor = 1;
-    for (const auto& scheduler : schedulers_)
-      factor *= scheduler({.timestamp = at, .max_duration = max_duration_, .dataloader_len = len_});
     for (std::size_t group = 0; group < base_.size(); ++group)
-      optim::set_learning_rate(*run_.optimizer, group, base_[group] * factor);
+      optim::set_learning_rate(*run_.optimizer, group,
+                               base_[group] * factors_.at(static_cast<std::size_t>(now_.batch)));
+  }
+
+  void prescribe_bias() {
+    if (!how_.bias) return;
+    const at::NoGradGuard no_grad;
+    for (auto& item : run_.model->named_parameters())
+      if (item.key() == kNoisyBias) item.value().copy_(how_.bias->values.at(static_cast<std::size_t>(now_.batch)));
+  }
+
+  // The batch that the loss gets.
+  Batch smoothed(const Batch& batch, const at::Tensor& logits) const {
+    Batch changed = batch;
+    for (const Json& algorithm : algorithms_) {
+      if (algorithm["class"] != "LabelSmoothing") continue;
+      const double smoothing = algorithm.value("smoothing", 0.1);
+      const std::int64_t classes = logits.size(1);
+      const at::Tensor target = changed.at("target");
+      const at::Tensor dense = target.dim() == 1 ? at::one_hot(target, classes).to(at::kFloat) : target;
+      changed.set("target", dense * (1 - smoothing) + smoothing / static_cast<double>(classes));
+    }
+    return changed;
+  }
+
+  void clip() {
+    const std::vector<at::Tensor> parameters = run_.model->parameters();
+    for (const Json& algorithm : algorithms_) {
+      if (algorithm["class"] != "GradientClipping") continue;
+      const auto threshold = algorithm.at("clipping_threshold").get<double>();
+      if (algorithm["clipping_type"] == "norm")
+        torch::nn::utils::clip_grad_norm_(parameters, threshold);
+      else if (algorithm["clipping_type"] == "value")
+        torch::nn::utils::clip_grad_value_(parameters, threshold);
+      else
+        algorithms::apply_gradient_clipping(parameters, algorithms::ClippingType::ADAPTIVE, threshold);
+    }
   }
 
   void train(const Batch& batch) {
@@ -81,7 +117,7 @@ class Loop {
       const double share = static_cast<double>(size(part)) / static_cast<double>(size(batch));
       const Outputs outputs = run_.model->forward(part);
       at::Tensor sum, total;
-      for (const auto& [name, loss] : run_.model->loss(outputs, part)) {
+      for (const auto& [name, loss] : run_.model->loss(outputs, smoothed(part, outputs.only()))) {
         const at::Tensor mean = loss.mean();
         sum = sum.defined() ? sum + mean : mean;
         if (name == "total")
@@ -94,6 +130,7 @@ class Loop {
       (total * share).backward();
       correct += right(outputs.only(), part);
     }
+    clip();
     run_.optimizer->step();
     result_["rows"].push_back({now_.batch + 1,
                                optim::learning_rates(*run_.optimizer),
@@ -128,11 +165,13 @@ class Loop {
   }
 
   const Json& config_;
+  ByHand how_;
   TrainingRun run_;
   std::vector<double> base_;
-  std::vector<optim::Scheduler> schedulers_;
+  const Json algorithms_;
   Time max_duration_;
   std::int64_t len_;
+  std::vector<double> factors_;
   Timestamp now_;
   std::int64_t evaluated_at_ = -1;
   Json result_;
@@ -140,6 +179,8 @@ class Loop {
 
 }  // namespace
 
-Json train_by_hand(const Json& c, const Context& context) { return Loop(c.at("config"), context).run(); }
+Json train_by_hand(const Json& c, const Context& context, const ByHand& how) {
+  return Loop(c.at("config"), context, how).run();
+}
 
 }  // namespace composer::replay

@@ -10,6 +10,8 @@
 #include "composer/core/model.h"
 #include "composer/core/plugins.h"
 #include "tests/replay/replay.h"
+#include "tests/replay/schedule_walk.h"
+#include "tests/replay/training_noise.h"
 
 namespace composer::replay {
 
@@ -47,8 +49,16 @@ Json tensor_json(const at::Tensor& tensor);
 // {"final": parameters and buffers, "optimizer": its state if the case has it saved, ...}
 Json final_json(const Json& config, const Model& model, const torch::optim::Optimizer& optimizer);
 
-// The rows and the final weights of a case with schedules, trained by a plain loop of libtorch: the learning rate of
-// each batch is the product of the schedules at its timestamp.
-Json train_by_hand(const Json& c, const Context& context);
+struct ByHand {
+  Rates rates = Rates::OURS;
+  const BiasPath* bias = nullptr;  // the values that the bias before a batch norm takes, instead of being trained
+};
+
+// The rows and the final weights of a case, trained by a plain loop of libtorch. Throws Unsupported for algorithms
+// other than gradient clipping and label smoothing.
+Json train_by_hand(const Json& c, const Context& context, const ByHand& how = {});
+
+// What a case of training.json comes to; `faults` are further algorithms, by which tests show that faults are found.
+Outcome run_training(const Json& c, const Context& context, const Algorithms& faults = {});
 
 }  // namespace composer::replay
