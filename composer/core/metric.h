@@ -33,10 +33,11 @@ class COMPOSER_EXPORT Metric {
   // One of the same kind with nothing accumulated: each loader has its own.
   virtual std::shared_ptr<Metric> fresh() const = 0;
 
-  // Calls `visit` for each tensor that update() adds to, always in the same order. compute() must depend on these
-  // tensors alone, and the sums of two halves of the data, added, must be those of the whole: so metrics are stored,
-  // and reduced over processes. A tensor may be undefined before the first update. By default there are none, which
-  // says that this metric cannot be reduced.
+  // Calls `visit` for each tensor that update() adds to, always in the same order and under a name of its own.
+  // compute() depends on these tensors alone, and the sums of two sets of batches, added, are those of all of them.
+  // That allows to store a metric, and to reduce it over processes. `visit` may replace a tensor by one of the same
+  // dtype and device. A tensor is undefined before the first update. Without sums, as by default, a metric can be
+  // neither stored nor reduced; its header says so.
   using VisitSum = std::function<void(std::string_view name, at::Tensor& sum)>;
   virtual void visit_sums(const VisitSum& visit);
 };

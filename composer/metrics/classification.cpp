@@ -105,6 +105,12 @@ void MulticlassMetric::reset() {
   actual_.reset();
 }
 
+void MulticlassMetric::visit_sums(const VisitSum& visit) {
+  visit("right", right_.tensor());
+  if (options_.average != Average::MICRO) visit("predicted", predicted_.tensor());
+  visit("actual", actual_.tensor());
+}
+
 MulticlassAccuracy::MulticlassAccuracy(MulticlassOptions options)
     : MulticlassMetric("MulticlassAccuracy", std::move(options)) {}
 MulticlassAccuracy::~MulticlassAccuracy() = default;

@@ -38,6 +38,7 @@ class COMPOSER_EXPORT MulticlassMetric : public Metric {
   void update(const Outputs& outputs, const Batch& batch) override;
   at::Tensor compute() const override;
   void reset() override;
+  void visit_sums(const VisitSum& visit) override;
   // The figure of each class, [num_classes]: 0 for one that never occurs. Throws ConfigError if the average is MICRO.
   at::Tensor per_class() const;
 
@@ -54,7 +55,7 @@ class COMPOSER_EXPORT MulticlassMetric : public Metric {
   at::Tensor classes_of(const at::Tensor& logits, const at::Tensor& target) const;
 
   MulticlassOptions options_;
-  Sum right_, predicted_, actual_;  // MICRO: of all classes; else [num_classes]
+  Sum right_, predicted_, actual_;  // MICRO: of all classes, without predicted_; else [num_classes]
 };
 
 // Share of targets that were predicted.

@@ -45,6 +45,12 @@ void MIoU::reset() {
   actual_.reset();
 }
 
+void MIoU::visit_sums(const VisitSum& visit) {
+  visit("intersection", intersection_.tensor());
+  visit("predicted", predicted_.tensor());
+  visit("actual", actual_.tensor());
+}
+
 namespace entries {
 
 Entry<Metrics> miou() {

@@ -27,6 +27,7 @@ class COMPOSER_EXPORT MIoU final : public Metric {
   void update(const Outputs& outputs, const Batch& batch) override;
   at::Tensor compute() const override;
   void reset() override;
+  void visit_sums(const VisitSum& visit) override;
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<MIoU>(options_); }
 
  private:

@@ -9,4 +9,9 @@ void Ratio::reset() {
   under_.reset();
 }
 
+void Ratio::visit_sums(const VisitSum& visit) {
+  visit("over", over_.tensor());
+  visit("under", under_.tensor());
+}
+
 }  // namespace composer::metrics

@@ -11,6 +11,7 @@ class COMPOSER_EXPORT Ratio : public Metric {
   ~Ratio() override;
   at::Tensor compute() const override { return over_.value().div(under_.value()); }
   void reset() override;
+  void visit_sums(const VisitSum& visit) override;
 
  protected:
   Sum over_, under_;

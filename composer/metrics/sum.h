@@ -20,6 +20,9 @@ class COMPOSER_EXPORT Sum {
   // In float64; NaN, on the host, before the first summand.
   at::Tensor value() const;
 
+  // For Metric::visit_sums(); undefined before the first summand.
+  at::Tensor& tensor() { return sum_; }
+
  private:
   at::Tensor sum_;
 };

@@ -1,0 +1,236 @@
+// What every metric that can be made by name promises of visit_sums(), for random data split over several copies.
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/metrics/loss_metrics.h"
+#include "composer/metrics/registry.h"
+
+using namespace composer;
+
+namespace {
+
+using NamedSums = std::vector<std::pair<std::string, at::Tensor>>;
+
+struct Step {
+  Outputs outputs;
+  Batch batch;
+};
+using Steps = std::vector<Step>;
+
+// Copies of the sums as they are now.
+NamedSums sums_of(Metric& metric) {
+  NamedSums sums;
+  metric.visit_sums([&](std::string_view name, at::Tensor& sum) {
+    sums.emplace_back(name, sum.defined() ? sum.clone() : at::Tensor());
+  });
+  return sums;
+}
+
+void set_sums(Metric& metric, const NamedSums& sums) {
+  std::size_t next = 0;
+  metric.visit_sums([&](std::string_view name, at::Tensor& sum) {
+    REQUIRE(next < sums.size());
+    REQUIRE(sums[next].first == name);
+    sum = sums[next++].second;
+  });
+  CHECK(next == sums.size());
+}
+
+// What a reduction over processes does: undefined sums count nothing.
+NamedSums added(const NamedSums& a, const NamedSums& b) {
+  REQUIRE(a.size() == b.size());
+  NamedSums all;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    REQUIRE(a[i].first == b[i].first);
+    const auto& [name, left] = a[i];
+    const at::Tensor& right = b[i].second;
+    all.emplace_back(name, !left.defined() ? right : !right.defined() ? left : left + right);
+  }
+  return all;
+}
+
+// The kinds of data that metrics exist for, in a random size that is the same for every batch but for N.
+struct Kind {
+  const char* name;
+  std::function<Step(std::int64_t n, at::ScalarType type)> draw;
+};
+
+std::vector<Kind> kinds() {
+  const auto classes = [](at::IntArrayRef sizes, std::int64_t c) { return at::randint(c, sizes, at::kLong); };
+  return {
+      {"logits and classes",
+       [=](std::int64_t n, at::ScalarType type) {
+         return Step{at::randn({n, 4}, type), {{"target", classes({n}, 4)}}};
+       }},
+      {"logits and probabilities",
+       [=](std::int64_t n, at::ScalarType type) {
+         return Step{at::randn({n, 4}, type), {{"target", at::randn({n, 4}, type).softmax(1)}}};
+       }},
+      {"two logits and classes",
+       [=](std::int64_t n, at::ScalarType type) {
+         return Step{at::randn({n, 2}, type), {{"target", classes({n}, 2)}}};
+       }},
+      {"pixels",
+       [=](std::int64_t n, at::ScalarType type) {
+         return Step{at::randn({n, 4, 3, 2}, type), {{"target", classes({n, 3, 2}, 4)}}};
+       }},
+      {"tokens",
+       [=](std::int64_t n, at::ScalarType type) {
+         const at::Tensor target = classes({n, 5}, 7);
+         return Step{at::randn({n, 5, 7}, type), {{"target", target.masked_fill(at::rand({n, 5}) < 0.3, -100)}}};
+       }},
+      {"values",
+       [=](std::int64_t n, at::ScalarType type) {
+         return Step{at::randn({n, 3}, type), {{"target", at::randn({n, 3}, type)}}};
+       }},
+      {"probabilities and answers",
+       [=](std::int64_t n, at::ScalarType type) {
+         return Step{at::rand({n}, type), {{"target", classes({n}, 2)}}};
+       }},
+  };
+}
+
+// The metrics of an entry, with its examples, and once more with each value that an option of a few values has.
+std::vector<Settings> settings_of(const Entry<Metrics>& entry) {
+  Settings base;
+  for (const OptionInfo& option : entry.options) {
+    if (option.example) base[option.name] = *option.example;
+    if (option.name == "num_classes") base[option.name] = "4";
+  }
+  std::vector<Settings> all{base};
+  for (const OptionInfo& option : entry.options) {
+    std::string rest = option.type + " or ";
+    if (rest.find(" or ") == option.type.size()) continue;  // not one of a few values
+    for (std::size_t end; (end = rest.find(" or ")) != std::string::npos; rest = rest.substr(end + 4)) {
+      all.push_back(base);
+      all.back()[option.name] = rest.substr(0, end);
+    }
+  }
+  return all;
+}
+
+std::string text_of(const Settings& settings) {
+  std::string text;
+  for (const auto& [option, value] : settings) text += option + "=" + value + " ";
+  return text;
+}
+
+bool accepts(const Metric& metric, const Kind& kind) {
+  try {
+    metric.fresh()->update(kind.draw(3, at::kFloat).outputs, kind.draw(3, at::kFloat).batch);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+std::shared_ptr<Metric> seen(const Metric& like, const Steps& steps) {
+  std::shared_ptr<Metric> metric = like.fresh();
+  for (const auto& [outputs, batch] : steps) metric->update(outputs, batch);
+  return metric;
+}
+
+void check_same(const Metric& a, const Metric& b, double tolerance) {
+  const at::Tensor x = a.compute(), y = b.compute();
+  CHECK(at::allclose(x, y, tolerance, /*atol=*/0, /*equal_nan=*/true));
+}
+
+void check_sums(const Metric& metric, const Kind& kind, at::ScalarType type, std::mt19937& random) {
+  const auto up_to = [&](std::int64_t most) { return std::uniform_int_distribution<std::int64_t>(0, most)(random); };
+  const std::size_t copies = 1 + static_cast<std::size_t>(up_to(4));
+  Steps all;
+  std::vector<Steps> parts(copies);  // some stay empty
+  for (std::int64_t batches = up_to(6); batches > 0; --batches) {
+    all.push_back(kind.draw(1 + up_to(8), type));
+    parts[static_cast<std::size_t>(up_to(static_cast<std::int64_t>(copies) - 1))].push_back(all.back());
+  }
+  const std::shared_ptr<Metric> whole = seen(metric, all);
+
+  NamedSums total = sums_of(*seen(metric, parts[0]));
+  REQUIRE_FALSE(total.empty());
+  for (std::size_t i = 1; i < copies; ++i) total = added(total, sums_of(*seen(metric, parts[i])));
+  const std::shared_ptr<Metric> reduced = metric.fresh();
+  set_sums(*reduced, total);
+  check_same(*whole, *reduced, 1e-12);
+
+  // stored and loaded, and what is added after that; the stored sums are not those that it goes on adding to
+  const std::shared_ptr<Metric> loaded = metric.fresh();
+  set_sums(*loaded, sums_of(*whole));
+  check_same(*whole, *loaded, 0);
+  const Step more = kind.draw(2, type);
+  whole->update(more.outputs, more.batch);
+  loaded->update(more.outputs, more.batch);
+  check_same(*whole, *loaded, 0);
+
+  loaded->reset();
+  CHECK(std::isnan(loaded->compute().item<double>()));
+  set_sums(*loaded, total);
+  check_same(*reduced, *loaded, 0);
+}
+
+}  // namespace
+
+TEST_CASE("The sums of every metric made by name add up over any split of the batches") {
+  at::manual_seed(17);
+  std::mt19937 random(17);
+  for (const std::string& key : metrics::registry().names()) {
+    CAPTURE(key);
+    const auto& entry = metrics::registry().find(key);
+    for (const Settings& settings : settings_of(entry)) {
+      CAPTURE(text_of(settings));
+      const Metrics list = entry.make(settings);
+      const Metric& metric = **list.begin();
+      int kinds_seen = 0;
+      for (const Kind& kind : kinds()) {
+        CAPTURE(std::string(kind.name));
+        if (!accepts(metric, kind)) continue;
+        ++kinds_seen;
+        for (int run = 0; run < 12; ++run)
+          for (const at::ScalarType type : {at::kFloat, at::kDouble}) check_sums(metric, kind, type, random);
+      }
+      CHECK(kinds_seen > 0);
+    }
+  }
+}
+
+TEST_CASE("LossMetric names its sums") {
+  std::mt19937 random(3);
+  const auto mse = [](const at::Tensor& x, const at::Tensor& y) { return (x - y).square().mean(); };
+  for (const bool mean_of_batches : {false, true}) {
+    const metrics::LossMetric metric({.loss_function = mse, .mean_of_batches = mean_of_batches});
+    for (int run = 0; run < 12; ++run) check_sums(metric, kinds()[5], at::kFloat, random);
+  }
+}
+
+TEST_CASE("The sums of a metric have names of their own, the same before the first batch and after") {
+  for (const std::string& key : metrics::registry().names()) {
+    CAPTURE(key);
+    const auto& entry = metrics::registry().find(key);
+    for (const Settings& settings : settings_of(entry)) {
+      const Metrics list = entry.make(settings);
+      Metric& metric = **list.begin();
+      for (const Kind& kind : kinds()) {
+        if (!accepts(metric, kind)) continue;
+        const NamedSums before = sums_of(*metric.fresh()), after = sums_of(*seen(metric, {kind.draw(3, at::kFloat)}));
+        std::map<std::string, bool> defined;
+        for (const auto& [name, sum] : after) CHECK(defined.emplace(name, sum.defined()).second);
+        REQUIRE(before.size() == after.size());
+        for (std::size_t i = 0; i < before.size(); ++i) {
+          CHECK(before[i].first == after[i].first);
+          CHECK_FALSE(before[i].second.defined());
+          CHECK(after[i].second.defined());
+          CHECK((after[i].second.scalar_type() == at::kLong || after[i].second.scalar_type() == at::kDouble));
+        }
+      }
+    }
+  }
+}
