@@ -5,6 +5,7 @@
 #include "composer/core/event.h"
 #include "composer/core/export.h"
 #include "composer/core/lease.h"
+#include "composer/core/weights_use.h"
 
 namespace composer {
 
@@ -58,6 +59,12 @@ class COMPOSER_EXPORT Algorithm {
   virtual bool takes_part_in_trials() const;
   // Lives as long as this algorithm; nullptr by default. Only one algorithm of a trainer may have one.
   virtual StepRule* step_rule();
+  // The weights that the model has in this use instead of the trained ones. EMA, for example, returns its averages.
+  // nullptr, the default: the trained ones. Called before the first event of an evaluation or prediction and before an
+  // export. Each tensor has the size, dtype and device of the model's tensor; names may be left out. Until the use
+  // ends, the model's tensors share the memory of these tensors, so they must not be written to. Only one algorithm of
+  // a trainer may hand out weights.
+  virtual const WeightsByName* weights_for(WeightsUse use);
 
  private:
   friend class Engine;

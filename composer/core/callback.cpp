@@ -26,6 +26,7 @@ bool Algorithm::required_on_load() const { return false; }
 bool Algorithm::interpolates_loss() const { return false; }
 bool Algorithm::takes_part_in_trials() const { return true; }
 StepRule* Algorithm::step_rule() { return nullptr; }
+const WeightsByName* Algorithm::weights_for(WeightsUse) { return nullptr; }
 
 StepRule::~StepRule() = default;
 

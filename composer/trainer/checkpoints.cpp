@@ -107,16 +107,19 @@ void Trainer::Impl::load_checkpoint() {
 }
 
 void Trainer::Impl::load(const LoadOptions& from) {
-  auto [saved, path, weights_only] = read(saving::format_name(from.path, state.run_name), from.weights_only);
-  saving::ignore_keys(saved, from.ignore_keys);
-  if (!weights_only) check_run_state(saved);
+  Loaded loaded = read(saving::format_name(from.path, state.run_name), from.weights_only);
+  saving::ignore_keys(loaded.state, from.ignore_keys);
+  if (!loaded.weights_only) check_run_state(loaded.state);
   // Ignored weights may be missing in a resumed run; weights alone are loaded as strictly as was asked for.
-  load_weights(saved, path, from.strict_model_weights && (from.weights_only || from.ignore_keys.empty()));
-  if (!weights_only) load_run_state(saved);
+  const bool strict = from.strict_model_weights && (from.weights_only || from.ignore_keys.empty());
+  weights_in_use.with_trained([&] {
+    load_weights(loaded.state, loaded.path, strict);
+    if (!loaded.weights_only) load_run_state(loaded.state);
+  });
   if (options.seed && state.seed != *options.seed)
-    warn(join("load_path: the run goes on with the seed of ", path, ", ", state.seed,
+    warn(join("load_path: the run goes on with the seed of ", loaded.path, ", ", state.seed,
               ", and not with .seed = ", *options.seed, "; set load_weights_only to begin a run of its own"));
-  resumption.loaded_from = path;
+  resumption.loaded_from = loaded.path;
 }
 
 void Trainer::Impl::save_if_due(Event event) {

@@ -16,6 +16,7 @@
 #include "composer/step/code_after.h"
 #include "composer/step/feed.h"
 #include "composer/step/train_step.h"
+#include "composer/step/weights_in_use.h"
 #include "composer/trainer/aside_forward.h"
 #include "composer/trainer/evaluations.h"
 #include "composer/trainer/fit.h"
@@ -203,6 +204,7 @@ struct Trainer::Impl {
   std::optional<Fit> fit;  // between begin() and end()
   std::optional<RunLink> run_link;
   std::unique_ptr<saving::RunSaver> saver;
+  WeightsInUse weights_in_use{state, engine};
   Engine engine;  // the last: callbacks that it closes may ask for all of the above
 };
 

@@ -195,6 +195,7 @@ void Trainer::Impl::checkpoint(Event event) {
 void Trainer::Impl::evaluate_all(const std::vector<EvalRun*>& runs) {
   if (runs.empty()) return;
   const Unbilled unbilled(fit ? &*fit : nullptr);
+  const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
   Opened all(*this, Event::EVAL_BEFORE_ALL, Event::EVAL_AFTER_ALL);
   for (EvalRun* run : runs) {
     if (!evaluate(*run, run->feed)) return all.cut_short();
@@ -239,6 +240,7 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed) {
 
 void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches) {
   const Unbilled unbilled(fit ? &*fit : nullptr);
+  const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
   Opened all(*this, Event::EVAL_STANDALONE_START, Event::EVAL_STANDALONE_END);
   for (EvalRun& run : runs) {
     Feed feed = subset_num_batches == -1 ? run.feed : run.feed.with_subset(subset_num_batches);
@@ -251,6 +253,7 @@ std::vector<Outputs> Trainer::Impl::predict(Feed feed, bool return_outputs) {
   std::vector<Outputs> results;
   const Unbilled unbilled(fit ? &*fit : nullptr);
   const Flag now(predicting);
+  const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
   const AsideScope aside(state, feed);
   AsideForward forward(state, aside_plan, feed, &Model::forward);
   state.predict_timestamp = {};

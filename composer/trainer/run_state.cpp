@@ -126,11 +126,13 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   }
 }
 
-// "model" and, unless weights only were asked for, everything else.
+// "model" and everything else, with the trained weights; of weights only, "model" as it is exported.
 StateDict Trainer::Impl::run_state(bool weights_only) {
   StateDict all, weights;
   for (const auto& [name, tensor] : state_dict(*state.model)) weights[name] = tensor.detach();
-  if (!weights_only) {
+  if (weights_only) {
+    weights_in_use.put(weights, WeightsUse::EXPORT);
+  } else {
     StateVisitor visit = StateVisitor::saving(all);
     visit_state(visit);
     all["hyperparameters"] =
@@ -138,6 +140,7 @@ StateDict Trainer::Impl::run_state(bool weights_only) {
     all["rng"] = resumption.random.empty() ? random.state() : resumption.random;
   }
   all["model"] = std::move(weights);
+  weights_in_use.put_trained(all);
   return all;
 }
 

@@ -248,6 +248,13 @@ std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOpti
   return trainer.located([&] { return trainer.predict(std::move(feed), options.return_outputs); });
 }
 
+void Trainer::with_weights(WeightsUse use, const std::function<void(Model& model)>& act) {
+  Impl& trainer = impl();
+  const Flag in_call(trainer.busy);
+  const WeightsInUse::Scope weights(trainer.weights_in_use, use);
+  act(*trainer.state.model);
+}
+
 void Trainer::close() { impl().close(); }
 State& Trainer::state() { return impl().state; }
 const State& Trainer::state() const { return impl().state; }

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "composer/core/interval.h"
 #include "composer/core/plugins.h"
 #include "composer/core/state.h"
+#include "composer/core/weights_use.h"
 #include "composer/data/data_spec.h"
 #include "composer/optim/grad_scaler.h"
 #include "composer/optim/optimizer.h"
@@ -162,6 +164,9 @@ class COMPOSER_EXPORT Trainer {
 
   void eval(EvalOptions options = {});                                                       // results: state().metrics
   std::vector<Outputs> predict(const AnyDataSpec& dataloader, PredictOptions options = {});  // on the CPU
+  // Calls `act` while the model has the weights that an algorithm hands out for this use, else the trained ones. Then,
+  // also after an exception, the model has the trained ones again.
+  void with_weights(WeightsUse use, const std::function<void(Model& model)>& act);
   void close();  // closes callbacks and loggers; again: does nothing. Every event after it is an error
 
   // Writes one now, to `name` (its placeholders replaced) below save_folder, and returns its path when it is on the

@@ -1,0 +1,237 @@
+#include "composer/step/weights_in_use.h"
+
+#include <exception>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <variant>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "composer/core/engine.h"
+#include "composer/core/error.h"
+#include "composer/core/model.h"
+#include "composer/core/state.h"
+#include "composer/core/state_dict.h"
+#include "composer/formats/weights.h"
+
+namespace composer {
+namespace {
+
+struct Given {
+  std::string by;  // the algorithm's name
+  const WeightsByName* weights = nullptr;
+};
+
+std::string_view phrase(WeightsUse use) { return use == WeightsUse::EVALUATION ? "for evaluation" : "for export"; }
+
+// What the algorithm that hands out weights has handed out, if there is one.
+Given given(const Engine& engine, WeightsUse use) {
+  Given found;
+  for (const auto& algorithm : engine.algorithms()) {
+    const WeightsByName* weights = algorithm.object->weights_for(use);
+    if (!weights) continue;
+    if (found.weights)
+      throw ConfigError("algorithms: ", found.by, " and ", algorithm.name, " both hand out weights ", phrase(use),
+                        "; use one of them");
+    found = {algorithm.name, weights};
+  }
+  return found;
+}
+
+std::string text(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined";
+  return join(toString(tensor.scalar_type()), ' ', tensor.sizes(), " on ", tensor.device());
+}
+
+void check_fits(const Given& given, const std::string& name, const at::Tensor& ours, const at::Tensor& value) {
+  if (!value.defined() || value.sizes() != ours.sizes() || value.scalar_type() != ours.scalar_type() ||
+      value.device() != ours.device())
+    throw ConfigError(given.by, "::weights_for: ", name, " is ", text(ours), " in the model, and ", text(value),
+                      " in what was handed out");
+}
+
+[[noreturn]] void throw_unknown_weight(const Given& given, const std::string& name) {
+  throw ConfigError(given.by, "::weights_for: the model has no parameter or buffer \"", name, '"');
+}
+
+// Whether nothing but this tensor, and views of it, lies in its memory.
+bool has_own_memory(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.has_storage() && tensor.storage_offset() == 0 &&
+         tensor.is_non_overlapping_and_dense() && tensor.nbytes() == tensor.storage().nbytes();
+}
+
+bool can_borrow(const at::Tensor& tensor, const at::Tensor& from) {
+  return has_own_memory(tensor) && has_own_memory(from) && tensor.strides() == from.strides() && tensor.nbytes() > 0 &&
+         !tensor.is_alias_of(from);
+}
+
+// Memory of another storage, which lives as long as this.
+at::DataPtr borrowed(void* memory, const c10::Storage& owner) {
+  const auto let_go = [](void* kept) { delete static_cast<c10::Storage*>(kept); };
+  return {memory, new c10::Storage(owner), let_go, owner.device()};
+}
+
+// Gives the tensor the memory of `from`; returns a tensor of its size and strides that owns what it had.
+at::Tensor take_memory(const at::Tensor& tensor, const at::Tensor& from) {
+  const c10::Storage &ours = tensor.storage(), &theirs = from.storage();
+  at::DataPtr shared = borrowed(theirs.mutable_data(), theirs);
+  c10::Storage spare(c10::Storage::use_byte_size_t(), ours.nbytes(), at::DataPtr(nullptr, ours.device()), nullptr,
+                     /*resizable=*/false);
+  const at::NoGradGuard no_grad;
+  const at::Tensor kept = at::empty({0}, tensor.options()).set_(spare, 0, tensor.sizes(), tensor.strides());
+  spare.set_data_ptr_noswap(ours.unsafeGetStorageImpl()->set_data_ptr(std::move(shared)));  // from here on no error
+  return kept;
+}
+
+// Undoes it. Tensors that still refer to the memory of `kept` refer to that of the tensor from now on.
+void give_memory_back(const at::Tensor& tensor, const at::Tensor& kept) {
+  const c10::Storage &ours = tensor.storage(), &theirs = kept.storage();
+  at::DataPtr shared = borrowed(theirs.mutable_data(), ours);
+  ours.set_data_ptr_noswap(theirs.unsafeGetStorageImpl()->set_data_ptr(std::move(shared)));
+}
+
+// The part of the memory of `whole` that `tensor` is in its own memory.
+at::Tensor view_like(const at::Tensor& tensor, const at::Tensor& whole) {
+  const at::NoGradGuard no_grad;
+  return at::empty({0}, tensor.options())
+      .set_(whole.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
+}
+
+bool same_place(const at::Tensor& a, const at::Tensor& b) {
+  return a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
+         a.scalar_type() == b.scalar_type();
+}
+
+void for_each_tensor(StateDict& dict, const std::function<void(at::Tensor&)>& act) {
+  for (auto& [name, value] : dict.entries()) {
+    if (auto* tensor = std::get_if<at::Tensor>(&value))
+      act(*tensor);
+    else if (auto* inner = std::get_if<StateDict>(&value))
+      for_each_tensor(*inner, act);
+  }
+}
+
+// Fails only if the device does.
+void copy_back(const at::Tensor& tensor, const at::Tensor& kept) {
+  try {
+    tensor.copy_(kept);
+  } catch (const std::exception& error) {
+    warn(join("the trained values of a weight ", tensor.sizes(), " could not be restored: ", describe(error)));
+  }
+}
+
+std::optional<std::int64_t> version_of(const at::Tensor& tensor) {
+  const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
+  return counter.enabled() ? std::optional<std::int64_t>(counter.current_version()) : std::nullopt;
+}
+
+}  // namespace
+
+WeightsInUse::Scope::Scope(WeightsInUse& weights, WeightsUse use) : weights_(weights), depth_(weights.uses_.size()) {
+  weights.begin(use);
+}
+
+// Tensors of the model, and what was handed out for them.
+std::vector<std::pair<at::Tensor, at::Tensor>> WeightsInUse::pairs(WeightsUse use) const {
+  const Given handed_out = given(engine_, use);
+  std::vector<std::pair<at::Tensor, at::Tensor>> pairs;
+  if (!handed_out.weights) return pairs;
+  const formats::NamedTensors named = composer::state_dict(*state_.model);
+  std::unordered_map<std::string_view, const at::Tensor*> ours;
+  for (const auto& [name, tensor] : named) ours.emplace(name, &tensor);
+  for (const auto& [name, value] : *handed_out.weights) {
+    const auto found = ours.find(name);
+    if (found == ours.end()) throw_unknown_weight(handed_out, name);
+    check_fits(handed_out, name, *found->second, value);
+    pairs.emplace_back(*found->second, value);
+  }
+  return pairs;
+}
+
+void WeightsInUse::begin(WeightsUse use) {
+  if (!uses_.empty() && uses_.back().use == use) return;
+  const auto exchanged = pairs(use);
+  if (exchanged.empty()) return;
+  const std::size_t depth = uses_.size();
+  uses_.push_back({use, {}});
+  std::vector<Exchanged>& list = uses_.back().tensors;
+  list.reserve(exchanged.size());
+  std::unordered_set<const c10::StorageImpl*> borrowing;  // a weight with two names is exchanged once
+  const at::NoGradGuard no_grad;
+  try {
+    for (const auto& [tensor, value] : exchanged) {
+      const c10::StorageImpl* storage = tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+      if (borrowing.contains(storage)) continue;
+      const std::optional<std::int64_t> version = version_of(tensor);
+      const bool borrows = can_borrow(tensor, value);
+      if (borrows) {
+        list.push_back({tensor, take_memory(tensor, value), borrows, version});
+        borrowing.insert(storage);
+        if (version) tensor.unsafeGetTensorImpl()->bump_version();
+      } else {
+        list.push_back({tensor, tensor.clone(), borrows, version});
+        tensor.copy_(value);
+      }
+    }
+  } catch (...) {
+    end_to(depth);
+    throw;
+  }
+}
+
+// A graph of autograd that has saved a weight finds it unchanged after a use, so its version is as before.
+void WeightsInUse::end_to(std::size_t depth) noexcept {
+  const at::NoGradGuard no_grad;
+  for (; uses_.size() > depth; uses_.pop_back()) {
+    std::vector<Exchanged>& list = uses_.back().tensors;
+    for (; !list.empty(); list.pop_back()) {
+      const Exchanged& last = list.back();
+      if (last.borrows)
+        give_memory_back(last.tensor, last.trained);
+      else
+        copy_back(last.tensor, last.trained);
+      if (c10::VariableVersion counter = last.tensor.unsafeGetTensorImpl()->version_counter(); last.version)
+        counter.set_version(*last.version);
+    }
+  }
+}
+
+void WeightsInUse::with_trained(const std::function<void()>& act) {
+  std::vector<WeightsUse> uses;
+  for (const Use& use : uses_) uses.push_back(use.use);
+  end_to(0);
+  act();
+  for (const WeightsUse use : uses) begin(use);
+}
+
+void WeightsInUse::put_trained(StateDict& saved) const {
+  if (uses_.empty()) return;
+  std::unordered_map<const c10::StorageImpl*, std::vector<const Exchanged*>> exchanged;
+  for (const Use& use : uses_)
+    for (const Exchanged& one : use.tensors)
+      if (one.tensor.has_storage()) exchanged[one.tensor.storage().unsafeGetStorageImpl()].push_back(&one);
+  for_each_tensor(saved, [&](at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.has_storage()) return;
+    const auto found = exchanged.find(tensor.storage().unsafeGetStorageImpl());
+    if (found == exchanged.end()) return;
+    for (const Exchanged* one : found->second) {
+      if (!one->borrows && !same_place(tensor, one->tensor)) continue;
+      tensor = one->borrows ? view_like(tensor, one->trained) : one->trained;
+      return;
+    }
+  });
+}
+
+void WeightsInUse::put(StateDict& weights, WeightsUse use) const {
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> values;
+  for (const auto& [tensor, value] : pairs(use)) values.emplace(tensor.unsafeGetTensorImpl(), value);
+  if (values.empty()) return;
+  for (const auto& [name, tensor] : composer::state_dict(*state_.model))
+    if (const auto found = values.find(tensor.unsafeGetTensorImpl()); found != values.end())
+      weights[name] = found->second.detach();
+}
+
+}  // namespace composer

@@ -1,0 +1,73 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/weights_use.h"
+
+namespace composer {
+
+class Engine;
+class StateDict;
+struct State;
+
+// Gives the model other weights for a use, those that an algorithm hands out by weights_for(). A tensor of the model
+// stays the same object; only its memory is exchanged for that of the handed out one, without a copy. (Values are
+// copied where a tensor shares its memory with others or has other strides.) Nothing happens without such an algorithm.
+class WeightsInUse {
+ public:
+  WeightsInUse(State& state, const Engine& engine) : state_(state), engine_(engine) {}
+  ~WeightsInUse() { end_to(0); }
+  WeightsInUse(const WeightsInUse&) = delete;
+  WeightsInUse& operator=(const WeightsInUse&) = delete;
+
+  // The model has the weights of `use` in this scope, and those it had before when it ends, also after an exception.
+  // Scopes nest. Throws ConfigError if two algorithms hand out weights, or if they do not fit the model.
+  class Scope {
+   public:
+    Scope(WeightsInUse& weights, WeightsUse use);
+    ~Scope() { weights_.end_to(depth_); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    WeightsInUse& weights_;
+    std::size_t depth_;
+  };
+
+  // Calls `act` with the trained weights in the model, then asks for the weights of the open scopes again. If `act`
+  // throws, the trained weights stay in the model until these scopes end.
+  void with_trained(const std::function<void()>& act);
+
+  // Replaces tensors of `saved` that share memory with the model by the trained weights.
+  void put_trained(StateDict& saved) const;
+  // Replaces values of `weights`, which has those of state_dict(), by the handed out ones.
+  void put(StateDict& weights, WeightsUse use) const;
+
+ private:
+  struct Exchanged {
+    at::Tensor tensor;                    // of the model
+    at::Tensor trained;                   // what it held before
+    bool borrows;                         // it has the memory of the handed out tensor, else a copy of its values
+    std::optional<std::int64_t> version;  // before
+  };
+  struct Use {
+    WeightsUse use;
+    std::vector<Exchanged> tensors;
+  };
+
+  std::vector<std::pair<at::Tensor, at::Tensor>> pairs(WeightsUse use) const;
+  void begin(WeightsUse use);
+  void end_to(std::size_t depth) noexcept;
+
+  State& state_;
+  const Engine& engine_;
+  std::vector<Use> uses_;  // outermost first
+};
+
+}  // namespace composer
