@@ -83,7 +83,7 @@ std::string StepGraph::reason_against(const Engine& engine, bool whole_batches) 
   for (const auto& algorithm : engine.algorithms())
     if (algorithm.object->step_rule()) return join(algorithm.name, " takes more than one pass over a batch");
   for (const auto& algorithm : engine.algorithms())
-    for (auto event = static_cast<int>(Event::BEFORE_FORWARD); event <= static_cast<int>(Event::AFTER_BACKWARD);
+    for (auto event = static_cast<int>(Event::AFTER_FORWARD); event <= static_cast<int>(Event::BEFORE_BACKWARD);
          ++event)
       if (algorithm.events.contains(static_cast<Event>(event)))
         return join(algorithm.name, " may change what is recorded, at ", name(static_cast<Event>(event)));

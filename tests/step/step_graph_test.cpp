@@ -14,6 +14,7 @@
 #include "composer/core/algorithm.h"
 #include "composer/core/error.h"
 #include "tests/step/host_graph.h"
+#include "tests/support/at_algorithm.h"
 #include "tests/support/skippable_sgd.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
@@ -320,10 +321,12 @@ TEST_CASE("What cannot be recorded is said once, also over two fits, and trained
        [](TrainerOptions& o) { o.device_train_microbatch_size = 2; }},
       {"device_train_microbatch_size is not 0, and only whole batches are recorded",
        [](TrainerOptions& o) { o.device_train_microbatch_size = "auto"; }},
-      {"MixUp may change what is recorded, at BEFORE_FORWARD",
+      {"MixUp may change what is recorded, at BEFORE_LOSS",
        [](TrainerOptions& o) { o.algorithms = {algorithms::MixUp({.alpha = 0.3})}; }},
-      {"Idle may change what is recorded, at AFTER_BACKWARD",
-       [](TrainerOptions& o) { o.algorithms = {Idle(Event::AFTER_BACKWARD)}; }},
+      {"Idle may change what is recorded, at AFTER_FORWARD",
+       [](TrainerOptions& o) { o.algorithms = {Idle(Event::AFTER_FORWARD)}; }},
+      {"Idle may change what is recorded, at BEFORE_BACKWARD",
+       [](TrainerOptions& o) { o.algorithms = {Idle(Event::BEFORE_BACKWARD)}; }},
       {"the optimizer has step_in_backward",
        [](TrainerOptions& o) { o.optimizer = optim::sgd({.lr = 0.1, .step_in_backward = true}); }},
       {"\"input\" of a batch is to have a gradient",
@@ -364,6 +367,27 @@ TEST_CASE("What cannot be recorded is said once, also over two fits, and trained
     REQUIRE(compared.warnings.size() == 1);
     CHECK(compared.warnings[0] == join("cuda_graph: steps run as without it: ", row.reason));
   }
+}
+
+TEST_CASE("An algorithm may change each batch before forward and each gradient after backward of a graph") {
+  const Compared compared = compare([] {
+    TrainerOptions options = options_with_memory();
+    options.algorithms = {AtAlgorithm({Event::BEFORE_FORWARD},
+                                      [](State& state) {
+                                        const at::Tensor& input = state.batch["input"];
+                                        state.batch.set("input", input + 0.1 * at::randn_like(input));
+                                      }),
+                          AtAlgorithm({Event::AFTER_BACKWARD}, [](State& state) {
+                            for (at::Tensor& parameter : state.model->parameters()) parameter.mutable_grad().mul_(0.5);
+                            at::Tensor bias = state.model->parameters().back();
+                            bias.mutable_grad() = at::ones_like(bias);
+                          })};
+    return options;
+  });
+  CHECK(compared.equal);
+  CHECK(compared.counts.captures == 1);
+  CHECK(compared.counts.replays == kFull - kWarmUps);
+  CHECK(compared.warnings.empty());
 }
 
 TEST_CASE("Algorithms that run outside of forward to backward go with a graph") {
