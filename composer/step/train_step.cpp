@@ -68,10 +68,15 @@ void TrainStep::start(const Feed& feed) {
 
 void TrainStep::split(const Feed& feed) {
   const std::int64_t size = state_.device_train_microbatch_size;
-  microbatches_.clear();
   weight_ = 0;
-  for (Batch& part : feed.split(whole_, size))
-    microbatches_.push_back({.batch = std::move(part), .first = microbatches_.empty()});
+  if (size == 0) {  // by assignment: no memory is allocated
+    microbatches_.resize(1);
+    microbatches_.front().batch = whole_;
+  } else {
+    microbatches_.clear();
+    for (Batch& part : feed.split(whole_, size))
+      microbatches_.push_back({.batch = std::move(part), .first = microbatches_.empty()});
+  }
   const std::int64_t all = feed.batch_size().value_or(feed.samples());
   microbatch_size_ = size == 0 ? all : size;
 }
@@ -323,7 +328,7 @@ void TrainStep::abandon() { state_.batch = whole_; }
 
 void TrainStep::forget_batch() {
   whole_.clear();
-  microbatches_.clear();
+  for (Microbatch& microbatch : microbatches_) microbatch.batch.clear();
   current_.batch.clear();
 }
 

@@ -254,7 +254,7 @@ void Trainer::Impl::count_batch_after(F&& report) {
 template <class F>
 auto Trainer::Impl::located(F&& run) {
   const Flag in_call(busy);
-  const ProcessScope in_force(process);
+  const ProcessScope in_force(process, fit.has_value());
   const RandomScope draws(random);
   try {
     return run();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -76,16 +77,19 @@ class Process {
     remove_last(claims_, settings);
   }
 
+  bool has_scopes() const { return open_ > 0; }
   void enter(const ProcessSettings& settings) {
     const std::lock_guard lock(mutex_);
     check(settings);
     if (scopes_.empty()) base_ = read();
     scopes_.push_back({&settings, std::this_thread::get_id()});
+    open_ = static_cast<int>(scopes_.size());
     write(with(base_, settings));
   }
   void leave(const ProcessSettings& settings) {
     const std::lock_guard lock(mutex_);
     remove_last(scopes_, settings);
+    open_ = static_cast<int>(scopes_.size());
     if (read() != with(base_, settings)) return;  // the program has set it meanwhile
     write(scopes_.empty() ? base_ : with(base_, *scopes_.back().settings));
   }
@@ -122,17 +126,22 @@ class Process {
   std::mutex mutex_;  // of the following
   std::vector<Entry> scopes_, claims_;
   Shared base_;  // before the first scope
+
+  std::atomic<int> open_ = 0;  // scopes
 };
 
 }  // namespace
 
-ProcessScope::ProcessScope(const ProcessSettings& settings)
-    : settings_(settings), threads_before_(at::get_num_threads()) {
+ProcessScope::ProcessScope(const ProcessSettings& settings, bool claimed)
+    : settings_(settings), active_(!claimed || !settings.empty() || Process::instance().has_scopes()) {
+  if (!active_) return;
+  threads_before_ = at::get_num_threads();
   Process::instance().enter(settings);
   if (settings.threads && *settings.threads != threads_before_) use_threads_here(*settings.threads);
 }
 
 ProcessScope::~ProcessScope() {
+  if (!active_) return;
   Process::instance().leave(settings_);
   const int threads = at::get_num_threads();
   if (threads != threads_before_ && (settings_.tunes_threads || threads == settings_.threads))

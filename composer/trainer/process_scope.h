@@ -12,6 +12,8 @@ struct ProcessSettings {
   std::optional<bool> deterministic;  // likewise libtorch's deterministic algorithms
   std::optional<int> threads;         // of libtorch's operators, on the trainer's thread
   bool tunes_threads = false;         // the number of threads may change within a scope
+
+  bool empty() const { return !allow_tf32 && !deterministic && !threads && !tunes_threads; }
 };
 
 // While it lives the settings are in force; afterwards the process is as before, unless the program has changed it
@@ -19,14 +21,17 @@ struct ProcessSettings {
 class COMPOSER_EXPORT ProcessScope {
  public:
   // Throws ConfigError if a scope or a claim of other settings, on another thread, needs the process otherwise.
-  explicit ProcessScope(const ProcessSettings& settings);
+  // `claimed`: a ProcessClaim of these settings is held. If they are empty, and no other scope is open whose settings
+  // would have to be taken back meanwhile, there is nothing to do.
+  explicit ProcessScope(const ProcessSettings& settings, bool claimed = false);
   ~ProcessScope();
   ProcessScope(const ProcessScope&) = delete;
   ProcessScope& operator=(const ProcessScope&) = delete;
 
  private:
   const ProcessSettings& settings_;
-  int threads_before_;
+  bool active_;
+  int threads_before_ = 0;
 };
 
 // That scopes of these settings are going to come on this thread, for a fit whose program owns the loop: between two

@@ -182,7 +182,9 @@ TEST_CASE("A checkpoint saved while averages are evaluated holds the trained wei
     options.save_async = async;
     Trainer* saving = nullptr;
     options.callbacks = {At([&](Event event, const State& state) {
-      if (event == Event::EVAL_END && state.timestamp.batch == 5) saving->save_checkpoint("now");
+      if (event == Event::EVAL_END && state.dataloader_label == "aside") saving->save_checkpoint("now");
+      if (event == Event::BATCH_CHECKPOINT && state.timestamp.batch == 5)
+        saving->eval({.eval_dataloader = Evaluator{.label = "aside", .dataloader = tiny_loader(10, 10)}});
     })};
     Trainer trainer(std::move(options));
     saving = &trainer;
