@@ -149,6 +149,18 @@ void FileSystem::rename(const Path& from, const Path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) fail("could not rename to", to);
 }
 
+bool FileSystem::rename_if_free(const Path& from, const Path& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
+  if (errno == EEXIST) return false;
+  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) fail("could not rename to", to);
+  if (FileSystem::type(to) != Type::NONE) return false;
+  if (::rename(from.c_str(), to.c_str()) == 0) return true;
+  const int code = errno;
+  if (FileSystem::type(to) != Type::NONE) return false;
+  errno = code;
+  fail("could not rename to", to);
+}
+
 bool FileSystem::exchange(const Path& a, const Path& b) {
   if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
   if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP) return false;

@@ -37,6 +37,9 @@ class COMPOSER_EXPORT FileSystem {
   virtual void close(int file, const Path& path);         // also closes if it throws
   virtual void sync_folder(const Path& path);             // returns when the names in it are on the disk
   virtual void rename(const Path& from, const Path& to);  // atomically replaces an existing path
+  // Atomically renames unless the new name exists; returns false if it does. A file system that cannot do that, as NFS,
+  // still replaces no file by a folder and no folder that is not empty.
+  virtual bool rename_if_free(const Path& from, const Path& to);
   // Atomically exchanges two existing paths. Returns false if the file system cannot do that, as NFS.
   virtual bool exchange(const Path& a, const Path& b);
   // Creates a symbolic link; must not exist. Returns false if the file system has no links.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <set>
 #include <system_error>
@@ -42,6 +43,11 @@ bool is_leftover_name(std::string name) {
 void sync_name(FileSystem& files, const fs::path& root, const fs::path& target) {
   files.sync_folder(target.parent_path());
   if (target.parent_path() != root) files.sync_folder(root);
+}
+
+[[noreturn]] void fail_taken(const fs::path& target) {
+  throw CheckpointError(target.string(), ": already exists and was not written by this run; set another save_folder, ",
+                        "or save_overwrite");
 }
 
 // A file that is being written. Its data are sent to the disk early, so that sync() has little to wait for.
@@ -150,7 +156,7 @@ void CheckpointFolder::write(Manifest manifest, const std::vector<NewFile>& file
   Temporary made = make_temporary();
   write_files(made.path.path(), files, manifest);
   files_.sync_folder(made.path.path());
-  put_in_place(made.path, target);
+  put_in_place(made.path, manifest.name, overwrite);
   if (!latest.empty()) move_link(path_ / latest, target);
 }
 
@@ -177,35 +183,68 @@ void CheckpointFolder::check_free(const std::string& name, bool overwrite) const
     if (files_.type(path_ / outer / Manifest::kFileName) != Type::NONE)
       throw CheckpointError(target.string(), ": lies inside the checkpoint ", (path_ / outer).string(),
                             "; change save_filename");
-  if (overwrite || files_.type(target) == Type::NONE || is_of_run(target, run_id_, files_)) return;
-  throw CheckpointError(target.string(), ": already exists and was not written by this run; set another save_folder, ",
-                        "or save_overwrite");
+  if (!overwrite && files_.type(target) != Type::NONE && !is_of_run(target, run_id_, files_)) fail_taken(target);
 }
 
 // Until sync_name() has returned, power may fail and bring the previous checkpoint back: it must not be removed.
-void CheckpointFolder::put_in_place(TemporaryPath& made, const fs::path& target) {
-  const bool replaces = files_.type(target) != Type::NONE;
+void CheckpointFolder::put_in_place(TemporaryPath& made, const std::string& name, bool overwrite) {
+  const fs::path target = path_ / name;
+  if (files_.rename_if_free(made.path(), target)) {
+    made.release();
+    return sync_name(files_, path_, target);
+  }
+  check_free(name, overwrite);  // again: writing takes long
   const FolderLock old(target);
-  if (!replaces)
-    files_.rename(made.path(), target);
-  else if (!files_.exchange(made.path(), target))
-    replace_slowly(made.path(), target);
+  replace(made, name, overwrite);
   const fs::path previous = made.release();
   sync_name(files_, path_, target);
-  if (replaces) files_.remove(previous);
+  files_.remove(previous);
+}
+
+// What was there is under the temporary name then.
+void CheckpointFolder::replace(TemporaryPath& made, const std::string& name, bool overwrite) {
+  const fs::path target = path_ / name;
+  if (!files_.exchange(made.path(), target)) return replace_slowly(made, name, overwrite);
+  if (!overwrite) require_own(made, name, [&] { return files_.exchange(made.path(), target); });
 }
 
 // Without exchanging: the new one is there under a further name before the old one goes. Killed in between, it stays
 // there, until one of that name is replaced or deleted.
-void CheckpointFolder::replace_slowly(const fs::path& made, const fs::path& target) {
-  const std::string name = target.lexically_relative(path_).string();
+void CheckpointFolder::replace_slowly(TemporaryPath& made, const std::string& name, bool overwrite) {
+  const fs::path target = path_ / name, spare = path_ / (name + kSpare);
   if (const auto left = spare_of(name)) remove({*left});
-  const fs::path spare = path_ / (name + kSpare);
-  files_.rename(made, spare);
+  if (!files_.rename_if_free(made.path(), spare)) fail_taken(spare);
   sync_name(files_, path_, target);
-  files_.rename(target, made);
+  files_.rename(target, made.path());
+  if (!overwrite)
+    require_own(made, name, [&] {
+      if (!files_.rename_if_free(made.path(), target)) return false;
+      files_.rename(spare, made.path());
+      return true;
+    });
   sync_name(files_, path_, target);
-  files_.rename(spare, target);
+  if (!files_.rename_if_free(spare, target)) fail_taken(target);  // the new one stays under the further name
+}
+
+// Between a look at a name and its renaming, another run may put a checkpoint of its own there. So what was taken away
+// from that name is looked at again; if it is not of this run it is put back, and stays in any case.
+void CheckpointFolder::require_own(TemporaryPath& taken, const std::string& name,
+                                   const std::function<bool()>& put_back) {
+  std::exception_ptr unreadable;
+  try {
+    if (is_of_run(taken.path(), run_id_, files_)) return;
+  } catch (const FileError&) {
+    unreadable = std::current_exception();
+  }
+  bool is_back = false;
+  try {
+    is_back = put_back();
+  } catch (const FileError& error) {
+    warn(join("checkpoint: could not put back ", (path_ / name).string(), ": ", error.what()));
+  }
+  if (!is_back) taken.release();
+  if (unreadable) std::rethrow_exception(unreadable);
+  fail_taken(path_ / name);
 }
 
 // What replace_slowly() of a killed process has left.
@@ -240,19 +279,23 @@ bool CheckpointFolder::is_own(const std::string& name) const {
   }
 }
 
-// Renamed to a temporary name first, and synced before anything in it is deleted: half of one is never seen.
+// Renames it to a temporary name. Throws CheckpointError if it is not of this run any more.
+CheckpointFolder::Temporary CheckpointFolder::take_away(const std::string& name) {
+  const fs::path path = path_ / name;
+  Temporary away{std::make_unique<FolderLock>(path), TemporaryPath(files_, temporary_name())};
+  files_.rename(path, away.path.path());
+  require_own(away.path, name, [&] { return files_.rename_if_free(away.path.path(), path); });
+  return away;
+}
+
+// Renamed to temporary names first, and synced before anything in them is deleted: half of one is never seen.
 std::vector<std::string> CheckpointFolder::remove(const std::vector<std::string>& names) {
   std::vector<std::string> stay;
-  std::vector<fs::path> away;
-  std::vector<std::unique_ptr<FolderLock>> locks;
+  std::vector<Temporary> away;
   std::set<fs::path> folders;
   const auto rename_away = [&](const std::string& name) {
-    const fs::path path = path_ / name;
-    locks.push_back(std::make_unique<FolderLock>(path));
-    const fs::path to = temporary_name();
-    files_.rename(path, to);
-    away.push_back(to);
-    folders.insert({path.parent_path(), path_});
+    away.push_back(take_away(name));
+    folders.insert({(path_ / name).parent_path(), path_});
   };
   for (const std::string& name : names) try {
       check_name(name, "");  // it comes from a checkpoint, which may be forged
@@ -261,15 +304,16 @@ std::vector<std::string> CheckpointFolder::remove(const std::vector<std::string>
     } catch (const fs::filesystem_error& error) {
       warn(join("checkpoint: could not delete ", formats::shown(name), ": ", error.what()));
       stay.push_back(name);
-    } catch (const ConfigError& error) {
+    } catch (const Error& error) {
       warn(join("checkpoint: ", formats::shown(name), " is not deleted: ", error.what()));
     }
   try {
     for (const fs::path& folder : folders) files_.sync_folder(folder);
-    for (const fs::path& path : away) files_.remove(path);
+    for (const Temporary& one : away) files_.remove(one.path.path());
   } catch (const fs::filesystem_error& error) {  // the next process that saves here takes them for leftovers
     warn(join("checkpoint: could not remove a deleted checkpoint: ", error.what()));
   }
+  for (Temporary& one : away) one.path.release();
   return stay;
 }
 

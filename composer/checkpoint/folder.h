@@ -38,8 +38,9 @@ class COMPOSER_EXPORT CheckpointFolder {
 
   // `manifest` without its files. A checkpoint of the same name is replaced in one step; an empty `latest` moves no
   // link. Throws ConfigError for a name that check_name() rejects; CheckpointError if the name lies inside another
-  // checkpoint, or is taken by anything but a checkpoint of this run, unless `overwrite` is set; FileError on an I/O
-  // error. The previous contents stay in place, unless only a step after the renaming failed: holds() tells.
+  // checkpoint, or is taken by anything but a checkpoint of this run, also if that came while this one was being
+  // written, unless `overwrite` is set; FileError on an I/O error. The
+  // previous contents stay in place, unless only a step after the renaming failed: holds() tells.
   void write(Manifest manifest, const std::vector<NewFile>& files, const std::string& latest, bool overwrite = false);
   // Whether exactly this checkpoint is in place. Does not throw.
   bool holds(const Manifest& manifest) const;
@@ -64,9 +65,12 @@ class COMPOSER_EXPORT CheckpointFolder {
   void write_files(const std::filesystem::path& folder, const std::vector<NewFile>& files, Manifest& manifest);
   void check_free(const std::string& name, bool overwrite) const;
   bool is_own(const std::string& name) const;
-  void replace_slowly(const std::filesystem::path& made, const std::filesystem::path& target);
+  void put_in_place(TemporaryPath& made, const std::string& name, bool overwrite);
+  void replace(TemporaryPath& made, const std::string& name, bool overwrite);
+  void replace_slowly(TemporaryPath& made, const std::string& name, bool overwrite);
+  void require_own(TemporaryPath& taken, const std::string& name, const std::function<bool()>& put_back);
+  Temporary take_away(const std::string& name);
   std::optional<std::string> spare_of(const std::string& name) const;
-  void put_in_place(TemporaryPath& made, const std::filesystem::path& target);
   void move_link(const std::filesystem::path& link, const std::filesystem::path& target);
   void make_folders(const std::filesystem::path& path);
 

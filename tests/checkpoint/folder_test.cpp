@@ -88,6 +88,11 @@ class Faulty final : public FileSystem {
   void rename(const Path& from, const Path& to) override {
     around(to, [&] { FileSystem::rename(from, to); });
   }
+  bool rename_if_free(const Path& from, const Path& to) override {
+    bool renamed = false;
+    around(to, [&] { renamed = FileSystem::rename_if_free(from, to); });
+    return renamed;
+  }
   bool exchange(const Path& a, const Path& b) override {
     if (!can_exchange) return false;
     around(b, [&] { FileSystem::exchange(a, b); });

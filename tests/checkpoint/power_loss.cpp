@@ -131,6 +131,16 @@ void PowerLoss::sync_folder(const Path& path) {
 
 void PowerLoss::rename(const Path& from, const Path& to) {
   FileSystem::rename(from, to);
+  note_renamed(from, to);
+}
+
+bool PowerLoss::rename_if_free(const Path& from, const Path& to) {
+  if (!FileSystem::rename_if_free(from, to)) return false;
+  note_renamed(from, to);
+  return true;
+}
+
+void PowerLoss::note_renamed(const Path& from, const Path& to) {
   const Slot at = slot_of(from), target = slot_of(to);
   note({.kind = Kind::RENAME, .node = node_at(from), .at = at, .to = target, .unsynced = {at.folder, target.folder}});
   ++calls_;

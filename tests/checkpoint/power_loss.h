@@ -29,6 +29,7 @@ class PowerLoss final : public saving::FileSystem {
   void close(int file, const Path& path) override;
   void sync_folder(const Path& path) override;
   void rename(const Path& from, const Path& to) override;
+  bool rename_if_free(const Path& from, const Path& to) override;
   bool exchange(const Path& a, const Path& b) override;
   bool make_link(const Path& target, const Path& path) override;
   void remove(const Path& path) override;
@@ -79,6 +80,7 @@ class PowerLoss final : public saving::FileSystem {
   Slot slot_of(const Path& path) const;
   Node node_at(const Path& path) const;
   void note(Change change);
+  void note_renamed(const Path& from, const Path& to);
   void synced(Node node);
   void add(const Path& path, Node node);
   void remove_below(const Slot& slot);

@@ -2,6 +2,7 @@
 #include "tests/support/system_calls.h"
 
 #include <atomic>
+#include <cerrno>
 #include <climits>
 #include <fcntl.h>
 #include <mutex>
@@ -13,7 +14,7 @@
 namespace composer::test {
 namespace {
 
-std::atomic<bool> noting = false;
+std::atomic<bool> noting = false, plain = false;
 std::mutex mutex;
 std::vector<std::string> calls;
 
@@ -44,6 +45,9 @@ std::vector<std::string> SystemCalls::made() const {
   return calls;
 }
 
+PlainRenames::PlainRenames() { plain = true; }
+PlainRenames::~PlainRenames() { plain = false; }
+
 }  // namespace composer::test
 
 extern "C" {
@@ -65,8 +69,16 @@ extern "C" {
 
 [[gnu::visibility("default")]] int renameat2(int from_folder, const char* from, int to_folder, const char* to,
                                              unsigned flags) noexcept {
-  composer::test::note(std::string(flags == RENAME_EXCHANGE ? "exchange " : "renameat2 ") + from + ' ' + to);
-  return static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
+  if (flags != 0 && composer::test::plain) {
+    errno = EINVAL;
+    return -1;
+  }
+  const auto result = static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
+  const int error = errno;
+  if (result == 0)
+    composer::test::note(std::string(flags == RENAME_EXCHANGE ? "exchange " : "rename ") + from + ' ' + to);
+  errno = error;
+  return result;
 }
 
 }  // extern "C"

@@ -12,8 +12,17 @@ class SystemCalls {
   ~SystemCalls();
   SystemCalls(const SystemCalls&) = delete;
   SystemCalls& operator=(const SystemCalls&) = delete;
-  // "fdatasync PATH", "fsync PATH", "rename FROM TO", "exchange A B"
+  // "fdatasync PATH", "fsync PATH", "rename FROM TO", "exchange A B"; of renameat2() only what it has done.
   std::vector<std::string> made() const;
+};
+
+// While it lives, the system can neither exchange two names nor rename only to a free one, as on NFS. One at a time.
+class PlainRenames {
+ public:
+  PlainRenames();
+  ~PlainRenames();
+  PlainRenames(const PlainRenames&) = delete;
+  PlainRenames& operator=(const PlainRenames&) = delete;
 };
 
 }  // namespace composer::test

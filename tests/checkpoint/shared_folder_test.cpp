@@ -1,0 +1,155 @@
+// Two runs in one folder: neither removes nor replaces what the other has written.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "composer/callbacks/checkpoint_saver.h"
+#include "composer/core/error.h"
+#include "tests/checkpoint/checkpoints.h"
+#include "tests/support/error_of.h"
+#include "tests/support/folder.h"
+#include "tests/support/system_calls.h"
+#include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
+
+namespace composer::saving {
+namespace {
+
+namespace fs = std::filesystem;
+using test::write;
+
+constexpr const char* kTaken = "already exists and was not written by this run";
+
+// Another run writes this checkpoint.
+void write_as_other(const fs::path& path, int batch, const std::string& name, bool overwrite = false) {
+  CheckpointFolder(path, "other", real_files())
+      .write(test::manifest_of(batch, name, "other"), test::files_of(batch), "", overwrite);
+}
+
+void check_others(const fs::path& path, int batch) {
+  const Found found = open_checkpoint(path);
+  CHECK(found.manifest.run_id == "other");
+  CHECK(found.manifest.time.batch == batch);
+  CHECK(test::is_whole(found));
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+// Does something right before the first call that takes something away from that path.
+struct Beforehand final : FileSystem {
+  void rename(const Path& from, const Path& to) override {
+    if (from == path) happen();
+    FileSystem::rename(from, to);
+  }
+  bool exchange(const Path& a, const Path& b) override {
+    if (b == path && can_exchange) happen();
+    return can_exchange && FileSystem::exchange(a, b);
+  }
+  void happen() {
+    if (const auto now = std::exchange(what, {})) now();
+  }
+  Path path;
+  std::function<void()> what;
+  bool can_exchange = true;
+};
+
+TEST_CASE("A checkpoint that another run puts there while this one is being written stays, and this one is an error") {
+  const std::vector<std::pair<std::string, bool>> rows = {{"ba1", false}, {"sub/ba1", false}, {"ba1", true}};
+  for (const auto& [name, is_plain] : rows) {
+    CAPTURE(name);
+    std::optional<test::PlainRenames> plain;
+    if (is_plain) plain.emplace();
+    const test::Folder folder;
+    std::vector<NewFile> files = test::files_of(1);
+    files.push_back({"last", [&, name = name](const PlacedSink&) {
+                       write_as_other(folder.path(), 2, name);
+                       return std::string();
+                     }});
+    CheckpointFolder mine(folder.path(), "run", real_files());
+    CHECK_THROWS_WITH_AS(mine.write(test::manifest_of(1, name), files, "latest"), doctest::Contains(kTaken),
+                         CheckpointError);
+    check_others(folder / name, 2);
+    CHECK(names_in(folder.path()).size() == 1);
+  }
+}
+
+TEST_CASE("What another run has put in the place of an own checkpoint goes back when it comes out of the exchange") {
+  for (const bool can_exchange : {true, false}) {
+    CAPTURE(can_exchange);
+    const test::Folder folder;
+    write(folder.path(), 1, real_files(), "ba1");
+    Beforehand files;
+    files.path = folder / "ba1";
+    files.what = [&] { write_as_other(folder.path(), 2, "ba1", /*overwrite=*/true); };
+    files.can_exchange = can_exchange;
+    CHECK_THROWS_WITH_AS(write(folder.path(), 3, files, "ba1"), doctest::Contains(kTaken), CheckpointError);
+    check_others(folder / "ba1", 2);
+    CHECK(names_in(folder.path()) == std::vector<std::string>{"ba1", "latest"});
+  }
+}
+
+TEST_CASE("What another run has put in the place of a checkpoint that is to be deleted stays") {
+  const test::Folder folder;
+  write(folder.path(), 1, real_files(), "ba1");
+  Beforehand files;
+  files.path = folder / "ba1";
+  files.what = [&] { write_as_other(folder.path(), 2, "ba1", /*overwrite=*/true); };
+  const test::Warnings warnings;
+  CHECK(CheckpointFolder(folder.path(), "run", files).remove({"ba1"}).empty());
+  CHECK(warnings.say("ba1 is not deleted"));
+  check_others(folder / "ba1", 2);
+  CHECK(names_in(folder.path()) == std::vector<std::string>{"ba1", "latest"});
+}
+
+TEST_CASE("A file system that cannot rename to a free name in one step replaces neither files nor folders") {
+  for (const bool is_plain : {false, true}) {
+    CAPTURE(is_plain);
+    const test::Folder folder;
+    std::optional<test::PlainRenames> plain;
+    if (is_plain) plain.emplace();
+    FileSystem& files = real_files();
+    fs::create_directories(folder / "full/inside");
+    fs::create_directories(folder / "new/of me");
+    std::ofstream(folder / "file") << "x";
+    fs::create_symlink("nowhere", folder / "link");
+    for (const char* taken : {"full", "file", "link"})
+      CHECK_FALSE(files.rename_if_free(folder / "new", folder / taken));
+    CHECK(names_in(folder.path()) == std::vector<std::string>{"file", "full", "link", "new"});
+    CHECK(fs::exists(folder / "full/inside"));
+    CHECK_THROWS_AS(files.rename_if_free(folder / "new", folder / "missing/new"), FileError);
+    CHECK_THROWS_AS(files.rename_if_free(folder / "missing", folder / "free"), FileError);
+    CHECK(files.rename_if_free(folder / "new", folder / "free"));
+    CHECK(fs::exists(folder / "free/of me"));
+  }
+}
+
+TEST_CASE("A CheckpointSaver in the save_folder with the trainer's names is an error, and replaces nothing") {
+  for (const bool async : {true, false}) {
+    CAPTURE(async);
+    const test::Folder folder;
+    TrainerOptions options = test::tiny_options();
+    options.save_folder = folder / "ck";
+    options.save_async = async;
+    options.callbacks = {
+        callbacks::CheckpointSaver({.folder = folder / "ck", .latest_filename = "", .weights_only = true})};
+    const std::string said = test::error_of([&] { Trainer(std::move(options)).fit(); });
+    CAPTURE(said);
+    CHECK(said.find(kTaken) != std::string::npos);
+    CHECK(list_checkpoints(folder / "ck").size() == 1);
+  }
+}
+
+}  // namespace
+}  // namespace composer::saving
