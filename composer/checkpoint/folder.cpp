@@ -151,6 +151,7 @@ void CheckpointFolder::write(Manifest manifest, const std::vector<NewFile>& file
                              bool overwrite) {
   check_name(manifest.name, latest);
   check_free(manifest.name, overwrite);
+  check_link(latest);
   const fs::path target = path_ / manifest.name;
   make_folders(target.parent_path());
   Temporary made = make_temporary();
@@ -184,6 +185,15 @@ void CheckpointFolder::check_free(const std::string& name, bool overwrite) const
       throw CheckpointError(target.string(), ": lies inside the checkpoint ", (path_ / outer).string(),
                             "; change save_filename");
   if (!overwrite && files_.type(target) != Type::NONE && !is_of_run(target, run_id_, files_)) fail_taken(target);
+}
+
+// A file that has the name is somebody's: only a link is replaced.
+void CheckpointFolder::check_link(const std::string& latest) const {
+  if (latest.empty()) return;
+  const Type type = files_.type(path_ / latest);
+  if (type == Type::NONE || type == Type::LINK) return;
+  throw CheckpointError((path_ / latest).string(), ": is not a link, so it cannot be made to name the newest ",
+                        "checkpoint; move it away, or set another save_latest_filename");
 }
 
 // Until sync_name() has returned, power may fail and bring the previous checkpoint back: it must not be removed.
@@ -315,6 +325,29 @@ std::vector<std::string> CheckpointFolder::remove(const std::vector<std::string>
   }
   for (Temporary& one : away) one.path.release();
   return stay;
+}
+
+void CheckpointFolder::free_link(const std::string& latest) {
+  if (latest.empty()) return;
+  const fs::path link = path_ / latest;
+  if (files_.type(link) == Type::FOLDER && is_of_run(link, run_id_, files_)) rename_copy(latest);
+  check_link(latest);
+}
+
+void CheckpointFolder::rename_copy(const std::string& latest) {
+  const Manifest copy = open_checkpoint(path_ / latest, files_).manifest;
+  check_name(copy.name, latest);
+  const fs::path target = path_ / copy.name;
+  if (files_.type(target) == Type::NONE) {
+    make_folders(target.parent_path());
+    if (files_.rename_if_free(path_ / latest, target)) sync_name(files_, path_, target);
+    return;
+  }
+  if (!is_of_run(target, run_id_, files_)) return;
+  const Found original = open_checkpoint(target, files_);
+  if (original.manifest.id != copy.id || !has_all_files(original, files_)) return;
+  const Temporary away = take_away(latest);  // is removed
+  files_.sync_folder(path_);
 }
 
 void CheckpointFolder::remove_leftovers() {

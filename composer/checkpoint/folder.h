@@ -39,11 +39,15 @@ class COMPOSER_EXPORT CheckpointFolder {
   // `manifest` without its files. A checkpoint of the same name is replaced in one step; an empty `latest` moves no
   // link. Throws ConfigError for a name that check_name() rejects; CheckpointError if the name lies inside another
   // checkpoint, or is taken by anything but a checkpoint of this run, also if that came while this one was being
-  // written, unless `overwrite` is set; FileError on an I/O error. The
+  // written, unless `overwrite` is set, or if anything but a link has the name `latest`; FileError on an I/O error. The
   // previous contents stay in place, unless only a step after the renaming failed: holds() tells.
   void write(Manifest manifest, const std::vector<NewFile>& files, const std::string& latest, bool overwrite = false);
   // Whether exactly this checkpoint is in place. Does not throw.
   bool holds(const Manifest& manifest) const;
+  // Makes the name `latest` free for a link. A copy that was made with links followed has a copy of a checkpoint there:
+  // if it is one of this run, it gets that checkpoint's name, or is removed if that is there and complete. Throws
+  // CheckpointError for any other file or folder of that name.
+  void free_link(const std::string& latest);
   // Writes a small file, as write() would, and removes it. Throws FileError.
   void probe();
   // Deletes checkpoints of this run; missing ones are no error. Everything else is kept, with a warning if the name
@@ -64,11 +68,13 @@ class COMPOSER_EXPORT CheckpointFolder {
   Temporary make_temporary();
   void write_files(const std::filesystem::path& folder, const std::vector<NewFile>& files, Manifest& manifest);
   void check_free(const std::string& name, bool overwrite) const;
+  void check_link(const std::string& latest) const;
   bool is_own(const std::string& name) const;
   void put_in_place(TemporaryPath& made, const std::string& name, bool overwrite);
   void replace(TemporaryPath& made, const std::string& name, bool overwrite);
   void replace_slowly(TemporaryPath& made, const std::string& name, bool overwrite);
   void require_own(TemporaryPath& taken, const std::string& name, const std::function<bool()>& put_back);
+  void rename_copy(const std::string& latest);
   Temporary take_away(const std::string& name);
   std::optional<std::string> spare_of(const std::string& name) const;
   void move_link(const std::filesystem::path& link, const std::filesystem::path& target);
@@ -97,6 +103,8 @@ COMPOSER_EXPORT std::vector<Found> list_checkpoints(const std::filesystem::path&
 // The checkpoint at a path, which is its folder or a link to it. Throws CheckpointError if it is missing or its
 // manifest is damaged.
 COMPOSER_EXPORT Found open_checkpoint(const std::filesystem::path& path, FileSystem& files = real_files());
+// Whether its files exist with the sizes in the manifest; contents are verified when they are read.
+bool has_all_files(const Found& found, FileSystem& files);
 // Whether a readable checkpoint of this run exists, or of one that was resumed from it.
 bool is_of_run(const std::filesystem::path& path, const std::string& run_id, FileSystem& files);
 

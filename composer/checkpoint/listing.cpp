@@ -34,18 +34,6 @@ std::optional<Found> open_if_there(const fs::path& path, FileSystem& files) {
   }
 }
 
-// Compares sizes only: contents are verified when they are read.
-bool has_all_files(const Found& found, FileSystem& files) {
-  return std::ranges::all_of(found.manifest.files, [&](const Manifest::File& file) {
-    try {
-      return files.size(found.path / file.name) == file.size;
-    } catch (const FileError& error) {
-      if (error.is_missing()) return false;
-      throw;
-    }
-  });
-}
-
 std::string lacks_files(const fs::path& path) {
   return path.string() + ": files are missing, or their sizes differ from the manifest";
 }
@@ -59,6 +47,17 @@ std::string lacks_files(const fs::path& path) {
 }
 
 }  // namespace
+
+bool has_all_files(const Found& found, FileSystem& files) {
+  return std::ranges::all_of(found.manifest.files, [&](const Manifest::File& file) {
+    try {
+      return files.size(found.path / file.name) == file.size;
+    } catch (const FileError& error) {
+      if (error.is_missing()) return false;
+      throw;
+    }
+  });
+}
 
 Found open_checkpoint(const fs::path& path, FileSystem& files) {
   if (auto found = open_if_there(path, files)) return std::move(*found);

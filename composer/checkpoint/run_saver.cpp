@@ -10,6 +10,7 @@
 #include <torch/version.h>
 
 #include "composer/checkpoint/conflicts.h"
+#include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/ignore_keys.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/run_lock.h"
@@ -102,6 +103,7 @@ void RunSaver::check_conflicts(const State& state) const {
 void RunSaver::prepare(const State& state) {
   if (options_.num_checkpoints_to_keep == 0) return;
   try {
+    CheckpointFolder(options().folder, options().run_id, saver_->files()).free_link(options().latest);
     check_conflicts(state);
     saver_->check_writable(manifest(options_.filename, state), state.run->snapshot(options_.weights_only));
     if (!lock_) saver_->probe();

@@ -151,5 +151,71 @@ TEST_CASE("A CheckpointSaver in the save_folder with the trainer's names is an e
   }
 }
 
+TEST_CASE("A file or folder under the link's name is an error at the start of fit() that names it, and stays") {
+  for (const bool is_folder : {false, true}) {
+    const test::Folder folder;
+    TrainerOptions options = test::tiny_options();
+    options.save_folder = folder / "ck";
+    fs::create_directories(folder / "ck");
+    if (is_folder)
+      fs::create_directories(folder / "ck/latest/inside");
+    else
+      std::ofstream(folder / "ck/latest") << "mine";
+    Trainer trainer(std::move(options));
+    const std::string said = test::error_of([&] { trainer.fit(); });
+    CAPTURE(said);
+    CHECK(said.find("ck/latest") != std::string::npos);
+    CHECK(said.find("save_latest_filename") != std::string::npos);
+    CHECK(trainer.state().timestamp.batch == 0);
+    CHECK(fs::exists(folder / (is_folder ? "ck/latest/inside" : "ck/latest")));
+    CHECK_THROWS_AS(write(folder / "ck", 1, real_files(), "ba1"), CheckpointError);
+    CHECK(names_in(folder / "ck") == std::vector<std::string>{"latest"});
+  }
+}
+
+// As `cp -rL` and object stores do it.
+void copy_with_links_followed(const fs::path& from, const fs::path& to) {
+  fs::copy(from, to, fs::copy_options::recursive);
+}
+
+TrainerOptions options_of(const fs::path& folder, OptionalTime max_duration) {
+  TrainerOptions options = test::tiny_options();
+  options.save_folder = folder;
+  options.max_duration = max_duration;
+  return options;
+}
+
+TEST_CASE("A save folder that was copied with its links followed is resumed from, and has a link again") {
+  const test::Folder folder;
+  Trainer(options_of(folder / "ck", "2ep")).fit();
+  copy_with_links_followed(folder / "ck", folder / "copy");
+  REQUIRE(fs::symlink_status(folder / "copy/latest").type() == fs::file_type::directory);
+  Trainer resumed(options_of(folder / "copy", "3ep"));
+  CHECK_NOTHROW(resumed.fit());
+  CHECK(resumed.state().timestamp.batch == 12);
+  CHECK(fs::is_symlink(folder / "copy/latest"));
+  CHECK(names_in(folder / "copy") == std::vector<std::string>{"ep1-ba4", "ep2-ba8", "ep3-ba12", "latest"});
+}
+
+TEST_CASE("A copy under the link's name that is the only one of its checkpoint gets its own name") {
+  for (const bool damaged : {false, true}) {
+    const test::Folder folder;
+    Trainer(options_of(folder / "ck", "2ep")).fit();
+    copy_with_links_followed(folder / "ck", folder / "copy");
+    if (damaged)
+      fs::remove(folder / "copy/ep2-ba8/model.safetensors");
+    else
+      fs::remove_all(folder / "copy/ep2-ba8");
+    Trainer resumed(options_of(folder / "copy", "3ep"));
+    const std::string said = test::error_of([&] { resumed.fit(); });
+    CAPTURE(said);
+    CHECK((said == "no error") == !damaged);
+    const fs::path kept = folder / (damaged ? "copy/latest" : "copy/ep2-ba8");
+    CHECK(open_checkpoint(kept).manifest.name == "ep2-ba8");
+    CHECK(fs::exists(kept / "model.safetensors"));
+    CHECK(fs::is_symlink(folder / "copy/latest") == !damaged);
+  }
+}
+
 }  // namespace
 }  // namespace composer::saving
