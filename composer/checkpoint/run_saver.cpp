@@ -56,6 +56,7 @@ RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* 
                                                 .run_id = resumed ? resumed->run_id : "",
                                                 .time_left = time_left_of(state)});
   if (resumed) saver_->adopt(*resumed);
+  if (resumed) resumed_ = *resumed;
 }
 
 RunSaver::~RunSaver() = default;
@@ -66,6 +67,7 @@ void RunSaver::begin_fit(const State& state) {
   if (!lock_ && options_.num_checkpoints_to_keep != 0) lock_folder(state);
   try {
     prepare(state);
+    resumed_.reset();
   } catch (...) {
     lock_.reset();
     throw;
@@ -86,6 +88,19 @@ void RunSaver::lock_folder(const State& state) {
   }
 }
 
+// The checkpoint was read without the lock: another process, or another Trainer, may have trained the run since.
+void RunSaver::check_resumed() const {
+  if (!resumed_) return;
+  const SaverOptions& own = options();
+  const auto is_own = [&](const Manifest& manifest) { return manifest.run_id == own.run_id && !manifest.weights_only; };
+  const auto newest = find_latest(own.folder, own.latest, is_own, saver_->files());
+  if (newest && newest->manifest.id == resumed_->id) return;
+  throw CheckpointError("save_folder: ", (own.folder / resumed_->name).string(), ", from which this run was resumed, ",
+                        newest ? join("is not its newest checkpoint any more: ", newest->path.string(), " is")
+                               : std::string("does not exist any more"),
+                        "; make the Trainer again, so that it resumes from what is there now");
+}
+
 void RunSaver::check_conflicts(const State& state) const {
   const SaverOptions& own = options();
   const auto conflict =
@@ -103,6 +118,7 @@ void RunSaver::check_conflicts(const State& state) const {
 void RunSaver::prepare(const State& state) {
   if (options_.num_checkpoints_to_keep == 0) return;
   try {
+    if (lock_) check_resumed();
     CheckpointFolder(options().folder, options().run_id, saver_->files()).free_link(options().latest);
     check_conflicts(state);
     saver_->check_writable(manifest(options_.filename, state), state.run->snapshot(options_.weights_only));
@@ -192,6 +208,7 @@ std::string RunSaver::save_by_hand(const std::string& name, const State& state) 
 }
 
 void RunSaver::take(Manifest manifest, const State& state, bool by_hand) {
+  resumed_.reset();
   saver_->plan(manifest.name, manifest.metrics, by_hand);
   StateDict all = state.run->snapshot(options_.weights_only);
   ignore_keys(all, options_.ignore_keys);

@@ -47,7 +47,8 @@ class COMPOSER_EXPORT RunSaver {
   RunSaver(RunSaver&&) noexcept;
   RunSaver& operator=(RunSaver&&) noexcept;
 
-  // Before the first batch: locks the folder for the run, then prepare(). ConfigError if another process trains it.
+  // Before the first batch: locks the folder for the run, then prepare(). ConfigError if another process trains it;
+  // CheckpointError if the checkpoint that the run resumes from is not its newest any more.
   void begin_fit(const State& state);
   void end_fit();  // unlocks the folder
   // Checks what would prevent a later checkpoint from being written. Throws ConfigError for conflicting checkpoints of
@@ -76,6 +77,7 @@ class COMPOSER_EXPORT RunSaver {
  private:
   void check_conflicts(const State& state) const;
   void lock_folder(const State& state);
+  void check_resumed() const;
   void take(Manifest manifest, const State& state, bool by_hand);
   void warn_if_late(const State& state) const;
   void check();
@@ -83,7 +85,8 @@ class COMPOSER_EXPORT RunSaver {
 
   RunSaverOptions options_;
   std::unique_ptr<Saver> saver_;
-  std::unique_ptr<RunLock> lock_;  // set during a fit
+  std::unique_ptr<RunLock> lock_;    // set during a fit
+  std::optional<Manifest> resumed_;  // until a checkpoint is written, or a fit has begun
   std::int64_t last_saved_batch_ = -1;
 };
 

@@ -217,5 +217,43 @@ TEST_CASE("A copy under the link's name that is the only one of its checkpoint g
   }
 }
 
+TEST_CASE("A run that was trained elsewhere since its Trainer was made is an error that says so, not trained again") {
+  const test::Folder folder;
+  Trainer(options_of(folder / "ck", "1ep")).fit();
+  Trainer stale(options_of(folder / "ck", "3ep"));
+  Trainer(options_of(folder / "ck", "2ep")).fit();
+  const fs::file_time_type written = fs::last_write_time(folder / "ck/ep2-ba8/manifest.json");
+  const std::string said = test::error_of([&] { stale.fit(); });
+  CAPTURE(said);
+  CHECK(said.find("ep1-ba4") != std::string::npos);
+  CHECK(said.find("ep2-ba8") != std::string::npos);
+  CHECK(said.find("make the Trainer again") != std::string::npos);
+  CHECK(stale.state().timestamp.batch == 4);
+  CHECK(fs::last_write_time(folder / "ck/ep2-ba8/manifest.json") == written);
+  Trainer again(options_of(folder / "ck", "3ep"));  // the lock is free
+  CHECK_NOTHROW(again.fit());
+}
+
+TEST_CASE("A run whose checkpoint was removed since its Trainer was made is an error that says so") {
+  const test::Folder folder;
+  Trainer(options_of(folder / "ck", "1ep")).fit();
+  Trainer stale(options_of(folder / "ck", "2ep"));
+  fs::remove_all(folder / "ck/ep1-ba4");
+  const std::string said = test::error_of([&] { stale.fit(); });
+  CAPTURE(said);
+  CHECK(said.find("ep1-ba4") != std::string::npos);
+  CHECK(said.find("make the Trainer again") != std::string::npos);
+}
+
+TEST_CASE("A resumed Trainer that has written a checkpoint by hand before its fit trains on") {
+  const test::Folder folder;
+  Trainer(options_of(folder / "ck", "1ep")).fit();
+  Trainer resumed(options_of(folder / "ck", "2ep"));
+  resumed.save_checkpoint("mine");
+  CHECK_NOTHROW(resumed.fit());
+  CHECK_NOTHROW(resumed.fit("1ep"));
+  CHECK(resumed.state().timestamp.batch == 12);
+}
+
 }  // namespace
 }  // namespace composer::saving
