@@ -130,10 +130,7 @@ void Saver::wait() {
   if (writing_.valid()) writing_.get();
 }
 
-void Saver::adopt(const Manifest& resumed) {
-  list_.parent = resumed.name;
-  remove_leftovers();
-}
+void Saver::adopt(const Manifest& resumed) { list_.parent = resumed.name; }
 
 void Saver::remove_leftovers() {
   if (std::exchange(cleaned_, true)) return;

@@ -388,7 +388,7 @@ TEST_CASE(
   CHECK(names_in(folder.path()) == Names{"ba1", "ba2"});
 }
 
-TEST_CASE("the first save removes what a dead process has left, and adopting a checkpoint does") {
+TEST_CASE("the first save removes what a dead process has left, and clean_up() does; adopting a checkpoint does not") {
   const test::Folder folder;
   const auto leave = [&] { std::filesystem::create_directories(folder / ".tmp-dead-1-1" / "inside"); };
   leave();
@@ -399,6 +399,8 @@ TEST_CASE("the first save removes what a dead process has left, and adopting a c
   leave();
   Saver later({.folder = folder.path()});
   later.adopt(open_checkpoint(folder / "ba1").manifest);
+  CHECK(std::filesystem::exists(folder / ".tmp-dead-1-1"));
+  later.clean_up();
   CHECK_FALSE(std::filesystem::exists(folder / ".tmp-dead-1-1"));
 }
 

@@ -245,6 +245,18 @@ TEST_CASE("A run whose checkpoint was removed since its Trainer was made is an e
   CHECK(said.find("make the Trainer again") != std::string::npos);
 }
 
+TEST_CASE("A Trainer that is only made changes nothing in its save folder; its fit removes what a dead process left") {
+  const test::Folder folder;
+  Trainer(options_of(folder / "ck", "1ep")).fit();
+  const std::string left = join(".tmp-", open_checkpoint(folder / "ck/latest").manifest.run_id, "-1-1");
+  fs::create_directory_symlink("ep1-ba4", folder / "ck" / left);  // as a live process has it for a moment, too
+  Trainer resumed(options_of(folder / "ck", "2ep"));
+  REQUIRE_FALSE(resumed.resumed_from().empty());
+  CHECK(fs::is_symlink(folder / "ck" / left));
+  resumed.fit();
+  CHECK_FALSE(fs::is_symlink(folder / "ck" / left));
+}
+
 TEST_CASE("A resumed Trainer that has written a checkpoint by hand before its fit trains on") {
   const test::Folder folder;
   Trainer(options_of(folder / "ck", "1ep")).fit();
