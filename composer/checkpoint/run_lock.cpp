@@ -1,8 +1,10 @@
 #include "composer/checkpoint/run_lock.h"
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <fcntl.h>
+#include <pthread.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -20,6 +22,22 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLongest = 512;  // of what a lock file says
+
+// Descriptors that a forked child closes, increased by 1; 0: unused. The child would otherwise keep the lock of a
+// parent that was killed. Beyond that many it does.
+std::array<std::atomic<int>, 64> held;
+
+void close_in_child() {
+  for (std::atomic<int>& one : held)
+    if (const int descriptor = one.exchange(0) - 1; descriptor >= 0) ::close(descriptor);
+}
+
+void replace_held(int from, int to) {
+  static const int registered = ::pthread_atfork(nullptr, nullptr, close_in_child);
+  if (registered != 0) return;
+  for (std::atomic<int>& one : held)
+    if (int expected = from; one.compare_exchange_strong(expected, to)) return;
+}
 
 // Runs of other names may save into the same folder.
 fs::path path_of(const fs::path& folder, const std::string& run_name) {
@@ -50,20 +68,25 @@ void warn_of_no_locks(const fs::path& folder, int code) {
 
 }  // namespace
 
-RunLock::RunLock(const fs::path& folder, const std::string& run_name) : path_(path_of(folder, run_name)) {
+RunLock::RunLock(const fs::path& folder, const std::string& run_name)
+    : path_(path_of(folder, run_name)), process_(::getpid()) {
   while (!take(folder, run_name)) {
   }
 }
 
 // False: its last owner has removed the file meanwhile; try again.
 bool RunLock::take(const fs::path& folder, const std::string& run_name) {
-  descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+  constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
+  descriptor_ = ::open(path_.c_str(), kFlags | O_EXCL, 0644);
+  const bool is_new = descriptor_ >= 0;
+  if (!is_new && errno == EEXIST) descriptor_ = ::open(path_.c_str(), kFlags, 0644);
   if (descriptor_ < 0) throw FileError("could not lock", path_, std::error_code(errno, std::generic_category()));
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
     struct stat locked = {}, there = {};
     if (::fstat(descriptor_, &locked) == 0 && ::lstat(path_.c_str(), &there) == 0 && locked.st_ino == there.st_ino) {
       const std::string text = owner();
       if (::ftruncate(descriptor_, 0) == 0) util::write_all(descriptor_, 0, text.data(), text.size());
+      replace_held(0, descriptor_ + 1);
       return true;
     }
     ::close(std::exchange(descriptor_, -1));
@@ -75,14 +98,15 @@ bool RunLock::take(const fs::path& folder, const std::string& run_name) {
   if (code == EWOULDBLOCK)
     throw ConfigError("save_folder: ", folder.string(), " is in use: ", other, " is training the run ", run_name,
                       " into it; wait until it ends or stop it, or set another save_folder or run_name");
-  ::unlink(path_.c_str());
+  if (is_new) ::unlink(path_.c_str());  // else another process may have locked it
   warn_of_no_locks(folder, code);
   return true;
 }
 
 RunLock::~RunLock() {
-  if (descriptor_ < 0) return;
+  if (descriptor_ < 0 || ::getpid() != process_) return;  // a forked child has closed it
   ::unlink(path_.c_str());
+  replace_held(descriptor_ + 1, 0);
   ::close(descriptor_);
 }
 

@@ -9,8 +9,8 @@ namespace composer::saving {
 
 // Prevents a second process from training the same run into the same folder: an exclusive lock on a file in it, from
 // the constructor to the destructor or to the end of the process. The destructor removes the file; a file left by a
-// killed process is reused. Reading needs no lock. If the file system has no locks, the constructor warns once and does
-// nothing.
+// killed process is reused. A forked child does not hold the lock and leaves the file alone. Reading needs no lock. If
+// the file system has no locks, the constructor warns once and does nothing.
 class COMPOSER_EXPORT RunLock {
  public:
   // Throws ConfigError with the folder and the process if another process has the lock; FileError if the file cannot be
@@ -25,6 +25,7 @@ class COMPOSER_EXPORT RunLock {
 
   std::filesystem::path path_;
   int descriptor_ = -1;
+  int process_ = 0;
 };
 
 }  // namespace composer::saving

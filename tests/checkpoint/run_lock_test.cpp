@@ -11,6 +11,7 @@
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
 #include "tests/support/folder.h"
+#include "tests/support/in_child.h"
 #include "tests/support/tiny.h"
 
 namespace composer::saving {
@@ -38,6 +39,40 @@ TEST_CASE("Another process that trains the run is named, and its death frees the
   CHECK_NOTHROW(RunLock(folder.path(), "r"));
   CHECK(std::filesystem::is_empty(folder.path()));
   ::close(ready[0]), ::close(ready[1]);
+}
+
+TEST_CASE("A forked child that ends by an error leaves the lock to its parent") {
+  const test::Folder folder;
+  std::optional<RunLock> lock(std::in_place, folder.path(), "r");
+  CHECK(test::ended_well(test::status_of_child([&] { lock.reset(); })));
+  CHECK_THROWS_WITH_AS(RunLock(folder.path(), "r"), doctest::Contains("is in use"), ConfigError);
+  lock.reset();
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("A child that a killed process has left behind does not keep the folder locked") {
+  const test::Folder folder;
+  int ready[2], ends[2];
+  REQUIRE(::pipe(ready) == 0);
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t owner = ::fork();
+  if (owner == 0) {
+    ::close(ends[1]);
+    const RunLock lock(folder.path(), "r");
+    if (::fork() == 0) {  // lives until the test ends
+      char byte = 'x';
+      if (::write(ready[1], &byte, 1) == 1 && ::read(ends[0], &byte, 1) == 0) ::_exit(0);
+      ::_exit(1);
+    }
+    for (;;) ::pause();
+  }
+  char byte = 0;
+  REQUIRE(::read(ready[0], &byte, 1) == 1);
+  CHECK_THROWS_WITH_AS(RunLock(folder.path(), "r"), doctest::Contains("is in use"), ConfigError);
+  ::kill(owner, SIGKILL);
+  ::waitpid(owner, nullptr, 0);
+  CHECK_NOTHROW(RunLock(folder.path(), "r"));
+  for (const int end : {ready[0], ready[1], ends[0], ends[1]}) ::close(end);
 }
 
 TEST_CASE("While a fit runs, a second trainer of the run is refused, and reading its checkpoints is not") {
