@@ -3,5 +3,6 @@
 namespace composer {
 
 Run::~Run() = default;
+bool Run::is_resumable() const { return false; }
 
 }  // namespace composer

@@ -30,6 +30,8 @@ class COMPOSER_EXPORT Run {
   // For intervals that are asked about at a *_CHECKPOINT event. Not before something has been counted.
   virtual IntervalMoment moment(Event event) const = 0;
   virtual bool interrupted() const = 0;  // a signal has asked this fit to end
+  // Whether a process that starts this run again resumes it from its save folder, which a fit locks for it.
+  virtual bool is_resumable() const;
   // Until the process is killed, after a signal. From any thread.
   virtual std::optional<Seconds> time_left() const = 0;
 

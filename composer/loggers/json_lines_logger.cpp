@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -19,6 +20,7 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/log_mark.h"
@@ -104,6 +106,38 @@ std::string expand(std::string path, const std::string& run_name) {
   return path;
 }
 
+std::string begin_of_hyperparameters(const std::string& run_name) {
+  const std::string name = run_name.empty() ? "" : join("\"run_name\":", json_text(run_name), ',');
+  return join('{', name, "\"hyperparameters\":{");
+}
+
+// Whether that run has logged hyperparameters near the beginning of the file, as a Trainer does.
+bool is_begun_by(const std::string& run_name, const std::string& path) {
+  constexpr std::size_t kBytes = 1 << 16;
+  std::error_code error;
+  if (run_name.empty() || !std::filesystem::is_regular_file(path, error)) return false;
+  std::string text(kBytes, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(text.data(), kBytes);
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  const std::string begin = begin_of_hyperparameters(run_name);
+  return text.starts_with(begin) || text.find('\n' + begin) != std::string::npos;
+}
+
+// Gives the file a name that is free.
+void set_aside(const std::string& path) {
+  for (int number = 1;; ++number) {
+    const std::string aside = join(path, '.', number);
+    if (std::filesystem::exists(std::filesystem::symlink_status(aside))) continue;
+    std::error_code error;
+    std::filesystem::rename(path, aside, error);
+    if (error) throw ConfigError("JsonLinesLogger: ", path, " cannot be renamed to ", aside, ": ", error.message());
+    warn(join("JsonLinesLogger: ", path, " is the log of an earlier process of this run, of which no checkpoint is ",
+              "left; it is kept as ", aside));
+    return;
+  }
+}
+
 void check(const JsonLinesLoggerOptions& options) {
   const auto& [path, append, overwrite, flush_interval, on_failure] = options;
   if (path.empty()) throw ConfigError("JsonLinesLogger: path must not be empty");
@@ -152,6 +186,9 @@ struct JsonLinesLogger::Writer {
   }
 
   void close() {
+    if (!file && !held.empty())
+      warn(join("JsonLinesLogger: ", held.size(), " lines are not written to ", path,
+                ", the log of a run that was not trained here; choose another path to log evaluations"));
     if (!file || told) return;
     queue.sync();
     attempt([&] { file->close(); }, 0);
@@ -206,13 +243,15 @@ struct JsonLinesLogger::Writer {
 
   const std::string path;
   const bool drops;
-  std::optional<util::OutputFile> file;  // opened later if the run resumes
+  std::optional<util::OutputFile> file;  // may be opened at FIT_START only
   std::vector<Record> held;              // until then
+  std::optional<LogMark> mark;           // what the checkpoint knows of the log, if it is that
   bool is_regular = true;
   std::string lines;
   StringMap<std::string> keys;  // quoted
   bool told = false, warned = false;
   bool resumes = false;
+  bool waits = false;  // until FIT_START, since it overwrites the file or gives it another name
 
   std::atomic<bool> failed = false;
   std::mutex mutex;    // of the following
@@ -231,9 +270,19 @@ JsonLinesLogger::Writer& JsonLinesLogger::open(const State& state) {
   const std::string path = expand(options_.path, state.run_name);
   writer_ = std::make_unique<Writer>(path, options_);
   writer_->resumes = state.resumes;
-  if (!state.resumes) open_as_new(path == written_);
+  writer_->waits = waits_for_fit(state);
+  if (!state.resumes && !writer_->waits) open_as_new(path == written_);
   written_ = path;
   return *writer_;
+}
+
+// Another process may be training this run, and have begun the file.
+bool JsonLinesLogger::waits_for_fit(const State& state) const {
+  const std::string& path = writer_->path;
+  std::error_code error;
+  if (path == written_ || !std::filesystem::is_regular_file(path, error)) return false;
+  if (!state.resumes && !(state.run && state.run->is_resumable())) return false;
+  return options_.overwrite || (!state.resumes && !options_.append && is_begun_by(state.run_name, path));
 }
 
 // As a run does that does not resume; `again`: this logger has written the file.
@@ -255,7 +304,27 @@ void JsonLinesLogger::open_as_new(bool again) {
 void JsonLinesLogger::init(const State& state, Logger&) { open(state); }
 
 void JsonLinesLogger::after_load(const State&, Logger&) {
-  if (writer_ && !writer_->file) open_as_new(false);
+  if (writer_ && !writer_->file && !writer_->mark && !writer_->waits) open_as_new(false);
+}
+
+void JsonLinesLogger::fit_start(const State& state, Logger&) {
+  if (!writer_ || writer_->file) return;
+  if (writer_->mark) return open_own();
+  if (!options_.overwrite && is_begun_by(state.run_name, writer_->path)) set_aside(writer_->path);
+  open_as_new(false);
+}
+
+// The log of the resumed run, without what was logged after the checkpoint.
+void JsonLinesLogger::open_own() {
+  Writer& writer = *writer_;
+  const LogMark::Match match = writer.mark->compare(writer.path);
+  if (match == LogMark::Match::OTHER) return open_as_new(false);  // the file was replaced since
+  if (match == LogMark::Match::SHORTER)
+    warn(join("JsonLinesLogger: ", writer.path, " is shorter than when the checkpoint was written"));
+  std::vector<Record> held = std::exchange(writer.held, {});
+  writer.open(util::FileMode::APPEND);
+  if (match == LogMark::Match::SAME) writer.file->cut(writer.mark->size);
+  for (Record& record : held) writer.send(std::move(record));
 }
 
 void JsonLinesLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) {
@@ -280,7 +349,7 @@ void JsonLinesLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_
 
 void JsonLinesLogger::log_hyperparameters(std::span<const LogEntry> hyperparameters, const State& state) {
   Record record;
-  record.text = "{\"hyperparameters\":{";
+  record.text = begin_of_hyperparameters(state.run_name);
   for (const auto& [key, value] : hyperparameters) {
     (record.text += &key == &hyperparameters.front().key ? "" : ",") += json_text(key) + ':';
     append(record.text, value);
@@ -291,23 +360,20 @@ void JsonLinesLogger::log_hyperparameters(std::span<const LogEntry> hyperparamet
 
 void JsonLinesLogger::visit_state(StateVisitor& visit) {
   if (!writer_) return;
-  if (!visit.is_loading()) {
-    if (!writer_->file) return;
-    writer_->sync();  // a checkpoint must not know of lines that a loss of power takes away
-    LogMark mark = LogMark::of(writer_->path, writer_->is_regular ? writer_->file->size() : 0);
-    return mark.visit_state(visit);
-  }
   LogMark mark;
-  mark.visit_state(visit);
-  if (writer_->file) return;  // another run's log is not this one's
-  const LogMark::Match match = mark.compare(writer_->path);
-  if (match == LogMark::Match::OTHER) return;
-  if (match == LogMark::Match::SHORTER)
-    warn(join("JsonLinesLogger: ", writer_->path,
-              " is shorter than when the checkpoint was written; lines are missing"));
-  writer_->held.clear();  // the log has them
-  writer_->open(util::FileMode::APPEND);
-  if (match == LogMark::Match::SAME) writer_->file->cut(mark.size);
+  if (visit.is_loading()) {
+    mark.visit_state(visit);
+    if (writer_->file || !writer_->resumes) return;  // another run's log is not this one's
+    if (mark.compare(writer_->path) == LogMark::Match::OTHER) return;
+    writer_->mark = std::move(mark);
+    writer_->held.clear();  // the log has them
+  } else if (writer_->file) {
+    writer_->sync();  // a checkpoint must not know of lines that a loss of power takes away
+    mark = LogMark::of(writer_->path, writer_->is_regular ? writer_->file->size() : 0);
+    mark.visit_state(visit);
+  } else if (writer_->mark) {
+    writer_->mark->visit_state(visit);
+  }
 }
 
 void JsonLinesLogger::flush() {

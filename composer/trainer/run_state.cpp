@@ -48,6 +48,11 @@ class Trainer::Impl::AsRun final : public Run {
     return trainer().run_state(weights_only);
   }
   bool interrupted() const override { return trainer_ && trainer_->interrupted(); }
+  bool is_resumable() const override {
+    if (!trainer_ || !trainer_->saver) return false;
+    const TrainerOptions& options = trainer_->options;
+    return options.autoresume && !options.save_weights_only && options.save_num_checkpoints_to_keep != 0;
+  }
   void load(const LoadOptions& options) override { trainer().load(options); }
 
   // Called by the threads that write, too.

@@ -278,9 +278,10 @@ StateDict saved_by(Run& run) {
   return saved;
 }
 
-// A run that resumes: what it opens is decided once the checkpoint has been loaded.
+// A run that resumes: what it opens is decided once the checkpoint has been loaded, and changed once it trains.
 struct ResumedRun : Run {
-  ResumedRun(JsonLinesLoggerOptions options, const StateDict& checkpoint) : Run(std::move(options)) {
+  ResumedRun(JsonLinesLoggerOptions options, const StateDict& checkpoint, bool trains = true)
+      : Run(std::move(options)) {
     state.resumes = true;
     json.init(state, logger);
     logger.log_hyperparameters({{"again", true}});
@@ -290,6 +291,7 @@ struct ResumedRun : Run {
     }
     json.after_load(state, logger);
     logger.log_metrics({{"i", std::int64_t{9}}});
+    if (trains) json.fit_start(state, logger);
     json.flush();
   }
 };
@@ -324,6 +326,53 @@ TEST_CASE("JsonLinesLogger of a resumed run cuts its own log to the checkpoint a
       }
     }
   }
+}
+
+TEST_CASE("JsonLinesLogger of a resumed run that only evaluates changes no byte of a log, and says what it dropped") {
+  for (const bool own : {true, false}) {
+    Logged log(3);
+    if (!own) std::ofstream(log.folder.file()) << "something else\n";
+    const std::string before = read(log.folder.file());
+    const test::Warnings warnings;
+    {
+      ResumedRun evaluated({.path = log.folder.file(), .overwrite = true}, log.checkpoint, /*trains=*/false);
+      CHECK(read(log.folder.file()) == before);
+      evaluated.json.close(evaluated.state, evaluated.logger);
+    }
+    CHECK(read(log.folder.file()) == before);
+    CHECK(warnings.say("lines are not written"));
+  }
+}
+
+TEST_CASE("JsonLinesLogger of a resumed run says nothing of dropped lines if there are none") {
+  const Logged log(3);
+  const test::Warnings warnings;
+  Run run({.path = log.folder.file()});
+  run.state.resumes = true;
+  run.json.init(run.state, run.logger);
+  StateVisitor visit = StateVisitor::loading(log.checkpoint, "ck");
+  run.json.visit_state(visit);
+  run.json.after_load(run.state, run.logger);
+  run.json.close(run.state, run.logger);
+  CHECK(warnings.texts.empty());
+}
+
+TEST_CASE("A checkpoint written by a resumed run before it trains knows the log's size as the one before did") {
+  const Logged log(3);
+  ResumedRun resumed({.path = log.folder.file()}, log.checkpoint, /*trains=*/false);
+  const StateDict checkpoint = saved_by(resumed);
+  ResumedRun again({.path = log.folder.file()}, checkpoint);
+  CHECK(lines(log.folder.file()).size() == 4);
+}
+
+TEST_CASE("JsonLinesLogger of a resumed run does not cut a log that was replaced before it trains") {
+  const Logged log(3);
+  ResumedRun resumed({.path = log.folder.file()}, log.checkpoint, /*trains=*/false);
+  fs::remove(log.folder.file());
+  std::ofstream(log.folder.file()) << std::string(1000, 'x');
+  CHECK_THROWS_WITH_AS(resumed.json.fit_start(resumed.state, resumed.logger),
+                       doctest::Contains("is not the log that the resumed run has written"), ConfigError);
+  CHECK(read(log.folder.file()) == std::string(1000, 'x'));
 }
 
 TEST_CASE("JsonLinesLogger of a resumed run never touches a file that is not its log") {
