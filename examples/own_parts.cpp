@@ -1,15 +1,22 @@
-// A model, a metric, an algorithm and a loader of one's own, trained and evaluated together. The pages in docs/ explain
-// the parts; the program checks what they promise, and returns 1 if something is not so.
+// A model, a metric, an algorithm, a callback, a logger and a loader of one's own, trained and evaluated together. The
+// pages in docs/ explain the parts; the program checks what they promise, and returns 1 if something is not so.
 #include <cmath>
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <span>
+#include <sstream>
+#include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
 
 #include <composer/core/algorithm.h>
+#include <composer/core/callback.h>
+#include <composer/core/logger.h>
 #include <composer/core/model.h>
 #include <composer/core/state.h>
 #include <composer/core/state_dict.h>
@@ -106,6 +113,68 @@ class NoisyInputs : public Algorithm {
   std::int64_t halve_every_, halved_ = 0;
 };
 
+// docs/callbacks/writing.md: logs the norm of the gradients, and ends the run when it exceeds a limit
+class GradientNorm : public Callback {
+ public:
+  explicit GradientNorm(double limit) : limit_(limit) {}
+
+  void after_train_batch(const State& state, Logger& logger) override {
+    std::vector<at::Tensor> norms;
+    for (const at::Tensor& parameter : state.model->parameters())
+      if (parameter.grad().defined()) norms.push_back(parameter.grad().norm());
+    const at::Tensor norm = at::stack(norms).norm();
+    logger.log_metrics({{"gradient_norm", norm}});  // a tensor: the step does not wait for its number
+    largest_ = at::maximum(largest_.to(norm.device()), norm);
+  }
+
+  void epoch_end(const State& state, Logger&) override {
+    if (largest_.item<double>() > limit_) state.stop.ask("the gradients have become too large", Stop::FINISHED);
+  }
+
+  void visit_state(StateVisitor& visit) override { visit("largest", largest_); }  // what a checkpoint keeps
+  double largest() const { return largest_.item<double>(); }
+
+ private:
+  double limit_;
+  at::Tensor largest_ = at::zeros({});
+};
+
+// docs/loggers/writing.md: one line of text for each value
+class CsvLogger : public LoggerDestination {
+ public:
+  explicit CsvLogger(std::ostream& out) : out_(out) {}
+
+  void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State&) override {
+    for (const auto& [key, value] : metrics) rows_.push_back({step, std::string(key), value});
+  }
+  void log_hyperparameters(std::span<const LogEntry> hyperparameters, const State&) override {
+    for (const auto& [key, value] : hyperparameters) rows_.push_back({0, std::string(key), value});
+  }
+
+  void epoch_end(const State&, Logger&) override { flush(); }  // a logger is a callback as well
+  void close(const State&, Logger&) override { flush(); }
+  void flush() override {
+    for (const auto& [step, key, value] : rows_) {
+      out_ << step << ',' << key << ',';
+      if (const auto* text = std::get_if<std::string>(&value))
+        out_ << *text << '\n';
+      else
+        out_ << to_number(value) << '\n';  // reads a tensor, and waits for a GPU
+    }
+    rows_.clear();
+    out_.flush();
+  }
+
+ private:
+  struct Row {
+    std::int64_t step;
+    std::string key;
+    LogValue value;
+  };
+  std::ostream& out_;
+  std::vector<Row> rows_;
+};
+
 // docs/data.md: points of a surface, made when they are asked for
 class Surface : public Loader {
  public:
@@ -138,6 +207,8 @@ class Surface : public Loader {
 
 int main() {
   const auto noise = std::make_shared<NoisyInputs>(10);
+  const auto gradients = std::make_shared<GradientNorm>(1e6);
+  std::ostringstream log;
   const auto same = std::make_shared<Surface>(1, 4096);  // not the points of training: it keeps its own seed
   const auto corner = [&] {                              // a quarter of the same points
     const Batch all = *Surface(1, 4096).next();
@@ -157,6 +228,8 @@ int main() {
       .optimizer = optim::adamw({.lr = 1e-2}),
       .max_duration = "30ep",
       .algorithms = {noise},
+      .callbacks = {gradients},
+      .loggers = {CsvLogger(log)},
       .device = at::Device(at::kCPU),
       .seed = 3,
   });
@@ -168,5 +241,7 @@ int main() {
   const bool learned =
       state.metrics.at("all", "MeanSquaredError") < 0.01 && state.metrics.at("corner", "MaxError") < 0.5;
   const bool halved = noise->halved() == 3 && optim::learning_rates(*state.optimizer).front() == 1e-2 / 8;
-  return learned && halved ? 0 : 1;
+  const bool logged = gradients->largest() > 0 && log.str().find("\n1499,gradient_norm,") != std::string::npos &&
+                      log.str().find("\n0,rank_zero_seed,3\n") != std::string::npos;
+  return learned && halved && logged ? 0 : 1;
 }
