@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Checks the pages of docs/ against the code:
+- the blocks of options in docs/trainer.md list the fields of the structs in order and with their defaults;
+- C++ blocks are parts of sources that are compiled and run;
+- the page of a plug-in names its header, and links lead to pages and headings that exist."""
+import pathlib
+import re
+import sys
+
+root = pathlib.Path(__file__).resolve().parent.parent
+docs = root / 'docs'
+
+STRUCTS = ['TrainerOptions', 'FitOptions', 'EvalOptions', 'PredictOptions']  # of composer/trainer/trainer.h
+# But for space and comments, each C++ block of these pages is a part of one of these sources...
+PAGES = ['trainer.md', 'callbacks/writing.md', 'loggers/writing.md']
+SOURCES = ['tests/trainer/trainer_page_test.cpp', 'examples/own_loop.cpp', 'examples/own_parts.cpp']
+# ... and so are the blocks of others that begin like this.
+BLOCKS = {'algorithms/writing.md': ['class NoisyInputs'], 'data.md': ['const Batch samples', 'class Surface'],
+          'metrics.md': ['class MaxError'], 'models.md': ['class TwoHeads']}
+
+
+def without_comments(code):
+    return re.sub(r'//[^\n]*', '', code)
+
+
+def without_space(code):
+    return re.sub(r'\s+', '', code)
+
+
+def blocks_of(page):
+    return re.findall(r'^```cpp\n(.*?)^```', (docs / page).read_text(), re.S | re.M)
+
+
+def fields_of(header, struct):
+    """(name, default) of each field, in order: `T name = default;` or `T name{value};`, whose default is T{value}."""
+    body = re.search(rf'^struct {struct} {{\n(.*?)^}};', header, re.S | re.M).group(1)
+    fields = []
+    for field in without_comments(body).split(';'):
+        if not field.strip():
+            continue
+        found = re.fullmatch(r'\s*(\S.*?)\s+(\w+)\s*(?:=\s*(.*?)|({.*}))\s*', field, re.S)
+        if not found:
+            sys.exit(f'pages: cannot read the field "{field.strip()}" of {struct}')
+        kind, name, default, braces = found.groups()
+        fields.append((name, without_space(default if braces is None else kind + braces)))
+    return fields
+
+
+def listed_in(block):
+    """(name, value, whether it is marked as required) of each line `.name = value,  // comment`."""
+    return [(name, without_space(value), comment.startswith(' required'))
+            for name, value, comment in re.findall(r'^\s*\.(\w+) = (.*?),\s*(?://(.*))?$', block, re.M)]
+
+
+def check_options():
+    header = (root / 'composer' / 'trainer' / 'trainer.h').read_text()
+    for struct in STRUCTS:
+        blocks = [text for text in blocks_of('trainer.md') if re.match(rf'{struct} \w+{{', text)]
+        if len(blocks) != 1:
+            yield f'docs/trainer.md: has {len(blocks)} blocks of {struct}, expected 1'
+            continue
+        fields, listed = fields_of(header, struct), listed_in(blocks[0])
+        names, listed_names = [name for name, _ in fields], [name for name, _, _ in listed]
+        if names != listed_names:
+            at = next((i for i, pair in enumerate(zip(names, listed_names)) if pair[0] != pair[1]),
+                      min(len(names), len(listed_names)))
+            here, there = ((some[at:at + 1] or ['nothing'])[0] for some in (listed_names, names))
+            yield f'docs/trainer.md: field {at + 1} of {struct} is {here}, and {there} in the header'
+            continue
+        for (name, default), (_, value, required) in zip(fields, listed):
+            if value != default and not (required and default == '{}'):
+                yield f'docs/trainer.md: {struct}::{name} is {value}, and {default} in the header'
+
+
+def check_blocks():
+    sources = '\n'.join(without_space(without_comments((root / name).read_text())) for name in SOURCES)
+    checked = [(page, block) for page in PAGES for block in blocks_of(page)]
+    for page, starts in BLOCKS.items():
+        for start in starts:
+            found = [(page, block) for block in blocks_of(page) if block.startswith(start)]
+            if not found:
+                yield f'docs/{page}: has no block that begins with "{start}"'
+            checked += found
+    for page, block in checked:
+        if without_space(without_comments(block)) not in sources:
+            yield f'docs/{page}: this block is in none of {", ".join(SOURCES)}:\n{block}'
+
+
+def check_headers():
+    for module in ('callbacks', 'algorithms', 'loggers'):
+        for page in sorted((docs / module).glob('*.md')):
+            if page.stem == 'writing':
+                continue
+            named = re.findall(r'^Header: `(.*)`\.$', page.read_text(), re.M)
+            if len(named) != 1 or not (root / named[0]).exists():
+                yield f'docs/{module}/{page.name}: must name its header once, as in "Header: `composer/...h`."; has {named}'
+
+
+def anchors_of(page):
+    headings = re.findall(r'^#+ (.*)$', re.sub(r'^```.*?^```', '', page.read_text(), flags=re.S | re.M), re.M)
+    return {re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-') for heading in headings}
+
+
+def check_links():
+    for page in [*root.glob('*.md'), *docs.rglob('*.md')]:
+        for link in re.findall(r'\]\(([^)\s]+)\)', page.read_text()):
+            if '://' in link:
+                continue
+            name, _, anchor = link.partition('#')
+            target = (page.parent / name).resolve() if name else page
+            if not target.exists():
+                yield f'{page.relative_to(root)}: {link} does not exist'
+            elif anchor and anchor not in anchors_of(target):
+                yield f'{page.relative_to(root)}: {link}: there is no such heading'
+
+
+errors = [*check_options(), *check_blocks(), *check_headers(), *check_links()]
+if errors:
+    sys.exit('pages: ' + '\npages: '.join(errors))
