@@ -152,6 +152,24 @@ TEST_CASE("Options of fit() last beyond it, or do not, as the page about trainer
   CHECK(state.precision == Precision::AMP_BF16);
 }
 
+TEST_CASE(
+    "A scale_schedule_ratio of fit() is of its max_duration, and of its schedulers for as long as they are used") {
+  double ratio = 0;
+  TrainerOptions options = tiny_options();
+  options.max_duration = "4ep";
+  Trainer trainer(std::move(options));
+  const auto see = [&](const optim::ScheduleContext& now) {
+    ratio = now.scale_schedule_ratio;
+    return 1.0;
+  };
+  trainer.fit({.schedulers = {see}, .scale_schedule_ratio = 0.5});
+  CHECK(trainer.state().timestamp.epoch == 2);
+  ratio = 0;
+  trainer.fit();
+  CHECK(trainer.state().timestamp.epoch == 4);
+  CHECK(ratio == 0.5);
+}
+
 TEST_CASE("A time known only at run time is parsed, or made of a number and a unit") {
   const std::string text = "10ep";
   const std::int64_t batches = 500;
