@@ -43,9 +43,11 @@ void AsideForward::operator()() {
   const AutocastScope autocast(state_.precision, state_.device);
   if (!folds_ || plan_.folding_.empty()) return plain();
   if (!folded_) folded_.emplace(plan_.folding_.fold());
-  if (folded_->run([this] { plain(); })) return;
-  folds_ = false;  // the model's ways differ: no batch of this evaluation is folded any more
-  plain();
+  const bool right = folded_->run([this] { plain(); });
+  if (right && !folded_->stale()) return;
+  folds_ = false;  // the model is not what was watched: no batch of this evaluation is folded any more
+  if (folded_->stale()) plan_.watched_ = nullptr;  // the next evaluation watches the tensors that it has now
+  if (!right) plain();
 }
 
 void AsideForward::plain() { state_.outputs = call_(*state_.model, state_.batch); }

@@ -30,6 +30,18 @@ enum LayerArgument : std::size_t { INPUT, WEIGHT, BIAS };
 enum NormArgument : std::size_t { NORM_INPUT, GAMMA, BETA, MEAN, VARIANCE, TRAINING, MOMENTUM, EPS, NORM_SIZE = 9 };
 
 at::Tensor tensor_of(const c10::IValue& value) { return value.isTensor() ? value.toTensor() : at::Tensor(); }
+const Impl* impl_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.unsafeGetTensorImpl() : nullptr; }
+
+template <class F>
+void for_each_tensor(const c10::IValue& value, const F& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorList()) visit(tensor);
+  } else if (value.isList()) {
+    for (const c10::IValue& item : value.toListRef()) for_each_tensor(item, visit);
+  }
+}
 
 // What the operators that forward itself calls have done, not those that these call.
 struct Watch {
@@ -50,13 +62,9 @@ struct Watch {
   std::vector<Norm> norms;
 
   void use(const c10::IValue& value) {
-    if (value.isTensor()) {
-      if (const auto it = outputs.find(value.toTensor().unsafeGetTensorImpl()); it != outputs.end()) ++it->second.uses;
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorList()) use(tensor);
-    } else if (value.isList()) {
-      for (const c10::IValue& item : value.toListRef()) use(item);
-    }
+    for_each_tensor(value, [this](const at::Tensor& tensor) {
+      if (const auto it = outputs.find(tensor.unsafeGetTensorImpl()); it != outputs.end()) ++it->second.uses;
+    });
   }
   void start(const at::RecordFunction& op) {
     if (depth++ > 0) return;
@@ -121,47 +129,103 @@ class CallbackScope {
 
 }  // namespace
 
-// What operators do while folded copies are in force.
+// What operators do while folded copies are in use: those that forward calls itself, not those that these call.
 struct FoldingKernels {
+  static void other(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+    const c10::impl::ExcludeDispatchKeyGuard without(kKey);
+    use_arguments(op, *stack);
+    op.callBoxed(stack);
+  }
+
   static void layer(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
     const c10::impl::ExcludeDispatchKeyGuard without(kKey);
+    use_arguments(op, *stack);
     auto arguments = torch::jit::last(stack, op.schema().arguments().size());
-    auto& layers = running->layers_;
-    const auto it = layers.find(arguments[WEIGHT].toTensor().unsafeGetTensorImpl());
-    if (it == layers.end()) return op.callBoxed(stack);
+    BatchNormFolding::Folded::Layer* layer =
+        running ? running->find(arguments[WEIGHT].toTensor(), tensor_of(arguments[BIAS])) : nullptr;
+    if (!layer) return op.callBoxed(stack);
     const auto at = stack->size() - op.schema().arguments().size();
-    (*stack)[at + WEIGHT] = it->second.weight;
-    (*stack)[at + BIAS] = it->second.bias;
+    (*stack)[at + WEIGHT] = layer->weight;
+    (*stack)[at + BIAS] = layer->bias;
     op.callBoxed(stack);
-    running->lost_ |= it->second.made != nullptr;
-    it->second.made = stack->back().toTensor().unsafeGetTensorImpl();
+    running->made(*layer, stack->back().toTensor());
   }
 
   static void norm(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
     const c10::impl::ExcludeDispatchKeyGuard without(kKey);
     const auto arguments = torch::jit::last(stack, NORM_SIZE);
-    const at::Tensor mean = tensor_of(arguments[MEAN]);
-    const auto it = running->norms_.find(mean.unsafeGetTensorImpl());
-    at::Tensor input = arguments[NORM_INPUT].toTensor();
-    if (it == running->norms_.end() || it->second->made != input.unsafeGetTensorImpl() || arguments[TRAINING].toBool())
-      return op.callBoxed(stack);
-    it->second->made = nullptr;
+    const auto impl = [&](NormArgument which) { return impl_of(tensor_of(arguments[which])); };
+    const bool replaced = running && running->replaces(impl(NORM_INPUT),
+                                                       {.gamma = impl(GAMMA),
+                                                        .beta = impl(BETA),
+                                                        .mean = impl(MEAN),
+                                                        .variance = impl(VARIANCE),
+                                                        .eps = arguments[EPS].toDouble()},
+                                                       arguments[TRAINING].toBool());
+    if (!replaced) return op.callBoxed(stack);
+    // Another tensor of the same memory: a use of it is none of the layer's output.
+    const at::Tensor input = arguments[NORM_INPUT].toTensor();
+    const auto version = input.is_inference() ? c10::VariableVersion() : c10::VariableVersion(0);
+    at::Tensor output(input.unsafeGetTensorImpl()->shallow_copy_and_detach(version, true));
     torch::jit::drop(*stack, NORM_SIZE);
-    stack->emplace_back(std::move(input));
+    stack->emplace_back(std::move(output));
   }
 
   // At the first use, so that a program which never folds has nothing registered.
   static void install() {
     static const auto libraries = [] {
       torch::Library all(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
-      all.fallback(torch::CppFunction::makeFallthrough());
+      all.fallback(torch::CppFunction::makeFromBoxedFunction<&other>());
       torch::Library aten(torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
       for (const char* name : kLayers) aten.impl(name, torch::CppFunction::makeFromBoxedFunction<&layer>());
       aten.impl("batch_norm", torch::CppFunction::makeFromBoxedFunction<&norm>());
       return std::make_pair(std::move(all), std::move(aten));
     }();
   }
+
+ private:
+  static void use_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+    if (!running || running->outputs_.empty() || !op.hasSchema()) return;  // a thread that forward has started has none
+    for (const c10::IValue& value : torch::jit::last(stack, op.schema().arguments().size())) running->use(value);
+  }
 };
+
+// A use other than by the batch norm.
+void BatchNormFolding::Folded::use(const c10::IValue& value) {
+  for_each_tensor(
+      value, [this](const at::Tensor& tensor) { lost_ = lost_ || outputs_.count(tensor.unsafeGetTensorImpl()) > 0; });
+}
+
+BatchNormFolding::Folded::Layer* BatchNormFolding::Folded::find(const at::Tensor& weight, const at::Tensor& bias) {
+  const auto it = layers_.find(weight.unsafeGetTensorImpl());
+  if (it == layers_.end()) return nullptr;
+  if (it->second.own_bias == impl_of(bias)) return &it->second;
+  stale_ = true;
+  return nullptr;
+}
+
+void BatchNormFolding::Folded::made(Layer& layer, const at::Tensor& output) {
+  lost_ = lost_ || layer.ran;
+  layer.ran = true;
+  outputs_.insert_or_assign(output.unsafeGetTensorImpl(),
+                            Output{c10::weak_intrusive_ptr<Impl>(output.getIntrusivePtr()), layer.norm});
+}
+
+// Whether the batch norm's work has been done by the layer that made its input.
+bool BatchNormFolding::Folded::replaces(const Impl* input, const Norm& norm, bool training) {
+  const auto it = outputs_.find(input);
+  if (it == outputs_.end()) {
+    const auto known = norms_.find(norm.mean);
+    stale_ = stale_ || (known != norms_.end() && !known->second->ran);  // as if the layer had another weight
+    return false;
+  }
+  Output& output = it->second;
+  const bool other = training || !(norm == output.norm);
+  stale_ = stale_ || other;
+  lost_ = lost_ || other || output.normalized;
+  output.normalized = true;
+  return !other;
+}
 
 void BatchNormFolding::watch(const std::function<void()>& forward) {
   pairs_.clear();
@@ -195,23 +259,27 @@ BatchNormFolding::Folded BatchNormFolding::fold() const {
     std::vector<std::int64_t> shape(static_cast<std::size_t>(pair.weight.dim()), 1);
     shape[0] = -1;
     const at::ScalarType type = pair.weight.scalar_type();
-    Folded::Layer& layer = folded.layers_[pair.weight.unsafeGetTensorImpl()];
+    Folded::Layer& layer = folded.layers_[impl_of(pair.weight)];
     layer.weight = pair.weight * scale.to(type).view(shape);
     layer.bias = shift.to(type);
-    folded.norms_[pair.mean.unsafeGetTensorImpl()] = &layer;
+    layer.own_bias = impl_of(pair.bias);
+    layer.norm = {impl_of(pair.gamma), impl_of(pair.beta), impl_of(pair.mean), impl_of(pair.variance), pair.eps};
+    folded.norms_[layer.norm.mean] = &layer;
   }
   return folded;
 }
 
 bool BatchNormFolding::Folded::run(const std::function<void()>& forward) {
   lost_ = false;
-  for (auto& [weight, layer] : layers_) layer.made = nullptr;
+  outputs_.clear();
+  for (auto& [weight, layer] : layers_) layer.ran = false;
   {
     const Assigned assigned(running, this);
     const c10::impl::IncludeDispatchKeyGuard with(kKey);
     forward();
   }
-  for (const auto& [weight, layer] : layers_) lost_ |= layer.made != nullptr;
+  for (const auto& [tensor, output] : outputs_) lost_ = lost_ || !output.normalized || !output.tensor.expired();
+  outputs_.clear();
   return !lost_;
 }
 

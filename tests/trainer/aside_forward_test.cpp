@@ -108,6 +108,69 @@ TEST_CASE("a model that goes another way in later batches is evaluated as it is,
   CHECK(at::allclose(run(true), run(false), 1e-5, 1e-6));
 }
 
+TEST_CASE("a layer's output that only later batches use besides its batch norm is evaluated as it is") {
+  struct Shortcut : Model {
+    torch::nn::Conv2d conv{nullptr};
+    torch::nn::BatchNorm2d norm{nullptr};
+    Shortcut() {
+      at::manual_seed(5);
+      conv = register_module("conv", torch::nn::Conv2d(3, 3, 6));
+      norm = register_module("norm", torch::nn::BatchNorm2d(3));
+      norm->running_mean.normal_();
+      norm->running_var.uniform_(0.5, 2);
+    }
+    Outputs forward(const Batch& batch) override {
+      const at::Tensor x = conv(batch["input"]), y = norm(x);
+      const bool wide = batch["input"][0][0][0][0].item<float>() != 0;  // all batches but the first
+      return (wide ? y + x : y).flatten(1);
+    }
+    Losses loss(const Outputs& outputs, const Batch& batch) override {
+      return at::cross_entropy_loss(outputs.only(), batch["target"]);
+    }
+  };
+  const auto run = [](bool fold) {
+    TrainerOptions options = with_images(fold);
+    options.model = std::make_shared<Shortcut>();
+    Trainer trainer(std::move(options));
+    trainer.eval();
+    std::vector<at::Tensor> all;
+    for (const Outputs& outputs : trainer.predict(images(40, 2))) all.push_back(outputs.only());
+    return std::make_pair(eval_loss(trainer), at::cat(all));
+  };
+  const auto [loss, outputs] = run(false);
+  const auto [folded_loss, folded_outputs] = run(true);
+  CHECK(folded_loss == doctest::Approx(loss).epsilon(1e-6));
+  CHECK(at::allclose(folded_outputs, outputs, 1e-5, 1e-6));
+}
+
+TEST_CASE("a tensor of a batch norm that was replaced between two evaluations is used, and folded from then on") {
+  const auto run = [](bool fold) {
+    TrainerOptions options = with_images(fold);
+    const std::shared_ptr<Model> model = options.model;
+    Trainer trainer(std::move(options));
+    std::vector<at::Tensor> all;
+    const auto predict = [&] {
+      for (const Outputs& outputs : trainer.predict(images(20, 2))) all.push_back(outputs.only());
+    };
+    predict();
+    for (const auto& module : model->modules())
+      if (auto* norm = module->as<torch::nn::BatchNorm2dImpl>()) norm->weight = at::full({8}, -3.0);
+    predict();
+    predict();
+    return all;
+  };
+  const std::vector<at::Tensor> plain = run(false), folded = run(true);
+  REQUIRE(plain.size() == 30);
+  REQUIRE(folded.size() == 30);
+  bool differs = false;
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    CAPTURE(i);
+    CHECK(at::allclose(folded[i], plain[i], 1e-5, 1e-5));
+    differs |= i >= 20 && !folded[i].equal(plain[i]);
+  }
+  CHECK(differs);  // else the third was not folded
+}
+
 TEST_CASE(
     "outputs of an evaluation are inference tensors unless that is turned off; predictions that are returned never") {
   for (const bool inference : {true, false}) {

@@ -1,5 +1,8 @@
 #include "composer/util/batch_norm_folding.h"
 
+#include <functional>
+#include <utility>
+
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -165,6 +168,87 @@ TEST_CASE("folded copies follow the weights only when they are made anew, and no
   after.run([&] { made = norm(conv(x)); });
   CHECK(at::allclose(made, plain_after, 1e-5, 1e-6));
   CHECK(norm(conv(x)).equal(plain_after));
+}
+
+TEST_CASE("a folded pass in which anything besides its batch norm uses a layer's output is told") {
+  at::manual_seed(7);
+  nn::Conv2d conv(nn::Conv2dOptions(2, 2, 1));
+  nn::BatchNorm2d norm = trained(nn::BatchNorm2d(2));
+  const at::Tensor x = at::randn({2, 2, 4, 4});
+  at::Tensor kept;
+  const c10::InferenceMode inference;
+  BatchNormFolding folding;
+  folding.watch([&] { norm(conv(x)); });
+  REQUIRE(folding.size() == 1);
+  auto folded = folding.fold();
+  const std::pair<const char*, std::function<void(const at::Tensor& h)>> passes[] = {
+      {"added to the batch norm's output", [&](const at::Tensor& h) { norm(h).add_(h); }},
+      {"reduced after the batch norm", [&](const at::Tensor& h) { norm(h), h.abs().mean(); }},
+      {"reduced before the batch norm", [&](const at::Tensor& h) { h.mean(), norm(h); }},
+      {"one of a list",
+       [&](const at::Tensor& h) {
+         at::cat({norm(h), h});
+       }},
+      {"in a view", [&](const at::Tensor& h) { norm(h), h.view({-1}); }},
+      {"normalised twice", [&](const at::Tensor& h) { norm(h), norm(h); }},
+      {"written by out=",
+       [&](const at::Tensor& h) {
+         at::Tensor to = at::empty_like(x), y = norm(h);
+         at::mul_out(to, h, y);
+       }},
+      {"kept", [&](const at::Tensor& h) { kept = h, norm(h); }},
+  };
+  for (const auto& [how, pass] : passes) {
+    CAPTURE(how);
+    kept = at::Tensor();
+    CHECK_FALSE(folded.run([&] { pass(conv(x)); }));
+    CHECK(folded.run([&] { norm(conv(x)).relu_().mean(); }));
+  }
+  at::Tensor held;
+  CHECK(folded.run([&] {
+    const at::Tensor h = conv(x);  // lives on, unused
+    held = norm(h);
+    held.mul_(2);
+  }));
+  CHECK(at::allclose(held, norm(conv(x)).mul(2), 1e-5, 1e-6));
+}
+
+TEST_CASE(
+    "tensors of a layer or a batch norm that were replaced after the watched pass are not taken for the old ones") {
+  at::manual_seed(8);
+  const at::Tensor x = at::randn({2, 2, 4, 4});
+  const std::pair<const char*, std::function<void(nn::Conv2d&, nn::BatchNorm2d&)>> changes[] = {
+      {"weight",
+       [](nn::Conv2d& conv, nn::BatchNorm2d&) {
+         conv->weight = at::randn({2, 2, 1, 1});
+       }},
+      {"bias", [](nn::Conv2d& conv, nn::BatchNorm2d&) { conv->bias = at::randn({2}); }},
+      {"no bias", [](nn::Conv2d& conv, nn::BatchNorm2d&) { conv->bias = at::Tensor(); }},
+      {"gamma", [](nn::Conv2d&, nn::BatchNorm2d& norm) { norm->weight = at::randn({2}); }},
+      {"beta", [](nn::Conv2d&, nn::BatchNorm2d& norm) { norm->bias = at::randn({2}); }},
+      {"mean", [](nn::Conv2d&, nn::BatchNorm2d& norm) { norm->running_mean = at::randn({2}); }},
+      {"variance", [](nn::Conv2d&, nn::BatchNorm2d& norm) { norm->running_var = at::rand({2}).add(1); }},
+      {"eps", [](nn::Conv2d&, nn::BatchNorm2d& norm) { norm->options.eps(0.5); }},
+  };
+  for (const auto& [what, change] : changes) {
+    CAPTURE(what);
+    const at::NoGradGuard no_grad;
+    nn::Conv2d conv(nn::Conv2dOptions(2, 2, 1));
+    nn::BatchNorm2d norm = trained(nn::BatchNorm2d(2));
+    BatchNormFolding folding;
+    folding.watch([&] { norm(conv(x)); });
+    change(conv, norm);
+    auto folded = folding.fold();
+    at::Tensor made;
+    const bool told = !folded.run([&] { made = norm(conv(x)); });
+    CHECK((told || at::allclose(made, norm(conv(x)), 1e-5, 1e-6)));
+    CHECK(folded.stale());
+    folding.watch([&] { norm(conv(x)); });
+    auto again = folding.fold();
+    CHECK(again.run([&] { made = norm(conv(x)); }));
+    CHECK(at::allclose(made, norm(conv(x)), 1e-5, 1e-6));
+    CHECK_FALSE(again.stale());
+  }
 }
 
 TEST_CASE("an error of the forward pass ends watching and folding as it should") {
