@@ -53,6 +53,7 @@ class PickleMachine {
   PickleValue ordered_dict(const Items& arguments);
   PickleValue rebuild_from_type(const Items& arguments);
   PickleValue rebuild_tensor(const Items& arguments, bool with_dtype);
+  void read_metadata(const PickleValue& metadata, PickleTensor& tensor);
   PickleValue storage(const PickleValue& id);
   void check_bounds(const PickleTensor& tensor) const;
   const Items& tuple(const PickleValue& value, std::size_t least, std::size_t most) const;

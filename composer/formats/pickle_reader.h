@@ -44,6 +44,7 @@ struct PickleTensor {
   std::string dtype;
   std::uint64_t offset = 0;  // in elements of dtype, as the strides are
   std::vector<std::int64_t> shape, strides;
+  bool conjugate = false, negative = false;  // the storage has the other value
 };
 
 struct Pickle {

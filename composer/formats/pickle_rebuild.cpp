@@ -138,7 +138,7 @@ PickleValue PickleMachine::storage(const PickleValue& id) {
   return value;
 }
 
-// (storage, offset, shape, strides, requires_grad, hooks, dtype)
+// (storage, offset, shape, strides, requires_grad, hooks, dtype, metadata): with or without the last two
 PickleValue PickleMachine::rebuild_tensor(const Items& arguments, bool with_dtype) {
   if (arguments[0].kind != Kind::STORAGE) fail("a tensor without a storage");
   PickleTensor tensor{.storage = arguments[0].index,
@@ -152,10 +152,30 @@ PickleValue PickleMachine::rebuild_tensor(const Items& arguments, bool with_dtyp
     if (tensor.dtype.empty()) fail("a tensor of an unknown dtype");
   }
   check_bounds(tensor);
+  if (const std::size_t at = with_dtype ? 7 : 6; at < arguments.size()) read_metadata(arguments[at], tensor);
   result_.tensors.push_back(std::move(tensor));
   PickleValue value{.kind = Kind::TENSOR};
   value.index = static_cast<std::uint32_t>(result_.tensors.size() - 1);
   return value;
+}
+
+// A dict of flags: torch.save writes conjugate and negative views with the storage that they are views of.
+void PickleMachine::read_metadata(const PickleValue& metadata, PickleTensor& tensor) {
+  if (metadata.kind == Kind::NONE) return;
+  if (metadata.kind != Kind::DICT) fail("metadata of a tensor that are no dict");
+  const Items& items = result_.items[metadata.index];
+  spend(items.size());
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+    const std::string& key = string(items[i]);
+    bool* flag = key == "conj" ? &tensor.conjugate : key == "neg" ? &tensor.negative : nullptr;
+    if (!flag || items[i + 1].kind != Kind::BOOL) fail("metadata " + shown(key) + " of a tensor, which are unknown,");
+    *flag = items[i + 1].integer != 0;
+  }
+  const bool complex = tensor.dtype.starts_with('C');
+  if (tensor.conjugate && !complex) fail("a conjugate tensor of " + tensor.dtype);
+  const bool has_sign = complex || (tensor.dtype.find("F8") == std::string::npos &&
+                                    tensor.dtype.find_first_of("FI") != std::string::npos);
+  if (tensor.negative && !has_sign) fail("a negative tensor of " + tensor.dtype);
 }
 
 // Every element lies within the storage. All numbers are below 2^63, so that no sum of two overflows.

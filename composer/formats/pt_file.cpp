@@ -46,7 +46,10 @@ struct PtFile::Content {
       throw CheckpointError(index.source->name(), ": a BOOL in the storage ",
                             shown(index.pickle.storages[wanted.storage].key), " is neither 0 nor 1");
     if (check) bools[index.storages[wanted.storage]] = true;
-    return at::empty({0}, type).set_(memory, static_cast<std::int64_t>(wanted.offset), wanted.shape, wanted.strides);
+    at::Tensor tensor =
+        at::empty({0}, type).set_(memory, static_cast<std::int64_t>(wanted.offset), wanted.shape, wanted.strides);
+    if (wanted.conjugate) tensor = tensor.conj_physical();
+    return wanted.negative ? tensor.neg() : tensor;
   }
 
   PtIndex index;

@@ -10,6 +10,7 @@
 #include "composer/formats/zip_reader.h"
 #include "tests/formats/bytes.h"
 #include "tests/formats/tensors.h"
+#include "tests/support/error_of.h"
 
 using namespace std::string_literals;
 
@@ -93,6 +94,47 @@ TEST_CASE("A .pt file whose parts do not fit together is an error that names it"
   } catch (const CheckpointError& error) {
     CHECK(std::string(error.what()).find("before PyTorch 1.6") != std::string::npos);
   }
+}
+
+// A file with one tensor, `a`, that torch.save describes with these metadata: opcodes that make a value.
+std::string pt_with_metadata(const at::Tensor& tensor, const std::string& metadata) {
+  const auto file = bytes_in_memory(pt_bytes({{"a", tensor}}));
+  const ZipReader zip(*file);
+  std::string pickle = zip.read(*zip.find("archive/data.pkl"));
+  pickle.insert(pickle.rfind("tR"), metadata);
+  return zip_bytes({{"archive/data.pkl", pickle}, {"archive/data/0", zip.read(*zip.find("archive/data/0"))}});
+}
+
+TEST_CASE("A tensor that torch.save calls conjugate or negative has the numbers that it had there") {
+  const std::string conj = "X\4\0\0\0conj\x88"s, neg = "X\3\0\0\0neg\x88"s, not_neg = "X\3\0\0\0neg\x89"s;
+  const auto read = [](const at::Tensor& tensor, const std::string& metadata) {
+    return open_pt(pt_with_metadata(tensor, metadata)).read("a");
+  };
+  const at::Tensor x = at::arange(1, 5, at::kFloat), z = at::complex(x, x.add(1));
+  CHECK(read(x, "}").equal(x));
+  CHECK(read(x, "N").equal(x));
+  CHECK(read(x, "}" + not_neg + "s").equal(x));
+  CHECK(read(x, "}" + neg + "s").equal(-x));
+  CHECK(read(z, "}" + conj + "s").equal(z.conj()));
+  CHECK(read(z, "}" + neg + "s").equal(-z));
+  CHECK(read(z, "}(" + conj + neg + "u").equal(-z.conj()));
+  CHECK(read(z.to(at::kComplexDouble), "}" + conj + "s").equal(z.to(at::kComplexDouble).conj()));
+  CHECK(read(x.to(at::kLong), "}" + neg + "s").equal(-x.to(at::kLong)));
+  CHECK_FALSE(read(z, "}" + conj + "s").is_conj());  // bytes and numbers agree
+  CHECK_FALSE(read(x, "}" + neg + "s").is_neg());
+}
+
+TEST_CASE("Metadata of a tensor that this version does not know are an error, not passed over") {
+  const auto complaint = [](const at::Tensor& tensor, const std::string& metadata) {
+    return error_of([&] { open_pt(pt_with_metadata(tensor, metadata)).read_all(); });
+  };
+  const std::string conj = "X\4\0\0\0conj\x88"s, neg = "X\3\0\0\0neg\x88"s, zero = "X\4\0\0\0zero\x88"s;
+  const at::Tensor x = at::ones({2});
+  CHECK(complaint(x, "}" + zero + "s").find("metadata zero of a tensor") != std::string::npos);
+  CHECK(complaint(x, "}X\3\0\0\0negK\1s"s).find("metadata neg of a tensor") != std::string::npos);
+  CHECK(complaint(x, "K\1"s).find("metadata of a tensor that are no dict") != std::string::npos);
+  CHECK(complaint(x, "}" + conj + "s").find("a conjugate tensor of F32") != std::string::npos);
+  CHECK(complaint(x > 0, "}" + neg + "s").find("a negative tensor of BOOL") != std::string::npos);
 }
 
 }  // namespace
