@@ -81,9 +81,14 @@ NamedTensors PtFile::read_all() const {
   return tensors;
 }
 
+// A safetensors file begins with the length of its header, which may be spelled as the first bytes of the others.
 bool is_pt_file(const ByteSource& file) {
-  const std::string first = file.size() < 2 ? "" : file.read(0, 2);
-  return first == "PK" || first == "\x80\x02";
+  using namespace std::string_view_literals;
+  constexpr std::uint64_t kLooked = 9;
+  const std::string first = file.read(0, std::min(file.size(), kLooked));
+  if (first.size() < 2) return false;
+  if (first.size() == kLooked && first.back() == '{' && first.substr(4, 4) == "\0\0\0\0"sv) return false;
+  return first.starts_with("PK") || (first[0] == '\x80' && first[1] >= 2 && first[1] <= 5);
 }
 
 namespace {

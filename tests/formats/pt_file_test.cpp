@@ -1,5 +1,6 @@
 #include "composer/formats/pt_file.h"
 
+#include <fstream>
 #include <string>
 
 #include <ATen/ATen.h>
@@ -7,10 +8,12 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
+#include "composer/formats/weights.h"
 #include "composer/formats/zip_reader.h"
 #include "tests/formats/bytes.h"
 #include "tests/formats/tensors.h"
 #include "tests/support/error_of.h"
+#include "tests/support/folder.h"
 
 using namespace std::string_literals;
 
@@ -135,6 +138,30 @@ TEST_CASE("Metadata of a tensor that this version does not know are an error, no
   CHECK(complaint(x, "K\1"s).find("metadata of a tensor that are no dict") != std::string::npos);
   CHECK(complaint(x, "}" + conj + "s").find("a conjugate tensor of F32") != std::string::npos);
   CHECK(complaint(x > 0, "}" + neg + "s").find("a negative tensor of BOOL") != std::string::npos);
+}
+
+TEST_CASE("Which format a file has is told apart although their first bytes may be equal") {
+  const auto is_pt = [](const std::string& bytes) { return is_pt_file(*bytes_in_memory(bytes)); };
+  CHECK(is_pt(pt_bytes({{"a", at::ones({3})}})));
+  for (const char protocol : {2, 3, 4, 5}) {
+    CAPTURE(int{protocol});
+    // Opcodes of torch.save: an integer, from protocol 4 on in a frame.
+    const std::string frame = protocol < 4 ? "" : "\x95\x0d\0\0\0\0\0\0\0"s;
+    CHECK(is_pt("\x80"s + protocol + frame + "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."));
+  }
+  // A header whose length is spelled as those: its low byte 0x80 and the next 2 to 5, or "PK".
+  for (const std::size_t length : {0x280, 0x380, 0x480, 0x580, 0x4B50}) {
+    CAPTURE(length);
+    std::string header = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+    header.resize(length, ' ');
+    const std::string bytes = safetensors_bytes(header, "\7");
+    CHECK_FALSE(is_pt(bytes));
+    const Folder folder;
+    std::ofstream(folder / "w.safetensors", std::ios::binary) << bytes;
+    CHECK(read_weights(folder / "w.safetensors").at(0).second.item<int>() == 7);
+  }
+  CHECK_FALSE(is_pt(""));
+  CHECK_FALSE(is_pt("P"));
 }
 
 }  // namespace
