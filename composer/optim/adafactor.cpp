@@ -37,6 +37,12 @@ at::Tensor root_mean_square(const at::Tensor& x) {
   return at::linalg_vector_norm(x).div_(std::sqrt(static_cast<double>(x.numel())));
 }
 
+// The smallest positive number that the type keeps, also where the processor flushes denormals to zero.
+double least(at::ScalarType type) {
+  constexpr double kLeastHalf = 0x1p-24, kLeastFloat = 0x1p-126, kLeastDouble = 0x1p-1022;
+  return type == at::kHalf ? kLeastHalf : type == at::kDouble ? kLeastDouble : kLeastFloat;
+}
+
 // g / sqrt(v). Of a matrix by the roots of its rows' and columns' parts of v.
 at::Tensor scaled_gradient(const at::Tensor& g, ParameterState& state, const at::Tensor& share, double eps1) {
   auto& [count, row, column, variance] = state.tensors;
@@ -46,7 +52,9 @@ at::Tensor scaled_gradient(const at::Tensor& g, ParameterState& state, const at:
   }
   average(row, mean_square(g, -1, eps1), share);
   average(column, mean_square(g, -2, eps1), share);
-  return g.mul(row.div(row.mean(-2, /*keepdim=*/true)).rsqrt_()).mul_(column.rsqrt());
+  // A row without gradients is tiny beside the others: 0 in the quotient would make 0 / 0 of it.
+  const at::Tensor share_of_row = row.div(row.mean(-2, /*keepdim=*/true)).clamp_min_(least(row.scalar_type()));
+  return g.mul(share_of_row.rsqrt()).mul_(column.rsqrt());
 }
 
 void update_tensor(at::Tensor& p, const at::Tensor& g, ParameterState& state, const AdafactorOptions& o) {

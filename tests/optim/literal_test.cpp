@@ -242,6 +242,35 @@ TEST_CASE("Lion, LAMB, Adafactor and Muon skip steps, and go on from a loaded st
   }
 }
 
+TEST_CASE("Adafactor leaves no weight without a number where rows have no gradient, also if denormals are flushed") {
+  struct Flushed {
+    explicit Flushed(bool on) { at::globalContext().setFlushDenormal(on); }
+    Flushed(const Flushed&) = delete;
+    Flushed& operator=(const Flushed&) = delete;
+    ~Flushed() { at::globalContext().setFlushDenormal(false); }
+  };
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16})
+    for (const double scale : {1.0, 1e4, 1e5, 1e15})
+      for (const bool flush : {false, true}) {
+        CAPTURE(type);
+        CAPTURE(scale);
+        CAPTURE(flush);
+        const Flushed flushed(flush);
+        at::manual_seed(1);
+        const at::Tensor p = at::randn({20, 8}, type).requires_grad_();
+        const at::Tensor before = p.detach().clone();
+        const auto optimizer = optim::adafactor({.lr = 1e-2}).make({{"embedding", p}});
+        for (int i = 0; i < 3; ++i) {
+          p.mutable_grad() = at::randn({20, 8}).mul(scale).to(type);
+          p.mutable_grad()[0].zero_();
+          optimizer->step();
+        }
+        CHECK(p.isfinite().all().item<bool>());
+        CHECK(p[0].equal(before[0]));
+        CHECK_FALSE(p[1].equal(before[1]));
+      }
+}
+
 TEST_CASE("Options of Lion, LAMB, Adafactor and Muon that cannot be are refused") {
   CHECK_THROWS_WITH_AS(optim::lion({.lr = -1}), "lion: lr must be >= 0, got -1", ConfigError);
   CHECK_THROWS_WITH_AS(optim::lion({.beta1 = 1}), "lion: beta1 must be in [0, 1), got 1", ConfigError);
