@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <optional>
+#include <span>
 
 #include <ATen/core/Tensor.h>
 
@@ -24,34 +26,88 @@ Extent extent_of(const NamedParameter& parameter) {
   return {begin, begin + (last + 1) * parameter.tensor.element_size(), &parameter};
 }
 
-// The bytes of an extent that elements lie in: views of one tensor may lie between one another, as its columns do.
-std::vector<bool> bytes_of(const Extent& extent, const char* from, const char* to) {
+// Calls visit(address) for each element, until it returns false. Returns whether all were visited.
+template <class F>
+bool visit_elements(const Extent& extent, const F& visit) {
   const at::Tensor& tensor = extent.parameter->tensor;
-  std::vector<bool> bytes(static_cast<std::size_t>(to - from));
-  std::vector<std::int64_t> index(static_cast<std::size_t>(tensor.dim()));
-  for (std::int64_t left = tensor.numel(); left > 0; --left) {
-    const char* element = extent.begin;
-    for (std::size_t d = 0; d < index.size(); ++d)
-      element += index[d] * tensor.stride(static_cast<std::int64_t>(d)) * tensor.element_size();
-    for (std::int64_t byte = 0; byte < tensor.element_size(); ++byte)
-      if (element + byte >= from && element + byte < to) bytes[static_cast<std::size_t>(element + byte - from)] = true;
-    for (std::size_t d = index.size(); d-- > 0;) {
-      if (++index[d] < tensor.size(static_cast<std::int64_t>(d))) break;
-      index[d] = 0;
+  std::vector<std::int64_t> sizes, strides, index;  // of more than one; strides in bytes
+  for (std::int64_t d = 0; d < tensor.dim(); ++d)
+    if (tensor.size(d) > 1 && tensor.stride(d) > 0) {
+      sizes.push_back(tensor.size(d));
+      strides.push_back(tensor.stride(d) * tensor.element_size());
     }
+  index.resize(sizes.size());
+  const char* element = extent.begin;
+  for (;;) {
+    if (!visit(element)) return false;
+    std::size_t d = sizes.size();
+    for (; d > 0; --d) {
+      element += strides[d - 1];
+      if (++index[d - 1] < sizes[d - 1]) break;
+      element -= sizes[d - 1] * strides[d - 1];
+      index[d - 1] = 0;
+    }
+    if (d == 0) return true;
   }
-  return bytes;
 }
 
-bool overlap(const Extent& a, const Extent& b) {
-  const char *from = std::max(a.begin, b.begin), *to = std::min(a.end, b.end);
-  if (from >= to) return false;
-  if (a.parameter->tensor.is_non_overlapping_and_dense() && b.parameter->tensor.is_non_overlapping_and_dense())
-    return true;  // both are without gaps
-  const std::vector<bool> of_a = bytes_of(a, from, to), of_b = bytes_of(b, from, to);
-  for (std::size_t i = 0; i < of_a.size(); ++i)
-    if (of_a[i] && of_b[i]) return true;
-  return false;
+// Which bytes of a stretch of memory elements lie in, in units that divide the place and the size of each.
+class UsedMemory {
+ public:
+  explicit UsedMemory(std::span<const Extent> extents) : begin_(extents.front().begin) {
+    const char* end = begin_;
+    std::size_t unit = 0;
+    for (const Extent& extent : extents) {
+      end = std::max(end, extent.end);
+      unit = std::gcd(unit, std::gcd(size_of(extent), static_cast<std::size_t>(extent.begin - begin_)));
+    }
+    unit_ = unit;
+    units_.resize(static_cast<std::size_t>(end - begin_) / unit_);
+  }
+
+  // The first unit that an element lies in and that another tensor has already; nullptr: adds all.
+  const char* add(const Extent& extent) {
+    const std::size_t units = size_of(extent) / unit_;
+    const char* shared = nullptr;
+    const auto is_free = [&](const char* element) {
+      for (std::size_t i = 0; i < units; ++i)
+        if (units_[index_of(element) + i]) shared = element + i * unit_;
+      return shared == nullptr;
+    };
+    if (!visit_elements(extent, is_free)) return shared;
+    visit_elements(extent, [&](const char* element) {
+      for (std::size_t i = 0; i < units; ++i) units_[index_of(element) + i] = true;
+      return true;
+    });
+    return nullptr;
+  }
+
+ private:
+  static std::size_t size_of(const Extent& extent) {
+    return static_cast<std::size_t>(extent.parameter->tensor.element_size());
+  }
+  std::size_t index_of(const char* address) const { return static_cast<std::size_t>(address - begin_) / unit_; }
+
+  const char* begin_;
+  std::size_t unit_ = 1;
+  std::vector<bool> units_;
+};
+
+bool has_element_at(const Extent& extent, const char* address) {
+  const std::int64_t size = extent.parameter->tensor.element_size();
+  return !visit_elements(extent, [&](const char* element) { return address < element || address >= element + size; });
+}
+
+// Of extents that overlap: views of one tensor may lie between one another, as its columns do.
+void check_elements(const std::string& who, std::span<const Extent> extents) {
+  UsedMemory used(extents);
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    const char* shared = used.add(extents[i]);
+    if (!shared) continue;
+    const auto first = std::ranges::find_if(extents, [&](const Extent& e) { return has_element_at(e, shared); });
+    throw ConfigError(who, ": the parameters ", first->parameter->name, " and ", extents[i].parameter->name,
+                      " share memory, so each step would change them twice; pass only one of them");
+  }
 }
 
 void check_memory(const std::string& who, const NamedParameters& parameters) {
@@ -59,11 +115,11 @@ void check_memory(const std::string& who, const NamedParameters& parameters) {
   for (const NamedParameter& parameter : parameters)
     if (parameter.tensor.numel() > 0) extents.push_back(extent_of(parameter));
   std::ranges::sort(extents, {}, &Extent::begin);
-  for (std::size_t i = 0; i < extents.size(); ++i)
-    for (std::size_t j = i + 1; j < extents.size() && extents[j].begin < extents[i].end; ++j)
-      if (overlap(extents[i], extents[j]))
-        throw ConfigError(who, ": the parameters ", extents[i].parameter->name, " and ", extents[j].parameter->name,
-                          " share memory, so each step would change them twice; pass only one of them");
+  for (std::size_t from = 0, to = 0; from < extents.size(); from = to) {
+    const char* end = extents[from].end;
+    for (to = from + 1; to < extents.size() && extents[to].begin < end; ++to) end = std::max(end, extents[to].end);
+    if (to > from + 1) check_elements(who, std::span(extents).subspan(from, to - from));
+  }
 }
 
 std::string describe(const ParameterGroup& group, std::size_t index) {

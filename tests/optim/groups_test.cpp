@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <ctime>
 
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -145,6 +147,37 @@ TEST_CASE("Parameters that lie between one another in memory may be trained, unl
   CHECK(with(whole.narrow(1, 0, 3), whole.narrow(1, 2, 2)) == shared);
   CHECK(with(whole.select(1, 1), whole.select(0, 5)) == shared);
   CHECK(with(whole.narrow(1, 0, 2), whole.select(0, 3).narrow(0, 2, 2)) == "no error");
+}
+
+TEST_CASE("Many parameters that lie between one another cost in proportion to their number, and one overlap is found") {
+  const auto columns = [](std::int64_t count) {
+    const at::Tensor whole = at::ones({1000, count});
+    optim::NamedParameters list;
+    for (std::int64_t i = 0; i < count; ++i) list.push_back({join("p", i), whole.select(1, i)});
+    return list;
+  };
+  const auto seconds = [&](std::int64_t count) {  // of the processor
+    optim::NamedParameters list = columns(count);
+    const std::clock_t from = std::clock();
+    optim::sgd({.lr = 1}).make(list);
+    return static_cast<double>(std::clock() - from) / CLOCKS_PER_SEC;
+  };
+  CHECK(seconds(64) < 100 * std::max(seconds(8), 1e-3));  // by pairs it were 512 times
+
+  optim::NamedParameters list = columns(64);
+  const at::Tensor first = list[0].tensor;
+  list.push_back({"q", first.as_strided({2}, {64 * 100}, first.storage_offset() + 64 * 50 + 17)});
+  CHECK(error_of([&] { optim::sgd({.lr = 1}).make(list); }) ==
+        "sgd: the parameters p17 and q share memory, so each step would change them twice; pass only one of them");
+  // Of other sizes, and one that lies over itself.
+  const at::Tensor bytes = at::zeros({64}, at::kByte);
+  const at::Tensor halves = bytes.view(at::kHalf), floats = bytes.view(at::kFloat);
+  const auto with = [](const at::Tensor& a, const at::Tensor& b) {
+    return error_of([&] { optim::sgd({.lr = 1}).make({{"a", a}, {"b", b}}); });
+  };
+  CHECK(with(floats.as_strided({4}, {4}), halves.as_strided({4}, {8}, 2)) == "no error");
+  CHECK(with(floats.as_strided({4}, {4}), halves.as_strided({4}, {8}, 1)).starts_with("sgd: the parameters a and b"));
+  CHECK(with(floats.as_strided({2, 4}, {0, 4}), floats.as_strided({3}, {4}, 1)) == "no error");
 }
 
 TEST_CASE("Parameters that cannot be trained are refused by name") {
