@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace composer::util {
@@ -10,6 +11,9 @@ namespace {
 constexpr std::size_t kLeastAddresses = std::size_t{64} << 30;
 constexpr std::size_t kAddressesPerByteOfMemory = 8;  // more than enough for ranges that do not fit one another
 constexpr std::size_t kAlwaysKept = std::size_t{32} << 20;
+constexpr std::size_t kWindow = 16;    // a window of time lasts until so many times most() was taken
+constexpr std::size_t kTrimmed = 128;  // 1 / kTrimmed of what is taken in a window may go back to the system
+constexpr std::size_t kLargePart = 4;
 
 std::size_t bytes_of_memory() {
   return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -35,14 +39,16 @@ void* PageHeap::take(std::size_t bytes) {
     release_beyond(0, lock);
     return nullptr;
   }
-  release_beyond(allowed(), lock);
+  const bool ends = ends_window(pages);
+  trimmed_ += release_beyond(allowed(), lock);
+  if (ends) trimmed_before_ = trimmed_;  // what the peak before that window had kept is none of the next one's
   return space_.begin() + *offset;
 }
 
 std::size_t PageHeap::give(void* data) {
   std::unique_lock lock(mutex_);
   const std::size_t bytes = ranges_.give(offset_of(data));
-  release_beyond(allowed(), lock);
+  trimmed_ += release_beyond(allowed(), lock);
   return bytes;
 }
 
@@ -51,20 +57,39 @@ std::size_t PageHeap::bytes_of(const void* data) {
   return ranges_.bytes_at(offset_of(data));
 }
 
+std::size_t PageHeap::most() const { return std::max(most_, most_before_); }
+
 std::size_t PageHeap::allowed() const {
   if (limit_) return *limit_;
-  const std::size_t most = ranges_.most_used();
-  return std::max(kAlwaysKept, most + most / 8 - ranges_.used());
+  return std::max(kAlwaysKept, most() + most() / part_kept_ - ranges_.used());
+}
+
+// The peak is forgotten after two windows, so that one large evaluation is not paid for to the end, and so slowly that
+// fetching it again costs little beside what was taken. Tensors that live for random times leave holes between them:
+// releasing what an eighth does not hold, and fetching it again, costs more than the memory is worth.
+bool PageHeap::ends_window(std::size_t bytes) {
+  most_ = std::max(most_, ranges_.used());
+  taken_ += bytes;
+  if (taken_ / kWindow < most()) return false;
+  if (trimmed_ - trimmed_before_ > taken_ / kTrimmed) part_kept_ = kLargePart;
+  most_before_ = std::exchange(most_, ranges_.used());
+  taken_ = 0;
+  return true;
 }
 
 // The system takes its time: meanwhile others may use the heap.
-void PageHeap::release_beyond(std::size_t cached, std::unique_lock<std::mutex>& lock) {
-  if (ranges_.cached() <= cached) return;
+std::size_t PageHeap::release_beyond(std::size_t cached, std::unique_lock<std::mutex>& lock) {
+  if (ranges_.cached() <= cached) return 0;
   const std::vector<RangeCache::Range> dropped = ranges_.drop(cached, grain_);
   lock.unlock();
-  for (const auto& [offset, bytes] : dropped) space_.release(offset, bytes);
+  std::size_t released = 0;
+  for (const auto& [offset, bytes] : dropped) {
+    space_.release(offset, bytes);
+    released += bytes;
+  }
   lock.lock();
   ranges_.released(dropped);
+  return released;
 }
 
 void PageHeap::set_huge_pages(bool on) {
@@ -82,6 +107,11 @@ void PageHeap::set_limit(std::optional<std::size_t> cached) {
 void PageHeap::release_all() {
   std::unique_lock lock(mutex_);
   release_beyond(0, lock);
+}
+
+std::size_t PageHeap::trimmed() {
+  const std::lock_guard lock(mutex_);
+  return trimmed_;
 }
 
 CpuMemory PageHeap::memory() {

@@ -25,10 +25,12 @@ class PageHeap {
 
   void set_huge_pages(bool on);
   // Bytes that are kept at most; what is beyond them is released. nullopt: what repeated steps need again, so that kept
-  // and used pages together are at most an eighth more than have been in use at once.
+  // and used pages together are at most an eighth more than have lately been in use at once (while 16 to 32 times as
+  // much was taken), or a quarter more once that has made 1/128 of what was taken go back to the system.
   void set_limit(std::optional<std::size_t> cached);
   void release_all();
   CpuMemory memory();
+  std::size_t trimmed();  // bytes that went back to the system so far because more was free than is kept
 
   // Between these, no other thread changes anything.
   void lock() { mutex_.lock(); }
@@ -36,14 +38,20 @@ class PageHeap {
 
  private:
   std::size_t offset_of(const void* data) const;
+  std::size_t most() const;
   std::size_t allowed() const;
-  void release_beyond(std::size_t cached, std::unique_lock<std::mutex>& lock);
+  bool ends_window(std::size_t bytes);
+  std::size_t release_beyond(std::size_t cached, std::unique_lock<std::mutex>& lock);
 
   AddressSpace space_;
   std::mutex mutex_;  // of what follows
   RangeCache ranges_;
   std::optional<std::size_t> limit_;
-  std::size_t grain_ = AddressSpace::kHugePage;  // of what is released
+  std::size_t most_ = 0, most_before_ = 0;        // bytes in use at once, in this window of time and in the one before
+  std::size_t taken_ = 0;                         // bytes in this window
+  std::size_t trimmed_ = 0, trimmed_before_ = 0;  // bytes: so far, and before this window
+  std::size_t part_kept_ = 8;                     // 1 / part_kept_ of most() is kept beyond it
+  std::size_t grain_ = AddressSpace::kHugePage;   // of what is released
 };
 
 }  // namespace composer::util

@@ -85,7 +85,6 @@ std::optional<std::size_t> RangeCache::take(std::size_t bytes) {
   if (part == parts_.end()) return std::nullopt;
   part->second.kind = Kind::USED;
   used_ += bytes;
-  most_used_ = std::max(most_used_, used_);
   return part->first;
 }
 

@@ -34,7 +34,6 @@ class RangeCache {
 
   std::size_t used() const { return used_; }
   std::size_t cached() const { return cached_; }
-  std::size_t most_used() const { return most_used_; }  // at any time so far
 
  private:
   enum class Kind : std::uint8_t { USED, CACHED, DROPPED, FRESH };
@@ -56,7 +55,7 @@ class RangeCache {
   BySize cached_by_size_, fresh_by_size_;
   std::set<std::pair<std::uint64_t, std::size_t>> cached_by_age_;  // (given, offset)
   std::uint64_t clock_ = 0;
-  std::size_t used_ = 0, cached_ = 0, most_used_ = 0;
+  std::size_t used_ = 0, cached_ = 0;
 };
 
 }  // namespace composer::util
