@@ -10,6 +10,7 @@ namespace composer::data::detail {
 namespace {
 
 constexpr std::uint64_t kOrder = 0;
+constexpr std::size_t kLeastKnown = 2, kMostKnown = 16;  // orders
 
 // Fisher and Yates: all orders are equally likely.
 Sampler::Order shuffled(std::int64_t samples, std::uint64_t seed, std::int64_t epoch) {
@@ -44,7 +45,8 @@ void Sampler::check(std::int64_t epoch, std::int64_t batch) const {
 void Sampler::set_default_seed(std::uint64_t seed) {
   const std::lock_guard lock(mutex_);
   default_seed_ = seed;
-  last_ = before_last_ = {};
+  known_.clear();
+  dropped_.clear();
 }
 
 Sampler::Span Sampler::span(std::int64_t batch) const {
@@ -55,9 +57,25 @@ Sampler::Span Sampler::span(std::int64_t batch) const {
 std::shared_ptr<const Sampler::Order> Sampler::order(std::int64_t epoch) const {
   if (!options_.shuffle) return nullptr;
   const std::lock_guard lock(mutex_);
-  if (last_.epoch != epoch) std::swap(last_, before_last_);
-  if (last_.epoch != epoch) last_ = {epoch, std::make_shared<const Order>(shuffled(options_.samples, seed(), epoch))};
-  return last_.order;
+  if (const auto found = std::ranges::find(known_, epoch, &Known::epoch); found != known_.end()) {
+    if (found - known_.begin() >= static_cast<std::ptrdiff_t>(kLeastKnown)) since_use_ = 0;
+    std::rotate(known_.begin(), found, found + 1);
+    return known_.front().order;
+  }
+  if (std::erase(dropped_, epoch) > 0) {  // by a reader that is still there
+    most_ = std::min(most_ + 1, kMostKnown);
+    since_use_ = 0;
+  } else if (++since_use_ > 2 * most_) {
+    most_ = kLeastKnown;
+  }
+  drop_beyond(most_ - 1);
+  known_.insert(known_.begin(), {epoch, std::make_shared<const Order>(shuffled(options_.samples, seed(), epoch))});
+  return known_.front().order;
+}
+
+void Sampler::drop_beyond(std::size_t kept) const {
+  for (; known_.size() > kept; known_.pop_back()) dropped_.push_back(known_.back().epoch);
+  if (dropped_.size() > kMostKnown) dropped_.erase(dropped_.begin(), dropped_.end() - kMostKnown);
 }
 
 }  // namespace composer::data::detail

@@ -37,7 +37,8 @@ class Sampler {
   // The part of the epoch's order that a batch covers.
   Span span(std::int64_t batch) const;
   // The order of an epoch's samples; nullptr means 0, 1, 2... The last two requested epochs are cached, because batches
-  // of the next epoch are prepared while the last ones of the current epoch are still being made.
+  // of the next epoch are prepared while the last ones of the current epoch are still being made. Up to 16 are cached
+  // while readers at that many epochs request them in turn.
   std::shared_ptr<const Order> order(std::int64_t epoch) const;
 
  private:
@@ -46,11 +47,15 @@ class Sampler {
   std::uint64_t default_seed_ = 17;
 
   struct Known {
-    std::int64_t epoch = -1;
+    std::int64_t epoch;
     std::shared_ptr<const Order> order;
   };
-  mutable std::mutex mutex_;  // guards the members below
-  mutable Known last_, before_last_;
+  void drop_beyond(std::size_t kept) const;
+
+  mutable std::mutex mutex_;                      // guards the members below
+  mutable std::vector<Known> known_;              // cached orders, most recently requested first
+  mutable std::vector<std::int64_t> dropped_;     // epochs dropped from known_, latest last
+  mutable std::size_t most_ = 2, since_use_ = 0;  // limit of known_; orders made since a third was used
 };
 
 }  // namespace composer::data::detail
