@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <typeinfo>
+#include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -61,6 +64,35 @@ class Untouched {
   ModuleModes modes_;
 };
 
+// Precision, threads and the layout of weights, put back if the scope is left by an error.
+class UnlessDecided {
+ public:
+  explicit UnlessDecided(State& state) : state_(state) {
+    for (const at::Tensor& parameter : state.model->parameters())
+      if (parameter.dim() == 4) layouts_.emplace_back(parameter, parameter.suggest_memory_format());
+  }
+  ~UnlessDecided() {
+    if (std::uncaught_exceptions() <= exceptions_) return;
+    state_.precision = precision_;
+    if (at::get_num_threads() != threads_) use_threads_here(threads_);
+    const at::NoGradGuard no_grad;
+    for (const auto& [parameter, format] : layouts_) try {
+        if (!parameter.is_contiguous(format)) parameter.set_data(parameter.contiguous(format));
+      } catch (const c10::Error&) {  // out of memory: the other layout trains as well
+        return;
+      }
+  }
+  UnlessDecided(const UnlessDecided&) = delete;
+  UnlessDecided& operator=(const UnlessDecided&) = delete;
+
+ private:
+  State& state_;
+  std::vector<std::pair<at::Tensor, at::MemoryFormat>> layouts_;
+  Precision precision_ = state_.precision;
+  int threads_ = at::get_num_threads();
+  int exceptions_ = std::uncaught_exceptions();
+};
+
 double seconds_since(std::chrono::steady_clock::time_point from) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
 }
@@ -81,6 +113,7 @@ std::vector<TuningChoice> Tuner::run(Batch batch, const std::filesystem::path& c
   }
   Tuned best{.autocast = allowed_ != Precision::FP32, .threads = at::get_num_threads()};
   {
+    const UnlessDecided unless_decided(state_);
     const Untouched untouched(state_);
     state_.batch = std::move(batch);
     step_.start(feed_);

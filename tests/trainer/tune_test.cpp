@@ -234,5 +234,47 @@ TEST_CASE("an error of the model in a trial step leaves fit as any other, and th
   CHECK(trainer.state().timestamp.batch == 8);
 }
 
+TEST_CASE(
+    "an error in a trial step leaves precision, layout and threads as they were asked for, and the next fit tunes") {
+  struct Failing : models::Classifier {
+    Failing()
+        : models::Classifier(torch::nn::Sequential(torch::nn::Conv2d(3, 8, 3), torch::nn::ReLU(), torch::nn::Flatten(),
+                                                   torch::nn::Linear(8 * 6 * 6, 3)),
+                             models::ClassifierOptions{.num_classes = 3}) {}
+    Outputs forward(const Batch& batch) override {
+      if (fails(*this)) throw DataError("no forward today");
+      return models::Classifier::forward(batch);
+    }
+    at::Tensor kernel() const { return parameters()[0]; }
+    std::function<bool(const Failing&)> fails;
+  };
+  const auto channels_last = [](const Failing& model) {
+    return model.kernel().is_contiguous(at::MemoryFormat::ChannelsLast);
+  };
+  const std::pair<const char*, std::function<bool(const Failing&)>> rows[] = {
+      {"in the other layout", channels_last},
+      {"in fp32", [](const Failing&) { return !at::autocast::is_autocast_enabled(at::kCPU); }},
+      {"on one thread", [](const Failing&) { return at::get_num_threads() == 1; }}};
+  for (const auto& [when, fails] : rows) {
+    CAPTURE(when);
+    const Scratch scratch;
+    at::set_num_threads(2);
+    const auto model = std::make_shared<Failing>();
+    model->fails = fails;
+    TrainerOptions options = tuned_options(model, scratch);
+    options.train_dataloader = image_loader();
+    options.precision = Precision::AMP_BF16;
+    Trainer trainer(std::move(options));
+    CHECK_THROWS_AS(trainer.fit(), RunError);
+    CHECK(trainer.state().precision == Precision::AMP_BF16);
+    CHECK_FALSE(channels_last(*model));
+    CHECK(model->kernel().is_contiguous());
+    CHECK(at::get_num_threads() == 2);
+    model->fails = [](const Failing&) { return false; };
+    trainer.fit();
+    CHECK(trainer.tuning().size() == 3);
+  }
+}
+
 }  // namespace
 }  // namespace composer
