@@ -6,8 +6,10 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -153,16 +155,18 @@ void save_states(StateVisitor& visit, const libtorch::Optimizer& optimizer, cons
 template <class State>
 void load_states(StateVisitor& visit, libtorch::Optimizer& optimizer, const std::vector<NamedParameter>& all) {
   std::vector<std::pair<void*, std::unique_ptr<State>>> loaded;
-  std::vector<std::string> unknown = visit.names();
+  const std::vector<std::string> names = visit.names();
+  std::unordered_set<std::string_view> unknown(names.begin(), names.end());
   for (const auto& [name, tensor] : all) {
     auto& [key, state] = loaded.emplace_back(tensor.unsafeGetTensorImpl(), nullptr);
-    if (std::erase(unknown, name) == 0) continue;
+    if (unknown.erase(name) == 0) continue;
     state = std::make_unique<State>();
     StateVisitor inner = visit.scope(name);
     visit_fields({inner, tensor}, *state);
   }
+  const auto is_unknown = [&](const std::string& name) { return unknown.count(name) > 0; };
   if (!unknown.empty())
-    throw CheckpointError(visit.path(), ": contains state of ", unknown.front(),
+    throw CheckpointError(visit.path(), ": contains state of ", *std::ranges::find_if(names, is_unknown),
                           ", which is not a parameter of this optimizer");
   for (auto& [key, state] : loaded) {
     if (state)
