@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "composer/core/algorithm.h"
+#include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 
 namespace composer::algorithms {
@@ -24,6 +25,7 @@ COMPOSER_EXPORT at::Tensor smooth_labels(const at::Tensor& logits, const at::Ten
 class COMPOSER_EXPORT LabelSmoothing final : public Algorithm {
  public:
   explicit LabelSmoothing(LabelSmoothingOptions options = {});
+  explicit LabelSmoothing(EmptyOptions) : LabelSmoothing() {}
   EventSet events() const override { return {Event::BEFORE_LOSS, Event::AFTER_LOSS}; }
   void apply(Event event, State& state, Logger& logger) override;
 

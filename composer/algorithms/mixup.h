@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "composer/core/algorithm.h"
+#include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 
 namespace composer::algorithms {
@@ -41,6 +42,7 @@ COMPOSER_EXPORT MixedBatch mixup_batch(const at::Tensor& input, const at::Tensor
 class COMPOSER_EXPORT MixUp final : public Algorithm {
  public:
   explicit MixUp(MixUpOptions options = {});  // throws ConfigError
+  explicit MixUp(EmptyOptions) : MixUp() {}
   EventSet events() const override;
   void apply(Event event, State& state, Logger& logger) override;
   bool interpolates_loss() const override { return options_.interpolate_loss; }

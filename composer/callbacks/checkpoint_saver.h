@@ -6,6 +6,7 @@
 
 #include "composer/checkpoint/run_saver.h"
 #include "composer/core/callback.h"
+#include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/state_dict.h"
 
@@ -21,6 +22,7 @@ using CheckpointSaverOptions = saving::RunSaverOptions;
 class COMPOSER_EXPORT CheckpointSaver final : public Callback {
  public:
   explicit CheckpointSaver(CheckpointSaverOptions options = {});
+  explicit CheckpointSaver(EmptyOptions) : CheckpointSaver() {}
   void init(const State& state, Logger& logger) override;
   void fit_start(const State& state, Logger& logger) override;
   void batch_checkpoint(const State& state, Logger& logger) override;

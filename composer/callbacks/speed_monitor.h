@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "composer/core/callback.h"
+#include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/time.h"
 
@@ -21,6 +22,7 @@ struct SpeedMonitorOptions {
 class COMPOSER_EXPORT SpeedMonitor final : public Callback {
  public:
   explicit SpeedMonitor(SpeedMonitorOptions options = {});
+  explicit SpeedMonitor(EmptyOptions) : SpeedMonitor() {}
   void init(const State& state, Logger& logger) override;  // forgets what another trainer has taken
   void batch_end(const State& state, Logger& logger) override;
   void eval_end(const State& state, Logger& logger) override;

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/logger.h"
 #include "composer/core/time.h"
@@ -24,6 +25,7 @@ struct ConsoleLoggerOptions {
 class COMPOSER_EXPORT ConsoleLogger final : public LoggerDestination {
  public:
   explicit ConsoleLogger(ConsoleLoggerOptions options = {});
+  explicit ConsoleLogger(EmptyOptions) : ConsoleLogger() {}
   ~ConsoleLogger() override;
   ConsoleLogger(ConsoleLogger&&) noexcept;
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/logger.h"
 #include "composer/core/time.h"
@@ -40,6 +41,7 @@ struct JsonLinesLoggerOptions {
 class COMPOSER_EXPORT JsonLinesLogger final : public LoggerDestination {
  public:
   explicit JsonLinesLogger(JsonLinesLoggerOptions options = {});
+  explicit JsonLinesLogger(EmptyOptions) : JsonLinesLogger() {}
   ~JsonLinesLogger() override;
   JsonLinesLogger(JsonLinesLogger&&) noexcept;
 

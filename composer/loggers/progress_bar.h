@@ -2,6 +2,7 @@
 #include <memory>
 #include <span>
 
+#include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/logger.h"
 #include "composer/core/time.h"
@@ -25,6 +26,7 @@ struct ProgressBarOptions {
 class COMPOSER_EXPORT ProgressBar final : public LoggerDestination {
  public:
   explicit ProgressBar(ProgressBarOptions options = {});
+  explicit ProgressBar(EmptyOptions) : ProgressBar() {}
   ProgressBar(ProgressBarOptions options, Terminal terminal);
   ~ProgressBar() override;
   ProgressBar(ProgressBar&&) noexcept;

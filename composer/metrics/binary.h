@@ -2,6 +2,7 @@
 #include <memory>
 #include <string>
 
+#include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/metric.h"
 #include "composer/metrics/ratio.h"
@@ -19,6 +20,7 @@ struct BinaryAccuracyOptions {
 class COMPOSER_EXPORT BinaryAccuracy final : public Ratio {
  public:
   explicit BinaryAccuracy(BinaryAccuracyOptions options = {});
+  explicit BinaryAccuracy(EmptyOptions) : BinaryAccuracy() {}
   ~BinaryAccuracy() override;
   std::string name() const override { return options_.name; }
   Better better() const override { return Better::HIGHER; }
@@ -39,6 +41,7 @@ struct BinaryF1ScoreOptions {
 class COMPOSER_EXPORT BinaryF1Score final : public Ratio {
  public:
   explicit BinaryF1Score(BinaryF1ScoreOptions options = {});
+  explicit BinaryF1Score(EmptyOptions) : BinaryF1Score() {}
   ~BinaryF1Score() override;
   std::string name() const override { return options_.name; }
   Better better() const override { return Better::HIGHER; }

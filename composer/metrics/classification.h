@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/metric.h"
 #include "composer/metrics/sum.h"
@@ -62,6 +63,7 @@ class COMPOSER_EXPORT MulticlassMetric : public Metric {
 class COMPOSER_EXPORT MulticlassAccuracy final : public MulticlassMetric {
  public:
   explicit MulticlassAccuracy(MulticlassOptions options = {});
+  explicit MulticlassAccuracy(EmptyOptions) : MulticlassAccuracy() {}
   ~MulticlassAccuracy() override;
   std::shared_ptr<Metric> fresh() const override;
 
@@ -73,6 +75,7 @@ class COMPOSER_EXPORT MulticlassAccuracy final : public MulticlassMetric {
 class COMPOSER_EXPORT MulticlassRecall final : public MulticlassMetric {
  public:
   explicit MulticlassRecall(MulticlassOptions options = {});
+  explicit MulticlassRecall(EmptyOptions) : MulticlassRecall() {}
   ~MulticlassRecall() override;
   std::shared_ptr<Metric> fresh() const override;
 
@@ -84,6 +87,7 @@ class COMPOSER_EXPORT MulticlassRecall final : public MulticlassMetric {
 class COMPOSER_EXPORT MulticlassPrecision final : public MulticlassMetric {
  public:
   explicit MulticlassPrecision(MulticlassOptions options = {});
+  explicit MulticlassPrecision(EmptyOptions) : MulticlassPrecision() {}
   ~MulticlassPrecision() override;
   std::shared_ptr<Metric> fresh() const override;
 
@@ -95,6 +99,7 @@ class COMPOSER_EXPORT MulticlassPrecision final : public MulticlassMetric {
 class COMPOSER_EXPORT MulticlassF1Score final : public MulticlassMetric {
  public:
   explicit MulticlassF1Score(MulticlassOptions options = {});
+  explicit MulticlassF1Score(EmptyOptions) : MulticlassF1Score() {}
   ~MulticlassF1Score() override;
   std::shared_ptr<Metric> fresh() const override;
 

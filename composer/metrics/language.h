@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/metric.h"
 #include "composer/metrics/ratio.h"
@@ -19,6 +20,7 @@ struct LanguageOptions {
 class COMPOSER_EXPORT LanguageCrossEntropy : public Ratio {
  public:
   explicit LanguageCrossEntropy(LanguageOptions options = {});
+  explicit LanguageCrossEntropy(EmptyOptions) : LanguageCrossEntropy() {}
   ~LanguageCrossEntropy() override;
   std::string name() const override { return options_.name; }
   Better better() const override { return Better::LOWER; }
@@ -33,6 +35,7 @@ class COMPOSER_EXPORT LanguageCrossEntropy : public Ratio {
 class COMPOSER_EXPORT LanguagePerplexity final : public LanguageCrossEntropy {
  public:
   explicit LanguagePerplexity(LanguageOptions options = {});
+  explicit LanguagePerplexity(EmptyOptions) : LanguagePerplexity() {}
   ~LanguagePerplexity() override;
   at::Tensor compute() const override { return Ratio::compute().exp(); }
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<LanguagePerplexity>(options_); }
@@ -42,6 +45,7 @@ class COMPOSER_EXPORT LanguagePerplexity final : public LanguageCrossEntropy {
 class COMPOSER_EXPORT MaskedAccuracy final : public Ratio {
  public:
   explicit MaskedAccuracy(LanguageOptions options = {});
+  explicit MaskedAccuracy(EmptyOptions) : MaskedAccuracy() {}
   ~MaskedAccuracy() override;
   std::string name() const override { return options_.name; }
   Better better() const override { return Better::HIGHER; }

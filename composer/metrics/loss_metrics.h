@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/metric.h"
 #include "composer/metrics/ratio.h"
@@ -21,6 +22,7 @@ struct CrossEntropyOptions {
 class COMPOSER_EXPORT CrossEntropy final : public Ratio {
  public:
   explicit CrossEntropy(CrossEntropyOptions options = {});
+  explicit CrossEntropy(EmptyOptions) : CrossEntropy() {}
   ~CrossEntropy() override;
   std::string name() const override { return options_.name; }
   Better better() const override { return Better::LOWER; }

@@ -2,6 +2,7 @@
 #include <memory>
 #include <string>
 
+#include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/metric.h"
 #include "composer/metrics/ratio.h"
@@ -16,6 +17,7 @@ struct RegressionOptions {
 class COMPOSER_EXPORT MeanSquaredError final : public Ratio {
  public:
   explicit MeanSquaredError(RegressionOptions options = {});
+  explicit MeanSquaredError(EmptyOptions) : MeanSquaredError() {}
   ~MeanSquaredError() override;
   std::string name() const override { return options_.name; }
   Better better() const override { return Better::LOWER; }
@@ -29,6 +31,7 @@ class COMPOSER_EXPORT MeanSquaredError final : public Ratio {
 class COMPOSER_EXPORT MeanAbsoluteError final : public Ratio {
  public:
   explicit MeanAbsoluteError(RegressionOptions options = {});
+  explicit MeanAbsoluteError(EmptyOptions) : MeanAbsoluteError() {}
   ~MeanAbsoluteError() override;
   std::string name() const override { return options_.name; }
   Better better() const override { return Better::LOWER; }
