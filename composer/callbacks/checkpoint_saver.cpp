@@ -4,6 +4,7 @@
 
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/entry.h"
+#include "composer/core/fit_outline.h"
 #include "composer/core/state.h"
 
 namespace composer::callbacks {
@@ -18,6 +19,12 @@ void CheckpointSaver::Memory::visit_state(StateVisitor& visit) {
   visit("newest", newest);
   visit("batch", batch);
   visit("saver", saver);
+}
+
+void CheckpointSaver::check_fit(const FitOutline& fit, const State& state) const {
+  if (options_.save_interval.function() || !(options_.save_interval.time().as_double() > 0)) return;
+  fit.check_epochs("CheckpointSaver: save_interval", options_.save_interval.time(), "1ep",
+                   "so a checkpoint is written by end() alone", state);
 }
 
 CheckpointSaver::Memory CheckpointSaver::memory() const {

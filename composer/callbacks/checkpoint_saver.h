@@ -31,6 +31,7 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback {
   void fit_end(const State& state, Logger& logger) override;
   void close(const State& state, Logger& logger) override;
   void visit_state(StateVisitor& visit) override;
+  void check_fit(const FitOutline& fit, const State& state) const override;
 
   // Paths of the checkpoints that this run has written and not deleted, oldest first; the last may be in flight.
   std::vector<std::string> saved_checkpoints() const;

@@ -5,6 +5,7 @@
 #include "composer/callbacks/direction.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/fit_outline.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
@@ -54,6 +55,15 @@ void EarlyStopper::judge(const State& state) {
   }
 }
 
+void EarlyStopper::check_fit(const FitOutline& fit, const State& state) const {
+  const auto& [monitor, label, better, min_delta, patience] = options_;
+  if (!fit.check_metric("EarlyStopper", label, monitor, state))
+    warn(join("EarlyStopper: nothing in this fit is evaluated as \"", label,
+              "\", so it judges only what eval() is given ", "under that label; there are: ", fit.labels()));
+  fit.check_epochs("EarlyStopper: patience", patience, EarlyStopperOptions().patience, "so it never stops the run",
+                   state);
+}
+
 void EarlyStopper::visit_state(StateVisitor& visit) {
   visit("better", better_);
   visit("best", best_);
@@ -62,10 +72,11 @@ void EarlyStopper::visit_state(StateVisitor& visit) {
 
 void EarlyStopper::fit_end(const State& state, Logger&) {
   if (best_at_) return;
-  std::string labels;
-  for (const auto& [label, metrics] : state.metrics.all()) labels += (labels.empty() ? "" : ", ") + label;
-  warn(join("EarlyStopper: had no effect in this fit, because nothing was evaluated as \"", options_.dataloader_label,
-            "\"; labels with metrics: ", labels.empty() ? "none" : labels));
+  const std::string& label = options_.dataloader_label;
+  const bool is_training = state.dataloader_label == label;
+  warn(join("EarlyStopper: had no effect in this fit, because ",
+            is_training ? "no epoch ended in it; with a patience in ba it checks \"" : "nothing was evaluated as \"",
+            label, is_training ? "\" after each batch" : "\""));
 }
 
 namespace entries {

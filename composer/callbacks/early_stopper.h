@@ -20,8 +20,8 @@ struct EarlyStopperOptions {
 // Requests a stop when the metric has not improved for longer than `patience`. The first value counts as the best; NaN
 // never does. Checks when the evaluator ends; training metrics at the end of epochs and, if patience is in batches,
 // after each batch, which reads the metric on the host. Each trainer starts without a best value. Throws ConfigError
-// from the constructor, and at the first evaluation that does not report the metric. Warns at the end of a fit without
-// any evaluation of that label.
+// from the constructor, at the start of a fit whose evaluator has no such metric, and at an evaluation that does not
+// report it. Warns at the start of a fit without the label, and at the end of one without any check.
 class COMPOSER_EXPORT EarlyStopper final : public Callback {
  public:
   explicit EarlyStopper(EarlyStopperOptions options);
@@ -31,6 +31,7 @@ class COMPOSER_EXPORT EarlyStopper final : public Callback {
   void batch_end(const State& state, Logger& logger) override;
   void fit_end(const State& state, Logger& logger) override;
   void visit_state(StateVisitor& visit) override;
+  void check_fit(const FitOutline& fit, const State& state) const override;
 
  private:
   void judge(const State& state);

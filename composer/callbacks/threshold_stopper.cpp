@@ -5,6 +5,7 @@
 #include "composer/callbacks/direction.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/fit_outline.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 
@@ -23,6 +24,16 @@ void ThresholdStopper::eval_end(const State& state, Logger&) {
 void ThresholdStopper::epoch_end(const State& state, Logger&) { judge(state); }
 void ThresholdStopper::batch_end(const State& state, Logger&) {
   if (options_.stop_on_batch) judge(state);
+}
+
+void ThresholdStopper::check_fit(const FitOutline& fit, const State& state) const {
+  const std::string& label = options_.dataloader_label;
+  if (!fit.check_metric("ThresholdStopper", label, options_.monitor, state))
+    warn(join("ThresholdStopper: nothing in this fit is evaluated as \"", label,
+              "\", so it judges only what eval() is ", "given under that label; there are: ", fit.labels()));
+  if (!fit.epochs_end && fit.trains_under(label) && !options_.stop_on_batch)
+    throw ConfigError("ThresholdStopper: judges \"", label, "\" at the end of epochs, and no epoch ends in a loop of ",
+                      "step(batch); set stop_on_batch");
 }
 
 void ThresholdStopper::judge(const State& state) {

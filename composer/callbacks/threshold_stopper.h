@@ -18,14 +18,16 @@ struct ThresholdStopperOptions {
 };
 
 // Requests a stop when the metric is better than the threshold; equal or NaN is not better. Checks when the evaluator
-// ends, and training metrics at the end of epochs. Throws ConfigError from the constructor, and at the first evaluation
-// that does not report the metric.
+// ends, and training metrics at the end of epochs. Throws ConfigError from the constructor, at the start of a fit whose
+// evaluator has no such metric, and at an evaluation that does not report it. Warns at the start of a fit without the
+// label.
 class COMPOSER_EXPORT ThresholdStopper final : public Callback {
  public:
   explicit ThresholdStopper(ThresholdStopperOptions options);
   void eval_end(const State& state, Logger& logger) override;
   void epoch_end(const State& state, Logger& logger) override;
   void batch_end(const State& state, Logger& logger) override;
+  void check_fit(const FitOutline& fit, const State& state) const override;
 
  private:
   void judge(const State& state);

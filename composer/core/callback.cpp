@@ -17,6 +17,7 @@ void Callback::run_event(Event event, const State& state, Logger& logger) {
 }
 
 void Callback::visit_state(StateVisitor&) {}
+void Callback::check_fit(const FitOutline&, const State&) const {}
 
 Algorithm::~Algorithm() = default;
 void Algorithm::visit_state(StateVisitor&) {}

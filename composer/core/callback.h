@@ -8,6 +8,7 @@ namespace composer {
 struct State;
 class Logger;
 class StateVisitor;
+struct FitOutline;
 
 // Watches training. It may log, save and ask to stop (state.stop.ask("why")), but not change the state, hence the
 // const; to change something is an Algorithm's part. Override the methods of the events you want: one for each event,
@@ -30,6 +31,10 @@ class COMPOSER_EXPORT Callback {
 
   // What of it a checkpoint keeps, beside its options: nothing by default. See StateVisitor.
   virtual void visit_state(StateVisitor& visit);
+
+  // Called when a fit begins, before anything is changed or trained: throws ConfigError for options that cannot work in
+  // this fit, such as a metric that it does not have. Does nothing by default.
+  virtual void check_fit(const FitOutline& fit, const State& state) const;
 
   // The last calls of its life in a trainer, also after an error: close() of every callback and then of every logger,
   // then post_close() of each whose close() did not throw. What they throw is a warning, and stops nobody else's.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "composer/core/error.h"
+#include "composer/core/fit_outline.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 
@@ -89,6 +90,12 @@ void ReduceOnPlateau::set_memory(PlateauMemory memory) {
 
 void ReduceOnPlateau::begin_run() {
   if (!std::exchange(keeps_memory_, false)) memory_ = {};
+}
+
+void ReduceOnPlateau::check_fit(const FitOutline& fit, const State& state) const {
+  fit.check_metric(kWho, options_.dataloader_label, options_.monitor, state);
+  fit.check_epochs("reduce_on_plateau: patience", options_.patience, ReduceOnPlateauOptions().patience,
+                   "so the rate is never reduced", state);
 }
 
 void ReduceOnPlateau::visit_state(StateVisitor& visit) {

@@ -39,8 +39,8 @@ struct PlateauMemory {
 // decides as PyTorch's ReduceLROnPlateau; with more or fewer, it waits the same time. Training metrics ("train") are
 // those of the last batch of each epoch. A cut applies from the next batch on, with any value of
 // step_schedulers_every_batch. Each trainer starts without memory unless set_memory() was called before. Throws
-// ConfigError from the constructor, at the start of a fit without an evaluator of this label, and at the first
-// evaluation that does not report this metric.
+// ConfigError from the constructor, at the start of a fit without an evaluator of this label and metric, and at
+// an evaluation that does not report it.
 class COMPOSER_EXPORT ReduceOnPlateau final : public MetricSchedule {
  public:
   explicit ReduceOnPlateau(ReduceOnPlateauOptions options);
@@ -50,6 +50,7 @@ class COMPOSER_EXPORT ReduceOnPlateau final : public MetricSchedule {
   double multiplier(const ScheduleContext& now) const override;
   void visit_state(StateVisitor& visit) override;
   void begin_run() override;
+  void check_fit(const FitOutline& fit, const State& state) const override;
 
   // Processes a value of the metric; `now` is the timestamp's count in the unit of patience.
   void observe(double value, std::int64_t now);

@@ -15,6 +15,7 @@ std::int64_t epoch_length(Time time, const ScheduleContext& context) {
 MetricSchedule::~MetricSchedule() = default;
 void MetricSchedule::visit_state(StateVisitor&) {}
 void MetricSchedule::begin_run() {}
+void MetricSchedule::check_fit(const FitOutline&, const State&) const {}
 
 Time resolve(Time time, const ScheduleContext& context, double ratio) {
   const Time run = context.max_duration;

@@ -14,6 +14,7 @@
 
 namespace composer {
 class StateVisitor;
+struct FitOutline;
 struct State;
 }  // namespace composer
 
@@ -38,6 +39,8 @@ class COMPOSER_EXPORT MetricSchedule {
   // values are in state.metrics; reading them waits for the device. Throws ConfigError if its metric is not among them.
   virtual void observe(const State& state) = 0;
   virtual double multiplier(const ScheduleContext& now) const = 0;
+  // As Callback::check_fit(). The label is checked before.
+  virtual void check_fit(const FitOutline& fit, const State& state) const;
   virtual void visit_state(StateVisitor& visit);  // lists the fields to save: none by default
   virtual void begin_run();  // called for each new trainer; resets what was measured. Does nothing by default
 };

@@ -58,6 +58,13 @@ MetricSet::MetricSet(const Metrics& metrics, std::string label, const std::optio
   }
 }
 
+std::vector<std::string> MetricSet::names() const {
+  std::vector<std::string> names;
+  names.reserve(list_.size());
+  for (const Entry& entry : list_) names.push_back(entry.name);
+  return names;
+}
+
 void MetricSet::reset() {
   updated_ = false;
   for (const Entry& entry : list_) entry.metric->reset();

@@ -24,6 +24,7 @@ class MetricSet {
   // as in a run that goes on from the end of an epoch, they are what they were.
   void report(State& state, Logger& logger, bool keep_if_empty = false);
   bool empty() const { return list_.empty(); }
+  std::vector<std::string> names() const;
 
  private:
   struct Entry {

@@ -38,6 +38,7 @@ class TrainStep {
   }
   bool trains_whole_batches() const { return !auto_ && state_.device_train_microbatch_size == 0; }
   void set_metrics(MetricSet metrics) { metrics_ = std::move(metrics); }
+  std::vector<std::string> metric_names() const { return metrics_.names(); }
   // Of the algorithm that has one. Throws ConfigError for two of them, and for an optimizer that steps in backward.
   void use_rule(const Engine& engine);
   // Until the fit ends, batches are trained by a graph where that can be.

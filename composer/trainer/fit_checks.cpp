@@ -8,6 +8,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
+#include "composer/core/fit_outline.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
@@ -86,13 +87,21 @@ void check_labels(const std::string& train_label, const std::vector<std::string>
                     "\", and would overwrite its metrics; give it another");
 }
 
-void check_best(const std::string& metric, const std::vector<std::string>& labels) {
+void check_best(const std::string& metric, const FitOutline& fit, const State& state, bool settable) {
   const auto slash = metric.find('/');
-  if (slash != std::string::npos && std::ranges::find(labels, metric.substr(0, slash)) != labels.end()) return;
-  std::string known;
-  for (const std::string& label : labels) known += (known.empty() ? "" : ", ") + label;
-  throw ConfigError("save_best: its metric is \"", metric, "\", and must be LABEL/NAME with the label of a loader of ",
-                    "this fit: ", known);
+  if (slash == std::string::npos)
+    throw ConfigError("save_best: its metric is \"", metric, "\", and must be LABEL/NAME");
+  const std::string label = metric.substr(0, slash), name = metric.substr(slash + 1);
+  if (fit.check_metric("save_best", label, name, state) || state.metrics.find(label, name)) return;
+  const std::string text = join("save_best: its metric is \"", metric, "\", and no loader of this fit has the label \"",
+                                label, "\"; there are: ", fit.labels());
+  if (!settable) throw ConfigError(text);
+  warn(join(text, ". Until something sets it in state.metrics, the newest checkpoint counts as the best"));
+}
+
+void check_interval(const Interval& interval, const char* option, const FitOutline& fit, const State& state) {
+  if (interval.function() || !(interval.time().as_double() > 0)) return;
+  fit.check_epochs(option, interval.time(), "1ep", "so only end() does it", state);
 }
 
 void check_epochs_end(Time limit, const OptionalTime& iteration_length, const Feed& feed) {

@@ -19,6 +19,7 @@ class Optimizer;
 
 namespace composer {
 
+struct FitOutline;
 struct State;
 struct WeightsReport;
 class Feed;
@@ -36,8 +37,12 @@ void check_trains_all(const torch::nn::Module& model, const torch::optim::Optimi
 // No evaluator reports under the label of the training loader.
 void check_labels(const std::string& train_label, const std::vector<std::string>& eval_labels);
 
-// One of these labels, of the training loader and the evaluators, reports the metric that checkpoints are compared by.
-void check_best(const std::string& metric, const std::vector<std::string>& labels);
+// The metric that checkpoints are compared by, LABEL/NAME, is reported in this fit. With a label of no loader it may be
+// one that an algorithm or the program sets by hand: if they can, `settable`, that is a warning.
+void check_best(const std::string& metric, const FitOutline& fit, const State& state, bool settable);
+
+// An interval that a fit without epochs would never reach.
+void check_interval(const Interval& interval, const char* option, const FitOutline& fit, const State& state);
 
 // The limit is not in epochs, nor in iterations of epochs, if `feed` is empty: batches that are given have no epochs.
 void check_epochs_end(Time limit, const OptionalTime& iteration_length, const Feed& feed);

@@ -91,6 +91,7 @@ struct Trainer::Impl {
   void set_up();
   void start_fit(const FitOptions& fit, bool needs_loader);
   FitPlan plan_fit(const FitOptions& fit, bool needs_loader) const;
+  void check_plan(const FitPlan& plan, const std::vector<EvalRun>& runs, bool gives_batches) const;
   void commit(FitPlan plan);
   Feed feed_of(const FitOptions& fit) const;
   OptionalTime goal_of(const FitOptions& fit, const Timestamp& from) const;

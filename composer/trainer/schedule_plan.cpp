@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "composer/core/error.h"
+#include "composer/core/fit_outline.h"
 #include "composer/core/state_dict.h"
 #include "composer/optim/optimizer.h"
 
@@ -102,14 +103,18 @@ void SchedulePlan::check_without_tokens(const State& state) const {
                         "count none; set DataSpec::get_num_tokens_in_batch, or count in another unit");
 }
 
-void SchedulePlan::check_labels(const std::vector<std::string>& labels) const {
+void SchedulePlan::check_fit(const FitOutline& fit, const State& state) const {
   for (const optim::Scheduler& scheduler : schedulers_) {
     const optim::MetricSchedule* schedule = scheduler.metric_schedule();
-    if (!schedule || std::ranges::count(labels, schedule->dataloader_label()) > 0) continue;
-    std::string known;
-    for (const std::string& label : labels) known += (known.empty() ? "" : ", ") + label;
-    throw ConfigError("schedulers: one follows the metrics of \"", schedule->dataloader_label(),
-                      "\"; this fit has: ", known);
+    if (!schedule) continue;
+    const std::string& label = schedule->dataloader_label();
+    if (!fit.find(label))
+      throw ConfigError("schedulers: one follows the metrics of \"", label, "\"; this fit has: ", fit.labels());
+    if (!fit.epochs_end && fit.trains_under(label))
+      throw ConfigError("schedulers: one follows the metrics of \"", label,
+                        "\", which are judged at the end of epochs, ",
+                        "and no epoch ends in a loop of step(batch); follow those of an evaluator");
+    schedule->check_fit(fit, state);
   }
 }
 

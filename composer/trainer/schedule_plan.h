@@ -15,6 +15,7 @@ class Optimizer;
 namespace composer {
 
 class StateVisitor;
+struct FitOutline;
 
 // Sets the learning rates: those the optimizer came with times the product of the schedules at the state's timestamp.
 // Applied whenever the timestamp moves, so the rates in force are always those of the batch that comes next.
@@ -42,8 +43,8 @@ class SchedulePlan {
   void set_base(std::vector<double> base) { base_ = std::move(base); }
   // The fit lasts until its caller ends it: schedules see a run without an end.
   void set_endless(bool endless) { endless_ = endless; }
-  // Throws ConfigError if a schedule follows the metrics of a label that is not among these.
-  void check_labels(const std::vector<std::string>& labels) const;
+  // Throws ConfigError if a schedule follows metrics that this fit does not have.
+  void check_fit(const FitOutline& fit, const State& state) const;
   // After metrics of this label are in the state: tells the schedules that follow them, and applies what they make of
   // it.
   void observe(State& state, const std::string& label) const;

@@ -4,6 +4,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
+#include "composer/core/fit_outline.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/step/precision.h"
 #include "composer/trainer/fit_checks.h"
@@ -110,7 +111,7 @@ void Trainer::Impl::activate(const Feed& feed) {
   if (train) train.set_default_seed(state.seed);
   if (options.copy_ahead && !state.device.is_cpu()) train.copy_ahead(copies_on_side_stream(state.device));
   state.has_dataloader = true;
-  state.dataloader_label = feed.label();
+  state.dataloader_label = feed ? feed.label() : options.train_dataloader_label;
   state.dataloader_len = feed.num_batches();
 }
 
@@ -168,9 +169,6 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
   const std::vector<EvalRun>& runs = plan.evaluators.empty() ? evaluations.runs() : plan.evaluators;
   if (given.eval_dataloader.empty() && (is_chosen(given.eval_interval) || given.eval_subset_num_batches != -1))
     warn("fit: eval_interval and eval_subset_num_batches have no effect without an eval_dataloader beside them");
-  for (const EvalRun& run : runs) check_share(run.interval, "eval_interval", plan.feed);
-  if (saver) check_share(options.save_interval, "save_interval", plan.feed);
-
   plan.base_lr = base_lr;
   const std::vector<double> rates = optim::learning_rates(*state.optimizer);
   for (std::size_t added = base_lr.size(); added < rates.size(); ++added) plan.base_lr.push_back(rates[added]);
@@ -178,16 +176,12 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
                                             : SchedulePlan(given.schedulers, given.scale_schedule_ratio,
                                                            given.step_schedulers_every_batch.value_or(true), {});
   plan.schedules.set_base(plan.base_lr);
-  std::vector<std::string> labels = labels_of(runs);
-  check_labels(plan.feed.label(), labels);
-  labels.insert(labels.begin(), plan.feed.label());
-  plan.schedules.check_labels(labels);
-  if (options.save_best) check_best(options.save_best->metric, labels);
   plan.schedules.set_endless(!plan.until);
   plan.schedules.check(plan.from, plan.until, plan.feed.num_batches());
   if (resumption.found) check_batch_size(resumption.hyperparameters_before, plan.from, plan.feed);
   if (plan.feed && plan.feed.label() != train.label())
     plan.metrics = MetricSet(state.model->get_metrics(/*is_train=*/true), plan.feed.label());
+  check_plan(plan, runs, /*gives_batches=*/!needs_loader);
 
   const bool scales = options.grad_scaler || plan.precision == Precision::AMP_FP16;
   const MicrobatchSize size = plan.microbatch_size.value_or(train_step.microbatch_size());
@@ -196,6 +190,29 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
   plan.holds.loader = plan.feed.lease();
   if (saver) saver->begin_fit(state);
   return plan;
+}
+
+// Whether everything that happens at intervals or follows a metric can do so in this fit.
+void Trainer::Impl::check_plan(const FitPlan& plan, const std::vector<EvalRun>& runs, bool gives_batches) const {
+  FitOutline outline;
+  outline.epochs_end = static_cast<bool>(plan.feed);
+  outline.sources.push_back({plan.feed ? plan.feed.label() : options.train_dataloader_label,
+                             plan.metrics ? plan.metrics->names() : train_step.metric_names()});
+  for (const EvalRun& run : runs) outline.sources.push_back({run.feed.label(), run.metrics.names()});
+  check_labels(outline.sources.front().label, labels_of(runs));
+
+  for (const EvalRun& run : runs) {
+    check_share(run.interval, "eval_interval", plan.feed);
+    check_interval(run.interval, "eval_interval", outline, state);
+  }
+  if (saver) {
+    check_share(options.save_interval, "save_interval", plan.feed);
+    check_interval(options.save_interval, "save_interval", outline, state);
+    const bool settable = gives_batches || !engine.algorithms().empty();
+    if (options.save_best) check_best(options.save_best->metric, outline, state, settable);
+  }
+  plan.schedules.check_fit(outline, state);
+  for (const auto& callback : engine.callbacks()) callback.object->check_fit(outline, state);
 }
 
 void Trainer::Impl::commit(FitPlan plan) {

@@ -155,7 +155,8 @@ TEST_CASE("A run with save_best that ends before its first evaluation is saved, 
   CHECK_FALSE(fs::exists(folder / "ck/ep0-ba3"));  // a number is better than none
 }
 
-TEST_CASE("save_best by a label that no loader has is told when the fit begins, by a name that none has at the save") {
+TEST_CASE(
+    "save_best by a label that no loader has, or a name that its loader does not have, is told when the fit begins") {
   for (const char* metric : {"evil/CrossEntropy", "CrossEntropy", "eval/Nothing"}) {
     CAPTURE(metric);
     const Folder folder;
@@ -165,7 +166,7 @@ TEST_CASE("save_best by a label that no loader has is told when the fit begins, 
     options.save_num_checkpoints_to_keep = 2;
     Trainer trainer(std::move(options));
     CHECK_THROWS_WITH(trainer.fit(), doctest::Contains("save_best"));
-    CHECK(trainer.state().timestamp.batch == (metric == std::string("eval/Nothing") ? 4 : 0));
+    CHECK(trainer.state().timestamp.batch == 0);
   }
 }
 

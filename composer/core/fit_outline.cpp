@@ -1,0 +1,50 @@
+#include "composer/core/fit_outline.h"
+
+#include <algorithm>
+
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+
+namespace composer {
+namespace {
+
+bool counts_epochs(Time time, const State& state) {
+  if (time.unit() == TimeUnit::ITERATION)
+    return state.iteration_length && state.iteration_length->unit() == TimeUnit::EPOCH;
+  return time.unit() == TimeUnit::EPOCH;
+}
+
+}  // namespace
+
+const FitOutline::Source* FitOutline::find(std::string_view label) const {
+  const auto it = std::ranges::find(sources, label, &Source::label);
+  return it == sources.end() ? nullptr : &*it;
+}
+
+std::string FitOutline::labels() const {
+  std::string text;
+  for (const Source& source : sources) text += (text.empty() ? "" : ", ") + source.label;
+  return text;
+}
+
+bool FitOutline::check_metric(std::string_view who, std::string_view label, std::string_view name,
+                              const State& state) const {
+  const Source* source = find(label);
+  if (!source || state.metrics.find(label, name)) return source != nullptr;
+  if (std::ranges::find(source->metrics, name) != source->metrics.end()) return true;
+  std::string known;
+  for (const std::string& metric : source->metrics) known += (known.empty() ? "" : ", ") + metric;
+  throw ConfigError(who, ": there is no metric \"", label, '/', name, "\"; \"", label,
+                    "\" has: ", known.empty() ? "none" : known);
+}
+
+void FitOutline::check_epochs(std::string_view option, Time time, Time by_default, std::string_view effect,
+                              const State& state) const {
+  if (epochs_end || !counts_epochs(time, state)) return;
+  const std::string text = join(option, ": is ", time, ", and no epoch ends in a loop of step(batch), ", effect,
+                                "; give it in ba, sp or tok");
+  if (to_string(time) != to_string(by_default)) throw ConfigError(text);
+  warn(text);
+}
+
+}  // namespace composer
