@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "composer/core/callback.h"
+#include "composer/core/logger.h"
 
 namespace composer {
 namespace detail {
@@ -22,13 +23,36 @@ struct Method<R (C::*)(A...) const> {
   using Owner = C;
   using Signature = R(A...) const;
 };
+template <class C, class R, class... A>
+struct Method<R (C::*)(A...) const noexcept> : Method<R (C::*)(A...) const> {};
 
 // Ours is overridden unless the name still means the base's method.
 template <class Theirs, class Ours>
 consteval bool overrides() {
   static_assert(std::is_same_v<typename Method<Theirs>::Signature, typename Method<Ours>::Signature>,
-                "this method hides an event of Callback without overriding it: compare the parameters");
+                "this method hides one of Callback or LoggerDestination without overriding it: compare the parameters");
   return !std::is_same_v<typename Method<Theirs>::Owner, typename Method<Ours>::Owner>;
+}
+
+// The other methods that are called by name; a method that cannot be named from here is not looked at.
+template <class T>
+consteval void check_overrides() {
+#define COMPOSER_X(base, method)                                      \
+  if constexpr (requires { &T::method; }) {                           \
+    (void)overrides<decltype(&T::method), decltype(&base::method)>(); \
+  }
+  COMPOSER_X(Callback, visit_state)
+  COMPOSER_X(Callback, check_fit)
+  COMPOSER_X(Callback, close)
+  COMPOSER_X(Callback, post_close)
+  if constexpr (std::derived_from<T, LoggerDestination>) {
+    COMPOSER_X(LoggerDestination, log_metrics)
+    COMPOSER_X(LoggerDestination, log_hyperparameters)
+    COMPOSER_X(LoggerDestination, log_traces)
+    COMPOSER_X(LoggerDestination, wants_traces)
+    COMPOSER_X(LoggerDestination, flush)
+  }
+#undef COMPOSER_X
 }
 
 }  // namespace detail
@@ -36,6 +60,7 @@ consteval bool overrides() {
 // A method that cannot be named from here (private or overloaded) counts as overridden.
 template <std::derived_from<Callback> T>
 constexpr EventSet events_of() {  // NOLINT(readability-function-cognitive-complexity): one branch an event
+  detail::check_overrides<T>();
   if constexpr (!requires { &T::run_event; }) {
     return EventSet::all();
   } else if constexpr (detail::overrides<decltype(&T::run_event), decltype(&Callback::run_event)>()) {
