@@ -42,13 +42,17 @@ struct Discriminator : Model {
 
 struct Generator : Model {
   nn::Sequential net{nn::Linear(kNoise, 64), nn::ReLU(), nn::Linear(64, 2)};
-  std::shared_ptr<Discriminator> judge;  // not registered: the other trainer's, which sets its gradients to none
+  std::shared_ptr<Discriminator> judge;  // not registered: the other trainer's
   explicit Generator(std::shared_ptr<Discriminator> discriminator) : judge(std::move(discriminator)) {
     register_module("net", net);
   }
   Outputs forward(const Batch& batch) override { return net->forward(batch["input"]); }
   Losses loss(const Outputs& outputs, const Batch&) override { return bce(judge->net->forward(outputs.only()), 1); }
 };
+
+void require_gradients(nn::Module& module, bool required) {
+  for (at::Tensor& parameter : module.parameters()) parameter.set_requires_grad(required);
+}
 
 int main() {
   at::manual_seed(1);  // of the initial weights, and of what this program draws; not of the trainers
@@ -69,7 +73,9 @@ int main() {
   for (bool more = true; more;) {
     const at::Tensor fake = generator->net->forward(noise()).detach();
     more = judge.step({{"real", real_points()}, {"fake", fake}});  // false: done, or interrupted by Ctrl-C
+    require_gradients(*discriminator, false);                      // it is not trained here
     more = forger.step({{"input", noise()}}) && more;
+    require_gradients(*discriminator, true);
   }
   judge.end();
   forger.end();

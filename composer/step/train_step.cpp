@@ -12,6 +12,7 @@
 #include "composer/optim/named_optimizer.h"
 #include "composer/step/batch_undo.h"
 #include "composer/step/module_modes.h"
+#include "composer/step/outside_leaves.h"
 #include "composer/step/precision.h"
 
 namespace composer {
@@ -284,6 +285,28 @@ void TrainStep::backward() {
   for (const auto& [name, loss] : state_.loss)
     if (name != "total") add_to_batch_loss(name, mean_of(loss));
   if (!graph_ || !graph_->take_gradients()) differentiate(total);
+}
+
+void TrainStep::warn_of_outside_leaves() const {
+  const at::Tensor loss = total_loss();
+  if (!loss.requires_grad()) return;  // an error of backward(), or a graph has done it
+  std::vector<at::Tensor> known = state_.model->parameters();
+  for (const at::Tensor& buffer : state_.model->buffers()) known.push_back(buffer);
+  for (const auto& group : state_.optimizer->param_groups())
+    known.insert(known.end(), group.params().begin(), group.params().end());
+  for (const Batch* batch : {&whole_, static_cast<const Batch*>(&state_.batch)})
+    for (const auto& [name, tensor] : *batch) known.push_back(tensor);
+  const std::vector<at::Tensor> outside = outside_leaves(loss, known);
+  if (outside.empty()) return;
+  constexpr std::size_t kNamed = 4;
+  std::string shapes;
+  for (std::size_t i = 0; i < std::min(outside.size(), kNamed); ++i)
+    shapes += join(i == 0 ? "" : ", ", outside[i].sizes());
+  if (outside.size() > kNamed) shapes += ", ...";
+  warn(
+      join("model: its loss depends on ", outside.size(), " trainable tensors that are no parameters of it (", shapes,
+           "), so they are neither trained nor saved; call register_module() or register_parameter() for them, or, if ",
+           "something else trains them, set_requires_grad(false) for the time of this step"));
 }
 
 void TrainStep::differentiate(const at::Tensor& total) {

@@ -57,6 +57,8 @@ class TrainStep {
   void enter(const Feed& feed, std::size_t microbatch);
   void forward();
   void loss();
+  // After loss(): warns of trainable tensors that are neither trained nor saved.
+  void warn_of_outside_leaves() const;
   void backward();
   void update_metrics();
   void leave();  // state.batch is the whole batch again, state.batch_loss what it has cost; gradients are final

@@ -41,6 +41,7 @@ struct Fit {
   Stopwatch stopwatch;
   bool bills = true;        // time to the batch that comes next
   bool first_batch = true;  // is not trained yet
+  bool first_loss = true;   // is not computed yet
   bool limited = true;      // false in a trial, whose end its caller decides
   // To be restored when the fit ends: what only this fit made of max_duration.
   std::optional<OptionalTime> max_duration_afterwards;

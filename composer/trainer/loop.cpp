@@ -134,6 +134,7 @@ at::Tensor Trainer::Impl::train_batch() {
     fire(Event::BEFORE_LOSS);
     train_step.loss();
     fire(Event::AFTER_LOSS);
+    if (std::exchange(fit->first_loss, false) && run_link) train_step.warn_of_outside_leaves();  // a trial says nothing
 
     fire(Event::BEFORE_BACKWARD);
     train_step.backward();
