@@ -25,6 +25,15 @@ std::optional<std::int64_t> process_count(std::string_view name) {
   return std::nullopt;
 }
 
+// As a part of a path: it may contain folders, but must stay below what comes before it.
+std::string_view checked(std::string_view run_name) {
+  const std::filesystem::path path = run_name;
+  if (path.is_absolute() || std::ranges::any_of(path, [](const auto& part) { return part == ".."; }))
+    throw ConfigError("run_name: ", formats::shown(std::string(run_name)),
+                      " leads out of the folder that it is part of; it must not start with / or contain ..");
+  return run_name;
+}
+
 std::optional<Seconds> clock_of(std::string_view name, const Timestamp& t) {
   if (name == "total_wct") return t.total_wct;
   if (name == "epoch_wct") return t.epoch_wct;
@@ -34,7 +43,7 @@ std::optional<Seconds> clock_of(std::string_view name, const Timestamp& t) {
 
 // An unknown name is a text: itself in braces.
 std::string value_of(const NamePart& part, std::string_view run_name, const Timestamp* time) {
-  if (part.name == "run_name") return format_text(run_name, part.spec);
+  if (part.name == "run_name") return format_text(checked(run_name), part.spec);
   if (const auto count = process_count(part.name)) return format_count(*count, part.spec);
   if (time) {
     if (const auto count = count_of(part.name, *time)) return format_count(*count, part.spec);
