@@ -83,6 +83,9 @@ void MetricSet::report(State& state, Logger& logger, bool keep_if_empty) {
     at::Tensor value = before ? *before : entry.metric->compute();
     if (!value.defined())
       throw ConfigError("metric ", label_, "/", entry.name, ": compute() returned an undefined tensor");
+    if (value.dim() != 0)
+      throw ConfigError("metric ", label_, "/", entry.name, ": compute() must return a 0-d tensor, got ",
+                        value.sizes());
     report_.push_back({entry.key, value});
     state.metrics.set(label_, entry.name, std::move(value));
   }

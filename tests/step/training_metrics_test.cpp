@@ -8,6 +8,7 @@
 #include "composer/core/error.h"
 #include "composer/core/metric.h"
 #include "tests/support/at_algorithm.h"
+#include "tests/support/error_of.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test {
@@ -142,6 +143,22 @@ TEST_CASE("Metrics of training see the microbatch before algorithms, which must 
     trainer.fit();
     CHECK(trainer.state().metrics.at("train", "Inputs") == doctest::Approx(before));
   }
+}
+
+struct PerClass final : SumOfInputs {
+  std::string name() const override { return "PerClass"; }
+  at::Tensor compute() const override { return at::zeros({3}); }
+  std::shared_ptr<Metric> fresh() const override { return std::make_shared<PerClass>(); }
+};
+
+TEST_CASE("A metric whose value is not 0-d is refused when it is reported, with its name and shape") {
+  TrainerOptions options = tiny_options();
+  options.model = std::make_shared<models::Classifier>(
+      torch::nn::Linear(4, 3), models::ClassifierOptions{.num_classes = 3, .train_metrics = Metrics(PerClass())});
+  Trainer trainer(std::move(options));
+  CHECK(error_of([&] { trainer.fit(); }).find("metric train/PerClass: compute() must return a 0-d tensor, got [3]") !=
+        std::string::npos);
+  CHECK(trainer.state().timestamp.batch == 1);
 }
 
 }  // namespace
