@@ -86,14 +86,15 @@ void SpeedMonitor::Point::visit_state(StateVisitor& visit) {
   visit("wct", wct), visit("flops", flops);
 }
 
-// The window of the run that goes on is the one of the run that was saved, if they are of one size.
+// The window of the run that goes on is the one of the run that was saved, if they are of one size and the indices lie
+// within it.
 void SpeedMonitor::visit_state(StateVisitor& visit) {
   const std::vector<Point> empty = points_;
   visit("points", points_);
   visit("newest", newest_);
   visit("filled", filled_);
   visit("total_eval_wct", total_eval_wct_);
-  if (points_.size() == empty.size()) return;
+  if (points_.size() == empty.size() && newest_ < points_.size() && filled_ <= points_.size()) return;
   points_ = empty;
   newest_ = filled_ = 0;
 }

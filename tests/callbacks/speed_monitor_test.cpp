@@ -6,6 +6,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/model.h"
+#include "composer/core/state_dict.h"
 #include "tests/support/fake_run.h"
 
 using namespace composer;
@@ -85,6 +86,21 @@ TEST_CASE("SpeedMonitor begins a new window when the run counts from zero again"
   run.state.timestamp = {};
   for (int i = 0; i < 3; ++i) run.batch(monitor, 8);
   CHECK(run.log.values["throughput/samples_per_sec"] == std::vector<double>{4, 4, 8});
+}
+
+TEST_CASE("SpeedMonitor begins an empty window when the saved one is not possible") {
+  for (const char* field : {"newest", "filled"}) {
+    SpeedMonitor monitor({.window_size = 2});
+    StateDict saved;
+    StateVisitor save = StateVisitor::saving(saved);
+    monitor.visit_state(save);
+    saved[field] = std::int64_t{100'000'000};
+    StateVisitor load = StateVisitor::loading(saved, "");
+    monitor.visit_state(load);
+    FakeRun run;
+    for (int i = 0; i < 4; ++i) run.batch(monitor);
+    CHECK(run.log.values["throughput/batches_per_sec"].size() == 2);
+  }
 }
 
 TEST_CASE("SpeedMonitor logs no throughput of a clock that stands still") {
