@@ -60,11 +60,12 @@ void LabelSmoothing::apply(Event event, State& state, Logger&) {
   if (event == Event::BEFORE_LOSS) {
     const at::Tensor& output = state.outputs.only();
     const at::Tensor& target = state.batch.at(target_key);
-    if (!find_target_kind(output, target))
-      throw ConfigError("LabelSmoothing: needs outputs [N, C, ...] with the classes in dimension 1; the output is ",
-                        output.sizes(), ", \"", target_key, "\" is ", target.sizes(),
-                        ". For a language model, smooth the targets in its loss instead: set label_smoothing of "
-                        "at::cross_entropy_loss or GptOptions");
+    if (output.dim() < 2 || output.size(1) < 2 || !find_target_kind(output, target))
+      throw ConfigError(
+          "LabelSmoothing: needs outputs [N, C, ...] with two or more classes in dimension 1; the output is ",
+          output.sizes(), ", \"", target_key, "\" is ", target.sizes(),
+          ". For a language model, smooth the targets in its loss instead: set label_smoothing of "
+          "at::cross_entropy_loss or GptOptions");
     original_ = target;
     state.batch.set(target_key, smooth_labels(output, original_, smoothing));
   } else {

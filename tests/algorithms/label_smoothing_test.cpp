@@ -79,11 +79,24 @@ TEST_CASE("LabelSmoothing refuses outputs whose classes are not in dimension 1")
   FakeRun run;
   run.state.batch = {{"input_ids", at::zeros({2, 5}, at::kLong)}, {"target", at::zeros({2, 5}, at::kLong)}};
   run.state.outputs = at::zeros({2, 5, 7});
-  CHECK_THROWS_WITH_AS(smoothing.apply(Event::BEFORE_LOSS, run.state, run.logger),
-                       "LabelSmoothing: needs outputs [N, C, ...] with the classes in dimension 1; the output is "
-                       "[2, 5, 7], \"target\" is [2, 5]. For a language model, smooth the targets in its loss instead: "
-                       "set label_smoothing of at::cross_entropy_loss or GptOptions",
-                       ConfigError);
+  CHECK_THROWS_WITH_AS(
+      smoothing.apply(Event::BEFORE_LOSS, run.state, run.logger),
+      "LabelSmoothing: needs outputs [N, C, ...] with two or more classes in dimension 1; the output is "
+      "[2, 5, 7], \"target\" is [2, 5]. For a language model, smooth the targets in its loss instead: "
+      "set label_smoothing of at::cross_entropy_loss or GptOptions",
+      ConfigError);
+}
+
+TEST_CASE("LabelSmoothing refuses a regression, whose outputs have no classes") {
+  for (const at::IntArrayRef shape : {at::IntArrayRef({4}), at::IntArrayRef({4, 1})}) {
+    LabelSmoothing smoothing;
+    FakeRun run;
+    run.state.batch = {{"input", at::zeros({4, 2})}, {"target", at::zeros(shape)}};
+    run.state.outputs = at::zeros(shape);
+    CHECK_THROWS_WITH_AS(smoothing.apply(Event::BEFORE_LOSS, run.state, run.logger),
+                         doctest::Contains("LabelSmoothing: needs outputs [N, C, ...] with two or more classes"),
+                         ConfigError);
+  }
 }
 
 TEST_CASE("LabelSmoothing refuses options that make no sense") {
