@@ -222,6 +222,13 @@ void Trainer::eval(EvalOptions options) {
   trainer.require_open("eval()");
   if (trainer.evaluating) throw ConfigError("Trainer: eval() inside of an evaluation");
   trainer.require_no_trial("eval()");
+bool Trainer::done() const {
+  const Impl& trainer = impl();
+  trainer.require_fit("done()");
+  return trainer.progress().limit_reached() || trainer.state.stop.asked() || trainer.interrupted() ||
+         trainer.signals->pending() != 0;
+}
+
   std::vector<EvalRun> given = trainer.make_runs(options.eval_dataloader.cut_to(options.subset_num_batches), "1ep", -1);
   std::vector<EvalRun>& own = trainer.evaluations.runs();
   std::vector<EvalRun>& runs = given.empty() ? own : given;
@@ -263,3 +270,9 @@ Logger& Trainer::logger() { return impl().logger; }
 int Trainer::interrupted_by() const { return impl().interrupted_by; }
 
 }  // namespace composer
+at::Generator Trainer::generator(at::Device device) const {
+  if (const at::Generator* generator = impl().random.find(device)) return *generator;
+  throw ConfigError("Trainer: generator(): this trainer draws nothing on ", device.str(), "; it trains on ",
+                    impl().state.device.str());
+}
+

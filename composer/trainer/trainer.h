@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include <ATen/core/Generator.h>
+#include <c10/core/Device.h>
+
 #include "composer/checkpoint/save_options.h"
 #include "composer/core/engine.h"
 #include "composer/core/export.h"
@@ -153,6 +156,8 @@ class COMPOSER_EXPORT Trainer {
   // Trains on that batch, in a fit without a loader: its batches belong to one endless epoch. False: training is over,
   // nothing was done.
   bool step(Batch batch);
+  // Whether training is over: the next step() would be false. Changes nothing. Throws ConfigError before begin().
+  bool done() const;
   // Ends an epoch whose batches are all trained; saves and evaluates what has not been saved and evaluated yet.
   void end();
 
@@ -178,6 +183,10 @@ class COMPOSER_EXPORT Trainer {
   std::vector<std::string> saved_checkpoints() const;
   const std::string& resumed_from() const;  // the path of the checkpoint that was loaded; empty: none
 
+  // The generator that this trainer's operators draw from on that device, for what a program draws between two steps:
+  // at::rand({4}, trainer.generator()). Checkpoints contain its state, and begin() restores it, so what is drawn
+  // between begin() and end() is the same after a resume. ConfigError for a device that this trainer does not use.
+  at::Generator generator(at::Device device = at::kCPU) const;
   State& state();
   const State& state() const;
   Engine& engine();

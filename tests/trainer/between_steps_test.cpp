@@ -20,6 +20,64 @@ TrainerOptions four_given_batches() {
   return options;
 }
 
+TEST_CASE("done() is whether the next step would train, and changes nothing") {
+  for (const char* why : {"limit", "stop", "signal"}) {
+    CAPTURE(why);
+    TrainerOptions options = four_given_batches();
+    options.handle_signals = true;
+    Trainer trainer(std::move(options));
+    CHECK_THROWS_WITH_AS((void)trainer.done(), doctest::Contains("done() before begin()"), ConfigError);
+    trainer.begin();
+    int trained = 0;
+    while (!trainer.done()) {
+      CHECK_FALSE(trainer.done());
+      REQUIRE(trainer.step(tiny_data(4)));
+      ++trained;
+      if (trained == 2 && why == std::string("stop")) trainer.state().stop.ask("enough");
+      if (trained == 2 && why == std::string("signal")) std::raise(SIGTERM);
+    }
+    CHECK(trainer.interrupted_by() == 0);  // told by step() and end() alone
+    CHECK_FALSE(trainer.step(tiny_data(4)));
+    CHECK(trained == (why == std::string("limit") ? 4 : 2));
+    trainer.end();
+  }
+}
+
+TEST_CASE("What a program draws from generator() between two steps is the same after a resume") {
+  const auto run = [](const std::string& folder, int stop_after) {
+    TrainerOptions options = four_given_batches();
+    options.save_folder = folder;
+    options.seed = 3;
+    Trainer trainer(std::move(options));
+    trainer.begin();
+    double last = 0;
+    for (int i = 0; i < stop_after && !trainer.done(); ++i) {
+      Batch batch = tiny_data(4);
+      batch.set("input", at::rand({4, 4}, trainer.generator()));
+      last = batch["input"].sum().item<double>();
+      trainer.step(batch);
+    }
+    if (stop_after > 4) trainer.end();
+    return std::pair(last, weights_of(trainer));
+  };
+  const Folder whole, parts;
+  const auto [expected_last, expected] = run(whole / "ck", 5);
+  {
+    const Warnings quiet;  // dropped without end()
+    run(parts / "ck", 3);
+  }
+  const auto [last, weights] = run(parts / "ck", 5);
+  CHECK(last == expected_last);
+  CHECK(at::equal(weights, expected));
+}
+
+TEST_CASE("generator() of a device that the trainer does not use is refused") {
+  Trainer trainer(tiny_options());
+  CHECK_THROWS_WITH_AS((void)trainer.generator(at::kMeta), doctest::Contains("meta"), ConfigError);
+  const at::Tensor drawn = at::rand({2}, trainer.generator());
+  CHECK_FALSE(at::equal(drawn, at::rand({2}, trainer.generator())));
+}
+
 TEST_CASE("A run_name that would lead out of the save folder is refused") {
   for (const char* name : {"../../out", "a/../../b", "..", "/etc/run"}) {
     CAPTURE(name);
