@@ -177,13 +177,18 @@ Manifest RunSaver::manifest(const std::string& name, const State& state) const {
   return manifest;
 }
 
-void RunSaver::save_last(const State& state) {
-  check();
+bool RunSaver::is_saved(const State& state) const {
+  if (options_.num_checkpoints_to_keep == 0) return true;
   // A function alone says what is due in a run that reaches its limit.
   const bool wanted = options_.save_interval.function()
                           ? !state.max_duration || !state.timestamp.reached(*state.max_duration)
                           : options_.save_interval.time().as_double() > 0;
-  if (wanted && state.previous_timestamp && state.timestamp.batch != last_saved_batch_) save(options_.filename, state);
+  return !wanted || !state.previous_timestamp || state.timestamp.batch == last_saved_batch_;
+}
+
+void RunSaver::save_last(const State& state) {
+  check();
+  if (!is_saved(state)) save(options_.filename, state);
 }
 
 void RunSaver::save(const std::string& name, const State& state) {

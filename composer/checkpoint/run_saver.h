@@ -70,6 +70,7 @@ class COMPOSER_EXPORT RunSaver {
   std::string newest() const;  // the name of the newest periodic or other checkpoint; empty: none
   std::int64_t last_saved_batch() const { return last_saved_batch_; }
 
+  bool is_saved(const State& state) const;  // whether the current batch is saved, or need not be
   // The list of its checkpoints, for a run resumed from a checkpoint of that batch.
   void save_state(StateDict& into) const;
   void load_state(const StateDict& saved, std::int64_t batch);

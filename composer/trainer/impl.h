@@ -76,8 +76,8 @@ struct Trainer::Impl {
   void evaluate_if_due(Event event);
   void checkpoint(Event event);
   void evaluate_all(const std::vector<EvalRun*>& runs);
-  bool evaluate(EvalRun& run, Feed& feed);
-  void eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches);
+  bool evaluate(EvalRun& run, Feed& feed, bool to_the_end = false);
+  void eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end);
   std::vector<Outputs> predict(Feed feed, bool return_outputs);
   class Opened;
   void fire(Event event) {
@@ -166,6 +166,7 @@ struct Trainer::Impl {
   void require_no_trial(const char* call) const;
   void close();
   void release();
+  void warn_of_unsaved() const;
   template <class F>
   auto located(F&& run);
   template <class F>

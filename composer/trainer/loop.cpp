@@ -207,7 +207,7 @@ void Trainer::Impl::evaluate_all(const std::vector<EvalRun*>& runs) {
 }
 
 // False: interrupted, so there are no metrics.
-bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed) {
+bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed, bool to_the_end) {
   const Flag now(evaluating);
   const AsideScope aside(state, feed);
   AsideForward forward(state, aside_plan, feed, &eval_forward);
@@ -229,7 +229,7 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed) {
     }
     count_batch_aside(feed, state.eval_timestamp);
     fire(Event::EVAL_BATCH_END);
-    if (poll_signals()) {
+    if (!to_the_end && poll_signals()) {
       evaluation.cut_short();
       return false;
     }
@@ -239,13 +239,13 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed) {
   return true;
 }
 
-void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches) {
+void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end) {
   const Unbilled unbilled(fit ? &*fit : nullptr);
   const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
   Opened all(*this, Event::EVAL_STANDALONE_START, Event::EVAL_STANDALONE_END);
   for (EvalRun& run : runs) {
     Feed feed = subset_num_batches == -1 ? run.feed : run.feed.with_subset(subset_num_batches);
-    if (!evaluate(run, feed)) break;
+    if (!evaluate(run, feed, to_the_end)) break;
   }
   all.close();
 }

@@ -135,12 +135,22 @@ void Trainer::Impl::release() {
   engine.close();
   if (!run_link) return;  // a trial, which has nothing of its own
   run_link->cut();
-  if (fit) finish_fit();
+  if (fit) {
+    warn_of_unsaved();
+    finish_fit();
+  }
   if (state.optimizer && options.optimizer.made()) schedules.withdraw(*state.optimizer);
   run_link.reset();
 }
 
 void Trainer::Impl::require_open(const char* call) const {
+void Trainer::Impl::warn_of_unsaved() const {
+  if (!saver || saver->is_saved(state)) return;
+  const std::int64_t saved = std::max<std::int64_t>(saver->last_saved_batch(), 0);
+  warn(join("save_folder: the fit is dropped without end(), so what was trained from batch ", saved, " to batch ",
+            state.timestamp.batch, " is not saved"));
+}
+
   if (engine.closed()) throw Error("Trainer: ", call, " after close(); make a new Trainer");
 }
 
@@ -240,7 +250,8 @@ bool Trainer::done() const {
       warn(join("eval: the trainer has an evaluator with the label \"", run.feed.label(),
                 "\"; its metrics are overwritten"));
   const bool was_asked = trainer.state.stop.pending();
-  trainer.located([&] { trainer.eval(runs, given.empty() ? options.subset_num_batches : -1); });
+  const bool by_program = !trainer.busy;  // else a callback, whose fit a signal is to end
+  trainer.located([&] { trainer.eval(runs, given.empty() ? options.subset_num_batches : -1, by_program); });
   // A stopper that judges what is evaluated between two fits does not end the next one.
   if (!trainer.fit && !was_asked) trainer.state.stop.answer();
 }

@@ -78,6 +78,59 @@ TEST_CASE("generator() of a device that the trainer does not use is refused") {
   CHECK_FALSE(at::equal(drawn, at::rand({2}, trainer.generator())));
 }
 
+TEST_CASE("A fit that is dropped without end() says what is not saved, once, if anything was trained since") {
+  struct Row {
+    const char* why;
+    int steps;
+    bool folder, ends;
+    const char* text;
+  };
+  for (const auto& [why, steps, folder, ends, text] : {
+           Row{"one batch since", 3, true, false, "from batch 2 to batch 3 is not saved"},
+           Row{"never saved", 1, true, false, "from batch 0 to batch 1 is not saved"},
+           Row{"saved", 2, true, false, ""},
+           Row{"nothing trained", 0, true, false, ""},
+           Row{"nowhere to save", 3, false, false, ""},
+           Row{"ended", 3, true, true, ""},
+       })
+    for (const bool closes : {true, false}) {
+      CAPTURE(why);
+      CAPTURE(closes);
+      const Folder saved;
+      TrainerOptions options = four_given_batches();
+      if (folder) options.save_folder = saved / "ck";
+      const Warnings warnings;
+      {
+        Trainer trainer(std::move(options));
+        trainer.begin();
+        for (int i = 0; i < steps; ++i) trainer.step(tiny_data(4));
+        if (ends) trainer.end();
+        if (closes) trainer.close();
+      }
+      CHECK(warnings.texts.size() == (std::string(text).empty() ? 0 : 1));
+      if (!warnings.texts.empty()) CHECK_MESSAGE(warnings.say(text), warnings.texts.front());
+    }
+}
+
+TEST_CASE("eval() between two steps evaluates all, also after a signal") {
+  TrainerOptions options = four_given_batches();
+  options.eval_dataloader = tiny_loader(16, 4);
+  options.eval_interval = "0ba";
+  options.handle_signals = true;
+  auto log = std::make_shared<EventLog>();
+  options.callbacks = {log};
+  Trainer trainer(std::move(options));
+  trainer.begin();
+  trainer.step(tiny_data(4));
+  std::raise(SIGTERM);
+  trainer.eval();
+  CHECK(log->count("eval_batch_end") == 4);
+  CHECK(trainer.state().metrics.find("eval", "MulticlassAccuracy") != nullptr);
+  CHECK(trainer.done());
+  trainer.end();
+  CHECK(trainer.interrupted_by() == SIGTERM);
+}
+
 TEST_CASE("A run_name that would lead out of the save folder is refused") {
   for (const char* name : {"../../out", "a/../../b", "..", "/etc/run"}) {
     CAPTURE(name);
