@@ -63,14 +63,15 @@ class COMPOSER_EXPORT RunSaver {
   // one of this batch is still written. Returns its path once it is on disk. Throws CheckpointError if it could not be
   // written, with any on_failure.
   std::string save_by_hand(const std::string& name, const State& state);
-  void wait();                             // returns when everything is on disk
-  std::vector<std::string> paths() const;  // oldest first; the last may still be being written
+  void wait();  // returns when everything is on disk
+  // The periodic ones, oldest first; the last may still be being written.
+  std::vector<std::string> paths() const;
   const SaverOptions& options() const { return saver_->options(); }
 
   std::string newest() const;  // the name of the newest periodic or other checkpoint; empty: none
   std::int64_t last_saved_batch() const { return last_saved_batch_; }
-
   bool is_saved(const State& state) const;  // whether the current batch is saved, or need not be
+
   // The list of its checkpoints, for a run resumed from a checkpoint of that batch.
   void save_state(StateDict& into) const;
   void load_state(const StateDict& saved, std::int64_t batch);

@@ -185,9 +185,12 @@ void Trainer::Impl::tell_interrupted() {
     text += "; nothing is saved, because there is no save_folder";
   else if (saver->newest().empty())
     text += "; nothing is saved, because of save_interval";
+  else if (const std::string newest = saver->options().folder / saver->newest();
+           saver->last_saved_batch() == state.timestamp.batch)
+    text +=
+        join("; saved to ", newest, options.save_weights_only || !options.autoresume ? "" : "; start again to resume");
   else
-    text += join("; saved to ", saver->paths().back(),
-                 options.save_weights_only || !options.autoresume ? "" : "; start again to resume");
+    text += join("; what came after ", newest, " is not saved, because of save_interval");
   warn(text);
 }
 

@@ -131,6 +131,24 @@ TEST_CASE("eval() between two steps evaluates all, also after a signal") {
   CHECK(trainer.interrupted_by() == SIGTERM);
 }
 
+TEST_CASE("An interruption names the checkpoint of its batch, and says so if there is none") {
+  const Folder folder;
+  TrainerOptions options = four_given_batches();
+  options.save_folder = folder / "ck";
+  options.save_interval = "0ba";
+  options.handle_signals = true;
+  Trainer trainer(std::move(options));
+  const Warnings warnings;
+  trainer.begin();
+  trainer.step(tiny_data(4));
+  trainer.save_checkpoint("mine");
+  CHECK(trainer.saved_checkpoints().empty());  // of those that were due
+  trainer.step(tiny_data(4));
+  std::raise(SIGTERM);
+  trainer.end();
+  CHECK(warnings.say("what came after " + (folder / "ck/mine") + " is not saved"));
+}
+
 TEST_CASE("A run_name that would lead out of the save folder is refused") {
   for (const char* name : {"../../out", "a/../../b", "..", "/etc/run"}) {
     CAPTURE(name);
