@@ -104,6 +104,16 @@ void check_interval(const Interval& interval, const char* option, const FitOutli
   fit.check_epochs(option, interval.time(), "1ep", "so only end() does it", state);
 }
 
+void check_position(Feed feed, std::uint64_t seed, std::int64_t epoch, std::int64_t batch) {
+  try {
+    feed.set_default_seed(seed);
+    feed.seek(epoch, batch);
+  } catch (const ConfigError& error) {
+    throw ConfigError("train_dataloader: training stands after batch ", batch, " of an epoch, and ", error.what(),
+                      "; give a loader whose epochs are as long, or reset_time");
+  }
+}
+
 void check_epochs_end(Time limit, const OptionalTime& iteration_length, const Feed& feed) {
   const TimeUnit unit = limit.unit() == TimeUnit::ITERATION ? iteration_length.value().unit() : limit.unit();
   if (feed || unit != TimeUnit::EPOCH) return;

@@ -44,6 +44,9 @@ void check_best(const std::string& metric, const FitOutline& fit, const State& s
 // An interval that a fit without epochs would never reach.
 void check_interval(const Interval& interval, const char* option, const FitOutline& fit, const State& state);
 
+// The loader has this position: it is as long as the one that training has read of the epoch so far.
+void check_position(Feed feed, std::uint64_t seed, std::int64_t epoch, std::int64_t batch);
+
 // The limit is not in epochs, nor in iterations of epochs, if `feed` is empty: batches that are given have no epochs.
 void check_epochs_end(Time limit, const OptionalTime& iteration_length, const Feed& feed);
 

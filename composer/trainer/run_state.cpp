@@ -181,6 +181,7 @@ void Trainer::Impl::load_run_state(const StateDict& saved) {
   owed.reset();
   fit_end_is_owed = false;
   schedules.apply(state);
+  if (state.optimizer) left_lr = optim::learning_rates(*state.optimizer);
 }
 
 // Only once training begins: hooks may have drawn random numbers meanwhile.

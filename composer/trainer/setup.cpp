@@ -169,9 +169,14 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
   const std::vector<EvalRun>& runs = plan.evaluators.empty() ? evaluations.runs() : plan.evaluators;
   if (given.eval_dataloader.empty() && (is_chosen(given.eval_interval) || given.eval_subset_num_batches != -1))
     warn("fit: eval_interval and eval_subset_num_batches have no effect without an eval_dataloader beside them");
+  // Rates that the program has set since are those before any schedule from now on.
   plan.base_lr = base_lr;
   const std::vector<double> rates = optim::learning_rates(*state.optimizer);
-  for (std::size_t added = base_lr.size(); added < rates.size(); ++added) plan.base_lr.push_back(rates[added]);
+  for (std::size_t group = 0; group < rates.size(); ++group)
+    if (group >= base_lr.size())
+      plan.base_lr.push_back(rates[group]);
+    else if (group < left_lr.size() && rates[group] != left_lr[group])
+      plan.base_lr[group] = rates[group];
   plan.schedules = given.schedulers.empty() ? schedules
                                             : SchedulePlan(given.schedulers, given.scale_schedule_ratio,
                                                            given.step_schedulers_every_batch.value_or(true), {});
@@ -188,6 +193,8 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
   check_step_in_backward(*state.optimizer, engine, !size.is_auto() && size.samples() == 0, scales, options.tune);
   if (scales) optim::require_skippable(*state.optimizer, options.grad_scaler ? "grad_scaler" : "precision: amp_fp16");
   plan.holds.loader = plan.feed.lease();
+  if (given.train_dataloader && plan.from.batch_in_epoch > 0)
+    check_position(plan.feed, state.seed, progress().loader_epoch(), plan.from.batch_in_epoch);
   if (saver) saver->begin_fit(state);
   return plan;
 }
@@ -285,6 +292,7 @@ void Trainer::Impl::finish_fit() {
   state.stop.answer();
   signals->end();
   fit.reset();
+  left_lr = optim::learning_rates(*state.optimizer);
   if (saver) saver->end_fit();
 }
 

@@ -113,6 +113,7 @@ void Trainer::Impl::read_learning_rates() {
   }
   schedules.set_base(base_lr);
   schedules.apply(state);
+  left_lr = optim::learning_rates(*state.optimizer);
 }
 
 // A fit that is still open is over: who closes does not go on.
@@ -143,7 +144,6 @@ void Trainer::Impl::release() {
   run_link.reset();
 }
 
-void Trainer::Impl::require_open(const char* call) const {
 void Trainer::Impl::warn_of_unsaved() const {
   if (!saver || saver->is_saved(state)) return;
   const std::int64_t saved = std::max<std::int64_t>(saver->last_saved_batch(), 0);
@@ -151,6 +151,7 @@ void Trainer::Impl::warn_of_unsaved() const {
             state.timestamp.batch, " is not saved"));
 }
 
+void Trainer::Impl::require_open(const char* call) const {
   if (engine.closed()) throw Error("Trainer: ", call, " after close(); make a new Trainer");
 }
 
@@ -221,6 +222,13 @@ bool Trainer::step(Batch batch) {
   return trained;
 }
 
+bool Trainer::done() const {
+  const Impl& trainer = impl();
+  trainer.require_fit("done()");
+  return trainer.progress().limit_reached() || trainer.state.stop.asked() || trainer.interrupted() ||
+         trainer.signals->pending() != 0;
+}
+
 void Trainer::end() {
   impl().require_fit("end()");
   impl().training([&] { impl().end(); });
@@ -232,13 +240,6 @@ void Trainer::eval(EvalOptions options) {
   trainer.require_open("eval()");
   if (trainer.evaluating) throw ConfigError("Trainer: eval() inside of an evaluation");
   trainer.require_no_trial("eval()");
-bool Trainer::done() const {
-  const Impl& trainer = impl();
-  trainer.require_fit("done()");
-  return trainer.progress().limit_reached() || trainer.state.stop.asked() || trainer.interrupted() ||
-         trainer.signals->pending() != 0;
-}
-
   std::vector<EvalRun> given = trainer.make_runs(options.eval_dataloader.cut_to(options.subset_num_batches), "1ep", -1);
   std::vector<EvalRun>& own = trainer.evaluations.runs();
   std::vector<EvalRun>& runs = given.empty() ? own : given;
@@ -274,6 +275,12 @@ void Trainer::with_weights(WeightsUse use, const std::function<void(Model& model
 }
 
 void Trainer::close() { impl().close(); }
+at::Generator Trainer::generator(at::Device device) const {
+  if (const at::Generator* generator = impl().random.find(device)) return *generator;
+  throw ConfigError("Trainer: generator(): this trainer draws nothing on ", device.str(), "; it trains on ",
+                    impl().state.device.str());
+}
+
 State& Trainer::state() { return impl().state; }
 const State& Trainer::state() const { return impl().state; }
 Engine& Trainer::engine() { return impl().engine; }
@@ -281,9 +288,3 @@ Logger& Trainer::logger() { return impl().logger; }
 int Trainer::interrupted_by() const { return impl().interrupted_by; }
 
 }  // namespace composer
-at::Generator Trainer::generator(at::Device device) const {
-  if (const at::Generator* generator = impl().random.find(device)) return *generator;
-  throw ConfigError("Trainer: generator(): this trainer draws nothing on ", device.str(), "; it trains on ",
-                    impl().state.device.str());
-}
-

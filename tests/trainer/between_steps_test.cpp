@@ -131,6 +131,45 @@ TEST_CASE("eval() between two steps evaluates all, also after a signal") {
   CHECK(trainer.interrupted_by() == SIGTERM);
 }
 
+TEST_CASE("A learning rate that is set between two fits is the one that schedules multiply, and others stay") {
+  for (const bool scheduled : {true, false}) {
+    TrainerOptions options = tiny_options();
+    options.max_duration = "8ep";
+    if (scheduled) options.schedulers = {[](const optim::ScheduleContext&) { return 0.5; }};
+    Trainer trainer(std::move(options));
+    const double share = scheduled ? 0.5 : 1;
+    const auto rate = [&] { return optim::learning_rates(*trainer.state().optimizer)[0]; };
+    trainer.fit("1ep");
+    CHECK(rate() == doctest::Approx(0.1 * share));
+    trainer.fit("1ep");
+    CHECK(rate() == doctest::Approx(0.1 * share));
+    optim::set_learning_rate(*trainer.state().optimizer, 0, 0.4);
+    trainer.fit("1ep");
+    CHECK(rate() == doctest::Approx(0.4 * share));
+    trainer.fit("1ep");
+    CHECK(rate() == doctest::Approx(0.4 * share));
+  }
+}
+
+TEST_CASE("Rates that only a schedule has changed are not taken for the program's") {
+  TrainerOptions options = tiny_options();
+  options.schedulers = {optim::linear({.alpha_f = 0.1})};
+  Trainer trainer(std::move(options));
+  for (int i = 0; i < 3; ++i) {
+    trainer.fit({.duration = "1ep"});
+    CHECK(optim::learning_rates(*trainer.state().optimizer)[0] == doctest::Approx(0.01));
+  }
+}
+
+TEST_CASE("A loader with shorter epochs is refused in the middle of one, when the fit begins") {
+  Trainer trainer(tiny_options());
+  trainer.fit("3ba");
+  CHECK_THROWS_WITH_AS(trainer.fit({.train_dataloader = tiny_loader(8, 4), .duration = "1ba"}),
+                       doctest::Contains("train_dataloader: training stands after batch 3 of an epoch, and"),
+                       ConfigError);
+  CHECK_NOTHROW(trainer.fit({.train_dataloader = tiny_loader(12, 4), .duration = "1ba"}));
+}
+
 TEST_CASE("An interruption names the checkpoint of its batch, and says so if there is none") {
   const Folder folder;
   TrainerOptions options = four_given_batches();
