@@ -2,14 +2,37 @@
 #include <array>
 #include <ostream>
 
+#include <torch/version.h>
+
 #include <CLI/CLI.hpp>
 
 #include "composer/cli/console.h"
 #include "composer/cli/text.h"
+#include "composer/core/error.h"
 
 namespace composer::cli {
 
-int run(const std::vector<std::string>& arguments, const Console& console) {
+namespace {
+
+std::string names_of(const std::vector<Command>& commands) {
+  std::string names;
+  for (const auto& [command, action] : commands) names += (names.empty() ? "" : ", ") + command->get_name();
+  return names;
+}
+
+// `help` and `help SUBCOMMAND`, as many programs have them.
+std::vector<std::string> without_help(std::vector<std::string> arguments) {
+  if (arguments.empty() || arguments.front() != "help") return arguments;
+  arguments.erase(arguments.begin());
+  arguments.resize(std::min<std::size_t>(arguments.size(), 1));
+  arguments.emplace_back("--help");
+  return arguments;
+}
+
+}  // namespace
+
+int run(const std::vector<std::string>& given, const Console& console) {
+  const std::vector<std::string> arguments = without_help(given);
   CLI::App app{
       "Inspects, verifies, compares and converts checkpoints and weights, and kills\n"
       "training programs to check that they lose nothing.",
@@ -24,6 +47,13 @@ int run(const std::vector<std::string>& arguments, const Console& console) {
   });
   std::vector<Command> commands;
   for (const auto add : {add_inspect, add_verify, add_diff, add_convert, add_torture}) commands.push_back(add(app));
+  app.set_version_flag("--version", join("composer ", COMPOSER_VERSION, ", libtorch ", TORCH_VERSION));
+  const auto is_first = [&](const Command& command) { return command.first->get_name() == arguments.front(); };
+  if (!arguments.empty() && !arguments.front().starts_with('-') && std::ranges::none_of(commands, is_first)) {
+    console.err << "composer: there is no subcommand " << printable(arguments.front()) << "; there are "
+                << names_of(commands) << '\n';
+    return kError;
+  }
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& error) {

@@ -136,7 +136,8 @@ void run_campaign(const TortureOptions& options, const KillOptions& kill, const 
   if (campaign.error) std::rethrow_exception(campaign.error);
 }
 
-void report(Campaign& campaign, const Reference& reference, double seconds, const Console& console) {
+int report(Campaign& campaign, const TortureOptions& options, const Reference& reference, double seconds,
+           const Console& console) {
   auto& batches = campaign.all.killed_at;
   std::ranges::sort(batches);
   console.out << '\n';
@@ -156,10 +157,17 @@ void report(Campaign& campaign, const Reference& reference, double seconds, cons
                  plural(same.lines, "line") + " of logs" + (same.files > 0 ? ", " + plural(same.files, "file") : "")});
   table.row({"runs that were not equal", count_text(campaign.bad)});
   table.print(console.out);
-  if (campaign.bad == 0)
-    console.out << colored(console, Color::GREEN, "nothing was lost") << '\n';
-  else
+  if (campaign.bad > 0) {
     console.out << colored(console, Color::RED, "WRONG") << ": " << campaign.first << '\n';
+    return kBad;
+  }
+  if (options.kills > 0 && campaign.all.verified == 0) {
+    console.err << "composer: no kill came after a checkpoint, so nothing is known; kill later (--min, --max) or save "
+                   "more often\n";
+    return kError;
+  }
+  console.out << colored(console, Color::GREEN, "nothing was lost") << '\n';
+  return kGood;
 }
 
 }  // namespace composer::cli

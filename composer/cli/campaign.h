@@ -44,6 +44,8 @@ struct Campaign {
 // Executes killed runs beside the reference's folder, several at once, until all kills are done, and reports each.
 void run_campaign(const TortureOptions& options, const KillOptions& kill, const Reference& reference,
                   Campaign& campaign, const Console& console);
-void report(Campaign& campaign, const Reference& reference, double seconds, const Console& console);
+// Returns the exit code. With kills asked for, none of which came after a checkpoint, nothing is proved: kError.
+int report(Campaign& campaign, const TortureOptions& options, const Reference& reference, double seconds,
+           const Console& console);
 
 }  // namespace composer::cli

@@ -96,6 +96,18 @@ std::shared_ptr<formats::SafetensorsFile> add_file(Contents& contents, const cha
 
 }  // namespace
 
+namespace {
+
+// By its name, or by its beginning: the length of the header, and the header, which is JSON.
+bool looks_like_safetensors(const fs::path& path, const formats::ByteSource& file) {
+  constexpr std::uint64_t kLength = 8;
+  const std::string extension = lower(path.extension().string());
+  if (extension == ".safetensors" || extension == ".pt" || extension == ".pth") return true;  // damaged, if anything
+  return file.size() > kLength && file.read(kLength, 1) == "{";
+}
+
+}  // namespace
+
 Kind kind_of(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -106,7 +118,11 @@ Kind kind_of(const fs::path& path) {
   }
   if (fs::is_directory(status))
     return fs::exists(path / saving::Manifest::kFileName, error) ? Kind::CHECKPOINT : Kind::SAVE_FOLDER;
-  return formats::is_pt_file(*formats::open_file(path)) ? Kind::PT : Kind::SAFETENSORS;
+  const auto file = formats::open_file(path);
+  if (formats::is_pt_file(*file)) return Kind::PT;
+  if (!looks_like_safetensors(path, *file))
+    throw CheckpointError(path.string(), ": is neither a checkpoint nor a file of weights (.safetensors, .pt, .pth)");
+  return Kind::SAFETENSORS;
 }
 
 const Entry* Contents::find(const std::string& name) const {

@@ -14,7 +14,8 @@
 namespace composer::cli {
 
 enum class Kind : std::uint8_t { CHECKPOINT, SAVE_FOLDER, SAFETENSORS, PT };
-// Detects the kind from the content, not the name. Throws CheckpointError for a missing path.
+// Detects the kind from the content; for a damaged file of weights, from the name. Throws CheckpointError for a missing
+// path and for an unknown kind.
 Kind kind_of(const std::filesystem::path& path);
 
 struct Entry {

@@ -39,12 +39,34 @@ std::vector<Rename> rules_of(const Options& options) {
   return rules;
 }
 
+// The rules one after the other. Knows which have fitted a name.
+class Renaming {
+ public:
+  explicit Renaming(std::vector<Rename> rules) : rules_(std::move(rules)), fitted_(rules_.size(), false) {}
+
+  std::string operator()(std::string name) {
+    for (std::size_t i = 0; i < rules_.size(); ++i) {
+      fitted_[i] = fitted_[i] || name.starts_with(rules_[i].from);
+      name = renamer({rules_[i]})(std::move(name));
+    }
+    return name;
+  }
+  void check_all_fitted() const {
+    for (std::size_t i = 0; i < rules_.size(); ++i)
+      if (!fitted_[i]) throw ConfigError("--rename: no name begins with ", rules_[i].from, ", so nothing is written");
+  }
+
+ private:
+  std::vector<Rename> rules_;
+  std::vector<bool> fitted_;
+};
+
 std::int64_t infinities(const at::Tensor& tensor) { return tensor.isinf().sum().item<std::int64_t>(); }
 
 // Of a checkpoint, the weights.
 formats::NamedTensors tensors_of(const Options& options, const Console& console) {
   constexpr std::string_view kModel = "model/";
-  const auto rename = renamer(rules_of(options));
+  Renaming rename(rules_of(options));
   const Contents contents = open_contents(options.in, options.allow_unknown);
   formats::NamedTensors tensors;
   std::set<std::string> names;
@@ -66,6 +88,7 @@ formats::NamedTensors tensors_of(const Options& options, const Console& console)
   }
   if (tensors.empty())
     throw ConfigError(options.in, ": has no tensors", options.only.empty() ? "" : " that match --only");
+  rename.check_all_fitted();
   return tensors;
 }
 

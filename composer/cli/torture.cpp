@@ -85,8 +85,7 @@ int torture(TortureOptions options, const Console& console) {
     Campaign campaign;
     run_campaign(options, kill, reference, campaign, console);
     scratch.keep = scratch.keep || campaign.bad > 0;
-    report(campaign, reference, Duration(std::chrono::steady_clock::now() - start).count(), console);
-    return campaign.bad == 0 ? kGood : kBad;
+    return report(campaign, options, reference, Duration(std::chrono::steady_clock::now() - start).count(), console);
   } catch (const Interrupted&) {
     console.err << "composer: interrupted; all started processes were ended\n";
     return kError;
@@ -123,7 +122,8 @@ Command add_torture(CLI::App& app) {
       "in, and resume from them when it is started again, which is repeated until it\n"
       "ends by itself. Every checkpoint, every *.jsonl and the files of --compare must\n"
       "be bit-identical, except for measured times.\n"
-      "Exit codes: 0 everything is equal; 1 something is not; 2 an error.");
+      "Exit codes: 0 everything is equal; 1 something is not; 2 an error, or no kill\n"
+      "came after a checkpoint.");
   return {command, [options](const Console& console) { return torture(*options, console); }};
 }
 

@@ -43,6 +43,48 @@ TEST_CASE("composer --help names the subcommands and exit codes, and a wrong sub
   CHECK(composer_program({"inspect", "/no/such"}).complains("/no/such"));
 }
 
+TEST_CASE("composer names the subcommands there are when one is unknown, and has help and --version") {
+  const Answer wrong = composer_program({"inspct", "x"});
+  CHECK(wrong.code == 2);
+  for (const char* text : {"no subcommand inspct", "inspect, verify, diff, convert, torture"})
+    CHECK_MESSAGE(wrong.complains(text), wrong.err);
+  CHECK(wrong.is_one_line());
+  const Answer version = composer_program({"--version"});
+  CHECK(version.code == 0);
+  CHECK_MESSAGE(version.says("composer 0."), version.out);
+  CHECK(version.says("libtorch 2."));
+  const Answer help = composer_program({"help"});
+  CHECK(help.code == 0);
+  CHECK(help.out == composer_program({"--help"}).out);
+  CHECK(composer_program({"help", "verify"}).out == composer_program({"verify", "--help"}).out);
+}
+
+TEST_CASE("A file of no known kind is an error, not damage; a file of weights without its content is damage") {
+  const CliFolder folder;
+  for (const auto& [name, content, code] :
+       {std::tuple("run.jsonl", "{\"batch\":1,\"loss\":2}\n", 2), std::tuple("notes.txt", "short", 2),
+        std::tuple("empty", "", 2), std::tuple("broken.safetensors", "short", 1)}) {
+    CAPTURE(name);
+    std::ofstream(folder / name) << content;
+    const Answer answer = composer_program({"verify", folder / name});
+    CHECK(answer.code == code);
+    CHECK(answer.complains("is neither a checkpoint nor a file of weights") == (code == 2));
+    CHECK(answer.says("DAMAGED") == (code == 1));
+  }
+}
+
+TEST_CASE("convert refuses a --rename that fits no name, and writes nothing") {
+  const CliFolder folder;
+  const std::string in = weights_file(folder / "in.safetensors", {{"fc.weight", kWeight}});
+  const Answer wrong =
+      composer_program({"convert", in, folder / "out.pt", "--rename", "fc.=head.", "--rename", "foo=bar"});
+  CHECK(wrong.code == 2);
+  CHECK_MESSAGE(wrong.complains("--rename: no name begins with foo"), wrong.err);
+  CHECK_FALSE(fs::exists(folder / "out.pt"));
+  // one that fits what another has made
+  CHECK(composer_program({"convert", in, folder / "out.pt", "--rename", "fc.=a.", "--rename", "a.=b."}).code == 0);
+}
+
 TEST_CASE("inspect shows what a checkpoint holds: time, run, metrics, groups, tensors") {
   const CliFolder folder;
   train_into(folder / "ck");

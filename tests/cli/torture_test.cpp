@@ -41,6 +41,14 @@ TEST_CASE("torture says that nothing was lost of a program that loses nothing") 
   CHECK(good.says("3 in "));
 }
 
+TEST_CASE("torture says that nothing is known if no kill came after a checkpoint, and ends with 2") {
+  const Prepared prepared;
+  const Answer early = torture(kThrice, "sleep 0.4; " + prepared.copy());
+  CHECK(early.code == 2);
+  CHECK_MESSAGE(early.complains("no kill came after a checkpoint"), (early.out + early.err));
+  CHECK_FALSE(early.says("nothing was lost"));
+}
+
 TEST_CASE("torture finds a log that has lines twice, and a checkpoint that one run has and the other has not") {
   const Prepared prepared;
   const Answer twice = torture(kThrice, prepared.copy() + R"(echo '{"batch":4,"loss":1}' >> log.jsonl; sleep 0.3)");
