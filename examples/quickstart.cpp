@@ -28,6 +28,7 @@ struct Net : Model {
 };
 
 int main() {
+  at::manual_seed(1);  // of the initial weights, which are made before the trainer
   const data::FashionMnist images;  // Debian's dataset-fashion-mnist, or a folder of idx files
   const data::Normalize normalize{.mean = {0.286}, .stddev = {0.353}};
   Trainer trainer({
@@ -40,6 +41,8 @@ int main() {
       .algorithms = {algorithms::LabelSmoothing({.smoothing = 0.05})},
       .callbacks = {callbacks::EarlyStopper({.monitor = "MulticlassAccuracy", .dataloader_label = "eval"})},
       .loggers = {loggers::ProgressBar()},
+      .seed = 1,
   });
   trainer.fit();
+  return trainer.interrupted_by() == 0 ? 0 : 128 + trainer.interrupted_by();  // after Ctrl-C the run is not finished
 }
