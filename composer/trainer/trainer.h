@@ -114,7 +114,7 @@ struct FitOptions {
   OptionalTime duration = {};  // from where training is, in any counted unit; unset: to max_duration
   bool reset_time = false;     // count from zero again; weights and optimizer stay
   std::vector<optim::Scheduler> schedulers = {};
-  double scale_schedule_ratio = 1;  // of these schedulers and max_duration, in this fit only
+  double scale_schedule_ratio = 1;  // of these schedulers while they are in force, and of max_duration in this fit
   std::optional<bool> step_schedulers_every_batch = {};
   Evaluators eval_dataloader = {};
   Interval eval_interval = "1ep";             // of the evaluators given here
@@ -185,7 +185,8 @@ class COMPOSER_EXPORT Trainer {
 
   // The generator that this trainer's operators draw from on that device, for what a program draws between two steps:
   // at::rand({4}, trainer.generator()). Checkpoints contain its state, and begin() restores it, so what is drawn
-  // between begin() and end() is the same after a resume. ConfigError for a device that this trainer does not use.
+  // between begin() and end() is the same after a resume, but for a batch that was being prepared when a signal ended
+  // the fit; docs/trainer.md shows how to draw from the timestamp. ConfigError for a device that it does not use.
   at::Generator generator(at::Device device = at::kCPU) const;
   State& state();
   const State& state() const;
