@@ -30,7 +30,7 @@ std::string_view checked(std::string_view run_name) {
   const std::filesystem::path path = run_name;
   if (path.is_absolute() || std::ranges::any_of(path, [](const auto& part) { return part == ".."; }))
     throw ConfigError("run_name: ", formats::shown(std::string(run_name)),
-                      " leads out of the folder that it is part of; it must not start with / or contain ..");
+                      " leaves the folder that it is part of; it must not start with / or contain ..");
   return run_name;
 }
 
