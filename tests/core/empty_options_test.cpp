@@ -17,6 +17,8 @@
 namespace composer::test {
 namespace {
 
+using namespace composer::metrics;
+
 TEST_CASE("Plug-ins whose options have defaults can be made with X(), X{} and X({}), which are the same") {
   const Algorithms algorithms{algorithms::MixUp({}), algorithms::LabelSmoothing({}), algorithms::MixUp{},
                               algorithms::MixUp()};
