@@ -246,7 +246,7 @@ std::string RunSaver::newest() const { return saver_->saved().empty() ? "" : sav
 
 std::vector<std::string> RunSaver::paths() const {
   std::vector<std::string> paths;
-  for (const std::string& name : saver_->saved(/*by_hand=*/false)) paths.push_back(options().folder / name);
+  for (const std::string& name : saver_->saved()) paths.push_back(options().folder / name);
   return paths;
 }
 

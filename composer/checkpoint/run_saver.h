@@ -63,9 +63,8 @@ class COMPOSER_EXPORT RunSaver {
   // one of this batch is still written. Returns its path once it is on disk. Throws CheckpointError if it could not be
   // written, with any on_failure.
   std::string save_by_hand(const std::string& name, const State& state);
-  void wait();  // returns when everything is on disk
-  // The periodic ones, oldest first; the last may still be being written.
-  std::vector<std::string> paths() const;
+  void wait();                             // returns when everything is on disk
+  std::vector<std::string> paths() const;  // oldest first; the last may still be being written
   const SaverOptions& options() const { return saver_->options(); }
 
   std::string newest() const;  // the name of the newest periodic or other checkpoint; empty: none

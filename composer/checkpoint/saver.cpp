@@ -147,11 +147,10 @@ void Saver::clean_up() {
   list_.retired = folder_.remove(list_.retired);
 }
 
-std::vector<std::string> Saver::saved(bool by_hand) const {
+std::vector<std::string> Saver::saved() const {
   std::vector<std::string> names;
   names.reserve(list_.saved.size());
-  for (const Saved& one : list_.saved)
-    if (by_hand || !one.by_hand) names.push_back(one.name);
+  for (const Saved& one : list_.saved) names.push_back(one.name);
   return names;
 }
 

@@ -62,9 +62,8 @@ class COMPOSER_EXPORT Saver {
   // Deletes unfinished and outdated checkpoints that a killed process left.
   void clean_up();
 
-  // Names of the existing checkpoints, oldest first. The last one may still be being written. Those that were asked for
-  // by name are left out unless `by_hand`.
-  std::vector<std::string> saved(bool by_hand = true) const;
+  // Names of the existing checkpoints, oldest first. The last one may still be being written.
+  std::vector<std::string> saved() const;
   void visit_state(StateVisitor& visit);
   void adopt(const Manifest& resumed);  // the run resumes from it; it becomes the parent of the next one
   // Duration of the last write; 0 before the first. From any thread.

@@ -178,8 +178,8 @@ class COMPOSER_EXPORT Trainer {
   // disk. It counts neither as one of save_interval's nor among save_num_checkpoints_to_keep. Throws ConfigError in the
   // middle of a batch, from where a run cannot go on exactly.
   std::string save_checkpoint(const std::string& name = "ep{epoch}-ba{batch}");
-  // The paths of those that this run has written when they were due, and not deleted, oldest first; the last may be on
-  // its way.
+  // The paths of those that this run has written and not deleted, also by name, oldest first; the last may still be
+  // being written.
   std::vector<std::string> saved_checkpoints() const;
   const std::string& resumed_from() const;  // the path of the checkpoint that was loaded; empty: none
 

@@ -181,11 +181,10 @@ TEST_CASE("An interruption names the checkpoint of its batch, and says so if the
   trainer.begin();
   trainer.step(tiny_data(4));
   trainer.save_checkpoint("mine");
-  CHECK(trainer.saved_checkpoints().empty());  // of those that were due
   trainer.step(tiny_data(4));
   std::raise(SIGTERM);
   trainer.end();
-  CHECK(warnings.say("what came after " + (folder / "ck/mine") + " is not saved"));
+  CHECK(warnings.say("what came after " + (folder / "ck/mine").string() + " is not saved"));
 }
 
 TEST_CASE("A run_name that would lead out of the save folder is refused") {
