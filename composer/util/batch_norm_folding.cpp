@@ -163,7 +163,7 @@ struct FoldingKernels {
                                                         .eps = arguments[EPS].toDouble()},
                                                        arguments[TRAINING].toBool());
     if (!replaced) return op.callBoxed(stack);
-    // Another tensor of the same memory: a use of it is none of the layer's output.
+    // Another tensor of the same memory, so that its uses differ from those of the layer's output.
     const at::Tensor input = arguments[NORM_INPUT].toTensor();
     const auto version = input.is_inference() ? c10::VariableVersion() : c10::VariableVersion(0);
     at::Tensor output(input.unsafeGetTensorImpl()->shallow_copy_and_detach(version, true));

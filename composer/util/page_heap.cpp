@@ -41,7 +41,7 @@ void* PageHeap::take(std::size_t bytes) {
   }
   const bool ends = ends_window(pages);
   trimmed_ += release_beyond(allowed(), lock);
-  if (ends) trimmed_before_ = trimmed_;  // what the peak before that window had kept is none of the next one's
+  if (ends) trimmed_before_ = trimmed_;  // trimming to a lower peak is no sign of holes
   return space_.begin() + *offset;
 }
 

@@ -6,6 +6,7 @@
 #include "composer/algorithms/mixup.h"
 #include "composer/callbacks/checkpoint_saver.h"
 #include "composer/callbacks/speed_monitor.h"
+#include "composer/core/plugins.h"
 #include "composer/loggers/console_logger.h"
 #include "composer/loggers/progress_bar.h"
 #include "composer/metrics/binary.h"
