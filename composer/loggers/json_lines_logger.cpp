@@ -187,7 +187,7 @@ struct JsonLinesLogger::Writer {
 
   void close() {
     if (!file && !held.empty())
-      warn(join("JsonLinesLogger: ", held.size(), " lines are not written to ", path,
+      warn(join("JsonLinesLogger: ", held.size(), " records are not written to ", path,
                 ", the log of a run that was not trained here; choose another path to log evaluations"));
     if (!file || told) return;
     queue.sync();

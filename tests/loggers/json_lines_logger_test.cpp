@@ -340,7 +340,7 @@ TEST_CASE("JsonLinesLogger of a resumed run that only evaluates changes no byte 
       evaluated.json.close(evaluated.state, evaluated.logger);
     }
     CHECK(read(log.folder.file()) == before);
-    CHECK(warnings.say("lines are not written"));
+    CHECK(warnings.say("records are not written"));
   }
 }
 
@@ -371,7 +371,7 @@ TEST_CASE("JsonLinesLogger of a resumed run does not cut a log that was replaced
   fs::remove(log.folder.file());
   std::ofstream(log.folder.file()) << std::string(1000, 'x');
   CHECK_THROWS_WITH_AS(resumed.json.fit_start(resumed.state, resumed.logger),
-                       doctest::Contains("is not the log that the resumed run has written"), ConfigError);
+                       doctest::Contains("is not the log that the resumed run wrote"), ConfigError);
   CHECK(read(log.folder.file()) == std::string(1000, 'x'));
 }
 

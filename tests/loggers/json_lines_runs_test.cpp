@@ -107,7 +107,7 @@ TEST_CASE("Until a run that starts again trains, it changes nothing in the log t
       second.eval();
       CHECK_THROWS_WITH_AS(second.fit(), doctest::Contains("is in use"), ConfigError);
     }
-    CHECK(warnings.say("lines are not written"));
+    CHECK(warnings.say("records are not written"));
     CHECK(text_of(folder / "log.jsonl") == before);
     CHECK_FALSE(fs::exists(folder / "log.jsonl.1"));
   }
