@@ -156,8 +156,9 @@ TEST_CASE(
 }
 
 TEST_CASE("EarlyStopper that has judged nothing says whether an epoch or an evaluation was missing") {
-  for (const auto& [label, text] : {std::pair("train", "no epoch ended in it; a patience in ba judges \"train\""),
-                                    std::pair("eval", "nothing was evaluated as \"eval\"")}) {
+  for (const auto& [label, text] :
+       {std::pair("train", "no epoch ended in it; with a patience in ba it checks \"train\""),
+        std::pair("eval", "nothing was evaluated as \"eval\"")}) {
     TrainerOptions options = tiny_options();
     options.model = tiny_model(/*train_metrics=*/true);
     options.max_duration = "2ba";
