@@ -25,8 +25,9 @@ using Names = std::set<std::string>;
 constexpr std::size_t kMost = 8;  // differences that are told
 
 // Keys of logs that clocks fill.
-const std::vector<std::string> kClockKeys = {"time",         "time/*", "throughput/*",        "*_per_sec*",
-                                             "wall_clock/*", "*wct*",  "*remaining_estimate*"};
+const std::vector<std::string> kClockKeys = {"time",         "time/train",   "time/val",
+                                             "time/total",   "throughput/*", "*_per_sec*",
+                                             "wall_clock/*", "*wct*",        "*remaining_estimate*"};
 
 void tell(SameRun& result, const std::string& what) {
   if (result.differences.size() < kMost) result.differences.push_back(what);

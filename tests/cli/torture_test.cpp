@@ -66,6 +66,8 @@ TEST_CASE("torture finds values that differ, but not those that clocks tell") {
   const std::string log = prepared.copy() + R"(echo "{\"batch\":4,\"loss\":1,\"NAME\":$$}" > log.jsonl)";
   const auto with = [&](const std::string& name) { return std::string(log).replace(log.find("NAME"), 4, name); };
   CHECK(torture({"--kills", "0"}, with("time")).code == 0);
+  CHECK(torture({"--kills", "0"}, with("time/train")).code == 0);
+  CHECK(torture({"--kills", "0"}, with("time/batch_in_epoch")).code == 1);  // a count
   CHECK(torture({"--kills", "0"}, with("accuracy")).code == 1);
   CHECK(torture({"--kills", "0", "--ignore", "acc*"}, with("accuracy")).code == 0);
   CHECK(torture({"--kills", "0"}, prepared.copy() + "echo $$ > result").code == 0);

@@ -136,7 +136,7 @@ TrainerOptions options_of(const Settings& settings) {
   options.callbacks = {
       std::make_shared<Fingerprints>(), callbacks::SpeedMonitor({.window_size = 7}), callbacks::LRMonitor(),
       callbacks::EarlyStopper({.monitor = "MulticlassAccuracy", .dataloader_label = "eval", .patience = "1000ba"})};
-  options.loggers = {loggers::JsonLinesLogger({.path = "log.jsonl", .overwrite = true})};
+  options.loggers = {loggers::JsonLinesLogger({.path = "log.jsonl"})};
   options.seed = 7;
   options.precision = parse_precision(settings.precision);
   options.device_train_microbatch_size = settings.microbatch;
