@@ -104,7 +104,7 @@ std::vector<Settings> settings_of(const Entry<Metrics>& entry) {
   Settings base;
   for (const OptionInfo& option : entry.options) {
     if (option.example) base[option.name] = *option.example;
-    if (option.name == "num_classes") base[option.name] = "4";
+    if (option.name == "num_classes") base[option.name] = std::string(1, '4');
   }
   std::vector<Settings> all{base};
   for (const OptionInfo& option : entry.options) {
