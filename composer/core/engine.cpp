@@ -219,9 +219,10 @@ void Engine::run_algorithms(Event event, Listeners& listeners) {
   std::exception_ptr first;      // of an event that closes something, which the others see all the same
   const std::pair<Event, Event>* scope = scope_of(event);
   const bool opens = scope && scope->first == event, closes = scope && !opens;
+  if (opens) forget_open(event);
   for (std::size_t i = 0; i < listeners.algorithms.size(); ++i) {
     const auto& [algorithm, name, events] = listeners.algorithms[i];
-    if (opens && events.contains(scope->second)) open_.push_back({event, algorithm.get(), name});
+    if (opens && events.contains(scope->second)) open_.push_back({event, algorithm.get()});
     try {
       if (!algorithm->match(event, state_)) continue;
       const BatchVersions before(state_.batch);
@@ -270,6 +271,13 @@ void Engine::unwind(Event opens, Event closes) {
     }
   }
   forget_open(opens);
+}
+
+const std::string* Engine::open_algorithm() const {
+  if (open_.empty()) return nullptr;
+  const auto is_open = [this](const auto& plugin) { return plugin.object.get() == open_.back().algorithm; };
+  const auto found = std::ranges::find_if(algorithms_, is_open);
+  return found == algorithms_.end() ? nullptr : &found->name;
 }
 
 void Engine::forget_open(Event opens) {

@@ -57,7 +57,7 @@ class COMPOSER_EXPORT Engine {
 
   // The name of an algorithm that has seen an event which opens an evaluation or a prediction, and not yet the one that
   // closes it: it may have exchanged the weights. nullptr: there is none.
-  const std::string* open_algorithm() const { return open_.empty() ? nullptr : &open_.back().name; }
+  const std::string* open_algorithm() const;
 
   // Within an event, it holds from the end of that event on.
   void register_pass(Pass pass, int index = -1);
@@ -94,7 +94,6 @@ class COMPOSER_EXPORT Engine {
   struct Open {
     Event by;
     const Algorithm* algorithm;
-    std::string name;
   };
 
   template <class Base>

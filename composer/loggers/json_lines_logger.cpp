@@ -111,7 +111,8 @@ std::string begin_of_hyperparameters(const std::string& run_name) {
   return join('{', name, "\"hyperparameters\":{");
 }
 
-// Whether that run has logged hyperparameters near the beginning of the file, as a Trainer does.
+// Whether that run has logged hyperparameters near the beginning of the file, as a Trainer does, or was killed while it
+// wrote the first.
 bool is_begun_by(const std::string& run_name, const std::string& path) {
   constexpr std::size_t kBytes = 1 << 16;
   std::error_code error;
@@ -121,7 +122,7 @@ bool is_begun_by(const std::string& run_name, const std::string& path) {
   file.read(text.data(), kBytes);
   text.resize(static_cast<std::size_t>(file.gcount()));
   const std::string begin = begin_of_hyperparameters(run_name);
-  return text.starts_with(begin) || text.find('\n' + begin) != std::string::npos;
+  return begin.starts_with(text) || text.starts_with(begin) || text.find('\n' + begin) != std::string::npos;
 }
 
 // Gives the file a name that is free.

@@ -88,7 +88,7 @@ TEST_CASE("LabelSmoothing refuses outputs whose classes are not in dimension 1")
 }
 
 TEST_CASE("LabelSmoothing refuses a regression, whose outputs have no classes") {
-  for (const at::IntArrayRef shape : {at::IntArrayRef({4}), at::IntArrayRef({4, 1})}) {
+  for (const auto& shape : std::vector<std::vector<std::int64_t>>{{4}, {4, 1}}) {
     LabelSmoothing smoothing;
     FakeRun run;
     run.state.batch = {{"input", at::zeros({4, 2})}, {"target", at::zeros(shape)}};

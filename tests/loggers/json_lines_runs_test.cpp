@@ -91,6 +91,18 @@ TEST_CASE(
   CHECK_FALSE(fs::exists(folder / "log.jsonl.3"));
 }
 
+TEST_CASE("A run that was killed while it wrote its first line, or before, is started again") {
+  for (const std::uintmax_t bytes : {0, 1, 12, 40}) {
+    CAPTURE(bytes);
+    const Folder folder;
+    log_of_first_batch(options_in(folder), folder);
+    fs::resize_file(folder / "log.jsonl", bytes);
+    CHECK(error_of([&] { Trainer(options_in(folder)).fit(); }) == "no error");
+    CHECK(fs::file_size(folder / "log.jsonl.1") == bytes);
+    CHECK(count(text_of(folder / "log.jsonl"), "\"loss/train/total\"") == 4);
+  }
+}
+
 TEST_CASE("Until a run that starts again trains, it changes nothing in the log that an earlier process has begun") {
   for (const bool overwrite : {false, true}) {
     CAPTURE(overwrite);
