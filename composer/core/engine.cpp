@@ -94,6 +94,7 @@ Engine::Engine(State& state, Logger& logger, Algorithms algorithms, Callbacks ca
   if (interpolating > 1) warn(join("Engine: ", interpolating, " algorithms interpolate the loss; use one at a time"));
   for (const auto& [pass, index] : passes) insert(passes_, pass, index);
   use(table_of(passes_));
+  open_.reserve(kScopes.size() * algorithms_.size());
   try {
     for (const auto& plugin : algorithms_) take(plugin);
     for (const auto& plugin : callbacks_) take(plugin);

@@ -201,6 +201,7 @@ void WeightsInUse::end_to(std::size_t depth) noexcept {
 
 void WeightsInUse::with_trained(const std::function<void()>& act) {
   std::vector<WeightsUse> uses;
+  uses.reserve(uses_.size());
   for (const Use& use : uses_) uses.push_back(use.use);
   end_to(0);
   act();

@@ -89,6 +89,7 @@ void check_options(const TrainerOptions& options, at::Device device) {
 
 std::vector<std::string> labels_of(const std::vector<EvalRun>& runs) {
   std::vector<std::string> labels;
+  labels.reserve(runs.size());
   for (const EvalRun& run : runs) labels.push_back(run.feed.label());
   return labels;
 }
