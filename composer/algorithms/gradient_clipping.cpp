@@ -136,8 +136,7 @@ bool GradientClipping::has_changed(const State& state) {
 
 void GradientClipping::apply(Event event, State& state, Logger&) {
   // walking the modules costs more than clipping a small model, so not in every batch
-  if (has_changed(state) || event != Event::AFTER_TRAIN_BATCH || state.timestamp.batch_in_epoch == 0 ||
-      parameters_.empty())
+  if (has_changed(state) || event == Event::INIT || state.timestamp.batch_in_epoch == 0 || parameters_.empty())
     parameters_ = optim::parameters_of(*state.model);
   if (event == Event::AFTER_TRAIN_BATCH) clip(parameters_, options_.clipping_type, options_.clipping_threshold);
 }

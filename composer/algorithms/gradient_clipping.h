@@ -31,7 +31,7 @@ COMPOSER_EXPORT void apply_gradient_clipping(const std::vector<at::Tensor>& para
 class COMPOSER_EXPORT GradientClipping final : public Algorithm {
  public:
   explicit GradientClipping(GradientClippingOptions options);
-  EventSet events() const override { return {Event::INIT, Event::FIT_START, Event::AFTER_TRAIN_BATCH}; }
+  EventSet events() const override { return {Event::INIT, Event::AFTER_TRAIN_BATCH}; }
   void apply(Event event, State& state, Logger& logger) override;
 
  private:

@@ -22,9 +22,8 @@ void CheckpointSaver::Memory::visit_state(StateVisitor& visit) {
 }
 
 void CheckpointSaver::check_fit(const FitOutline& fit, const State& state) const {
-  if (options_.save_interval.function() || !(options_.save_interval.time().as_double() > 0)) return;
-  fit.check_epochs("CheckpointSaver: save_interval", options_.save_interval.time(), "1ep",
-                   "so a checkpoint is written by end() alone", state);
+  fit.check_interval("CheckpointSaver: save_interval", options_.save_interval,
+                     "so a checkpoint is written by end() alone", state);
 }
 
 CheckpointSaver::Memory CheckpointSaver::memory() const {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "composer/core/error.h"
+#include "composer/core/fit_outline.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
 
@@ -20,6 +22,13 @@ Better direction(std::optional<Better> given, const State& state, const std::str
   for (const char* word : {"loss", "error", "perplexity", "entropy"})
     if (lower.find(word) != std::string::npos) return Better::LOWER;
   return Better::HIGHER;
+}
+
+void check_monitor(const char* who, const std::string& label, const std::string& monitor, const FitOutline& fit,
+                   const State& state) {
+  if (!fit.check_metric(who, label, monitor, state))
+    warn(join(who, ": nothing in this fit is evaluated as \"", label,
+              "\", so it judges only what eval() is given under that label; there are: ", fit.labels()));
 }
 
 }  // namespace composer::callbacks

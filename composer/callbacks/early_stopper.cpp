@@ -57,9 +57,7 @@ void EarlyStopper::judge(const State& state) {
 
 void EarlyStopper::check_fit(const FitOutline& fit, const State& state) const {
   const auto& [monitor, label, better, min_delta, patience] = options_;
-  if (!fit.check_metric("EarlyStopper", label, monitor, state))
-    warn(join("EarlyStopper: nothing in this fit is evaluated as \"", label,
-              "\", so it judges only what eval() is given ", "under that label; there are: ", fit.labels()));
+  check_monitor("EarlyStopper", label, monitor, fit, state);
   fit.check_epochs("EarlyStopper: patience", patience, EarlyStopperOptions().patience, "so it never stops the run",
                    state);
 }

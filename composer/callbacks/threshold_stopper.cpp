@@ -28,9 +28,7 @@ void ThresholdStopper::batch_end(const State& state, Logger&) {
 
 void ThresholdStopper::check_fit(const FitOutline& fit, const State& state) const {
   const std::string& label = options_.dataloader_label;
-  if (!fit.check_metric("ThresholdStopper", label, options_.monitor, state))
-    warn(join("ThresholdStopper: nothing in this fit is evaluated as \"", label,
-              "\", so it judges only what eval() is ", "given under that label; there are: ", fit.labels()));
+  check_monitor("ThresholdStopper", label, options_.monitor, fit, state);
   if (!fit.epochs_end && fit.trains_under(label) && !options_.stop_on_batch)
     throw ConfigError("ThresholdStopper: judges \"", label, "\" at the end of epochs, and no epoch ends in a loop of ",
                       "step(batch); set stop_on_batch");

@@ -55,8 +55,9 @@ RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* 
                                                 .overwrite = options_.overwrite,
                                                 .run_id = resumed ? resumed->run_id : "",
                                                 .time_left = time_left_of(state)});
-  if (resumed) saver_->adopt(*resumed);
-  if (resumed) resumed_ = *resumed;
+  if (!resumed) return;
+  saver_->adopt(*resumed);
+  resumed_ = *resumed;
 }
 
 RunSaver::~RunSaver() = default;
@@ -119,7 +120,7 @@ void RunSaver::prepare(const State& state) {
   if (options_.num_checkpoints_to_keep == 0) return;
   try {
     if (lock_) check_resumed();
-    CheckpointFolder(options().folder, options().run_id, saver_->files()).free_link(options().latest);
+    saver_->free_link();
     check_conflicts(state);
     saver_->check_writable(manifest(options_.filename, state), state.run->snapshot(options_.weights_only));
     if (!lock_) saver_->probe();

@@ -59,6 +59,7 @@ class COMPOSER_EXPORT Saver {
   void check_writable(Manifest manifest, const StateDict& state) const;
   // Creates the folder and writes a small file there. Throws FileError.
   void probe() { folder_.probe(); }
+  void free_link() { folder_.free_link(options_.latest); }
   // Deletes unfinished and outdated checkpoints that a killed process left.
   void clean_up();
 

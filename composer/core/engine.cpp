@@ -216,6 +216,7 @@ void Engine::dispatch(Event event) {
 }
 
 void Engine::run_algorithms(Event event, Listeners& listeners) {
+  if (listeners.algorithms.empty()) return;
   std::vector<LogEntry> traces;  // allocates only if somebody wants traces
   std::exception_ptr first;      // of an event that closes something, which the others see all the same
   const std::pair<Event, Event>* scope = scope_of(event);

@@ -47,4 +47,10 @@ void FitOutline::check_epochs(std::string_view option, Time time, Time by_defaul
   warn(text);
 }
 
+void FitOutline::check_interval(std::string_view option, const Interval& interval, std::string_view effect,
+                                const State& state) const {
+  if (interval.function() || !(interval.time().as_double() > 0)) return;
+  check_epochs(option, interval.time(), "1ep", effect, state);
+}
+
 }  // namespace composer

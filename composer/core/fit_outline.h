@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "composer/core/export.h"
+#include "composer/core/interval.h"
 #include "composer/core/time.h"
 
 namespace composer {
@@ -32,6 +33,10 @@ struct COMPOSER_EXPORT FitOutline {
   // the option's default. `effect` says what follows, as in "so no checkpoint is written before end()".
   void check_epochs(std::string_view option, Time time, Time by_default, std::string_view effect,
                     const State& state) const;
+
+  // The same for an interval, whose default is "1ep". One that is a function or never comes is left alone.
+  void check_interval(std::string_view option, const Interval& interval, std::string_view effect,
+                      const State& state) const;
 
   std::string labels() const;  // "train, eval"
 };

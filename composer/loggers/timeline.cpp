@@ -30,18 +30,18 @@ struct Append {
     if (whole != nullptr) runs.add(*whole);
     return whole != nullptr;
   }
-  bool operator()(std::vector<float>& floats) const {
+  bool operator()(std::deque<float>& floats) const {
     const auto* number = std::get_if<double>(&value);
     const bool fits = number != nullptr && is_float(*number);
     if (fits) floats.push_back(static_cast<float>(*number));
     return fits;
   }
-  bool operator()(std::vector<double>& doubles) const {
+  bool operator()(std::deque<double>& doubles) const {
     const auto* number = std::get_if<double>(&value);
     if (number != nullptr) doubles.push_back(*number);
     return number != nullptr;
   }
-  bool operator()(std::vector<Scalar>& scalars) const {
+  bool operator()(std::deque<Scalar>& scalars) const {
     scalars.push_back(value);
     return true;
   }
@@ -49,12 +49,12 @@ struct Append {
 
 struct ToScalars {
   std::vector<Scalar> operator()(const Runs& runs) const { return (*this)(runs.all()); }
-  template <class T>
-  std::vector<Scalar> operator()(const std::vector<T>& values) const {
+  template <class Sequence>
+  std::vector<Scalar> operator()(const Sequence& values) const {
     std::vector<Scalar> scalars;
     scalars.reserve(values.size());
-    for (const T& value : values) {
-      if constexpr (std::is_same_v<T, float>)
+    for (const auto& value : values) {
+      if constexpr (std::is_same_v<typename Sequence::value_type, float>)
         scalars.emplace_back(static_cast<double>(value));
       else
         scalars.emplace_back(value);
@@ -144,7 +144,7 @@ void Values::add(const Scalar& value) {
 }
 
 void Values::add(double value) {
-  auto* doubles = std::get_if<std::vector<double>>(&values_);
+  auto* doubles = std::get_if<std::deque<double>>(&values_);
   if (doubles != nullptr && pending_.empty())
     doubles->push_back(value);
   else
@@ -153,14 +153,16 @@ void Values::add(double value) {
 
 void Values::widen(const Scalar& value) {
   const auto* runs = std::get_if<Runs>(&values_);
-  const auto* floats = std::get_if<std::vector<float>>(&values_);
+  const auto* floats = std::get_if<std::deque<float>>(&values_);
   const bool is_number = std::holds_alternative<double>(value);
-  if (is_number && runs != nullptr && runs->size() == 0)
-    values_ = std::vector<float>();
-  else if (is_number && floats != nullptr)
-    values_ = std::vector<double>(floats->begin(), floats->end());
-  else
-    values_ = std::visit(ToScalars{}, values_);
+  if (is_number && runs != nullptr && runs->size() == 0) {
+    values_ = std::deque<float>();
+  } else if (is_number && floats != nullptr) {
+    values_ = std::deque<double>(floats->begin(), floats->end());
+  } else {
+    const std::vector<Scalar> scalars = all();
+    values_ = std::deque<Scalar>(scalars.begin(), scalars.end());
+  }
 }
 
 void Values::add_pending(const at::Tensor& tensor) {
@@ -188,7 +190,7 @@ Scalar Values::last() const {
       [](const auto& values) -> Scalar {
         if constexpr (std::is_same_v<std::remove_cvref_t<decltype(values)>, Runs>)
           return values.last();
-        else if constexpr (std::is_same_v<std::remove_cvref_t<decltype(values)>, std::vector<Scalar>>)
+        else if constexpr (std::is_same_v<std::remove_cvref_t<decltype(values)>, std::deque<Scalar>>)
           return values.back();
         else
           return static_cast<double>(values.back());

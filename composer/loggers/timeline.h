@@ -1,6 +1,8 @@
 #pragma once
-// The compact storage of InMemoryLogger: about 30 bytes per training step instead of a kilobyte.
+// The compact storage of InMemoryLogger: about 30 bytes per training step instead of a kilobyte. Deques, because a
+// vector that grows copies everything and leaves the block it had.
 #include <cstdint>
+#include <deque>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -25,7 +27,7 @@ class Timeline {
     std::uint32_t samples, tokens;
     Seconds duration;
   };
-  std::vector<Step> steps_;
+  std::deque<Step> steps_;
   std::vector<std::pair<std::size_t, Timestamp>> jumps_;  // replace the step of that index
   Timestamp last_;
 };
@@ -60,7 +62,7 @@ class Values {
 
  private:
   void widen(const Scalar& value);  // switches to a representation that can hold it
-  std::variant<Runs, std::vector<float>, std::vector<double>, std::vector<Scalar>> values_;
+  std::variant<Runs, std::deque<float>, std::deque<double>, std::deque<Scalar>> values_;
   std::vector<at::Tensor> pending_;  // 0-d, or 1-d: many of them stacked
   std::size_t pending_scalars_ = 0;  // number of 0-d tensors at the end of pending_
 };

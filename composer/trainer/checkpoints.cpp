@@ -28,6 +28,11 @@ std::optional<saving::Found> one_before(const saving::Found& found, const std::s
   return before;
 }
 
+constexpr const char* kWhereToSave =
+    "call it at batch_checkpoint, epoch_checkpoint or iteration_checkpoint, which come after the evaluation, or "
+    "between "
+    "two steps";
+
 struct Loaded {
   StateDict state;
   std::string path;
@@ -132,10 +137,8 @@ void Trainer::Impl::save_last() {
 
 void Trainer::Impl::require_own_weights(const char* call) const {
   if (const std::string* algorithm = engine.open_algorithm())
-    throw ConfigError(
-        call, ": at ", to_string(last_event), ' ', *algorithm, " may have exchanged the weights; call it ",
-        "at batch_checkpoint, epoch_checkpoint or iteration_checkpoint, which come after the evaluation, ",
-        "or between two steps");
+    throw ConfigError(call, ": at ", to_string(last_event), ' ', *algorithm, " may have exchanged the weights; ",
+                      kWhereToSave);
 }
 
 // Where all that follows a batch, an epoch or an iteration is done.
@@ -144,10 +147,7 @@ void Trainer::Impl::require_exact_place(const char* call) const {
   const bool is_exact = at == Event::FIT_START || at == Event::BATCH_CHECKPOINT || at == Event::EPOCH_CHECKPOINT ||
                         at == Event::ITERATION_CHECKPOINT || at == Event::FIT_END;
   if (busy && fit && !is_exact)
-    throw ConfigError(
-        call, ": a run cannot go on exactly from ", to_string(last_event), "; call it at ",
-        "batch_checkpoint, epoch_checkpoint or iteration_checkpoint, which come after the evaluation, or ",
-        "between two steps");
+    throw ConfigError(call, ": a run cannot go on exactly from ", to_string(last_event), "; ", kWhereToSave);
 }
 
 std::string Trainer::Impl::save_by_hand(const std::string& name) {

@@ -99,11 +99,6 @@ void check_best(const std::string& metric, const FitOutline& fit, const State& s
   warn(join(text, ". Until something sets it in state.metrics, the newest checkpoint counts as the best"));
 }
 
-void check_interval(const Interval& interval, const char* option, const FitOutline& fit, const State& state) {
-  if (interval.function() || !(interval.time().as_double() > 0)) return;
-  fit.check_epochs(option, interval.time(), "1ep", "so only end() does it", state);
-}
-
 void check_position(Feed feed, std::uint64_t seed, std::int64_t epoch, std::int64_t batch) {
   try {
     feed.set_default_seed(seed);

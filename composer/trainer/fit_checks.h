@@ -41,9 +41,6 @@ void check_labels(const std::string& train_label, const std::vector<std::string>
 // one that an algorithm or the program sets by hand: if they can, `settable`, that is a warning.
 void check_best(const std::string& metric, const FitOutline& fit, const State& state, bool settable);
 
-// An interval that a fit without epochs would never reach.
-void check_interval(const Interval& interval, const char* option, const FitOutline& fit, const State& state);
-
 // The loader has this position: it is as long as the one that training has read of the epoch so far.
 void check_position(Feed feed, std::uint64_t seed, std::int64_t epoch, std::int64_t batch);
 

@@ -202,6 +202,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
 
 // Whether everything that happens at intervals or follows a metric can do so in this fit.
 void Trainer::Impl::check_plan(const FitPlan& plan, const std::vector<EvalRun>& runs, bool gives_batches) const {
+  constexpr const char* kEffect = "so only end() does it";
   FitOutline outline;
   outline.epochs_end = static_cast<bool>(plan.feed);
   outline.sources.push_back({plan.feed ? plan.feed.label() : options.train_dataloader_label,
@@ -211,11 +212,11 @@ void Trainer::Impl::check_plan(const FitPlan& plan, const std::vector<EvalRun>& 
 
   for (const EvalRun& run : runs) {
     check_share(run.interval, "eval_interval", plan.feed);
-    check_interval(run.interval, "eval_interval", outline, state);
+    outline.check_interval("eval_interval", run.interval, kEffect, state);
   }
   if (saver) {
     check_share(options.save_interval, "save_interval", plan.feed);
-    check_interval(options.save_interval, "save_interval", outline, state);
+    outline.check_interval("save_interval", options.save_interval, kEffect, state);
     const bool settable = gives_batches || !engine.algorithms().empty();
     if (options.save_best) check_best(options.save_best->metric, outline, state, settable);
   }

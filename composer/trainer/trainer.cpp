@@ -275,6 +275,7 @@ void Trainer::with_weights(WeightsUse use, const std::function<void(Model& model
 }
 
 void Trainer::close() { impl().close(); }
+
 at::Generator Trainer::generator(at::Device device) const {
   if (const at::Generator* generator = impl().random.find(device)) return *generator;
   throw ConfigError("Trainer: generator(): this trainer draws nothing on ", device.str(), "; it trains on ",

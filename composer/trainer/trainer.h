@@ -175,8 +175,8 @@ class COMPOSER_EXPORT Trainer {
   void close();  // closes callbacks and loggers; again: does nothing. Every event after it is an error
 
   // Writes one now, to `name` (its placeholders replaced) below save_folder, and returns its path when it is on the
-  // disk. It counts neither as one of save_interval's nor among save_num_checkpoints_to_keep. Throws ConfigError in the
-  // middle of a batch, from where a run cannot go on exactly.
+  // disk. It counts neither as one of save_interval's nor among save_num_checkpoints_to_keep. Within a fit: between two
+  // steps, or at a *_CHECKPOINT event, FIT_START or FIT_END; throws ConfigError elsewhere, or if weights are exchanged.
   std::string save_checkpoint(const std::string& name = "ep{epoch}-ba{batch}");
   // The paths of those that this run has written and not deleted, also by name, oldest first; the last may still be
   // being written.
