@@ -14,6 +14,7 @@ GROUND = ["core", "util"]  # what every module may know
 MAY_KNOW = {
     "util": ["core"],  # its errors and its vocabulary; no circle comes of it, which is checked as well
     "core": ["util"],
+    "kernels": GROUND,
     "metrics": GROUND,
     "data": GROUND + ["metrics"],
     "formats": GROUND,
@@ -21,8 +22,8 @@ MAY_KNOW = {
     "models": GROUND + ["metrics", "data", "optim"],
     "checkpoint": GROUND + ["formats"],
     "dist": GROUND,
-    "step": GROUND + ["formats", "metrics", "data", "optim", "dist"],
-    "trainer": GROUND + ["formats", "metrics", "data", "optim", "models", "checkpoint", "step", "dist"],
+    "step": GROUND + ["kernels", "formats", "metrics", "data", "optim", "dist"],
+    "trainer": GROUND + ["kernels", "formats", "metrics", "data", "optim", "models", "checkpoint", "step", "dist"],
     "callbacks": GROUND + ["formats", "metrics", "data", "optim", "checkpoint", "dist"],
     "algorithms": GROUND + ["formats", "metrics", "data", "optim", "dist"],
     "loggers": GROUND + ["metrics", "dist"],

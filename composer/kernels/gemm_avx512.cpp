@@ -1,0 +1,70 @@
+// Compiled for AVX-512 (CMakeLists.txt); called on processors that have it.
+#include "composer/kernels/micro_kernel.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+namespace composer::kernels {
+namespace {
+
+struct Lanes {
+  using V = __m512;
+  using Mask = __mmask16;
+  static constexpr int kWidth = 16;
+
+  static Mask mask(int n) { return static_cast<Mask>(n >= kWidth ? 0xffff : n <= 0 ? 0 : (1 << n) - 1); }
+  static V zero() { return _mm512_setzero_ps(); }
+  static V broadcast(const float* from) { return _mm512_set1_ps(*from); }
+  static V load(const float* from) { return _mm512_loadu_ps(from); }
+  static V load(const float* from, Mask mask) { return _mm512_maskz_loadu_ps(mask, from); }
+  static void store(float* to, Mask mask, V value) { _mm512_mask_storeu_ps(to, mask, value); }
+  static V multiply_add(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+  static V multiply(V a, V b) { return _mm512_mul_ps(a, b); }
+  static V add(V a, V b) { return _mm512_add_ps(a, b); }
+  static V relu(V a) { return _mm512_max_ps(zero(), a); }  // the second if one is NaN
+
+  static void transpose(V (&r)[16]) {
+    V t[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+      t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+      t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) {
+      r[i] = low_pairs(t[i], t[i + 2]);
+      r[i + 1] = high_pairs(t[i], t[i + 2]);
+      r[i + 2] = low_pairs(t[i + 1], t[i + 3]);
+      r[i + 3] = high_pairs(t[i + 1], t[i + 3]);
+    }
+    // now quarter q of r[i + j] is column 4 q + j of the rows i to i + 3
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const V even = _mm512_shuffle_f32x4(r[j], r[4 + j], 0x88), odd = _mm512_shuffle_f32x4(r[j], r[4 + j], 0xdd);
+      const V even_below = _mm512_shuffle_f32x4(r[8 + j], r[12 + j], 0x88),
+              odd_below = _mm512_shuffle_f32x4(r[8 + j], r[12 + j], 0xdd);
+      r[j] = _mm512_shuffle_f32x4(even, even_below, 0x88);
+      r[8 + j] = _mm512_shuffle_f32x4(even, even_below, 0xdd);
+      r[4 + j] = _mm512_shuffle_f32x4(odd, odd_below, 0x88);
+      r[12 + j] = _mm512_shuffle_f32x4(odd, odd_below, 0xdd);
+    }
+  }
+
+ private:
+  static V low_pairs(V a, V b) {
+    return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+  }
+  static V high_pairs(V a, V b) {
+    return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+  }
+};
+
+}  // namespace
+
+const MicroKernels& avx512_kernels() {
+  static constexpr MicroKernels kKernels = Table<Lanes, 14>::kernels("AVX-512");
+  return kKernels;
+}
+
+}  // namespace composer::kernels
+#endif

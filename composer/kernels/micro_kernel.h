@@ -1,0 +1,167 @@
+#pragma once
+// The innermost loops of a product: one tile of the result, and the copies that put operands in the order in which the
+// tiles read them. Templates over the vectors of a processor: each gemm_*.cpp is compiled for one instruction set, and
+// uses no function of the standard library, because the linker might take its copy of it for everybody.
+#include <cstdint>
+#include <utility>
+
+namespace composer::kernels {
+
+// beta * plus + alpha * (a b), for up to kRows rows and kPanel columns. Strides count elements; columns of b, c and
+// plus are adjacent. Each element of a b is one chain of fused multiply-adds in the order of k, the same on every
+// processor.
+struct Tile {
+  std::int64_t k;
+  const float* a;
+  std::int64_t a_row, a_column;  // one of them is 1
+  const float* b;
+  std::int64_t b_row;
+  float* c;
+  std::int64_t c_row;
+  const float* plus;  // nullptr: none; may be c
+  std::int64_t plus_row;
+  float alpha, beta;
+  bool relu;
+  int columns;  // 1 to kPanel
+};
+
+// What gemm.cpp needs of an instruction set.
+struct MicroKernels {
+  const char* name;
+  int rows;   // of the largest tile
+  int panel;  // its columns
+  int width;  // of a vector
+  using Multiply = void (*)(const Tile&);
+  // For a tile of `rows` and so many vectors of columns, with a.row or a.column equal to 1.
+  Multiply (*multiply)(int rows, int vectors, bool adjacent_rows);
+  // to[k * stride + j] = from[k * row + j] for j < n; 0 for the rest of `stride` where that is more
+  void (*copy)(const float* from, std::int64_t row, std::int64_t k, int n, int stride, float* to);
+  // to[k * stride + j] = from[j * row + k], likewise
+  void (*transpose)(const float* from, std::int64_t row, std::int64_t k, int n, int stride, float* to);
+};
+
+#if defined(__x86_64__)
+const MicroKernels& avx2_kernels();
+const MicroKernels& avx512_kernels();
+#endif
+
+// One loop without conditions for each way to end: that of a tile with a short k is as long as its products.
+template <class Lanes, bool PLUS, bool OTHERS, int ROWS, int VECTORS>
+__attribute__((always_inline)) inline void finish(const Tile& t, typename Lanes::V (&sums)[ROWS][VECTORS]) {
+  constexpr int kWidth = Lanes::kWidth;
+  const auto all = Lanes::mask(kWidth), last = Lanes::mask(t.columns - (VECTORS - 1) * kWidth);
+  const auto alpha = Lanes::broadcast(&t.alpha), beta = Lanes::broadcast(&t.beta);
+#pragma GCC unroll 16
+  for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; ++v) {
+      const auto mask = v + 1 < VECTORS ? all : last;
+      auto sum = sums[i][v];
+      if (OTHERS) sum = Lanes::multiply(sum, alpha);
+      if (PLUS) {
+        const auto plus = Lanes::load(t.plus + i * t.plus_row + v * kWidth, mask);
+        sum = Lanes::add(sum, OTHERS ? Lanes::multiply(plus, beta) : plus);
+      }
+      if (OTHERS && t.relu) sum = Lanes::relu(sum);
+      Lanes::store(t.c + i * t.c_row + v * kWidth, mask, sum);
+    }
+}
+
+// Lanes names the vectors: their type V, a Mask of the first n lanes, and what is done with them.
+template <class Lanes, int ROWS, int VECTORS, bool ADJACENT_ROWS>
+void multiply_tile(const Tile& t) {
+  using V = typename Lanes::V;
+  constexpr int kWidth = Lanes::kWidth;
+  constexpr std::int64_t kLong = 64;  // c arrives meanwhile
+  V sums[ROWS][VECTORS];
+#pragma GCC unroll 16
+  for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; ++v) sums[i][v] = Lanes::zero();
+  if (t.k >= kLong)
+#pragma GCC unroll 16
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 4
+      for (int v = 0; v < VECTORS; ++v) __builtin_prefetch(t.c + i * t.c_row + v * kWidth, 1);
+  const auto last = Lanes::mask(t.columns - (VECTORS - 1) * kWidth);
+  const std::int64_t row = ADJACENT_ROWS ? 1 : t.a_row, step = ADJACENT_ROWS ? t.a_column : 1;
+  // Pointers to every third row: the others are within reach of one address, and registers suffice.
+  constexpr int kPointers = ADJACENT_ROWS ? 1 : (ROWS + 2) / 3, kApart = ADJACENT_ROWS ? ROWS : 3;
+  const float* a[kPointers];
+#pragma GCC unroll 5
+  for (int p = 0; p < kPointers; ++p) a[p] = t.a + kApart * p * row;
+  const float* b = t.b;
+  for (std::int64_t k = 0; k < t.k; ++k) {
+    V of_b[VECTORS];
+#pragma GCC unroll 4
+    for (int v = 0; v + 1 < VECTORS; ++v) of_b[v] = Lanes::load(b + v * kWidth);
+    of_b[VECTORS - 1] = Lanes::load(b + (VECTORS - 1) * kWidth, last);
+#pragma GCC unroll 16
+    for (int i = 0; i < ROWS; ++i) {
+      const V of_a = Lanes::broadcast(a[i / kApart] + i % kApart * row);
+#pragma GCC unroll 4
+      for (int v = 0; v < VECTORS; ++v) sums[i][v] = Lanes::multiply_add(of_a, of_b[v], sums[i][v]);
+    }
+#pragma GCC unroll 5
+    for (int p = 0; p < kPointers; ++p) a[p] += step;
+    b += t.b_row;
+  }
+  if (t.alpha == 1 && t.beta == 1 && !t.relu)
+    t.plus ? finish<Lanes, true, false>(t, sums) : finish<Lanes, false, false>(t, sums);
+  else
+    t.plus ? finish<Lanes, true, true>(t, sums) : finish<Lanes, false, true>(t, sums);
+}
+
+template <class Lanes>
+void copy_panel(const float* from, std::int64_t row, std::int64_t k, int n, int stride, float* to) {
+  for (int j = 0; j < stride; j += Lanes::kWidth) {
+    const auto in = Lanes::mask(n - j), out = Lanes::mask(stride - j);
+    for (std::int64_t i = 0; i < k; ++i) Lanes::store(to + i * stride + j, out, Lanes::load(from + i * row + j, in));
+  }
+}
+
+template <class Lanes>
+void transpose_panel(const float* from, std::int64_t row, std::int64_t k, int n, int stride, float* to) {
+  constexpr int kWidth = Lanes::kWidth;
+  for (int j = 0; j < stride; j += kWidth) {
+    const auto out = Lanes::mask(stride - j);
+    for (std::int64_t i = 0; i < k; i += kWidth) {
+      const int left = static_cast<int>(k - i < kWidth ? k - i : kWidth);
+      const auto in = Lanes::mask(left);
+      typename Lanes::V square[kWidth];
+#pragma GCC unroll 16
+      for (int s = 0; s < kWidth; ++s)
+        square[s] = j + s < n ? Lanes::load(from + (j + s) * row + i, in) : Lanes::zero();
+      Lanes::transpose(square);
+#pragma GCC unroll 16
+      for (int s = 0; s < kWidth; ++s)
+        if (s < left) Lanes::store(to + (i + s) * stride + j, out, square[s]);
+    }
+  }
+}
+
+// ROWS: of the largest tile, two vectors wide, whose sums all fit into registers.
+template <class Lanes, int ROWS>
+struct Table {
+  template <int VECTORS, bool ADJACENT_ROWS, int... BEFORE>
+  static MicroKernels::Multiply of(int rows, std::integer_sequence<int, BEFORE...>) {
+    static constexpr MicroKernels::Multiply kAll[] = {&multiply_tile<Lanes, BEFORE + 1, VECTORS, ADJACENT_ROWS>...};
+    return kAll[rows - 1];
+  }
+  static MicroKernels::Multiply multiply(int rows, int vectors, bool adjacent_rows) {
+    using Rows = std::make_integer_sequence<int, ROWS>;
+    if (vectors == 1) return adjacent_rows ? of<1, true>(rows, Rows()) : of<1, false>(rows, Rows());
+    return adjacent_rows ? of<2, true>(rows, Rows()) : of<2, false>(rows, Rows());
+  }
+  static constexpr MicroKernels kernels(const char* name) {
+    return {.name = name,
+            .rows = ROWS,
+            .panel = 2 * Lanes::kWidth,
+            .width = Lanes::kWidth,
+            .multiply = &multiply,
+            .copy = &copy_panel<Lanes>,
+            .transpose = &transpose_panel<Lanes>};
+  }
+};
+
+}  // namespace composer::kernels

@@ -1,0 +1,270 @@
+// A dispatch key below autograd that is on only within a scope. All operators fall through it at no cost, but for the
+// products, which either compute here or go on below.
+#include "composer/kernels/products.h"
+
+#include <utility>
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/ops/addmm_ops.h>
+#include <ATen/ops/baddbmm_ops.h>
+#include <ATen/ops/bmm_ops.h>
+#include <ATen/ops/mm_ops.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include "composer/kernels/gemm.h"
+
+namespace composer::kernels {
+namespace {
+
+// Just above the kernels of the CPU, below those of sparse and other tensors, and used by nothing in libtorch: it was
+// meant for generators of random numbers outside of it.
+constexpr c10::DispatchKey kKey = c10::DispatchKey::CustomRNGKeyId;
+
+thread_local const ProductTable* current = nullptr;
+thread_local ProductRecorder* recorder = nullptr;
+
+c10::DispatchKeySet below(c10::DispatchKeySet keys) {
+  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+}
+
+// One matrix, or as many as are in a batch.
+struct Matrices {
+  std::int64_t batch, rows, columns;
+  std::int64_t stride, row, column;  // strides, where a size of 1 has the one that suits
+  Layout layout;
+  const float* data;
+  Operand operand() const { return {data, row, column}; }
+};
+
+bool is_plain(const at::Tensor& tensor, std::int64_t dim) {
+  return tensor.defined() && tensor.dim() == dim && tensor.is_cpu() && tensor.scalar_type() == at::kFloat &&
+         tensor.layout() == at::kStrided && tensor.has_storage();
+}
+
+// nothing: not for us
+std::optional<Matrices> matrices(const at::Tensor& tensor, std::int64_t dim) {
+  if (!is_plain(tensor, dim) || tensor.numel() == 0) return {};
+  const auto sizes = tensor.sizes(), strides = tensor.strides();
+  const auto at = static_cast<std::size_t>(dim - 2);
+  Matrices m{.batch = dim == 3 ? sizes[0] : 1,
+             .rows = sizes[at],
+             .columns = sizes[at + 1],
+             .stride = dim == 3 ? strides[0] : 0,
+             .row = strides[at],
+             .column = strides[at + 1],
+             .layout = Layout::NEITHER,
+             .data = nullptr};
+  if (m.columns == 1) m.column = 1;
+  if (m.rows == 1) m.row = m.column == 1 ? m.columns : 1;
+  if (m.column == 1 && m.row >= m.columns)
+    m.layout = Layout::ROWS;
+  else if (m.row == 1 && m.column >= m.rows)
+    m.layout = Layout::COLUMNS;
+  else if (m.row < 1 || m.column < 1 || (m.row < m.column * m.columns && m.column < m.row * m.rows))
+    return {};  // elements overlap
+  m.data = tensor.const_data_ptr<float>();
+  return m;
+}
+
+// What is added: of the result's shape, or expanded to it, with adjacent columns.
+struct Added {
+  const float* data = nullptr;
+  std::int64_t stride = 0, row = 0;
+};
+
+std::optional<Added> added(const at::Tensor& self, c10::IntArrayRef sizes) {
+  const auto dim = static_cast<std::int64_t>(sizes.size());
+  if (!is_plain(self, self.defined() ? self.dim() : 0) || self.dim() > dim || self.dim() < 1) return {};
+  Added result;
+  const auto own = self.sizes(), strides = self.strides();
+  for (std::int64_t i = 0; i < dim; ++i) {
+    const std::int64_t at = i - (dim - self.dim());
+    const std::int64_t wanted = sizes[static_cast<std::size_t>(i)];
+    const bool is_there = at >= 0 && own[static_cast<std::size_t>(at)] != 1;
+    if (is_there && own[static_cast<std::size_t>(at)] != wanted) return {};
+    const std::int64_t stride = is_there ? strides[static_cast<std::size_t>(at)] : 0;
+    if (i == dim - 1 && stride != 1 && wanted != 1) return {};
+    if (i == dim - 2) result.row = stride;
+    if (i == dim - 3) result.stride = stride;
+  }
+  result.data = self.const_data_ptr<float>();
+  return result;
+}
+
+struct Scales {
+  double beta = 0, alpha = 1;  // beta 0: nothing is added
+};
+
+std::optional<Scales> scales(const at::Scalar& beta, const at::Scalar& alpha) {
+  if (beta.isComplex() || alpha.isComplex() || beta.isSymbolic() || alpha.isSymbolic()) return {};
+  return Scales{.beta = beta.toDouble(), .alpha = alpha.toDouble()};
+}
+
+// A product that is for our kernels, but for where it is written.
+struct Product {
+  Matrices a, b;
+  Added plus;
+  Scales scales;
+
+  c10::SmallVector<std::int64_t, 3> sizes(std::int64_t dim) const {
+    if (dim == 3) return {a.batch, a.rows, b.columns};
+    return {a.rows, b.columns};
+  }
+  void write(float* c, std::int64_t stride, std::int64_t row) const {
+    gemm({.m = a.rows,
+          .n = b.columns,
+          .k = a.columns,
+          .a = a.operand(),
+          .b = b.operand(),
+          .c = c,
+          .c_row = row,
+          .plus = plus.data,
+          .plus_row = plus.row,
+          .alpha = static_cast<float>(scales.alpha),
+          .beta = static_cast<float>(scales.beta)},
+         {.size = a.batch, .a = a.stride, .b = b.stride, .c = stride, .plus = plus.stride});
+  }
+};
+
+}  // namespace
+
+struct ProductKernels {
+  // self: nullptr for a product alone.
+  static std::optional<Product> find(const at::Tensor* self, const at::Tensor& a, const at::Tensor& b, std::int64_t dim,
+                                     std::optional<Scales> scales) {
+    if ((!current && !recorder) || !scales || !has_gemm()) return {};
+    const auto of_a = matrices(a, dim), of_b = matrices(b, dim);
+    if (!of_a || !of_b || of_a->batch != of_b->batch || of_a->columns != of_b->rows) return {};
+    Product product{.a = *of_a, .b = *of_b, .plus = {}, .scales = *scales};
+    if (self) {
+      const auto plus = added(*self, product.sizes(dim));
+      if (!plus) return {};
+      if (scales->beta != 0) product.plus = *plus;
+    }
+    const ProductShape shape{of_a->batch,
+                             of_a->rows,
+                             of_b->columns,
+                             of_a->columns,
+                             of_a->layout,
+                             of_b->layout,
+                             product.plus.data != nullptr};
+    if (recorder) ++recorder->shapes_[shape];
+    if (!current || !current->own(shape)) return {};
+    return product;
+  }
+
+  static std::optional<at::Tensor> compute(const at::Tensor* self, const at::Tensor& a, const at::Tensor& b,
+                                           std::int64_t dim, std::optional<Scales> scales = Scales()) {
+    const auto product = find(self, a, b, dim, scales);
+    if (!product) return {};
+    at::Tensor c = at::detail::empty_cpu(product->sizes(dim), a.options());
+    const std::int64_t columns = product->b.columns;
+    product->write(c.mutable_data_ptr<float>(), product->a.rows * columns, columns);
+    return c;
+  }
+
+  // Into a tensor of the right shape, with adjacent columns, that shares no memory with an operand. `self` may be
+  // `out`.
+  static bool write(const at::Tensor* self, const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
+                    std::int64_t dim, std::optional<Scales> scales = Scales()) {
+    const auto product = find(self, a, b, dim, scales);
+    if (!product || !is_plain(out, dim) || out.sizes() != c10::IntArrayRef(product->sizes(dim))) return false;
+    const auto at = static_cast<std::size_t>(dim - 2);
+    const std::int64_t rows = product->a.rows, columns = product->b.columns, batch = product->a.batch;
+    const std::int64_t row = rows == 1 ? columns : out.strides()[at];
+    const std::int64_t stride = batch == 1 ? rows * row : out.strides()[0];
+    if ((columns != 1 && out.strides()[at + 1] != 1) || row < columns || stride < rows * row) return false;
+    for (const at::Tensor* operand : {&a, &b})
+      if (at::get_overlap_status(out, *operand) != at::MemOverlapStatus::No) return false;
+    if (self && !self->is_same(out) && at::get_overlap_status(out, *self) != at::MemOverlapStatus::No) return false;
+    product->write(out.mutable_data_ptr<float>(), stride, row);
+    return true;
+  }
+
+  static at::Tensor mm(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b) {
+    if (auto c = compute(nullptr, a, b, 2)) return *std::move(c);
+    return at::_ops::mm::redispatch(below(keys), a, b);
+  }
+  static at::Tensor& mm_out(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+    if (write(nullptr, a, b, out, 2)) return out;
+    return at::_ops::mm_out::redispatch(below(keys), a, b, out);
+  }
+  static at::Tensor bmm(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b) {
+    if (auto c = compute(nullptr, a, b, 3)) return *std::move(c);
+    return at::_ops::bmm::redispatch(below(keys), a, b);
+  }
+  static at::Tensor& bmm_out(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+    if (write(nullptr, a, b, out, 3)) return out;
+    return at::_ops::bmm_out::redispatch(below(keys), a, b, out);
+  }
+
+  // addmm for matrices, baddbmm for batches of them.
+  template <class Operator, std::int64_t DIM>
+  static at::Tensor add(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                        const at::Scalar& beta, const at::Scalar& alpha) {
+    if (auto c = compute(&self, a, b, DIM, scales(beta, alpha))) return *std::move(c);
+    return Operator::redispatch(below(keys), self, a, b, beta, alpha);
+  }
+  template <class Operator, std::int64_t DIM>
+  static at::Tensor& add_out(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                             const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
+    if (write(&self, a, b, out, DIM, scales(beta, alpha))) return out;
+    return Operator::redispatch(below(keys), self, a, b, beta, alpha, out);
+  }
+  template <class Operator, std::int64_t DIM>
+  static at::Tensor& add_in_place(c10::DispatchKeySet keys, at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                                  const at::Scalar& beta, const at::Scalar& alpha) {
+    if (write(&self, a, b, self, DIM, scales(beta, alpha))) return self;
+    return Operator::redispatch(below(keys), self, a, b, beta, alpha);
+  }
+
+  // At the first use, so that a program that asks for nothing has nothing registered.
+  static void install() { static const ProductKernels kernels; }
+
+ private:
+  ProductKernels()
+      : all_(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__),
+        aten_(torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__) {
+    all_.fallback(torch::CppFunction::makeFallthrough());
+    aten_.impl("mm", TORCH_FN(mm));
+    aten_.impl("mm.out", TORCH_FN(mm_out));
+    aten_.impl("bmm", TORCH_FN(bmm));
+    aten_.impl("bmm.out", TORCH_FN(bmm_out));
+    aten_.impl("addmm", TORCH_FN((add<at::_ops::addmm, 2>)));
+    aten_.impl("addmm.out", TORCH_FN((add_out<at::_ops::addmm_out, 2>)));
+    aten_.impl("addmm_", TORCH_FN((add_in_place<at::_ops::addmm_, 2>)));
+    aten_.impl("baddbmm", TORCH_FN((add<at::_ops::baddbmm, 3>)));
+    aten_.impl("baddbmm.out", TORCH_FN((add_out<at::_ops::baddbmm_out, 3>)));
+    aten_.impl("baddbmm_", TORCH_FN((add_in_place<at::_ops::baddbmm_, 3>)));
+  }
+
+  torch::Library all_, aten_;
+};
+
+ProductScope::ProductScope(const ProductTable& table)
+    : before_(std::exchange(current, &table)), included_before_(c10::impl::tls_is_dispatch_key_included(kKey)) {
+  table_has_changed();
+}
+ProductScope::~ProductScope() {
+  current = before_;
+  c10::impl::tls_set_dispatch_key_included(kKey, included_before_);
+}
+
+void ProductScope::table_has_changed() {
+  const bool on = recorder || (current && !current->empty());
+  if (on) ProductKernels::install();
+  c10::impl::tls_set_dispatch_key_included(kKey, on);
+}
+
+ProductRecorder::ProductRecorder()
+    : before_(std::exchange(recorder, this)), included_before_(c10::impl::tls_is_dispatch_key_included(kKey)) {
+  ProductScope::table_has_changed();
+}
+ProductRecorder::~ProductRecorder() {
+  recorder = before_;
+  c10::impl::tls_set_dispatch_key_included(kKey, included_before_);
+}
+
+}  // namespace composer::kernels

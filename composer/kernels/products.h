@@ -1,0 +1,91 @@
+#pragma once
+// Products of float matrices on the CPU by kernels of our own (gemm.h) in the place of libtorch's library.
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/export.h"
+
+namespace composer::kernels {
+
+// Where the elements of an operand are that follow each other in memory.
+enum class Layout : std::uint8_t { ROWS, COLUMNS, NEITHER };
+
+// What the time of a product depends on: `batch` products of an m x k and a k x n matrix.
+struct ProductShape {
+  std::int64_t batch, m, n, k;
+  Layout a, b;
+  bool adds;  // another matrix or a bias
+  auto operator<=>(const ProductShape&) const = default;
+};
+
+// "32x128x784 RC+": m, n and k, the layouts of a and b (rows, columns or neither), and + if it adds; "8x" before a
+// batch.
+COMPOSER_EXPORT std::string to_string(const ProductShape& shape);
+
+// Which products are computed by our kernels.
+class COMPOSER_EXPORT ProductTable {
+ public:
+  void set(const ProductShape& shape, bool own);
+  bool own(const ProductShape& shape) const;
+  std::optional<bool> find(const ProductShape& shape) const;
+
+  // In one line, for files: "32x128x784 RC+=1,others=0". A text that is not one gives an empty table.
+  std::string text() const;
+  static ProductTable from_text(std::string_view text);
+
+  void set_others(bool own) { others_ = own; }  // shapes that are not in the table
+  bool others() const { return others_; }
+  // Whether there is any product for our kernels.
+  bool empty() const { return !others_ && own_ == 0; }
+
+ private:
+  struct Hash {
+    std::size_t operator()(const ProductShape& shape) const;
+  };
+  std::unordered_map<ProductShape, bool, Hash> shapes_;
+  std::size_t own_ = 0;  // shapes for our kernels
+  bool others_ = false;
+};
+
+// While it lives, aten::mm, addmm, bmm and baddbmm on this thread, and in the backward passes that it starts, compute
+// what the table says with our kernels: float, on the CPU, strided, not empty, operands that do not overlap themselves.
+// Everything else goes where it went before. Scopes nest: the innermost decides. `table` outlives the scope.
+class COMPOSER_EXPORT ProductScope {
+ public:
+  explicit ProductScope(const ProductTable& table);
+  ~ProductScope();
+  ProductScope(const ProductScope&) = delete;
+  ProductScope& operator=(const ProductScope&) = delete;
+
+  // To be called on the thread of the innermost scope after its table has become empty, or was.
+  static void table_has_changed();
+
+ private:
+  const ProductTable* before_;
+  bool included_before_;
+};
+
+// While it lives, notes the shapes of the products that our kernels could compute on this thread, and how often. They
+// are computed as without it.
+class COMPOSER_EXPORT ProductRecorder {
+ public:
+  ProductRecorder();
+  ~ProductRecorder();
+  ProductRecorder(const ProductRecorder&) = delete;
+  ProductRecorder& operator=(const ProductRecorder&) = delete;
+  const std::map<ProductShape, std::int64_t>& shapes() const { return shapes_; }
+
+ private:
+  friend struct ProductKernels;
+  std::map<ProductShape, std::int64_t> shapes_;
+  ProductRecorder* before_;
+  bool included_before_;
+};
+
+}  // namespace composer::kernels
