@@ -39,6 +39,8 @@ class COMPOSER_EXPORT ProductTable {
   std::string text() const;
   static ProductTable from_text(std::string_view text);
 
+  std::size_t own_shapes() const { return own_; }  // how many
+
   void set_others(bool own) { others_ = own; }  // shapes that are not in the table
   bool others() const { return others_; }
   // Whether there is any product for our kernels.

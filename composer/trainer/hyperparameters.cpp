@@ -90,6 +90,8 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
   if (train_batch_size) all["train_batch_size"] = *train_batch_size;
   if (options.seed) all["seed"] = static_cast<std::int64_t>(*options.seed);
   if (!options.tune) all["threads"] = static_cast<std::int64_t>(at::get_num_threads());
+  if (options.products != Products::TUNED)
+    all["products"] = std::string(options.products == Products::OWN ? "own" : "library");
   for (const auto& [name, value] : logger.hyperparameters())
     if (name != "rank_zero_seed" && !all.find(name)) all[name] = value_of(value);
   for (const auto& [name, value] : before.entries())

@@ -13,6 +13,7 @@
 #include "composer/core/model.h"
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
+#include "composer/kernels/products.h"
 #include "composer/step/code_after.h"
 #include "composer/step/feed.h"
 #include "composer/step/train_step.h"
@@ -183,6 +184,7 @@ struct Trainer::Impl {
   Resumption resumption;
   State state;
   OwnRandom random;
+  kernels::ProductTable products;
   ProcessSettings process;
   std::shared_ptr<SignalWatch> signals = std::make_shared<SignalWatch>();  // within a fit, with handle_signals
   std::vector<double> base_lr;  // of each parameter group, before any schedule
@@ -259,6 +261,7 @@ auto Trainer::Impl::located(F&& run) {
   const Flag in_call(busy);
   const ProcessScope in_force(process, fit.has_value());
   const RandomScope draws(random);
+  const kernels::ProductScope multiplies(products);
   try {
     return run();
   } catch (...) {

@@ -78,6 +78,7 @@ Trainer::Impl::Impl(const Impl& other, ForTrial)
     : options(unwatched(other.options)),
       state(other.state),
       random(other.random),
+      products(other.products),
       process(other.process),
       base_lr(other.base_lr),
       logger(state, {}),

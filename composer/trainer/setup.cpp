@@ -273,10 +273,15 @@ void Trainer::Impl::tune() {
   feed.seek(progress().loader_epoch(), state.timestamp.batch_in_epoch);
   fit->source.lose_place();
   std::optional<Batch> batch = feed.next();
+  if (!batch) {  // the run goes on at the end of an epoch
+    feed.seek(progress().loader_epoch() + 1, 0);
+    batch = feed.next();
+  }
   if (!batch) return;  // that this is an error is said where it is trained on
   const bool has_size = state.device_train_microbatch_size > 0;
   const std::vector<TuningChoice> choices =
-      Tuner(state, train_step, feed).run(std::move(*batch), options.tune_cache, tuned);
+      Tuner(state, train_step, feed, options.products == Products::TUNED ? &products : nullptr)
+          .run(std::move(*batch), options.tune_cache, tuned);
   if (tuned) process.threads = tuned->threads;
   for (const TuningChoice& choice : choices) tuning.push_back(to_string(choice));
   // That of the trial steps, if it is "auto": what was chosen may need more memory, or less.

@@ -86,7 +86,9 @@ Trainer::Impl::Impl(TrainerOptions given)
       saver(make_saver()),
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes) {
   train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
+  products.set_others(options.products == Products::OWN);
   const RandomScope draws(random);
+  const kernels::ProductScope multiplies(products);
   construct();
   // What hooks of the construction drew does not change what training draws.
   if (options.seed) random.seed(*options.seed);

@@ -18,6 +18,7 @@
 #include "composer/core/state.h"
 #include "composer/core/weights_use.h"
 #include "composer/data/data_spec.h"
+#include "composer/kernels/choice.h"
 #include "composer/optim/grad_scaler.h"
 #include "composer/optim/optimizer.h"
 #include "composer/optim/schedule.h"
@@ -69,10 +70,13 @@ struct TrainerOptions {
   bool deterministic_mode = false;                // libtorch's deterministic kernels, or its error where there is none
 
   // Before the first batch, time a few steps in each of the ways that may train faster here, and go on in the fastest:
-  // channels-last weights, as many threads as help, and fp32 where the precision above is slower. Nothing else of the
-  // trial steps stays. What was found is kept in tune_cache for later runs of the same model on the same machine.
+  // channels-last weights, as many threads as help, fp32 where the precision above is slower, and matrix products by
+  // kernels of our own (products). Nothing else of the trial steps stays. What was found is kept in tune_cache for later runs of the same model on the same machine.
   bool tune = false;
   std::filesystem::path tune_cache = {};  // empty: libcomposer/tune.json among the user's caches
+  // Who multiplies float matrices on a CPU: libtorch's library, our kernels, or (TUNED) the library unless tune finds
+  // ours faster, shape by shape. Ours give the same bits with any number of threads (docs/tuning.md).
+  Products products = Products::TUNED;
 
   bool inference_mode = true;  // evaluate and predict in it; false: for models that train on tensors kept from there
   // Fold batch norms into the convolutions before them while evaluating or predicting eight batches or more, if that

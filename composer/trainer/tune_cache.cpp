@@ -63,9 +63,11 @@ std::optional<Tuned> TuneCache::find(const std::string& key) const {
   const auto entry = all.find(key);
   if (entry == all.end() || !entry->is_object()) return {};
   const Json layout = entry->value("channels_last", Json()), autocast = entry->value("autocast", Json()),
-             threads = entry->value("threads", Json());
+             threads = entry->value("threads", Json()), products = entry->value("products", Json());
   if (!layout.is_boolean() || !autocast.is_boolean() || !threads.is_number_integer()) return {};
-  return Tuned{.channels_last = layout.get<bool>(), .autocast = autocast.get<bool>(), .threads = threads.get<int>()};
+  Tuned tuned{.channels_last = layout.get<bool>(), .autocast = autocast.get<bool>(), .threads = threads.get<int>()};
+  if (products.is_string()) tuned.products = products.get<std::string>();
+  return tuned;
 }
 
 void TuneCache::put(const std::string& key, const Tuned& tuned) const {
@@ -74,7 +76,9 @@ void TuneCache::put(const std::string& key, const Tuned& tuned) const {
     if (std::filesystem::exists(file_) && !std::filesystem::is_regular_file(file_)) return;  // /dev/null stays one
     const Lock lock(file_);
     Json all = read(file_);
-    all[key] = {{"channels_last", tuned.channels_last}, {"autocast", tuned.autocast}, {"threads", tuned.threads}};
+    Json& entry = all[key];
+    entry = {{"channels_last", tuned.channels_last}, {"autocast", tuned.autocast}, {"threads", tuned.threads}};
+    if (tuned.products) entry["products"] = *tuned.products;
     util::NewFile file(file_);
     file.write(all.dump(1) + '\n');
     file.commit();
@@ -96,6 +100,7 @@ void Tuned::visit_state(StateVisitor& visit) {
   visit("channels_last", channels_last);
   visit("autocast", autocast);
   visit("threads", threads);
+  visit("products", products);
 }
 
 }  // namespace composer

@@ -14,6 +14,7 @@ struct Tuned {
   bool channels_last = false;
   bool autocast = false;
   int threads = 1;
+  std::optional<std::string> products;  // text of a kernels::ProductTable; unset: they were not raced
 
   void visit_state(StateVisitor& visit);
 };

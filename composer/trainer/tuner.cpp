@@ -16,8 +16,10 @@
 #include "composer/core/error.h"
 #include "composer/core/model.h"
 #include "composer/core/plugins.h"
+#include "composer/kernels/gemm.h"
 #include "composer/step/batch_undo.h"
 #include "composer/step/module_modes.h"
+#include "composer/trainer/product_race.h"
 #include "composer/trainer/trials.h"
 #include "composer/util/random.h"
 #include "composer/util/threads_here.h"
@@ -25,6 +27,7 @@
 namespace composer {
 namespace {
 
+constexpr const char* kProducts = "products";
 constexpr int kMostRounds = 25, kLeastRounds = 3;
 constexpr double kSeconds = 1;           // for one choice, once there are the least rounds
 constexpr double kTrialSeconds = 0.005;  // one short step tells more of the clock than of the model
@@ -64,16 +67,18 @@ class Untouched {
   ModuleModes modes_;
 };
 
-// Precision, threads and the layout of weights, put back if the scope is left by an error.
+// Precision, threads, products and the layout of weights, put back if the scope is left by an error.
 class UnlessDecided {
  public:
-  explicit UnlessDecided(State& state) : state_(state) {
+  UnlessDecided(State& state, kernels::ProductTable* products) : state_(state), products_(products) {
     for (const at::Tensor& parameter : state.model->parameters())
       if (parameter.dim() == 4) layouts_.emplace_back(parameter, parameter.suggest_memory_format());
   }
   ~UnlessDecided() {
     if (std::uncaught_exceptions() <= exceptions_) return;
     state_.precision = precision_;
+    if (products_) *products_ = {};
+    kernels::ProductScope::table_has_changed();
     if (at::get_num_threads() != threads_) use_threads_here(threads_);
     const at::NoGradGuard no_grad;
     for (const auto& [parameter, format] : layouts_) try {
@@ -87,6 +92,7 @@ class UnlessDecided {
 
  private:
   State& state_;
+  kernels::ProductTable* products_;
   std::vector<std::pair<at::Tensor, at::MemoryFormat>> layouts_;
   Precision precision_ = state_.precision;
   int threads_ = at::get_num_threads();
@@ -106,29 +112,34 @@ std::vector<TuningChoice> Tuner::run(Batch batch, const std::filesystem::path& c
   allowed_ = state_.precision;
   const TuneCache cache(cache_file);
   const std::string id = key(batch);
+  if (!state_.device.is_cpu() || !kernels::has_gemm()) products_ = nullptr;
   if (!chosen) chosen = cache.find(id);
-  if (chosen && chosen->threads >= 1 && chosen->threads <= at::get_num_threads()) {
+  if (chosen && chosen->threads >= 1 && chosen->threads <= at::get_num_threads() && (!products_ || chosen->products)) {
     use(*chosen);
     return std::move(choices_);
   }
   Tuned best{.autocast = allowed_ != Precision::FP32, .threads = at::get_num_threads()};
   {
-    const UnlessDecided unless_decided(state_);
+    const UnlessDecided unless_decided(state_, products_);
     const Untouched untouched(state_);
     state_.batch = std::move(batch);
     step_.start(feed_);
     if (has_convolutions())
       best.channels_last = choose("weights", {"as they are", [this] { set_channels_last(false); }},
                                   {"channels last", [this] { set_channels_last(true); }});
+    best.products = choose_products();
     if (best.autocast)
       best.autocast = !choose("precision", {std::string(to_string(allowed_)), [this] { set_autocast(true); }},
                               {"fp32", [this] { set_autocast(false); }});
     if (state_.device.is_cpu() && best.threads > 1 &&
         choose("threads", {join(best.threads), [&best] { use_threads_here(best.threads); }},
-               {"1", [] { use_threads_here(1); }}))
+               {"1", [] { use_threads_here(1); }})) {
       best.threads = 1;
+      best.products = choose_products();
+    }
     step_.forget_batch();
   }
+  std::ranges::stable_partition(choices_, [](const TuningChoice& choice) { return choice.setting != kProducts; });
   cache.put(id, best);
   chosen = best;
   return std::move(choices_);
@@ -162,6 +173,10 @@ void Tuner::use(const Tuned& tuned) {
     set_autocast(tuned.autocast);
     say("precision", to_string(state_.precision));
   }
+  if (products_ && tuned.products) {
+    set_products(kernels::ProductTable::from_text(*tuned.products));
+    say(kProducts, products_->empty() ? "libtorch's" : "own kernels");
+  }
   if (state_.device.is_cpu() && at::get_num_threads() > 1) {
     use_threads_here(tuned.threads);
     say("threads", tuned.threads);
@@ -186,6 +201,36 @@ void Tuner::set_channels_last(bool on) {
 }
 
 void Tuner::set_autocast(bool on) { state_.precision = on ? allowed_ : Precision::FP32; }
+
+void Tuner::set_products(const kernels::ProductTable& table) {
+  *products_ = table;
+  kernels::ProductScope::table_has_changed();
+}
+
+// In fp32, whatever is allowed: the precision is chosen with the products that fp32 would have. The last call counts.
+std::optional<std::string> Tuner::choose_products() {
+  if (!products_) return {};
+  std::erase_if(choices_, [](const TuningChoice& choice) { return choice.setting == kProducts; });
+  set_products({});
+  const Precision precision = std::exchange(state_.precision, Precision::FP32);
+  const auto shapes = [this] {
+    const kernels::ProductRecorder recorder;
+    step();
+    return recorder.shapes();
+  }();
+  const std::size_t all = shapes.size();
+  kernels::ProductTable table = race_products(shapes);
+  if (all > 0 && table.empty())
+    choices_.push_back({.setting = kProducts,
+                        .chosen = "libtorch's",
+                        .reason = join("which are as fast as our own kernels for each of ", all, " shapes")});
+  if (!table.empty() && !choose(kProducts, {"libtorch's", [this] { set_products({}); }},
+                                {join("own kernels for ", table.own_shapes(), " of ", all, " shapes"),
+                                 [this, &table] { set_products(table); }}))
+    table = {};
+  state_.precision = precision;
+  return table.text();
+}
 
 void Tuner::step() {
   step_.zero_gradients();

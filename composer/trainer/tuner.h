@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "composer/core/state.h"
+#include "composer/kernels/products.h"
 #include "composer/step/feed.h"
 #include "composer/step/train_step.h"
 #include "composer/trainer/tune_cache.h"
@@ -19,11 +20,14 @@ struct TuningChoice {
 std::string to_string(const TuningChoice& choice);  // in one line
 
 // Tries what may train this model faster here: channels-last weights (of convolutions), autocast or fp32 where the user
-// allows the former, fewer threads. Forward, loss and backward of one real batch are timed, without algorithms and
-// without the optimizer's step; buffers, gradients, random numbers and the fields of the state are then as before.
+// allows the former, fewer threads, matrix products by our own kernels. Forward, loss and backward of one real batch
+// are timed, without algorithms and without the optimizer's step; buffers, gradients, random numbers and the fields of
+// the state are then as before.
 class Tuner {
  public:
-  Tuner(State& state, TrainStep& step, const Feed& feed) : state_(state), step_(step), feed_(feed) {}
+  // `products`: which are for our kernels, that of the innermost ProductScope; nullptr: it is not to be chosen.
+  Tuner(State& state, TrainStep& step, const Feed& feed, kernels::ProductTable* products)
+      : state_(state), step_(step), feed_(feed), products_(products) {}
 
   // `batch` is the one to try with. Leaves the fastest way in use, and in `chosen`; a way that is given there is taken
   // without trying, as a resumed run takes that of its checkpoint.
@@ -39,6 +43,8 @@ class Tuner {
   void use(const Tuned& tuned);
   void set_channels_last(bool on);
   void set_autocast(bool on);
+  void set_products(const kernels::ProductTable& table);
+  std::optional<std::string> choose_products();
   bool has_convolutions() const;
   void step();
   double time_steps(int steps);                                               // seconds for each
@@ -47,6 +53,7 @@ class Tuner {
   State& state_;
   TrainStep& step_;
   const Feed& feed_;
+  kernels::ProductTable* products_;
   Precision allowed_ = Precision::FP32;
   std::vector<TuningChoice> choices_;
 };

@@ -51,6 +51,7 @@ TrainerOptions options{
     .deterministic_mode = false,
     .tune = false,
     .tune_cache = {},
+    .products = Products::TUNED,
     .inference_mode = true,
     .fold_batch_norms = false,
     .save_folder = {},

@@ -16,6 +16,7 @@
 #include "composer/core/error.h"
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
+#include "composer/kernels/gemm.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
@@ -82,6 +83,7 @@ TEST_CASE("the trial steps of tune leave no trace in weights, buffers, metrics a
     auto memory = std::make_shared<loggers::InMemoryLogger>();
     TrainerOptions options = tuned_options(model_with_memory(), scratch);
     options.tune = tune;
+    options.products = Products::LIBRARY;
     options.loggers = {memory};
     Trainer trainer(std::move(options));
     trainer.fit();
@@ -116,11 +118,12 @@ TEST_CASE("tune says in one line each what it chose, of what there was to choose
   Trainer trainer(std::move(options));
   CHECK(trainer.tuning().empty());
   trainer.fit();
-  REQUIRE(trainer.tuning().size() == 2);
+  REQUIRE(trainer.tuning().size() == (kernels::has_gemm() ? 3 : 2));
   CHECK(trainer.tuning()[0].starts_with("weights: "));
   CHECK(trainer.tuning()[1].starts_with("precision: "));
   CHECK(memory->hyperparameters().contains("tune/weights"));
   CHECK(memory->hyperparameters().contains("tune/precision"));
+  CHECK(memory->hyperparameters().contains("tune/products") == kernels::has_gemm());
   const bool fp32 = trainer.tuning()[1].starts_with("precision: fp32");
   CHECK(trainer.state().precision == (fp32 ? Precision::FP32 : Precision::AMP_BF16));
   const bool channels_last = trainer.tuning()[0].starts_with("weights: channels last");
@@ -272,7 +275,7 @@ TEST_CASE(
     CHECK(at::get_num_threads() == 2);
     model->fails = [](const Failing&) { return false; };
     trainer.fit();
-    CHECK(trainer.tuning().size() == 3);
+    CHECK(trainer.tuning().size() == (kernels::has_gemm() ? 4 : 3));
   }
 }
 

@@ -1,0 +1,193 @@
+// Products of matrices by our kernels, chosen in the trainer's options or by tune.
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <ATen/Parallel.h>
+#include <torch/nn/modules/linear.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/kernels/gemm.h"
+#include "composer/kernels/products.h"
+#include "composer/models/mlp.h"
+#include "composer/optim/sgd.h"
+#include "tests/support/folder.h"
+#include "tests/support/tiny.h"
+
+namespace composer::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Threads {
+ public:
+  explicit Threads(int threads) { at::set_num_threads(threads); }
+  ~Threads() { at::set_num_threads(before_); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+ private:
+  int before_ = at::get_num_threads();
+};
+
+// Sums over 784 numbers, which libtorch's library adds in another order than we do.
+TrainerOptions mlp_options() {
+  at::manual_seed(3);
+  TrainerOptions options;
+  options.model = models::mlp({.features = {784, 96, 10}});
+  options.train_dataloader = data::in_memory(
+      {{"input", at::sin(at::arange(64 * 784, at::kFloat)).view({64, 784})}, {"target", at::arange(64).remainder(10)}},
+      {.batch_size = 32, .shuffle = false});
+  options.optimizer = optim::sgd({.lr = 0.1, .momentum = 0.9});
+  options.max_duration = "2ep";
+  options.device = at::Device(at::kCPU);
+  return options;
+}
+
+std::vector<at::Tensor> trained(Products products) {
+  TrainerOptions options = mlp_options();
+  options.products = products;
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  return trainer.state().model->parameters();
+}
+
+bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  REQUIRE(a.size() == b.size());
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (!a[i].equal(b[i])) return false;
+  return true;
+}
+
+std::vector<at::Tensor> trained_by_hand() {
+  TrainerOptions options = mlp_options();
+  const std::shared_ptr<Model> model = options.model;
+  const auto optimizer = options.optimizer.make(optim::parameters_of(*model));
+  for (int epoch = 0; epoch < 2; ++epoch)
+    for (int begin = 0; begin < 64; begin += 32) {
+      const Batch batch{
+          {"input", at::sin(at::arange(64 * 784, at::kFloat)).view({64, 784}).slice(0, begin, begin + 32)},
+          {"target", at::arange(begin, begin + 32).remainder(10)}};
+      optimizer->zero_grad();
+      model->loss(model->forward(batch), batch).only().backward();
+      optimizer->step();
+    }
+  return model->parameters();
+}
+
+TEST_CASE(
+    "A fit with our products equals the same loop by hand within a scope, and one with libtorch's a loop without") {
+  const Threads one(1);
+  CHECK(equal(trained(Products::LIBRARY), trained_by_hand()));
+  CHECK(equal(trained(Products::TUNED), trained_by_hand()));  // nobody has tuned
+  if (!kernels::has_gemm()) return;
+  kernels::ProductTable all;
+  all.set_others(true);
+  const std::vector<at::Tensor> ours = trained(Products::OWN);
+  {
+    const kernels::ProductScope scope(all);
+    CHECK(equal(ours, trained_by_hand()));
+  }
+  CHECK_FALSE(equal(ours, trained_by_hand()));
+}
+
+TEST_CASE("Our products give a fit the same bits with any number of threads, and with the instructions of AVX2") {
+  if (!kernels::has_gemm()) return;
+  std::vector<at::Tensor> one;
+  {
+    const Threads threads(1);
+    one = trained(Products::OWN);
+  }
+  for (const int count : {2, 3, 5}) {
+    const Threads threads(count);
+    CHECK(equal(trained(Products::OWN), one));
+  }
+  kernels::use_gemm_instructions("AVX2");
+  CHECK(equal(trained(Products::OWN), one));
+  kernels::use_gemm_instructions(nullptr);
+}
+
+TEST_CASE("Evaluation and prediction multiply as training does") {
+  if (!kernels::has_gemm()) return;
+  const Threads one(1);
+  const auto outputs = [](Products products) {
+    TrainerOptions options = mlp_options();
+    options.products = products;
+    const auto loader = options.train_dataloader;
+    Trainer trainer(std::move(options));
+    return trainer.predict(data::in_memory({{"input", at::cos(at::arange(16 * 784, at::kFloat)).view({16, 784})}},
+                                           {.batch_size = 16, .shuffle = false}));
+  };
+  const auto ours = outputs(Products::OWN).at(0).only(), theirs = outputs(Products::LIBRARY).at(0).only();
+  CHECK(at::allclose(ours, theirs, 1e-4, 1e-5));
+  CHECK_FALSE(ours.equal(theirs));
+}
+
+std::string text_of(const fs::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+// Puts another text in the place of what the cache says of products.
+void choose(const fs::path& cache, const std::string& products) {
+  std::string text = text_of(cache);
+  const std::string name = "\"products\": \"";
+  const std::size_t begin = text.find(name) + name.size();
+  REQUIRE(begin >= name.size());
+  text.replace(begin, text.find('"', begin) - begin, products);
+  std::ofstream(cache) << text;
+}
+
+TEST_CASE("What tune chose of products is said, kept in its cache and the checkpoint, and used to the bit") {
+  if (!kernels::has_gemm()) return;
+  const Threads one(1);
+  const Folder folder;
+  const fs::path cache = fs::path(folder / "tune.json");
+  const auto options = [&] {
+    TrainerOptions options = mlp_options();
+    options.tune = true;
+    options.tune_cache = cache;
+    return options;
+  };
+  const auto run = [&](TrainerOptions options, std::string* line = nullptr) {
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    REQUIRE_FALSE(trainer.tuning().empty());
+    if (line) *line = trainer.tuning().back();
+    return trainer.state().model->parameters();
+  };
+  std::string line;
+  run(options(), &line);
+  CAPTURE(line);
+  CHECK(line.starts_with("products: "));
+  CHECK((line.find("libtorch's") != std::string::npos || line.find("own kernels for ") != std::string::npos));
+
+  choose(cache, "others=1");
+  CHECK(equal(run(options(), &line), trained(Products::OWN)));
+  CHECK(line == "products: own kernels, as was found before");
+  // An altered text is not used, and a choice of shapes is one of these shapes alone.
+  choose(cache, "32x96x784 RC+=2,others=1");
+  CHECK(equal(run(options(), &line), trained(Products::LIBRARY)));
+  CHECK(line == "products: libtorch's, as was found before");
+  choose(cache, "32x96x784 RC+=1,others=0");
+  const std::vector<at::Tensor> some = run(options());
+  CHECK_FALSE(equal(some, trained(Products::LIBRARY)));
+
+  // A run goes on with what it began with.
+  TrainerOptions saved = options();
+  saved.save_folder = folder / "run";
+  saved.save_interval = "1ba";
+  {
+    Trainer trainer(saved);
+    trainer.fit("2ba");
+  }
+  choose(cache, "others=0");
+  TrainerOptions resumed = options();
+  resumed.save_folder = folder / "run";
+  CHECK(equal(run(std::move(resumed)), some));
+}
+
+}  // namespace
+}  // namespace composer::test
