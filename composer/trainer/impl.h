@@ -101,6 +101,7 @@ struct Trainer::Impl {
   void make_optimizer();
   void read_learning_rates();
   void check_first_batch();
+  bool tunes() const;  // `tune`, or products alone
   void tune();
   void finish_fit();
   void abandon_fit();

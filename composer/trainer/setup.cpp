@@ -5,11 +5,13 @@
 
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
+#include "composer/kernels/gemm.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/step/precision.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/impl.h"
 #include "composer/trainer/tuner.h"
+#include "composer/util/tune_process.h"
 
 namespace composer {
 namespace {
@@ -265,8 +267,14 @@ void Trainer::Impl::log_algorithms() {
     logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
 }
 
+bool Trainer::Impl::tunes() const {
+  return options.tune || (options.products == Products::TUNED && options.precision == Precision::FP32 &&
+                          process_races_products() && state.device.is_cpu() && kernels::has_gemm());
+}
+
 void Trainer::Impl::tune() {
-  if (!options.tune || !tuning.empty()) return;
+  if (!tunes() || !tuning.empty()) return;
+  if (!train.loader() && !options.tune) return;
   if (!train.loader()) return warn("tune: has no effect without a train_dataloader");
   const Unbilled unbilled(&*fit);
   Feed feed = fit->source.feed();
@@ -280,9 +288,10 @@ void Trainer::Impl::tune() {
   if (!batch) return;  // that this is an error is said where it is trained on
   const bool has_size = state.device_train_microbatch_size > 0;
   const std::vector<TuningChoice> choices =
-      Tuner(state, train_step, feed, options.products == Products::TUNED ? &products : nullptr)
+      Tuner(state, train_step, feed,
+            {.ways = options.tune, .products = options.products == Products::TUNED ? &products : nullptr})
           .run(std::move(*batch), options.tune_cache, tuned);
-  if (tuned) process.threads = tuned->threads;
+  if (tuned && options.tune) process.threads = tuned->threads;
   for (const TuningChoice& choice : choices) tuning.push_back(to_string(choice));
   // That of the trial steps, if it is "auto": what was chosen may need more memory, or less.
   if (!has_size) state.device_train_microbatch_size = 0;

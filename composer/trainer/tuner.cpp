@@ -116,7 +116,7 @@ std::vector<TuningChoice> Tuner::run(Batch batch, const std::filesystem::path& c
   if (!chosen) chosen = cache.find(id);
   if (chosen && chosen->threads >= 1 && chosen->threads <= at::get_num_threads() && (!products_ || chosen->products)) {
     use(*chosen);
-    return std::move(choices_);
+    return choices();
   }
   Tuned best{.autocast = allowed_ != Precision::FP32, .threads = at::get_num_threads()};
   {
@@ -124,14 +124,14 @@ std::vector<TuningChoice> Tuner::run(Batch batch, const std::filesystem::path& c
     const Untouched untouched(state_);
     state_.batch = std::move(batch);
     step_.start(feed_);
-    if (has_convolutions())
+    if (ways_ && has_convolutions())
       best.channels_last = choose("weights", {"as they are", [this] { set_channels_last(false); }},
                                   {"channels last", [this] { set_channels_last(true); }});
     best.products = choose_products();
-    if (best.autocast)
+    if (ways_ && best.autocast)
       best.autocast = !choose("precision", {std::string(to_string(allowed_)), [this] { set_autocast(true); }},
                               {"fp32", [this] { set_autocast(false); }});
-    if (state_.device.is_cpu() && best.threads > 1 &&
+    if (ways_ && state_.device.is_cpu() && best.threads > 1 &&
         choose("threads", {join(best.threads), [&best] { use_threads_here(best.threads); }},
                {"1", [] { use_threads_here(1); }})) {
       best.threads = 1;
@@ -139,9 +139,13 @@ std::vector<TuningChoice> Tuner::run(Batch batch, const std::filesystem::path& c
     }
     step_.forget_batch();
   }
-  std::ranges::stable_partition(choices_, [](const TuningChoice& choice) { return choice.setting != kProducts; });
   cache.put(id, best);
   chosen = best;
+  return choices();
+}
+
+std::vector<TuningChoice> Tuner::choices() {
+  std::ranges::stable_partition(choices_, [](const TuningChoice& choice) { return choice.setting != kProducts; });
   return std::move(choices_);
 }
 
@@ -157,14 +161,19 @@ std::string Tuner::key(const Batch& batch) const {
   const Model& model = *state_.model;
   return join(class_name(typeid(model)), " ", std::hex, shapes, std::dec, ", microbatches of ",
               state_.device_train_microbatch_size, ", ", to_string(allowed_), ", ", at::get_num_threads(), " threads, ",
-              state_.device.is_cpu() ? name_of_processor() : state_.device.str(), ", libtorch ", TORCH_VERSION,
-              ", libcomposer ", COMPOSER_VERSION);
+              state_.device.is_cpu() ? name_of_processor() : state_.device.str(), ways_ ? "" : ", products alone",
+              ", libtorch ", TORCH_VERSION, ", libcomposer ", COMPOSER_VERSION);
 }
 
 void Tuner::use(const Tuned& tuned) {
   const auto say = [this](const char* what, auto chosen_before) {
     choices_.push_back({.setting = what, .chosen = join(chosen_before), .reason = "as was found before"});
   };
+  if (products_ && tuned.products) {
+    set_products(kernels::ProductTable::from_text(*tuned.products));
+    say(kProducts, products_->empty() ? "libtorch's" : "own kernels");
+  }
+  if (!ways_) return;
   if (has_convolutions()) {
     say("weights", tuned.channels_last ? "channels last" : "as they are");
     if (tuned.channels_last) set_channels_last(true);
@@ -172,10 +181,6 @@ void Tuner::use(const Tuned& tuned) {
   if (allowed_ != Precision::FP32) {
     set_autocast(tuned.autocast);
     say("precision", to_string(state_.precision));
-  }
-  if (products_ && tuned.products) {
-    set_products(kernels::ProductTable::from_text(*tuned.products));
-    say(kProducts, products_->empty() ? "libtorch's" : "own kernels");
   }
   if (state_.device.is_cpu() && at::get_num_threads() > 1) {
     use_threads_here(tuned.threads);

@@ -25,9 +25,12 @@ std::string to_string(const TuningChoice& choice);  // in one line
 // the state are then as before.
 class Tuner {
  public:
-  // `products`: which are for our kernels, that of the innermost ProductScope; nullptr: it is not to be chosen.
-  Tuner(State& state, TrainStep& step, const Feed& feed, kernels::ProductTable* products)
-      : state_(state), step_(step), feed_(feed), products_(products) {}
+  struct Choices {
+    bool ways = true;                           // layout, precision and threads
+    kernels::ProductTable* products = nullptr;  // that of the innermost ProductScope; nullptr: not to be chosen
+  };
+  Tuner(State& state, TrainStep& step, const Feed& feed, Choices choices)
+      : state_(state), step_(step), feed_(feed), ways_(choices.ways), products_(choices.products) {}
 
   // `batch` is the one to try with. Leaves the fastest way in use, and in `chosen`; a way that is given there is taken
   // without trying, as a resumed run takes that of its checkpoint.
@@ -40,6 +43,7 @@ class Tuner {
   };
 
   std::string key(const Batch& batch) const;
+  std::vector<TuningChoice> choices();  // the products last
   void use(const Tuned& tuned);
   void set_channels_last(bool on);
   void set_autocast(bool on);
@@ -53,6 +57,7 @@ class Tuner {
   State& state_;
   TrainStep& step_;
   const Feed& feed_;
+  bool ways_;
   kernels::ProductTable* products_;
   Precision allowed_ = Precision::FP32;
   std::vector<TuningChoice> choices_;

@@ -1,5 +1,7 @@
 #include "composer/util/tune_process.h"
 
+#include <atomic>
+
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/CPUAllocator.h>
@@ -19,6 +21,8 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
+std::atomic<bool> races_products = false;
+
 bool installed() { return c10::GetCPUAllocator() == &util::CachingAllocator::instance(); }
 
 }  // namespace
@@ -34,6 +38,9 @@ std::vector<std::string> tune_process(ProcessOptions options) {
   if (options.threads > 0) at::set_num_threads(options.threads);
   done.push_back(join("threads: ", at::get_num_threads()));
 
+  races_products = options.products;
+  if (options.products) done.emplace_back("products: the faster of libtorch's and our own, as each trainer finds");
+
   util::CachingAllocator& allocator = util::CachingAllocator::instance();
   allocator.set_huge_pages(options.huge_pages);
   allocator.set_limit(options.cache_limit);
@@ -43,6 +50,8 @@ std::vector<std::string> tune_process(ProcessOptions options) {
                                                                   : "kept for later ones"));
   return done;
 }
+
+bool process_races_products() { return races_products; }
 
 CpuMemory cpu_memory() { return util::CachingAllocator::instance().memory(); }
 

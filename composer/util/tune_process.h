@@ -8,7 +8,8 @@
 
 namespace composer {
 
-// What a training program asks of its process. None of it changes a result, but for denormal numbers, which become 0.
+// What a training program asks of its process. None of it changes a result, but for denormal numbers, which become 0,
+// and products.
 struct ProcessOptions {
   // Keeps the memory of freed CPU tensors for later ones. The C library returns large blocks to the system, and the
   // next step waits while they are mapped and cleared again. Not installed under AddressSanitizer, which checks each
@@ -24,12 +25,18 @@ struct ProcessOptions {
   // Numbers below 1e-38 (float) make some kernels a hundred times slower.
   bool flush_denormals = true;
   int threads = 0;  // of libtorch's operators; 0: unchanged
+  // Trainers race libtorch's products of float matrices against our own kernels at the start of their first fit and use
+  // the faster ones, as those with TrainerOptions::tune do (docs/products.md). It changes the last bits of results.
+  bool products = false;
 };
 
 // For the first line of main(): threads that libtorch starts before do not flush denormals. Returns one line for each
 // thing done. A second call changes the options and releases what is beyond a lower limit; the allocator stays. Throws
 // ConfigError for threads < 0.
 COMPOSER_EXPORT std::vector<std::string> tune_process(ProcessOptions options = {});
+
+// Whether tune_process() has been asked for `products`.
+COMPOSER_EXPORT bool process_races_products();
 
 // Statistics of the caching allocator; all zero if it is not installed.
 struct CpuMemory {

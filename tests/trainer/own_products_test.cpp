@@ -1,4 +1,5 @@
 // Products of matrices by our kernels, chosen in the trainer's options or by tune.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -12,6 +13,7 @@
 #include "composer/kernels/products.h"
 #include "composer/models/mlp.h"
 #include "composer/optim/sgd.h"
+#include "composer/util/tune_process.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
@@ -187,6 +189,28 @@ TEST_CASE("What tune chose of products is said, kept in its cache and the checkp
   TrainerOptions resumed = options();
   resumed.save_folder = folder / "run";
   CHECK(equal(run(std::move(resumed)), some));
+}
+
+TEST_CASE("tune_process lets trainers race products, and nothing else, without tune") {
+  if (!kernels::has_gemm()) return;
+  const Folder folder;
+  const auto lines = [&] {
+    TrainerOptions options = mlp_options();
+    options.tune_cache = folder / "tune.json";
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    return trainer.tuning();
+  };
+  CHECK(lines().empty());
+  ProcessOptions process{.caching_allocator = false, .huge_pages = false, .flush_denormals = false, .products = true};
+  const auto done = tune_process(process);
+  CHECK(std::ranges::any_of(done, [](const std::string& line) { return line.starts_with("products: "); }));
+  const std::vector<std::string> measured = lines();
+  process.products = false;
+  tune_process(process);
+  REQUIRE(measured.size() == 1);
+  CHECK(measured[0].starts_with("products: "));
+  CHECK(lines().empty());
 }
 
 }  // namespace
