@@ -89,12 +89,17 @@ void RunSaver::lock_folder(const State& state) {
   }
 }
 
-// The checkpoint was read without the lock: another process, or another Trainer, may have trained the run since.
-void RunSaver::check_resumed() const {
-  if (!resumed_) return;
+// Without the lock, so before the first fit and between two, another process or another Trainer may train the run.
+void RunSaver::check_newest() const {
+  if (!resumed_ && saver_->saved().empty()) return;
   const SaverOptions& own = options();
   const auto is_own = [&](const Manifest& manifest) { return manifest.run_id == own.run_id && !manifest.weights_only; };
   const auto newest = find_latest(own.folder, own.latest, is_own, saver_->files());
+  if (!resumed_) {
+    if (!newest || saver_->knows(newest->manifest.id)) return;
+    throw CheckpointError("save_folder: ", newest->path.string(), " was written by another Trainer that resumed this ",
+                          "run; make this Trainer again, so that it resumes from there, or train with the other one");
+  }
   if (newest && newest->manifest.id == resumed_->id) return;
   throw CheckpointError("save_folder: ", (own.folder / resumed_->name).string(), ", from which this run was resumed, ",
                         newest ? join("is not its newest checkpoint any more: ", newest->path.string(), " is")
@@ -119,7 +124,7 @@ void RunSaver::check_conflicts(const State& state) const {
 void RunSaver::prepare(const State& state) {
   if (options_.num_checkpoints_to_keep == 0) return;
   try {
-    if (lock_) check_resumed();
+    if (lock_) check_newest();
     saver_->free_link();
     check_conflicts(state);
     saver_->check_writable(manifest(options_.filename, state), state.run->snapshot(options_.weights_only));

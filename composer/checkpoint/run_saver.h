@@ -48,7 +48,8 @@ class COMPOSER_EXPORT RunSaver {
   RunSaver& operator=(RunSaver&&) noexcept;
 
   // Before the first batch: locks the folder for the run, then prepare(). ConfigError if another process trains it;
-  // CheckpointError if the checkpoint that the run resumes from is not its newest any more.
+  // CheckpointError if the run has been continued elsewhere: its newest checkpoint in the folder is neither the one
+  // that it resumes from nor one of this saver's.
   void begin_fit(const State& state);
   void end_fit();  // unlocks the folder
   // Checks what would prevent a later checkpoint from being written. Throws ConfigError for conflicting checkpoints of
@@ -78,7 +79,7 @@ class COMPOSER_EXPORT RunSaver {
  private:
   void check_conflicts(const State& state) const;
   void lock_folder(const State& state);
-  void check_resumed() const;
+  void check_newest() const;
   void take(Manifest manifest, const State& state, bool by_hand);
   void warn_if_late(const State& state) const;
   void check();

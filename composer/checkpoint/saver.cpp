@@ -130,7 +130,12 @@ void Saver::wait() {
   if (writing_.valid()) writing_.get();
 }
 
-void Saver::adopt(const Manifest& resumed) { list_.parent = resumed.name; }
+void Saver::adopt(const Manifest& resumed) {
+  list_.parent = resumed.name;
+  ids_.push_back(resumed.id);
+}
+
+bool Saver::knows(const std::string& id) const { return std::ranges::find(ids_, id) != ids_.end(); }
 
 void Saver::remove_leftovers() {
   if (std::exchange(cleaned_, true)) return;
@@ -226,6 +231,7 @@ void Saver::save(Manifest manifest, const StateDict& state) {
   wait();
   failure_.clear();
   manifest.id = new_id();
+  ids_.push_back(manifest.id);
   manifest.run_id = options_.run_id;
   manifest.parent = std::exchange(list_.parent, manifest.name);
   StateDict taken;
@@ -256,10 +262,7 @@ void Saver::start_writing(Job job) {
 
 // Only once the new one is certain to survive a loss of power.
 void Saver::delete_retired(const Job& job) {
-  if (outcome_ == Outcome::WRITTEN)
-    undeleted_ = folder_.remove(job.retired);
-  else if (outcome_ == Outcome::IN_PLACE)
-    undeleted_ = job.retired;
+  if (outcome_ == Outcome::WRITTEN) undeleted_ = folder_.remove(job.retired);
 }
 
 void Saver::try_write(const Job& job) {

@@ -67,6 +67,8 @@ class COMPOSER_EXPORT Saver {
   std::vector<std::string> saved() const;
   void visit_state(StateVisitor& visit);
   void adopt(const Manifest& resumed);  // the run resumes from it; it becomes the parent of the next one
+  // Whether save() has written the checkpoint with this id, or adopt() has taken it.
+  bool knows(const std::string& id) const;
   // Duration of the last write; 0 before the first. From any thread.
   std::chrono::duration<double> last_write_time() const { return std::chrono::duration<double>(write_seconds_); }
   const SaverOptions& options() const { return options_; }
@@ -99,6 +101,7 @@ class COMPOSER_EXPORT Saver {
   std::shared_ptr<FileSystem> files_;
   CheckpointFolder folder_;
   List list_, before_;               // before_: without the one that is planned or being written
+  std::vector<std::string> ids_;     // of what it has written and adopted
   bool planned_ = false;             // planned, but not saved yet
   std::unique_ptr<StateDict> copy_;  // its memory is reused
   std::atomic<double> write_seconds_ = 0;

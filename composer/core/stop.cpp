@@ -1,23 +1,35 @@
 #include "composer/core/stop.h"
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
 
 namespace composer {
 
 struct Stop::Request {
+  struct Ask {
+    std::string why;
+    Kind kind;
+    std::thread::id by;
+    bool seen = false;
+  };
+
   std::atomic<bool> asked{false};
-  std::mutex mutex;  // of what follows
-  std::string why;
-  Kind kind = PAUSED;
+  std::mutex mutex;       // of the following
+  std::vector<Ask> asks;  // of each thread the strongest one, in the order in which they came
   bool answered = false;
 
   void forget() {
     asked = false;
-    why.clear();
-    kind = PAUSED;
+    asks.clear();
     answered = false;
   }
+  // The one that counts; there is one.
+  Ask& first() { return *std::ranges::max_element(asks, {}, &Ask::kind); }
 };
 
 Stop::Stop() : request_(std::make_shared<Request>()) {}
@@ -25,9 +37,14 @@ Stop::Stop() : request_(std::make_shared<Request>()) {}
 void Stop::ask(const std::string& why, Kind kind) const {
   const std::lock_guard lock(request_->mutex);
   if (request_->answered) request_->forget();
-  if (request_->asked && kind <= request_->kind) return;
-  request_->why = why;
-  request_->kind = kind;
+  const auto by = std::this_thread::get_id();
+  const auto is_same = [&](const Request::Ask& other) { return other.by == by && !other.seen; };
+  const auto same = std::ranges::find_if(request_->asks, is_same);
+  if (same != request_->asks.end()) {
+    if (kind <= same->kind) return;
+    request_->asks.erase(same);
+  }
+  request_->asks.push_back({.why = why, .kind = kind, .by = by});
   request_->asked = true;
 }
 
@@ -35,12 +52,12 @@ bool Stop::asked() const { return request_->asked.load(std::memory_order_relaxed
 
 std::string Stop::why() const {
   const std::lock_guard lock(request_->mutex);
-  return request_->why;
+  return request_->asks.empty() ? "" : request_->first().why;
 }
 
 Stop::Kind Stop::kind() const {
   const std::lock_guard lock(request_->mutex);
-  return request_->kind;
+  return request_->asks.empty() ? PAUSED : request_->first().kind;
 }
 
 void Stop::clear() const {
@@ -48,9 +65,24 @@ void Stop::clear() const {
   request_->forget();
 }
 
+void Stop::see() const {
+  const std::lock_guard lock(request_->mutex);
+  if (request_->asks.empty()) return;
+  Request::Ask first = std::move(request_->first());
+  first.seen = true;
+  request_->asks.clear();
+  request_->asks.push_back(std::move(first));
+}
+
 void Stop::answer() const {
   const std::lock_guard lock(request_->mutex);
-  request_->answered = request_->asked;
+  std::vector<Request::Ask> left;
+  std::ranges::copy_if(request_->asks, std::back_inserter(left),
+                       [](const Request::Ask& ask) { return !ask.seen && ask.by != std::this_thread::get_id(); });
+  if (left.empty())
+    request_->answered = request_->asked;
+  else
+    request_->asks = std::move(left);
 }
 
 void Stop::clear_answered() const {

@@ -8,8 +8,8 @@
 namespace composer {
 
 // A request to end the run after the current batch. Copies share one request; any thread may ask. The first reason
-// counts, but FINISHED outranks PAUSED. A request ends one fit(), also one that begins only later; the next fit() goes
-// on from there.
+// counts, but FINISHED outranks PAUSED. A request ends one fit(), and the fit() after that continues from there. If no
+// fit is running, or the running one has begun to end, the request of another thread ends the next fit.
 class COMPOSER_EXPORT Stop {
  public:
   // What a checkpoint keeps of the request: a run that is resumed after FINISHED (early stoppers) has nothing left to
@@ -23,8 +23,10 @@ class COMPOSER_EXPORT Stop {
   Kind kind() const;  // PAUSED if nobody has asked
   void clear() const;
 
-  // For who runs fits: the request has ended one; clear_answered() forgets such a request, and keeps one that nobody
-  // has answered yet.
+  // For the code that runs fits. see(): a fit ends, and with it all requests of now are met. answer(): it has ended,
+  // which answers what was seen, and what the calling thread has asked since: its callbacks meant this fit.
+  // clear_answered() forgets an answered request.
+  void see() const;
   void answer() const;
   void clear_answered() const;
   bool pending() const;  // asked, and not answered

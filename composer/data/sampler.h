@@ -28,6 +28,7 @@ class Sampler {
 
   std::int64_t num_batches() const { return batches_; }
   std::int64_t batch_size() const { return options_.batch_size; }
+  bool shuffles() const { return options_.shuffle; }
   // Used if the options set no seed; initially 17. Do not call while other threads use the sampler.
   void set_default_seed(std::uint64_t seed);
   bool would_change(std::uint64_t default_seed) const { return !options_.seed && default_seed != default_seed_; }

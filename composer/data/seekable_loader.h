@@ -33,6 +33,7 @@ class SeekableLoader final : public Loader {
   std::optional<Batch> next() override;
   std::optional<std::int64_t> num_batches() const override { return sampler_->num_batches(); }
   std::optional<std::int64_t> batch_size() const override { return sampler_->batch_size(); }
+  bool shuffles() const { return sampler_->shuffles(); }
 
  private:
   bool is_elsewhere() const;

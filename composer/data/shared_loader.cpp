@@ -120,6 +120,14 @@ LoaderLease& LoaderLease::operator=(LoaderLease&& other) noexcept {
   return *this;
 }
 
+void LoaderLease::move_here() {
+  if (!entry_) return;
+  const std::lock_guard lock(entry_->readers->mutex);
+  auto& leased = entry_->readers->leased;
+  *std::ranges::find(leased, entry_->thread) = std::this_thread::get_id();
+  entry_->thread = std::this_thread::get_id();
+}
+
 LoaderLease::~LoaderLease() {
   if (!entry_) return;
   const std::lock_guard lock(entry_->readers->mutex);

@@ -36,6 +36,7 @@ class COMPOSER_EXPORT SharedLoader {
 };
 
 // Reserves a loader for the calling thread while this object lives, e.g. for a fit. One thread may have several leases.
+// A lease moves to another thread with the trainer that has it.
 class COMPOSER_EXPORT LoaderLease {
  public:
   LoaderLease() noexcept;  // without a loader
@@ -44,6 +45,7 @@ class COMPOSER_EXPORT LoaderLease {
   LoaderLease(LoaderLease&& other) noexcept;
   LoaderLease& operator=(LoaderLease&& other) noexcept;
   ~LoaderLease();
+  void move_here();  // from now on the lease is the calling thread's
 
  private:
   struct Entry;

@@ -39,14 +39,21 @@ at::Tensor root_mean_square(const at::Tensor& x) {
 
 // The smallest positive number that the type keeps, also where the processor flushes denormals to zero.
 double least(at::ScalarType type) {
-  constexpr double kLeastHalf = 0x1p-24, kLeastFloat = 0x1p-126, kLeastDouble = 0x1p-1022;
-  return type == at::kHalf ? kLeastHalf : type == at::kDouble ? kLeastDouble : kLeastFloat;
+  constexpr double kLeastFloat = 0x1p-126, kLeastDouble = 0x1p-1022;
+  return type == at::kDouble ? kLeastDouble : kLeastFloat;
+}
+
+// Squares of float16 overflow beyond 256, and eps1 is 0 there: float16 parameters are stepped in float. The state of
+// matrices is kept so; NamedOptimizer keeps that of vectors, which has the parameter's shape, in the parameter's type.
+at::ScalarType state_type(const at::Tensor& parameter) {
+  return parameter.scalar_type() == at::kHalf ? at::kFloat : parameter.scalar_type();
 }
 
 // g / sqrt(v). Of a matrix by the roots of its rows' and columns' parts of v.
 at::Tensor scaled_gradient(const at::Tensor& g, ParameterState& state, const at::Tensor& share, double eps1) {
   auto& [count, row, column, variance] = state.tensors;
   if (g.dim() < 2) {
+    variance = variance.to(g.scalar_type());
     average(variance, g.square().add_(eps1), share);
     return g.div(variance.sqrt());
   }
@@ -59,7 +66,7 @@ at::Tensor scaled_gradient(const at::Tensor& g, ParameterState& state, const at:
 
 void update_tensor(at::Tensor& p, const at::Tensor& g, ParameterState& state, const AdafactorOptions& o) {
   const at::Tensor step = state.tensors[STEP].to(at::kDouble);
-  const at::Tensor u = scaled_gradient(g, state, step.pow(-o.decay), o.eps1);
+  const at::Tensor u = scaled_gradient(g.to(state_type(p)), state, step.pow(-o.decay), o.eps1);
   at::Tensor rate = o.relative_step ? step.rsqrt().clamp_max_(o.lr) : step.mul(0).add_(o.lr);
   if (o.scale_parameter) rate = rate * root_mean_square(p).clamp_min_(o.eps2);
   rate = rate / root_mean_square(u).div_(o.clip_threshold).clamp_min_(1);
@@ -87,14 +94,14 @@ Adafactor::Adafactor(const NamedParameters& parameters, const AdafactorOptions& 
 void Adafactor::prepare(const at::Tensor& parameter, ParameterState& state, const Options&) const {
   if (state.tensors[STEP].defined()) return;
   state.tensors[STEP] = detail::step_count(parameter);
+  const at::TensorOptions kind = parameter.options().requires_grad(false).dtype(state_type(parameter));
   if (parameter.dim() < 2) {
-    state.tensors[VARIANCE] = at::zeros_like(parameter);
+    state.tensors[VARIANCE] = at::zeros(parameter.sizes(), kind);
     return;
   }
   std::vector<std::int64_t> row = parameter.sizes().vec(), column = row;
   row.back() = 1;
   column[column.size() - 2] = 1;
-  const at::TensorOptions kind = parameter.options().requires_grad(false);
   state.tensors[ROW_VAR] = at::zeros(row, kind);
   state.tensors[COL_VAR] = at::zeros(column, kind);
 }

@@ -16,7 +16,7 @@ struct AdafactorOptions {
   double lr = 1e-2;
   bool scale_parameter = true;  // rate = lr * max(eps2, rms(p)), else lr
   bool relative_step = false;   // lr is at most 1 / sqrt(t) (section 8; there lr is 1e-2)
-  double eps1 = 1e-30;          // > 0; at least 1e-7 for float16 parameters, where smaller values round to 0
+  double eps1 = 1e-30;          // > 0
   double eps2 = 1e-3;
   double clip_threshold = 1;  // > 0
   double decay = 0.8;         // > 0
@@ -28,7 +28,8 @@ struct AdafactorOptions {
 COMPOSER_EXPORT AnyOptimizer adafactor(AdafactorOptions options = {});
 COMPOSER_EXPORT std::vector<OptionField> fields_of(AdafactorOptions& options);
 
-// State: step (0-d float), and row_var and col_var over the last two dimensions, or variance.
+// State: step (0-d float), and row_var and col_var over the last two dimensions, or variance. Of float16
+// matrices, row_var and col_var are float.
 class COMPOSER_EXPORT Adafactor final : public NamedOptimizer {
  public:
   Adafactor(const NamedParameters& parameters, const AdafactorOptions& options);

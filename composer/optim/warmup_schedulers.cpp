@@ -14,6 +14,13 @@ namespace {
 
 using namespace detail;
 
+// In the unit in which warm-ups of such a run are counted.
+Time length_of_run(const ScheduleContext& context) {
+  const Time run = context.max_duration;
+  if (run.unit() != TimeUnit::EPOCH || !context.dataloader_len) return run;
+  return Time(run.count(), TimeUnit::BATCH) * *context.dataloader_len;
+}
+
 class WarmUp {
  public:
   WarmUp(std::string_view who, Time t_warmup, bool scaled) : who_(who), t_warmup_(t_warmup), scaled_(scaled) {
@@ -27,6 +34,8 @@ class WarmUp {
   // The share of the line from 0 that has passed, or nothing after `length`, the warm-up's.
   std::optional<double> progress(Time length, const ScheduleContext& context) const {
     if (length.count() == 0) warn_once();
+    if (const Time run = length_of_run(context); length.unit() == run.unit() && length > run)
+      warn_of_end(context.max_duration);
     if (context.timestamp.reached(length)) return std::nullopt;
     const Time line = scaled_ ? resolve(t_warmup_, context, context.scale_schedule_ratio) : length;
     return std::min(1.0, elapsed(line, context, t_warmup_));
@@ -40,6 +49,12 @@ class WarmUp {
               "to the unit of max_duration and rounded down."));
   }
 
+  void warn_of_end(Time max_duration) const {
+    if (warned_->exchange(true)) return;
+    warn(join(who_, ": t_warmup ", t_warmup_, " is longer than the run, whose max_duration is ", max_duration,
+              ", so the learning rate does not reach its peak"));
+  }
+
   std::string_view who_;
   Time t_warmup_;
   bool scaled_;
@@ -48,10 +63,7 @@ class WarmUp {
 
 // Throws unless the schedule is defined for the whole run, as far as that can be told.
 void check_covers_run(std::string_view who, Time t_max, const ScheduleContext& context) {
-  Time run = context.max_duration;
-  if (run.unit() == TimeUnit::EPOCH && context.dataloader_len) {
-    run = Time(run.count(), TimeUnit::BATCH) * *context.dataloader_len;
-  }
+  const Time run = length_of_run(context);
   if (t_max.unit() != run.unit() || t_max >= run) return;
   throw ConfigError(who, ": t_max must cover max_duration, got ", t_max, " for a run of ", context.max_duration);
 }

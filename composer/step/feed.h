@@ -38,6 +38,7 @@ class Feed {
   void set_default_seed(std::uint64_t seed) { loader_.set_default_seed(seed); }
   void seek(std::int64_t epoch, std::int64_t batch);
   std::optional<Batch> next();  // nullopt: the epoch is over
+  bool is_at(std::int64_t epoch, std::int64_t batch) const { return epoch_ == epoch && next_ == batch; }
   // From now on stage_next() keeps a batch ahead. Not with batch_transforms, which may draw random numbers.
   void copy_ahead(StartCopy start);
   void stage_next();          // takes the next batch from the loader, for next() to give; without copy_ahead(): nothing

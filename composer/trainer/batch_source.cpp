@@ -13,7 +13,7 @@ std::optional<Batch> BatchSource::next(std::int64_t epoch, std::int64_t batch, c
     feed_.prepare(*given);
     return given;
   }
-  if (!std::exchange(placed_, true)) feed_.seek(epoch, batch);
+  if (!std::exchange(placed_, true) || !feed_.is_at(epoch, batch)) feed_.seek(epoch, batch);
   if (feed_.sure_of_next()) release();
   std::optional<Batch> next = feed_.next();
   if (!next && batch == 0)

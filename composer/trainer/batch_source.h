@@ -30,12 +30,12 @@ class BatchSource {
   std::optional<Batch> next(std::int64_t epoch, std::int64_t batch, const std::function<void()>& release);
   // Begins to copy the one after that, if the feed copies ahead.
   void stage_next();
-  void lose_place() { placed_ = false; }  // the loader, or the timestamp, went elsewhere
+  void lose_place() { placed_ = false; }  // the loader went elsewhere
   void lose_place_of(const Loader* other) { placed_ = placed_ && feed_.loader() != other; }
 
  private:
   Feed feed_;
-  bool placed_ = false;  // the loader stands where the timestamp says
+  bool placed_ = false;  // the loader stands where feed_ has left it
   std::optional<Batch> given_;
 };
 

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "composer/core/time.h"
@@ -35,14 +36,24 @@ struct Fit {
   };
   Fit(Feed feed, Holds given) : holds(std::move(given)), source(std::move(feed)) {}
 
+  // What it holds is the thread's that drives the trainer, which need not be the one of begin().
+  void move_here() {
+    if (thread == std::this_thread::get_id()) return;
+    thread = std::this_thread::get_id();
+    holds.loader.move_here();
+    holds.process.move_here();
+  }
+
   Holds holds;
+  std::thread::id thread = std::this_thread::get_id();
   BatchSource source;
   Ending ending;
   Stopwatch stopwatch;
   bool bills = true;        // time to the batch that comes next
   bool first_batch = true;  // is not trained yet
   bool first_loss = true;   // is not computed yet
-  bool limited = true;      // false in a trial, whose end its caller decides
+  bool warned_of_mode = false;
+  bool limited = true;  // false in a trial, whose end its caller decides
   // To be restored when the fit ends: what only this fit made of max_duration.
   std::optional<OptionalTime> max_duration_afterwards;
 };

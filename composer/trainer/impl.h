@@ -259,6 +259,7 @@ void Trainer::Impl::count_batch_after(F&& report) {
 // program may be about to end.
 template <class F>
 auto Trainer::Impl::located(F&& run) {
+  if (fit && !busy) fit->move_here();
   const Flag in_call(busy);
   const ProcessScope in_force(process, fit.has_value());
   const RandomScope draws(random);

@@ -152,6 +152,7 @@ at::Tensor Trainer::Impl::train_batch() {
 void Trainer::Impl::end() {
   fit_end_is_owed = true;
   poll_signals();
+  state.stop.see();
   if (progress().epoch_is_complete()) end_epoch();
   if (progress().iteration_is_over()) end_iteration();
   save_last();

@@ -77,6 +77,12 @@ class Process {
     remove_last(claims_, settings);
   }
 
+  void move_here(const ProcessSettings& settings) {
+    const std::lock_guard lock(mutex_);
+    const auto it = std::ranges::find(claims_.rbegin(), claims_.rend(), &settings, &Entry::settings);
+    if (it != claims_.rend()) it->thread = std::this_thread::get_id();
+  }
+
   bool has_scopes() const { return open_ > 0; }
   void enter(const ProcessSettings& settings) {
     const std::lock_guard lock(mutex_);
@@ -152,6 +158,8 @@ ProcessClaim::ProcessClaim(const ProcessSettings& settings) {
   Process::instance().claim(settings);
   settings_.reset(&settings);
 }
+
+void ProcessClaim::move_here() { Process::instance().move_here(*settings_); }
 
 void ProcessClaim::Release::operator()(const ProcessSettings* settings) const {
   Process::instance().release(*settings);

@@ -42,6 +42,7 @@ class COMPOSER_EXPORT ProcessClaim {
   ProcessClaim(ProcessClaim&&) noexcept = default;
   ProcessClaim& operator=(ProcessClaim&&) noexcept = default;
   ~ProcessClaim() = default;
+  void move_here();  // from now on the scopes come on the calling thread
 
  private:
   struct Release {

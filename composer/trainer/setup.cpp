@@ -312,7 +312,8 @@ void Trainer::Impl::finish_fit() {
   if (saver) saver->end_fit();
 }
 
-// After an error: nothing of a batch that has not come to its end stays.
+// After an error: the gradients and microbatches of a batch that was not counted are dropped. The random numbers that
+// it drew stay drawn, and buffers stay as its forward pass left them.
 void Trainer::Impl::abandon_fit() {
   if (last_of_training >= Event::BEFORE_TRAIN_BATCH && last_of_training <= Event::AFTER_TRAIN_BATCH)
     train_step.abandon();

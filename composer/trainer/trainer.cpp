@@ -7,11 +7,14 @@
 #include <limits>
 #include <random>
 #include <string_view>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
+#include "composer/core/model.h"
+#include "composer/data/seekable_loader.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/impl.h"
 
@@ -63,6 +66,13 @@ ProcessSettings settings_of(const TrainerOptions& options, at::Device device) {
   if (device.is_cuda()) settings.allow_tf32 = options.allow_tf32;
   if (options.deterministic_mode) settings.deterministic = true;
   return settings;
+}
+
+// Once a fit. begin() has set the model to training.
+void warn_of_eval_mode(Fit& fit, const State& state) {
+  if (state.model->is_training() || std::exchange(fit.warned_of_mode, true)) return;
+  warn(join("model: is in evaluation mode at batch ", state.timestamp.batch,
+            ", so it trains without dropout and with fixed batch norms; call model->train() before the step"));
 }
 
 std::vector<LoggerDestination*> destinations(const Loggers& loggers) {
@@ -208,6 +218,7 @@ bool Trainer::step() {
   impl().require_fit("step()");
   if (!impl().fit->source.has_loader())
     throw ConfigError("Trainer::step: there is no train_dataloader; call step(batch)");
+  warn_of_eval_mode(*impl().fit, impl().state);
   return impl().training([&] { return impl().step(); });
 }
 
@@ -218,6 +229,7 @@ bool Trainer::step(Batch batch) {
   if (source.has_loader())
     throw ConfigError("Trainer::step: this fit takes its batches from the ", source.feed().label(),
                       " loader; for batches of your own, make a Trainer without a train_dataloader");
+  warn_of_eval_mode(*impl().fit, impl().state);
   source.give(std::move(batch));
   const bool trained = impl().training([&] { return impl().step(); });
   source.take_back();  // not taken if training is over
@@ -265,6 +277,9 @@ std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOpti
   if (trainer.predicting) throw ConfigError("Trainer: predict() inside of a prediction");
   trainer.require_no_trial("predict()");
   if (!dataloader) throw ConfigError("predict: a dataloader is required");
+  const auto* loader = dynamic_cast<const data::detail::SeekableLoader*>(dataloader.dataloader.get());
+  if (options.return_outputs && loader && loader->shuffles())
+    warn("predict: the loader shuffles, so the outputs are in another order than its samples; set shuffle = false");
   Feed feed(dataloader, "predict", options.subset_num_batches);
   return trainer.located([&] { return trainer.predict(std::move(feed), options.return_outputs); });
 }

@@ -56,6 +56,22 @@ TEST_CASE("A replaced checkpoint: the exchange is synced before the old one is r
               "fsync /TMP", "exchange /TMP /sub/ba1", "fsync /sub", "fsync ", "rename /TMP /latest", "fsync "});
 }
 
+TEST_CASE("A checkpoint that is replaced without exchanging: each renaming is synced before the next") {
+  struct NoExchange final : saving::FileSystem {
+    bool exchange(const Path&, const Path&) override { return false; }
+  };
+  const Folder folder;
+  NoExchange files;
+  write(folder / "ck", 1, files, "sub/ba1");
+  const SystemCalls calls;
+  write(folder / "ck", 2, files, "sub/ba1");
+  Calls names = shortened(calls.made(), fs::canonical(folder / "ck"));
+  std::erase_if(names, [](const std::string& call) { return call.starts_with("fdatasync ") || call == "fsync /TMP"; });
+  CHECK(names == Calls{"rename /TMP /sub/ba1.new", "fsync /sub", "fsync ", "rename /sub/ba1 /TMP", "fsync /sub",
+                       "fsync ", "rename /sub/ba1.new /sub/ba1", "fsync /sub", "fsync ", "rename /TMP /latest",
+                       "fsync "});
+}
+
 TEST_CASE("A new file and the folders made for it are synced before and after the renaming") {
   const Folder folder;
   const fs::path root = fs::canonical(folder.path());

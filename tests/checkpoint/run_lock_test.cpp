@@ -105,5 +105,25 @@ TEST_CASE("While a fit runs, a second trainer of the run is refused, and reading
   CHECK_NOTHROW(second.fit("1ep"));
 }
 
+TEST_CASE("A trainer whose run another one has continued is refused, and what that has saved stays") {
+  const test::Folder folder;
+  const auto options = [&] {
+    TrainerOptions made = test::tiny_options();
+    made.max_duration.reset();
+    made.save_folder = folder / "ck";
+    made.save_num_checkpoints_to_keep = 1;
+    return made;
+  };
+  Trainer first(options());
+  first.fit("1ep");
+  CHECK_NOTHROW(first.fit("1ep"));
+  Trainer second(options());
+  second.fit("1ep");
+  CHECK_THROWS_WITH_AS(first.fit("1ep"), doctest::Contains("ep3-ba12 was written by another Trainer"), CheckpointError);
+  CHECK(std::filesystem::exists(second.saved_checkpoints().back()));
+  CHECK_NOTHROW(second.fit("1ep"));
+  CHECK(Trainer(options()).resumed_from() == folder / "ck/ep4-ba16");
+}
+
 }  // namespace
 }  // namespace composer::saving

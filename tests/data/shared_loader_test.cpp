@@ -115,7 +115,16 @@ TEST_CASE("A loader is leased to one thread at a time, to any number of readers 
     }
     CHECK_FALSE(refused_elsewhere());
   }
-  const LoaderLease of_nothing(SharedLoader(), "none");
+  {
+    LoaderLease handed_over(a, "a");
+    std::thread([&] { handed_over.move_here(); }).join();
+    CHECK_THROWS_AS(LoaderLease(b, "b"), ConfigError);
+    handed_over.move_here();
+    CHECK_NOTHROW(LoaderLease(b, "b"));
+    CHECK(refused_elsewhere());
+  }
+  LoaderLease of_nothing(SharedLoader(), "none");
+  of_nothing.move_here();
   CHECK_FALSE(refused_elsewhere());
 }
 

@@ -271,6 +271,33 @@ TEST_CASE("Adafactor leaves no weight without a number where rows have no gradie
       }
 }
 
+TEST_CASE("Adafactor steps float16 matrices as float ones, and leaves no float16 vector without a number") {
+  for (const bool matrix : {true, false})
+    for (const double scale : {1e-4, 1.0, 1e4}) {
+      if (!matrix && scale > 1) continue;  // the squares overflow in the state, as in PyTorch
+      CAPTURE(matrix);
+      CAPTURE(scale);
+      at::manual_seed(1);
+      std::vector<at::Tensor> trained;
+      const at::Tensor first = at::randn({6, 4}).to(at::kHalf);
+      at::Tensor gradient = at::randn({6, 4}).mul(scale).to(at::kHalf);
+      gradient[0].zero_();
+      gradient.select(1, 2).zero_();
+      for (const at::ScalarType type : {at::kFloat, at::kHalf}) {
+        const at::Tensor p = (matrix ? first : first.flatten()).to(type, false, true).requires_grad_();
+        const auto optimizer = optim::adafactor({.lr = 0.1}).make({{"p", p}});
+        for (const double size : {1.0, 0.0, -0.5}) {
+          p.mutable_grad() = gradient.mul(size).view(p.sizes()).to(type);
+          optimizer->step();
+        }
+        trained.push_back(p.detach().to(at::kFloat));
+      }
+      CHECK(trained[1].isfinite().all().item<bool>());
+      if (matrix) CHECK(at::allclose(trained[1], trained[0], 3e-3, 3e-3));
+      CHECK_FALSE(at::allclose(trained[1], first.to(at::kFloat).view(trained[1].sizes()), 3e-3, 3e-3));
+    }
+}
+
 TEST_CASE("Options of Lion, LAMB, Adafactor and Muon that cannot be are refused") {
   CHECK_THROWS_WITH_AS(optim::lion({.lr = -1}), "lion: lr must be >= 0, got -1", ConfigError);
   CHECK_THROWS_WITH_AS(optim::lion({.beta1 = 1}), "lion: beta1 must be in [0, 1), got 1", ConfigError);

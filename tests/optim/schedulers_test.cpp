@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
+#include "tests/support/warnings.h"
 
 namespace composer::optim {
 namespace {
@@ -146,6 +147,29 @@ TEST_CASE("What is wrong for this run is refused by the first call") {
                        ConfigError);
   CHECK_NOTHROW(cosine_annealing_with_warmup({.t_warmup = "2ba", .t_max = "17ba"})(run));
   CHECK_NOTHROW(multi_step_with_warmup({.t_warmup = "16sp", .milestones = {"1ba"}})(run));
+}
+
+TEST_CASE("A warm-up that is longer than the run is warned of once, with both") {
+  struct Row {
+    Time t_warmup, max_duration;
+    bool longer;
+  };
+  for (const auto& [t_warmup, max_duration, longer] :
+       {Row{"5ep", "2ep", true}, Row{"11ba", "2ep", true}, Row{"10ba", "2ep", false}, Row{"2ep", "2ep", false},
+        Row{"5ep", "20ba", true}, Row{"4ep", "20ba", false}, Row{"9sp", "8sp", true}, Row{"9sp", "2ba", false}}) {
+    CAPTURE(t_warmup);
+    CAPTURE(max_duration);
+    const test::Warnings warnings;
+    const auto schedule = multi_step_with_warmup({.t_warmup = t_warmup, .milestones = {"1ba"}});
+    const ScheduleContext run{.max_duration = max_duration, .dataloader_len = 5};
+    schedule(run);
+    schedule(run);
+    REQUIRE(warnings.texts.size() == (longer ? 1 : 0));
+    if (longer)
+      CHECK(warnings.texts[0] == join("multi_step_with_warmup: t_warmup ", t_warmup,
+                                      " is longer than the run, whose max_duration is ", max_duration,
+                                      ", so the learning rate does not reach its peak"));
+  }
 }
 
 TEST_CASE("A warm-up that is 0 in this run is warned of once") {

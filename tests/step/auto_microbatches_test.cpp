@@ -1,5 +1,6 @@
 #include <c10/util/Exception.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/optim/sgd.h>
 
 #include <doctest/doctest.h>
 
@@ -215,6 +216,28 @@ TEST_CASE("Running out of memory is an error if the size is a number, and any ot
   options.device_train_microbatch_size = "auto";
   Trainer trainer(std::move(options));
   CHECK_THROWS_AS(trainer.fit(), RunError);
+}
+
+// Changes the weights, and then needs more memory than there is.
+struct Greedy final : torch::optim::SGD {
+  explicit Greedy(std::vector<at::Tensor> parameters) : SGD(std::move(parameters), {0.1}) {}
+  at::Tensor step(LossClosure closure) override {
+    at::Tensor loss = SGD::step(std::move(closure));
+    ++steps;
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory, says the optimizer");
+    return loss;
+  }
+  int steps = 0;
+};
+
+TEST_CASE("Running out of memory in the optimizer's step is an error with auto, too: the weights have changed") {
+  TrainerOptions options = tiny_options();
+  const auto greedy = std::make_shared<Greedy>(options.model->parameters());
+  options.optimizer = greedy;
+  options.device_train_microbatch_size = "auto";
+  Trainer trainer(std::move(options));
+  CHECK_THROWS_WITH_AS(trainer.fit(), doctest::Contains("says the optimizer"), RunError);
+  CHECK(greedy->steps == 1);
 }
 
 TEST_CASE("A microbatch size is a number, or auto") {

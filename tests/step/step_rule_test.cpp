@@ -6,6 +6,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim/lbfgs.h>
 
 #include <doctest/doctest.h>
@@ -151,6 +152,43 @@ TEST_CASE("The pass that does not count gives the gradients of the whole batch, 
     const std::vector<at::Tensor> ours = gradients(change);
     for (std::size_t i = 0; i < expected.size(); ++i) CHECK(at::allclose(ours[i], expected[i], 1e-5, 1e-6));
   }
+}
+
+// The mean over targets that are not -100: 0/0 if there are none.
+struct MaskedMean : Model {
+  Outputs forward(const Batch& batch) override { return fc->forward(batch["input"]); }
+  Losses loss(const Outputs& outputs, const Batch& batch) override {
+    const at::Tensor counts = batch["target"].ne(-100);
+    const at::Tensor each =
+        at::cross_entropy_loss(outputs.only(), batch["target"].clamp_min(0), {}, at::Reduction::None);
+    return (each * counts).sum() / counts.sum();
+  }
+  Metrics get_metrics(bool) const override { return {}; }
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(4, 3));
+};
+
+TEST_CASE("A microbatch without weight adds nothing to the gradients of a pass that does not count") {
+  const auto gradients = [](std::int64_t microbatch_size) {
+    at::manual_seed(1);
+    TrainerOptions options = tiny_options();
+    options.model = std::make_shared<MaskedMean>();
+    Batch data = tiny_data(4);
+    data.set("target", at::tensor({-100, -100, 1, 2}, at::kLong));
+    options.train_dataloader =
+        DataSpec{.dataloader = data::in_memory(data, {.batch_size = 4, .shuffle = false}),
+                 .get_num_tokens_in_batch = [](const Batch& batch) {
+                   return TokenCount(batch["target"].numel(), batch["target"].ne(-100).sum().item<std::int64_t>());
+                 }};
+    options.accumulate_train_batch_on_tokens = true;
+    options.device_train_microbatch_size = microbatch_size;
+    const auto rule = std::make_shared<Sharpness>(0.1);
+    options.algorithms.add(rule);
+    Trainer(std::move(options)).fit();
+    return rule->first_gradients;
+  };
+  const std::vector<at::Tensor> whole = gradients(0), parts = gradients(2);
+  REQUIRE(whole.size() == 2);
+  for (std::size_t i = 0; i < whole.size(); ++i) CHECK(at::allclose(parts[i], whole[i], 1e-5, 1e-6));
 }
 
 struct Wrong final : Algorithm, StepRule {

@@ -1,6 +1,8 @@
 #include "composer/trainer/batch_source.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -50,6 +52,40 @@ TEST_CASE("A loader is placed once, and again when somebody else has moved it") 
   source.lose_place_of(&other);
   CHECK(from(source.next(3, 2, kKeep)) == 302);
   CHECK(loader->sought == "2.1 3.0 0.0 3.1 ");
+}
+
+TEST_CASE("The batch is the one asked for, also if that is not the next of the loader") {
+  const auto loader = std::make_shared<Places>(3);
+  BatchSource source(Feed(AnyDataSpec(loader), "train", -1));
+  for (const std::int64_t batch : {0, 1, 0, 2}) CHECK(from(source.next(0, batch, kKeep)) == batch);
+  CHECK(from(source.next(1, 2, kKeep)) == 102);
+  CHECK(loader->sought == "0.0 0.0 0.2 1.2 ");
+}
+
+// As those that put samples of one length together: the second epoch has other batches than the first.
+struct Buckets final : Loader {
+  void seek(std::int64_t to_epoch, std::int64_t to_batch) override { epoch = to_epoch, batch = to_batch; }
+  std::optional<Batch> next() override {
+    if (batch == *num_batches()) return std::nullopt;
+    return Batch{{"from", at::tensor({epoch * 100 + batch++})}};
+  }
+  std::optional<std::int64_t> num_batches() const override { return lengths[epoch]; }
+  std::vector<std::int64_t> lengths = {2, 4, 1};
+  std::int64_t epoch = 0, batch = 0;
+};
+
+TEST_CASE("An epoch ends after the batches that it has itself, more or fewer than the one before") {
+  const auto loader = std::make_shared<Buckets>();
+  BatchSource source(Feed(AnyDataSpec(loader), "train", 3));
+  for (const std::int64_t epoch : {0, 1, 2}) {
+    CAPTURE(epoch);
+    const std::int64_t length = std::min<std::int64_t>(loader->lengths[epoch], 3);
+    for (std::int64_t batch = 0; batch < length; ++batch)
+      CHECK(from(source.next(epoch, batch, kKeep)) == epoch * 100 + batch);
+    CHECK(source.epoch_length() == length);
+    CHECK(from(source.next(epoch, length, kKeep)) == -1);
+    source.lose_place();
+  }
 }
 
 TEST_CASE("The last batch is let go before the next is taken, and kept where there may be none") {

@@ -71,6 +71,32 @@ TEST_CASE("What a program draws from generator() between two steps is the same a
   CHECK(at::equal(weights, expected));
 }
 
+TEST_CASE("A model that is left in evaluation mode between two steps is told once a fit") {
+  for (const bool gives_batches : {false, true}) {
+    const auto step = [&](Trainer& trainer) { return gives_batches ? trainer.step(tiny_data(4)) : trainer.step(); };
+    TrainerOptions options = gives_batches ? four_given_batches() : tiny_options();
+    Trainer trainer(std::move(options));
+    for (int fit = 0; fit < 2; ++fit) {
+      const Warnings warnings;
+      trainer.begin({.duration = "3ba"});
+      step(trainer);
+      trainer.state().model->eval();
+      trainer.state().model->train();
+      step(trainer);
+      CHECK(warnings.texts.empty());
+      trainer.state().model->eval();
+      const std::string place = std::to_string(trainer.state().timestamp.batch);
+      step(trainer);
+      step(trainer);
+      trainer.end();
+      CHECK(warnings.texts ==
+            std::vector<std::string>{"model: is in evaluation mode at batch " + place +
+                                     ", so it trains without dropout and with fixed batch norms; call model->train() "
+                                     "before the step"});
+    }
+  }
+}
+
 TEST_CASE("generator() of a device that the trainer does not use is refused") {
   Trainer trainer(tiny_options());
   CHECK_THROWS_WITH_AS((void)trainer.generator(at::kMeta), doctest::Contains("meta"), ConfigError);

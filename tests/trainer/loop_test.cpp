@@ -6,6 +6,7 @@
 #include "composer/optim/schedulers.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
+#include "tests/trainer/algorithm_at.h"
 
 namespace composer::test {
 namespace {
@@ -296,6 +297,26 @@ TEST_CASE("A trainer without a loader trains on the batches it is given, for as 
   trainer.end();
   CHECK(trainer.state().timestamp.batch == 3);
   CHECK(trainer.state().timestamp.sample == 15);
+}
+
+TEST_CASE("An algorithm that sets the position back gets the batches from there on") {
+  std::vector<std::pair<std::int64_t, float>> seen;  // batch of the epoch, and what it begins with
+  TrainerOptions options = tiny_options();
+  options.max_duration = "6ba";
+  options.callbacks = {At([&](Event event, const State& state) {
+    if (event == Event::BATCH_START)
+      seen.emplace_back(state.timestamp.batch_in_epoch, state.batch["input"][0][0].item<float>());
+  })};
+  options.algorithms = {AlgorithmAt({Event::BATCH_END}, [](Event, State& state) {
+    if (state.timestamp.batch == 3) state.timestamp.batch_in_epoch = 0;
+  })};
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  REQUIRE(seen.size() == 6);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(seen[i].first == static_cast<std::int64_t>(i));
+    CHECK(seen[i + 3] == seen[i]);
+  }
 }
 
 TEST_CASE("The trainer's seed decides the order of a training loader that has no seed of its own") {

@@ -1,7 +1,9 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
+#include "composer/data/map_style.h"
 #include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
 
 namespace composer::test {
 namespace {
@@ -35,6 +37,29 @@ TEST_CASE("Prediction takes a subset, keeps nothing if asked, and refuses nonsen
   CHECK(trainer.predict(tiny_loader(10, 4), {.return_outputs = false}).empty());
   CHECK_THROWS_AS(trainer.predict(AnyDataSpec()), ConfigError);
   CHECK_THROWS_AS(trainer.predict(tiny_loader(10, 4), {.subset_num_batches = 0}), ConfigError);
+}
+
+TEST_CASE("Outputs in another order than the samples are told, and no others") {
+  Trainer trainer(tiny_options());
+  const auto warned = [&](const std::shared_ptr<Loader>& loader, const PredictOptions& how) {
+    const Warnings warnings;
+    trainer.predict(loader, how);
+    for (const std::string& text : warnings.texts) CHECK(text.find("the loader shuffles") != std::string::npos);
+    return warnings.texts.size();
+  };
+  const auto by_index = [](bool shuffle) {
+    const data::SampleSource source{.size = 8, .get = [](std::int64_t, RandomStream) {
+                                      return data::Sample{{"input", at::ones(4)}};
+                                    }};
+    return data::map_style(source, {.batch_size = 4, .shuffle = shuffle});
+  };
+  for (const bool shuffle : {false, true}) {
+    CAPTURE(shuffle);
+    const auto loader = data::in_memory(tiny_data(8), {.batch_size = 4, .shuffle = shuffle});
+    CHECK(warned(loader, {}) == shuffle);
+    CHECK(warned(by_index(shuffle), {}) == shuffle);
+    CHECK(warned(loader, {.return_outputs = false}) == 0);
+  }
 }
 
 TEST_CASE("Prediction in the middle of an epoch changes nothing in training") {

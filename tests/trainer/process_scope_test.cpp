@@ -111,5 +111,14 @@ TEST_CASE("A claim changes nothing, and who disagrees on another thread is told"
   std::thread([] { CHECK_NOTHROW(ProcessClaim{kAny}); }).join();
 }
 
+TEST_CASE("A claim that is handed over is of the thread that has it now") {
+  ProcessClaim claim(kOn);
+  std::thread([&] {
+    claim.move_here();
+    CHECK_NOTHROW(ProcessClaim{kOff});
+  }).join();
+  CHECK_THROWS_AS(ProcessClaim{kOff}, ConfigError);
+}
+
 }  // namespace
 }  // namespace composer::test

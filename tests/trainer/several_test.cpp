@@ -94,6 +94,34 @@ TEST_CASE("Trainers that take turns, as in a GAN, train as each of them does alo
   }
 }
 
+TEST_CASE("A trainer that changes threads between two calls trains as it does on one") {
+  TrainerOptions options = drawing_options(1);
+  options.deterministic_mode = true;
+  options.eval_dataloader = Evaluator{.label = "eval", .dataloader = options.train_dataloader};
+  Trainer trainer(std::move(options));
+  trainer.begin();
+  bool more = true;
+  while (more)
+    std::thread([&] {
+      CHECK_NOTHROW(trainer.eval());
+      CHECK_NOTHROW(more = trainer.step());
+    }).join();
+  trainer.end();
+  CHECK(trainer.state().timestamp.batch == 12);
+  CHECK(weights_of(trainer).equal(trained_alone(1)));
+}
+
+TEST_CASE("While a trainer that changed threads is there, others on its former thread are refused its loader") {
+  TrainerOptions first = drawing_options(1), second = drawing_options(2);
+  second.train_dataloader = first.train_dataloader;
+  Trainer a(std::move(first)), b(std::move(second));
+  a.begin();
+  std::thread([&] { a.step(); }).join();
+  CHECK_THROWS_WITH_AS(b.begin(), doctest::Contains("on another thread"), ConfigError);
+  a.step();
+  CHECK_NOTHROW(b.begin());
+}
+
 TEST_CASE("Trainers in threads train as each of them does alone") {
   std::vector<std::unique_ptr<Trainer>> trainers;
   for (std::uint64_t seed = 0; seed < 4; ++seed) trainers.push_back(std::make_unique<Trainer>(drawing_options(seed)));

@@ -1,5 +1,6 @@
 // Requests to stop: which fit they end, and what a checkpoint keeps of them.
 #include <csignal>
+#include <thread>
 
 #include <doctest/doctest.h>
 
@@ -199,6 +200,81 @@ TEST_CASE("A request that comes before fit() begins ends that fit, and no other"
   trainer.fit();
   CHECK(trainer.state().timestamp.batch == 0);
   CHECK(trainer.state().stop.why() == "cancelled");
+  trainer.fit();
+  CHECK(trainer.state().timestamp.batch == 4);
+}
+
+// What a program's controller does.
+void ask_from_another_thread(const Stop& stop, const std::string& why) {
+  std::thread([&] { stop.ask(why); }).join();
+}
+
+TEST_CASE("A request of another thread while a fit ends, fails or is evaluated ends the next one, and no other") {
+  struct Row {
+    std::string name;
+    Event at;
+    std::int64_t first, second;  // batches when the fits have ended
+  };
+  for (const auto& [name, at, first, second] : {
+           Row{"while it trains", Event::BATCH_END, 1, 4},
+           Row{"while it ends", Event::FIT_END, 4, 4},
+           Row{"in an evaluation between fits", Event::EVAL_BATCH_END, 4, 4},
+           Row{"while it fails", Event::AFTER_LOSS, 0, 0},
+       }) {
+    CAPTURE(name);
+    TrainerOptions options = tiny_options();
+    options.max_duration.reset();
+    options.eval_dataloader = tiny_loader(4, 4);
+    options.eval_interval = "0ep";
+    options.callbacks = {At([at = at, asked = false](Event event, const State& state) mutable {
+      if (event != at || std::exchange(asked, true)) return;
+      ask_from_another_thread(state.stop, "deadline");
+      if (at == Event::AFTER_LOSS) throw std::runtime_error("broken");
+    })};
+    Trainer trainer(std::move(options));
+    if (at == Event::AFTER_LOSS)
+      CHECK_THROWS_AS(trainer.fit("1ep"), RunError);
+    else
+      trainer.fit("1ep");
+    CHECK(trainer.state().timestamp.batch == first);
+    trainer.eval();
+    CHECK(trainer.state().stop.pending() == (first == second));
+    trainer.fit("1ep");
+    CHECK(trainer.state().timestamp.batch == second);
+    CHECK(trainer.state().stop.why() == std::string(first == second ? "deadline" : ""));
+    trainer.fit("1ep");
+    CHECK(trainer.state().timestamp.batch > second);
+  }
+}
+
+TEST_CASE("What a callback asks while its fit ends is answered with it, also beside a request of another thread") {
+  TrainerOptions options = tiny_options();
+  options.max_duration.reset();
+  options.callbacks = {At([asks = 0](Event event, const State& state) mutable {
+    if (event != Event::FIT_END) return;
+    state.stop.ask("no new best", Stop::FINISHED);
+    if (asks++ == 1) ask_from_another_thread(state.stop, "deadline");
+  })};
+  Trainer trainer(std::move(options));
+  trainer.fit("1ep");
+  CHECK_FALSE(trainer.state().stop.pending());
+  trainer.fit("1ep");
+  CHECK(trainer.state().timestamp.batch == 8);
+  CHECK(trainer.state().stop.pending());
+  CHECK(trainer.state().stop.why() == "deadline");
+  CHECK(trainer.state().stop.kind() == Stop::PAUSED);
+  trainer.fit("1ep");
+  CHECK(trainer.state().timestamp.batch == 8);
+}
+
+TEST_CASE("end() meets what was asked before it, by whichever thread") {
+  TrainerOptions options = tiny_options();
+  Trainer trainer(std::move(options));
+  trainer.begin();
+  trainer.step();
+  ask_from_another_thread(trainer.state().stop, "deadline");
+  trainer.end();
+  CHECK_FALSE(trainer.state().stop.pending());
   trainer.fit();
   CHECK(trainer.state().timestamp.batch == 4);
 }
