@@ -15,8 +15,11 @@ void LRMonitor::batch_end(const State& state, Logger& logger) {
   const auto& groups = optimizer.param_groups();
   for (std::size_t i = keys_.size(); i < groups.size(); ++i)
     keys_.push_back(join("lr-", class_name(typeid(optimizer)), "/group", i));
-  entries_.clear();
-  for (std::size_t i = 0; i < groups.size(); ++i) entries_.push_back({keys_[i], groups[i].options().get_lr()});
+  entries_.resize(groups.size());
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    entries_[i].key = keys_[i];
+    entries_[i].value = groups[i].options().get_lr();
+  }
   logger.log_metrics(entries_);
 }
 

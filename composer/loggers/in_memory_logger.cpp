@@ -56,11 +56,12 @@ void InMemoryLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t
   for (const auto& [key, value] : metrics) {
     Column& column = table_->column(key);
     column.when.add(when);
-    const auto* tensor = std::get_if<at::Tensor>(&value);
-    if (tensor != nullptr && !tensor->is_cpu())
-      column.values.add_pending(*tensor);
-    else if (const auto* number = std::get_if<double>(&value))
+    if (const auto* number = std::get_if<double>(&value))
       column.values.add(*number);
+    else if (const auto* count = std::get_if<std::int64_t>(&value))
+      column.values.add(*count);
+    else if (const auto* tensor = std::get_if<at::Tensor>(&value); tensor != nullptr && !tensor->is_cpu())
+      column.values.add_pending(*tensor);
     else
       column.values.add(read_scalar(value));
   }

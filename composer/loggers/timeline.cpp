@@ -151,6 +151,14 @@ void Values::add(double value) {
     add(Scalar(value));
 }
 
+void Values::add(std::int64_t value) {
+  auto* runs = std::get_if<Runs>(&values_);
+  if (runs != nullptr && pending_.empty())
+    runs->add(value);
+  else
+    add(Scalar(value));
+}
+
 void Values::widen(const Scalar& value) {
   const auto* runs = std::get_if<Runs>(&values_);
   const auto* floats = std::get_if<std::deque<float>>(&values_);

@@ -53,6 +53,7 @@ class Values {
  public:
   void add(const Scalar& value);
   void add(double value);
+  void add(std::int64_t value);
   // Keeps a one-element tensor that is not on the host; read_pending() reads all of them together.
   void add_pending(const at::Tensor& tensor);
   void read_pending();

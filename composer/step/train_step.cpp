@@ -20,6 +20,12 @@ namespace {
 
 at::Tensor mean_of(const at::Tensor& loss) { return loss.dim() == 0 ? loss : loss.mean(); }
 
+// Makes `to` a copy of `from`. Nearly always it is one already, which is cheaper to see than to copy.
+void assign(Batch& to, const Batch& from) {
+  const auto same = [](const auto& a, const auto& b) { return a.first == b.first && a.second.is_same(b.second); };
+  if (!std::ranges::equal(to, from, same)) to = from;
+}
+
 // All modules evaluate, for this scope.
 class EvalMode {
  public:
@@ -70,13 +76,13 @@ void TrainStep::start(const Feed& feed) {
 void TrainStep::split(const Feed& feed) {
   const std::int64_t size = state_.device_train_microbatch_size;
   weight_ = 0;
-  if (size == 0) {  // by assignment: no memory is allocated
-    microbatches_.resize(1);
-    microbatches_.front().batch = whole_;
-  } else {
+  is_split_ = size != 0;
+  if (is_split_) {
     microbatches_.clear();
     for (Batch& part : feed.split(whole_, size))
       microbatches_.push_back({.batch = std::move(part), .first = microbatches_.empty()});
+  } else {
+    microbatches_.assign(1, {});
   }
   const std::int64_t all = feed.batch_size().value_or(feed.samples());
   microbatch_size_ = size == 0 ? all : size;
@@ -85,7 +91,7 @@ void TrainStep::split(const Feed& feed) {
 // On the host, once, however often the batch is trained.
 void TrainStep::weigh(const Feed& feed) {
   for (Microbatch& microbatch : microbatches_) {
-    microbatch.share = weight_of(feed, microbatch.batch);
+    microbatch.share = weight_of(feed, batch_of(microbatch));
     weight_ += microbatch.share;
   }
   if (!(weight_ > 0))
@@ -176,7 +182,7 @@ void TrainStep::try_microbatches(const Feed& feed, std::int64_t size) {
   const at::AutoGradMode enable_grad(true);
   const Batch part = feed.split(whole_, size).front();
   for (const bool first : {true, false}) {
-    enter(feed, {.batch = part, .share = 0.5, .first = first});
+    enter(feed, part, /*share=*/0.5, first);
     forward();
     loss();
     backward();
@@ -200,18 +206,19 @@ void TrainStep::zero_gradients() {
   metrics_.reset();
 }
 
-void TrainStep::enter(const Feed& feed, std::size_t microbatch) {
+void TrainStep::enter(const Feed& feed, std::size_t index) {
   if (weight_ == 0) weigh(feed);
-  enter(feed, microbatches_[microbatch]);
+  const Microbatch& microbatch = microbatches_[index];
+  enter(feed, batch_of(microbatch), microbatch.share, microbatch.first);
   if (feed.has_microbatch_transforms()) current_.share = weight_of(feed, state_.batch) / weight_;
 }
 
-void TrainStep::enter(const Feed& feed, const Microbatch& microbatch) {
-  state_.batch = microbatch.batch;  // a copy: the optimizer may run the batch again
+void TrainStep::enter(const Feed& feed, const Batch& batch, double share, bool first) {
+  assign(state_.batch, batch);  // a copy: the optimizer may run the batch again
   feed.to_device(state_.batch, state_.device);
   if (!metrics_.empty()) current_.batch = state_.batch;
-  current_.share = microbatch.share;
-  current_.first = microbatch.first;
+  current_.share = share;
+  current_.first = first;
 }
 
 void TrainStep::use_rule(const Engine& engine) {
@@ -343,7 +350,7 @@ Outputs TrainStep::outputs_for_metrics() {
 }
 
 void TrainStep::leave() {
-  state_.batch = whole_;
+  assign(state_.batch, whole_);
   if (scales_) scaler_->unscale(*state_.optimizer);
 }
 
@@ -379,15 +386,16 @@ void TrainStep::warn_of_nan() {
 void TrainStep::log() {
   warn_of_nan();
   if (logger_.empty()) return;
-  entries_.clear();
-  entries_.push_back({"trainer/device_train_microbatch_size", microbatch_size_});
   constexpr std::string_view kPrefix = "loss/train/";
   loss_keys_.resize(state_.batch_loss.size());
+  entries_.resize(1 + state_.batch_loss.size());
+  entries_[0] = {"trainer/device_train_microbatch_size", microbatch_size_};
   for (std::size_t i = 0; const auto& [name, loss] : state_.batch_loss) {
     std::string& key = loss_keys_[i++];
     if (key.empty() || std::string_view(key).substr(kPrefix.size()) != name) key = join(kPrefix, name);
+    entries_[i].key = key;  // after that of the size
+    entries_[i].value = loss;
   }
-  for (std::size_t i = 0; const auto& [name, loss] : state_.batch_loss) entries_.push_back({loss_keys_[i++], loss});
   logger_.log_metrics(entries_);
 }
 

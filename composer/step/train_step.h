@@ -70,14 +70,15 @@ class TrainStep {
 
  private:
   struct Microbatch {
-    Batch batch;
+    Batch batch;       // empty if the whole batch is the only one
     double share = 1;  // of its weight in that of all microbatches
     bool first = true;
   };
 
   void split(const Feed& feed);
   void weigh(const Feed& feed);
-  void enter(const Feed& feed, const Microbatch& microbatch);
+  void enter(const Feed& feed, const Batch& batch, double share, bool first);
+  const Batch& batch_of(const Microbatch& microbatch) const { return is_split_ ? microbatch.batch : whole_; }
   void step_once(const TrainBatch& train_batch);
   void choose_microbatch_size(const Feed& feed);
   void try_microbatches(const Feed& feed, std::int64_t size);
@@ -105,6 +106,7 @@ class TrainStep {
   std::optional<StepGraph> graph_;
   Batch whole_;               // as it came from the loader
   std::int64_t samples_ = 0;  // of it, if the size of microbatches is "auto"
+  bool is_split_ = false;
   std::vector<Microbatch> microbatches_;
   std::int64_t microbatch_size_ = 0;  // as logged: that of the loader's batches, if none was asked for
   bool warned_of_nan_ = false;

@@ -70,8 +70,9 @@ void Trainer::Impl::make_up() {
 // stops between two steps goes on from there.
 bool Trainer::Impl::step() {
   poll_signals();
-  if (fit->ending.decide(progress().limit_reached(), state.stop.asked())) return false;
-  if (progress().iteration_is_over()) {  // the run was saved before it had ended that
+  const Progress before = progress();
+  if (fit->ending.decide(before.limit_reached(), state.stop.asked())) return false;
+  if (before.iteration_is_over()) {  // the run was saved before it had ended that
     end_iteration();
     return !fit->source.has_given() || step();
   }

@@ -97,9 +97,10 @@ at::Tensor of_probabilities(const at::Tensor& logits, const at::Tensor& given, c
 }  // namespace
 
 std::optional<TargetKind> find_target_kind(const at::Tensor& logits, const at::Tensor& target) {
-  if (logits.sizes() == target.sizes()) return TargetKind::PROBABILITIES;
-  bool same = logits.dim() >= 2 && logits.dim() == target.dim() + 1 && logits.size(0) == target.size(0);
-  for (std::int64_t d = 1; same && d < target.dim(); ++d) same = logits.size(d + 1) == target.size(d);
+  const at::IntArrayRef scores = logits.sizes(), labels = target.sizes();
+  if (scores == labels) return TargetKind::PROBABILITIES;
+  const bool same = scores.size() >= 2 && scores.size() == labels.size() + 1 && scores[0] == labels[0] &&
+                    scores.slice(2) == labels.slice(1);
   return same ? std::optional(TargetKind::INDICES) : std::nullopt;
 }
 
