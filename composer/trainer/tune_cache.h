@@ -14,7 +14,7 @@ struct Tuned {
   bool channels_last = false;
   bool autocast = false;
   int threads = 1;
-  std::optional<std::string> products;  // text of a kernels::ProductTable; unset: they were not raced
+  std::optional<std::string> products;  // text of a kernels::ProductTable; unset: libtorch's, not raced
 
   void visit_state(StateVisitor& visit);
 };

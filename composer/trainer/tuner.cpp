@@ -111,10 +111,10 @@ std::vector<TuningChoice> Tuner::run(Batch batch, const std::filesystem::path& c
                                      std::optional<Tuned>& chosen) {
   allowed_ = state_.precision;
   const TuneCache cache(cache_file);
-  const std::string id = key(batch);
   if (!state_.device.is_cpu() || !kernels::has_gemm()) products_ = nullptr;
+  const std::string id = key(batch);
   if (!chosen) chosen = cache.find(id);
-  if (chosen && chosen->threads >= 1 && chosen->threads <= at::get_num_threads() && (!products_ || chosen->products)) {
+  if (chosen && chosen->threads >= 1 && chosen->threads <= at::get_num_threads()) {
     use(*chosen);
     return choices();
   }
@@ -161,8 +161,9 @@ std::string Tuner::key(const Batch& batch) const {
   const Model& model = *state_.model;
   return join(class_name(typeid(model)), " ", std::hex, shapes, std::dec, ", microbatches of ",
               state_.device_train_microbatch_size, ", ", to_string(allowed_), ", ", at::get_num_threads(), " threads, ",
-              state_.device.is_cpu() ? name_of_processor() : state_.device.str(), ways_ ? "" : ", products alone",
-              ", libtorch ", TORCH_VERSION, ", libcomposer ", COMPOSER_VERSION);
+              state_.device.is_cpu() ? name_of_processor() : state_.device.str(),
+              products_ ? "" : ", libtorch's products", ways_ ? "" : ", nothing else", ", libtorch ", TORCH_VERSION,
+              ", libcomposer ", COMPOSER_VERSION);
 }
 
 void Tuner::use(const Tuned& tuned) {
