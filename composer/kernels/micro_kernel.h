@@ -7,9 +7,9 @@
 
 namespace composer::kernels {
 
-// beta * plus + alpha * (a b), for up to kRows rows and kPanel columns. Strides count elements; columns of b, c and
-// plus are adjacent. Each element of a b is one chain of fused multiply-adds in the order of k, the same on every
-// processor.
+// beta * plus + alpha * (a b), the last multiply-add of each element fused as well, for up to kRows rows and kPanel
+// columns. Strides count elements; columns of b, c and plus are adjacent. Each element of a b is one chain of fused
+// multiply-adds in the order of k, the same on every processor.
 struct Tile {
   std::int64_t k;
   const float* a;
@@ -57,10 +57,11 @@ __attribute__((always_inline)) inline void finish(const Tile& t, typename Lanes:
     for (int v = 0; v < VECTORS; ++v) {
       const auto mask = v + 1 < VECTORS ? all : last;
       auto sum = sums[i][v];
-      if (OTHERS) sum = Lanes::multiply(sum, alpha);
       if (PLUS) {
         const auto plus = Lanes::load(t.plus + i * t.plus_row + v * kWidth, mask);
-        sum = Lanes::add(sum, OTHERS ? Lanes::multiply(plus, beta) : plus);
+        sum = OTHERS ? Lanes::multiply_add(sum, alpha, Lanes::multiply(plus, beta)) : Lanes::add(sum, plus);
+      } else if (OTHERS) {
+        sum = Lanes::multiply(sum, alpha);
       }
       if (OTHERS && t.relu) sum = Lanes::relu(sum);
       Lanes::store(t.c + i * t.c_row + v * kWidth, mask, sum);
