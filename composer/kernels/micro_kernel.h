@@ -128,8 +128,14 @@ void transpose_panel(const float* from, std::int64_t row, std::int64_t k, int n,
     const auto out = Lanes::mask(stride - j);
     for (std::int64_t i = 0; i < k; i += kWidth) {
       const int left = static_cast<int>(k - i < kWidth ? k - i : kWidth);
-      const auto in = Lanes::mask(left);
       typename Lanes::V square[kWidth];
+      if (left == kWidth && n - j >= kWidth && stride - j >= kWidth) {
+        Lanes::load_columns(from + j * row + i, row, square);
+#pragma GCC unroll 16
+        for (int s = 0; s < kWidth; ++s) Lanes::store(to + (i + s) * stride + j, square[s]);
+        continue;
+      }
+      const auto in = Lanes::mask(left);
 #pragma GCC unroll 16
       for (int s = 0; s < kWidth; ++s)
         square[s] = j + s < n ? Lanes::load(from + (j + s) * row + i, in) : Lanes::zero();
