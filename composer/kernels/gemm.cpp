@@ -21,6 +21,7 @@ constexpr std::int64_t kPart = 256;
 constexpr std::int64_t kRows = 224, kColumns = 1024;
 // Operands are read where they are if they are read fewer times than this: a copy costs about as much as reading twice.
 constexpr std::int64_t kReadsOfA = 16, kReadsOfB = 8;
+constexpr std::int64_t kFewStrips = 4;     // of rows: each panel of a transposed b is used as soon as it is copied
 constexpr std::int64_t kFarApart = 512;    // floats from one k to the next: each is on another page soon
 constexpr std::int64_t kLines = 8;         // of an operand that are copied together, so that each page is visited once
 constexpr double kWorthThreads = 1 << 18;  // multiply-adds: about 4 us on one thread
@@ -75,16 +76,18 @@ class Blocks {
     const std::int64_t panels = parts(g.n, kernels.panel), strips = parts(g.m, kernels.rows);
     const bool a_is_adjacent = g.a.row == 1 || g.a.column == 1;
     const bool far = g.a.column != 1 && g.a.column >= kFarApart;
-    copies_a_ = !a_is_adjacent || panels > (far ? 1 : kReadsOfA);
     copies_b_ = g.b.column != 1 || strips > kReadsOfB;
+    const bool few = copies_b_ && strips <= kFewStrips;
+    columns_ = few ? kernels.panel : kColumns;
+    copies_a_ = !a_is_adjacent || (!few && panels > (far ? 1 : kReadsOfA));
     const std::int64_t k = std::min(g.k, kPart);
     if (copies_a_) a_ = scratch_a.get(std::min(g.m, kRows) * k);
-    if (copies_b_) b_ = scratch_b.get(parts(std::min(g.n, kColumns), kernels.panel) * kernels.panel * k);
+    if (copies_b_) b_ = scratch_b.get(parts(std::min(g.n, columns_), kernels.panel) * kernels.panel * k);
   }
 
   void run() {
-    for (std::int64_t j = 0; j < g_.n; j += kColumns) {
-      const std::int64_t columns = std::min(g_.n - j, kColumns);
+    for (std::int64_t j = 0; j < g_.n; j += columns_) {
+      const std::int64_t columns = std::min(g_.n - j, columns_);
       for (std::int64_t k = 0; k < g_.k; k += kPart) {
         const std::int64_t depth = std::min(g_.k - k, kPart);
         if (copies_b_) copy_b(k, depth, j, columns);
@@ -180,6 +183,7 @@ class Blocks {
   const MicroKernels& kernels_;
   const Gemm& g_;
   bool copies_a_, copies_b_;
+  std::int64_t columns_;  // that are computed before the next part of k
   float *a_ = nullptr, *b_ = nullptr;
 };
 

@@ -19,11 +19,32 @@ struct Lanes {
   static V broadcast(const float* from) { return _mm256_broadcast_ss(from); }
   static V load(const float* from) { return _mm256_loadu_ps(from); }
   static V load(const float* from, Mask mask) { return _mm256_maskload_ps(from, mask); }
+  static void store(float* to, V value) { _mm256_storeu_ps(to, value); }
   static void store(float* to, Mask mask, V value) { _mm256_maskstore_ps(to, mask, value); }
   static V multiply_add(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
   static V multiply(V a, V b) { return _mm256_mul_ps(a, b); }
   static V add(V a, V b) { return _mm256_add_ps(a, b); }
   static V relu(V a) { return _mm256_max_ps(zero(), a); }  // the second if one is NaN
+
+  // r[k] = column k of 8 rows
+  static void load_columns(const float* from, std::int64_t row, V (&r)[8]) {
+    // Each half of a vector comes from another row, which costs no shuffle.
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      V t[4];
+#pragma GCC unroll 4
+      for (int s = 0; s < 4; ++s) {
+        const float* first = from + s * row + 4 * h;
+        t[s] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(first)), _mm_loadu_ps(first + 4 * row), 1);
+      }
+      const V low = _mm256_unpacklo_ps(t[0], t[1]), high = _mm256_unpackhi_ps(t[0], t[1]);
+      const V low_below = _mm256_unpacklo_ps(t[2], t[3]), high_below = _mm256_unpackhi_ps(t[2], t[3]);
+      r[4 * h] = _mm256_shuffle_ps(low, low_below, 0x44);
+      r[4 * h + 1] = _mm256_shuffle_ps(low, low_below, 0xee);
+      r[4 * h + 2] = _mm256_shuffle_ps(high, high_below, 0x44);
+      r[4 * h + 3] = _mm256_shuffle_ps(high, high_below, 0xee);
+    }
+  }
 
   static void transpose(V (&r)[8]) {
     V t[8];

@@ -17,11 +17,35 @@ struct Lanes {
   static V broadcast(const float* from) { return _mm512_set1_ps(*from); }
   static V load(const float* from) { return _mm512_loadu_ps(from); }
   static V load(const float* from, Mask mask) { return _mm512_maskz_loadu_ps(mask, from); }
+  static void store(float* to, V value) { _mm512_storeu_ps(to, value); }
   static void store(float* to, Mask mask, V value) { _mm512_mask_storeu_ps(to, mask, value); }
   static V multiply_add(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
   static V multiply(V a, V b) { return _mm512_mul_ps(a, b); }
   static V add(V a, V b) { return _mm512_add_ps(a, b); }
   static V relu(V a) { return _mm512_max_ps(zero(), a); }  // the second if one is NaN
+
+  // r[k] = column k of 16 rows
+  static void load_columns(const float* from, std::int64_t row, V (&r)[16]) {
+    // Each quarter of a vector comes from another row, which costs no shuffle.
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; ++q) {
+      V t[4];
+#pragma GCC unroll 4
+      for (int s = 0; s < 4; ++s) {
+        const float* first = from + s * row + 4 * q;
+        t[s] = _mm512_broadcast_f32x4(_mm_loadu_ps(first));
+        t[s] = _mm512_mask_broadcast_f32x4(t[s], 0x00f0, _mm_loadu_ps(first + 4 * row));
+        t[s] = _mm512_mask_broadcast_f32x4(t[s], 0x0f00, _mm_loadu_ps(first + 8 * row));
+        t[s] = _mm512_mask_broadcast_f32x4(t[s], 0xf000, _mm_loadu_ps(first + 12 * row));
+      }
+      const V low = _mm512_unpacklo_ps(t[0], t[1]), high = _mm512_unpackhi_ps(t[0], t[1]);
+      const V low_below = _mm512_unpacklo_ps(t[2], t[3]), high_below = _mm512_unpackhi_ps(t[2], t[3]);
+      r[4 * q] = low_pairs(low, low_below);
+      r[4 * q + 1] = high_pairs(low, low_below);
+      r[4 * q + 2] = low_pairs(high, high_below);
+      r[4 * q + 3] = high_pairs(high, high_below);
+    }
+  }
 
   static void transpose(V (&r)[16]) {
     V t[16];

@@ -7,9 +7,9 @@
 
 namespace composer::kernels {
 
-// beta * plus + alpha * (a b), for up to kRows rows and kPanel columns. Strides count elements; columns of b, c and
-// plus are adjacent. Each element of a b is one chain of fused multiply-adds in the order of k, the same on every
-// processor.
+// beta * plus + alpha * (a b), the last multiply-add of each element fused as well, for up to kRows rows and kPanel
+// columns. Strides count elements; columns of b, c and plus are adjacent. Each element of a b is one chain of fused
+// multiply-adds in the order of k, the same on every processor.
 struct Tile {
   std::int64_t k;
   const float* a;
@@ -57,10 +57,11 @@ __attribute__((always_inline)) inline void finish(const Tile& t, typename Lanes:
     for (int v = 0; v < VECTORS; ++v) {
       const auto mask = v + 1 < VECTORS ? all : last;
       auto sum = sums[i][v];
-      if (OTHERS) sum = Lanes::multiply(sum, alpha);
       if (PLUS) {
         const auto plus = Lanes::load(t.plus + i * t.plus_row + v * kWidth, mask);
-        sum = Lanes::add(sum, OTHERS ? Lanes::multiply(plus, beta) : plus);
+        sum = OTHERS ? Lanes::multiply_add(sum, alpha, Lanes::multiply(plus, beta)) : Lanes::add(sum, plus);
+      } else if (OTHERS) {
+        sum = Lanes::multiply(sum, alpha);
       }
       if (OTHERS && t.relu) sum = Lanes::relu(sum);
       Lanes::store(t.c + i * t.c_row + v * kWidth, mask, sum);
@@ -127,8 +128,14 @@ void transpose_panel(const float* from, std::int64_t row, std::int64_t k, int n,
     const auto out = Lanes::mask(stride - j);
     for (std::int64_t i = 0; i < k; i += kWidth) {
       const int left = static_cast<int>(k - i < kWidth ? k - i : kWidth);
-      const auto in = Lanes::mask(left);
       typename Lanes::V square[kWidth];
+      if (left == kWidth && n - j >= kWidth && stride - j >= kWidth) {
+        Lanes::load_columns(from + j * row + i, row, square);
+#pragma GCC unroll 16
+        for (int s = 0; s < kWidth; ++s) Lanes::store(to + (i + s) * stride + j, square[s]);
+        continue;
+      }
+      const auto in = Lanes::mask(left);
 #pragma GCC unroll 16
       for (int s = 0; s < kWidth; ++s)
         square[s] = j + s < n ? Lanes::load(from + (j + s) * row + i, in) : Lanes::zero();

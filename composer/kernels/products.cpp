@@ -2,10 +2,12 @@
 // products, which either compute here or go on below.
 #include "composer/kernels/products.h"
 
+#include <cmath>
+#include <functional>
+#include <limits>
 #include <utility>
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/baddbmm_ops.h>
 #include <ATen/ops/bmm_ops.h>
@@ -18,15 +20,19 @@
 namespace composer::kernels {
 namespace {
 
-// Just above the kernels of the CPU, below those of sparse and other tensors, and used by nothing in libtorch: it was
-// meant for generators of random numbers outside of it.
-constexpr c10::DispatchKey kKey = c10::DispatchKey::CustomRNGKeyId;
+// Above the kernels of the CPU and below autograd, with nothing registered by libtorch. The keys of backends beside it
+// do not serve: for them libtorch registers decomposed forms of some 400 operators, which precede a fallback.
+constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
 
 thread_local const ProductTable* current = nullptr;
 thread_local ProductRecorder* recorder = nullptr;
 
-c10::DispatchKeySet below(c10::DispatchKeySet keys) {
-  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+// What the program would do without a scope, also for the products that libtorch makes of this one (a batch's).
+template <class Operator, class... Args>
+decltype(auto) leave(c10::DispatchKeySet keys, Args&&... args) {
+  const c10::impl::ExcludeDispatchKeyGuard guard(kKey);
+  return Operator::redispatch(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey),
+                              std::forward<Args>(args)...);
 }
 
 // One matrix, or as many as are in a batch.
@@ -97,9 +103,29 @@ struct Scales {
   double beta = 0, alpha = 1;  // beta 0: nothing is added
 };
 
+// nothing: no float
+std::optional<double> factor(const at::Scalar& value) {
+  if (value.isComplex() || value.isSymbolic()) return {};
+  const double number = value.toDouble();
+  if (std::isfinite(number) && std::abs(number) > std::numeric_limits<float>::max()) return {};
+  return number;
+}
+
 std::optional<Scales> scales(const at::Scalar& beta, const at::Scalar& alpha) {
-  if (beta.isComplex() || alpha.isComplex() || beta.isSymbolic() || alpha.isSymbolic()) return {};
-  return Scales{.beta = beta.toDouble(), .alpha = alpha.toDouble()};
+  const auto of_self = factor(beta), of_product = factor(alpha);
+  if (!of_self || !of_product) return {};
+  return Scales{.beta = *of_self, .alpha = *of_product};
+}
+
+// Whether the first element of each is behind the last of the other. Neither is empty.
+bool are_apart(const at::Tensor& a, const at::Tensor& b) {
+  const auto end = [](const at::Tensor& tensor) {
+    const float* last = tensor.const_data_ptr<float>();
+    for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
+    return last + 1;
+  };
+  const std::less_equal<> before;
+  return before(end(a), b.const_data_ptr<float>()) || before(end(b), a.const_data_ptr<float>());
 }
 
 // A product that is for our kernels, but for where it is written.
@@ -108,6 +134,9 @@ struct Product {
   Added plus;
   Scales scales;
 
+  ProductShape shape() const {
+    return {a.batch, a.rows, b.columns, a.columns, a.layout, b.layout, plus.data != nullptr};
+  }
   c10::SmallVector<std::int64_t, 3> sizes(std::int64_t dim) const {
     if (dim == 3) return {a.batch, a.rows, b.columns};
     return {a.rows, b.columns};
@@ -143,22 +172,20 @@ struct ProductKernels {
       if (!plus) return {};
       if (scales->beta != 0) product.plus = *plus;
     }
-    const ProductShape shape{of_a->batch,
-                             of_a->rows,
-                             of_b->columns,
-                             of_a->columns,
-                             of_a->layout,
-                             of_b->layout,
-                             product.plus.data != nullptr};
-    if (recorder) ++recorder->shapes_[shape];
-    if (!current || !current->own(shape)) return {};
     return product;
+  }
+
+  // Whether the table says so; also notes the shape.
+  static bool is_chosen(const Product& product) {
+    const ProductShape shape = product.shape();
+    if (recorder) ++recorder->shapes_[shape];
+    return current && current->own(shape);
   }
 
   static std::optional<at::Tensor> compute(const at::Tensor* self, const at::Tensor& a, const at::Tensor& b,
                                            std::int64_t dim, std::optional<Scales> scales = Scales()) {
     const auto product = find(self, a, b, dim, scales);
-    if (!product) return {};
+    if (!product || !is_chosen(*product)) return {};
     at::Tensor c = at::detail::empty_cpu(product->sizes(dim), a.options());
     const std::int64_t columns = product->b.columns;
     product->write(c.mutable_data_ptr<float>(), product->a.rows * columns, columns);
@@ -176,28 +203,28 @@ struct ProductKernels {
     const std::int64_t row = rows == 1 ? columns : out.strides()[at];
     const std::int64_t stride = batch == 1 ? rows * row : out.strides()[0];
     if ((columns != 1 && out.strides()[at + 1] != 1) || row < columns || stride < rows * row) return false;
-    for (const at::Tensor* operand : {&a, &b})
-      if (at::get_overlap_status(out, *operand) != at::MemOverlapStatus::No) return false;
-    if (self && !self->is_same(out) && at::get_overlap_status(out, *self) != at::MemOverlapStatus::No) return false;
+    if (!are_apart(out, a) || !are_apart(out, b) || (self && !self->is_same(out) && !are_apart(out, *self)))
+      return false;
+    if (!is_chosen(*product)) return false;
     product->write(out.mutable_data_ptr<float>(), stride, row);
     return true;
   }
 
   static at::Tensor mm(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b) {
     if (auto c = compute(nullptr, a, b, 2)) return *std::move(c);
-    return at::_ops::mm::redispatch(below(keys), a, b);
+    return leave<at::_ops::mm>(keys, a, b);
   }
   static at::Tensor& mm_out(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
     if (write(nullptr, a, b, out, 2)) return out;
-    return at::_ops::mm_out::redispatch(below(keys), a, b, out);
+    return leave<at::_ops::mm_out>(keys, a, b, out);
   }
   static at::Tensor bmm(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b) {
     if (auto c = compute(nullptr, a, b, 3)) return *std::move(c);
-    return at::_ops::bmm::redispatch(below(keys), a, b);
+    return leave<at::_ops::bmm>(keys, a, b);
   }
   static at::Tensor& bmm_out(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
     if (write(nullptr, a, b, out, 3)) return out;
-    return at::_ops::bmm_out::redispatch(below(keys), a, b, out);
+    return leave<at::_ops::bmm_out>(keys, a, b, out);
   }
 
   // addmm for matrices, baddbmm for batches of them.
@@ -205,19 +232,19 @@ struct ProductKernels {
   static at::Tensor add(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
                         const at::Scalar& beta, const at::Scalar& alpha) {
     if (auto c = compute(&self, a, b, DIM, scales(beta, alpha))) return *std::move(c);
-    return Operator::redispatch(below(keys), self, a, b, beta, alpha);
+    return leave<Operator>(keys, self, a, b, beta, alpha);
   }
   template <class Operator, std::int64_t DIM>
   static at::Tensor& add_out(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
                              const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
     if (write(&self, a, b, out, DIM, scales(beta, alpha))) return out;
-    return Operator::redispatch(below(keys), self, a, b, beta, alpha, out);
+    return leave<Operator>(keys, self, a, b, beta, alpha, out);
   }
   template <class Operator, std::int64_t DIM>
   static at::Tensor& add_in_place(c10::DispatchKeySet keys, at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
                                   const at::Scalar& beta, const at::Scalar& alpha) {
     if (write(&self, a, b, self, DIM, scales(beta, alpha))) return self;
-    return Operator::redispatch(below(keys), self, a, b, beta, alpha);
+    return leave<Operator>(keys, self, a, b, beta, alpha);
   }
 
   // At the first use, so that a program that asks for nothing has nothing registered.

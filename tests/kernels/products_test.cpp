@@ -1,0 +1,388 @@
+#include "composer/kernels/products.h"
+
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <doctest/doctest.h>
+
+#include "tests/kernels/support.h"
+#include "tests/support/error_of.h"
+
+using namespace composer;
+using kernels::Layout, kernels::ProductRecorder, kernels::ProductScope, kernels::ProductShape, kernels::ProductTable;
+
+namespace {
+
+ProductTable everything() {
+  ProductTable table;
+  table.set_others(true);
+  return table;
+}
+
+// Large enough that our sum and that of libtorch's library differ somewhere.
+at::Tensor left() { return at::randn({64, 1000}); }
+at::Tensor right() { return at::randn({1000, 64}); }
+
+at::Tensor own_mm(const at::Tensor& a, const at::Tensor& b) {
+  at::Tensor c = at::empty({a.size(0), b.size(1)});
+  kernels::gemm({.m = a.size(0),
+                 .n = b.size(1),
+                 .k = a.size(1),
+                 .a = {a.const_data_ptr<float>(), a.stride(0), a.stride(1)},
+                 .b = {b.const_data_ptr<float>(), b.stride(0), b.stride(1)},
+                 .c = c.mutable_data_ptr<float>(),
+                 .c_row = b.size(1)});
+  return c;
+}
+
+bool same(const at::Tensor& a, const at::Tensor& b) {
+  if (a.layout() != at::kStrided || b.layout() != at::kStrided) return same(a.to_dense(), b.to_dense());
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type() || a.device() != b.device()) return false;
+  if (a.is_meta()) return true;
+  const auto bytes = [](const at::Tensor& t) {
+    const at::Tensor plain = t.resolve_conj().resolve_neg().contiguous();
+    return std::string_view(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
+  };
+  const at::Tensor x = a.resolve_conj().resolve_neg().contiguous(), y = b.resolve_conj().resolve_neg().contiguous();
+  return bytes(x) == bytes(y);
+}
+
+// The operators that run meanwhile, in order.
+std::vector<std::string> operators(const std::function<void()>& run) {
+  static std::vector<std::string> names;
+  names.clear();
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback([](const at::RecordFunction& f) -> std::unique_ptr<at::ObserverContext> {
+        names.emplace_back(f.name());
+        return nullptr;
+      }).scopes({at::RecordScope::FUNCTION}));
+  run();
+  at::removeCallback(handle);
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("A product within a scope is that of our kernels, and libtorch's again after it") {
+  if (!kernels::has_gemm()) return;
+  const at::Tensor a = left(), b = right(), before = at::mm(a, b), own = own_mm(a, b);
+  REQUIRE(!same(before, own));
+  const ProductTable table = everything();
+  {
+    const ProductScope scope(table);
+    CHECK(same(at::mm(a, b), own));
+    CHECK(same(at::bmm(a.unsqueeze(0), b.unsqueeze(0))[0], own));
+    CHECK(same(at::addmm(at::zeros({64}), a, b), own));
+    at::Tensor out = at::empty({64, 64}), sum = at::zeros({64, 64});
+    CHECK(same(at::mm_out(out, a, b), own));
+    CHECK(same(sum.addmm_(a, b), own));
+    CHECK(same(at::linear(a, b.t().contiguous()), own));
+  }
+  CHECK(same(at::mm(a, b), before));
+}
+
+TEST_CASE("Operators other than products run the same kernels within a scope") {
+  const auto work = [] {
+    const at::Tensor x = at::randn({4, 8, 6}).requires_grad_(), weight = at::randn({6, 6}).requires_grad_();
+    const at::Tensor scale = at::ones({6}).requires_grad_(), shift = at::zeros({6}).requires_grad_();
+    at::Tensor y = at::layer_norm(at::matmul(x, weight), {6}, scale, shift);
+    y = at::group_norm(at::mish(at::silu(y)) + x * 2, 4);
+    y = at::stack({at::log_softmax(at::gelu(y), -1), y}).cumsum(0).clamp(-1, 1);
+    y.pow(2).sum().backward();
+  };
+  work();  // what happens once
+  const std::vector<std::string> before = operators(work);
+  ProductTable table;  // not of these products, which call others when they are libtorch's
+  table.set({1, 7, 7, 7, Layout::ROWS, Layout::ROWS, false}, true);
+  const ProductScope scope(table);
+  const std::vector<std::string> within = operators(work);
+  CHECK(within.size() == before.size());
+  CHECK((within == before));
+}
+
+TEST_CASE("Only shapes of the table go to our kernels, and the innermost scope decides") {
+  if (!kernels::has_gemm()) return;
+  const at::Tensor a = left(), b = right(), theirs = at::mm(a, b), own = own_mm(a, b);
+  ProductTable one, other, none;
+  one.set({1, 64, 64, 1000, Layout::ROWS, Layout::ROWS, false}, true);
+  other.set({1, 64, 64, 1000, Layout::ROWS, Layout::COLUMNS, false}, true);
+  const ProductScope scope(one);
+  CHECK(same(at::mm(a, b), own));
+  {
+    const ProductScope inner(other);
+    CHECK(same(at::mm(a, b), theirs));
+    CHECK(same(at::mm(a, b.t().contiguous().t()), own));
+    {
+      const ProductScope innermost(none);
+      CHECK(same(at::mm(a, b), theirs));
+      none.set_others(true);
+      ProductScope::table_has_changed();
+      CHECK(same(at::mm(a, b), own));
+    }
+    CHECK(same(at::mm(a, b), theirs));
+  }
+  CHECK(same(at::mm(a, b), own));
+}
+
+TEST_CASE("A scope of one thread leaves the products of another alone") {
+  if (!kernels::has_gemm()) return;
+  const at::Tensor a = left(), b = right(), theirs = at::mm(a, b), own = own_mm(a, b);
+  const ProductTable table = everything();
+  const auto all_are = [&](const at::Tensor& expected, bool scoped) {
+    bool all = true;
+    for (int i = 0; i < 50; ++i) {
+      std::optional<ProductScope> scope;
+      if (scoped) scope.emplace(table);
+      all = all && same(at::mm(a, b), expected);
+    }
+    return all;
+  };
+  bool first = false, second = false;
+  std::thread with([&] { first = all_are(own, true); }), without([&] { second = all_are(theirs, false); });
+  with.join();
+  without.join();
+  CHECK(first);
+  CHECK(second);
+}
+
+TEST_CASE("A recorder counts shapes and changes no result") {
+  if (!kernels::has_gemm()) return;
+  const at::Tensor a = left(), b = right(), theirs = at::mm(a, b);
+  const ProductRecorder recorder;
+  CHECK(same(at::mm(a, b), theirs));
+  at::mm(a, b);
+  at::addmm(at::zeros({64}), a, b.t().contiguous().t());
+  at::bmm(at::randn({2, 3, 4}).transpose(1, 2), at::randn({2, 3, 5}));
+  CHECK((recorder.shapes() ==
+         std::map<ProductShape, std::int64_t>{{{1, 64, 64, 1000, Layout::ROWS, Layout::ROWS, false}, 2},
+                                              {{1, 64, 64, 1000, Layout::ROWS, Layout::COLUMNS, true}, 1},
+                                              {{2, 4, 5, 3, Layout::COLUMNS, Layout::ROWS, false}, 1}}));
+}
+
+TEST_CASE("What is not for our kernels gives the result or the error that it gives without a scope") {
+  at::manual_seed(1);
+  const at::Tensor a = at::randn({5, 6}), b = at::randn({6, 7}), batch = at::randn({3, 6, 7});
+  const at::Tensor wide = at::randn({40, 300}), tall = at::randn({300, 40});
+  const auto typed = [&](at::ScalarType type) {
+    return [&, type] { return at::mm(wide.mul(3).to(type), tall.mul(3).to(type)); };
+  };
+  struct Row {
+    const char* name;
+    std::function<at::Tensor()> run;
+  };
+  const std::vector<Row> rows = {
+      {"double", typed(at::kDouble)},
+      {"half", typed(at::kHalf)},
+      {"bfloat16", typed(at::kBFloat16)},
+      {"complex", typed(at::kComplexFloat)},
+      {"int", typed(at::kInt)},
+      {"conj view", [&] { return at::mm(at::complex(a, a).conj(), at::complex(b, b)); }},
+      {"no rows",
+       [&] {
+         return at::mm(at::empty({0, 6}), b);
+       }},
+      {"k = 0",
+       [&] {
+         return at::mm(at::empty({5, 0}), at::empty({0, 7}));
+       }},
+      {"addmm, k = 0",
+       [&] {
+         return at::addmm(at::ones({7}), at::empty({5, 0}), at::empty({0, 7}));
+       }},
+      {"empty batch",
+       [&] {
+         return at::bmm(at::empty({0, 5, 6}), at::empty({0, 6, 7}));
+       }},
+      {"sparse", [&] { return at::mm(a.to_sparse(), b); }},
+      {"sparse csr", [&] { return at::mm(a.to_sparse_csr(), b); }},
+      {"mkldnn", [&] { return at::mm(a.to_mkldnn(), b.to_mkldnn()).to_dense(); }},
+      {"meta", [&] { return at::mm(a.to(at::kMeta), b.to(at::kMeta)); }},
+      {"wrong sizes", [&] { return at::mm(a, a); }},
+      {"wrong dimensions", [&] { return at::mm(batch, b); }},
+      {"wrong batches",
+       [&] {
+         return at::bmm(at::randn({2, 5, 6}), batch);
+       }},
+      {"other types", [&] { return at::mm(a, b.to(at::kDouble)); }},
+      {"other devices", [&] { return at::mm(a, b.to(at::kMeta)); }},
+      {"wrong self", [&] { return at::addmm(at::ones({8}), a, b); }},
+      {"wrong self, beta 0", [&] { return at::addmm(at::ones({8}), a, b, 0); }},
+      {"self of another type", [&] { return at::addmm(at::ones({7}, at::kDouble), a, b); }},
+      {"self of another type, beta 0", [&] { return at::addmm(at::ones({7}, at::kInt), a, b, 0); }},
+      {"scalar self", [&] { return at::addmm(at::ones({}), wide, tall); }},
+      {"column self",
+       [&] {
+         return at::addmm(at::ones({40, 1}), wide, tall);
+       }},
+      {"self in place too small", [&] { return at::ones({7}).addmm_(a, b); }},
+      {"alpha beyond float", [&] { return at::addmm(at::ones({7}), a, b, 1, 1e300); }},
+      {"beta beyond float", [&] { return at::addmm(at::ones({7}), a, b, 1e300); }},
+      {"boolean alpha", [&] { return at::addmm(at::ones({7}), a, b, 1, true); }},
+      {"boolean beta", [&] { return at::addmm(at::ones({7}), a, b, false); }},
+      {"complex alpha", [&] { return at::addmm(at::ones({7}), a, b, 1, c10::complex<double>(1, 1)); }},
+      {"infinite alpha", [&] { return at::addmm(at::ones({7}), a, b, 1, std::numeric_limits<double>::infinity()); }},
+      {"overlapping operand",
+       [&] {
+         return at::mm(at::arange(46.F).as_strided({40, 6}, {1, 1}), b);
+       }},
+      {"out that overlaps itself",
+       [&] {
+         at::Tensor out = at::zeros({1, 7}).expand({5, 7});
+         return at::mm_out(out, a, b);
+       }},
+      {"out is an operand",
+       [&] {
+         at::Tensor out = at::ones({6, 6});
+         return at::mm_out(out, out, at::ones({6, 6}));
+       }},
+      {"out within an operand",
+       [&] {
+         const at::Tensor both = at::arange(72.F).reshape({12, 6});
+         at::Tensor out = both.narrow(0, 3, 6);
+         return at::mm_out(out, both.narrow(0, 0, 6), at::ones({6, 6}));
+       }},
+      {"self within out",
+       [&] {
+         at::Tensor out = at::arange(36.F).reshape({6, 6});
+         return at::addmm_out(out, out[2], at::ones({6, 6}), at::ones({6, 6}));
+       }},
+      {"out of another type",
+       [&] {
+         at::Tensor out = at::empty({5, 7}, at::kDouble);
+         return at::mm_out(out, a, b);
+       }},
+      {"out of another size",
+       [&] {
+         at::Tensor out = at::empty({0});
+         return at::mm_out(out, a, b);
+       }},
+      {"columns of out adjacent",
+       [&] {
+         at::Tensor out = at::empty({40, 40}).t();
+         return at::mm_out(out, wide, tall);
+       }},
+      {"out requires a gradient",
+       [&] {
+         at::Tensor out = at::empty({5, 7}).requires_grad_();
+         return at::mm_out(out, a, b);
+       }},
+      {"autocast",
+       [&] {
+         at::autocast::set_autocast_enabled(at::kCPU, true);
+         const at::Tensor result = at::mm(wide, tall);
+         at::autocast::set_autocast_enabled(at::kCPU, false);
+         at::autocast::clear_cache();
+         return result;
+       }},
+  };
+  const ProductTable table = everything();
+  for (const auto& [name, run] : rows) {
+    CAPTURE(name);
+    at::Tensor before, within;
+    const std::string error = test::error_of([&] { before = run(); });
+    const ProductScope scope(table);
+    const ProductRecorder recorder;
+    CHECK(test::error_of([&] { within = run(); }) == error);
+    if (before.defined() && within.defined()) CHECK(same(before, within));
+    if (!before.defined()) CHECK(error != "no error");
+  }
+}
+
+TEST_CASE("Views whose values are negated, and tensors of an InferenceMode, are products of our kernels") {
+  if (!kernels::has_gemm()) return;
+  const at::Tensor a = left(), b = right();
+  const ProductTable table = everything();
+  const ProductScope scope(table);
+  CHECK(same(at::mm(at::_neg_view(a), b), own_mm(a.neg(), b)));
+  at::Tensor memory = at::empty({64, 64}), out = at::_neg_view(memory);
+  CHECK(same(at::mm_out(out, a, b), own_mm(a, b)));
+  CHECK(same(memory, own_mm(a, b).neg()));
+  const c10::InferenceMode inference;
+  CHECK(same(at::mm(a, b), own_mm(a, b)));
+  CHECK(at::mm(a, b).is_inference());
+  at::Tensor normal = at::zeros({64, 64});
+  CHECK(same(normal.addmm_(a, b), own_mm(a, b)));
+}
+
+TEST_CASE("beta of 0 ignores what NaN there is in self") {
+  if (!kernels::has_gemm()) return;
+  const at::Tensor a = left(), b = right(), self = at::full({64, 64}, std::numeric_limits<float>::quiet_NaN());
+  const ProductTable table = everything();
+  const ProductScope scope(table);
+  CHECK(same(at::addmm(self, a, b, 0), own_mm(a, b)));
+  at::Tensor in_place = self.clone();
+  CHECK(same(in_place.addmm_(a, b, 0), own_mm(a, b)));
+  CHECK(at::addmm(self, a, b).isnan().all().item<bool>());
+}
+
+TEST_CASE("An in-place product within a scope raises the version that autograd checks") {
+  const ProductTable table = everything();
+  const ProductScope scope(table);
+  const at::Tensor x = at::randn({4, 4}).requires_grad_();
+  at::Tensor factor = at::randn({4, 4});
+  const at::Tensor y = (x * factor).sum();
+  factor.addmm_(at::randn({4, 4}), at::randn({4, 4}));
+  CHECK(test::error_of([&] { y.backward(); }).find("modified by an inplace operation") != std::string::npos);
+}
+
+TEST_CASE("Gradients through a scope, also second ones, are right and computed by our kernels") {
+  if (!kernels::has_gemm()) return;
+  const ProductTable table = everything();
+  using Tensors = std::vector<at::Tensor>;
+  const auto gradients = [](const Tensors& inputs, bool second) {
+    const at::Tensor hidden = at::addmm(inputs[1], inputs[0], inputs[2].t()).tanh();
+    const at::Tensor y = at::bmm(hidden.reshape({2, 8, 12}), inputs[3]);
+    Tensors first = torch::autograd::grad({y.pow(2).sum()}, inputs, {}, true, second);
+    if (!second) return first;
+    at::Tensor sum = at::zeros({}, inputs[0].options());
+    for (const at::Tensor& gradient : first) sum = sum + gradient.pow(2).sum();
+    return Tensors(torch::autograd::grad({sum}, inputs));
+  };
+  at::manual_seed(3);
+  const Tensors inputs = {at::randn({16, 10}), at::randn({12}), at::randn({12, 10}), at::randn({2, 12, 5})};
+  for (const bool second : {false, true}) {
+    Tensors singles, doubles;
+    for (const at::Tensor& input : inputs) {
+      singles.push_back(input.clone().requires_grad_());
+      doubles.push_back(input.to(at::kDouble).requires_grad_());
+    }
+    const Tensors expected = gradients(doubles, second);
+    const ProductScope scope(table);
+    std::map<ProductShape, std::int64_t> recorded;
+    std::vector<std::string> below;
+    Tensors found;
+    {
+      const ProductRecorder recorder;
+      found = gradients(singles, second);
+      recorded = recorder.shapes();
+    }
+    CAPTURE(second);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      CAPTURE(i);
+      CHECK((found[i].to(at::kDouble) - expected[i]).norm().item<double>() < 1e-5 * expected[i].norm().item<double>());
+    }
+    std::int64_t count = 0;
+    for (const auto& [shape, times] : recorded) count += times;
+    CHECK(recorded.contains({1, 12, 10, 16, Layout::COLUMNS, Layout::ROWS, false}));  // of the weight
+    CHECK(recorded.contains({2, 12, 5, 8, Layout::COLUMNS, Layout::ROWS, false}));    // of the batch's second factor
+    CHECK(count >= (second ? 14 : 6));
+  }
+}
+
+TEST_CASE("Gradients that are large sums equal those of our kernels to the bit") {
+  if (!kernels::has_gemm()) return;
+  const ProductTable table = everything();
+  const at::Tensor x = at::randn({1000, 64}), w = at::randn({64, 32}).requires_grad_(), seed = at::randn({1000, 32});
+  const at::Tensor theirs = torch::autograd::grad({at::mm(x, w)}, {w}, {seed})[0];
+  const ProductScope scope(table);
+  const at::Tensor found = torch::autograd::grad({at::mm(x, w)}, {w}, {seed})[0];
+  CHECK(same(found, own_mm(x.t(), seed)));
+  CHECK(!same(found, theirs));
+}
