@@ -15,6 +15,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include "composer/core/error.h"
 #include "composer/kernels/gemm.h"
 
 namespace composer::kernels {
@@ -247,8 +248,21 @@ struct ProductKernels {
     return leave<Operator>(keys, self, a, b, beta, alpha);
   }
 
-  // At the first use, so that a program that asks for nothing has nothing registered.
-  static void install() { static const ProductKernels kernels; }
+  // At the first use, so that a program that asks for nothing has nothing registered. False, after one warning, if
+  // another library has the key for itself.
+  static bool install() {
+    static const bool installed = [] {
+      try {
+        static const ProductKernels kernels;
+        return true;
+      } catch (const c10::Error& error) {
+        warn(join("products: are libtorch's, because its dispatch key Fake is in use: ",
+                  error.what_without_backtrace()));
+        return false;
+      }
+    }();
+    return installed;
+  }
 
  private:
   ProductKernels()
@@ -280,8 +294,7 @@ ProductScope::~ProductScope() {
 }
 
 void ProductScope::table_has_changed() {
-  const bool on = recorder || (current && !current->empty());
-  if (on) ProductKernels::install();
+  const bool on = (recorder || (current && !current->empty())) && ProductKernels::install();
   c10::impl::tls_set_dispatch_key_included(kKey, on);
 }
 

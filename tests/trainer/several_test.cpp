@@ -423,6 +423,7 @@ TEST_CASE("A trainer that has tuned gives the threads back, and the next one has
     TrainerOptions options = drawing_options(1);
     options.tune = true;
     options.tune_cache = folder / ("tune" + std::to_string(run) + ".json");
+    options.products = Products::LIBRARY;
     Trainer trainer(std::move(options));
     trainer.fit();
     CHECK(at::get_num_threads() == 2);
