@@ -21,6 +21,7 @@ constexpr std::int64_t kPart = 256;
 constexpr std::int64_t kRows = 224, kColumns = 1024;
 // Operands are read where they are if they are read fewer times than this: a copy costs about as much as reading twice.
 constexpr std::int64_t kReadsOfA = 16, kReadsOfB = 8;
+constexpr std::int64_t kNear = 1 << 16;    // floats from the first row of a part of b to the last: it stays in the cache
 constexpr std::int64_t kFewStrips = 4;     // of rows: each panel of a transposed b is used as soon as it is copied
 constexpr std::int64_t kFarApart = 512;    // floats from one k to the next: each is on another page soon
 constexpr std::int64_t kLines = 8;         // of an operand that are copied together, so that each page is visited once
@@ -76,7 +77,8 @@ class Blocks {
     const std::int64_t panels = parts(g.n, kernels.panel), strips = parts(g.m, kernels.rows);
     const bool a_is_adjacent = g.a.row == 1 || g.a.column == 1;
     const bool far = g.a.column != 1 && g.a.column >= kFarApart;
-    copies_b_ = g.b.column != 1 || strips > kReadsOfB;
+    const bool b_is_near = g.b.row * std::min(g.k, kPart) <= kNear;
+    copies_b_ = g.b.column != 1 || (strips > kReadsOfB && !b_is_near);
     const bool few = copies_b_ && strips <= kFewStrips;
     columns_ = few ? kernels.panel : kColumns;
     copies_a_ = !a_is_adjacent || (!few && panels > (far ? 1 : kReadsOfA));
