@@ -25,7 +25,7 @@ constexpr std::int64_t kNear = 1 << 16;    // floats from the first row of a par
 constexpr std::int64_t kFewStrips = 4;     // of rows: each panel of a transposed b is used as soon as it is copied
 constexpr std::int64_t kFarApart = 512;    // floats from one k to the next: each is on another page soon
 constexpr std::int64_t kLines = 8;         // of an operand that are copied together, so that each page is visited once
-constexpr double kWorthThreads = 1 << 18;  // multiply-adds: about 4 us on one thread
+constexpr double kWorthThreads = 1 << 22;  // multiply-adds, some 50 us: to wake a thread that sleeps takes 20
 
 const MicroKernels* best() {
 #if defined(__x86_64__)

@@ -138,7 +138,7 @@ TEST_CASE("A product is the same to the bit for any number of threads") {
   if (!kernels::has_gemm()) return;
   std::mt19937 random(2);
   const std::vector<std::array<std::int64_t, 3>> shapes = {
-      {200, 300, 70}, {1, 3000, 300}, {3000, 1, 300}, {97, 33, 600}, {17, 2050, 40}, {700, 31, 100}, {64, 64, 64}};
+      {200, 300, 71}, {1, 3000, 1500}, {3000, 1, 1500}, {97, 33, 1400}, {17, 2050, 130}, {700, 31, 200}, {64, 64, 64}};
   for (const auto& [m, n, k] : shapes)
     for (const char* instructions : kInstructions) {
       const test::Instructions scope(instructions);
@@ -159,7 +159,8 @@ TEST_CASE("A product is the same to the bit for any number of threads") {
 TEST_CASE("A batch of products is the same to the bit as each alone, for any number of threads") {
   if (!kernels::has_gemm()) return;
   std::mt19937 random(3);
-  for (const auto& [size, m, n, k] : {std::array<std::int64_t, 4>{5, 20, 30, 40}, {3, 130, 70, 300}, {9, 33, 33, 33}}) {
+  for (const auto& [size, m, n, k] :
+       {std::array<std::int64_t, 4>{5, 20, 30, 40}, {3, 130, 140, 300}, {9, 80, 80, 80}}) {
     std::vector<float> a(static_cast<std::size_t>(size * m * k)), b(static_cast<std::size_t>(k * n)),
         plus(static_cast<std::size_t>(size * n));
     for (auto* values : {&a, &b, &plus})

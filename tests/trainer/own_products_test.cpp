@@ -37,7 +37,7 @@ class Threads {
 TrainerOptions mlp_options() {
   at::manual_seed(3);
   TrainerOptions options;
-  options.model = models::mlp({.features = {784, 96, 10}});
+  options.model = models::mlp({.features = {784, 256, 10}});
   options.train_dataloader = data::in_memory(
       {{"input", at::sin(at::arange(64 * 784, at::kFloat)).view({64, 784})}, {"target", at::arange(64).remainder(10)}},
       {.batch_size = 32, .shuffle = false});
@@ -170,10 +170,10 @@ TEST_CASE("What tune chose of products is said, kept in its cache and the checkp
   CHECK(equal(run(options(), &line), trained(Products::OWN)));
   CHECK(line == "products: own kernels, as was found before");
   // An altered text is not used, and a choice of shapes is one of these shapes alone.
-  choose(cache, "32x96x784 RC+=2,others=1");
+  choose(cache, "32x256x784 RC+=2,others=1");
   CHECK(equal(run(options(), &line), trained(Products::LIBRARY)));
   CHECK(line == "products: libtorch's, as was found before");
-  choose(cache, "32x96x784 RC+=1,others=0");
+  choose(cache, "32x256x784 RC+=1,others=0");
   const std::vector<at::Tensor> some = run(options());
   CHECK_FALSE(equal(some, trained(Products::LIBRARY)));
 
