@@ -13,6 +13,9 @@ endif()
 if(COMPOSER_SANITIZE)
   add_compile_options(-fsanitize=${COMPOSER_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${COMPOSER_SANITIZE})
+  if(COMPOSER_SANITIZE STREQUAL "thread")
+    add_compile_options(-Wno-tsan) # fences in libtorch's headers, which the thread sanitizer does not follow
+  endif()
 endif()
 
 # Warnings for our own targets; they are errors where libcomposer itself is developed, never for a project that uses it.

@@ -45,9 +45,13 @@ struct Matrices {
   Operand operand() const { return {data, row, column}; }
 };
 
+// By its keys, because nested tensors and those of other libraries look like dense ones otherwise.
 bool is_plain(const at::Tensor& tensor, std::int64_t dim) {
-  return tensor.defined() && tensor.dim() == dim && tensor.is_cpu() && tensor.scalar_type() == at::kFloat &&
-         tensor.layout() == at::kStrided && tensor.has_storage();
+  const auto dense = c10::DispatchKeySet(c10::DispatchKey::CPU) |
+                     c10::DispatchKeySet({c10::DispatchKey::ADInplaceOrView, c10::DispatchKey::AutogradCPU,
+                                          c10::DispatchKey::AutocastCPU});
+  return tensor.defined() && (tensor.key_set() | dense) == dense && tensor.dim() == dim &&
+         tensor.scalar_type() == at::kFloat && tensor.has_storage();
 }
 
 // nothing: not for us
@@ -101,20 +105,20 @@ std::optional<Added> added(const at::Tensor& self, c10::IntArrayRef sizes) {
 }
 
 struct Scales {
-  double beta = 0, alpha = 1;  // beta 0: nothing is added
+  float beta = 0, alpha = 1;  // beta 0: nothing is added
 };
 
 // nothing: no float
-std::optional<double> factor(const at::Scalar& value) {
+std::optional<float> factor(const at::Scalar& value) {
   if (value.isComplex() || value.isSymbolic()) return {};
   const double number = value.toDouble();
   if (std::isfinite(number) && std::abs(number) > std::numeric_limits<float>::max()) return {};
-  return number;
+  return static_cast<float>(number);
 }
 
 std::optional<Scales> scales(const at::Scalar& beta, const at::Scalar& alpha) {
   const auto of_self = factor(beta), of_product = factor(alpha);
-  if (!of_self || !of_product) return {};
+  if (!of_self || !of_product || *of_product == 0) return {};  // with 0, libtorch does not read the operands
   return Scales{.beta = *of_self, .alpha = *of_product};
 }
 
@@ -152,8 +156,8 @@ struct Product {
           .c_row = row,
           .plus = plus.data,
           .plus_row = plus.row,
-          .alpha = static_cast<float>(scales.alpha),
-          .beta = static_cast<float>(scales.beta)},
+          .alpha = scales.alpha,
+          .beta = scales.beta},
          {.size = a.batch, .a = a.stride, .b = b.stride, .c = stride, .plus = plus.stride});
   }
 };

@@ -101,8 +101,11 @@ struct Trainer::Impl {
   void make_optimizer();
   void read_learning_rates();
   void check_first_batch();
+  // Otherwise they are as the program has them around the call.
+  bool decides_products() const { return options.products != Products::TUNED || tuned || tunes(); }
   bool tunes() const;  // `tune`, or products alone
   void tune();
+  void use_saved_products();
   void finish_fit();
   void abandon_fit();
   std::vector<EvalRun> make_runs(const Evaluators& evaluators, const Interval& interval, std::int64_t subset) const;
@@ -263,7 +266,8 @@ auto Trainer::Impl::located(F&& run) {
   const Flag in_call(busy);
   const ProcessScope in_force(process, fit.has_value());
   const RandomScope draws(random);
-  const kernels::ProductScope multiplies(products);
+  std::optional<kernels::ProductScope> multiplies;
+  if (decides_products()) multiplies.emplace(products);
   try {
     return run();
   } catch (...) {

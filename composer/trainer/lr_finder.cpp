@@ -68,6 +68,7 @@ TrainerOptions unwatched(TrainerOptions options) {
   options.eval_dataloader = {};
   options.schedulers = {};
   options.tune = false;
+  options.products = Products::LIBRARY;  // nothing is raced; the table is that of the trainer
   options.cuda_graph = false;
   return options;
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/addmm.h>
@@ -21,7 +22,9 @@ using kernels::Layout;
 using kernels::ProductShape;
 using kernels::ProductTable;
 
-constexpr int kMostRounds = 15, kLeastRounds = 5;
+constexpr int kMostRounds = 15, kLeastRounds = 2;
+constexpr double kAllSeconds = 10;        // for all shapes
+constexpr double kMostFloats = 1 << 24;   // in operands and result: of a large batch, some products are timed
 constexpr double kSeconds = 0.05;         // for one shape, once there are the least rounds
 constexpr double kTrialSeconds = 0.0003;  // short products are repeated for so long
 constexpr int kMostProducts = 200;        // in a trial
@@ -55,41 +58,69 @@ std::function<void()> product_of(const ProductShape& shape) {
   return [=] { shape.adds ? at::baddbmm(plus, a, b) : at::bmm(a, b); };
 }
 
+double work(const std::pair<ProductShape, std::int64_t>& shape) {
+  const auto& [s, count] = shape;
+  return static_cast<double>(count) * static_cast<double>(s.batch) * static_cast<double>(s.m) *
+         static_cast<double>(s.n) * static_cast<double>(s.k);
+}
+
+ProductShape with_fewer(ProductShape s) {
+  const auto floats = static_cast<double>(s.m * s.k + s.k * s.n + s.m * s.n);
+  s.batch = std::clamp(static_cast<std::int64_t>(kMostFloats / floats), std::int64_t{1}, s.batch);
+  return s;
+}
+
 double seconds_for(const std::function<void()>& product, int times) {
   const auto from = std::chrono::steady_clock::now();
   for (int i = 0; i < times; ++i) product();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count() / times;
 }
 
+// Both ways, round by round.
+Trials trials_of(const ProductShape& shape) {
+  ProductTable ours;
+  ours.set_others(true);
+  const ProductTable library;
+  const std::function<void()> product = product_of(with_fewer(shape));
+  const auto timed = [&product](const ProductTable& by, int times) {
+    const kernels::ProductScope scope(by);
+    return seconds_for(product, times);
+  };
+  const auto from = std::chrono::steady_clock::now();
+  timed(ours, 1);  // the first ones prepare memory and kernels
+  const int times = static_cast<int>(std::clamp(kTrialSeconds / timed(library, 1), 1.0, double{kMostProducts}));
+  Trials trials;
+  for (int round = 0; round < kMostRounds; ++round) {
+    const bool ours_first = round % 2 == 1;
+    if (ours_first) trials.other.push_back(timed(ours, times));
+    trials.now.push_back(timed(library, times));
+    if (!ours_first) trials.other.push_back(timed(ours, times));
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - from;
+    if (round + 1 >= kLeastRounds && passed.count() > kSeconds) break;
+  }
+  return trials;
+}
+
 }  // namespace
 
 ProductTable race_products(const std::map<ProductShape, std::int64_t>& shapes) {
   const at::NoGradGuard no_grad;
-  ProductTable table, ours;
-  ours.set_others(true);
-  const ProductTable library;
+  std::vector<std::pair<ProductShape, std::int64_t>> largest_first(shapes.begin(), shapes.end());
+  std::ranges::stable_sort(largest_first, std::greater<>(), work);
+  ProductTable table;
   bool much_faster = !shapes.empty();
-  for (const auto& [shape, count] : shapes) {
-    const std::function<void()> product = product_of(shape);
-    const auto timed = [&product](const ProductTable& by, int times) {
-      const kernels::ProductScope scope(by);
-      return seconds_for(product, times);
-    };
-    const auto from = std::chrono::steady_clock::now();
-    for (const ProductTable* by : {&std::as_const(ours), &library}) timed(*by, 2);  // the first ones prepare memory and kernels
-    const int times = static_cast<int>(std::clamp(kTrialSeconds / timed(library, 1), 1.0, double{kMostProducts}));
-    Trials trials;
-    for (int round = 0; round < kMostRounds; ++round) {
-      const bool ours_first = round % 2 == 1;
-      if (ours_first) trials.other.push_back(timed(ours, times));
-      trials.now.push_back(timed(library, times));
-      if (!ours_first) trials.other.push_back(timed(ours, times));
-      const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - from;
-      if (round + 1 >= kLeastRounds && passed.count() > kSeconds) break;
-    }
-    const bool own = other_is_faster(trials);
+  const auto from = std::chrono::steady_clock::now();
+  for (const auto& [shape, count] : largest_first) {
+    bool own = false;
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - from;
+    if (passed.count() < kAllSeconds) try {
+        const Trials trials = trials_of(shape);
+        own = other_is_faster(trials);
+        much_faster = much_faster && own && median(trials.other) < kMuchFaster * median(trials.now);
+      } catch (const c10::Error&) {  // out of memory: the step needs less than the race
+      }
     table.set(shape, own);
-    much_faster = much_faster && own && median(trials.other) < kMuchFaster * median(trials.now);
+    much_faster = much_faster && own;
   }
   table.set_others(much_faster);
   return table;

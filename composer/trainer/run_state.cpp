@@ -116,7 +116,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   if (is_there("evaluated")) evaluations.visit_evaluated(visit);
   train_step.visit_state(visit);
   schedules.visit_state(visit);
-  if (tunes()) visit("tuned", tuned);
+  visit("tuned", tuned);
   visit_required_algorithms(visit, engine);
   visit_plugins(visit, engine);
   // What another run has saved is not this one's to count and delete.

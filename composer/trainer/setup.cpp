@@ -267,14 +267,26 @@ void Trainer::Impl::log_algorithms() {
     logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
 }
 
+// What tune_process() wants of a trainer that has not asked itself gives way to everything that it could disturb.
 bool Trainer::Impl::tunes() const {
-  return options.tune || (options.products == Products::TUNED && options.precision == Precision::FP32 &&
-                          process_races_products() && state.device.is_cpu() && kernels::has_gemm());
+  if (options.tune) return true;
+  if (!process_races_products() || options.products != Products::TUNED || options.precision != Precision::FP32 ||
+      !state.device.is_cpu() || !kernels::has_gemm() || options.deterministic_mode || !train.loader())
+    return false;
+  const auto* ours = state.optimizer ? dynamic_cast<const optim::NamedOptimizer*>(&*state.optimizer) : nullptr;
+  return !ours || !ours->steps_in_backward();
+}
+
+// A run goes on with the products that it began with, though nobody measures any more.
+void Trainer::Impl::use_saved_products() {
+  if (!tuned || !tuned->products || options.products != Products::TUNED) return;
+  products = kernels::ProductTable::from_text(*tuned->products);
+  kernels::ProductScope::table_has_changed();
 }
 
 void Trainer::Impl::tune() {
-  if (!tunes() || !tuning.empty()) return;
-  if (!train.loader() && !options.tune) return;
+  if (!tuning.empty()) return;
+  if (!tunes()) return use_saved_products();
   if (!train.loader()) return warn("tune: has no effect without a train_dataloader");
   const Unbilled unbilled(&*fit);
   Feed feed = fit->source.feed();

@@ -98,7 +98,8 @@ Trainer::Impl::Impl(TrainerOptions given)
   train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
   products.set_others(options.products == Products::OWN);
   const RandomScope draws(random);
-  const kernels::ProductScope multiplies(products);
+  std::optional<kernels::ProductScope> multiplies;
+  if (decides_products()) multiplies.emplace(products);
   construct();
   // What hooks of the construction drew does not change what training draws.
   if (options.seed) random.seed(*options.seed);

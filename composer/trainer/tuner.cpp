@@ -113,8 +113,9 @@ std::vector<TuningChoice> Tuner::run(Batch batch, const std::filesystem::path& c
   const TuneCache cache(cache_file);
   if (!state_.device.is_cpu() || !kernels::has_gemm()) products_ = nullptr;
   const std::string id = key(batch);
+  if (chosen && products_) kept_products_ = chosen->products.value_or(kernels::ProductTable().text());
   if (!chosen) chosen = cache.find(id);
-  if (chosen && chosen->threads >= 1 && chosen->threads <= at::get_num_threads()) {
+  if (chosen && (!ways_ || (chosen->threads >= 1 && chosen->threads <= at::get_num_threads()))) {
     use(*chosen);
     return choices();
   }
@@ -170,8 +171,8 @@ void Tuner::use(const Tuned& tuned) {
   const auto say = [this](const char* what, auto chosen_before) {
     choices_.push_back({.setting = what, .chosen = join(chosen_before), .reason = "as was found before"});
   };
-  if (products_ && tuned.products) {
-    set_products(kernels::ProductTable::from_text(*tuned.products));
+  if (products_) {
+    set_products(kernels::ProductTable::from_text(tuned.products.value_or("")));
     say(kProducts, products_->empty() ? "libtorch's" : "own kernels");
   }
   if (!ways_) return;
@@ -216,6 +217,10 @@ void Tuner::set_products(const kernels::ProductTable& table) {
 // In fp32, whatever is allowed: the precision is chosen with the products that fp32 would have. The last call counts.
 std::optional<std::string> Tuner::choose_products() {
   if (!products_) return {};
+  if (kept_products_) {
+    set_products(kernels::ProductTable::from_text(*kept_products_));
+    return kept_products_;
+  }
   std::erase_if(choices_, [](const TuningChoice& choice) { return choice.setting == kProducts; });
   set_products({});
   const Precision precision = std::exchange(state_.precision, Precision::FP32);

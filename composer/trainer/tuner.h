@@ -59,6 +59,7 @@ class Tuner {
   const Feed& feed_;
   bool ways_;
   kernels::ProductTable* products_;
+  std::optional<std::string> kept_products_;  // of the run that goes on
   Precision allowed_ = Precision::FP32;
   std::vector<TuningChoice> choices_;
 };

@@ -26,7 +26,8 @@ struct ProcessOptions {
   bool flush_denormals = true;
   int threads = 0;  // of libtorch's operators; 0: unchanged
   // Trainers race libtorch's products of float matrices against our own kernels at the start of their first fit and use
-  // the faster ones, as those with TrainerOptions::tune do (docs/products.md). It changes the last bits of results.
+  // the faster ones, as those with TrainerOptions::tune do (docs/products.md has the exceptions). It changes the last
+  // bits of results.
   bool products = false;
 };
 

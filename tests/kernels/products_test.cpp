@@ -1,6 +1,8 @@
 #include "composer/kernels/products.h"
 
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <thread>
 
@@ -8,6 +10,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <doctest/doctest.h>
@@ -232,6 +235,44 @@ TEST_CASE("What is not for our kernels gives the result or the error that it giv
        [&] {
          return at::mm(at::arange(46.F).as_strided({40, 6}, {1, 1}), b);
        }},
+      {"overlapping operand of a long sum",
+       [&] {
+         at::manual_seed(2);
+         return at::mm(at::randn({1040}).as_strided({64, 1000}, {0, 1}), right());
+       }},
+      {"nested tensors",
+       [&] {
+         const at::Tensor nested = at::_nested_tensor_from_tensor_list({at::ones({2, 6}), at::ones({4, 6})});
+         return at::bmm(nested, at::_nested_tensor_from_tensor_list({at::ones({6, 3}), at::ones({6, 3})}))
+             .to_padded_tensor(0);
+       }},
+      {"alpha 0 and NaN",
+       [&] {
+         return at::addmm(at::ones({7}), at::full({5, 6}, std::nan("")), b, 1, 0);
+       }},
+      {"alpha 0 and infinity in a batch",
+       [&] {
+         const at::Tensor infinite = at::full({3, 5, 6}, std::numeric_limits<float>::infinity());
+         return at::baddbmm(at::ones({3, 5, 7}), infinite, batch, 1, 0);
+       }},
+      {"out that begins within the second operand",
+       [&] {
+         const at::Tensor both = at::arange(72.F).reshape({12, 6});
+         at::Tensor out = both.narrow(0, 3, 6);
+         return at::mm_out(out, at::ones({6, 6}), both.narrow(0, 0, 6));
+       }},
+      {"out that has one element of an operand",
+       [&] {
+         at::manual_seed(2);
+         const at::Tensor both = at::randn({64 * 1000 + 64 * 64 - 1});
+         at::Tensor out = both.narrow(0, 64 * 1000 - 1, 64 * 64).view({64, 64});
+         return at::mm_out(out, both.narrow(0, 0, 64 * 1000).view({64, 1000}), right());
+       }},
+      {"batches of out that overlap",
+       [&] {
+         at::Tensor out = at::zeros({200}).as_strided({3, 5, 7}, {7, 7, 1});
+         return at::bmm_out(out, at::ones({3, 5, 6}), batch);
+       }},
       {"out that overlaps itself",
        [&] {
          at::Tensor out = at::zeros({1, 7}).expand({5, 7});
@@ -293,6 +334,40 @@ TEST_CASE("What is not for our kernels gives the result or the error that it giv
     if (before.defined() && within.defined()) CHECK(same(before, within));
     if (!before.defined()) CHECK(error != "no error");
   }
+}
+
+TEST_CASE("A beta too small for a float is 0, and then NaN in self is ignored") {
+  const ProductTable table = everything();
+  const ProductScope scope(table);
+  const at::Tensor self = at::full({4, 4}, std::nan(""));
+  CHECK(at::addmm(self, at::ones({4, 2}), at::ones({2, 4}), 1e-300).equal(at::full({4, 4}, 2.F)));
+}
+
+TEST_CASE("The dispatch key is on within scopes that need it alone") {
+  if (!kernels::has_gemm()) return;
+  const auto is_on = [] { return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake); };
+  const ProductTable table = everything(), none;
+  CHECK_FALSE(is_on());
+  {
+    const ProductScope scope(table);
+    CHECK(is_on());
+    {
+      const ProductScope inner(none);
+      CHECK_FALSE(is_on());
+    }
+    CHECK(is_on());
+  }
+  CHECK_FALSE(is_on());
+  {
+    const ProductRecorder recorder;
+    CHECK(is_on());
+    std::thread([&] {
+      const ProductScope scope(none);
+      at::mm(at::ones({3, 3}), at::ones({3, 3}));
+    }).join();
+    CHECK(recorder.shapes().empty());
+  }
+  CHECK_FALSE(is_on());
 }
 
 TEST_CASE("Views whose values are negated, and tensors of an InferenceMode, are products of our kernels") {

@@ -57,6 +57,7 @@ class Generator {
     }
     p.for_us = !((p.kind == Self::COLUMN || p.kind == Self::SCALAR) && (p.kind == Self::SCALAR || n > 1));
     if (p.result == Result::COLUMN_MAJOR_OUT && n > 1 && m > 1) p.for_us = false;
+    if (p.alpha == 0) p.for_us = false;  // libtorch does not read the operands then
     return p;
   }
 

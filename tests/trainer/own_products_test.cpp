@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <optional>
 #include <sstream>
 
 #include <ATen/Parallel.h>
@@ -12,6 +14,7 @@
 #include "composer/kernels/gemm.h"
 #include "composer/kernels/products.h"
 #include "composer/models/mlp.h"
+#include "composer/optim/adam.h"
 #include "composer/optim/sgd.h"
 #include "composer/util/tune_process.h"
 #include "tests/support/folder.h"
@@ -189,6 +192,93 @@ TEST_CASE("What tune chose of products is said, kept in its cache and the checkp
   TrainerOptions resumed = options();
   resumed.save_folder = folder / "run";
   CHECK(equal(run(std::move(resumed)), some));
+}
+
+// What tune_process asks of trainers, for this scope.
+class RacesProducts {
+ public:
+  RacesProducts() { ask(true); }
+  ~RacesProducts() { ask(false); }
+  RacesProducts(const RacesProducts&) = delete;
+  RacesProducts& operator=(const RacesProducts&) = delete;
+
+ private:
+  static void ask(bool products) {
+    tune_process({.caching_allocator = false, .huge_pages = false, .flush_denormals = false, .products = products});
+  }
+};
+
+TEST_CASE(
+    "What tune_process asks for disturbs no optimizer that steps in backward, no deterministic run and no find_lr") {
+  if (!kernels::has_gemm()) return;
+  const RacesProducts races;
+  const Folder folder;
+  const auto trained = [&](const std::function<void(TrainerOptions&)>& change) {
+    TrainerOptions options = mlp_options();
+    options.tune_cache = folder / "tune.json";
+    change(options);
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    CHECK(trainer.tuning().empty());
+    CHECK_FALSE(fs::exists(folder / "tune.json"));
+    return trainer.state().model->parameters();
+  };
+  const auto adamw = [](bool in_backward) {
+    return [in_backward](TrainerOptions& options) {
+      options.optimizer = optim::adamw({.lr = 1e-3, .step_in_backward = in_backward});
+      options.products = in_backward ? Products::TUNED : Products::LIBRARY;
+    };
+  };
+  CHECK(equal(trained(adamw(true)), trained(adamw(false))));
+  trained([](TrainerOptions& options) { options.deterministic_mode = true; });
+  TrainerOptions options = mlp_options();
+  options.tune_cache = folder / "tune.json";
+  Trainer trainer(std::move(options));
+  trainer.find_lr({.num_batches = 3});
+  CHECK_FALSE(fs::exists(folder / "tune.json"));
+}
+
+TEST_CASE("A run goes on with the products it began with, though nobody asks for them any more, or on fewer threads") {
+  if (!kernels::has_gemm()) return;
+  const Folder folder;
+  const auto options = [&](bool resumed) {
+    TrainerOptions options = mlp_options();
+    options.tune_cache = folder / (resumed ? "other.json" : "tune.json");
+    options.save_folder = folder / "run";
+    options.save_interval = "1ba";
+    return options;
+  };
+  const std::vector<at::Tensor> ours = trained(Products::OWN);
+  for (const bool asks : {false, true}) {
+    CAPTURE(asks);
+    fs::remove_all(folder / "run");
+    {
+      const Threads two(2);
+      const RacesProducts races;
+      TrainerOptions measured = mlp_options();
+      measured.tune_cache = folder / "tune.json";
+      Trainer(std::move(measured)).fit();
+      choose(folder / "tune.json", "others=1");
+      Trainer(options(false)).fit("1ba");
+    }
+    const Threads one(1);
+    const std::optional<RacesProducts> races = asks ? std::make_optional<RacesProducts>() : std::nullopt;
+    Trainer trainer(options(true));
+    trainer.fit();
+    CHECK(equal(trainer.state().model->parameters(), ours));
+    CHECK_FALSE(fs::exists(folder / "other.json"));
+  }
+}
+
+TEST_CASE("A trainer that has not been asked leaves products as the program has them around it") {
+  if (!kernels::has_gemm()) return;
+  const Threads one(1);
+  const std::vector<at::Tensor> ours = trained(Products::OWN), theirs = trained(Products::LIBRARY);
+  kernels::ProductTable all;
+  all.set_others(true);
+  const kernels::ProductScope scope(all);
+  CHECK(equal(trained(Products::TUNED), ours));
+  CHECK(equal(trained(Products::LIBRARY), theirs));
 }
 
 TEST_CASE("tune_process lets trainers race products, and nothing else, without tune") {
