@@ -22,6 +22,9 @@ std::int64_t now() {  // may be called by a signal handler
 }
 
 void note(int signal) {
+#if defined(__SANITIZE_THREAD__)
+  std::signal(signal, SIG_DFL);  // the thread sanitizer's record of handlers does not know SA_RESETHAND
+#endif
   arrived.store(now(), std::memory_order_relaxed);
   latest.store(signal, std::memory_order_relaxed);
   count.fetch_add(1, std::memory_order_release);
