@@ -117,7 +117,8 @@ ProductTable race_products(const std::map<ProductShape, std::int64_t>& shapes) {
         const Trials trials = trials_of(shape);
         own = other_is_faster(trials);
         much_faster = much_faster && own && median(trials.other) < kMuchFaster * median(trials.now);
-      } catch (const c10::Error&) {  // out of memory: the step needs less than the race
+      } catch (const c10::Error&) {
+        own = false;  // out of memory: the step needs less than the race
       }
     table.set(shape, own);
     much_faster = much_faster && own;
