@@ -21,10 +21,10 @@ constexpr std::int64_t kPart = 256;
 constexpr std::int64_t kRows = 224, kColumns = 1024;
 // Operands are read where they are if they are read fewer times than this: a copy costs about as much as reading twice.
 constexpr std::int64_t kReadsOfA = 16, kReadsOfB = 8;
-constexpr std::int64_t kNear = 1 << 16;    // floats from the first row of a part of b to the last: it stays in the cache
-constexpr std::int64_t kFewStrips = 4;     // of rows: each panel of a transposed b is used as soon as it is copied
-constexpr std::int64_t kFarApart = 512;    // floats from one k to the next: each is on another page soon
-constexpr std::int64_t kLines = 8;         // of an operand that are copied together, so that each page is visited once
+constexpr std::int64_t kNear = 1 << 16;  // floats from the first row of a part of b to the last: it stays in the cache
+constexpr std::int64_t kFewStrips = 4;   // of rows: each panel of a transposed b is used as soon as it is copied
+constexpr std::int64_t kFarApart = 512;  // floats from one k to the next: each is on another page soon
+constexpr std::int64_t kLines = 8;       // of an operand that are copied together, so that each page is visited once
 constexpr double kWorthThreads = 1 << 22;  // multiply-adds, some 50 us: to wake a thread that sleeps takes 20
 
 const MicroKernels* best() {

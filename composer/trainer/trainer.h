@@ -71,7 +71,8 @@ struct TrainerOptions {
 
   // Before the first batch, time a few steps in each of the ways that may train faster here, and go on in the fastest:
   // channels-last weights, as many threads as help, fp32 where the precision above is slower, and matrix products by
-  // kernels of our own (products). Nothing else of the trial steps stays. What was found is kept in tune_cache for later runs of the same model on the same machine.
+  // kernels of our own (products). Nothing else of the trial steps stays. What was found is kept in tune_cache for
+  // later runs of the same model on the same machine.
   bool tune = false;
   std::filesystem::path tune_cache = {};  // empty: libcomposer/tune.json among the user's caches
   // Who multiplies float matrices on a CPU: libtorch's library, our kernels, or (TUNED) the library unless tune finds

@@ -31,7 +31,7 @@ std::vector<std::string> tune_process(ProcessOptions options) {
   if (options.threads < 0) throw ConfigError("tune_process: threads must be >= 0, got ", options.threads);
   std::vector<std::string> done;
   // First of all: threads inherit it when they begin.
-  const bool flushes = at::globalContext().setFlushDenormal(options.flush_denormals);
+  const bool flushes = at::Context::setFlushDenormal(options.flush_denormals);
   if (options.flush_denormals)
     done.emplace_back(flushes ? "denormal numbers: flushed to 0"
                               : "denormal numbers: this processor cannot flush them");
