@@ -10,6 +10,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "composer/core/error.h"
 #include "composer/kernels/micro_kernel.h"
 
 namespace composer::kernels {
@@ -229,7 +230,9 @@ bool has_gemm() { return in_use() != nullptr; }
 const char* gemm_instructions() { return has_gemm() ? in_use().load()->name : "none"; }
 
 void gemm(const Gemm& g, const GemmBatch& batch) {
-  const MicroKernels& kernels = *in_use().load(std::memory_order_relaxed);
+  const MicroKernels* best_ones = in_use().load(std::memory_order_relaxed);
+  if (!best_ones) throw ConfigError("gemm: this processor has neither AVX-512 nor AVX2 with FMA; ask has_gemm() first");
+  const MicroKernels& kernels = *best_ones;
   const double work = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
   const std::int64_t threads = at::get_num_threads();
   if (threads == 1 || work * static_cast<double>(batch.size) < kWorthThreads || at::in_parallel_region()) {

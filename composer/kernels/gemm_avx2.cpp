@@ -10,10 +10,10 @@ namespace {
 struct Lanes {
   using V = __m256;
   using Mask = __m256i;
-  static constexpr int kWidth = 8;
+  static constexpr std::int64_t kWidth = 8;
 
-  static Mask mask(int n) {
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  static Mask mask(std::int64_t n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
   static V zero() { return _mm256_setzero_ps(); }
   static V broadcast(const float* from) { return _mm256_broadcast_ss(from); }

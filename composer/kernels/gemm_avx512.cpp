@@ -2,6 +2,9 @@
 #include "composer/kernels/micro_kernel.h"
 
 #if defined(__x86_64__)
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12: what its own intrinsics leave undefined
+#endif
 #include <immintrin.h>
 
 namespace composer::kernels {
@@ -10,9 +13,9 @@ namespace {
 struct Lanes {
   using V = __m512;
   using Mask = __mmask16;
-  static constexpr int kWidth = 16;
+  static constexpr std::int64_t kWidth = 16;
 
-  static Mask mask(int n) { return static_cast<Mask>(n >= kWidth ? 0xffff : n <= 0 ? 0 : (1 << n) - 1); }
+  static Mask mask(std::int64_t n) { return static_cast<Mask>(n >= kWidth ? 0xffff : n <= 0 ? 0 : (1 << n) - 1); }
   static V zero() { return _mm512_setzero_ps(); }
   static V broadcast(const float* from) { return _mm512_set1_ps(*from); }
   static V load(const float* from) { return _mm512_loadu_ps(from); }

@@ -48,7 +48,7 @@ const MicroKernels& avx512_kernels();
 // One loop without conditions for each way to end: that of a tile with a short k is as long as its products.
 template <class Lanes, bool PLUS, bool OTHERS, int ROWS, int VECTORS>
 __attribute__((always_inline)) inline void finish(const Tile& t, typename Lanes::V (&sums)[ROWS][VECTORS]) {
-  constexpr int kWidth = Lanes::kWidth;
+  constexpr std::int64_t kWidth = Lanes::kWidth;
   const auto all = Lanes::mask(kWidth), last = Lanes::mask(t.columns - (VECTORS - 1) * kWidth);
   const auto alpha = Lanes::broadcast(&t.alpha), beta = Lanes::broadcast(&t.beta);
 #pragma GCC unroll 16
@@ -68,29 +68,33 @@ __attribute__((always_inline)) inline void finish(const Tile& t, typename Lanes:
     }
 }
 
+template <int ROWS, int VECTORS, std::int64_t WIDTH>
+__attribute__((always_inline)) inline void prefetch(const Tile& t) {
+#pragma GCC unroll 16
+  for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; ++v) __builtin_prefetch(t.c + i * t.c_row + v * WIDTH, 1);
+}
+
 // Lanes names the vectors: their type V, a Mask of the first n lanes, and what is done with them.
 template <class Lanes, int ROWS, int VECTORS, bool ADJACENT_ROWS>
 void multiply_tile(const Tile& t) {
   using V = typename Lanes::V;
-  constexpr int kWidth = Lanes::kWidth;
+  constexpr std::int64_t kWidth = Lanes::kWidth;
   constexpr std::int64_t kLong = 64;  // c arrives meanwhile
   V sums[ROWS][VECTORS];
 #pragma GCC unroll 16
   for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v) sums[i][v] = Lanes::zero();
-  if (t.k >= kLong)
-#pragma GCC unroll 16
-    for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 4
-      for (int v = 0; v < VECTORS; ++v) __builtin_prefetch(t.c + i * t.c_row + v * kWidth, 1);
+  if (t.k >= kLong) prefetch<ROWS, VECTORS, kWidth>(t);
   const auto last = Lanes::mask(t.columns - (VECTORS - 1) * kWidth);
   const std::int64_t row = ADJACENT_ROWS ? 1 : t.a_row, step = ADJACENT_ROWS ? t.a_column : 1;
   // Pointers to every third row: the others are within reach of one address, and registers suffice.
-  constexpr int kPointers = ADJACENT_ROWS ? 1 : (ROWS + 2) / 3, kApart = ADJACENT_ROWS ? ROWS : 3;
+  constexpr std::int64_t kPointers = ADJACENT_ROWS ? 1 : (ROWS + 2) / 3, kApart = ADJACENT_ROWS ? ROWS : 3;
   const float* a[kPointers];
 #pragma GCC unroll 5
-  for (int p = 0; p < kPointers; ++p) a[p] = t.a + kApart * p * row;
+  for (std::int64_t p = 0; p < kPointers; ++p) a[p] = t.a + p * kApart * row;
   const float* b = t.b;
   for (std::int64_t k = 0; k < t.k; ++k) {
     V of_b[VECTORS];
@@ -104,7 +108,7 @@ void multiply_tile(const Tile& t) {
       for (int v = 0; v < VECTORS; ++v) sums[i][v] = Lanes::multiply_add(of_a, of_b[v], sums[i][v]);
     }
 #pragma GCC unroll 5
-    for (int p = 0; p < kPointers; ++p) a[p] += step;
+    for (std::int64_t p = 0; p < kPointers; ++p) a[p] += step;
     b += t.b_row;
   }
   if (t.alpha == 1 && t.beta == 1 && !t.relu)
@@ -115,36 +119,42 @@ void multiply_tile(const Tile& t) {
 
 template <class Lanes>
 void copy_panel(const float* from, std::int64_t row, std::int64_t k, int n, int stride, float* to) {
-  for (int j = 0; j < stride; j += Lanes::kWidth) {
+  for (std::int64_t j = 0; j < stride; j += Lanes::kWidth) {
     const auto in = Lanes::mask(n - j), out = Lanes::mask(stride - j);
     for (std::int64_t i = 0; i < k; ++i) Lanes::store(to + i * stride + j, out, Lanes::load(from + i * row + j, in));
   }
 }
 
+// A square of a panel, or what there is of it: `n` rows of `from` and `k` of their columns.
+template <class Lanes>
+__attribute__((always_inline)) inline void transpose_square(const float* from, std::int64_t row, std::int64_t k,
+                                                            std::int64_t n, std::int64_t stride, float* to,
+                                                            std::int64_t columns) {
+  constexpr std::int64_t kWidth = Lanes::kWidth;
+  typename Lanes::V square[kWidth];
+  if (k == kWidth && n == kWidth) {
+    Lanes::load_columns(from, row, square);
+#pragma GCC unroll 16
+    for (int s = 0; s < kWidth; ++s) Lanes::store(to + s * stride, square[s]);
+    return;
+  }
+  const auto in = Lanes::mask(k), out = Lanes::mask(columns);
+#pragma GCC unroll 16
+  for (int s = 0; s < kWidth; ++s) square[s] = s < n ? Lanes::load(from + s * row, in) : Lanes::zero();
+  Lanes::transpose(square);
+#pragma GCC unroll 16
+  for (int s = 0; s < kWidth; ++s)
+    if (s < k) Lanes::store(to + s * stride, out, square[s]);
+}
+
 template <class Lanes>
 void transpose_panel(const float* from, std::int64_t row, std::int64_t k, int n, int stride, float* to) {
-  constexpr int kWidth = Lanes::kWidth;
-  for (int j = 0; j < stride; j += kWidth) {
-    const auto out = Lanes::mask(stride - j);
-    for (std::int64_t i = 0; i < k; i += kWidth) {
-      const int left = static_cast<int>(k - i < kWidth ? k - i : kWidth);
-      typename Lanes::V square[kWidth];
-      if (left == kWidth && n - j >= kWidth && stride - j >= kWidth) {
-        Lanes::load_columns(from + j * row + i, row, square);
-#pragma GCC unroll 16
-        for (int s = 0; s < kWidth; ++s) Lanes::store(to + (i + s) * stride + j, square[s]);
-        continue;
-      }
-      const auto in = Lanes::mask(left);
-#pragma GCC unroll 16
-      for (int s = 0; s < kWidth; ++s)
-        square[s] = j + s < n ? Lanes::load(from + (j + s) * row + i, in) : Lanes::zero();
-      Lanes::transpose(square);
-#pragma GCC unroll 16
-      for (int s = 0; s < kWidth; ++s)
-        if (s < left) Lanes::store(to + (i + s) * stride + j, out, square[s]);
-    }
-  }
+  constexpr std::int64_t kWidth = Lanes::kWidth;
+  const auto at_most = [](std::int64_t size) { return size < kWidth ? size : kWidth; };
+  for (std::int64_t j = 0; j < stride; j += kWidth)
+    for (std::int64_t i = 0; i < k; i += kWidth)
+      transpose_square<Lanes>(from + j * row + i, row, at_most(k - i), at_most(n - j), stride, to + i * stride + j,
+                              stride - j);
 }
 
 // ROWS: of the largest tile, two vectors wide, whose sums all fit into registers.
@@ -163,8 +173,8 @@ struct Table {
   static constexpr MicroKernels kernels(const char* name) {
     return {.name = name,
             .rows = ROWS,
-            .panel = 2 * Lanes::kWidth,
-            .width = Lanes::kWidth,
+            .panel = static_cast<int>(2 * Lanes::kWidth),
+            .width = static_cast<int>(Lanes::kWidth),
             .multiply = &multiply,
             .copy = &copy_panel<Lanes>,
             .transpose = &transpose_panel<Lanes>};
