@@ -37,7 +37,7 @@ const MicroKernels* best() {
 }
 
 std::atomic<const MicroKernels*>& in_use() {
-  static std::atomic<const MicroKernels*> kernels = best();
+  static std::atomic<const MicroKernels*> kernels{best()};
   return kernels;
 }
 

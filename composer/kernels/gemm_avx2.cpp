@@ -30,7 +30,7 @@ struct Lanes {
   static void load_columns(const float* from, std::int64_t row, V (&r)[8]) {
     // Each half of a vector comes from another row, which costs no shuffle.
 #pragma GCC unroll 2
-    for (int h = 0; h < 2; ++h) {
+    for (std::int64_t h = 0; h < 2; ++h) {
       V t[4];
 #pragma GCC unroll 4
       for (int s = 0; s < 4; ++s) {

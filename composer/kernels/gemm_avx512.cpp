@@ -31,7 +31,7 @@ struct Lanes {
   static void load_columns(const float* from, std::int64_t row, V (&r)[16]) {
     // Each quarter of a vector comes from another row, which costs no shuffle.
 #pragma GCC unroll 4
-    for (int q = 0; q < 4; ++q) {
+    for (std::int64_t q = 0; q < 4; ++q) {
       V t[4];
 #pragma GCC unroll 4
       for (int s = 0; s < 4; ++s) {
