@@ -240,8 +240,9 @@ void gemm(const Gemm& g, const GemmBatch& batch) {
     return;
   }
   // Whole products for each thread, or one after the other in parts.
-  const auto [down, across] =
+  const std::array<std::int64_t, 2> divided =
       batch.size >= threads || work < kWorthThreads ? std::array<std::int64_t, 2>{1, 1} : grid(kernels, g, threads);
+  const std::int64_t down = divided[0], across = divided[1];
   at::parallel_for(0, batch.size * down * across, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t task = begin; task < end; ++task) {
       const std::int64_t i = task / (down * across), row = task / across % down, column = task % across;
