@@ -263,10 +263,12 @@ TEST_CASE("What is not for our kernels gives the result or the error that it giv
        }},
       {"out that has one element of an operand",
        [&] {
-         at::manual_seed(2);
-         const at::Tensor both = at::randn({64 * 1000 + 64 * 64 - 1});
+         const at::Tensor both = at::ones({64 * 1000 + 64 * 64 - 1});
          at::Tensor out = both.narrow(0, 64 * 1000 - 1, 64 * 64).view({64, 64});
-         return at::mm_out(out, both.narrow(0, 0, 64 * 1000).view({64, 1000}), right());
+         const ProductRecorder recorder;  // what libtorch computes then depends on its threads
+         at::mm_out(out, both.narrow(0, 0, 64 * 1000).view({64, 1000}), right());
+         CHECK(recorder.shapes().empty());
+         return both.narrow(0, 0, 1);
        }},
       {"batches of out that overlap",
        [&] {
@@ -325,7 +327,7 @@ TEST_CASE("What is not for our kernels gives the result or the error that it giv
   };
   const ProductTable table = everything();
   for (const auto& [name, run] : rows) {
-    CAPTURE(name);
+    CAPTURE(std::string(name));
     at::Tensor before, within;
     const std::string error = test::error_of([&] { before = run(); });
     const ProductScope scope(table);
