@@ -90,6 +90,14 @@ inline Options parse(int argc, char** argv) {
   return options;
 }
 
+// For scripts/bench; an empty name: nothing is written.
+inline void write_json(const std::string& name, const nlohmann::ordered_json& results) {
+  if (name.empty()) return;
+  std::ofstream file(name);
+  file << results.dump(1) << '\n';
+  if (!file.flush()) throw std::runtime_error("cannot write " + name);
+}
+
 // The table for people and the file for scripts/bench.
 class Report {
  public:
@@ -113,12 +121,7 @@ class Report {
     std::printf("\n");
   }
 
-  void write() const {
-    if (options_.json.empty()) return;
-    std::ofstream file(options_.json);
-    file << results_.dump(1) << '\n';
-    if (!file.flush()) throw std::runtime_error("cannot write " + options_.json);
-  }
+  void write() const { write_json(options_.json, results_); }
 
  private:
   static void print_against(const std::vector<double>& first, const std::vector<double>& other) {

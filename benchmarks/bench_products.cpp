@@ -84,12 +84,7 @@ class Products {
       for (const std::string& form : shape.forms) measure(shape, form, threads);
     std::printf("\n");
   }
-  void write() const {
-    if (options_.json.empty()) return;
-    std::ofstream file(options_.json);
-    file << results_.dump(1) << '\n';
-    if (!file.flush()) throw std::runtime_error("cannot write " + options_.json);
-  }
+  void write() const { write_json(options_.json, results_); }
 
  private:
   void measure(const Shape& s, const std::string& form, int threads) {

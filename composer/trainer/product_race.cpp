@@ -73,7 +73,7 @@ ProductShape with_fewer(ProductShape s) {
 double seconds_for(const std::function<void()>& product, int times) {
   const auto from = std::chrono::steady_clock::now();
   for (int i = 0; i < times; ++i) product();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count() / times;
+  return seconds_since(from) / times;
 }
 
 // Both ways, round by round.
@@ -89,16 +89,9 @@ Trials trials_of(const ProductShape& shape) {
   const auto from = std::chrono::steady_clock::now();
   timed(ours, 1);  // the first ones prepare memory and kernels
   const int times = static_cast<int>(std::clamp(kTrialSeconds / timed(library, 1), 1.0, double{kMostProducts}));
-  Trials trials;
-  for (int round = 0; round < kMostRounds; ++round) {
-    const bool ours_first = round % 2 == 1;
-    if (ours_first) trials.other.push_back(timed(ours, times));
-    trials.now.push_back(timed(library, times));
-    if (!ours_first) trials.other.push_back(timed(ours, times));
-    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - from;
-    if (round + 1 >= kLeastRounds && passed.count() > kSeconds) break;
-  }
-  return trials;
+  return time_in_pairs(
+      {kLeastRounds, kMostRounds, kSeconds, from}, [&] { return timed(library, times); },
+      [&] { return timed(ours, times); });
 }
 
 }  // namespace
@@ -112,8 +105,7 @@ ProductTable race_products(const std::map<ProductShape, std::int64_t>& shapes) {
   const auto from = std::chrono::steady_clock::now();
   for (const auto& [shape, count] : largest_first) {
     bool own = false;
-    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - from;
-    if (passed.count() < kAllSeconds) try {
+    if (seconds_since(from) < kAllSeconds) try {
         const Trials trials = trials_of(shape);
         own = other_is_faster(trials);
         much_faster = much_faster && own && median(trials.other) < kMuchFaster * median(trials.now);

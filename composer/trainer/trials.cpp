@@ -18,6 +18,23 @@ double quantile(std::vector<double>& values, double share) {
 
 }  // namespace
 
+double seconds_since(std::chrono::steady_clock::time_point from) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
+}
+
+Trials time_in_pairs(const TrialLimits& limits, const std::function<double()>& now,
+                     const std::function<double()>& other) {
+  Trials trials;
+  for (int round = 0; round < limits.most; ++round) {
+    const bool other_first = round % 2 == 1;
+    if (other_first) trials.other.push_back(other());
+    trials.now.push_back(now());
+    if (!other_first) trials.other.push_back(other());
+    if (round + 1 >= limits.least && seconds_since(limits.from) > limits.seconds) break;
+  }
+  return trials;
+}
+
 double median(std::vector<double> values) { return quantile(values, 0.5); }
 
 bool other_is_faster(const Trials& trials) {

@@ -1,5 +1,7 @@
 // Decides between two ways of doing the same from times that vary. Internal.
 #pragma once
+#include <chrono>
+#include <functional>
 #include <vector>
 
 namespace composer {
@@ -9,6 +11,20 @@ namespace composer {
 struct Trials {
   std::vector<double> now, other;
 };
+
+// The least number of rounds, then more until so many seconds have passed since `from`, but at most `most`.
+struct TrialLimits {
+  int least, most;
+  double seconds;
+  std::chrono::steady_clock::time_point from;
+};
+
+// Times both ways in pairs that change their order, so that neither a machine that gets slower nor what the one way
+// leaves in the caches is taken for a difference. `now` and `other` return the seconds that they took.
+Trials time_in_pairs(const TrialLimits& limits, const std::function<double()>& now,
+                     const std::function<double()>& other);
+
+double seconds_since(std::chrono::steady_clock::time_point from);
 
 // Whether the other way takes at least 3 % less time, by the median of the ratios of each pair, and is faster in three
 // of four pairs: less is within what the same way differs from itself.

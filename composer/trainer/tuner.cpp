@@ -99,10 +99,6 @@ class UnlessDecided {
   int exceptions_ = std::uncaught_exceptions();
 };
 
-double seconds_since(std::chrono::steady_clock::time_point from) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
-}
-
 std::string milliseconds(double seconds) { return join(std::round(seconds * 1e5) / 100, " ms"); }
 
 }  // namespace
@@ -259,8 +255,6 @@ double Tuner::time_steps(int steps) {
   return seconds_since(from) / steps;
 }
 
-// In pairs that change their order, so that neither a machine that gets slower nor what the one way leaves in the
-// caches is taken for a difference.
 bool Tuner::choose(const std::string& setting, const Way& now, const Way& other) {
   const auto timed = [this](const Way& way, int steps) {
     way.use();
@@ -270,14 +264,9 @@ bool Tuner::choose(const std::string& setting, const Way& now, const Way& other)
   const auto from = std::chrono::steady_clock::now();
   for (const Way* way : {&other, &now}) timed(*way, 1);  // the first step with new shapes prepares kernels
   const int steps = static_cast<int>(std::clamp(kTrialSeconds / timed(now, 1), 1.0, static_cast<double>(kMostSteps)));
-  Trials trials;
-  for (int round = 0; round < kMostRounds; ++round) {
-    const bool other_first = round % 2 == 1;
-    if (other_first) trials.other.push_back(timed(other, steps));
-    trials.now.push_back(timed(now, steps));
-    if (!other_first) trials.other.push_back(timed(other, steps));
-    if (round + 1 >= kLeastRounds && seconds_since(from) > kSeconds) break;
-  }
+  const Trials trials = time_in_pairs(
+      {kLeastRounds, kMostRounds, kSeconds, from}, [&] { return timed(now, steps); },
+      [&] { return timed(other, steps); });
   const bool change = other_is_faster(trials);
   const Way& chosen = change ? other : now;
   chosen.use();
