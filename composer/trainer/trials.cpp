@@ -25,6 +25,7 @@ double seconds_since(std::chrono::steady_clock::time_point from) {
 Trials time_in_pairs(const TrialLimits& limits, const std::function<double()>& now,
                      const std::function<double()>& other) {
   Trials trials;
+  for (auto* seconds : {&trials.now, &trials.other}) seconds->reserve(static_cast<std::size_t>(limits.most));
   for (int round = 0; round < limits.most; ++round) {
     const bool other_first = round % 2 == 1;
     if (other_first) trials.other.push_back(other());
@@ -39,6 +40,7 @@ double median(std::vector<double> values) { return quantile(values, 0.5); }
 
 bool other_is_faster(const Trials& trials) {
   std::vector<double> ratios;
+  ratios.reserve(trials.now.size());
   for (std::size_t i = 0; i < trials.now.size(); ++i) ratios.push_back(trials.other[i] / trials.now[i]);
   return quantile(ratios, 0.5) < kWorthIt && quantile(ratios, 0.75) < 1;
 }
