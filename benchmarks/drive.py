@@ -21,7 +21,7 @@ import report
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORKLOADS = ["mlp", "cnn", "resnet20", "resnet18", "gpt"]
 CPP = ["examples", "by_hand", "trainer", "callbacks", "tuned", "tuned_bf16"]
-PYTHON = ["pytorch", "pytorch_fused", "py_composer", "lightning", "transformers", "keras"]
+PYTHON = ["pytorch", "pytorch_fused", "compiled", "jax", "py_composer", "lightning", "transformers", "keras"]
 REFERENCE = "examples"
 FEW_STEPS = 3
 

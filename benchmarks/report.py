@@ -12,6 +12,8 @@ LABELS = {
     "tuned_bf16": "trainer, tuned, bf16 allowed",
     "pytorch": "PyTorch",
     "pytorch_fused": "PyTorch, fused optimizer",
+    "compiled": "PyTorch, torch.compile(step)",
+    "jax": "JAX, one jitted step",
     "py_composer": "Composer, in Python",
     "lightning": "Lightning",
     "transformers": "Transformers' Trainer",

@@ -5,7 +5,8 @@ A contender is a function make(work) that returns train(steps): that many more s
 the framework's own loop, over work.batches(steps).
 
 A step is the time from one entry of the network's forward to the next, so it holds all that a framework does between
-two batches, and none of its code is touched. What it does before the first batch and after the last is not counted.
+two batches, and none of its code is touched. What it does before the first batch and after the last is not counted. A
+compiled step has no such entry: it notes the time before each call.
 """
 import gc
 import json
@@ -126,10 +127,13 @@ class Probed(nn.Module):
         super().__init__()
         self.net, self.wall, self.cpu = net, [], []
 
+    def note(self):
+        self.wall.append(time.perf_counter())
+        self.cpu.append(time.process_time())
+
     def forward(self, x):
         if self.training:
-            self.wall.append(time.perf_counter())
-            self.cpu.append(time.process_time())
+            self.note()
         return self.net(x)
 
 
@@ -139,9 +143,34 @@ def loss_of(logits, target):
     return F.cross_entropy(logits, target)
 
 
+def update_in_place(rule, parameters):
+    """The optimizer's step by hand, on tensors alone, for those that compile it."""
+    zeros = [torch.zeros_like(p) for p in parameters]
+    first, second, done = zeros, [z.clone() for z in zeros], torch.zeros(())
+
+    @torch.no_grad()
+    def adamw(gradients):
+        rate, decay = ADAMW["lr"], 1 - ADAMW["lr"] * ADAMW["weight_decay"]
+        done.add_(1)
+        scale, root = rate / (1 - 0.9**done), (1 - 0.999**done).rsqrt()
+        for p, g, m, v in zip(parameters, gradients, first, second):
+            m.lerp_(g, 0.1)
+            v.mul_(0.999).addcmul_(g, g, value=0.001)
+            p.mul_(decay).sub_(scale * m / (v.sqrt() * root + 1e-8))
+
+    @torch.no_grad()
+    def sgd(gradients):
+        for p, g, m in zip(parameters, gradients, first):
+            m.mul_(SGD["momentum"]).add_(g + SGD["weight_decay"] * p)
+            p.sub_(SGD["lr"] * m)
+
+    return adamw if rule == "adamw" else sgd
+
+
 # ----------------------------------------------------------------------------------------------------------------- work
 class Work:
     def __init__(self, name, folder):
+        self.name = name
         make_net, self.batch_size, shape, self.rule = WORKLOADS[name]
         stem = os.path.join(folder, name)
         pixels = name != "gpt"
@@ -166,8 +195,11 @@ class Work:
             return torch.optim.AdamW(self.net.parameters(), **ADAMW, **more)
         return torch.optim.SGD(self.net.parameters(), **SGD, **more)
 
+    def rows_of(self, number):
+        return self.rows[number % len(self.rows)]
+
     def batch(self, number):
-        rows = self.rows[number % len(self.rows)]
+        rows = self.rows_of(number)
         return self.input.index_select(0, rows), self.target.index_select(0, rows)
 
     def batches(self, steps):
@@ -242,7 +274,11 @@ def serve(name, folder, load):
             file.write("5")  # the peak is that of training
     except OSError:
         pass
-    before, train = memory("VmRSS"), make(work)
+    before = memory("VmRSS")
+    try:
+        train = make(work)
+    except NotImplementedError as error:
+        return answer(missing=str(error))
     answer(ready=True, libtorch=torch.__version__, threads=torch.get_num_threads(), versions=versions,
            data_mib=work.data_bytes() / 2**20, before_mib=before, notes=[])
     for line in sys.stdin:

@@ -33,6 +33,38 @@ def pytorch(**of_optimizer):
     return make, {}
 
 
+def compiled():
+    """torch.compile of the whole step: the gather of a batch, forward, backward and update in one graph."""
+    import torch._dynamo.config
+
+    torch._dynamo.config.trace_autograd_ops = True  # autograd.grad becomes part of the graph
+
+    def make(work):
+        net = work.net.net.train()  # not the probe: a compiled step does not enter it
+        parameters = list(net.parameters())
+        update = common.update_in_place(work.rule, parameters)
+
+        @torch.compile(fullgraph=True)
+        def step(rows):
+            x, y = work.input.index_select(0, rows), work.target.index_select(0, rows)
+            update(torch.autograd.grad(common.loss_of(net(x), y), parameters))
+
+        def train(steps):
+            for number in range(work.done, work.done + steps):
+                work.net.note()
+                step(work.rows_of(number))
+
+        return train
+
+    return make, {}
+
+
+def jax():
+    import jax_step  # in a process of its own: it must be told the threads before jax is imported
+
+    return jax_step.make, {"JAX": jax_step.jax.__version__}
+
+
 def composer():
     import composer
     from composer.models import ComposerModel
@@ -153,6 +185,8 @@ def keras():
 VARIANTS = {
     "pytorch": pytorch,
     "pytorch_fused": lambda: pytorch(fused=True),
+    "compiled": compiled,
+    "jax": jax,
     "py_composer": composer,
     "lightning": lightning,
     "transformers": transformers,
