@@ -131,7 +131,10 @@ def circumstances(results):
             if "versions" in variant:
                 versions[f"PyTorch {variant['libtorch']}"] = None
                 versions.update({f"{name} {number}": None for name, number in variant["versions"].items()})
-    missing = {LABELS[variant] for table in results["tables"] for variant in table["missing"]}
+    missing = {}
+    for table in results["tables"]:
+        for variant, reason in table["missing"].items():
+            missing.setdefault((LABELS[variant], reason), {})[table["workload"]] = None
     lines = [
         f"Measured on {results['date']} at revision {software['revision']}, on {machine['cores']} "
         f"{'virtual ' if machine['virtual'] else ''}cores of {machine['processor']} ({machine['family']}; "
@@ -140,8 +143,8 @@ def circumstances(results):
         + f"), {machine['memory_gib']} GiB, {software['system']}, {software['compiler']}, "
         f"{', '.join(versions)}, OMP_WAIT_POLICY={software['wait_policy']}."
     ]
-    if missing:
-        lines.append(f"Not installed, so not measured: {', '.join(sorted(missing))}.")
+    lines += [f"Not measured: {label} on {', '.join(workloads)} ({reason})."
+              for (label, reason), workloads in sorted(missing.items())]
     return lines + [""]
 
 

@@ -85,7 +85,7 @@ def to_torch(work, arrays):
 def make(work):
     network = NETWORKS.get(work.name)
     if network is None:
-        raise NotImplementedError("XLA's convolutions on a CPU are not for comparison")
+        raise NotImplementedError("only networks without convolutions")
     inputs, targets = jnp.asarray(work.input.numpy()), jnp.asarray(work.target.numpy().astype("int32"))
     if work.name == "gpt":
         inputs = inputs.astype(jnp.int32)
