@@ -1,0 +1,97 @@
+// What a product takes beside its operands: threads and memory.
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <new>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+
+#include "composer/kernels/gemm.h"
+#include "tests/kernels/support.h"
+#include "tests/support/in_child.h"
+
+using namespace composer;
+using kernels::Gemm;
+
+namespace {
+
+double seconds(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Of a square product whose b is transposed, so that it is copied; all elements are `size`.
+class Square {
+ public:
+  explicit Square(std::int64_t size)
+      : g_{.m = size, .n = size, .k = size, .a = {}, .b = {}, .c = nullptr, .c_row = size},
+        ones_(static_cast<std::size_t>(size * size), 1),
+        result_(ones_.size()) {
+    g_.a = {ones_.data(), size, 1};
+    g_.b = {ones_.data(), 1, size};
+    g_.c = result_.data();
+  }
+  bool compute() {
+    std::ranges::fill(result_, 0.0F);
+    gemm(g_);
+    return std::ranges::all_of(result_, [this](float value) { return value == static_cast<float>(g_.k); });
+  }
+
+ private:
+  Gemm g_;
+  std::vector<float> ones_, result_;
+};
+
+}  // namespace
+
+TEST_CASE("A large product is computed by several threads, and a small one by its own alone") {
+  if (!kernels::has_gemm() || sysconf(_SC_NPROCESSORS_ONLN) < 2) return;
+  const auto share_of_others = [](std::int64_t size, int times) {
+    const test::Threads two(2);
+    Square square(size);
+    const double all = seconds(CLOCK_PROCESS_CPUTIME_ID), own = seconds(CLOCK_THREAD_CPUTIME_ID);
+    for (int i = 0; i < times; ++i) REQUIRE(square.compute());
+    const double of_all = seconds(CLOCK_PROCESS_CPUTIME_ID) - all;
+    return 1 - (seconds(CLOCK_THREAD_CPUTIME_ID) - own) / of_all;
+  };
+  CHECK(share_of_others(1024, 3) > 0.2);
+  usleep(300000);  // threads that wait actively for their next part give up
+  CHECK(share_of_others(64, 2000) < 0.1);
+}
+
+TEST_CASE("A product without memory for its copies throws, and is computed once there is memory") {
+  if (!kernels::has_gemm()) return;
+  const auto attempts = [] {
+    const test::Threads one(1);
+    Square square(600);
+    std::vector<void*> hogs;
+    hogs.reserve(4096);
+    rlimit before{};
+    if (getrlimit(RLIMIT_DATA, &before) != 0) _exit(2);
+    const rlimit none{.rlim_cur = 1, .rlim_max = before.rlim_max};  // 0 is no limit
+    if (setrlimit(RLIMIT_DATA, &none) != 0) _exit(3);
+    while (hogs.size() < hogs.capacity()) {  // what the heap still has
+      void* memory = std::malloc(1 << 16);
+      if (!memory) break;
+      hogs.push_back(memory);
+    }
+    bool thrown = false;
+    try {
+      square.compute();
+    } catch (const std::bad_alloc&) {
+      thrown = true;
+    }
+    setrlimit(RLIMIT_DATA, &before);
+    for (void* memory : hogs) std::free(memory);
+    if (!thrown) _exit(4);
+    if (!square.compute()) _exit(5);
+  };
+  // On a thread that has no copies of an earlier product.
+  const int status = test::status_of_child([&] { std::thread(attempts).join(); });
+  CHECK_MESSAGE(test::ended_well(status), "status ", status);
+}
