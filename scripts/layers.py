@@ -24,7 +24,7 @@ MAY_KNOW = {
     "dist": GROUND,
     "step": GROUND + ["kernels", "formats", "metrics", "data", "optim", "dist"],
     "trainer": GROUND + ["kernels", "formats", "metrics", "data", "optim", "models", "checkpoint", "step", "dist"],
-    "callbacks": GROUND + ["formats", "metrics", "data", "optim", "checkpoint", "dist"],
+    "callbacks": GROUND + ["formats", "metrics", "data", "optim", "checkpoint", "dist", "profiler"],
     "algorithms": GROUND + ["formats", "metrics", "data", "optim", "dist"],
     "loggers": GROUND + ["metrics", "dist"],
     "profiler": GROUND,

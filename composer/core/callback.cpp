@@ -1,10 +1,12 @@
 #include "composer/core/callback.h"
 
 #include "composer/core/algorithm.h"
+#include "composer/core/call_watcher.h"
 
 namespace composer {
 
 Callback::~Callback() = default;
+CallWatcher::~CallWatcher() = default;
 
 void Callback::run_event(Event event, const State& state, Logger& logger) {
   switch (event) {

@@ -7,6 +7,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include "composer/core/call_watcher.h"
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 
@@ -93,6 +94,7 @@ Engine::Engine(State& state, Logger& logger, Algorithms algorithms, Callbacks ca
       algorithms_, [](const Plugin<Algorithm>& plugin) { return plugin.object->interpolates_loss(); });
   if (interpolating > 1) warn(join("Engine: ", interpolating, " algorithms interpolate the loss; use one at a time"));
   for (const auto& [pass, index] : passes) insert(passes_, pass, index);
+  find_watchers();
   use(table_of(passes_));
   open_.reserve(kScopes.size() * algorithms_.size());
   try {
@@ -113,6 +115,13 @@ Engine::Engine(State& state, Logger& logger, const Engine& other, ForTrial)
 }
 
 Engine::~Engine() { close(); }
+
+void Engine::find_watchers() {
+  watchers_.clear();
+  for (const auto* plugins : {&callbacks_, &loggers_})
+    for (const auto& plugin : *plugins)
+      if (auto* watcher = dynamic_cast<CallWatcher*>(plugin.object.get())) watchers_.push_back(watcher);
+}
 
 template <class Base>
 void Engine::take(const Plugin<Base>& plugin) {
@@ -176,7 +185,7 @@ void Engine::use(std::unique_ptr<Table> table) {
   table_ = std::move(table);
   ++generation_;
   listening_ = EventSet::all();
-  if (closed_) return;
+  if (closed_ || !watchers_.empty()) return;
   listening_ = {};
   for (int i = 0; i < kEventCount; ++i)
     if (const auto event = static_cast<Event>(i); listens(event)) listening_.insert(event);
@@ -202,9 +211,27 @@ class Engine::Dispatching {
   Engine& engine_;
 };
 
+// Tells the watchers of a call that is made while it lives.
+class Engine::WatchedCall {
+ public:
+  WatchedCall(const Engine& engine, Event event, CallWatcher::Kind kind, const std::string& who)
+      : watchers_(engine.watchers_) {
+    for (CallWatcher* watcher : watchers_) watcher->call_begins(event, kind, who);
+  }
+  ~WatchedCall() {
+    for (CallWatcher* watcher : watchers_) watcher->call_ends();
+  }
+  WatchedCall(const WatchedCall&) = delete;
+  WatchedCall& operator=(const WatchedCall&) = delete;
+
+ private:
+  const std::vector<CallWatcher*>& watchers_;
+};
+
 void Engine::dispatch(Event event) {
   check(event);
   const Dispatching scope(*this);
+  for (CallWatcher* watcher : watchers_) watcher->event_begins(event, state_);
   Listeners& listeners = table_->listeners[static_cast<std::size_t>(event)];
   if (event == Event::INIT) {
     run_callbacks(event, listeners);
@@ -213,6 +240,7 @@ void Engine::dispatch(Event event) {
     run_algorithms(event, listeners);
     run_callbacks(event, listeners);
   }
+  for (CallWatcher* watcher : watchers_) watcher->event_ends(event, state_);
 }
 
 void Engine::run_algorithms(Event event, Listeners& listeners) {
@@ -228,6 +256,7 @@ void Engine::run_algorithms(Event event, Listeners& listeners) {
     try {
       if (!algorithm->match(event, state_)) continue;
       const BatchVersions before(state_.batch);
+      const WatchedCall watched(*this, event, CallWatcher::Kind::ALGORITHM, name);
       algorithm->apply(event, state_, logger_);
       before.check();
     } catch (...) {
@@ -289,6 +318,7 @@ void Engine::forget_open(Event opens) {
 void Engine::run_callbacks(Event event, Listeners& listeners) {
   for (const auto& [callback, name, events] : listeners.callbacks) {
     try {
+      const WatchedCall watched(*this, event, CallWatcher::Kind::CALLBACK, name);
       callback->run_event(event, state_, logger_);
     } catch (...) {
       if (event == Event::INIT) forget_after(*callback);
@@ -300,9 +330,10 @@ void Engine::run_callbacks(Event event, Listeners& listeners) {
 // At INIT loggers are called first, then callbacks, each in the order in which they are listed. Those after this one
 // have seen nothing, so there is nothing that they could close.
 void Engine::forget_after(const Callback& callback) {
-  const auto forget = [](std::vector<Plugin<Callback>>& plugins, auto from) {
+  const auto forget = [this](std::vector<Plugin<Callback>>& plugins, auto from) {
     for (auto plugin = from; plugin != plugins.end(); ++plugin) plugin->object->lease_.holder_ = nullptr;
     plugins.erase(from, plugins.end());
+    find_watchers();
   };
   const auto is_this = [&](const auto& plugin) { return plugin.object.get() == &callback; };
   if (const auto failed = std::ranges::find_if(callbacks_, is_this); failed != callbacks_.end())

@@ -14,6 +14,7 @@
 
 namespace composer {
 
+class CallWatcher;
 struct State;
 
 // Reorders the algorithms of one event. Runs when the table is made, not while it trains.
@@ -89,6 +90,7 @@ class COMPOSER_EXPORT Engine {
     EventSet heard_by_algorithms, heard_by_callbacks;
   };
   class Dispatching;
+  class WatchedCall;
   // An algorithm that has seen the event which opens an evaluation or a prediction, and is to see the one that closes
   // it.
   struct Open {
@@ -96,6 +98,7 @@ class COMPOSER_EXPORT Engine {
     const Algorithm* algorithm;
   };
 
+  void find_watchers();
   template <class Base>
   void take(const Plugin<Base>& plugin);
   void release();
@@ -114,7 +117,8 @@ class COMPOSER_EXPORT Engine {
   Logger& logger_;
   std::vector<Plugin<Algorithm>> algorithms_;
   std::vector<Plugin<Callback>> callbacks_, loggers_;
-  std::vector<Pass> passes_;  // of the engine and of the user, in the order in which they run
+  std::vector<CallWatcher*> watchers_;  // among these
+  std::vector<Pass> passes_;            // of the engine and of the user, in the order in which they run
   std::unique_ptr<Table> table_;
   std::unique_ptr<Table> next_;  // instead of table_, once no event is being dispatched
   EventSet listening_;           // events with listeners; all of them once closed, so that dispatch() can complain

@@ -1,0 +1,280 @@
+#include "composer/callbacks/profiler.h"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <filesystem>
+#include <iostream>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "composer/checkpoint/name_format.h"
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+#include "composer/profiler/operators.h"
+#include "composer/profiler/report.h"
+#include "composer/profiler/schedule.h"
+#include "composer/profiler/trace.h"
+#include "composer/util/background_queue.h"
+#include "composer/util/new_file.h"
+
+namespace composer::callbacks {
+namespace {
+
+namespace fs = std::filesystem;
+using profiler::Action, profiler::Span, profiler::Trace, profiler::now_ns;
+
+constexpr std::size_t kMostSpans = 1 << 20;  // in a trace: 40 MB
+
+// Files of finished traces, and the report of the last, by a thread of its own.
+class Writer {
+ public:
+  struct Job {
+    Trace trace;
+    fs::path path;
+    int rank = 0;
+  };
+
+  Writer(std::int64_t keep) : keep_(keep), queue_([this](std::span<Job> jobs) { write(jobs); }, {}, 2) {}
+  void send(Job job) {
+    queue_.send(std::move(job));
+    warn_of_failures();
+  }
+  std::string report() {
+    queue_.sync();
+    warn_of_failures();
+    return report_;
+  }
+
+ private:
+  void write(std::span<Job> jobs) {
+    for (Job& job : jobs) try {
+        report_ = profiler::report(job.trace);
+        util::NewFile file(job.path);
+        file.write(profiler::chrome_json(job.trace, join("rank ", job.rank, " training"), job.rank));
+        file.commit();
+        if (std::ranges::find(written_, job.path) == written_.end()) written_.push_back(job.path);
+        while (keep_ >= 0 && std::cmp_greater(written_.size(), keep_)) {
+          fs::remove(written_.front());
+          written_.pop_front();
+        }
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex_);
+        failures_.push_back(join("Profiler: the trace ", job.path.string(), " is lost: ", describe(error)));
+      }
+  }
+
+  // By the thread that trains, where the user's handler of warnings is.
+  void warn_of_failures() {
+    std::vector<std::string> failures;
+    {
+      const std::lock_guard lock(mutex_);
+      failures.swap(failures_);
+    }
+    for (const std::string& failure : failures) warn(failure);
+  }
+
+  const std::int64_t keep_;
+  std::string report_;  // of the thread, and of others after sync()
+  std::deque<fs::path> written_;
+  std::mutex mutex_;
+  std::vector<std::string> failures_;
+  util::BackgroundQueue<Job> queue_;  // the last, because its thread uses the others
+};
+
+void check_folder(const ProfilerOptions& options, const fs::path& folder, const State& state) {
+  std::error_code ignored;
+  if (options.overwrite || state.resumes || !fs::is_directory(folder, ignored)) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".json")
+      throw ConfigError("Profiler: the folder ", folder.string(), " has traces of another run, such as ",
+                        entry.path().filename().string(), "; choose another folder, or set overwrite");
+}
+
+}  // namespace
+
+struct Profiler::Impl {
+  explicit Impl(ProfilerOptions given) : options(std::move(given)) {
+    const auto& [skip_first, wait, warmup, active, repeat, operators, shapes, path, filename, overwrite, keep, print] =
+        options;
+    schedule = {skip_first, wait, warmup, active, repeat};
+    profiler::check(schedule, "Profiler");
+    if (keep < -1) throw ConfigError("Profiler: num_traces_to_keep must be >= -1, got ", keep);
+    for (const auto& [option, text] : {std::pair("folder", &path), std::pair("filename", &filename)}) {
+      if (text->empty()) throw ConfigError("Profiler: ", option, " must not be empty");
+      const Timestamp start;
+      saving::format_name(*text, "run", &start);
+    }
+    for (int i = 0; i < kEventCount; ++i) {
+      const auto event = static_cast<Event>(i);
+      events.at(static_cast<std::size_t>(i)) = names.number_of("event/", canonical_name(event), "");
+    }
+  }
+
+  void begin(const State& state) {
+    trace = {};
+    trace.begin_ns = now_ns();
+    if (!recorder && options.operators) recorder.emplace(options.record_shapes, state.device.is_cuda());
+    record_operators([](profiler::OperatorRecorder& operators) { operators.start(); });
+    recording = true;
+  }
+
+  void end(const State& state) {
+    recording = false;
+    trace.end_ns = now_ns();
+    // What is still open is as long as the trace.
+    for (const Span& event : open_events) add(event, trace.end_ns);
+    record_operators([this](profiler::OperatorRecorder& operators) {
+      if (operators.started()) trace.operators = operators.stop();
+    });
+    if (trace.batches == 0) return;
+    trace.names = names.all();
+    std::ranges::stable_sort(trace.spans, [](const Span& a, const Span& b) {
+      return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.end_ns > b.end_ns;
+    });
+    try {
+      const std::string file = saving::format_name(options.filename, state.run_name, &state.timestamp);
+      if (writer) writer->send({std::move(trace), folder / file, state.rank});
+    } catch (const std::exception& error) {
+      warn(join("Profiler: a trace is lost: ", describe(error)));
+    }
+  }
+
+  // Without them, if libtorch's profiler refuses: somebody else may be using it.
+  template <class Use>
+  void record_operators(const Use& use) {
+    if (!recorder || operators_failed) return;
+    try {
+      use(*recorder);
+    } catch (const std::exception& error) {
+      operators_failed = true;
+      warn(join("Profiler: no operators are recorded: ", describe(error)));
+    }
+  }
+
+  void decide(const State& state) {
+    const std::int64_t batch = state.timestamp.batch_in_epoch;
+    const bool is_over = state.dataloader_len && batch >= *state.dataloader_len;
+    const bool last = state.dataloader_len && batch + 1 == *state.dataloader_len;
+    action = is_over ? Action::SKIP : profiler::action_at(schedule, batch, resumed_at, last);
+    if (action == Action::WARMUP && options.operators) {
+      if (!recorder) recorder.emplace(options.record_shapes, state.device.is_cuda());
+      record_operators([](profiler::OperatorRecorder& operators) { operators.prepare(); });
+    }
+    const bool is_active = action == Action::ACTIVE || action == Action::ACTIVE_AND_SAVE;
+    if (is_active && !recording) begin(state);
+  }
+
+  void add(Span span, std::int64_t end_ns) {
+    span.begin_ns = std::max(span.begin_ns, trace.begin_ns);
+    span.end_ns = end_ns;
+    if (trace.spans.size() < kMostSpans)
+      trace.spans.push_back(span);
+    else
+      ++trace.dropped;
+  }
+
+  std::uint32_t name_of(Event event) const { return events[static_cast<std::size_t>(event)]; }
+
+  ProfilerOptions options;
+  profiler::Schedule schedule;
+  fs::path folder;
+  std::int64_t resumed_at = 0;  // batches of an epoch
+  Action action = Action::SKIP;
+  bool recording = false, operators_failed = false;
+  Trace trace;
+  profiler::Names names;
+  std::array<std::uint32_t, kEventCount> events{};  // their spans' names, the same for both ends
+  std::vector<Span> open_events, open_calls;
+  std::optional<profiler::OperatorRecorder> recorder;
+  std::unique_ptr<Writer> writer;
+};
+
+Profiler::Profiler(ProfilerOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+Profiler::~Profiler() = default;
+Profiler::Profiler(Profiler&&) noexcept = default;
+
+std::string Profiler::report() const { return impl_->writer ? impl_->writer->report() : std::string(); }
+
+void Profiler::init(const State& state, Logger&) {
+  Impl& impl = *impl_;
+  impl.folder = saving::format_name(impl.options.folder, state.run_name);
+  check_folder(impl.options, impl.folder, state);
+  impl.writer = std::make_unique<Writer>(impl.options.num_traces_to_keep);
+  impl.resumed_at = 0;
+  impl.operators_failed = false;
+}
+
+void Profiler::after_load(const State& state, Logger&) { impl_->resumed_at = state.timestamp.batch_in_epoch; }
+
+void Profiler::close(const State& state, Logger&) {
+  Impl& impl = *impl_;
+  if (impl.recording) impl.end(state);
+  impl.open_events.clear();
+  const std::string text = report();
+  if (impl.options.print) std::cerr << text << std::flush;
+}
+
+void Profiler::event_begins(Event event, const State& state) {
+  Impl& impl = *impl_;
+  if (is_after_event(event)) {
+    // Those above it were left by an error.
+    const auto opened = std::find_if(impl.open_events.rbegin(), impl.open_events.rend(),
+                                     [&](const Span& open) { return open.name == impl.name_of(event); });
+    if (opened != impl.open_events.rend()) {
+      if (impl.recording) impl.add(*opened, now_ns());
+      impl.open_events.erase(opened.base() - 1, impl.open_events.end());
+    }
+  }
+  if (event == Event::BEFORE_DATALOADER) impl.decide(state);
+  if ((event == Event::EPOCH_END || event == Event::FIT_END) && impl.recording) impl.end(state);
+}
+
+void Profiler::event_ends(Event event, const State& state) {
+  Impl& impl = *impl_;
+  if (event == Event::BATCH_END && impl.recording) {
+    ++impl.trace.batches;
+    if (impl.action == Action::ACTIVE_AND_SAVE) impl.end(state);
+  }
+  if (!is_before_event(event)) return;
+  impl.open_events.push_back({impl.name_of(event), now_ns(), 0, state.timestamp.epoch, state.timestamp.batch});
+}
+
+void Profiler::call_begins(Event event, Kind kind, const std::string& who) {
+  Impl& impl = *impl_;
+  Span call;
+  if (impl.recording) {  // "callback/LRMonitor/event/batch_end"
+    call = impl.open_events.empty() ? Span() : impl.open_events.back();
+    call.name = impl.names.number_of(kind == Kind::ALGORITHM ? "algorithm/" : "callback/", who,
+                                     join("/event/", to_string(event)));
+    call.begin_ns = now_ns();
+  }
+  impl.open_calls.push_back(call);
+}
+
+void Profiler::call_ends() {
+  Impl& impl = *impl_;
+  const Span call = impl.open_calls.back();
+  impl.open_calls.pop_back();
+  if (impl.recording && call.begin_ns != 0) impl.add(call, now_ns());
+}
+
+namespace entries {
+
+Entry<Callbacks> profiler() {
+  using O = ProfilerOptions;
+  return entry<Profiler, O>(
+      "profiler", "Records where the time goes, for Perfetto and as a table",
+      {option("skip_first", &O::skip_first).refuses({"-1"}), option("wait", &O::wait).refuses({"-1"}),
+       option("warmup", &O::warmup).refuses({"-1"}), option("active", &O::active).refuses({"0", "1e9"}),
+       option("repeat", &O::repeat).refuses({"-1"}), option("operators", &O::operators),
+       option("record_shapes", &O::record_shapes), option("folder", &O::folder).refuses({"{run_name"}),
+       option("filename", &O::filename).refuses({"{epoch:x}"}), option("overwrite", &O::overwrite),
+       option("num_traces_to_keep", &O::num_traces_to_keep).refuses({"-2"}), option("print", &O::print)});
+}
+
+}  // namespace entries
+}  // namespace composer::callbacks

@@ -1,0 +1,36 @@
+#pragma once
+// What libtorch's profiler (kineto) records of operators and of the kernels that they start on a device.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace composer::profiler {
+
+struct OperatorCall {
+  std::string name;
+  std::int64_t begin_ns = 0, duration_ns = 0;  // since the epoch of the system's clock
+  std::uint64_t thread = 0;                    // of the host; of a device: its stream
+  int device = -1;                             // its index; -1: the host
+  std::string shapes;                          // of the operands, if asked for: "[32, 784] [32]"
+};
+
+// One per process can be started at a time, as libtorch has it.
+class OperatorRecorder {
+ public:
+  OperatorRecorder(bool shapes, bool devices) : shapes_(shapes), devices_(devices) {}
+  ~OperatorRecorder();
+  OperatorRecorder(const OperatorRecorder&) = delete;
+  OperatorRecorder& operator=(const OperatorRecorder&) = delete;
+
+  void prepare();  // takes a while the first time
+  // Both throw Error with libtorch's reason; operators of the calling thread, and of the backward passes it starts.
+  void start();
+  std::vector<OperatorCall> stop();
+  bool started() const { return started_; }
+
+ private:
+  bool shapes_, devices_, prepared_ = false, started_ = false;
+};
+
+}  // namespace composer::profiler

@@ -1,0 +1,81 @@
+#include "composer/profiler/report.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "composer/core/error.h"
+
+namespace composer::profiler {
+namespace {
+
+std::string duration(double ns) {
+  std::array<char, 32> text{};
+  const char* format = ns < 1e6 ? "%.1f us" : ns < 1e9 ? "%.2f ms" : "%.2f s";
+  const double unit = ns < 1e6 ? 1e3 : ns < 1e9 ? 1e6 : 1e9;
+  std::snprintf(text.data(), text.size(), format, ns / unit);
+  return text.data();
+}
+
+// Names are cut to a column of their own, the rest stands to the right.
+std::string line(const std::string& name, const std::string& calls, const std::string& time, const std::string& share) {
+  constexpr int kColumns = 56, kEllipsis = 3;
+  const bool fits = name.size() <= kColumns;
+  std::array<char, 128> text{};
+  std::snprintf(text.data(), text.size(), "  %-*.*s%s %10s %14s %8s\n", fits ? kColumns : kColumns - kEllipsis,
+                fits ? kColumns : kColumns - kEllipsis, name.c_str(), fits ? "" : "...", calls.c_str(), time.c_str(),
+                share.c_str());
+  return text.data();
+}
+
+std::string number(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(),
+                value == static_cast<double>(static_cast<std::int64_t>(value)) ? "%.0f" : "%.1f", value);
+  return text.data();
+}
+
+// One line for each, the longest first, then the rest, by batch and as shares of `whole_ns`.
+std::string table(const std::map<std::string, Cost>& costs, std::int64_t batches, double whole_ns, int rows) {
+  std::vector<std::pair<std::string, Cost>> longest(costs.begin(), costs.end());
+  std::ranges::stable_sort(longest, std::greater<>(), [](const auto& cost) { return cost.second.self_ns; });
+  const auto row = [&](const std::string& name, const Cost& cost) {
+    const double per_batch = static_cast<double>(cost.self_ns) / static_cast<double>(batches);
+    std::array<char, 16> share{};
+    std::snprintf(share.data(), share.size(), "%.1f %%", 100 * static_cast<double>(cost.self_ns) / whole_ns);
+    return line(name, number(static_cast<double>(cost.calls) / static_cast<double>(batches)), duration(per_batch),
+                share.data());
+  };
+  std::string text = line("", "calls", "time", "share");
+  Cost others;
+  for (std::size_t i = 0; i < longest.size(); ++i) {
+    const Cost& cost = longest[i].second;
+    if (i < static_cast<std::size_t>(rows)) {
+      text += row(longest[i].first, cost);
+    } else {
+      others.calls += cost.calls;
+      others.self_ns += cost.self_ns;
+    }
+  }
+  if (others.calls > 0) text += row(join(longest.size() - static_cast<std::size_t>(rows), " others"), others);
+  return text;
+}
+
+}  // namespace
+
+std::string report(const Trace& trace, int rows) {
+  if (trace.batches == 0) return {};
+  const auto whole = static_cast<double>(trace.end_ns - trace.begin_ns);
+  std::string text = join("Where the time of a batch goes: ", trace.batches, trace.batches == 1 ? " batch" : " batches",
+                          ", ", duration(whole / static_cast<double>(trace.batches)),
+                          " each\n(calls and time per batch; of events and calls without what is called within)\n");
+  text += table(costs_of_spans(trace), trace.batches, whole, rows);
+  if (trace.dropped > 0) text += join("  ", trace.dropped, " spans were dropped: too many for one trace\n");
+  if (trace.operators.empty()) return text;
+  text += "Operators, without the operators that they call:\n";
+  return text + table(costs_of_operators(trace), trace.batches, whole, rows);
+}
+
+}  // namespace composer::profiler

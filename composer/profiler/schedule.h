@@ -1,0 +1,27 @@
+#pragma once
+#include <cstdint>
+
+#include "composer/core/export.h"
+
+namespace composer::profiler {
+
+// What is done with a batch.
+enum class Action : std::uint8_t { SKIP, WARMUP, ACTIVE, ACTIVE_AND_SAVE };
+
+// Which batches of each epoch are recorded. After skip_first batches follow cycles of wait batches, warmup batches, for
+// which recording is made ready, and active batches, which are recorded. The last of them ends a trace, and so does the
+// last batch of an epoch.
+struct Schedule {
+  std::int64_t skip_first = 0, wait = 0, warmup = 1;  // >= 0
+  std::int64_t active = 4;                            // >= 1
+  std::int64_t repeat = 1;                            // cycles in an epoch; 0: until its end
+};
+
+// Throws ConfigError, beginning with `who`, for values out of range.
+COMPOSER_EXPORT void check(const Schedule& schedule, const char* who);
+
+// Batches before `resumed_at`, where a run went on within its epoch, are skipped like skip_first in every epoch.
+COMPOSER_EXPORT Action action_at(const Schedule& schedule, std::int64_t batch_in_epoch, std::int64_t resumed_at,
+                                 bool last_of_epoch);
+
+}  // namespace composer::profiler
