@@ -272,7 +272,7 @@ Entry<Callbacks> profiler() {
        option("warmup", &O::warmup).refuses({"-1"}), option("active", &O::active).refuses({"0", "1e9"}),
        option("repeat", &O::repeat).refuses({"-1"}), option("operators", &O::operators),
        option("record_shapes", &O::record_shapes), option("folder", &O::folder).refuses({"{run_name"}),
-       option("filename", &O::filename).refuses({"{epoch:x}"}), option("overwrite", &O::overwrite),
+       option("filename", &O::filename).refuses({"{epoch"}), option("overwrite", &O::overwrite),
        option("num_traces_to_keep", &O::num_traces_to_keep).refuses({"-2"}), option("print", &O::print)});
 }
 

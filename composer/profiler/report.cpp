@@ -11,6 +11,8 @@
 namespace composer::profiler {
 namespace {
 
+constexpr std::int64_t kShown = 100;  // ns, of all batches: what takes less only opens and closes
+
 std::string duration(double ns) {
   std::array<char, 32> text{};
   const char* format = ns < 1e6 ? "%.1f us" : ns < 1e9 ? "%.2f ms" : "%.2f s";
@@ -40,6 +42,7 @@ std::string number(double value) {
 // One line for each, the longest first, then the rest, by batch and as shares of `whole_ns`.
 std::string table(const std::map<std::string, Cost>& costs, std::int64_t batches, double whole_ns, int rows) {
   std::vector<std::pair<std::string, Cost>> longest(costs.begin(), costs.end());
+  std::erase_if(longest, [](const auto& cost) { return cost.second.self_ns < kShown; });
   std::ranges::stable_sort(longest, std::greater<>(), [](const auto& cost) { return cost.second.self_ns; });
   const auto row = [&](const std::string& name, const Cost& cost) {
     const double per_batch = static_cast<double>(cost.self_ns) / static_cast<double>(batches);

@@ -84,7 +84,7 @@ TEST_CASE("The report's lines fit into 100 columns, and its shares into the whol
   Trace trace = example();
   trace.names[1] = std::string(200, 'x');
   for (int i = 0; i < 40; ++i)
-    trace.operators.push_back({"aten::op" + std::to_string(i), kBegin + 500 + i, 1, 1, -1, ""});
+    trace.operators.push_back({"aten::op" + std::to_string(i), kBegin + 500 + 200 * i, 150, 3, -1, ""});
   const std::string text = report(trace, 10);
   CHECK(text.find("2 batches, 1.0 us each") != std::string::npos);
   CHECK(text.find("32 others") != std::string::npos);
