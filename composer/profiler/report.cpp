@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,13 +24,19 @@ std::string duration(double ns) {
 
 // Names are cut to a column of their own, the rest stands to the right.
 std::string line(const std::string& name, const std::string& calls, const std::string& time, const std::string& share) {
-  constexpr int kColumns = 56, kEllipsis = 3;
+  constexpr int kColumns = 42, kEllipsis = 3;  // a line has 79
   const bool fits = name.size() <= kColumns;
   std::array<char, 128> text{};
   std::snprintf(text.data(), text.size(), "  %-*.*s%s %10s %14s %8s\n", fits ? kColumns : kColumns - kEllipsis,
                 fits ? kColumns : kColumns - kEllipsis, name.c_str(), fits ? "" : "...", calls.c_str(), time.c_str(),
                 share.c_str());
   return text.data();
+}
+
+// libtorch says of the steps of a backward pass what evaluates them.
+std::string shown(const std::string& name) {
+  constexpr std::string_view kEvaluated = "autograd::engine::evaluate_function: ";
+  return name.starts_with(kEvaluated) ? "autograd: " + name.substr(kEvaluated.size()) : name;
 }
 
 std::string number(double value) {
@@ -56,7 +63,7 @@ std::string table(const std::map<std::string, Cost>& costs, std::int64_t batches
   for (std::size_t i = 0; i < longest.size(); ++i) {
     const Cost& cost = longest[i].second;
     if (i < static_cast<std::size_t>(rows)) {
-      text += row(longest[i].first, cost);
+      text += row(shown(longest[i].first), cost);
     } else {
       others.calls += cost.calls;
       others.self_ns += cost.self_ns;

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <limits>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -20,7 +21,7 @@ std::string quoted(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Microseconds with all digits: a double has too few for those since 1970.
+// Microseconds with all digits.
 std::string microseconds(std::int64_t ns) {
   std::array<char, 32> text{};
   const int size = std::snprintf(text.data(), text.size(), "%lld.%03lld", static_cast<long long>(ns / 1000),
@@ -33,7 +34,8 @@ std::string_view category_of(std::string_view name) { return name.substr(0, name
 
 class Json {
  public:
-  explicit Json(int pid) : pid_(std::to_string(pid)) {}
+  // Readers take times as doubles of microseconds, which have too few digits for those since 1970: `base_ns` is 0.
+  Json(int pid, std::int64_t base_ns) : pid_(std::to_string(pid)), base_ns_(base_ns) {}
   void metadata(std::string_view what, int tid, std::string_view argument, const std::string& value) {
     line(join(R"({"name":")", what, R"(","ph":"M","pid":)", pid_, R"(,"tid":)", tid, R"(,"args":{")", argument, R"(":)",
               value, "}}"));
@@ -44,9 +46,9 @@ class Json {
   }
   void complete(std::string_view name, std::string_view category, std::int64_t begin, std::int64_t duration, int tid,
                 std::string_view arguments) {
-    line(join(R"({"name":)", quoted(name), R"(,"cat":")", category, R"(","ph":"X","ts":)", microseconds(begin),
-              R"(,"dur":)", microseconds(duration), R"(,"pid":)", pid_, R"(,"tid":)", tid, R"(,"args":{)", arguments,
-              "}}"));
+    line(join(R"({"name":)", quoted(name), R"(,"cat":")", category, R"(","ph":"X","ts":)",
+              microseconds(std::max<std::int64_t>(begin - base_ns_, 0)), R"(,"dur":)", microseconds(duration),
+              R"(,"pid":)", pid_, R"(,"tid":)", tid, R"(,"args":{)", arguments, "}}"));
   }
   std::string end() { return text_ + "\n]\n"; }
 
@@ -56,6 +58,7 @@ class Json {
     text_ += object;
   }
   std::string pid_, text_ = "[";
+  std::int64_t base_ns_;
 };
 
 struct Interval {
@@ -81,6 +84,25 @@ void for_self_times(const std::vector<Interval>& all, const Visit& visit) {
   for (std::size_t i = 0; i < all.size(); ++i) visit(i, std::max<std::int64_t>(self[i], 0));
 }
 
+std::int64_t steady_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Of the system's clock to the steady one, from the pair of readings between which least time passed.
+std::int64_t offset_of_clocks() {
+  std::int64_t offset = 0, least = std::numeric_limits<std::int64_t>::max();
+  for (int i = 0; i < 10; ++i) {
+    const std::int64_t before = steady_ns();
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const std::int64_t between = steady_ns() - before;
+    if (between >= least) continue;
+    least = between;
+    offset = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() - before - between / 2;
+  }
+  return offset;
+}
+
 void add(Cost& cost, std::int64_t self, std::int64_t total) {
   ++cost.calls;
   cost.self_ns += self;
@@ -90,11 +112,8 @@ void add(Cost& cost, std::int64_t self, std::int64_t total) {
 }  // namespace
 
 std::int64_t now_ns() {
-  using std::chrono::nanoseconds, std::chrono::duration_cast;
-  static const std::int64_t offset =
-      duration_cast<nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count() -
-      duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  return offset + duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  static const std::int64_t offset = offset_of_clocks();
+  return offset + steady_ns();
 }
 
 std::uint32_t Names::number_of(std::string_view kind, std::string_view who, std::string_view what) {
@@ -110,8 +129,9 @@ std::vector<std::string> Names::all() const {
 }
 
 std::string chrome_json(const Trace& trace, std::string_view process, int rank) {
-  Json json(rank);
+  Json json(rank, trace.begin_ns);
   json.metadata("process_name", 0, "name", quoted(process));
+  json.metadata("trace_begin", 0, "unix_ns", std::to_string(trace.begin_ns));
   json.metadata("process_sort_index", 0, "sort_index", std::to_string(rank));
   json.thread(kTraining, "training", 0);
   for (const Span& span : trace.spans)

@@ -42,6 +42,7 @@ struct Trace {
 };
 
 // Chrome's trace format, as an array: chrome://tracing and https://ui.perfetto.dev read it, also if its end is missing.
+// Times count from the trace's begin, which is in the metadata "trace_begin".
 COMPOSER_EXPORT std::string chrome_json(const Trace& trace, std::string_view process, int rank);
 
 // The time of each that is not spent within another, summed by name. `total_ns` is the time within it, too.

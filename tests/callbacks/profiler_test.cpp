@@ -151,9 +151,7 @@ TEST_CASE("libtorch's operators lie within the events that call them") {
   REQUIRE(forwards.size() == 2);
   CHECK(products[0].at("args").at("shapes").get<std::string>().find("[4, 4]") != std::string::npos);
   CHECK(products[0].at("cat") == "operator");
-  // the clocks of both are read one after the other, and are of the same second
-  for (std::size_t i = 0; i < 2; ++i)
-    CHECK(std::abs(products[i].at("ts").get<double>() - forwards[i].at("ts").get<double>()) < 1e5);
+  for (std::size_t i = 0; i < 2; ++i) CHECK(within(products[i], forwards[i], /*slack=*/500));  // us: the clocks differ
 }
 
 TEST_CASE("A profiler reports where the time of a batch goes") {
