@@ -1,22 +1,55 @@
 #include "composer/step/batch_undo.h"
 
+#include <optional>
+
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
+#include <c10/core/InferenceMode.h>
 
 #include "composer/core/model.h"
 
 namespace composer {
+namespace {
 
-BatchUndo::BatchUndo(State& state) : buffers_(state.model->buffers()) {
+bool is_at(const at::Tensor& tensor, const at::Tensor& place) {
+  if (!tensor.has_storage() || !place.has_storage()) return tensor.has_storage() == place.has_storage();
+  return tensor.is_alias_of(place) && tensor.storage_offset() == place.storage_offset() &&
+         tensor.sizes() == place.sizes() && tensor.strides() == place.strides();
+}
+
+// Buffers that libtorch does not let anybody write in place, as a rule: constants that were expanded, or made in
+// inference mode.
+bool is_hard_to_write(const at::Tensor& buffer) {
+  return buffer.is_inference() || at::has_internal_overlap(buffer) == at::MemOverlap::Yes;
+}
+
+void write(at::Tensor& buffer, const at::Tensor& values) {
+  if (is_hard_to_write(buffer)) {
+    if (buffer.equal(values)) return;
+    if (!buffer.is_inference()) return buffer.set_data(values);
+  }
+  const std::optional<c10::InferenceMode> allowed =
+      buffer.is_inference() ? std::make_optional<c10::InferenceMode>() : std::nullopt;
+  buffer.copy_(values);
+}
+
+}  // namespace
+
+BatchUndo::BatchUndo(State& state) {
   const at::NoGradGuard no_grad;
   random_.add(state.device);
-  copies_.reserve(buffers_.size());
-  for (const at::Tensor& buffer : buffers_) copies_.push_back(buffer.clone());
+  const std::vector<at::Tensor> buffers = state.model->buffers();
+  buffers_.reserve(buffers.size());
+  for (const at::Tensor& buffer : buffers) buffers_.push_back({buffer, buffer.detach(), buffer.clone()});
 }
 
 void BatchUndo::restore() {
   const at::NoGradGuard no_grad;
   random_.restore();
-  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(copies_[i]);
+  for (Saved& saved : buffers_) {
+    if (!is_at(saved.buffer, saved.place)) saved.buffer.set_data(saved.place);
+    write(saved.buffer, saved.values);
+  }
 }
 
 }  // namespace composer

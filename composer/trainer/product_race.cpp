@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -77,12 +78,13 @@ double seconds_for(const std::function<void()>& product, int times) {
 }
 
 // Both ways, round by round.
-Trials trials_of(const ProductShape& shape) {
+Trials trials_of(const ProductShape& shape, const std::function<void()>& before_each) {
   ProductTable ours;
   ours.set_others(true);
   const ProductTable library;
   const std::function<void()> product = product_of(with_fewer(shape));
-  const auto timed = [&product](const ProductTable& by, int times) {
+  const auto timed = [&](const ProductTable& by, int times) {
+    before_each();
     const kernels::ProductScope scope(by);
     return seconds_for(product, times);
   };
@@ -96,7 +98,8 @@ Trials trials_of(const ProductShape& shape) {
 
 }  // namespace
 
-ProductTable race_products(const std::map<ProductShape, std::int64_t>& shapes) {
+ProductTable race_products(const std::map<ProductShape, std::int64_t>& shapes,
+                           const std::function<void()>& before_each) {
   const at::NoGradGuard no_grad;
   std::vector<std::pair<ProductShape, std::int64_t>> largest_first(shapes.begin(), shapes.end());
   std::ranges::stable_sort(largest_first, std::greater<>(), work);
@@ -105,13 +108,18 @@ ProductTable race_products(const std::map<ProductShape, std::int64_t>& shapes) {
   const auto from = std::chrono::steady_clock::now();
   for (const auto& [shape, count] : largest_first) {
     bool own = false;
-    if (seconds_since(from) < kAllSeconds) try {
-        const Trials trials = trials_of(shape);
+    if (seconds_since(from) < kAllSeconds) {
+      // Out of memory, of libtorch's tensors or for our copies: the step needs less than the race.
+      try {
+        const Trials trials = trials_of(shape, before_each);
         own = other_is_faster(trials);
         much_faster = much_faster && own && median(trials.other) < kMuchFaster * median(trials.now);
       } catch (const c10::Error&) {
-        own = false;  // out of memory: the step needs less than the race
+        own = false;
+      } catch (const std::bad_alloc&) {
+        own = false;
       }
+    }
     table.set(shape, own);
     much_faster = much_faster && own;
   }

@@ -301,7 +301,9 @@ void Trainer::Impl::tune() {
   const bool has_size = state.device_train_microbatch_size > 0;
   const std::vector<TuningChoice> choices =
       Tuner(state, train_step, feed,
-            {.ways = options.tune, .products = options.products == Products::TUNED ? &products : nullptr})
+            {.ways = options.tune,
+             .products = options.products == Products::TUNED ? &products : nullptr,
+             .stops = [this] { return poll_signals() || state.stop.asked(); }})
           .run(std::move(*batch), options.tune_cache, tuned);
   if (tuned && options.tune) process.threads = tuned->threads;
   for (const TuningChoice& choice : choices) tuning.push_back(to_string(choice));

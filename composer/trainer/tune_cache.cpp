@@ -64,7 +64,9 @@ std::optional<Tuned> TuneCache::find(const std::string& key) const {
   if (entry == all.end() || !entry->is_object()) return {};
   const Json layout = entry->value("channels_last", Json()), autocast = entry->value("autocast", Json()),
              threads = entry->value("threads", Json()), products = entry->value("products", Json());
+  constexpr double kMostThreads = 1e6;
   if (!layout.is_boolean() || !autocast.is_boolean() || !threads.is_number_integer()) return {};
+  if (const auto count = threads.get<double>(); count < 0 || count > kMostThreads) return {};
   Tuned tuned{.channels_last = layout.get<bool>(), .autocast = autocast.get<bool>(), .threads = threads.get<int>()};
   if (products.is_string()) tuned.products = products.get<std::string>();
   return tuned;

@@ -33,6 +33,8 @@ constexpr double kSeconds = 1;           // for one choice, once there are the l
 constexpr double kTrialSeconds = 0.005;  // one short step tells more of the clock than of the model
 constexpr int kMostSteps = 50;           // of a trial
 
+struct Stopped : std::exception {};
+
 // What a step changes besides gradients, put back at the end of the scope.
 class Untouched {
  public:
@@ -47,7 +49,11 @@ class Untouched {
     state.model->train();
   }
   ~Untouched() {
-    undo_.restore();
+    try {
+      undo_.restore();
+    } catch (const std::exception& error) {
+      warn(join("tune: a buffer of the model is not as it was before the trial steps: ", describe(error)));
+    }
     for (const at::Tensor& parameter : state_.model->parameters()) parameter.mutable_grad().reset();
     modes_.restore();
     state_.batch = std::move(batch_);
@@ -110,35 +116,50 @@ std::vector<TuningChoice> Tuner::run(Batch batch, const std::filesystem::path& c
   if (!state_.device.is_cpu() || !kernels::has_gemm()) products_ = nullptr;
   const std::string id = key(batch);
   if (chosen && products_) kept_products_ = chosen->products.value_or(kernels::ProductTable().text());
-  if (!chosen) chosen = cache.find(id);
+  if (!chosen) {
+    chosen = cache.find(id);
+    if (chosen && products_ && !chosen->products) chosen.reset();  // products have not been raced
+  }
   if (chosen && (!ways_ || (chosen->threads >= 1 && chosen->threads <= at::get_num_threads()))) {
     use(*chosen);
     return choices();
   }
   Tuned best{.autocast = allowed_ != Precision::FP32, .threads = at::get_num_threads()};
-  {
-    const UnlessDecided unless_decided(state_, products_);
-    const Untouched untouched(state_);
-    state_.batch = std::move(batch);
-    step_.start(feed_);
-    if (ways_ && has_convolutions())
-      best.channels_last = choose("weights", {"as they are", [this] { set_channels_last(false); }},
-                                  {"channels last", [this] { set_channels_last(true); }});
-    best.products = choose_products();
-    if (ways_ && best.autocast)
-      best.autocast = !choose("precision", {std::string(to_string(allowed_)), [this] { set_autocast(true); }},
-                              {"fp32", [this] { set_autocast(false); }});
-    if (ways_ && state_.device.is_cpu() && best.threads > 1 &&
-        choose("threads", {join(best.threads), [&best] { use_threads_here(best.threads); }},
-               {"1", [] { use_threads_here(1); }})) {
-      best.threads = 1;
-      best.products = choose_products();
-    }
+  try {
+    measure(std::move(batch), best);
+  } catch (const Stopped&) {
     step_.forget_batch();
+    choices_.clear();
+    return {};
   }
   cache.put(id, best);
   chosen = best;
   return choices();
+}
+
+void Tuner::measure(Batch batch, Tuned& best) {
+  const UnlessDecided unless_decided(state_, products_);
+  const Untouched untouched(state_);
+  state_.batch = std::move(batch);
+  step_.start(feed_);
+  if (ways_ && has_convolutions())
+    best.channels_last = choose("weights", {"as they are", [this] { set_channels_last(false); }},
+                                {"channels last", [this] { set_channels_last(true); }});
+  best.products = choose_products();
+  if (ways_ && best.autocast)
+    best.autocast = !choose("precision", {std::string(to_string(allowed_)), [this] { set_autocast(true); }},
+                            {"fp32", [this] { set_autocast(false); }});
+  if (ways_ && state_.device.is_cpu() && best.threads > 1 &&
+      choose("threads", {join(best.threads), [&best] { use_threads_here(best.threads); }},
+             {"1", [] { use_threads_here(1); }})) {
+    best.threads = 1;
+    best.products = choose_products();
+  }
+  step_.forget_batch();
+}
+
+void Tuner::go_on_unless_stopped() const {
+  if (stops_()) throw Stopped();
 }
 
 std::vector<TuningChoice> Tuner::choices() {
@@ -226,7 +247,7 @@ std::optional<std::string> Tuner::choose_products() {
     return recorder.shapes();
   }();
   const std::size_t all = shapes.size();
-  kernels::ProductTable table = race_products(shapes);
+  kernels::ProductTable table = race_products(shapes, [this] { go_on_unless_stopped(); });
   if (all > 0 && table.empty())
     choices_.push_back({.setting = kProducts,
                         .chosen = "libtorch's",
@@ -240,6 +261,7 @@ std::optional<std::string> Tuner::choose_products() {
 }
 
 void Tuner::step() {
+  go_on_unless_stopped();
   step_.zero_gradients();
   step_.enter(feed_, 0);
   step_.forward();

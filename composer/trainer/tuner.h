@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "composer/core/state.h"
@@ -28,12 +29,18 @@ class Tuner {
   struct Choices {
     bool ways = true;                           // layout, precision and threads
     kernels::ProductTable* products = nullptr;  // that of the innermost ProductScope; nullptr: not to be chosen
+    std::function<bool()> stops = [] { return false; };  // asked before each step: whether to give up
   };
   Tuner(State& state, TrainStep& step, const Feed& feed, Choices choices)
-      : state_(state), step_(step), feed_(feed), ways_(choices.ways), products_(choices.products) {}
+      : state_(state),
+        step_(step),
+        feed_(feed),
+        ways_(choices.ways),
+        products_(choices.products),
+        stops_(std::move(choices.stops)) {}
 
   // `batch` is the one to try with. Leaves the fastest way in use, and in `chosen`; a way that is given there is taken
-  // without trying, as a resumed run takes that of its checkpoint.
+  // without trying, as a resumed run takes that of its checkpoint. If it gives up, everything is as before.
   std::vector<TuningChoice> run(Batch batch, const std::filesystem::path& cache_file, std::optional<Tuned>& chosen);
 
  private:
@@ -45,6 +52,8 @@ class Tuner {
   std::string key(const Batch& batch) const;
   std::vector<TuningChoice> choices();  // the products last
   void use(const Tuned& tuned);
+  void measure(Batch batch, Tuned& best);
+  void go_on_unless_stopped() const;  // throws what run() catches
   void set_channels_last(bool on);
   void set_autocast(bool on);
   void set_products(const kernels::ProductTable& table);
@@ -59,6 +68,7 @@ class Tuner {
   const Feed& feed_;
   bool ways_;
   kernels::ProductTable* products_;
+  std::function<bool()> stops_;
   std::optional<std::string> kept_products_;  // of the run that goes on
   Precision allowed_ = Precision::FP32;
   std::vector<TuningChoice> choices_;

@@ -1,6 +1,5 @@
 // What a product takes beside its operands: threads and memory.
 #include <algorithm>
-#include <cstdlib>
 #include <ctime>
 #include <new>
 #include <thread>
@@ -8,11 +7,10 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <sys/resource.h>
 
 #include "composer/kernels/gemm.h"
 #include "tests/kernels/support.h"
-#include "tests/support/in_child.h"
+#include "tests/support/system_calls.h"
 
 using namespace composer;
 using kernels::Gemm;
@@ -66,32 +64,24 @@ TEST_CASE("A large product is computed by several threads, and a small one by it
 
 TEST_CASE("A product without memory for its copies throws, and is computed once there is memory") {
   if (!kernels::has_gemm()) return;
-  const auto attempts = [] {
-    const test::Threads one(1);
+  for (const int threads : {1, 2}) {
+    CAPTURE(threads);
+    const test::Threads some(threads);
     Square square(600);
-    std::vector<void*> hogs;
-    hogs.reserve(4096);
-    rlimit before{};
-    if (getrlimit(RLIMIT_DATA, &before) != 0) _exit(2);
-    const rlimit none{.rlim_cur = 1, .rlim_max = before.rlim_max};  // 0 is no limit
-    if (setrlimit(RLIMIT_DATA, &none) != 0) _exit(3);
-    while (hogs.size() < hogs.capacity()) {  // what the heap still has
-      void* memory = std::malloc(1 << 16);
-      if (!memory) break;
-      hogs.push_back(memory);
-    }
-    bool thrown = false;
-    try {
-      square.compute();
-    } catch (const std::bad_alloc&) {
-      thrown = true;
-    }
-    setrlimit(RLIMIT_DATA, &before);
-    for (void* memory : hogs) std::free(memory);
-    if (!thrown) _exit(4);
-    if (!square.compute()) _exit(5);
-  };
-  // On a thread that has no copies of an earlier product.
-  const int status = test::status_of_child([&] { std::thread(attempts).join(); });
-  CHECK_MESSAGE(test::ended_well(status), "status ", status);
+    bool thrown = false, is_right = false;
+    // On a thread that has no copies of an earlier product.
+    std::thread([&] {
+      {
+        const test::NoAlignedMemory none;
+        try {
+          square.compute();
+        } catch (const std::bad_alloc&) {
+          thrown = true;
+        }
+      }
+      is_right = square.compute();
+    }).join();
+    CHECK(thrown);
+    CHECK(is_right);
+  }
 }

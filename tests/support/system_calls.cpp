@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <cstdlib>
 #include <fcntl.h>
 #include <mutex>
 #include <unistd.h>
@@ -14,7 +15,7 @@
 namespace composer::test {
 namespace {
 
-std::atomic<bool> noting = false, plain = false;
+std::atomic<bool> noting = false, plain = false, no_aligned_memory = false;
 std::mutex mutex;
 std::vector<std::string> calls;
 
@@ -48,9 +49,18 @@ std::vector<std::string> SystemCalls::made() const {
 PlainRenames::PlainRenames() { plain = true; }
 PlainRenames::~PlainRenames() { plain = false; }
 
+NoAlignedMemory::NoAlignedMemory() { no_aligned_memory = true; }
+NoAlignedMemory::~NoAlignedMemory() { no_aligned_memory = false; }
+
 }  // namespace composer::test
 
 extern "C" {
+
+[[gnu::visibility("default")]] void* aligned_alloc(std::size_t alignment, std::size_t size) {
+  void* memory = nullptr;
+  if (composer::test::no_aligned_memory || ::posix_memalign(&memory, alignment, size) != 0) return nullptr;
+  return memory;
+}
 
 [[gnu::visibility("default")]] int fdatasync(int file) {
   composer::test::note("fdatasync " + composer::test::path_of(file));

@@ -25,4 +25,13 @@ class PlainRenames {
   PlainRenames& operator=(const PlainRenames&) = delete;
 };
 
+// While it lives, aligned_alloc() has no memory. One at a time.
+class NoAlignedMemory {
+ public:
+  NoAlignedMemory();
+  ~NoAlignedMemory();
+  NoAlignedMemory(const NoAlignedMemory&) = delete;
+  NoAlignedMemory& operator=(const NoAlignedMemory&) = delete;
+};
+
 }  // namespace composer::test

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <optional>
 #include <sstream>
 
@@ -18,6 +19,7 @@
 #include "composer/optim/sgd.h"
 #include "composer/util/tune_process.h"
 #include "tests/support/folder.h"
+#include "tests/support/system_calls.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test {
@@ -268,6 +270,52 @@ TEST_CASE("A run goes on with the products it began with, though nobody asks for
     CHECK(equal(trainer.state().model->parameters(), ours));
     CHECK_FALSE(fs::exists(folder / "other.json"));
   }
+}
+
+TEST_CASE("What an earlier version has found, which did not race products, is not taken for libtorch's products") {
+  if (!kernels::has_gemm()) return;
+  const Folder folder;
+  const auto tuned = [&] {
+    TrainerOptions options = mlp_options();
+    options.tune = true;
+    options.tune_cache = folder / "tune.json";
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    return trainer.tuning();
+  };
+  const auto found_before = [](const std::string& line) {
+    return line.find("as was found before") != std::string::npos;
+  };
+  tuned();
+  CHECK(std::ranges::all_of(tuned(), found_before));
+  std::string text = text_of(folder / "tune.json");
+  REQUIRE(text.find("\"products\"") != std::string::npos);
+  text.replace(text.find("\"products\""), 10, "\"others\"");
+  std::ofstream(folder / "tune.json") << text;
+  CHECK(std::ranges::none_of(tuned(), found_before));
+}
+
+TEST_CASE("A race without memory for our kernels' copies keeps libtorch's products, and training goes on") {
+  if (!kernels::has_gemm()) return;
+  const Folder folder;
+  const Threads one(1);
+  const std::vector<at::Tensor> theirs = trained(Products::LIBRARY);
+  std::vector<at::Tensor> weights;
+  std::vector<std::string> tuning;
+  const auto train = [&] {  // on a thread that has no copies of an earlier product
+    const Threads one_here(1);
+    const NoAlignedMemory none;
+    TrainerOptions options = mlp_options();
+    options.tune = true;
+    options.tune_cache = folder / "tune.json";
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    weights = trainer.state().model->parameters();
+    tuning = trainer.tuning();
+  };
+  std::async(std::launch::async, train).get();
+  CHECK(equal(weights, theirs));
+  CHECK(std::ranges::any_of(tuning, [](const std::string& line) { return line.starts_with("products: libtorch's"); }));
 }
 
 TEST_CASE("A trainer that has not been asked leaves products as the program has them around it") {

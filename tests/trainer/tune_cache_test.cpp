@@ -1,6 +1,7 @@
 #include "composer/trainer/tune_cache.h"
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,6 +28,18 @@ TEST_CASE("Threads that put results in one file at the same time lose none") {
       REQUIRE(found);
       CHECK(found->threads == i);
     }
+}
+
+TEST_CASE("A number of threads that is none is not taken for another one") {
+  const Folder folder;
+  const std::string file = folder / "tune.json";
+  for (const char* threads : {"4294967297", "-4294967294", "1e300", "18446744073709551615", "1.5"}) {
+    CAPTURE(threads);
+    std::ofstream(file) << R"({"key": {"channels_last": false, "autocast": false, "threads": )" << threads << "}}";
+    CHECK_FALSE(TuneCache(file).find("key"));
+  }
+  std::ofstream(file) << R"({"key": {"channels_last": false, "autocast": false, "threads": 3}})";
+  CHECK(TuneCache(file).find("key"));
 }
 
 TEST_CASE("A tune_cache that is a device is neither replaced nor written") {

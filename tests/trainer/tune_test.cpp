@@ -1,9 +1,12 @@
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -105,6 +108,39 @@ TEST_CASE("the trial steps of tune leave no trace in weights, buffers, metrics a
   const std::vector<at::Tensor> plain = all_that_is_left(false);
   REQUIRE(tuned.size() == plain.size());
   for (std::size_t i = 0; i < tuned.size(); ++i) CHECK(tuned[i].equal(plain[i]));
+}
+
+TEST_CASE("the trial steps of tune leave buffers as they were that nobody may write, or that change their shape") {
+  struct Odd : models::Classifier {
+    Odd() : Classifier(torch::nn::Linear(4, 3), {.num_classes = 3, .train_metrics = Metrics()}) {
+      expanded = register_buffer("expanded", at::arange(5, at::kFloat).expand({3, 5}));
+      grows = register_buffer("grows", at::zeros({1}));
+      const c10::InferenceMode mode;
+      inference = register_buffer("inference", at::arange(3, at::kFloat));
+    }
+    Outputs forward(const Batch& batch) override {
+      const at::NoGradGuard no_grad;
+      grows.set_data(at::cat({grows, at::ones({1})}));
+      const at::AutoGradMode grad(true);
+      return Classifier::forward(batch);
+    }
+    at::Tensor expanded, grows, inference;
+  };
+  const Scratch scratch;
+  const auto left = [&](bool tune) {
+    const auto model = std::make_shared<Odd>();
+    TrainerOptions options = tuned_options(model, scratch);
+    options.train_dataloader = test::tiny_loader(16, 4);
+    options.tune = tune;
+    Trainer(std::move(options)).fit();
+    return model;
+  };
+  const std::shared_ptr<Odd> tuned = left(true), plain = left(false);
+  CHECK(tuned->grows.sizes() == at::IntArrayRef({9}));
+  CHECK(tuned->grows.equal(plain->grows));
+  CHECK(tuned->expanded.equal(plain->expanded));
+  CHECK(tuned->expanded.strides() == plain->expanded.strides());
+  CHECK(tuned->inference.equal(plain->inference));
 }
 
 TEST_CASE("tune says in one line each what it chose, of what there was to choose, and logs it") {
@@ -216,6 +252,42 @@ TEST_CASE("a damaged or unwritable cache of tune costs a measurement, not the ru
   Trainer trainer(std::move(options));
   trainer.fit();
   CHECK(trainer.state().timestamp.batch == 4);
+}
+
+TEST_CASE("A signal and a request to stop end the trial steps of tune, which then leave no trace and no choice") {
+  struct Asking : models::Classifier {
+    Asking() : Classifier(torch::nn::Linear(4, 3), {.num_classes = 3, .train_metrics = Metrics()}) {}
+    Outputs forward(const Batch& batch) override {
+      if (++forwards == at) ask();
+      return Classifier::forward(batch);
+    }
+    int forwards = 0, at = 0;
+    std::function<void()> ask;
+  };
+  for (const bool signal : {true, false})
+    for (const int at : {1, 4, 30}) {
+      CAPTURE(signal);
+      CAPTURE(at);
+      const Scratch scratch;
+      const auto model = std::make_shared<Asking>();
+      TrainerOptions options = tuned_options(model, scratch);
+      options.train_dataloader = test::tiny_loader(16, 4);
+      options.handle_signals = true;
+      Trainer trainer(std::move(options));
+      const at::Tensor before = weights_of(trainer).clone();
+      model->at = at;
+      model->ask = [&] { signal ? void(std::raise(SIGTERM)) : trainer.state().stop.ask("enough"); };
+      trainer.fit();
+      CHECK(model->forwards == at);
+      CHECK(trainer.tuning().empty());
+      CHECK(trainer.state().timestamp.batch == 0);
+      CHECK(trainer.interrupted_by() == (signal ? SIGTERM : 0));
+      CHECK(weights_of(trainer).equal(before));
+      CHECK_FALSE(std::filesystem::exists(scratch.cache));
+      trainer.fit();
+      CHECK(trainer.state().timestamp.batch == 8);
+      CHECK_FALSE(trainer.tuning().empty());
+    }
 }
 
 TEST_CASE("an error of the model in a trial step leaves fit as any other, and the fit can be tried again") {
