@@ -57,7 +57,8 @@ class COMPOSER_EXPORT ProductTable {
 
 // While it lives, aten::mm, addmm, bmm and baddbmm on this thread, and in the backward passes that it starts, compute
 // what the table says with our kernels: float, on the CPU, strided, not empty, operands that do not overlap themselves.
-// Everything else goes where it went before. Scopes nest: the innermost decides. `table` outlives the scope.
+// Everything else goes where it went before. Scopes nest: the innermost decides; they end in the reverse order, on the
+// thread that began them. `table` outlives the scope.
 class COMPOSER_EXPORT ProductScope {
  public:
   explicit ProductScope(const ProductTable& table);

@@ -38,6 +38,7 @@ void Trainer::Impl::construct() {
   set_up();
   fire(Event::BEFORE_LOAD);
   load_checkpoint();
+  use_saved_products();
   fire(Event::AFTER_LOAD);
   read_learning_rates();
 }

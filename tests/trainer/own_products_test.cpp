@@ -264,6 +264,14 @@ TEST_CASE("A run goes on with the products it began with, though nobody asks for
       Trainer(options(false)).fit("1ba");
     }
     const Threads one(1);
+    const auto predicted = [&](Products products) {  // before any fit
+      TrainerOptions with = options(true);
+      with.products = products;
+      Trainer trainer(std::move(with));
+      return trainer.predict(mlp_options().train_dataloader).at(0).only();
+    };
+    CHECK(predicted(Products::TUNED).equal(predicted(Products::OWN)));
+    CHECK_FALSE(predicted(Products::TUNED).equal(predicted(Products::LIBRARY)));
     const std::optional<RacesProducts> races = asks ? std::make_optional<RacesProducts>() : std::nullopt;
     Trainer trainer(options(true));
     trainer.fit();
