@@ -257,7 +257,7 @@ void gemm(const Gemm& g, const GemmBatch& batch) {
 }
 
 void use_gemm_instructions(const char* name) {
-  const MicroKernels* wanted = best();
+  const MicroKernels* wanted = name != nullptr && std::string_view(name) == "none" ? nullptr : best();
 #if defined(__x86_64__)
   if (name != nullptr && std::string_view(name) == "AVX2") wanted = &avx2_kernels();
 #endif

@@ -41,7 +41,7 @@ COMPOSER_EXPORT const char* gemm_instructions();
 // ConfigError where has_gemm() is false.
 COMPOSER_EXPORT void gemm(const Gemm& product, const GemmBatch& batch = {});
 
-// For tests: the instructions of another processor, which this one must have: "AVX2"; nullptr: the best ones.
+// For tests: the instructions of another processor, which this one must have: "AVX2", "none"; nullptr: the best ones.
 COMPOSER_EXPORT void use_gemm_instructions(const char* name);
 
 }  // namespace composer::kernels

@@ -15,6 +15,7 @@
 #include "composer/core/error.h"
 #include "composer/core/model.h"
 #include "composer/data/seekable_loader.h"
+#include "composer/kernels/gemm.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/impl.h"
 
@@ -97,6 +98,8 @@ Trainer::Impl::Impl(TrainerOptions given)
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes) {
   train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
   products.set_others(options.products == Products::OWN);
+  if (options.products == Products::OWN && state.device.is_cpu() && !kernels::has_gemm())
+    warn("products: libtorch's are used, because this processor has neither AVX-512 nor AVX2 with FMA");
   const RandomScope draws(random);
   std::optional<kernels::ProductScope> multiplies;
   if (decides_products()) multiplies.emplace(products);

@@ -142,6 +142,7 @@ void Tuner::measure(Batch batch, Tuned& best) {
   const Untouched untouched(state_);
   state_.batch = std::move(batch);
   step_.start(feed_);
+  check_leaves_weights();
   if (ways_ && has_convolutions())
     best.channels_last = choose("weights", {"as they are", [this] { set_channels_last(false); }},
                                 {"channels last", [this] { set_channels_last(true); }});
@@ -160,6 +161,24 @@ void Tuner::measure(Batch batch, Tuned& best) {
 
 void Tuner::go_on_unless_stopped() const {
   if (stops_()) throw Stopped();
+}
+
+// A model whose forward writes its own weights would be trained by the trial steps.
+void Tuner::check_leaves_weights() {
+  std::vector<at::Tensor> before;
+  for (const at::Tensor& parameter : state_.model->parameters()) before.push_back(parameter.detach().clone());
+  step();
+  const at::NoGradGuard no_grad;
+  bool changed = false;
+  for (std::size_t i = 0; at::Tensor parameter : state_.model->parameters()) {
+    const at::Tensor& value = before[i++];
+    if (parameter.equal(value)) continue;
+    parameter.copy_(value);
+    changed = true;
+  }
+  if (!changed) return;
+  warn("tune: nothing was tried, because forward or loss of this model changes its parameters");
+  throw Stopped();
 }
 
 std::vector<TuningChoice> Tuner::choices() {

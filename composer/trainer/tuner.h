@@ -54,6 +54,7 @@ class Tuner {
   void use(const Tuned& tuned);
   void measure(Batch batch, Tuned& best);
   void go_on_unless_stopped() const;  // throws what run() catches
+  void check_leaves_weights();        // likewise
   void set_channels_last(bool on);
   void set_autocast(bool on);
   void set_products(const kernels::ProductTable& table);

@@ -21,6 +21,7 @@
 #include "tests/support/folder.h"
 #include "tests/support/system_calls.h"
 #include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
 
 namespace composer::test {
 namespace {
@@ -301,6 +302,18 @@ TEST_CASE("What an earlier version has found, which did not race products, is no
   text.replace(text.find("\"products\""), 10, "\"others\"");
   std::ofstream(folder / "tune.json") << text;
   CHECK(std::ranges::none_of(tuned(), found_before));
+}
+
+TEST_CASE("On a processor without the instructions our products are libtorch's, which a warning says") {
+  if (!kernels::has_gemm()) return;
+  const Threads one(1);
+  const std::vector<at::Tensor> theirs = trained(Products::LIBRARY);
+  kernels::use_gemm_instructions("none");
+  const Warnings warnings;
+  const std::vector<at::Tensor> ours = trained(Products::OWN);
+  kernels::use_gemm_instructions(nullptr);
+  CHECK(equal(ours, theirs));
+  CHECK(warnings.say("products: libtorch's are used"));
 }
 
 TEST_CASE("A race without memory for our kernels' copies keeps libtorch's products, and training goes on") {

@@ -254,6 +254,33 @@ TEST_CASE("a damaged or unwritable cache of tune costs a measurement, not the ru
   CHECK(trainer.state().timestamp.batch == 4);
 }
 
+TEST_CASE("tune tries nothing with a model whose forward changes its weights, and leaves them as they were") {
+  struct Decaying : models::Classifier {
+    Decaying() : Classifier(torch::nn::Linear(4, 3), {.num_classes = 3, .train_metrics = Metrics()}) {}
+    Outputs forward(const Batch& batch) override {
+      {
+        const at::NoGradGuard no_grad;
+        for (at::Tensor& parameter : parameters()) parameter.data().mul_(0.5);  // libtorch does not count this one
+      }
+      return Classifier::forward(batch);
+    }
+  };
+  const Scratch scratch;
+  const auto trained = [&](bool tune) {
+    at::manual_seed(5);
+    TrainerOptions options = tuned_options(std::make_shared<Decaying>(), scratch);
+    options.train_dataloader = test::tiny_loader(16, 4);
+    options.tune = tune;
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    CHECK(trainer.tuning().empty());
+    return weights_of(trainer);
+  };
+  const Warnings warnings;
+  CHECK(trained(true).equal(trained(false)));
+  CHECK(warnings.say("changes its parameters"));
+}
+
 TEST_CASE("A signal and a request to stop end the trial steps of tune, which then leave no trace and no choice") {
   struct Asking : models::Classifier {
     Asking() : Classifier(torch::nn::Linear(4, 3), {.num_classes = 3, .train_metrics = Metrics()}) {}
