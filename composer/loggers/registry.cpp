@@ -8,6 +8,7 @@ Entry<Loggers> console();
 Entry<Loggers> in_memory();
 Entry<Loggers> json_lines();
 Entry<Loggers> progress_bar();
+Entry<Loggers> tensorboard();
 }  // namespace entries
 
 const Registry<Loggers>& registry() {
@@ -16,6 +17,7 @@ const Registry<Loggers>& registry() {
       entries::in_memory(),
       entries::json_lines(),
       entries::progress_bar(),
+      entries::tensorboard(),
   };
   return entries;
 }
