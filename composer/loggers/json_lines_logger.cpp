@@ -1,41 +1,16 @@
 #include "composer/loggers/json_lines_logger.h"
 
-#include <array>
-#include <charconv>
-#include <cmath>
 #include <utility>
-
-#include <nlohmann/json.hpp>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/loggers/background_option.h"
+#include "composer/loggers/json_text.h"
 #include "composer/loggers/scalar.h"
 
 namespace composer::loggers {
 namespace {
-
-std::string json_text(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-void append(std::string& line, std::int64_t value) { line += std::to_string(value); }
-void append(std::string& line, bool value) { line += value ? "true" : "false"; }
-void append(std::string& line, const std::string& value) { line += json_text(value); }
-void append(std::string& line, double value) {
-  if (std::isnan(value)) {
-    line += "\"nan\"";
-  } else if (std::isinf(value)) {
-    line += value > 0 ? "\"inf\"" : "\"-inf\"";
-  } else {
-    std::array<char, 32> digits{};
-    line.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr);
-  }
-}
-void append(std::string& line, const LogValue& value) {
-  std::visit([&](const auto& held) { append(line, held); }, read_scalar(value));
-}
 
 class JsonFormat final : public LineFormat {
  public:
@@ -51,10 +26,12 @@ class JsonFormat final : public LineFormat {
       const auto& [key, value] = record.fields[i];
       if (is_metrics || i > 0) lines += ',';
       (lines += is_metrics ? key->encoded : json_text(key->name)) += ':';
-      loggers::append(lines, value);
+      append_json(lines, read_scalar(value));
     }
     lines += is_metrics ? "}\n" : "}}\n";
   }
+
+  std::string_view noun() const override { return "lines"; }
 
   std::string encoded(std::string_view key) const override {
     const bool taken = key == "step" || key == "epoch" || key == "batch" || key == "time";
@@ -77,13 +54,13 @@ class JsonFormat final : public LineFormat {
 
   static void append_position(std::string& line, const LogRecord& record) {
     line += "{\"step\":";
-    loggers::append(line, record.step);
+    append_json(line, record.step);
     line += ",\"epoch\":";
-    loggers::append(line, record.epoch);
+    append_json(line, record.epoch);
     line += ",\"batch\":";
-    loggers::append(line, record.batch);
+    append_json(line, record.batch);
     line += ",\"time\":";
-    loggers::append(line, record.time);
+    append_json(line, record.time);
   }
 
   const std::string hyperparameters_;

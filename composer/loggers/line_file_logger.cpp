@@ -64,7 +64,7 @@ class LineWriter final : public RecordWriter {
       : path_(std::move(path)), name_(std::move(name)), format_(std::move(format)) {}
 
   std::string where() const override { return path_; }
-  std::string_view noun() const override { return "lines"; }
+  std::string_view noun() const override { return format_->noun(); }
   bool takes(LogRecord::Kind kind) const override { return format_->takes(kind); }
   std::string encoded(std::string_view key) const override { return format_->encoded(key); }
 
@@ -75,7 +75,10 @@ class LineWriter final : public RecordWriter {
     file_.emplace(name_, path_, mode);
     is_new_ = !is_regular_ || file_->size() == 0;
   }
-  void sync() override { file_->sync(); }
+  void sync() override {
+    if (is_new_) write({});  // the header: an empty file could not be recognised by a resumed run
+    file_->sync();
+  }
   void cut(std::int64_t size) { file_->cut(size), is_new_ = size == 0; }
   std::int64_t size() const { return is_regular_ ? file_->size() : 0; }
   const LineFormat& format() const { return *format_; }
@@ -92,7 +95,7 @@ class LineWriter final : public RecordWriter {
       if (is_regular_) cut_to(whole);
       throw;
     }
-    is_new_ = false;
+    is_new_ = is_new_ && lines_.empty();
     written_ += static_cast<std::int64_t>(records.size());
   }
 
@@ -124,6 +127,7 @@ class LineWriter final : public RecordWriter {
 }  // namespace
 
 LineFormat::~LineFormat() = default;
+std::string_view LineFormat::noun() const { return "records"; }
 std::string LineFormat::header() const { return {}; }
 std::string LineFormat::encoded(std::string_view key) const { return std::string(key); }
 bool LineFormat::is_begun_by(std::string_view, std::string_view, bool own_path) const { return own_path; }
