@@ -11,12 +11,12 @@ declare -A seen_by=(
   [clang-format]=clang-format [clang-tidy-19]=clang-tidy-19 [python3]=python3
   [python3-pip]=/usr/lib/python3/dist-packages/pip
   [nlohmann-json3-dev]=/usr/include/nlohmann/json.hpp [libcli11-dev]=/usr/include/CLI/CLI.hpp
-  [zlib1g-dev]=/usr/include/zlib.h [libxxhash-dev]=/usr/include/xxhash.h
+  [zlib1g-dev]=/usr/include/zlib.h [libpng-dev]=/usr/include/png.h [libxxhash-dev]=/usr/include/xxhash.h
   [doctest-dev]=/usr/include/doctest/doctest.h
   [python3-torch]=/usr/lib/python3/dist-packages/torch
   [dataset-fashion-mnist]=/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
 )
-to_build=(g++ cmake ninja-build ccache nlohmann-json3-dev zlib1g-dev libxxhash-dev libcli11-dev)  # the library and its programs
+to_build=(g++ cmake ninja-build ccache nlohmann-json3-dev zlib1g-dev libpng-dev libxxhash-dev libcli11-dev)  # the library and its programs
 to_test=(lld doctest-dev python3)                                                  # and the tests
 
 # need PACKAGE...: installs those that are missing, or says how to.
@@ -131,6 +131,21 @@ find_interop_python() {
 
 interop_is_skipped() {
   say "WARNING: files are NOT compared with PyTorch's Python: no python3 here has torch and safetensors"
+}
+
+# The tensorboard of PyPI with its dependencies, for the test that reads logs with it. Apart from the packages of
+# interop_python, so that none of them is replaced. Without it, that test is skipped, which is said.
+interop_logs() {
+  local python folder=${COMPOSER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libcomposer}/python-logs
+  python=$(command -v "${interop:-python3}") || python=
+  has_tensorboard() { [[ -n $python ]] && PYTHONPATH=$folder "$python" -c 'import tensorboard' 2> /dev/null; }
+  has_tensorboard && return
+  if ((EUID == 0)) && [[ -n $python ]]; then
+    PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$(python_with_pip || echo false)" -m pip install -q \
+      --only-binary=:all: --target "$folder" tensorboard >&2 || true
+    has_tensorboard && return
+  fi
+  say "WARNING: event files are NOT read with TensorBoard: python3 has no package tensorboard"
 }
 
 # Compilers at work at once: what the processors allow, and what memory does (1.5 GB each).

@@ -38,7 +38,8 @@ class Writer {
     int rank = 0;
   };
 
-  Writer(std::int64_t keep) : keep_(keep), queue_([this](std::span<Job> jobs) { write(jobs); }, {}, 2) {}
+  Writer(std::int64_t keep)
+      : keep_(keep), queue_([this](std::span<Job> jobs) { write(jobs); }, {.delay = {}, .capacity = 2}) {}
   void send(Job job) {
     queue_.send(std::move(job));
     warn_of_failures();

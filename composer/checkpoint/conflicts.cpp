@@ -4,11 +4,11 @@
 #include <regex>
 #include <vector>
 
-#include "composer/checkpoint/counts.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/walk.h"
 #include "composer/core/error.h"
+#include "composer/util/counts.h"
 
 namespace composer::saving {
 
@@ -33,15 +33,15 @@ std::string escaped(std::string_view text) {
 Pattern pattern_of(const std::string& format, const std::string& run_name) {
   Pattern pattern;
   std::string text;
-  for (const NamePart& part : parts_of_name(format)) {
-    if (!part.placeholder || is_known(part.name, /*with_time=*/false)) {
+  for (const util::NamePart& part : util::parts_of_name(format)) {
+    if (!part.placeholder || util::is_known(part.name, /*with_time=*/false)) {
       text += escaped(part.placeholder ? format_name(part.text, run_name) : part.text);
       continue;
     }
     text += part.spec.empty() ? "([0-9.]+)" : "(.+)";
     pattern.fields.push_back(nullptr);
     if (!part.spec.empty() && std::string_view("xXob").find(part.spec.back()) != std::string_view::npos) continue;
-    for (const Count& count : kCounts)  // those within an epoch say nothing by themselves
+    for (const util::Count& count : util::kCounts)  // those within an epoch say nothing by themselves
       if (count.total && count.in_names && part.name == count.name) pattern.fields.back() = count.field;
   }
   pattern.names = std::regex(text);
@@ -83,8 +83,8 @@ std::optional<Conflict> find_conflict(const fs::path& folder, const std::string&
 
 void check_format(const char* option, const std::string& format, bool with_time) {
   const Timestamp zero;
-  for (const NamePart& part : parts_of_name(format))
-    if (part.placeholder && !is_known(part.name, with_time))
+  for (const util::NamePart& part : util::parts_of_name(format))
+    if (part.placeholder && !util::is_known(part.name, with_time))
       throw ConfigError(option, ": the placeholder ", part.text, " cannot be used here, in ", format);
   format_name(format, "x", with_time ? &zero : nullptr);  // throws if it cannot be formatted
 }

@@ -6,10 +6,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "composer/checkpoint/counts.h"
 #include "composer/core/error.h"
 #include "composer/formats/json_reader.h"
 #include "composer/util/checksum.h"
+#include "composer/util/counts.h"
 
 namespace composer::saving {
 namespace {
@@ -38,7 +38,7 @@ double number(const Json& json) {
 
 Json without_checksum(const Manifest& m) {
   Json time, metrics = Json::object(), files = Json::array();
-  for (const Count& count : kCounts) time[count.name] = m.time.*count.field;
+  for (const util::Count& count : util::kCounts) time[count.name] = m.time.*count.field;
   time["seconds"] = number(m.time.total_wct.count());
   for (const auto& [name, value] : m.metrics) metrics[name] = number(value);
   for (const auto& [name, size, checksum] : m.files)
@@ -74,7 +74,8 @@ Manifest from_json(const Json& json) {
   m.run_id = json.at("run_id").get<std::string>();
   m.parent = json.at("parent").get<std::string>();
   m.weights_only = json.at("weights_only").get<bool>();
-  for (const Count& count : kCounts) m.time.*count.field = json.at("time").at(count.name).get<std::int64_t>();
+  for (const util::Count& count : util::kCounts)
+    m.time.*count.field = json.at("time").at(count.name).get<std::int64_t>();
   m.time.total_wct = Seconds(number(json.at("time").at("seconds")));
   for (const auto& [name, value] : json.at("metrics").items()) m.metrics[name] = number(value);
   m.composer_version = json.at("composer_version").get<std::string>();

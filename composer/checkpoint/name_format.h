@@ -1,32 +1,12 @@
 #pragma once
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "composer/core/export.h"
-#include "composer/core/time.h"
+#include "composer/util/name_format.h"
 
 namespace composer::saving {
 
-// Replaces {run_name}, {rank}, {local_rank}, {world_size}, {local_world_size}, {node_rank} (one process: 0 and 1) and,
-// with a timestamp, {epoch}, {batch}, {sample}, {token}, {batch_in_epoch}, {sample_in_epoch}, {token_in_epoch},
-// {total_wct}, {epoch_wct}, {batch_wct}. Format specs are those of Python: {epoch:04}, {batch:>6}. {{ and }} are
-// braces, and other names stay as they are. Throws ConfigError for a brace without its other and for an unknown format
-// spec.
-COMPOSER_EXPORT std::string format_name(std::string_view format, std::string_view run_name,
-                                        const Timestamp* time = nullptr);
-
-// Whether format_name() replaces a placeholder of this name, with a timestamp or without one.
-bool is_known(std::string_view name, bool with_time);
-
-// A part of a format: text, or a placeholder {name:spec}.
-struct NamePart {
-  bool placeholder = false;
-  std::string text;  // with {{ and }} replaced by braces; for a placeholder its source, including its braces
-  std::string name, spec;
-};
-// Throws ConfigError for a brace without its other.
-std::vector<NamePart> parts_of_name(std::string_view format);
+using util::format_name;
 
 // Throws ConfigError for an invalid name of a checkpoint: one that leaves the folder, is reserved for temporary files,
 // is too long for a file system, or is the name of the link.

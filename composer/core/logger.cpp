@@ -1,29 +1,19 @@
 #include "composer/core/logger.h"
 
-#include <ATen/ATen.h>
-
 #include "composer/core/error.h"
 #include "composer/core/plugins.h"
 #include "composer/core/state.h"
+#include "composer/util/name_format.h"
 
 namespace composer {
-namespace {
-
-struct ToNumber {
-  double operator()(std::int64_t value) const { return static_cast<double>(value); }
-  double operator()(double value) const { return value; }
-  double operator()(bool value) const { return value ? 1 : 0; }
-  double operator()(const std::string& value) const { throw DataError("expected a number, got \"", value, '"'); }
-  double operator()(const at::Tensor& value) const { return value.item<double>(); }
-};
-
-}  // namespace
-
-double to_number(const LogValue& value) { return std::visit(ToNumber{}, value); }
 
 LoggerDestination::~LoggerDestination() = default;
 void LoggerDestination::log_metrics(std::span<const LogEntry>, std::int64_t, const State&) {}
 void LoggerDestination::log_hyperparameters(std::span<const LogEntry>, const State&) {}
+void LoggerDestination::log_images(std::string_view, const LogImages&, std::int64_t, const State&) {}
+void LoggerDestination::log_table(std::string_view, const LogTable&, std::int64_t, const State&) {}
+void LoggerDestination::log_histogram(std::string_view, const LogHistogram&, std::int64_t, const State&) {}
+void LoggerDestination::upload_file(const LogFile&, const State&) {}
 void LoggerDestination::log_traces(std::span<const LogEntry>, const State&) {}
 void LoggerDestination::flush() {}
 bool LoggerDestination::wants_traces() const { return false; }
@@ -34,9 +24,12 @@ Logger::Logger(const State& state, std::vector<LoggerDestination*> destinations)
     if (destination->wants_traces()) tracing_.push_back(destination);
 }
 
+std::int64_t Logger::step_or_batch(std::optional<std::int64_t> step) const {
+  return step.value_or(state_.timestamp.batch);
+}
+
 void Logger::log_metrics(std::span<const LogEntry> metrics, std::optional<std::int64_t> step) {
-  for (LoggerDestination* destination : destinations_)
-    destination->log_metrics(metrics, step.value_or(state_.timestamp.batch), state_);
+  for (LoggerDestination* destination : destinations_) destination->log_metrics(metrics, step_or_batch(step), state_);
 }
 
 void Logger::log_metrics(std::initializer_list<LogEntry> metrics, std::optional<std::int64_t> step) {
@@ -47,6 +40,30 @@ void Logger::log_hyperparameters(std::initializer_list<LogEntry> hyperparameters
   for (const LogEntry& entry : hyperparameters) hyperparameters_[std::string(entry.key)] = entry.value;
   for (LoggerDestination* destination : destinations_)
     destination->log_hyperparameters(std::span(hyperparameters.begin(), hyperparameters.size()), state_);
+}
+
+void Logger::log_images(std::string_view key, const LogImages& images, std::optional<std::int64_t> step) {
+  check(key, images);
+  for (LoggerDestination* destination : destinations_)
+    destination->log_images(key, images, step_or_batch(step), state_);
+}
+
+void Logger::log_table(std::string_view key, const LogTable& table, std::optional<std::int64_t> step) {
+  check(key, table);
+  for (LoggerDestination* destination : destinations_) destination->log_table(key, table, step_or_batch(step), state_);
+}
+
+void Logger::log_histogram(std::string_view key, const LogHistogram& histogram, std::optional<std::int64_t> step) {
+  check(key, histogram);
+  for (LoggerDestination* destination : destinations_)
+    destination->log_histogram(key, histogram, step_or_batch(step), state_);
+}
+
+void Logger::upload_file(const LogFile& file) {
+  check(file);
+  LogFile named = file;
+  named.name = util::format_name(file.name, state_.run_name, &state_.timestamp, "upload_file");
+  for (LoggerDestination* destination : destinations_) destination->upload_file(named, state_);
 }
 
 void Logger::log_traces(std::span<const LogEntry> traces) {

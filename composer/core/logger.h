@@ -7,35 +7,31 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
-
-#include <ATen/core/Tensor.h>
 
 #include "composer/core/callback.h"
 #include "composer/core/export.h"
+#include "composer/core/log_records.h"
 
 namespace composer {
 
-// A number, a text, or a 0-d tensor that nobody has read yet. A tensor must not be changed after it was logged.
-using LogValue = std::variant<std::int64_t, double, bool, std::string, at::Tensor>;
-
-// The number of it, read on the host (a tensor on a GPU is waited for). Throws DataError for a text.
-COMPOSER_EXPORT double to_number(const LogValue& value);
-
-struct LogEntry {
-  std::string_view key;  // as in loss/train/total; valid during the call only
-  LogValue value;
-};
-
 // Where records go: a file, a terminal, memory. It is a callback as well, called after all others (first at INIT), so
 // that it can flush. Calls come from the thread that trains, so a destination that writes buffers tensors as they are
-// and reads them later, best on a thread of its own.
+// and reads them later, best on a background thread (loggers/background_logger.h).
+//
+// A destination may keep tensors without copying them: they are not changed after they were logged. Keys, spans and
+// references are valid during the call only. Arguments were checked. Each kind of record is ignored by default.
 class COMPOSER_EXPORT LoggerDestination : public Callback {
  public:
   ~LoggerDestination() override;
   virtual void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state);
   virtual void log_hyperparameters(std::span<const LogEntry> hyperparameters, const State& state);
+  virtual void log_images(std::string_view key, const LogImages& images, std::int64_t step, const State& state);
+  virtual void log_table(std::string_view key, const LogTable& table, std::int64_t step, const State& state);
+  virtual void log_histogram(std::string_view key, const LogHistogram& histogram, std::int64_t step,
+                             const State& state);
+  // Placeholders of the name have been replaced.
+  virtual void upload_file(const LogFile& file, const State& state);
   // Which algorithms ran: algorithm_traces/<name>/Event.<EVENT> = 1. Only if wants_traces() was true at registration.
   virtual void log_traces(std::span<const LogEntry> traces, const State& state);
   virtual bool wants_traces() const;
@@ -43,7 +39,8 @@ class COMPOSER_EXPORT LoggerDestination : public Callback {
   virtual void flush();
 };
 
-// Hands each record to every destination. Stores hyperparameters alone.
+// Hands each record to every destination. Stores hyperparameters alone. Does not read tensors. Throws DataError for
+// arguments that log_records.h does not allow, before any destination gets them.
 class COMPOSER_EXPORT Logger {
  public:
   Logger(const State& state, std::vector<LoggerDestination*> destinations);
@@ -52,6 +49,10 @@ class COMPOSER_EXPORT Logger {
   void log_metrics(std::span<const LogEntry> metrics, std::optional<std::int64_t> step = {});
   void log_metrics(std::initializer_list<LogEntry> metrics, std::optional<std::int64_t> step = {});
   void log_hyperparameters(std::initializer_list<LogEntry> hyperparameters);
+  void log_images(std::string_view key, const LogImages& images, std::optional<std::int64_t> step = {});
+  void log_table(std::string_view key, const LogTable& table, std::optional<std::int64_t> step = {});
+  void log_histogram(std::string_view key, const LogHistogram& histogram, std::optional<std::int64_t> step = {});
+  void upload_file(const LogFile& file);
   const auto& hyperparameters() const { return hyperparameters_; }  // that have been logged, by key
   void log_traces(std::span<const LogEntry> traces);
   void flush();  // of every destination; what one of them throws is a warning
@@ -60,6 +61,7 @@ class COMPOSER_EXPORT Logger {
   bool empty() const { return destinations_.empty(); }
 
  private:
+  std::int64_t step_or_batch(std::optional<std::int64_t> step) const;
   const State& state_;
   std::vector<LoggerDestination*> destinations_, tracing_;
   std::map<std::string, LogValue, std::less<>> hyperparameters_;

@@ -5,17 +5,18 @@ namespace composer::loggers {
 // Each is defined beside its class.
 namespace entries {
 Entry<Loggers> console();
+Entry<Loggers> csv();
+Entry<Loggers> file();
 Entry<Loggers> in_memory();
 Entry<Loggers> json_lines();
 Entry<Loggers> progress_bar();
+Entry<Loggers> tensorboard();
 }  // namespace entries
 
 const Registry<Loggers>& registry() {
   static const Registry<Loggers> entries = {
-      entries::console(),
-      entries::in_memory(),
-      entries::json_lines(),
-      entries::progress_bar(),
+      entries::console(),    entries::csv(),          entries::file(),        entries::in_memory(),
+      entries::json_lines(), entries::progress_bar(), entries::tensorboard(),
   };
   return entries;
 }

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -7,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <unistd.h>
@@ -17,50 +19,79 @@
 
 namespace composer::util {
 
-// A background thread that handles messages in the order in which they were sent, many at a time, so that who sends
-// them never waits for a disk. What the handler throws ends its work: later messages are dropped, and every send() and
-// sync() from then on throws it. One thread sends. In a process that was forked from the one that made the queue there
-// is no such thread: send() throws there, the rest does nothing.
+// What send() does while the queue is full.
+enum class FullQueue : std::uint8_t { WAIT, DROP_NEWEST, DROP_OLDEST };
+
+// A background thread that handles messages in the order in which they were sent, many at a time, so that the sender
+// does not wait for a disk or a network. No lock is held while messages are handled. One thread sends.
+//
+// If the handler throws, its work ends: later messages are dropped, and every later send() and sync() throws that
+// error. A forked process has no such thread: send() throws there, and the other functions do nothing.
 template <class Message>
 class BackgroundQueue {
  public:
   using Handler = std::function<void(std::span<Message>)>;
+  using Duration = std::chrono::duration<double>;
 
-  // Messages wait no longer than `delay` before they are handled. At most `capacity` of them wait: then send() waits.
-  BackgroundQueue(Handler handle, std::chrono::duration<double> delay, std::size_t capacity)
-      : capacity_(capacity), all_(std::make_unique<Shared>(std::move(handle), delay)) {
-    all_->thread = std::thread([all = all_.get()] { all->run(); });
+  struct Options {
+    Duration delay{1};             // >= 0; longest time that a message waits before it is handled
+    std::size_t capacity = 65536;  // >= 1; messages that wait. As many may be being handled
+    FullQueue when_full = FullQueue::WAIT;
+    bool reuse = false;  // keep handled messages for spare()
+  };
+
+  // `finish` is called by the thread after the last message, unless the handler threw; what it throws is ignored. The
+  // thread keeps both functions alive, beyond the life of the queue if end() gave up.
+  BackgroundQueue(
+      Handler handle, Options options, std::function<void()> finish = [] {})
+      : all_(std::make_shared<Shared>(std::move(handle), std::move(finish), options)) {
+    all_->waiting.reserve(std::min<std::size_t>(options.capacity, 64));
+    all_->thread = std::thread([all = all_] { all->run(); });
   }
-  ~BackgroundQueue() {  // after everything was handled
-    if (!is_here()) {
-      [[maybe_unused]] const Shared* leaked = all_.release();  // what the thread held when it vanished stays held
-      return;
-    }
-    {
-      const std::lock_guard lock(all_->mutex);
-      all_->ending = all_->hurry = true;
-    }
-    all_->work.notify_one();
-    all_->thread.join();
-  }
+  ~BackgroundQueue() { end({}); }  // after everything was handled
   BackgroundQueue(const BackgroundQueue&) = delete;
   BackgroundQueue& operator=(const BackgroundQueue&) = delete;
 
-  void send(Message message) {
-    if (!is_here()) throw Error("what was opened before a fork() cannot be written to after it; open it in the child");
-    std::unique_lock lock(all_->mutex);
-    if (all_->waiting.size() >= capacity_) {
-      all_->hurry = true;
-      all_->work.notify_one();
-      all_->handled.wait(lock, [this] { return all_->waiting.size() < capacity_; });
-    }
-    if (all_->error) std::rethrow_exception(all_->error);
-    all_->waiting.push_back(std::move(message));
-    ++all_->sent;
-    if (all_->waiting.size() == 1) all_->work.notify_one();  // it now begins to wait for more
+  // A message to be filled and sent. It has been handled before if there is such a one and `reuse` is set.
+  Message spare() {
+    if (!is_here()) return {};
+    const std::lock_guard lock(all_->mutex);
+    if (all_->spares.empty()) return {};
+    Message message = std::move(all_->spares.back());
+    all_->spares.pop_back();
+    return message;
   }
 
-  // Begins to handle what waits, without waiting for the end of it.
+  void send(Message message) {
+    if (!is_here()) throw Error("what was opened before a fork() cannot be written to after it; open it in the child");
+    Shared& all = *all_;
+    std::unique_lock lock(all.mutex);
+    if (all.waiting.size() >= all.options.capacity) {
+      all.hurry = true;
+      all.work.notify_one();
+      if (all.options.when_full == FullQueue::WAIT)
+        all.handled.wait(lock, [&all] { return all.waiting.size() < all.options.capacity; });
+    }
+    if (all.error) std::rethrow_exception(all.error);
+    if (all.waiting.size() < all.options.capacity) {
+      all.waiting.push_back(std::move(message));
+      ++all.sent;
+      if (all.waiting.size() == 1) all.work.notify_one();  // it now begins to wait for more
+      return;
+    }
+    ++dropped_;
+    if (all.options.when_full == FullQueue::DROP_NEWEST) return;
+    std::swap(all.waiting[all.oldest], message);  // the dropped one is destroyed after the lock is released
+    all.oldest = (all.oldest + 1) % all.waiting.size();
+    lock.unlock();
+  }
+
+  // The number of messages dropped because the queue was full.
+  std::uint64_t dropped() const { return dropped_; }
+  // The number of messages that were not handled when end() gave up.
+  std::uint64_t abandoned() const { return abandoned_; }
+
+  // Begins to handle the waiting messages, without waiting for the end of it.
   void hurry() {
     if (!is_here()) return;
     const std::lock_guard lock(all_->mutex);
@@ -68,67 +99,115 @@ class BackgroundQueue {
     all_->work.notify_one();
   }
 
-  // Returns when everything that was sent is handled.
-  void sync() {
-    if (!is_here()) return;
+  // Returns true once everything that was sent is handled, and false after `limit` (forever if unset).
+  bool sync(std::optional<Duration> limit = {}) {
+    if (!is_here()) return true;
     std::unique_lock lock(all_->mutex);
     all_->hurry = true;
     all_->work.notify_one();
-    all_->handled.wait(lock, [this] { return all_->done == all_->sent; });
+    const bool handled = all_->wait(lock, limit, [this] { return all_->done == all_->sent; });
     if (all_->error) std::rethrow_exception(all_->error);
+    return handled;
+  }
+
+  // Ends the thread after everything was handled. Returns false if that takes longer than `limit` (forever if unset):
+  // the thread then ends as soon as its current call of the handler returns, and drops the rest. Nothing may be sent
+  // afterwards.
+  bool end(std::optional<Duration> limit) {
+    if (all_ == nullptr) return true;
+    const std::shared_ptr<Shared> all = std::move(all_);
+    if (!is_here()) {
+      new std::shared_ptr<Shared>(all);  // leaked: a lock that the thread held when it vanished stays held
+      return true;
+    }
+    std::unique_lock lock(all->mutex);
+    all->ending = all->hurry = true;
+    all->work.notify_one();
+    const bool ended = all->wait(lock, limit, [&all] { return all->ended; });
+    all->abandoned = !ended;
+    abandoned_ = all->sent - all->done;
+    lock.unlock();
+    if (ended)
+      all->thread.join();
+    else
+      all->thread.detach();
+    return ended;
   }
 
  private:
   struct Shared {
-    Shared(Handler handler, std::chrono::duration<double> pause) : handle(std::move(handler)), delay(pause) {}
+    Shared(Handler handler, std::function<void()> at_end, Options given)
+        : handle(std::move(handler)), finish(std::move(at_end)), options(given) {}
 
     void run() {
       std::vector<Message> taken;
       std::unique_lock lock(mutex);
       for (;;) {
         work.wait(lock, [this] { return !waiting.empty() || ending; });
-        if (waiting.empty()) return;
-        work.wait_for(lock, delay, [this] { return hurry; });
+        if (waiting.empty() || abandoned) break;
+        work.wait_for(lock, options.delay, [this] { return hurry; });
         hurry = ending;
         taken.swap(waiting);
+        const std::size_t first = std::exchange(oldest, 0);
+        handled.notify_all();  // there is room again
         const bool failed = error != nullptr;
         lock.unlock();
-        std::exception_ptr thrown = failed ? nullptr : call(taken);
-        const std::size_t count = taken.size();
-        taken.clear();
+        std::rotate(taken.begin(), taken.begin() + static_cast<std::ptrdiff_t>(first), taken.end());
+        std::exception_ptr thrown = failed ? nullptr : call([&] { handle(taken); });
         lock.lock();
         if (thrown) error = std::move(thrown);
-        done += count;
+        done += taken.size();
+        for (Message& message : taken)
+          if (options.reuse && spares.size() < kSpares) spares.push_back(std::move(message));
+        taken.clear();
         handled.notify_all();
       }
+      if (!error && !abandoned) {
+        lock.unlock();
+        call(finish);
+        lock.lock();
+      }
+      ended = true;
+      handled.notify_all();
     }
 
-    std::exception_ptr call(std::vector<Message>& messages) {
+    template <class Call>
+    static std::exception_ptr call(const Call& function) {
       try {
-        handle(messages);
+        function();
         return nullptr;
       } catch (...) {
         return std::current_exception();
       }
     }
 
+    template <class Condition>
+    bool wait(std::unique_lock<std::mutex>& lock, std::optional<Duration> limit, const Condition& condition) {
+      if (limit) return handled.wait_for(lock, *limit, condition);
+      handled.wait(lock, condition);
+      return true;
+    }
+
+    static constexpr std::size_t kSpares = 1024;
     const Handler handle;  // called by the thread only
-    const std::chrono::duration<double> delay;
+    const std::function<void()> finish;
+    const Options options;
 
     std::mutex mutex;  // of the following but the thread
     std::condition_variable work, handled;
-    std::vector<Message> waiting;
+    std::vector<Message> waiting, spares;
+    std::size_t oldest = 0;  // index of the first message in `waiting`
     std::uint64_t sent = 0, done = 0;
-    bool hurry = false, ending = false;
+    bool hurry = false, ending = false, abandoned = false, ended = false;
     std::exception_ptr error;
     std::thread thread;
   };
 
   bool is_here() const { return ::getpid() == process_; }
 
-  const std::size_t capacity_;
   const pid_t process_ = ::getpid();
-  std::unique_ptr<Shared> all_;
+  std::uint64_t dropped_ = 0, abandoned_ = 0;
+  std::shared_ptr<Shared> all_;  // null after end()
 };
 
 }  // namespace composer::util

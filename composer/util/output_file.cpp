@@ -69,6 +69,12 @@ std::int64_t OutputFile::size() const {
   return status.st_size;
 }
 
+bool OutputFile::is_removed() const {
+  struct stat status {};
+  if (::fstat(descriptor_.number, &status) != 0) fail(errno);
+  return status.st_nlink == 0;
+}
+
 void OutputFile::cut(std::int64_t size) {
   if (::ftruncate(descriptor_.number, size) != 0 || ::lseek(descriptor_.number, 0, SEEK_END) < 0) fail(errno);
 }

@@ -20,6 +20,7 @@ class OutputFile {
   // All throw Error if the disk refuses.
   void write(std::string_view text);
   std::int64_t size() const;    // bytes
+  bool is_removed() const;      // nothing that is written will be found
   void cut(std::int64_t size);  // what is behind that is gone
   void sync();                  // returns when what was written would survive a loss of power
   void close();                 // again: does nothing

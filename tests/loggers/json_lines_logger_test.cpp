@@ -1,7 +1,6 @@
 #include "composer/loggers/json_lines_logger.h"
 
 #include <cmath>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -11,11 +10,11 @@
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
-#include <sys/resource.h>
 
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
+#include "tests/support/file_size_limit.h"
 #include "tests/support/folder.h"
 #include "tests/support/warnings.h"
 
@@ -232,24 +231,6 @@ TEST_CASE("JsonLinesLogger warns of a full disk once, goes on, and says how many
   CHECK(warnings.say("3 lines could not be written and are missing in /dev/full"));
 }
 
-// No file of this process grows beyond that while it lives.
-struct FileSizeLimit {
-  explicit FileSizeLimit(rlim_t bytes) {
-    getrlimit(RLIMIT_FSIZE, &before);
-    const rlimit limit{.rlim_cur = bytes, .rlim_max = before.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-    handler = std::signal(SIGXFSZ, SIG_IGN);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &before);
-    std::signal(SIGXFSZ, handler);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-  rlimit before{};
-  void (*handler)(int) = nullptr;
-};
-
 TEST_CASE("JsonLinesLogger keeps whole lines alone when the disk is full in the midst of one, and goes on later") {
   const Folder folder;
   const test::Warnings warnings;
@@ -257,7 +238,7 @@ TEST_CASE("JsonLinesLogger keeps whole lines alone when the disk is full in the 
   run.logger.log_metrics({{"i", std::int64_t{0}}});
   run.json.flush();
   {
-    const FileSizeLimit limit(fs::file_size(folder.file()) + 10);
+    const test::FileSizeLimit limit(fs::file_size(folder.file()) + 10);
     run.logger.log_metrics({{"i", std::int64_t{1}}});
     run.logger.log_metrics({{"i", std::int64_t{2}}});
     run.json.flush();

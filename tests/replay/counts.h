@@ -1,15 +1,15 @@
 #pragma once
 #include <nlohmann/json.hpp>
 
-#include "composer/checkpoint/counts.h"
 #include "composer/core/state.h"
+#include "composer/util/counts.h"
 
 namespace composer::replay {
 
 // The counts of a timestamp, by the names that recordings have for them.
 inline nlohmann::json counts_of(const Timestamp& timestamp) {
   nlohmann::json all;
-  for (const saving::Count& count : saving::kCounts) all[count.name] = timestamp.*count.field;
+  for (const util::Count& count : util::kCounts) all[count.name] = timestamp.*count.field;
   return all;
 }
 

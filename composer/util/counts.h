@@ -3,7 +3,7 @@
 
 #include "composer/core/time.h"
 
-namespace composer::saving {
+namespace composer::util {
 
 // The counts of a timestamp, with their names in manifests and in names of checkpoints.
 struct Count {
@@ -21,4 +21,4 @@ constexpr Count kCounts[] = {{"iteration", &Timestamp::iteration, true, false},
                              {"sample_in_epoch", &Timestamp::sample_in_epoch, false, true},
                              {"token_in_epoch", &Timestamp::token_in_epoch, false, true}};
 
-}  // namespace composer::saving
+}  // namespace composer::util

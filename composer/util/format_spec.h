@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace composer::saving {
+namespace composer::util {
 
 // [[fill]align][sign][0][width][, or _][.precision][type]. Throws ConfigError for a spec that Python refuses for such a
 // value, and for a width above 255.
@@ -12,4 +12,4 @@ std::string format_count(std::int64_t value, std::string_view spec);
 std::string format_text(std::string_view value, std::string_view spec);
 std::string format_seconds(double value, std::string_view spec);
 
-}  // namespace composer::saving
+}  // namespace composer::util

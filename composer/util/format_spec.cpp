@@ -1,4 +1,4 @@
-#include "composer/checkpoint/format_spec.h"
+#include "composer/util/format_spec.h"
 
 #include <algorithm>
 #include <array>
@@ -9,11 +9,11 @@
 
 #include "composer/core/error.h"
 
-namespace composer::saving {
+namespace composer::util {
 namespace {
 
 [[noreturn]] void refuse(std::string_view spec) {
-  throw ConfigError("save_filename: the format :", spec, " is unknown; use e.g. {epoch:04} or {batch:>6}");
+  throw ConfigError("the format :", spec, " is unknown; use e.g. {epoch:04} or {batch:>6}");
 }
 
 struct Spec {
@@ -142,4 +142,4 @@ std::string format_seconds(double value, std::string_view text) {
   return spec.padded(spec.sign_of(negative), digits, '>');
 }
 
-}  // namespace composer::saving
+}  // namespace composer::util

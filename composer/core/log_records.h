@@ -1,0 +1,73 @@
+#pragma once
+// What can be logged. The structs that Logger takes, and LoggerDestination gets.
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/export.h"
+
+namespace composer {
+
+// A number, a text, or a 0-d tensor that nobody has read yet. A tensor must not be changed after it was logged.
+using LogValue = std::variant<std::int64_t, double, bool, std::string, at::Tensor>;
+
+// The number of it, read on the host (a tensor on a GPU is waited for). Throws DataError for a text.
+COMPOSER_EXPORT double to_number(const LogValue& value);
+
+struct LogEntry {
+  std::string_view key;  // as in loss/train/total; valid during the call only
+  LogValue value;
+};
+
+// The class of each pixel of the images that it is logged with.
+struct LogMask {
+  std::string name;    // unique among the masks of the images
+  at::Tensor classes;  // integers, [N, H, W]; [H, W] for a single image
+};
+
+// Images of one size. The tensors must not be changed after they were logged.
+struct LogImages {
+  at::Tensor images;           // [N, C, H, W], [C, H, W] or [H, W]: uint8, or floating-point from 0 to 1
+  bool channels_last = false;  // [N, H, W, C] or [H, W, C] instead; C is 1 (gray), 3 (RGB) or 4 (RGBA)
+  std::vector<LogMask> masks = {};
+  std::map<std::int64_t, std::string> class_labels = {};  // names of the classes in the masks
+};
+
+// Each row has a value for each column. A table may have no rows.
+struct LogTable {
+  std::vector<std::string> columns;  // at least one; names are unique
+  std::vector<std::vector<LogValue>> rows;
+};
+
+// counts[i] values are in [edges[i], edges[i + 1]); the last interval includes its end.
+struct COMPOSER_EXPORT LogHistogram {
+  at::Tensor counts;  // [bins], real numbers >= 0
+  at::Tensor edges;   // [bins + 1], floating-point, ascending
+
+  // Counts the finite values of a tensor of any shape in `bins` intervals of equal width between the least and the
+  // greatest. Computes on the tensor's device without waiting for it and keeps no reference to the values, so weights
+  // may be changed afterwards. Throws DataError for complex and empty tensors, and unless bins is from 1 to 10,000.
+  static LogHistogram of(const at::Tensor& values, std::int64_t bins = 64);
+  static LogHistogram of(const std::vector<double>& counts, const std::vector<double>& edges);
+};
+
+// A file that destinations copy or send. It must exist, unchanged, until flush() returns.
+struct LogFile {
+  std::string path;
+  std::string name;        // at the destination; placeholders as in save_filename: plots/{run_name}/ep{epoch}.svg
+  bool overwrite = false;  // replace a file of that name
+};
+
+// Each throws DataError that begins with the key for what does not have the shape or the type described above. Values
+// of tensors are not read.
+COMPOSER_EXPORT void check(std::string_view key, const LogImages& images);
+COMPOSER_EXPORT void check(std::string_view key, const LogTable& table);
+COMPOSER_EXPORT void check(std::string_view key, const LogHistogram& histogram);
+COMPOSER_EXPORT void check(const LogFile& file);
+
+}  // namespace composer

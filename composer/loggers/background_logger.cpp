@@ -1,0 +1,358 @@
+#include "composer/loggers/background_logger.h"
+
+#include <chrono>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+#include "composer/loggers/scalar.h"
+#include "composer/loggers/string_map.h"
+#include "composer/util/background_queue.h"
+
+namespace composer::loggers {
+namespace {
+
+util::FullQueue full_queue(WhenFull when_full) {
+  switch (when_full) {
+    case WhenFull::DROP_NEWEST:
+      return util::FullQueue::DROP_NEWEST;
+    case WhenFull::DROP_OLDEST:
+      return util::FullQueue::DROP_OLDEST;
+    case WhenFull::WAIT:
+      break;
+  }
+  return util::FullQueue::WAIT;
+}
+
+LogValue value_on_host(const LogValue& value) {
+  return std::visit([](auto held) -> LogValue { return held; }, read_scalar(value));
+}
+
+at::Tensor on_host(const at::Tensor& tensor) { return tensor.to(at::kCPU).contiguous(); }
+
+struct ReadContent {
+  void operator()(std::monostate) const {}
+  void operator()(LogImages& images) const {
+    images.images = on_host(images.images);
+    for (LogMask& mask : images.masks) mask.classes = on_host(mask.classes);
+  }
+  void operator()(LogTable& table) const {
+    for (std::vector<LogValue>& row : table.rows)
+      for (LogValue& value : row) value = value_on_host(value);
+  }
+  void operator()(LogHistogram& histogram) const {
+    histogram.counts = on_host(histogram.counts.to(at::kDouble));
+    histogram.edges = on_host(histogram.edges.to(at::kDouble));
+  }
+};
+
+void read_tensors(LogRecord& record) {
+  const at::NoGradGuard no_grad;
+  std::optional<c10::StreamGuard> on_stream;
+  if (record.stream) on_stream.emplace(*record.stream);
+  for (auto& [key, value] : record.fields)
+    if (std::holds_alternative<at::Tensor>(value)) value = value_on_host(value);
+  std::visit(ReadContent{}, record.content);
+}
+
+void empty(LogRecord& record) {
+  record.fields.clear();
+  record.content = std::monostate();
+  record.stream.reset();
+  record.key = nullptr;
+}
+
+// The work of this tensor's device is queued there.
+std::optional<c10::Stream> stream_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.is_cpu()) return {};
+  return c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
+}
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+void check(const std::string& name, const BackgroundOptions& options) {
+  const auto is_in_range = [](Seconds time, double least) { return time.count() >= least && time.count() <= 86'400; };
+  if (options.capacity < 1) throw ConfigError(name, ": capacity must be >= 1, got ", options.capacity);
+  if (!is_in_range(options.flush_interval, 0))
+    throw ConfigError(name, ": flush_interval must be from 0 to 86400 seconds, got ", options.flush_interval.count());
+  if (!is_in_range(options.flush_timeout, 0))
+    throw ConfigError(name, ": flush_timeout must be from 0 to 86400 seconds, got ", options.flush_timeout.count());
+}
+
+}  // namespace
+
+RecordWriter::~RecordWriter() = default;
+std::string_view RecordWriter::noun() const { return "records"; }
+std::string RecordWriter::encoded(std::string_view key) const { return std::string(key); }
+bool RecordWriter::takes(LogRecord::Kind kind) const {
+  return kind == LogRecord::Kind::METRICS || kind == LogRecord::Kind::HYPERPARAMETERS;
+}
+
+void RecordWriter::lose(std::int64_t count, const std::string& reason) {
+  if (!drops_) throw Error(reason);
+  const std::lock_guard lock(mutex_);
+  if (reason_.empty()) reason_ = reason;
+  lost_ += count;
+  failed_ = true;
+}
+
+// What belongs to one opening of the logger.
+struct BackgroundLogger::Channel {
+  Channel(std::shared_ptr<RecordWriter> made, const BackgroundOptions& options)
+      : writer(std::move(made)),
+        timeout(options.flush_timeout),
+        queue([writer = writer, keys = keys](std::span<LogRecord> records) { write(*writer, records); },
+              {.delay = options.flush_interval,
+               .capacity = static_cast<std::size_t>(options.capacity),
+               .when_full = full_queue(options.when_full),
+               .reuse = true},
+              [writer = writer] { finish(*writer); }) {}
+  ~Channel() { queue.end(limit()); }
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  static void write(RecordWriter& writer, std::span<LogRecord> records) {
+    for (LogRecord& record : records) read_tensors(record);
+    attempt(
+        writer, [&] { writer.write(records); }, static_cast<std::int64_t>(records.size()));
+    for (LogRecord& record : records) empty(record);
+  }
+
+  static void finish(RecordWriter& writer) {
+    try {
+      attempt(
+          writer, [&] { writer.close(); }, 0);
+    } catch (...) {
+      const std::lock_guard lock(writer.mutex_);
+      writer.error_ = std::current_exception();
+    }
+  }
+
+  template <class Call>
+  static void attempt(RecordWriter& writer, const Call& call, std::int64_t records) {
+    try {
+      call();
+    } catch (const Error& error) {
+      if (!writer.drops_) throw;
+      writer.lose(records, error.what());
+    }
+  }
+
+  // Whatever it throws was then told to the user, and close() need not repeat it.
+  template <class Call>
+  void telling(const Call& call) {
+    try {
+      call();
+    } catch (...) {
+      told = true;
+      throw;
+    }
+  }
+
+  // A writer that hangs is waited for once.
+  Seconds limit() const { return hangs ? Seconds(0) : timeout; }
+
+  const std::shared_ptr<RecordWriter> writer;
+  const Seconds timeout;
+  std::vector<LogRecord> held;
+  const std::shared_ptr<StringMap<LogKey>> keys = std::make_shared<StringMap<LogKey>>();  // records refer to them
+  bool told = false, warned = false, warned_full = false, hangs = false;
+  util::BackgroundQueue<LogRecord> queue;
+};
+
+BackgroundLogger::BackgroundLogger(std::string name, const BackgroundOptions& options)
+    : name_(std::move(name)), options_(options) {
+  check(name_, options_);
+}
+BackgroundLogger::~BackgroundLogger() = default;
+BackgroundLogger::BackgroundLogger(BackgroundLogger&&) noexcept = default;
+
+RecordWriter& BackgroundLogger::open(const State& state) {
+  if (!channel_) {
+    holding_ = false;
+    std::shared_ptr<RecordWriter> made = make_writer(state);
+    made->drops_ = options_.on_failure == LogFailure::CONTINUE;
+    channel_ = std::make_unique<Channel>(std::move(made), options_);
+  }
+  return *channel_->writer;
+}
+
+void BackgroundLogger::drop_held() { channel_->held.clear(); }
+void BackgroundLogger::discard() { channel_.reset(); }
+void BackgroundLogger::hold() { holding_ = true; }
+
+void BackgroundLogger::release() {
+  holding_ = false;
+  for (LogRecord& record : std::exchange(channel_->held, {})) send(std::move(record));
+}
+
+LogRecord BackgroundLogger::record(LogRecord::Kind kind, std::int64_t step, const State& state) {
+  LogRecord record = channel_->queue.spare();
+  const Timestamp& now = state.timestamp;
+  record.kind = kind;
+  record.step = step;
+  record.epoch = now.epoch;
+  record.batch = now.batch;
+  record.time = now.total_wct.count();
+  record.wall_time = seconds_since_1970();
+  return record;
+}
+
+void BackgroundLogger::add(LogRecord& record, std::span<const LogEntry> entries) {
+  record.fields.reserve(entries.size());
+  for (const auto& [key, value] : entries) {
+    const auto* tensor = std::get_if<at::Tensor>(&value);
+    if (tensor != nullptr) check_scalar(key, *tensor);
+    LogKey& interned = (*channel_->keys)[key];
+    if (interned.name.empty()) interned = {std::string(key), channel_->writer->encoded(key)};
+    if (tensor != nullptr && !tensor->is_cpu()) {
+      record.stream = stream_of(*tensor);
+      record.fields.push_back({&interned, tensor->detach()});
+    } else {
+      record.fields.push_back({&interned, value_on_host(value)});
+    }
+  }
+}
+
+void BackgroundLogger::send(LogRecord record) {
+  Channel& channel = *channel_;
+  if (holding_) return channel.held.push_back(std::move(record));
+  channel.telling([&] { channel.queue.send(std::move(record)); });
+  warn_once();
+}
+
+// By the thread that trains: warnings of others are not seen by who handles the trainer's.
+void BackgroundLogger::warn_once() {
+  Channel& channel = *channel_;
+  if (channel.queue.dropped() > 0 && !std::exchange(channel.warned_full, true))
+    warn(join(name_, ": ", channel.writer->where(), " is written more slowly than records arrive; more than ",
+              options_.capacity, " wait, and some are dropped"));
+  if (!channel.writer->failed_ || std::exchange(channel.warned, true)) return;
+  const std::lock_guard lock(channel.writer->mutex_);
+  warn(join(channel.writer->reason_, "; training continues, and ", channel.writer->noun(),
+            " are dropped until writing works again"));
+}
+
+void BackgroundLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) {
+  if (!open(state).takes(LogRecord::Kind::METRICS)) return;
+  LogRecord made = record(LogRecord::Kind::METRICS, step, state);
+  add(made, metrics);
+  send(std::move(made));
+}
+
+void BackgroundLogger::log_hyperparameters(std::span<const LogEntry> hyperparameters, const State& state) {
+  if (!open(state).takes(LogRecord::Kind::HYPERPARAMETERS)) return;
+  LogRecord made = record(LogRecord::Kind::HYPERPARAMETERS, state.timestamp.batch, state);
+  add(made, hyperparameters);
+  send(std::move(made));
+}
+
+void BackgroundLogger::log_traces(std::span<const LogEntry> traces, const State& state) {
+  if (!open(state).takes(LogRecord::Kind::TRACES)) return;
+  LogRecord made = record(LogRecord::Kind::TRACES, state.timestamp.batch, state);
+  add(made, traces);
+  send(std::move(made));
+}
+
+template <class Content>
+void BackgroundLogger::log_content(LogRecord::Kind kind, std::string_view key, const Content& content,
+                                   const at::Tensor& tensor, std::int64_t step, const State& state) {
+  if (!open(state).takes(kind)) return;
+  LogRecord made = record(kind, step, state);
+  LogKey& interned = (*channel_->keys)[key];
+  if (interned.name.empty()) interned = {std::string(key), channel_->writer->encoded(key)};
+  made.key = &interned;
+  made.content = content;
+  made.stream = stream_of(tensor);
+  send(std::move(made));
+}
+
+void BackgroundLogger::log_images(std::string_view key, const LogImages& images, std::int64_t step,
+                                  const State& state) {
+  log_content(LogRecord::Kind::IMAGES, key, images, images.images, step, state);
+}
+
+void BackgroundLogger::log_table(std::string_view key, const LogTable& table, std::int64_t step, const State& state) {
+  at::Tensor tensor;  // of the cells, whose stream is used
+  for (const std::vector<LogValue>& row : table.rows)
+    for (const LogValue& value : row)
+      if (const auto* cell = std::get_if<at::Tensor>(&value); cell != nullptr && !cell->is_cpu()) tensor = *cell;
+  log_content(LogRecord::Kind::TABLE, key, table, tensor, step, state);
+}
+
+void BackgroundLogger::log_histogram(std::string_view key, const LogHistogram& histogram, std::int64_t step,
+                                     const State& state) {
+  log_content(LogRecord::Kind::HISTOGRAM, key, histogram, histogram.counts, step, state);
+}
+
+void BackgroundLogger::flush() {
+  if (!channel_ || holding_) return;
+  Channel& channel = *channel_;
+  bool written = true;
+  channel.telling([&] { written = channel.queue.sync(channel.limit()); });
+  if (!written && !channel.hangs)
+    warn(join(name_, ": ", channel.writer->where(), " could not be written within ", channel.timeout.count(),
+              " s; training continues"));
+  channel.hangs = !written;
+  warn_once();
+}
+
+void BackgroundLogger::sync() {
+  if (!channel_ || holding_) return;
+  Channel& channel = *channel_;
+  channel.telling([&] { channel.queue.sync(); });
+  Channel::attempt(
+      *channel.writer, [&] { channel.writer->sync(); }, 0);
+  warn_once();
+}
+
+void BackgroundLogger::init(const State& state, Logger&) { open(state); }
+
+void BackgroundLogger::epoch_end(const State&, Logger&) {
+  if (channel_) channel_->queue.hurry();
+}
+
+void BackgroundLogger::fit_end(const State&, Logger&) { flush(); }
+
+void BackgroundLogger::close(const State&, Logger&) {
+  if (!channel_) return;
+  const auto leave = [this](const std::string& text) {
+    channel_.reset();
+    if (!text.empty()) warn(text);
+  };
+  Channel& channel = *channel_;
+  const std::string where = channel.writer->where();
+  if (holding_ && !channel.held.empty())
+    return leave(join(name_, ": ", channel.held.size(), " records are not written to ", where,
+                      ", the log of a run that was not trained here; choose another path to log evaluations"));
+  if (holding_ || channel.told) return leave("");
+  try {
+    flush();
+  } catch (...) {
+    channel_.reset();
+    throw;
+  }
+  const bool ended = channel.queue.end(channel.limit());
+  warn_once();
+  const std::shared_ptr<RecordWriter> writer = channel.writer;
+  const std::uint64_t abandoned = channel.queue.abandoned(), dropped = channel.queue.dropped();
+  channel_.reset();
+  if (!ended)
+    warn(join(name_, ": ", abandoned, ' ', writer->noun(), " are not yet written to ", where, " and may be missing"));
+  if (dropped > 0)
+    warn(join(name_, ": ", dropped, ' ', writer->noun(), " were dropped because they arrived faster than ", where,
+              " could be written"));
+  const std::lock_guard lock(writer->mutex_);
+  if (writer->lost_ > 0)
+    warn(join(name_, ": ", writer->lost_, ' ', writer->noun(), " could not be written and are missing in ", where));
+  if (writer->error_) std::rethrow_exception(writer->error_);
+}
+
+}  // namespace composer::loggers

@@ -1,0 +1,153 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <c10/core/Stream.h>
+
+#include "composer/core/export.h"
+#include "composer/core/logger.h"
+#include "composer/core/time.h"
+
+namespace composer::loggers {
+
+// What to do when a record cannot be written, for example because the disk is full.
+enum class LogFailure : std::uint8_t {
+  CONTINUE,  // warn, drop records until writing works again, and report at the end how many are missing
+  FAIL,      // the next call throws the error, which ends the run
+};
+
+// What to do when records arrive faster than they are written.
+enum class WhenFull : std::uint8_t {
+  WAIT,         // training waits
+  DROP_NEWEST,  // warn, drop new records until there is room, and report at the end how many are missing
+  DROP_OLDEST,  // likewise, but drop the records that have waited longest
+};
+
+struct BackgroundOptions {
+  std::int64_t capacity = 65'536;  // >= 1; records that wait to be written
+  WhenFull when_full = WhenFull::WAIT;
+  Seconds flush_interval{1};  // 0 to 86,400 s; longest time until a record is written; EPOCH_END also flushes
+  Seconds flush_timeout{60};  // >= 0; longest time that flush() and close() wait for the writer
+  LogFailure on_failure = LogFailure::CONTINUE;
+};
+
+struct LogKey {
+  std::string name;
+  std::string encoded;  // by RecordWriter::encoded(), once for each key
+};
+
+// What one call has logged. For the writer, all values and tensors are on the host.
+struct LogRecord {
+  enum class Kind : std::uint8_t { METRICS, HYPERPARAMETERS, TRACES, IMAGES, TABLE, HISTOGRAM };
+  struct Field {
+    const LogKey* key;
+    LogValue value;
+  };
+  Kind kind = Kind::METRICS;
+  std::int64_t step = 0, epoch = 0, batch = 0;
+  double time = 0;              // seconds of training
+  double wall_time = 0;         // seconds since 1970
+  std::vector<Field> fields;    // of metrics, hyperparameters and traces
+  const LogKey* key = nullptr;  // of the content
+  std::variant<std::monostate, LogImages, LogTable, LogHistogram> content;
+  std::optional<c10::Stream> stream;  // computes the tensors until they are read
+};
+
+// Writes the records of a BackgroundLogger. Derive from it for a format or a service.
+class COMPOSER_EXPORT RecordWriter {
+ public:
+  RecordWriter() = default;
+  RecordWriter(const RecordWriter&) = delete;
+  RecordWriter& operator=(const RecordWriter&) = delete;
+  virtual ~RecordWriter();
+
+  virtual std::string where() const = 0;  // the path or address, for messages; must not change
+  virtual std::string_view noun() const;  // of what is counted in messages: "records"
+  // Called by the thread that trains: records of other kinds are not queued. Metrics and hyperparameters by default.
+  virtual bool takes(LogRecord::Kind kind) const;
+  // Called by the thread that trains, once for each key. Must be a pure function.
+  virtual std::string encoded(std::string_view key) const;
+
+ protected:
+  // The following are called by the background thread, or by the thread that trains while the background thread is
+  // idle. An Error is handled as on_failure says. After an Error of write() all its records count as missing.
+  virtual void write(std::span<const LogRecord> records) = 0;
+  virtual void sync() {}   // makes what was written survive a loss of power
+  virtual void close() {}  // the last call
+  // Reports records that are missing although write() goes on. Throws Error if on_failure is FAIL.
+  void lose(std::int64_t count, const std::string& reason);
+
+ private:
+  friend class BackgroundLogger;
+  bool drops_ = true;
+  std::atomic<bool> failed_ = false;
+  std::mutex mutex_;    // of the following
+  std::string reason_;  // of the first failure
+  std::int64_t lost_ = 0;
+  std::exception_ptr error_;  // of close()
+};
+
+// The base of loggers that write to a disk or a network. Training only copies records into a bounded queue; a
+// background thread reads the tensors and calls the RecordWriter, without any lock. Errors of the writer become one
+// warning of the thread that trains, or an exception of its next call.
+class COMPOSER_EXPORT BackgroundLogger : public LoggerDestination {
+ public:
+  ~BackgroundLogger() override;
+  BackgroundLogger(BackgroundLogger&&) noexcept;
+
+  void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) override;
+  void log_hyperparameters(std::span<const LogEntry> hyperparameters, const State& state) override;
+  void log_traces(std::span<const LogEntry> traces, const State& state) override;
+  void log_images(std::string_view key, const LogImages& images, std::int64_t step, const State& state) override;
+  void log_table(std::string_view key, const LogTable& table, std::int64_t step, const State& state) override;
+  void log_histogram(std::string_view key, const LogHistogram& histogram, std::int64_t step,
+                     const State& state) override;
+  // Returns when everything logged so far is written, after flush_timeout at the latest.
+  void flush() override;
+
+  void init(const State& state, Logger& logger) override;
+  void epoch_end(const State& state, Logger& logger) override;
+  void fit_end(const State& state, Logger& logger) override;
+  void close(const State& state, Logger& logger) override;
+
+ protected:
+  // `name` begins every message. Throws ConfigError for options out of range.
+  BackgroundLogger(std::string name, const BackgroundOptions& options);
+
+  // Called at INIT, or before the first record. Throws ConfigError for a path or an address that cannot be used.
+  virtual std::shared_ptr<RecordWriter> make_writer(const State& state) = 0;
+
+  const std::string& name() const { return name_; }
+  RecordWriter& open(const State& state);  // the writer, made by the first call
+  void hold();                             // called by make_writer(): records are held in memory until release()
+  void release();                          // queues the records held
+  void drop_held();
+  void sync();     // waits, without limit, until everything logged so far would survive a loss of power
+  void discard();  // closes; records held are lost
+
+ private:
+  struct Channel;
+  LogRecord record(LogRecord::Kind kind, std::int64_t step, const State& state);
+  void add(LogRecord& record, std::span<const LogEntry> entries);
+  template <class Content>
+  void log_content(LogRecord::Kind kind, std::string_view key, const Content& content, const at::Tensor& tensor,
+                   std::int64_t step, const State& state);
+  void send(LogRecord record);
+  void warn_once();
+  std::string name_;
+  BackgroundOptions options_;
+  bool holding_ = false;
+  std::unique_ptr<Channel> channel_;
+};
+
+}  // namespace composer::loggers

@@ -1,0 +1,84 @@
+#include "composer/loggers/csv_logger.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "composer/core/entry.h"
+#include "composer/loggers/background_option.h"
+#include "composer/loggers/scalar.h"
+
+namespace composer::loggers {
+namespace {
+
+std::string csv_field(std::string_view text) {
+  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
+  std::string field = "\"";
+  for (const char c : text) (field += c == '"' ? "\"" : "") += c;
+  return field + '"';
+}
+
+struct Append {
+  std::string& line;
+  void operator()(std::int64_t value) const { line += std::to_string(value); }
+  void operator()(bool value) const { line += value ? '1' : '0'; }
+  void operator()(const std::string& value) const { line += csv_field(value); }
+  void operator()(double value) const {
+    if (std::isnan(value)) {  // without the sign that to_chars would write
+      line += "nan";
+      return;
+    }
+    std::array<char, 32> digits{};
+    line.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr);
+  }
+};
+
+class CsvFormat final : public LineFormat {
+ public:
+  std::string header() const override { return "step,epoch,batch,time,key,value\n"; }
+
+  void append(std::string& lines, const LogRecord& record) const override {
+    const Append append{lines};
+    for (const auto& [key, value] : record.fields) {
+      for (const std::int64_t count : {record.step, record.epoch, record.batch}) append(count), lines += ',';
+      append(record.time);
+      ((lines += ',') += key->encoded) += ',';
+      std::visit(append, read_scalar(value));
+      lines += '\n';
+    }
+  }
+
+  bool takes(LogRecord::Kind kind) const override { return kind == LogRecord::Kind::METRICS; }
+  std::string encoded(std::string_view key) const override { return csv_field(key); }
+};
+
+LineFileOptions line_options(const CsvLoggerOptions& options) {
+  return {options.path,
+          options.append,
+          options.overwrite,
+          {.when_full = options.when_full, .flush_interval = options.flush_interval, .on_failure = options.on_failure}};
+}
+
+}  // namespace
+
+CsvLogger::CsvLogger(CsvLoggerOptions options)
+    : LineFileLogger("CsvLogger", line_options(options), /*with_rank=*/true) {}
+CsvLogger::~CsvLogger() = default;
+CsvLogger::CsvLogger(CsvLogger&&) noexcept = default;
+
+std::unique_ptr<LineFormat> CsvLogger::make_format(const State&) { return std::make_unique<CsvFormat>(); }
+
+namespace entries {
+
+Entry<Loggers> csv() {
+  using O = CsvLoggerOptions;
+  return entry<CsvLogger, O>(
+      "csv", "Writes metrics to a CSV file, one line a value",
+      {option("path", &O::path).refuses({"", "{epoch}.csv"}), option("append", &O::append),
+       option("overwrite", &O::overwrite), option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"}),
+       on_failure_option(&O::on_failure), when_full_option(&O::when_full)});
+}
+
+}  // namespace entries
+}  // namespace composer::loggers

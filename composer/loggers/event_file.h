@@ -1,0 +1,45 @@
+#pragma once
+// Event files of TensorBoard: what each kind of record becomes, and the frame around it.
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "composer/loggers/protobuf.h"
+#include "composer/loggers/scalar.h"
+
+namespace composer::loggers {
+
+// The checksum CRC-32C (Castagnoli).
+std::uint32_t crc32c(std::string_view bytes);
+
+// The event in the frame of a TFRecord: length, its masked checksum, the event, its masked checksum.
+std::string framed(const Protobuf& event);
+
+struct EventTime {
+  double wall_time = 0;  // seconds since 1970
+  std::int64_t step = 0;
+};
+
+// The first event of a file.
+Protobuf version_event(double wall_time);
+
+// Builders of events with one value. `with_metadata`: the first value of a tag in a file says of what kind the tag is.
+Protobuf scalar_event(const EventTime& time, std::string_view tag, double value, bool with_metadata);
+// The form of torch.utils.tensorboard, which EventAccumulator lists as "scalars".
+Protobuf simple_event(const EventTime& time, std::string_view tag, double value);
+Protobuf text_event(const EventTime& time, std::string_view tag, std::string_view markdown, bool with_metadata);
+// `pngs` are files of this size.
+Protobuf image_event(const EventTime& time, std::string_view tag, std::span<const std::string> pngs, std::int64_t width,
+                     std::int64_t height, std::string_view description, bool with_metadata);
+// counts[i] values between edges[i] and edges[i + 1].
+Protobuf histogram_event(const EventTime& time, std::string_view tag, std::span<const double> counts,
+                         std::span<const double> edges, bool with_metadata);
+
+using Hyperparameters = std::map<std::string, Scalar>;
+Protobuf session_start_event(double wall_time, const Hyperparameters& hyperparameters, std::string_view group);
+enum class SessionStatus : std::uint8_t { SUCCESS = 1, FAILURE = 2 };
+Protobuf session_end_event(double wall_time, SessionStatus status);
+
+}  // namespace composer::loggers

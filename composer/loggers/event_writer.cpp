@@ -1,0 +1,181 @@
+#include "composer/loggers/event_writer.h"
+
+#include <array>
+#include <chrono>
+#include <unistd.h>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/error.h"
+#include "composer/loggers/format.h"
+#include "composer/loggers/png.h"
+
+namespace composer::loggers {
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+// Unique among the processes of all machines. TensorBoard reads the files of a folder in the order of their names.
+std::string new_file_name() {
+  static std::atomic<int> number = 0;
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = 'x';
+  return join("events.out.tfevents.", static_cast<std::int64_t>(now()), '.', host.data(), '.', ::getpid(), '.',
+              number++);
+}
+
+// In a cell of a table of Markdown.
+std::string cell(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '\n')
+      escaped += "<br>";
+    else if (c == '|')
+      escaped += "\\|";
+    else
+      escaped += c;
+  }
+  return escaped;
+}
+
+std::string to_text(const LogValue& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  return text != nullptr ? *text : format_short(value);
+}
+
+std::string markdown(const LogTable& table) {
+  std::string text = "|", rule = "|";
+  for (const std::string& column : table.columns) (text += ' ') += cell(column) + " |", rule += "---|";
+  (text += '\n') += rule + '\n';
+  for (const std::vector<LogValue>& row : table.rows) {
+    text += '|';
+    for (const LogValue& value : row) (text += ' ') += cell(to_text(value)) + " |";
+    text += '\n';
+  }
+  return text;
+}
+
+std::string describe_classes(const LogImages& images) {
+  std::string text;
+  for (const auto& [value, name] : images.class_labels) text += join(text.empty() ? "" : ", ", value, ": ", name);
+  return text;
+}
+
+std::span<const double> numbers(const at::Tensor& tensor) {
+  return {tensor.const_data_ptr<double>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+Scalar to_scalar(const LogValue& value) { return read_scalar(value); }
+
+}  // namespace
+
+EventWriter::EventWriter(std::string folder, std::string run_name, const TensorBoardLoggerOptions& options)
+    : folder_(std::move(folder)),
+      run_name_(std::move(run_name)),
+      simple_values_(options.simple_values),
+      max_images_(options.max_images) {
+  begin_file();
+}
+
+void EventWriter::begin_file() {
+  file_name_ = new_file_name();
+  file_.emplace("TensorBoardLogger", folder_ + '/' + file_name_, util::FileMode::CREATE);
+  tags_.clear();
+  session_is_written_ = false;
+  written_ = 0;
+}
+
+void EventWriter::begin_file_again() {
+  const std::int64_t gone = written_;
+  const std::string name = file_name_;
+  begin_file();
+  lose(gone, join("TensorBoardLogger: ", folder_, '/', name, " was removed; the next records are in ", file_name_));
+}
+
+bool EventWriter::is_first(std::string_view tag) {
+  if (tags_.find(tag) != tags_.end()) return false;
+  tags_.emplace(tag);
+  return true;
+}
+
+void EventWriter::write(std::span<const LogRecord> records) {
+  if (file_->is_removed()) begin_file_again();
+  events_.clear();
+  for (const LogRecord& record : records) append(record);
+  write_events();
+  written_ += static_cast<std::int64_t>(records.size());
+}
+
+// Part of an event would hide all that follow.
+void EventWriter::write_events() {
+  const std::int64_t whole = file_->size();
+  if (whole == 0) events_.insert(0, framed(version_event(now())));
+  try {
+    file_->write(events_);
+  } catch (const Error&) {
+    tags_.clear();  // kinds of tags are written again
+    session_is_written_ = false;
+    try {
+      file_->cut(whole);
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the first error is reported
+    }
+    throw;
+  }
+}
+
+void EventWriter::append(const LogRecord& record) {
+  const EventTime time{record.wall_time, record.step};
+  if (record.kind == LogRecord::Kind::HYPERPARAMETERS) return add_hyperparameters(record);
+  if (!session_is_written_) append_session(record.wall_time);
+  for (const auto& [key, value] : record.fields) append_value(time, *key, value);
+  if (const auto* images = std::get_if<LogImages>(&record.content)) append_images(time, record.key->name, *images);
+  if (const auto* table = std::get_if<LogTable>(&record.content))
+    append(text_event(time, record.key->name, markdown(*table), is_first(record.key->name)));
+  if (const auto* histogram = std::get_if<LogHistogram>(&record.content))
+    append(histogram_event(time, record.key->name, numbers(histogram->counts), numbers(histogram->edges),
+                           is_first(record.key->name)));
+}
+
+void EventWriter::append_value(const EventTime& time, const LogKey& key, const LogValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value))
+    append(text_event(time, key.name, *text, is_first(key.name)));
+  else if (simple_values_)
+    append(simple_event(time, key.name, to_number(value)));
+  else
+    append(scalar_event(time, key.name, to_number(value), is_first(key.name)));
+}
+
+void EventWriter::append_images(const EventTime& time, const std::string& key, const LogImages& images) {
+  const auto append_all = [&](const std::string& tag, const Pngs& pngs, const std::string& description) {
+    append(image_event(time, tag, pngs.files, pngs.width, pngs.height, description, is_first(tag)));
+  };
+  append_all(key, png_files(images, max_images_), "");
+  for (const auto& [name, classes] : images.masks)
+    append_all(join(key, "/masks/", name), mask_png_files(classes, max_images_), describe_classes(images));
+}
+
+// TensorBoard reads the hyperparameters of a session from one record, which is written before the first metric. Those
+// that are logged later become texts.
+void EventWriter::add_hyperparameters(const LogRecord& record) {
+  for (const auto& [key, value] : record.fields) {
+    hyperparameters_[key->name] = to_scalar(value);
+    const std::string tag = "hyperparameters/" + key->name;
+    if (session_is_written_) append(text_event({record.wall_time, record.step}, tag, to_text(value), is_first(tag)));
+  }
+}
+
+void EventWriter::append_session(double wall_time) {
+  append(session_start_event(wall_time, hyperparameters_, run_name_));
+  session_is_written_ = true;
+}
+
+void EventWriter::close() {
+  events_.clear();
+  if (!session_is_written_) append_session(now());
+  append(session_end_event(now(), status_));
+  write_events();
+  file_->close();
+}
+
+}  // namespace composer::loggers

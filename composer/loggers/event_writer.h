@@ -1,0 +1,59 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "composer/loggers/background_logger.h"
+#include "composer/loggers/event_file.h"
+#include "composer/loggers/tensorboard_logger.h"
+#include "composer/util/output_file.h"
+
+namespace composer::loggers {
+
+// Writes records into one event file.
+class EventWriter final : public RecordWriter {
+ public:
+  // Throws ConfigError if there can be no file in the folder.
+  EventWriter(std::string folder, std::string run_name, const TensorBoardLoggerOptions& options);
+
+  std::string where() const override { return folder_; }
+  bool takes(LogRecord::Kind kind) const override { return kind != LogRecord::Kind::TRACES; }
+  void set_status(SessionStatus status) { status_ = status; }  // of the fit, from any thread
+
+  // The following are for the thread that trains, while the background thread is idle.
+  void sync() override { file_->sync(); }
+  const std::string& file_name() const { return file_name_; }
+  std::int64_t size() const { return file_->size(); }
+
+ private:
+  void write(std::span<const LogRecord> records) override;
+  void close() override;
+  void begin_file();
+  void begin_file_again();
+  void append(const LogRecord& record);
+  void append_value(const EventTime& time, const LogKey& key, const LogValue& value);
+  void append_images(const EventTime& time, const std::string& key, const LogImages& images);
+  void append_session(double wall_time);
+  void add_hyperparameters(const LogRecord& record);
+  void append(const Protobuf& event) { events_ += framed(event); }
+  bool is_first(std::string_view tag);  // of this tag in the file
+  void write_events();
+
+  const std::string folder_, run_name_;
+  const bool simple_values_;
+  const std::int64_t max_images_;
+  std::atomic<SessionStatus> status_ = SessionStatus::SUCCESS;
+  std::string file_name_;
+  std::optional<util::OutputFile> file_;
+  std::string events_;                       // to be written
+  std::set<std::string, std::less<>> tags_;  // in the file
+  Hyperparameters hyperparameters_;
+  bool session_is_written_ = false;
+  std::int64_t written_ = 0;  // records in the file
+};
+
+}  // namespace composer::loggers

@@ -1,0 +1,98 @@
+#include "composer/loggers/file_logger.h"
+
+#include <utility>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/loggers/background_option.h"
+#include "composer/loggers/format.h"
+#include "composer/loggers/json_text.h"
+#include "composer/loggers/scalar.h"
+
+namespace composer::loggers {
+namespace {
+
+std::string one_line(const std::string& text) {
+  std::string line;
+  for (const char c : text) {
+    if (c == '\n')
+      line += "\\n";
+    else if (c == '\r')
+      line += "\\r";
+    else
+      line += c;
+  }
+  return line;
+}
+
+std::string to_text(const LogValue& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  return text != nullptr ? one_line(*text) : format_log_value(value);
+}
+
+std::string to_json(const LogTable& table) {
+  std::string text = "{\"columns\":[";
+  for (std::size_t i = 0; i < table.columns.size(); ++i) (text += i > 0 ? "," : "") += json_text(table.columns[i]);
+  text += "],\"data\":[";
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
+    text += row > 0 ? ",[" : "[";
+    for (std::size_t i = 0; i < table.rows[row].size(); ++i) {
+      if (i > 0) text += ',';
+      append_json(text, read_scalar(table.rows[row][i]));
+    }
+    text += ']';
+  }
+  return text + "]}";
+}
+
+class TextFormat final : public LineFormat {
+ public:
+  void append(std::string& lines, const LogRecord& record) const override {
+    const std::string at = join("[batch=", record.step, "]: ");
+    const auto append_line = [&](std::string_view begin, const LogKey& key, const std::string& value) {
+      ((((lines += begin) += key.encoded) += ": ") += value) += '\n';
+    };
+    if (const auto* table = std::get_if<LogTable>(&record.content))
+      return append_line("[table]" + at, *record.key, to_json(*table));
+    const std::string begin = record.kind == LogRecord::Kind::HYPERPARAMETERS ? "[hyperparameter]: "
+                              : record.kind == LogRecord::Kind::TRACES        ? "[trace]" + at
+                                                                              : "[metric]" + at;
+    for (const auto& [key, value] : record.fields) append_line(begin, *key, to_text(value));
+  }
+
+  bool takes(LogRecord::Kind kind) const override {
+    return LineFormat::takes(kind) || kind == LogRecord::Kind::TRACES || kind == LogRecord::Kind::TABLE;
+  }
+  std::string encoded(std::string_view key) const override { return one_line(std::string(key)); }
+};
+
+LineFileOptions line_options(const FileLoggerOptions& options) {
+  return {options.path,
+          options.append,
+          options.overwrite,
+          {.when_full = options.when_full, .flush_interval = options.flush_interval, .on_failure = options.on_failure}};
+}
+
+}  // namespace
+
+FileLogger::FileLogger(FileLoggerOptions options)
+    : LineFileLogger("FileLogger", line_options(options), /*with_rank=*/true), log_traces_(options.log_traces) {}
+FileLogger::~FileLogger() = default;
+FileLogger::FileLogger(FileLogger&&) noexcept = default;
+
+bool FileLogger::wants_traces() const { return log_traces_; }
+std::unique_ptr<LineFormat> FileLogger::make_format(const State&) { return std::make_unique<TextFormat>(); }
+
+namespace entries {
+
+Entry<Loggers> file() {
+  using O = FileLoggerOptions;
+  return entry<FileLogger, O>("file", "Writes metrics to a file, one line of text a value",
+                              {option("path", &O::path).refuses({"", "{epoch}.txt"}), option("append", &O::append),
+                               option("overwrite", &O::overwrite), option("log_traces", &O::log_traces),
+                               option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"}),
+                               on_failure_option(&O::on_failure), when_full_option(&O::when_full)});
+}
+
+}  // namespace entries
+}  // namespace composer::loggers

@@ -1,0 +1,44 @@
+#pragma once
+#include <memory>
+#include <string>
+
+#include "composer/core/empty_options.h"
+#include "composer/core/export.h"
+#include "composer/core/time.h"
+#include "composer/loggers/line_file_logger.h"
+
+namespace composer::loggers {
+
+struct FileLoggerOptions {
+  std::string path = "{run_name}/logs-rank{rank}.txt";  // {run_name} and {rank} are replaced; missing folders are made
+  bool append = false;                                  // append to an existing file
+  bool overwrite = false;     // replace an existing file; with neither, another run's is an error
+  bool log_traces = true;     // also write which algorithms ran
+  Seconds flush_interval{1};  // 0 to 86,400 s; longest time until a line is in the file
+  LogFailure on_failure = LogFailure::CONTINUE;
+  WhenFull when_full = WhenFull::WAIT;
+};
+
+// Writes one line of text for each value, for people and grep:
+//
+//   [hyperparameter]: rank_zero_seed: 17
+//   [metric][batch=12]: loss/train/total: 0.2500
+//   [table][batch=12]: generations: {"columns":["prompt"],"data":[["a"]]}
+//   [trace][batch=12]: algorithm_traces/EMA/Event.BATCH_END: 1
+//
+// Line breaks within a text become \n. See LineFileLogger for opening, resuming and checkpoints.
+class COMPOSER_EXPORT FileLogger final : public LineFileLogger {
+ public:
+  explicit FileLogger(FileLoggerOptions options = {});
+  explicit FileLogger(EmptyOptions) : FileLogger() {}
+  ~FileLogger() override;
+  FileLogger(FileLogger&&) noexcept;
+
+  bool wants_traces() const override;
+
+ private:
+  std::unique_ptr<LineFormat> make_format(const State& state) override;
+  bool log_traces_;
+};
+
+}  // namespace composer::loggers

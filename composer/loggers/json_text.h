@@ -1,0 +1,15 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "composer/loggers/scalar.h"
+
+namespace composer::loggers {
+
+// JSON: a text in quotes, where U+FFFD replaces what is not UTF-8.
+std::string json_text(std::string_view text);
+
+// Appends a value as JSON. NaN and infinities become the texts "nan", "inf" and "-inf".
+void append_json(std::string& line, const Scalar& value);
+
+}  // namespace composer::loggers

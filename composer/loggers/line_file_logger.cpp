@@ -1,0 +1,261 @@
+#include "composer/loggers/line_file_logger.h"
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <utility>
+
+#include "composer/core/error.h"
+#include "composer/core/run.h"
+#include "composer/core/state_dict.h"
+#include "composer/loggers/log_mark.h"
+#include "composer/util/output_file.h"
+
+namespace composer::loggers {
+namespace {
+
+constexpr std::string_view kRunName = "{run_name}", kRank = "{rank}";
+
+std::string replace(std::string text, std::string_view placeholder, const std::string& value) {
+  for (auto at = text.find(placeholder); at != std::string::npos; at = text.find(placeholder, at + value.size()))
+    text.replace(at, placeholder.size(), value);
+  return text;
+}
+
+std::string expand(const std::string& name, const std::string& path, const State& state) {
+  if (path.find(kRunName) != std::string::npos && state.run_name.empty())
+    throw ConfigError(name, ": path ", path, " requires a run_name, and this run has none");
+  return replace(replace(path, kRank, std::to_string(state.rank)), kRunName, state.run_name);
+}
+
+void check(const std::string& name, const LineFileOptions& options, bool with_rank) {
+  const std::string& path = options.path;
+  if (path.empty()) throw ConfigError(name, ": path must not be empty");
+  if (options.append && options.overwrite)
+    throw ConfigError(name, ": append and overwrite exclude each other, got both for ", path);
+  for (auto at = path.find('{'); at != std::string::npos; at = path.find('{', at + 1)) {
+    if (path.compare(at, kRunName.size(), kRunName) == 0) continue;
+    if (with_rank && path.compare(at, kRank.size(), kRank) == 0) continue;
+    throw ConfigError(name,
+                      with_rank ? ": the placeholders of path are {run_name} and {rank}, got "
+                                : ": the only placeholder of path is {run_name}, got ",
+                      path);
+  }
+}
+
+// Gives the file a name that is free.
+void set_aside(const std::string& name, const std::string& path) {
+  for (int number = 1;; ++number) {
+    const std::string aside = join(path, '.', number);
+    if (std::filesystem::exists(std::filesystem::symlink_status(aside))) continue;
+    std::error_code error;
+    std::filesystem::rename(path, aside, error);
+    if (error) throw ConfigError(name, ": ", path, " cannot be renamed to ", aside, ": ", error.message());
+    warn(join(name, ": ", path, " is the log of an earlier process of this run, of which no checkpoint is left; it is ",
+              "kept as ", aside));
+    return;
+  }
+}
+
+class LineWriter final : public RecordWriter {
+ public:
+  LineWriter(std::string name, std::string path, std::unique_ptr<LineFormat> format)
+      : path_(std::move(path)), name_(std::move(name)), format_(std::move(format)) {}
+
+  std::string where() const override { return path_; }
+  std::string_view noun() const override { return format_->noun(); }
+  bool takes(LogRecord::Kind kind) const override { return format_->takes(kind); }
+  std::string encoded(std::string_view key) const override { return format_->encoded(key); }
+
+  // The following are for the thread that trains, while the background thread is idle.
+  void open(util::FileMode mode) {
+    std::error_code error;
+    is_regular_ = std::filesystem::is_regular_file(path_, error) || !std::filesystem::exists(path_, error);
+    file_.emplace(name_, path_, mode);
+    is_new_ = !is_regular_ || file_->size() == 0;
+  }
+  void sync() override {
+    if (is_new_) write({});  // the header: an empty file could not be recognised by a resumed run
+    file_->sync();
+  }
+  void cut(std::int64_t size) { file_->cut(size), is_new_ = size == 0; }
+  std::int64_t size() const { return is_regular_ ? file_->size() : 0; }
+  const LineFormat& format() const { return *format_; }
+
+ private:
+  void write(std::span<const LogRecord> records) override {
+    if (is_regular_ && file_->is_removed()) begin_again();
+    lines_ = is_new_ ? format_->header() : "";
+    for (const LogRecord& record : records) format_->append(lines_, record);
+    const std::int64_t whole = is_regular_ ? file_->size() : 0;
+    try {
+      file_->write(lines_);
+    } catch (const Error&) {
+      if (is_regular_) cut_to(whole);
+      throw;
+    }
+    is_new_ = is_new_ && lines_.empty();
+    written_ += static_cast<std::int64_t>(records.size());
+  }
+
+  void close() override {
+    if (file_) file_->close();
+  }
+
+  void cut_to(std::int64_t whole) {
+    try {
+      file_->cut(whole);      // half a line
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the first error is reported
+    }
+  }
+
+  void begin_again() {
+    file_.emplace(name_, path_, util::FileMode::APPEND);
+    is_new_ = file_->size() == 0;
+    lose(std::exchange(written_, 0), join(name_, ": ", path_, " was removed and is begun again"));
+  }
+
+  const std::string path_, name_;
+  const std::unique_ptr<LineFormat> format_;
+  std::optional<util::OutputFile> file_;
+  bool is_regular_ = true, is_new_ = true;
+  std::int64_t written_ = 0;  // records in the file, by this process
+  std::string lines_;
+};
+
+}  // namespace
+
+LineFormat::~LineFormat() = default;
+std::string_view LineFormat::noun() const { return "records"; }
+std::string LineFormat::header() const { return {}; }
+std::string LineFormat::encoded(std::string_view key) const { return std::string(key); }
+bool LineFormat::is_begun_by(std::string_view, std::string_view, bool own_path) const { return own_path; }
+bool LineFormat::takes(LogRecord::Kind kind) const {
+  return kind == LogRecord::Kind::METRICS || kind == LogRecord::Kind::HYPERPARAMETERS;
+}
+
+struct LineFileLogger::Log {
+  std::shared_ptr<LineWriter> writer;
+  bool resumes = false;
+  bool waits = false;           // until FIT_START, since it overwrites the file or gives it another name
+  bool is_open = false;         // the file
+  std::optional<LogMark> mark;  // what the checkpoint knows of the log, if it is that
+};
+
+LineFileLogger::LineFileLogger(std::string name, LineFileOptions options, bool with_rank)
+    : BackgroundLogger(std::move(name), options.background), options_(std::move(options)) {
+  check(this->name(), options_, with_rank);
+}
+LineFileLogger::~LineFileLogger() = default;
+LineFileLogger::LineFileLogger(LineFileLogger&&) noexcept = default;
+
+std::shared_ptr<RecordWriter> LineFileLogger::make_writer(const State& state) {
+  const std::string path = expand(name(), options_.path, state);
+  log_ = std::make_unique<Log>();
+  log_->writer = std::make_shared<LineWriter>(name(), path, make_format(state));
+  log_->resumes = state.resumes;
+  log_->waits = waits_for_fit(state);
+  if (state.resumes || log_->waits)
+    hold();
+  else
+    open_as_new(path == written_);
+  written_ = path;
+  return log_->writer;
+}
+
+// Whether an earlier process of the run wrote the file, or was killed while it wrote the first line.
+bool LineFileLogger::is_begun_by(const std::string& run_name) const {
+  constexpr std::size_t kBytes = 1 << 16;
+  const std::string path = log_->writer->where();
+  std::error_code error;
+  if (run_name.empty() || !std::filesystem::is_regular_file(path, error)) return false;
+  std::string beginning(kBytes, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(beginning.data(), kBytes);
+  beginning.resize(static_cast<std::size_t>(file.gcount()));
+  const bool own_path = options_.path.find(kRunName) != std::string::npos;
+  return log_->writer->format().is_begun_by(run_name, beginning, own_path);
+}
+
+// Another process may be training this run, and have begun the file.
+bool LineFileLogger::waits_for_fit(const State& state) const {
+  const std::string path = log_->writer->where();
+  std::error_code error;
+  if (path == written_ || !std::filesystem::is_regular_file(path, error)) return false;
+  if (!state.resumes && !(state.run && state.run->is_resumable())) return false;
+  return options_.overwrite || (!state.resumes && !options_.append && is_begun_by(state.run_name));
+}
+
+// As a run does that does not resume; `again`: this logger has written the file.
+void LineFileLogger::open_as_new(bool again) {
+  auto mode = options_.overwrite ? util::FileMode::OVERWRITE : util::FileMode::CREATE;
+  if (options_.append || again) mode = util::FileMode::APPEND;
+  const std::string path = log_->writer->where();
+  if (log_->resumes && mode == util::FileMode::CREATE && std::filesystem::exists(path))
+    throw ConfigError(name(), ": ", path, " is not the log that the resumed run wrote; set another path, append or ",
+                      "overwrite");
+  log_->writer->open(mode);
+  log_->is_open = true;
+}
+
+void LineFileLogger::open_as_new_or_discard() {
+  try {
+    open_as_new(false);
+  } catch (...) {
+    discard();
+    log_.reset();
+    throw;
+  }
+  release();
+}
+
+void LineFileLogger::after_load(const State&, Logger&) {
+  if (log_ && !log_->is_open && !log_->mark && !log_->waits) open_as_new_or_discard();
+}
+
+void LineFileLogger::fit_start(const State& state, Logger&) {
+  if (!log_ || log_->is_open) return;
+  if (log_->mark) return open_own();
+  if (!options_.overwrite && is_begun_by(state.run_name)) set_aside(name(), log_->writer->where());
+  open_as_new_or_discard();
+}
+
+// The log of the resumed run, without what was logged after the checkpoint.
+void LineFileLogger::open_own() {
+  const std::string path = log_->writer->where();
+  const LogMark::Match match = log_->mark->compare(path);
+  if (match == LogMark::Match::OTHER) return open_as_new_or_discard();  // the file was replaced since
+  if (match == LogMark::Match::SHORTER)
+    warn(join(name(), ": ", path, " is shorter than when the checkpoint was written"));
+  log_->writer->open(util::FileMode::APPEND);
+  log_->is_open = true;
+  if (match == LogMark::Match::SAME) log_->writer->cut(log_->mark->size);
+  release();
+}
+
+void LineFileLogger::visit_state(StateVisitor& visit) {
+  if (!log_) return;
+  LogMark mark;
+  const std::string path = log_->writer->where();
+  if (visit.is_loading()) {
+    mark.visit_state(visit);
+    if (log_->is_open || !log_->resumes) return;  // another run's log is not this one's
+    if (mark.compare(path) == LogMark::Match::OTHER) return;
+    log_->mark = std::move(mark);
+    drop_held();  // the log has them
+  } else if (log_->is_open) {
+    sync();  // a checkpoint must not know of lines that a loss of power takes away
+    mark = LogMark::of(path, log_->writer->size());
+    mark.visit_state(visit);
+  } else if (log_->mark) {
+    log_->mark->visit_state(visit);
+  }
+}
+
+void LineFileLogger::close(const State& state, Logger& logger) {
+  const std::unique_ptr<Log> log = std::move(log_);
+  BackgroundLogger::close(state, logger);
+}
+
+}  // namespace composer::loggers

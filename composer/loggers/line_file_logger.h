@@ -1,0 +1,73 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "composer/core/export.h"
+#include "composer/core/state.h"
+#include "composer/loggers/background_logger.h"
+
+namespace composer::loggers {
+
+struct LineFileOptions {
+  std::string path;        // {run_name} and {rank} are replaced; missing folders are made
+  bool append = false;     // append to an existing file
+  bool overwrite = false;  // replace an existing file; with neither, another run's is an error
+  BackgroundOptions background = {};
+};
+
+// The lines of a LineFileLogger. Called by the background thread, except for takes() and encoded().
+class COMPOSER_EXPORT LineFormat {
+ public:
+  LineFormat() = default;
+  LineFormat(const LineFormat&) = delete;
+  LineFormat& operator=(const LineFormat&) = delete;
+  virtual ~LineFormat();
+  virtual void append(std::string& lines, const LogRecord& record) const = 0;  // each ends with a newline
+  virtual std::string header() const;                                          // of a new file; empty by default
+  virtual std::string_view noun() const;                    // as RecordWriter; "lines" if each record is one
+  virtual bool takes(LogRecord::Kind kind) const;           // as RecordWriter
+  virtual std::string encoded(std::string_view key) const;  // as RecordWriter
+  // Whether the run of this name has written a file that begins like this. `own_path`: the path contains the run's
+  // name, which is the answer by default.
+  virtual bool is_begun_by(std::string_view run_name, std::string_view beginning, bool own_path) const;
+};
+
+// The base of loggers that write one growing file of text. The file is opened at INIT; throws ConfigError if that
+// fails. A file that is removed while the run writes to it is begun again, and a warning says how many lines are
+// missing. The file is synced before a checkpoint is written.
+//
+// A run that is resumed or can be resumed changes an existing file at FIT_START at the earliest, when no other process
+// trains the run. Until then records are held in memory; if no fit follows, they are not written, and a warning says
+// so. If the content of the file is that of the log at the checkpoint, lines logged after the checkpoint are cut off
+// and the log is continued. If the run starts from scratch and an earlier process of the run wrote the file
+// (LineFormat::is_begun_by), that file is renamed, with a number appended. Any other file is treated as by a new run.
+class COMPOSER_EXPORT LineFileLogger : public BackgroundLogger {
+ public:
+  ~LineFileLogger() override;
+  LineFileLogger(LineFileLogger&&) noexcept;
+
+  void after_load(const State& state, Logger& logger) override;
+  void fit_start(const State& state, Logger& logger) override;
+  void close(const State& state, Logger& logger) override;
+  void visit_state(StateVisitor& visit) override;
+
+ protected:
+  // Throws ConfigError for a placeholder of the path that is not replaced. {rank} is one if `with_rank` is set.
+  LineFileLogger(std::string name, LineFileOptions options, bool with_rank);
+  virtual std::unique_ptr<LineFormat> make_format(const State& state) = 0;
+
+ private:
+  struct Log;
+  std::shared_ptr<RecordWriter> make_writer(const State& state) final;
+  bool waits_for_fit(const State& state) const;
+  bool is_begun_by(const std::string& run_name) const;
+  void open_as_new(bool again);
+  void open_as_new_or_discard();
+  void open_own();
+  LineFileOptions options_;
+  std::string written_;  // the path opened last
+  std::unique_ptr<Log> log_;
+};
+
+}  // namespace composer::loggers

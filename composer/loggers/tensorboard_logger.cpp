@@ -1,0 +1,130 @@
+#include "composer/loggers/tensorboard_logger.h"
+
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/state_dict.h"
+#include "composer/loggers/background_option.h"
+#include "composer/loggers/event_writer.h"
+#include "composer/loggers/log_mark.h"
+#include "composer/util/name_format.h"
+
+namespace composer::loggers {
+namespace {
+
+constexpr const char* kName = "TensorBoardLogger";
+
+// Takes nothing: of the processes that train together, one writes.
+class NoWriter final : public RecordWriter {
+ public:
+  std::string where() const override { return "nowhere"; }
+  bool takes(LogRecord::Kind) const override { return false; }
+
+ private:
+  void write(std::span<const LogRecord>) override {}
+};
+
+// What a checkpoint knows of an event file.
+struct FileMark {
+  std::string name;
+  LogMark mark;
+};
+
+void cut(const std::string& folder, const FileMark& file) {
+  const std::string path = folder + '/' + file.name;
+  if (file.mark.compare(path) != LogMark::Match::SAME) return;  // removed, or already cut by an earlier resume
+  std::error_code error;
+  std::filesystem::resize_file(path, static_cast<std::uintmax_t>(file.mark.size), error);
+  if (error)
+    warn(join(kName, ": ", path, " cannot be cut to its size at the checkpoint, so TensorBoard may show some steps ",
+              "twice: ", error.message()));
+}
+
+}  // namespace
+
+struct TensorBoardLogger::Open {
+  std::string folder;
+  std::shared_ptr<EventWriter> writer;  // null for a rank other than 0
+  bool resumes = false;
+  std::optional<FileMark> previous;  // the file of the process that wrote the checkpoint
+};
+
+TensorBoardLogger::TensorBoardLogger(TensorBoardLoggerOptions options)
+    : BackgroundLogger(
+          kName,
+          {.when_full = options.when_full, .flush_interval = options.flush_interval, .on_failure = options.on_failure}),
+      options_(std::move(options)) {
+  if (options_.folder.empty()) throw ConfigError(kName, ": folder must not be empty");
+  if (options_.max_images < 1) throw ConfigError(kName, ": max_images must be >= 1, got ", options_.max_images);
+  for (const util::NamePart& part : util::parts_of_name(options_.folder, kName))
+    if (part.placeholder && part.name != "run_name")
+      throw ConfigError(kName, ": the only placeholder of folder is {run_name}, got ", options_.folder);
+}
+TensorBoardLogger::~TensorBoardLogger() = default;
+TensorBoardLogger::TensorBoardLogger(TensorBoardLogger&&) noexcept = default;
+
+std::shared_ptr<RecordWriter> TensorBoardLogger::make_writer(const State& state) {
+  open_ = std::make_unique<Open>();
+  open_->resumes = state.resumes;
+  if (state.rank != 0) return std::make_shared<NoWriter>();
+  if (state.run_name.empty() && options_.folder.find("{run_name}") != std::string::npos)
+    throw ConfigError(kName, ": folder ", options_.folder, " requires a run_name, and this run has none");
+  open_->folder = util::format_name(options_.folder, state.run_name, nullptr, kName);
+  open_->writer = std::make_shared<EventWriter>(open_->folder, state.run_name, options_);
+  return open_->writer;
+}
+
+void TensorBoardLogger::fit_start(const State&, Logger&) {
+  if (!open_ || !open_->writer) return;
+  open_->writer->set_status(SessionStatus::FAILURE);  // unless it ends
+  if (open_->previous) cut(open_->folder, *std::exchange(open_->previous, std::nullopt));
+}
+
+void TensorBoardLogger::fit_end(const State& state, Logger& logger) {
+  if (open_ && open_->writer) open_->writer->set_status(SessionStatus::SUCCESS);
+  BackgroundLogger::fit_end(state, logger);
+}
+
+void TensorBoardLogger::close(const State& state, Logger& logger) {
+  const std::unique_ptr<Open> open = std::move(open_);
+  BackgroundLogger::close(state, logger);
+}
+
+void TensorBoardLogger::visit_state(StateVisitor& visit) {
+  if (!open_ || !open_->writer) return;
+  FileMark file;
+  if (visit.is_loading()) {
+    visit("file", file.name);
+    file.mark.visit_state(visit);
+    const bool is_name = std::filesystem::path(file.name).filename() == file.name;  // a checkpoint may be forged
+    if (open_->resumes && is_name) open_->previous = std::move(file);
+    return;
+  }
+  if (open_->previous) {  // nothing was trained since
+    file = *open_->previous;
+  } else {
+    sync();
+    file.name = open_->writer->file_name();
+    file.mark = LogMark::of(open_->folder + '/' + file.name, open_->writer->size());
+  }
+  visit("file", file.name);
+  file.mark.visit_state(visit);
+}
+
+namespace entries {
+
+Entry<Loggers> tensorboard() {
+  using O = TensorBoardLoggerOptions;
+  return entry<TensorBoardLogger, O>(
+      "tensorboard", "Writes metrics, images and histograms for TensorBoard",
+      {option("folder", &O::folder).refuses({"", "{rank}", "{run_name"}), option("simple_values", &O::simple_values),
+       option("max_images", &O::max_images).refuses({"0"}),
+       option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"}), on_failure_option(&O::on_failure),
+       when_full_option(&O::when_full)});
+}
+
+}  // namespace entries
+}  // namespace composer::loggers

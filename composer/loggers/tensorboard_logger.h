@@ -1,0 +1,49 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "composer/core/empty_options.h"
+#include "composer/core/export.h"
+#include "composer/core/state.h"
+#include "composer/core/time.h"
+#include "composer/loggers/background_logger.h"
+
+namespace composer::loggers {
+
+struct TensorBoardLoggerOptions {
+  std::string folder = "tensorboard/{run_name}";  // {run_name} is replaced; missing folders are made
+  bool simple_values = false;                     // write metrics in the form of torch.utils.tensorboard
+  std::int64_t max_images = 16;                   // >= 1; written of each record, the others are left out
+  Seconds flush_interval{1};                      // 0 to 86,400 s; longest time until a record is in the file
+  LogFailure on_failure = LogFailure::CONTINUE;
+  WhenFull when_full = WhenFull::WAIT;
+};
+
+// Writes metrics, images, histograms, tables (as text) and hyperparameters for TensorBoard, on a background thread.
+// Each process writes one file, events.out.tfevents.<seconds>.<host>.<process>.<number>, which TensorBoard shows while
+// it grows. In a run of several processes, only that of rank 0 writes.
+//
+// Throws ConfigError at INIT if the folder cannot be written. A resumed run cuts off what the file of the previous
+// process contains after the checkpoint, once it trains, and writes a new file. A file that is removed meanwhile is
+// begun again.
+class COMPOSER_EXPORT TensorBoardLogger final : public BackgroundLogger {
+ public:
+  explicit TensorBoardLogger(TensorBoardLoggerOptions options = {});
+  explicit TensorBoardLogger(EmptyOptions) : TensorBoardLogger() {}
+  ~TensorBoardLogger() override;
+  TensorBoardLogger(TensorBoardLogger&&) noexcept;
+
+  void fit_start(const State& state, Logger& logger) override;
+  void fit_end(const State& state, Logger& logger) override;
+  void close(const State& state, Logger& logger) override;
+  void visit_state(StateVisitor& visit) override;
+
+ private:
+  struct Open;
+  std::shared_ptr<RecordWriter> make_writer(const State& state) override;
+  TensorBoardLoggerOptions options_;
+  std::unique_ptr<Open> open_;
+};
+
+}  // namespace composer::loggers

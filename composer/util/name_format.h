@@ -1,0 +1,31 @@
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "composer/core/export.h"
+#include "composer/core/time.h"
+
+namespace composer::util {
+
+// Replaces {run_name}, {rank}, {local_rank}, {world_size}, {local_world_size}, {node_rank} (one process: 0 and 1) and,
+// with a timestamp, {epoch}, {batch}, {sample}, {token}, {batch_in_epoch}, {sample_in_epoch}, {token_in_epoch},
+// {total_wct}, {epoch_wct}, {batch_wct}. Format specs are those of Python: {epoch:04}, {batch:>6}. {{ and }} are
+// braces, and other names stay as they are. Throws ConfigError that begins with `owner` for a brace without its other
+// and for an unknown format spec.
+COMPOSER_EXPORT std::string format_name(std::string_view format, std::string_view run_name,
+                                        const Timestamp* time = nullptr, std::string_view owner = "save_filename");
+
+// Whether format_name() replaces a placeholder of this name, with a timestamp or without one.
+COMPOSER_EXPORT bool is_known(std::string_view name, bool with_time);
+
+// A part of a format: text, or a placeholder {name:spec}.
+struct NamePart {
+  bool placeholder = false;
+  std::string text;  // with {{ and }} replaced by braces; for a placeholder its source, including its braces
+  std::string name, spec;
+};
+// Throws ConfigError for a brace without its other.
+COMPOSER_EXPORT std::vector<NamePart> parts_of_name(std::string_view format, std::string_view owner = "save_filename");
+
+}  // namespace composer::util

@@ -1,0 +1,260 @@
+#include "composer/loggers/background_logger.h"
+
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+
+#include <ATen/ATen.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+#include "tests/support/in_child.h"
+#include "tests/support/warnings.h"
+
+namespace composer::loggers {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What a writer did, and what it is to do.
+struct Script {
+  std::vector<std::string> written;
+  std::function<void(std::string_view key)> at_record = [](std::string_view) {};  // may throw or block
+  std::function<void()> at_close = [] {};
+  std::atomic<bool> gone = false;
+};
+
+class Writer final : public RecordWriter {
+ public:
+  explicit Writer(std::shared_ptr<Script> script) : script_(std::move(script)) {}
+  ~Writer() override { script_->gone = true; }
+  std::string where() const override { return "there"; }
+  bool takes(LogRecord::Kind kind) const override { return kind != LogRecord::Kind::TABLE; }
+  std::string encoded(std::string_view key) const override { return join('<', key, '>'); }
+
+ private:
+  void write(std::span<const LogRecord> records) override {
+    for (const LogRecord& record : records) {
+      for (const auto& [key, value] : record.fields) {
+        script_->at_record(key->name);
+        script_->written.push_back(join(record.step, ' ', key->encoded, ' ', to_number(value)));
+      }
+      if (const auto* images = std::get_if<LogImages>(&record.content))
+        script_->written.push_back(join(record.step, ' ', record.key->name, ' ', images->images.sum().item<double>()));
+      if (const auto* histogram = std::get_if<LogHistogram>(&record.content))
+        script_->written.push_back(join(record.step, ' ', record.key->name, ' ', histogram->counts.scalar_type()));
+    }
+  }
+  void close() override { script_->at_close(); }
+  const std::shared_ptr<Script> script_;
+};
+
+class Remote final : public BackgroundLogger {
+ public:
+  Remote(std::shared_ptr<Script> script, const BackgroundOptions& options)
+      : BackgroundLogger("Remote", options), script_(std::move(script)) {}
+
+ private:
+  std::shared_ptr<RecordWriter> make_writer(const State&) override { return std::make_shared<Writer>(script_); }
+  const std::shared_ptr<Script> script_;
+};
+
+struct Run {
+  explicit Run(const BackgroundOptions& options = {}) : remote(script, options) {}
+  void log(std::int64_t value, std::string_view key = "a") { logger.log_metrics({{key, value}}, value); }
+  void close() { remote.close(state, logger); }
+  const std::shared_ptr<Script> script = std::make_shared<Script>();
+  State state;
+  Remote remote;
+  Logger logger{state, {&remote}};
+};
+
+class Gate {
+ public:
+  void pass() {
+    std::unique_lock lock(mutex_);
+    reached_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return open_; });
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void wait_until_reached() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return reached_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false, reached_ = false;
+};
+
+TEST_CASE("BackgroundLogger writes every record once, in order, with its tensors read") {
+  Run run;
+  run.logger.log_hyperparameters({{"h", true}});
+  run.logger.log_metrics({{"a", at::full({}, 2.5)}, {"b", std::int64_t{3}}}, 4);
+  run.logger.log_images("i", {.images = at::ones({2, 3})});
+  run.logger.log_table("t", {{"c"}, {}});  // the writer does not take tables
+  run.logger.log_histogram("g", LogHistogram::of(at::arange(3)));
+  run.remote.flush();
+  CHECK(run.script->written == std::vector<std::string>{"0 <h> 1", "4 <a> 2.5", "4 <b> 3", "0 i 6", "0 g Double"});
+  run.close();
+  CHECK(run.script->gone);
+}
+
+TEST_CASE("BackgroundLogger that is destroyed without close() writes what it had") {
+  std::shared_ptr<Script> script;
+  {
+    Run run({.flush_interval = 3600s});
+    script = run.script;
+    run.log(1);
+  }
+  CHECK(script->written == std::vector<std::string>{"1 <a> 1"});
+}
+
+TEST_CASE("BackgroundLogger warns of a failing writer once, and says at the end how many records are missing") {
+  const test::Warnings warnings;
+  Run run;
+  run.script->at_record = [](std::string_view key) {
+    if (key == "bad") throw Error("the line is down");
+  };
+  for (const char* key : {"a", "bad", "bad", "a"}) {
+    run.log(1, key);
+    run.remote.flush();
+  }
+  CHECK(run.script->written.size() == 2);
+  CHECK(warnings.texts ==
+        std::vector<std::string>{
+            "the line is down; training continues, and records are dropped until writing works again"});
+  run.close();
+  REQUIRE(warnings.texts.size() == 2);
+  CHECK(warnings.texts[1] == "Remote: 2 records could not be written and are missing in there");
+}
+
+TEST_CASE("BackgroundLogger that is to fail throws at a later call, and close() does not repeat what was thrown") {
+  for (const bool seen : {true, false}) {
+    CAPTURE(seen);
+    Run run({.on_failure = LogFailure::FAIL});
+    run.script->at_record = [](std::string_view) { throw Error("the line is down"); };
+    run.log(1);
+    if (seen) CHECK_THROWS_WITH_AS(run.remote.flush(), "the line is down", Error);
+    if (seen)
+      CHECK_NOTHROW(run.close());
+    else
+      CHECK_THROWS_WITH_AS(run.close(), "the line is down", Error);
+    CHECK_NOTHROW(run.close());
+  }
+}
+
+TEST_CASE("BackgroundLogger reports an error of the end of writing") {
+  for (const LogFailure on_failure : {LogFailure::CONTINUE, LogFailure::FAIL}) {
+    const test::Warnings warnings;
+    Run run({.on_failure = on_failure});
+    run.script->at_close = [] { throw Error("no end"); };
+    run.log(1);
+    if (on_failure == LogFailure::FAIL) {
+      CHECK_THROWS_WITH_AS(run.close(), "no end", Error);
+    } else {
+      CHECK_NOTHROW(run.close());
+      CHECK(warnings.say("no end"));
+    }
+  }
+}
+
+TEST_CASE("BackgroundLogger with a writer that blocks drops records as told, and says so once and at the end") {
+  for (const WhenFull when_full : {WhenFull::DROP_NEWEST, WhenFull::DROP_OLDEST}) {
+    const test::Warnings warnings;
+    Run run({.capacity = 2, .when_full = when_full, .flush_interval = 0s});
+    Gate gate;
+    run.script->at_record = [&](std::string_view) { gate.pass(); };
+    run.log(0);
+    gate.wait_until_reached();
+    for (std::int64_t i = 1; i <= 6; ++i) run.log(i);
+    gate.open();
+    run.close();
+    const bool newest = when_full == WhenFull::DROP_NEWEST;
+    CHECK(run.script->written == (newest ? std::vector<std::string>{"0 <a> 0", "1 <a> 1", "2 <a> 2"}
+                                         : std::vector<std::string>{"0 <a> 0", "5 <a> 5", "6 <a> 6"}));
+    REQUIRE(warnings.texts.size() == 2);
+    CHECK(warnings.texts[0] ==
+          "Remote: there is written more slowly than records arrive; more than 2 wait, and some are dropped");
+    CHECK(warnings.texts[1] ==
+          "Remote: 4 records were dropped because they arrived faster than there could be written");
+  }
+}
+
+TEST_CASE("BackgroundLogger with a slow writer makes training wait, and loses nothing") {
+  Run run({.capacity = 1, .flush_interval = 0s});
+  run.script->at_record = [](std::string_view) {
+    for (int i = 0; i < 10; ++i) std::this_thread::yield();
+  };
+  for (std::int64_t i = 0; i < 500; ++i) run.log(i);
+  run.close();
+  REQUIRE(run.script->written.size() == 500);
+  CHECK(run.script->written.back() == "499 <a> 499");
+}
+
+TEST_CASE("BackgroundLogger waits for a writer that hangs no longer than flush_timeout") {
+  const test::Warnings warnings;
+  const auto gate = std::make_shared<Gate>();
+  std::shared_ptr<Script> script;
+  {
+    Run run({.flush_interval = 0s, .flush_timeout = 1ms});
+    script = run.script;
+    run.script->at_record = [gate](std::string_view) { gate->pass(); };
+    run.log(0);
+    gate->wait_until_reached();
+    run.log(1);
+    run.remote.flush();
+    CHECK(warnings.say("Remote: there could not be written within 0.001 s; training continues"));
+    run.close();
+    CHECK(warnings.say("Remote: 2 records are not yet written to there and may be missing"));
+    CHECK(warnings.texts.size() == 2);
+  }
+  gate->open();
+  while (!script->gone) std::this_thread::yield();  // the thread ends, with all that it uses
+  CHECK(script->written == std::vector<std::string>{"0 <a> 0"});
+}
+
+TEST_CASE("BackgroundLogger in a forked child refuses records, and is closed without writing") {
+  Run run;
+  run.log(1);
+  const int status = test::status_of_child([&] {
+    try {
+      run.log(2);
+    } catch (const Error&) {
+      return run.close();
+    }
+    throw Error("it did not refuse");
+  });
+  CHECK(test::ended_well(status));
+  run.close();
+  CHECK(run.script->written.size() == 1);
+}
+
+TEST_CASE("BackgroundLogger rejects a tensor that is not a number, and continues") {
+  Run run;
+  CHECK_THROWS_AS(run.logger.log_metrics({{"odd", at::zeros({3})}}), DataError);
+  run.log(1);
+  run.close();
+  CHECK(run.script->written.size() == 1);
+}
+
+TEST_CASE("BackgroundLogger rejects options out of range") {
+  const auto script = std::make_shared<Script>();
+  const Seconds nan{std::numeric_limits<double>::quiet_NaN()};
+  for (const BackgroundOptions& options :
+       {BackgroundOptions{.capacity = 0}, BackgroundOptions{.flush_interval = -1s},
+        BackgroundOptions{.flush_interval = nan}, BackgroundOptions{.flush_timeout = -1s},
+        BackgroundOptions{.flush_timeout = nan}})
+    CHECK_THROWS_AS(Remote(script, options), ConfigError);
+}
+
+}  // namespace
+}  // namespace composer::loggers

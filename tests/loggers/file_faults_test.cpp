@@ -1,0 +1,167 @@
+// What every logger that writes a file of lines survives.
+#include <csignal>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <unistd.h>
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+#include "composer/loggers/csv_logger.h"
+#include "composer/loggers/file_logger.h"
+#include "composer/loggers/json_lines_logger.h"
+#include "tests/support/file_size_limit.h"
+#include "tests/support/folder.h"
+#include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
+
+namespace composer::loggers {
+namespace {
+
+std::string read(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+template <class Logger_>
+struct Run {
+  explicit Run(const std::string& path, bool append = false) : destination({.path = path, .append = append}) {}
+  void init() { destination.init(state, logger); }
+  void log(std::int64_t value) {
+    logger.log_metrics({{"a", value}});
+    destination.flush();
+  }
+  void close() { destination.close(state, logger); }
+  State state;
+  Logger_ destination;
+  Logger logger{state, {&destination}};
+};
+
+// The part of the file that log(value) writes.
+template <class Logger_>
+std::string line(std::int64_t value) {
+  const test::Folder folder;
+  Run<Logger_> run(folder / "a");
+  run.log(0);
+  const std::size_t size = read(folder / "a").size();
+  run.log(value);
+  run.close();
+  return read(folder / "a").substr(size);
+}
+
+TEST_CASE_TEMPLATE("A logger of lines survives a full disk: one warning, and a count at the end", T, JsonLinesLogger,
+                   FileLogger, CsvLogger) {
+  const test::Warnings warnings;
+  Run<T> run("/dev/full", /*append=*/true);
+  run.init();
+  for (std::int64_t i = 0; i < 3; ++i) CHECK_NOTHROW(run.log(i));
+  CHECK_NOTHROW(run.close());
+  REQUIRE(warnings.texts.size() == 2);
+  CHECK(warnings.say("cannot write /dev/full: No space left on device; training continues"));
+  CHECK(warnings.say("could not be written and are missing in /dev/full"));
+  CHECK(warnings.texts[1].find(": 3 ") != std::string::npos);
+}
+
+TEST_CASE_TEMPLATE("A logger of lines keeps whole lines alone on a disk that is full in the middle of one", T,
+                   JsonLinesLogger, FileLogger, CsvLogger) {
+  const test::Folder folder;
+  const test::Warnings warnings;
+  Run<T> run(folder / "a");
+  run.log(0);
+  const std::string before = read(folder / "a");
+  {
+    const test::FileSizeLimit limit(before.size() + 5);
+    run.log(1);
+  }
+  run.log(2);
+  run.close();
+  CHECK(read(folder / "a") == before + line<T>(2));
+  CHECK(warnings.texts.size() == 2);
+}
+
+TEST_CASE_TEMPLATE("A logger of lines rejects at INIT a path that cannot be written", T, JsonLinesLogger, FileLogger,
+                   CsvLogger) {
+  const test::Folder folder;
+  std::ofstream(folder / "file") << "x";
+  for (const std::string& path : {(folder / "file/a").string(), folder.path().string()}) {
+    Run<T> run(path, /*append=*/true);
+    CHECK_THROWS_WITH_AS(run.init(), doctest::Contains(path.c_str()), ConfigError);
+  }
+}
+
+TEST_CASE_TEMPLATE("A logger of lines whose file or folder is removed begins it again, and counts what is missing", T,
+                   JsonLinesLogger, FileLogger, CsvLogger) {
+  for (const bool with_folder : {false, true}) {
+    const test::Folder folder;
+    const test::Warnings warnings;
+    const std::string path = folder / "b/a";
+    Run<T> run(path);
+    run.log(0);
+    const std::string first = read(path);
+    run.log(1);
+    std::filesystem::remove_all(with_folder ? folder / "b" : std::filesystem::path(path));
+    run.log(0);
+    run.close();
+    CHECK(read(path) == first);
+    REQUIRE(warnings.texts.size() == 2);
+    CHECK(warnings.say(path + " was removed and is begun again"));
+    CHECK(warnings.texts[1].find(": 2 ") != std::string::npos);
+  }
+}
+
+TEST_CASE_TEMPLATE("A logger of lines survives a pipe whose reader ends", T, JsonLinesLogger, FileLogger, CsvLogger) {
+  const test::Folder folder;
+  const test::Warnings warnings;
+  const std::string path = folder / "pipe";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  Run<T> run(path, /*append=*/true);
+  run.log(0);
+  ::close(reader);
+  CHECK_NOTHROW(run.log(1));
+  run.close();
+  CHECK(warnings.say("Broken pipe; training continues"));
+  CHECK(warnings.texts.size() == 2);
+}
+
+TEST_CASE_TEMPLATE("A run that starts again keeps the earlier file aside if its path contains the name of the run", T,
+                   FileLogger, CsvLogger) {
+  for (const bool own_path : {true, false}) {
+    const test::Folder folder;
+    const std::string path = folder / (own_path ? "tiny.txt" : "other.txt");
+    std::ofstream(path) << "x\n";
+    const test::Warnings warnings;
+    const auto fit = [&] {
+      TrainerOptions options = test::tiny_options();
+      options.save_folder = folder / "ck";
+      options.loggers = {T({.path = folder / (own_path ? "{run_name}.txt" : "other.txt")})};
+      Trainer(std::move(options)).fit();
+    };
+    if (own_path) {
+      CHECK_NOTHROW(fit());
+      CHECK(read(path + ".1") == "x\n");
+      CHECK(read(path).find("loss/train/total") != std::string::npos);
+    } else {
+      CHECK_THROWS_WITH_AS(fit(), doctest::Contains("exists; choose another path"), RunError);
+      CHECK(read(path) == "x\n");
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("A logger of lines that is to fail reports a full disk at a call after it", T, JsonLinesLogger,
+                   FileLogger, CsvLogger) {
+  State state;
+  T destination({.path = "/dev/full", .append = true, .on_failure = LogFailure::FAIL});
+  Logger logger(state, {&destination});
+  logger.log_metrics({{"a", 1.0}});
+  CHECK_THROWS_WITH_AS(destination.flush(), doctest::Contains("cannot write /dev/full"), Error);
+  CHECK_NOTHROW(destination.close(state, logger));
+}
+
+}  // namespace
+}  // namespace composer::loggers
