@@ -79,13 +79,14 @@ class Blocks {
     const bool a_is_adjacent = g.a.row == 1 || g.a.column == 1;
     const bool far = g.a.column != 1 && g.a.column >= kFarApart;
     const bool b_is_near = g.b.row * std::min(g.k, kPart) <= kNear;
-    copies_b_ = g.b.column != 1 || (strips > kReadsOfB && !b_is_near);
+    copies_b_ = !g.packed && (g.b.column != 1 || (strips > kReadsOfB && !b_is_near));
     const bool few = copies_b_ && strips <= kFewStrips;
     columns_ = few ? kernels.panel : kColumns;
     copies_a_ = !a_is_adjacent || (!few && panels > (far ? 1 : kReadsOfA));
     const std::int64_t k = std::min(g.k, kPart);
     if (copies_a_) a_ = scratch_a.get(std::min(g.m, kRows) * k);
-    if (copies_b_) b_ = scratch_b.get(parts(std::min(g.n, columns_), kernels.panel) * kernels.panel * k);
+    b_ = g.packed;
+    if (copies_b_) b_ = room_for_b_ = scratch_b.get(parts(std::min(g.n, columns_), kernels.panel) * kernels.panel * k);
   }
 
   void run() {
@@ -93,7 +94,8 @@ class Blocks {
       const std::int64_t columns = std::min(g_.n - j, columns_);
       for (std::int64_t k = 0; k < g_.k; k += kPart) {
         const std::int64_t depth = std::min(g_.k - k, kPart);
-        if (copies_b_) copy_b(k, depth, j, columns);
+        if (copies_b_) copy_b(k, depth, j, columns, room_for_b_);
+        if (g_.packed) b_ = g_.packed + j * g_.k + padded(columns) * k;
         const std::int64_t blocks = parts(g_.m, kRows);
         for (std::int64_t block = 0; block < blocks; ++block) {
           const std::int64_t i = even(g_.m, blocks, block);
@@ -103,7 +105,21 @@ class Blocks {
     }
   }
 
+  // All of b, the parts in the order in which run() meets them.
+  void pack(float* to) const {
+    for (std::int64_t j = 0; j < g_.n; j += kColumns) {
+      const std::int64_t columns = std::min(g_.n - j, kColumns);
+      for (std::int64_t k = 0; k < g_.k; k += kPart) {
+        const std::int64_t depth = std::min(g_.k - k, kPart);
+        copy_b(k, depth, j, columns, to);
+        to += padded(columns) * depth;
+      }
+    }
+  }
+
  private:
+  std::int64_t padded(std::int64_t columns) const { return parts(columns, kernels_.panel) * kernels_.panel; }
+
   // Calls visit(first row, rows) for strips that differ in height by at most one.
   template <class Visit>
   void for_strips(std::int64_t rows, const Visit& visit) const {
@@ -128,8 +144,8 @@ class Blocks {
                 .a = a,
                 .a_row = g_.a.row,
                 .a_column = g_.a.column,
-                .b = copies_b_ ? b_ + panel * depth : g_.b.data + k * g_.b.row + j + panel,
-                .b_row = copies_b_ ? kernels_.panel : g_.b.row,
+                .b = b_ ? b_ + panel * depth : g_.b.data + k * g_.b.row + j + panel,
+                .b_row = b_ ? kernels_.panel : g_.b.row,
                 .c = c,
                 .c_row = g_.c_row,
                 .plus = plus,
@@ -164,14 +180,14 @@ class Blocks {
       });
   }
 
-  void copy_b(std::int64_t k, std::int64_t depth, std::int64_t j, std::int64_t columns) {
+  void copy_b(std::int64_t k, std::int64_t depth, std::int64_t j, std::int64_t columns, float* to) const {
     const float* b = g_.b.data + k * g_.b.row + j * g_.b.column;
     const std::int64_t lines = g_.b.column == 1 ? kLines : depth;
     for (std::int64_t line = 0; line < depth; line += lines)
       for (std::int64_t panel = 0; panel < columns; panel += kernels_.panel)
         copy(b + line * g_.b.row + panel * g_.b.column, g_.b.row, g_.b.column, std::min(lines, depth - line),
              static_cast<int>(std::min<std::int64_t>(columns - panel, kernels_.panel)), kernels_.panel,
-             b_ + panel * depth + line * kernels_.panel);
+             to + panel * depth + line * kernels_.panel);
   }
 
   // to[k * stride + j] = from[k * along + j * across]
@@ -187,7 +203,8 @@ class Blocks {
   const Gemm& g_;
   bool copies_a_, copies_b_;
   std::int64_t columns_;  // that are computed before the next part of k
-  float *a_ = nullptr, *b_ = nullptr;
+  float *a_ = nullptr, *room_for_b_ = nullptr;
+  const float* b_ = nullptr;  // copies of panels; nullptr: b is read where it is
 };
 
 Gemm in_batch(Gemm g, const GemmBatch& batch, std::int64_t i) {
@@ -229,13 +246,28 @@ std::array<std::int64_t, 2> grid(const MicroKernels& kernels, const Gemm& g, std
 bool has_gemm() { return in_use() != nullptr; }
 const char* gemm_instructions() { return has_gemm() ? in_use().load()->name : "none"; }
 
+const MicroKernels& micro_kernels() {
+  const MicroKernels* kernels = in_use().load(std::memory_order_relaxed);
+  if (!kernels) throw ConfigError("gemm: this processor has neither AVX-512 nor AVX2 with FMA; ask has_gemm() first");
+  return *kernels;
+}
+
+std::int64_t packed_floats(std::int64_t n, std::int64_t k) {
+  const std::int64_t panel = micro_kernels().panel;
+  return parts(n, panel) * panel * k;
+}
+
+void pack(const Operand& b, std::int64_t n, std::int64_t k, float* to) {
+  const Gemm product{
+      .m = 1, .n = n, .k = k, .a = {.data = nullptr, .row = k, .column = 1}, .b = b, .c = nullptr, .c_row = n};
+  Blocks(micro_kernels(), product).pack(to);
+}
+
 void gemm(const Gemm& g, const GemmBatch& batch) {
-  const MicroKernels* best_ones = in_use().load(std::memory_order_relaxed);
-  if (!best_ones) throw ConfigError("gemm: this processor has neither AVX-512 nor AVX2 with FMA; ask has_gemm() first");
-  const MicroKernels& kernels = *best_ones;
+  const MicroKernels& kernels = micro_kernels();
   const double work = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
   const std::int64_t threads = at::get_num_threads();
-  if (threads == 1 || work * static_cast<double>(batch.size) < kWorthThreads || at::in_parallel_region()) {
+  if (threads == 1 || g.packed || work * static_cast<double>(batch.size) < kWorthThreads || at::in_parallel_region()) {
     for (std::int64_t i = 0; i < batch.size; ++i) Blocks(kernels, in_batch(g, batch, i)).run();
     return;
   }

@@ -22,6 +22,7 @@ struct Gemm {
   std::int64_t plus_row = 0;    // 0: the same row for all, as a bias
   float alpha = 1, beta = 1;
   bool relu = false;
+  const float* packed = nullptr;  // from pack(), in the place of b
 };
 
 // Many products of the same kind; strides in elements from one to the next.
@@ -40,6 +41,11 @@ COMPOSER_EXPORT const char* gemm_instructions();
 // Reads and writes nothing beyond the matrices. Throws std::bad_alloc, after which c may be written in part, and
 // ConfigError where has_gemm() is false.
 COMPOSER_EXPORT void gemm(const Gemm& product, const GemmBatch& batch = {});
+
+// How many floats pack() writes, and b of a product with these n and k, in the order in which gemm() reads it. For many
+// products with the same b, each on one thread.
+COMPOSER_EXPORT std::int64_t packed_floats(std::int64_t n, std::int64_t k);
+COMPOSER_EXPORT void pack(const Operand& b, std::int64_t n, std::int64_t k, float* to);
 
 // For tests: the instructions of another processor, which this one must have: "AVX2", "none"; nullptr: the best ones.
 COMPOSER_EXPORT void use_gemm_instructions(const char* name);

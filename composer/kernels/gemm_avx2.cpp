@@ -24,6 +24,18 @@ struct Lanes {
   static V multiply_add(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
   static V multiply(V a, V b) { return _mm256_mul_ps(a, b); }
   static V add(V a, V b) { return _mm256_add_ps(a, b); }
+  static V set(float value) { return _mm256_set1_ps(value); }
+  static V subtract(V a, V b) { return _mm256_sub_ps(a, b); }
+  static V divide(V a, V b) { return _mm256_div_ps(a, b); }
+  static V negative_multiply_add(V a, V b, V c) { return _mm256_fnmadd_ps(a, b, c); }
+  static V at_most(V limit, V a) { return _mm256_min_ps(limit, a); }   // the second if one is NaN
+  static V at_least(V limit, V a) { return _mm256_max_ps(limit, a); }  // likewise
+  static V magnitude(V a) { return _mm256_andnot_ps(set(-0.0F), a); }
+  static V with_sign(V a, V sign) { return _mm256_or_ps(a, _mm256_and_ps(set(-0.0F), sign)); }
+  // 2 to the power of the integer in the low bits of a
+  static V power_of_two(V a) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_set1_epi32(127)), 23));
+  }
   static V relu(V a) { return _mm256_max_ps(zero(), a); }  // the second if one is NaN
 
   // r[k] = column k of 8 rows

@@ -25,6 +25,23 @@ struct Lanes {
   static V multiply_add(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
   static V multiply(V a, V b) { return _mm512_mul_ps(a, b); }
   static V add(V a, V b) { return _mm512_add_ps(a, b); }
+  static V set(float value) { return _mm512_set1_ps(value); }
+  static V subtract(V a, V b) { return _mm512_sub_ps(a, b); }
+  static V divide(V a, V b) { return _mm512_div_ps(a, b); }
+  static V negative_multiply_add(V a, V b, V c) { return _mm512_fnmadd_ps(a, b, c); }
+  static V at_most(V limit, V a) { return _mm512_min_ps(limit, a); }   // the second if one is NaN
+  static V at_least(V limit, V a) { return _mm512_max_ps(limit, a); }  // likewise
+  static V magnitude(V a) {
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7fffffff)));
+  }
+  static V with_sign(V a, V sign) {
+    return _mm512_castsi512_ps(_mm512_or_si512(
+        _mm512_castps_si512(a), _mm512_andnot_si512(_mm512_set1_epi32(0x7fffffff), _mm512_castps_si512(sign))));
+  }
+  // 2 to the power of the integer in the low bits of a
+  static V power_of_two(V a) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_set1_epi32(127)), 23));
+  }
   static V relu(V a) { return _mm512_max_ps(zero(), a); }  // the second if one is NaN
 
   // r[k] = column k of 16 rows

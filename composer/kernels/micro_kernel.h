@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "composer/kernels/gates.h"
+
 namespace composer::kernels {
 
 // beta * plus + alpha * (a b), the last multiply-add of each element fused as well, for up to kRows rows and kPanel
@@ -38,7 +40,12 @@ struct MicroKernels {
   void (*copy)(const float* from, std::int64_t row, std::int64_t k, int n, int stride, float* to);
   // to[k * stride + j] = from[j * row + k], likewise
   void (*transpose)(const float* from, std::int64_t row, std::int64_t k, int n, int stride, float* to);
+  void (*cell_forward)(const CellForward&);
+  void (*cell_backward)(const CellBackward&);
 };
+
+// Those in use (gemm.h). Throws ConfigError where has_gemm() is false.
+const MicroKernels& micro_kernels();
 
 #if defined(__x86_64__)
 const MicroKernels& avx2_kernels();
@@ -177,7 +184,9 @@ struct Table {
             .width = static_cast<int>(Lanes::kWidth),
             .multiply = &multiply,
             .copy = &copy_panel<Lanes>,
-            .transpose = &transpose_panel<Lanes>};
+            .transpose = &transpose_panel<Lanes>,
+            .cell_forward = &cell_forward<Lanes>,
+            .cell_backward = &cell_backward<Lanes>};
   }
 };
 

@@ -28,7 +28,7 @@ std::optional<bool> ProductTable::find(const ProductShape& shape) const {
 bool ProductTable::own(const ProductShape& shape) const { return find(shape).value_or(others_); }
 
 std::string to_string(const ProductShape& s) {
-  constexpr std::string_view kLayouts = "RCN";
+  constexpr std::string_view kLayouts = "RCNL";
   return join(s.batch == 1 ? "" : join(s.batch, 'x'), s.m, 'x', s.n, 'x', s.k, ' ', kLayouts[static_cast<int>(s.a)],
               kLayouts[static_cast<int>(s.b)], s.adds ? "+" : "");
 }
@@ -52,8 +52,9 @@ std::optional<ProductShape> read_shape(std::string_view& text) {
     text.remove_prefix(static_cast<std::size_t>(end - text.data()));
     if (++count == sizes.size() || !text.starts_with('x')) break;
   }
-  const auto layout = [&text](std::size_t at) { return std::string_view("RCN").find(text[at]); };
-  if (count < 3 || text.size() < 3 || text[0] != ' ' || layout(1) > 2 || layout(2) > 2) return {};
+  const auto layout = [&text](std::size_t at) { return std::string_view("RCNL").find(text[at]); };
+  if (count < 3 || text.size() < 3 || text[0] != ' ' || layout(1) > 3 || layout(2) > 3) return {};
+  if ((text[1] == 'L') != (text[2] == 'L') || (text[1] == 'L' && text.substr(3).starts_with('+'))) return {};
   const std::size_t batch = count - 3;
   ProductShape shape{.batch = batch ? sizes[0] : 1,
                      .m = sizes[batch],

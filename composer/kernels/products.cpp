@@ -12,29 +12,17 @@
 #include <ATen/ops/baddbmm_ops.h>
 #include <ATen/ops/bmm_ops.h>
 #include <ATen/ops/mm_ops.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
 #include "composer/core/error.h"
+#include "composer/kernels/dispatch.h"
 #include "composer/kernels/gemm.h"
 
 namespace composer::kernels {
 namespace {
 
-// Above the kernels of the CPU and below autograd, with nothing registered by libtorch. The keys of backends beside it
-// do not serve: for them libtorch registers decomposed forms of some 400 operators, which precede a fallback.
-constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
-
 thread_local const ProductTable* current = nullptr;
 thread_local ProductRecorder* recorder = nullptr;
-
-// What the program would do without a scope, also for the products that libtorch makes of this one (a batch's).
-template <class Operator, class... Args>
-decltype(auto) leave(c10::DispatchKeySet keys, Args&&... args) {
-  const c10::impl::ExcludeDispatchKeyGuard guard(kKey);
-  return Operator::redispatch(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey),
-                              std::forward<Args>(args)...);
-}
 
 // One matrix, or as many as are in a batch.
 struct Matrices {
@@ -44,15 +32,6 @@ struct Matrices {
   const float* data;
   Operand operand() const { return {data, row, column}; }
 };
-
-// By its keys, because nested tensors and those of other libraries look like dense ones otherwise.
-bool is_plain(const at::Tensor& tensor, std::int64_t dim) {
-  const auto dense = c10::DispatchKeySet(c10::DispatchKey::CPU) |
-                     c10::DispatchKeySet({c10::DispatchKey::ADInplaceOrView, c10::DispatchKey::AutogradCPU,
-                                          c10::DispatchKey::AutocastCPU});
-  return tensor.defined() && (tensor.key_set() | dense) == dense && tensor.dim() == dim &&
-         tensor.scalar_type() == at::kFloat && tensor.has_storage();
-}
 
 // nothing: not for us
 std::optional<Matrices> matrices(const at::Tensor& tensor, std::int64_t dim) {
@@ -164,11 +143,21 @@ struct Product {
 
 }  // namespace
 
+bool is_plain(const at::Tensor& tensor, std::int64_t dim) {
+  const auto dense = c10::DispatchKeySet(c10::DispatchKey::CPU) |
+                     c10::DispatchKeySet({c10::DispatchKey::ADInplaceOrView, c10::DispatchKey::AutogradCPU,
+                                          c10::DispatchKey::AutocastCPU});
+  return tensor.defined() && (tensor.key_set() | dense) == dense && tensor.dim() == dim &&
+         tensor.scalar_type() == at::kFloat && tensor.has_storage();
+}
+
+bool is_in_scope() { return current || recorder; }
+
 struct ProductKernels {
   // self: nullptr for a product alone.
   static std::optional<Product> find(const at::Tensor* self, const at::Tensor& a, const at::Tensor& b, std::int64_t dim,
                                      std::optional<Scales> scales) {
-    if ((!current && !recorder) || !scales || !has_gemm()) return {};
+    if (!is_in_scope() || !scales || !has_gemm()) return {};
     const auto of_a = matrices(a, dim), of_b = matrices(b, dim);
     if (!of_a || !of_b || of_a->batch != of_b->batch || of_a->columns != of_b->rows) return {};
     Product product{.a = *of_a, .b = *of_b, .plus = {}, .scales = *scales};
@@ -180,9 +169,7 @@ struct ProductKernels {
     return product;
   }
 
-  // Whether the table says so; also notes the shape.
-  static bool is_chosen(const Product& product) {
-    const ProductShape shape = product.shape();
+  static bool is_chosen(const ProductShape& shape) {
     if (recorder) ++recorder->shapes_[shape];
     return current && current->own(shape);
   }
@@ -190,7 +177,7 @@ struct ProductKernels {
   static std::optional<at::Tensor> compute(const at::Tensor* self, const at::Tensor& a, const at::Tensor& b,
                                            std::int64_t dim, std::optional<Scales> scales = Scales()) {
     const auto product = find(self, a, b, dim, scales);
-    if (!product || !is_chosen(*product)) return {};
+    if (!product || !is_chosen(product->shape())) return {};
     at::Tensor c = at::detail::empty_cpu(product->sizes(dim), a.options());
     const std::int64_t columns = product->b.columns;
     product->write(c.mutable_data_ptr<float>(), product->a.rows * columns, columns);
@@ -210,7 +197,7 @@ struct ProductKernels {
     if ((columns != 1 && out.strides()[at + 1] != 1) || row < columns || stride < rows * row) return false;
     if (!are_apart(out, a) || !are_apart(out, b) || (self && !self->is_same(out) && !are_apart(out, *self)))
       return false;
-    if (!is_chosen(*product)) return false;
+    if (!is_chosen(product->shape())) return false;
     product->write(out.mutable_data_ptr<float>(), stride, row);
     return true;
   }
@@ -283,10 +270,13 @@ struct ProductKernels {
     aten_.impl("baddbmm", TORCH_FN((add<at::_ops::baddbmm, 3>)));
     aten_.impl("baddbmm.out", TORCH_FN((add_out<at::_ops::baddbmm_out, 3>)));
     aten_.impl("baddbmm_", TORCH_FN((add_in_place<at::_ops::baddbmm_, 3>)));
+    replace_lstm(aten_);
   }
 
   torch::Library all_, aten_;
 };
+
+bool is_chosen(const ProductShape& shape) { return ProductKernels::is_chosen(shape); }
 
 ProductScope::ProductScope(const ProductTable& table)
     : before_(std::exchange(current, &table)), included_before_(c10::impl::tls_is_dispatch_key_included(kKey)) {

@@ -1,5 +1,6 @@
 #pragma once
-// Products of float matrices on the CPU by kernels of our own (gemm.h) in the place of libtorch's library.
+// Products of float matrices and layers of an LSTM on the CPU by kernels of our own (gemm.h, lstm.h) in the place of
+// libtorch's libraries.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -13,8 +14,8 @@
 
 namespace composer::kernels {
 
-// Where the elements of an operand are that follow each other in memory.
-enum class Layout : std::uint8_t { ROWS, COLUMNS, NEITHER };
+// Where the elements of an operand are that follow each other in memory. LSTM: see lstm_shape().
+enum class Layout : std::uint8_t { ROWS, COLUMNS, NEITHER, LSTM };
 
 // What the time of a product depends on: `batch` products of an m x k and a k x n matrix.
 struct ProductShape {
@@ -24,8 +25,14 @@ struct ProductShape {
   auto operator<=>(const ProductShape&) const = default;
 };
 
+// One direction of a layer of an LSTM: of `steps` steps for each of which `samples` x `hidden` states are computed. Its
+// layouts are LSTM, its k is `inputs`. Forward and backward passes have the same shape.
+inline ProductShape lstm_shape(std::int64_t steps, std::int64_t samples, std::int64_t hidden, std::int64_t inputs) {
+  return {.batch = steps, .m = samples, .n = hidden, .k = inputs, .a = Layout::LSTM, .b = Layout::LSTM, .adds = false};
+}
+
 // "32x128x784 RC+": m, n and k, the layouts of a and b (rows, columns or neither), and + if it adds; "8x" before a
-// batch.
+// batch. "32x16x128x64 LL": steps, samples, hidden and inputs of an LSTM.
 COMPOSER_EXPORT std::string to_string(const ProductShape& shape);
 
 // Which products are computed by our kernels.
@@ -57,8 +64,9 @@ class COMPOSER_EXPORT ProductTable {
 
 // While it lives, aten::mm, addmm, bmm and baddbmm on this thread, and in the backward passes that it starts, compute
 // what the table says with our kernels: float, on the CPU, strided, not empty, operands that do not overlap themselves.
-// Everything else goes where it went before. Scopes nest: the innermost decides; they end in the reverse order, on the
-// thread that began them. `table` outlives the scope.
+// So do the layers of torch::nn::LSTM (aten::mkldnn_rnn_layer), whose backward passes are computed as the forward pass
+// was, in any scope or in none. Everything else goes where it went before. Scopes nest: the innermost decides; they end
+// in the reverse order, on the thread that began them. `table` outlives the scope.
 class COMPOSER_EXPORT ProductScope {
  public:
   explicit ProductScope(const ProductTable& table);

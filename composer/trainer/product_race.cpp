@@ -12,6 +12,8 @@
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mkldnn_rnn_layer.h>
+#include <ATen/ops/mkldnn_rnn_layer_backward.h>
 #include <ATen/ops/mm.h>
 
 #include "composer/trainer/trials.h"
@@ -44,14 +46,38 @@ at::Tensor operand(std::int64_t batch, std::int64_t rows, std::int64_t columns, 
       matrices = filled(columns, rows).transpose(1, 2);
       break;
     case Layout::NEITHER:
+    case Layout::LSTM:
       matrices = filled(rows, 2 * columns).slice(2, 0, 2 * columns, 2);
       break;
   }
   return batch == 1 ? matrices.select(0, 0) : matrices;
 }
 
+// Forward and backward of one layer, as torch::nn::LSTM calls them.
+std::function<void()> lstm_of(const ProductShape& shape) {
+  const std::int64_t steps = shape.batch, samples = shape.m, hidden = shape.n, inputs = shape.k;
+  const auto filled = [](at::IntArrayRef sizes) { return at::full(sizes, 0.01, at::kFloat); };
+  const at::Tensor input = filled({steps, samples, inputs}), w_ih = filled({4 * hidden, inputs}),
+                   w_hh = filled({4 * hidden, hidden}), bias = filled({4 * hidden}), hx = filled({samples, hidden}),
+                   cx = filled({samples, hidden}), gradient = filled({steps, samples, hidden});
+  input.requires_grad_();
+  return [=] {
+    constexpr std::int64_t kLstm = 2, kLayers = 1;
+    const auto [output, hy, cy, workspace] = [&] {
+      const at::AutoGradMode with_workspace(true);
+      return at::mkldnn_rnn_layer(input, w_ih, w_hh, bias, bias, hx, cx, /*reverse=*/false, /*batch_sizes=*/{}, kLstm,
+                                  hidden, kLayers, /*has_biases=*/true, /*bidirectional=*/false, /*batch_first=*/false,
+                                  /*train=*/true);
+    }();
+    at::mkldnn_rnn_layer_backward(input, w_ih, w_hh, bias, bias, hx, cx, output, hy, cy, gradient, {}, {},
+                                  /*reverse=*/false, kLstm, hidden, kLayers, /*has_biases=*/true, /*train=*/true,
+                                  /*bidirectional=*/false, /*batch_sizes=*/{}, /*batch_first=*/false, workspace);
+  };
+}
+
 // Computes a product of this shape once each time it is called.
 std::function<void()> product_of(const ProductShape& shape) {
+  if (shape.a == Layout::LSTM) return lstm_of(shape);
   const at::Tensor a = operand(shape.batch, shape.m, shape.k, shape.a),
                    b = operand(shape.batch, shape.k, shape.n, shape.b),
                    plus = shape.adds ? at::full({shape.n}, 0.5, at::kFloat) : at::Tensor();
@@ -61,12 +87,14 @@ std::function<void()> product_of(const ProductShape& shape) {
 
 double work(const std::pair<ProductShape, std::int64_t>& shape) {
   const auto& [s, count] = shape;
+  const auto inner = s.a == Layout::LSTM ? 12 * (s.k + s.n) : s.k;  // four gates, and two gradients for each product
   return static_cast<double>(count) * static_cast<double>(s.batch) * static_cast<double>(s.m) *
-         static_cast<double>(s.n) * static_cast<double>(s.k);
+         static_cast<double>(s.n) * static_cast<double>(inner);
 }
 
 ProductShape with_fewer(ProductShape s) {
-  const auto floats = static_cast<double>(s.m * s.k + s.k * s.n + s.m * s.n);
+  const auto states = s.a == Layout::LSTM ? 12 * s.m * s.n : s.m * s.n;  // gates, cells and their gradients
+  const auto floats = static_cast<double>(s.m * s.k + s.k * s.n + states);
   s.batch = std::clamp(static_cast<std::int64_t>(kMostFloats / floats), std::int64_t{1}, s.batch);
   return s;
 }
