@@ -42,7 +42,7 @@ TEST_CASE("Logger hands images, tables, histograms and files to every destinatio
   const test::Folder folder;
   std::ofstream(folder / "a.svg") << "x";
   Logged logged;
-  logged.state.run_name = "r";
+  logged.state.run_name = std::string("r");
   logged.state.timestamp = Timestamp().to_next_batch(1, 0, {}).to_next_batch(1, 0, {});
   logged.logger.log_images("i", {.images = at::zeros({3, 4, 5})});
   logged.logger.log_table("t", {{"a", "b"}, {{1.0, std::string("x")}}}, 7);

@@ -1,0 +1,58 @@
+#include "composer/trainer/product_race.h"
+
+#include <stdexcept>
+
+#include <doctest/doctest.h>
+
+#include "composer/kernels/gemm.h"
+
+namespace composer::test {
+namespace {
+
+using kernels::Layout, kernels::ProductShape;
+
+std::map<ProductShape, std::int64_t> some_shapes() {
+  std::map<ProductShape, std::int64_t> shapes;
+  for (const Layout a : {Layout::ROWS, Layout::COLUMNS, Layout::NEITHER})
+    for (const Layout b : {Layout::ROWS, Layout::COLUMNS, Layout::NEITHER})
+      for (const bool adds : {false, true}) shapes[{1, 5, 6, 7, a, b, adds}] = 1;
+  shapes[{3, 5, 6, 7, Layout::ROWS, Layout::COLUMNS, false}] = 2;
+  shapes[{3, 5, 6, 7, Layout::COLUMNS, Layout::ROWS, true}] = 1;
+  shapes[kernels::lstm_shape(4, 3, 8, 5)] = 1;
+  return shapes;
+}
+
+TEST_CASE("A race computes each product as the step does, and decides about each") {
+  if (!kernels::has_gemm()) return;
+  const std::map<ProductShape, std::int64_t> shapes = some_shapes();
+  std::int64_t trials = 0;
+  kernels::ProductTable table;
+  const std::map<ProductShape, std::int64_t> seen = [&] {
+    const kernels::ProductRecorder recorder;
+    table = race_products(shapes, [&] { ++trials; });
+    return recorder.shapes();
+  }();
+  CHECK(trials >= 4 * static_cast<std::int64_t>(shapes.size()));  // one of each way before, and two pairs
+  for (const auto& [shape, count] : shapes) {
+    CAPTURE(to_string(shape));
+    CHECK(seen.contains(shape));
+    CHECK(table.find(shape));
+  }
+  for (const auto& [shape, count] : seen) {
+    CAPTURE(to_string(shape));
+    CHECK(shapes.contains(shape));
+  }
+}
+
+TEST_CASE("What is thrown before a trial ends the race") {
+  if (!kernels::has_gemm()) return;
+  int trials = 0;
+  const auto stop = [&trials] {
+    if (++trials == 7) throw std::runtime_error("enough");
+  };
+  CHECK_THROWS_WITH(race_products(some_shapes(), stop), "enough");
+  CHECK(trials == 7);
+}
+
+}  // namespace
+}  // namespace composer::test
