@@ -30,8 +30,8 @@ struct ProfilerOptions {
 // Records where the time goes: each event from its beginning to its end, each call of a callback, algorithm or logger,
 // and libtorch's operators. Writes a trace in Chrome's format for each cycle of the schedule, which
 // https://ui.perfetto.dev shows, and reports what costs most. A background thread writes; a file that cannot be written
-// is a warning. Batches that are not recorded take about a microsecond longer; recorded ones of a small network twice as
-// long with operators, because each of them is noted, and a few per cent longer without.
+// is a warning. Batches that are not recorded take about a microsecond longer; recorded ones of a small network twice
+// as long with operators, because each of them is noted, and a few per cent longer without.
 class COMPOSER_EXPORT Profiler final : public Callback, public CallWatcher {
  public:
   explicit Profiler(ProfilerOptions options = {});
