@@ -95,7 +95,7 @@ class Lstm {
 
 // --threads N: with so many threads only; --quick: two shapes; and the options of every benchmark
 int main(int argc, char** argv) {
-  using namespace composer::bench;
+  using namespace composer::bench;  // NOLINT(google-build-using-namespace): of this program
   std::vector<int> threads = {1, 2};
   bool quick = false;
   std::vector<char*> others = {argv[0]};

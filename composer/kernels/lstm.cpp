@@ -74,6 +74,138 @@ struct Layer {
   }
 };
 
+// The backward pass, as many steps at a time as Layer::steps_at_once() says.
+class Backward {
+ public:
+  Backward(const LstmSizes& sizes, const LstmOperands& operands, const float* output, const float* workspace,
+           const LstmGradients& gradients, const LstmOperandGradients& results)
+      : kernels_(micro_kernels()),
+        layer_{.sizes = sizes, .reverse = operands.reverse},
+        operands_(operands),
+        output_(output),
+        workspace_(workspace),
+        gradients_(gradients),
+        results_(results),
+        gates_room_(room(layer_.steps_at_once() * layer_.gates())),
+        packed_(room(packed_floats(sizes.hidden, wide_))),
+        ones_(room(results.bias ? layer_.steps_at_once() * sizes.samples : 0)),
+        d_gates_(data(gates_room_)) {
+    pack(rows(operands.w_hh, hidden_), hidden_, wide_, data(packed_));
+    std::fill_n(data(ones_), ones_.numel(), 1.0F);
+  }
+
+  void run() {
+    begin();
+    bool first = true;
+    layer_.for_steps_backwards([&](std::int64_t from, std::int64_t to, std::int64_t lowest) {
+      layer_.for_samples([&](std::int64_t sample, std::int64_t samples) {
+        for (std::int64_t s = to - 1; s >= from; --s) step(s, lowest, sample, samples);
+      });
+      add_hidden_weights(from, to, lowest, first);
+      add_others((to - from) * layer_.sizes.samples, lowest, first);
+      first = false;
+    });
+  }
+
+ private:
+  // The gradients of h and c of the step at hand are in the places of those of hx and cx.
+  void begin() const {
+    const std::int64_t states = layer_.states();
+    const float* d_last =
+        gradients_.output ? gradients_.output + layer_.step(layer_.sizes.steps - 1) * states : nullptr;
+    for (std::int64_t i = 0; i < states; ++i) {
+      results_.hx[i] = (d_last ? d_last[i] : 0) + (gradients_.hy ? gradients_.hy[i] : 0);
+      results_.cx[i] = gradients_.cy ? gradients_.cy[i] : 0;
+    }
+  }
+
+  // Of some samples; by several threads.
+  void step(std::int64_t s, std::int64_t lowest, std::int64_t sample, std::int64_t samples) const {
+    const std::int64_t at = sample * hidden_, states = layer_.states();
+    const std::int64_t step = layer_.step(s), before = s > 0 ? layer_.step(s - 1) : 0;
+    float* d = d_gates_ + (step - lowest) * layer_.gates() + sample * wide_;
+    kernels_.cell_backward({.rows = samples,
+                            .hidden = hidden_,
+                            .gates = workspace_ + step * layer_.gates() + sample * wide_,
+                            .before = (s > 0 ? workspace_ + layer_.cells_at(before) : operands_.cx) + at,
+                            .tanh = workspace_ + layer_.tanh_at(step) + at,
+                            .d_output = results_.hx + at,
+                            .d_cells = results_.cx + at,
+                            .d_gates = d});
+    gemm({.m = samples,
+          .n = hidden_,
+          .k = wide_,
+          .a = rows(d, wide_),
+          .b = {},
+          .c = results_.hx + at,
+          .c_row = hidden_,
+          .plus = s > 0 && gradients_.output ? gradients_.output + before * states + at : nullptr,
+          .plus_row = hidden_,
+          .packed = data(packed_)});
+  }
+
+  // to = to + d^T of, of `count` rows that begin at `row` of the part; without the old value if it is the first.
+  void add_weight(std::int64_t row, std::int64_t count, const float* of, std::int64_t columns, bool first,
+                  float* to) const {
+    if (count == 0) return;
+    gemm({.m = wide_,
+          .n = columns,
+          .k = count,
+          .a = transposed(d_gates_ + row * wide_, wide_),
+          .b = rows(of, columns),
+          .c = to,
+          .c_row = columns,
+          .plus = first ? nullptr : to,
+          .plus_row = columns});
+  }
+
+  // The first step of all follows hx, every other one the output of its neighbour.
+  void add_hidden_weights(std::int64_t from, std::int64_t to, std::int64_t lowest, bool first) const {
+    const std::int64_t samples = layer_.sizes.samples, steps = to - from;
+    const std::int64_t follow = from == 0 ? steps - 1 : steps;  // neighbours
+    const std::int64_t begin = from == 0 && !operands_.reverse ? 1 : 0;
+    const float* of = output_ + (lowest + begin + (operands_.reverse ? 1 : -1)) * layer_.states();
+    add_weight(begin * samples, follow * samples, of, hidden_, first, results_.w_hh);
+    if (from == 0)
+      add_weight((operands_.reverse ? steps - 1 : 0) * samples, samples, operands_.hx, hidden_, first && follow == 0,
+                 results_.w_hh);
+  }
+
+  // Of the input and of what it is multiplied by, and of the bias.
+  void add_others(std::int64_t count, std::int64_t lowest, bool first) const {
+    const std::int64_t inputs = layer_.sizes.inputs, at = lowest * layer_.sizes.samples * inputs;
+    add_weight(0, count, operands_.input + at, inputs, first, results_.w_ih);
+    if (results_.bias)
+      gemm({.m = 1,
+            .n = wide_,
+            .k = count,
+            .a = rows(data(ones_), count),
+            .b = rows(d_gates_, wide_),
+            .c = results_.bias,
+            .c_row = wide_,
+            .plus = first ? nullptr : results_.bias,
+            .plus_row = wide_});
+    if (results_.input)
+      gemm({.m = count,
+            .n = inputs,
+            .k = wide_,
+            .a = rows(d_gates_, wide_),
+            .b = rows(operands_.w_ih, inputs),
+            .c = results_.input + at,
+            .c_row = inputs});
+  }
+
+  const MicroKernels& kernels_;
+  const Layer layer_;
+  const LstmOperands& operands_;
+  const float *output_, *workspace_;
+  const LstmGradients& gradients_;
+  const LstmOperandGradients& results_;
+  const std::int64_t hidden_ = layer_.sizes.hidden, wide_ = 4 * hidden_;
+  const at::Tensor gates_room_, packed_, ones_;
+  float* const d_gates_;  // of the steps at hand
+};
+
 }  // namespace
 
 std::int64_t lstm_workspace_floats(const LstmSizes& sizes) { return sizes.steps * sizes.samples * sizes.hidden * 6; }
@@ -132,93 +264,7 @@ void lstm_forward(const LstmSizes& sizes, const LstmOperands& operands, const fl
 
 void lstm_backward(const LstmSizes& sizes, const LstmOperands& operands, const float* output, const float* workspace,
                    const LstmGradients& gradients, const LstmOperandGradients& results) {
-  const MicroKernels& kernels = micro_kernels();
-  const Layer layer{.sizes = sizes, .reverse = operands.reverse};
-  const std::int64_t hidden = sizes.hidden, wide = 4 * hidden, states = layer.states();
-  const at::Tensor gates_room = room(layer.steps_at_once() * layer.gates()), packed = room(packed_floats(hidden, wide));
-  float* d_gates = data(gates_room);  // of one part
-  pack(rows(operands.w_hh, hidden), hidden, wide, data(packed));
-  const at::Tensor ones = room(results.bias ? layer.steps_at_once() * sizes.samples : 0);
-  std::fill_n(data(ones), ones.numel(), 1.0F);
-  // The gradients of h and c of the step at hand are in the places of those of hx and cx.
-  float *d_h = results.hx, *d_c = results.cx;
-  const float* d_last = gradients.output ? gradients.output + layer.step(sizes.steps - 1) * states : nullptr;
-  for (std::int64_t i = 0; i < states; ++i) {
-    d_h[i] = (d_last ? d_last[i] : 0) + (gradients.hy ? gradients.hy[i] : 0);
-    d_c[i] = gradients.cy ? gradients.cy[i] : 0;
-  }
-  // to = plus + d^T of, of `count` rows that begin at `row` of the part
-  const auto add_weight = [&](std::int64_t row, std::int64_t count, const float* of, std::int64_t columns, bool first,
-                              float* to) {
-    if (count > 0)
-      gemm({.m = wide,
-            .n = columns,
-            .k = count,
-            .a = transposed(d_gates + row * wide, wide),
-            .b = rows(of, columns),
-            .c = to,
-            .c_row = columns,
-            .plus = first ? nullptr : to,
-            .plus_row = columns});
-  };
-  bool first = true;
-  layer.for_steps_backwards([&](std::int64_t from, std::int64_t to, std::int64_t lowest) {
-    layer.for_samples([&](std::int64_t sample, std::int64_t samples) {
-      const std::int64_t at = sample * hidden;
-      for (std::int64_t s = to - 1; s >= from; --s) {
-        const std::int64_t step = layer.step(s), before = s > 0 ? layer.step(s - 1) : 0;
-        float* d = d_gates + (step - lowest) * layer.gates() + sample * wide;
-        kernels.cell_backward({.rows = samples,
-                               .hidden = hidden,
-                               .gates = workspace + step * layer.gates() + sample * wide,
-                               .before = (s > 0 ? workspace + layer.cells_at(before) : operands.cx) + at,
-                               .tanh = workspace + layer.tanh_at(step) + at,
-                               .d_output = d_h + at,
-                               .d_cells = d_c + at,
-                               .d_gates = d});
-        gemm({.m = samples,
-              .n = hidden,
-              .k = wide,
-              .a = rows(d, wide),
-              .b = {},
-              .c = d_h + at,
-              .c_row = hidden,
-              .plus = s > 0 && gradients.output ? gradients.output + before * states + at : nullptr,
-              .plus_row = hidden,
-              .packed = data(packed)});
-      }
-    });
-    const std::int64_t steps = to - from, count = steps * sizes.samples;
-    add_weight(0, count, operands.input + lowest * sizes.samples * sizes.inputs, sizes.inputs, first, results.w_ih);
-    // The first step of all follows hx, every other one the output of its neighbour.
-    const std::int64_t follow = from == 0 ? steps - 1 : steps;  // neighbours
-    const std::int64_t begin = from == 0 && !operands.reverse ? 1 : 0;
-    if (follow > 0)
-      add_weight(begin * sizes.samples, follow * sizes.samples,
-                 output + (lowest + begin + (operands.reverse ? 1 : -1)) * states, hidden, first, results.w_hh);
-    if (from == 0)
-      add_weight((operands.reverse ? steps - 1 : 0) * sizes.samples, sizes.samples, operands.hx, hidden,
-                 first && follow == 0, results.w_hh);
-    if (results.bias)
-      gemm({.m = 1,
-            .n = wide,
-            .k = count,
-            .a = rows(data(ones), count),
-            .b = rows(d_gates, wide),
-            .c = results.bias,
-            .c_row = wide,
-            .plus = first ? nullptr : results.bias,
-            .plus_row = wide});
-    if (results.input)
-      gemm({.m = count,
-            .n = sizes.inputs,
-            .k = wide,
-            .a = rows(d_gates, wide),
-            .b = rows(operands.w_ih, sizes.inputs),
-            .c = results.input + lowest * sizes.samples * sizes.inputs,
-            .c_row = sizes.inputs});
-    first = false;
-  });
+  Backward(sizes, operands, output, workspace, gradients, results).run();
 }
 
 }  // namespace composer::kernels

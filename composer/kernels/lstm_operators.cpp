@@ -71,6 +71,7 @@ bool is_ours(const at::Tensor& workspace) {
   return workspace.defined() && workspace.key_set().has(kKey) && workspace.scalar_type() == at::kFloat;
 }
 
+// NOLINTNEXTLINE(readability-function-size): the operator's parameters
 Four forward(c10::DispatchKeySet keys, const at::Tensor& input, const at::Tensor& weight0, const at::Tensor& weight1,
              const at::Tensor& weight2, const at::Tensor& weight3, const at::Tensor& hx, const at::Tensor& cx,
              bool reverse, at::IntArrayRef batch_sizes, std::int64_t mode, std::int64_t hidden_size,
@@ -105,6 +106,7 @@ Four forward(c10::DispatchKeySet keys, const at::Tensor& input, const at::Tensor
   return {std::move(output), std::move(hy), std::move(cy), std::move(kept)};
 }
 
+// NOLINTNEXTLINE(readability-function-size): likewise
 Seven backward(c10::DispatchKeySet keys, const at::Tensor& input, const at::Tensor& weight1, const at::Tensor& weight2,
                const at::Tensor& weight3, const at::Tensor& weight4, const at::Tensor& hx, const at::Tensor& cx,
                const at::Tensor& output, const at::Tensor& hy, const at::Tensor& cy,

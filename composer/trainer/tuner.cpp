@@ -170,7 +170,7 @@ void Tuner::check_leaves_weights() {
   step();
   const at::NoGradGuard no_grad;
   bool changed = false;
-  for (std::size_t i = 0; at::Tensor parameter : state_.model->parameters()) {
+  for (std::size_t i = 0; const at::Tensor& parameter : state_.model->parameters()) {
     const at::Tensor& value = before[i++];
     if (parameter.equal(value)) continue;
     parameter.copy_(value);
