@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <torch/optim/optimizer.h>
 
 #include "composer/algorithms/clip_kernels.h"
 #include "composer/core/entry.h"
@@ -141,16 +142,24 @@ void GradientClipping::apply(Event event, State& state, Logger&) {
   if (event == Event::AFTER_TRAIN_BATCH) clip(parameters_, options_.clipping_type, options_.clipping_threshold);
 }
 
+namespace {
+
+std::vector<Option<GradientClippingOptions>> option_list() {
+  using O = GradientClippingOptions;
+  return {option("clipping_type", &O::clipping_type,
+                 {{"norm", ClippingType::NORM}, {"value", ClippingType::VALUE}, {"adaptive", ClippingType::ADAPTIVE}})
+              .refuses({"foo", ""}),
+          option("clipping_threshold", &O::clipping_threshold).example("1.0").refuses({"0", "-1", "1x"})};
+}
+
+}  // namespace
+
+StateDict GradientClipping::local_hparams() const { return describe(options_, option_list()); }
+
 namespace entries {
 
 Entry<Algorithms> gradient_clipping() {
-  using O = GradientClippingOptions;
-  return entry<GradientClipping, O>(
-      "gradient_clipping", "Limits the size of gradients",
-      {option("clipping_type", &O::clipping_type,
-              {{"norm", ClippingType::NORM}, {"value", ClippingType::VALUE}, {"adaptive", ClippingType::ADAPTIVE}})
-           .refuses({"foo", ""}),
-       option("clipping_threshold", &O::clipping_threshold).example("1.0").refuses({"0", "-1", "1x"})});
+  return entry<GradientClipping>("gradient_clipping", "Limits the size of gradients", option_list());
 }
 
 }  // namespace entries

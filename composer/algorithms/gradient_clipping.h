@@ -31,6 +31,7 @@ COMPOSER_EXPORT void apply_gradient_clipping(const std::vector<at::Tensor>& para
 class COMPOSER_EXPORT GradientClipping final : public Algorithm {
  public:
   explicit GradientClipping(GradientClippingOptions options);
+  StateDict local_hparams() const override;
   EventSet events() const override { return {Event::INIT, Event::AFTER_TRAIN_BATCH}; }
   void apply(Event event, State& state, Logger& logger) override;
 

@@ -73,13 +73,22 @@ void LabelSmoothing::apply(Event event, State& state, Logger&) {
   }
 }
 
+namespace {
+
+std::vector<Option<LabelSmoothingOptions>> option_list() {
+  using O = LabelSmoothingOptions;
+  return {option("smoothing", &O::smoothing).refuses({"-0.1", "1.1", "inf"}),
+          option("target_key", &O::target_key).refuses({""})};
+}
+
+}  // namespace
+
+StateDict LabelSmoothing::local_hparams() const { return describe(options_, option_list()); }
+
 namespace entries {
 
 Entry<Algorithms> label_smoothing() {
-  using O = LabelSmoothingOptions;
-  return entry<LabelSmoothing, O>("label_smoothing", "Trains on targets that are a little uncertain",
-                                  {option("smoothing", &O::smoothing).refuses({"-0.1", "1.1", "inf"}),
-                                   option("target_key", &O::target_key).refuses({""})});
+  return entry<LabelSmoothing>("label_smoothing", "Trains on targets that are a little uncertain", option_list());
 }
 
 }  // namespace entries

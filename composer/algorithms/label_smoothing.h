@@ -26,6 +26,7 @@ class COMPOSER_EXPORT LabelSmoothing final : public Algorithm {
  public:
   explicit LabelSmoothing(LabelSmoothingOptions options = {});
   explicit LabelSmoothing(EmptyOptions) : LabelSmoothing() {}
+  StateDict local_hparams() const override;
   EventSet events() const override { return {Event::BEFORE_LOSS, Event::AFTER_LOSS}; }
   void apply(Event event, State& state, Logger& logger) override;
 

@@ -93,16 +93,22 @@ void MixUp::apply(Event event, State& state, Logger&) {
   }
 }
 
+namespace {
+
+std::vector<Option<MixUpOptions>> option_list() {
+  using O = MixUpOptions;
+  return {option("alpha", &O::alpha).refuses({"-1", "inf"}),
+          option("interpolate_loss", &O::interpolate_loss).refuses({"yes"}),
+          option("input_key", &O::input_key).refuses({""}), option("target_key", &O::target_key).refuses({""})};
+}
+
+}  // namespace
+
+StateDict MixUp::local_hparams() const { return describe(options_, option_list()); }
+
 namespace entries {
 
-Entry<Algorithms> mixup() {
-  using O = MixUpOptions;
-  return entry<MixUp, O>(
-      "mixup", "Trains on mixtures of two samples",
-      {option("alpha", &O::alpha).refuses({"-1", "inf"}),
-       option("interpolate_loss", &O::interpolate_loss).refuses({"yes"}),
-       option("input_key", &O::input_key).refuses({""}), option("target_key", &O::target_key).refuses({""})});
-}
+Entry<Algorithms> mixup() { return entry<MixUp>("mixup", "Trains on mixtures of two samples", option_list()); }
 
 }  // namespace entries
 }  // namespace composer::algorithms

@@ -43,6 +43,7 @@ class COMPOSER_EXPORT MixUp final : public Algorithm {
  public:
   explicit MixUp(MixUpOptions options = {});  // throws ConfigError
   explicit MixUp(EmptyOptions) : MixUp() {}
+  StateDict local_hparams() const override;
   EventSet events() const override;
   void apply(Event event, State& state, Logger& logger) override;
   bool interpolates_loss() const override { return options_.interpolate_loss; }

@@ -96,22 +96,32 @@ std::vector<std::string> CheckpointSaver::saved_checkpoints() const {
   return saver_ ? saver_->paths() : std::vector<std::string>();
 }
 
+namespace {
+
+std::vector<Option<CheckpointSaverOptions>> option_list() {
+  using O = CheckpointSaverOptions;
+  using saving::OnFailure;
+  return {option("folder", &O::folder).refuses({"", "a/{batch}"}),
+          option("filename", &O::filename).refuses({"{foo}"}),
+          option("latest_filename", &O::latest_filename).refuses({"{foo}"}),
+          option("save_interval", &O::save_interval).refuses({"1", "often"}),
+          option("overwrite", &O::overwrite).refuses({"1"}),
+          option("weights_only", &O::weights_only).refuses({"1"}),
+          option("num_checkpoints_to_keep", &O::num_checkpoints_to_keep).refuses({"-2", "some"}),
+          option("on_failure", &O::on_failure,
+                 {{"fail", OnFailure::FAIL}, {"retry", OnFailure::RETRY}, {"continue", OnFailure::CONTINUE}})
+              .refuses({"ignore"}),
+          option("async", &O::async).refuses({"1"})};
+}
+
+}  // namespace
+
+StateDict CheckpointSaver::local_hparams() const { return describe(options_, option_list()); }
+
 namespace entries {
 
 Entry<Callbacks> checkpoint_saver() {
-  using O = CheckpointSaverOptions;
-  using saving::OnFailure;
-  return entry<CheckpointSaver, O>(
-      "checkpoint_saver", "Writes additional checkpoints",
-      {option("folder", &O::folder).refuses({"", "a/{batch}"}), option("filename", &O::filename).refuses({"{foo}"}),
-       option("latest_filename", &O::latest_filename).refuses({"{foo}"}),
-       option("save_interval", &O::save_interval).refuses({"1", "often"}),
-       option("overwrite", &O::overwrite).refuses({"1"}), option("weights_only", &O::weights_only).refuses({"1"}),
-       option("num_checkpoints_to_keep", &O::num_checkpoints_to_keep).refuses({"-2", "some"}),
-       option("on_failure", &O::on_failure,
-              {{"fail", OnFailure::FAIL}, {"retry", OnFailure::RETRY}, {"continue", OnFailure::CONTINUE}})
-           .refuses({"ignore"}),
-       option("async", &O::async).refuses({"1"})});
+  return entry<CheckpointSaver>("checkpoint_saver", "Writes additional checkpoints", option_list());
 }
 
 }  // namespace entries

@@ -23,6 +23,7 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback {
  public:
   explicit CheckpointSaver(CheckpointSaverOptions options = {});
   explicit CheckpointSaver(EmptyOptions) : CheckpointSaver() {}
+  StateDict local_hparams() const override;
   void init(const State& state, Logger& logger) override;
   void fit_start(const State& state, Logger& logger) override;
   void batch_checkpoint(const State& state, Logger& logger) override;

@@ -77,16 +77,25 @@ void EarlyStopper::fit_end(const State& state, Logger&) {
             label, is_training ? "\" after each batch" : "\""));
 }
 
+namespace {
+
+std::vector<Option<EarlyStopperOptions>> option_list() {
+  using O = EarlyStopperOptions;
+  return {option("monitor", &O::monitor).example("MulticlassAccuracy").refuses({""}),
+          option("dataloader_label", &O::dataloader_label).example("eval").refuses({""}),
+          option("better", &O::better, directions()).refuses({"greater"}),
+          option("min_delta", &O::min_delta).refuses({"-1"}),
+          option("patience", &O::patience).refuses({"3sp", "0.5dur", "-1ep", "2"})};
+}
+
+}  // namespace
+
+StateDict EarlyStopper::local_hparams() const { return describe(options_, option_list()); }
+
 namespace entries {
 
 Entry<Callbacks> early_stopper() {
-  using O = EarlyStopperOptions;
-  return entry<EarlyStopper, O>("early_stopper", "Stops once a metric no longer improves",
-                                {option("monitor", &O::monitor).example("MulticlassAccuracy").refuses({""}),
-                                 option("dataloader_label", &O::dataloader_label).example("eval").refuses({""}),
-                                 option("better", &O::better, directions()).refuses({"greater"}),
-                                 option("min_delta", &O::min_delta).refuses({"-1"}),
-                                 option("patience", &O::patience).refuses({"3sp", "0.5dur", "-1ep", "2"})});
+  return entry<EarlyStopper>("early_stopper", "Stops once a metric no longer improves", option_list());
 }
 
 }  // namespace entries

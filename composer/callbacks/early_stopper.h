@@ -25,6 +25,7 @@ struct EarlyStopperOptions {
 class COMPOSER_EXPORT EarlyStopper final : public Callback {
  public:
   explicit EarlyStopper(EarlyStopperOptions options);
+  StateDict local_hparams() const override;
   void init(const State& state, Logger& logger) override;
   void eval_end(const State& state, Logger& logger) override;
   void epoch_end(const State& state, Logger& logger) override;

@@ -1,24 +1,64 @@
 #include "composer/callbacks/nan_monitor.h"
 
 #include <cmath>
+#include <filesystem>
 #include <optional>
 
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "composer/callbacks/nan_culprit.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/fit_outline.h"
+#include "composer/core/model.h"
+#include "composer/core/run.h"
 #include "composer/core/state.h"
+#include "composer/formats/safetensors.h"
+#include "composer/util/name_format.h"
 
 namespace composer::callbacks {
 namespace {
 
 // Of a tensor on the CPU, read in place.
-bool has_nan(const at::Tensor& loss) {
-  if (loss.numel() == 1 && loss.scalar_type() == at::kFloat) return std::isnan(*loss.const_data_ptr<float>());
-  if (loss.numel() == 1 && loss.scalar_type() == at::kDouble) return std::isnan(*loss.const_data_ptr<double>());
-  return *loss.detach().isnan().any().const_data_ptr<bool>();
+bool has_nan(const at::Tensor& loss, bool or_infinity) {
+  const auto is_bad = [&](auto value) { return std::isnan(value) || (or_infinity && std::isinf(value)); };
+  if (loss.numel() == 1 && loss.scalar_type() == at::kFloat) return is_bad(*loss.const_data_ptr<float>());
+  if (loss.numel() == 1 && loss.scalar_type() == at::kDouble) return is_bad(*loss.const_data_ptr<double>());
+  const at::Tensor bad = or_infinity ? loss.detach().isfinite().logical_not() : loss.detach().isnan();
+  return *bad.any().const_data_ptr<bool>();
+}
+
+// The norm of all gradients; undefined if there are none.
+at::Tensor gradient_norm(const Model& model) {
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& parameter : model.parameters())
+    if (const at::Tensor& gradient = parameter.grad(); gradient.defined())
+      gradients.push_back(gradient.is_sparse() ? gradient._values() : gradient);
+  if (gradients.empty()) return {};
+  const at::NoGradGuard no_grad;
+  return at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2)), 2);
+}
+
+std::string text_of(const std::vector<std::int64_t>& samples) {
+  constexpr std::size_t kNamed = 16;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(samples.size(), kNamed); ++i) text += join(i == 0 ? "" : ", ", samples[i]);
+  if (samples.size() > kNamed) text += join(", ... (", samples.size(), ')');
+  return text;
+}
+
+// Returns its path.
+std::string save_batch(const State& state, const std::string& folder, const std::vector<std::int64_t>& samples) {
+  formats::NamedTensors tensors;
+  for (const auto& [name, tensor] : state.batch) tensors.emplace_back(name, tensor);
+  std::string indices;
+  for (std::int64_t index : samples) indices += join(indices.empty() ? "" : " ", index);
+  const std::string name = join("nan-ep", state.timestamp.epoch, "-ba", state.timestamp.batch, ".safetensors");
+  const auto path = std::filesystem::path(util::format_name(folder, state.run_name, nullptr, "NaNMonitor")) / name;
+  formats::save_safetensors(path, tensors, {{"sample_indices", indices}});
+  return path.string();
 }
 
 }  // namespace
@@ -42,8 +82,15 @@ struct NaNMonitor::Deferred {
     if (wait) arrived.synchronize();
     if (!arrived.query()) return;
     if (*answer.const_data_ptr<bool>())
-      throw Error("NaNMonitor: a training loss is NaN, in batch ", asked_at->batch, " or shortly before");
+      throw Error("NaNMonitor: a training loss or gradient is not finite, in batch ", asked_at->batch,
+                  " or shortly before; with wait = true the operator that made it can be found");
     asked_at.reset();
+  }
+
+  // Waits for the device.
+  bool read() {
+    answer.copy_(found);
+    return *answer.const_data_ptr<bool>();
   }
 
   at::Tensor found;   // on the device: a loss was NaN so far
@@ -52,19 +99,74 @@ struct NaNMonitor::Deferred {
   std::optional<Timestamp> asked_at;
 };
 
-NaNMonitor::NaNMonitor() = default;
+NaNMonitor::NaNMonitor(NaNMonitorOptions options) : options_(std::move(options)) {
+  for (const util::NamePart& part : util::parts_of_name(options_.folder, "NaNMonitor"))
+    if (part.placeholder && part.name != "run_name")
+      throw ConfigError("NaNMonitor: the only placeholder of folder is {run_name}, got ", options_.folder);
+}
 NaNMonitor::~NaNMonitor() = default;
 NaNMonitor::NaNMonitor(NaNMonitor&&) noexcept = default;
+
+void NaNMonitor::check_fit(const FitOutline&, const State& state) const {
+  if (options_.check_gradients && state.precision == Precision::AMP_FP16)
+    throw ConfigError("NaNMonitor: check_gradients does not go with amp_fp16, which tries scales until the gradients ",
+                      "are finite");
+}
+
+void NaNMonitor::before_forward(const State& state, Logger&) {
+  if (options_.find_culprit && state.run) state.run->keep_random();
+}
 
 void NaNMonitor::after_loss(const State& state, Logger&) {
   for (const auto& [name, loss] : state.loss) {
     if (loss.is_cpu()) {
-      if (has_nan(loss)) throw Error("NaNMonitor: the training loss \"", name, "\" is NaN");
+      if (has_nan(loss, options_.check_infinity)) report(state, join("the training loss \"", name, '"'), false);
     } else {
-      if (!deferred_) deferred_ = std::make_unique<Deferred>(loss.device());
-      deferred_->found.logical_or_(loss.detach().isnan().any());
+      watch(options_.check_infinity ? loss.detach().isfinite().logical_not().any() : loss.detach().isnan().any());
     }
   }
+  if (options_.wait && deferred_ && deferred_->read()) report(state, "a training loss", false);
+}
+
+void NaNMonitor::after_backward(const State& state, Logger&) {
+  if (!options_.check_gradients) return;
+  const at::Tensor norm = gradient_norm(*state.model);
+  if (!norm.defined()) return;
+  if (!norm.is_cpu()) {
+    watch(norm.isfinite().logical_not());
+    if (options_.wait && deferred_->read()) report(state, "the norm of the gradients", true);
+  } else if (has_nan(norm, true)) {
+    report(state, "the norm of the gradients", true);
+  }
+}
+
+void NaNMonitor::watch(const at::Tensor& found) {
+  if (!deferred_) deferred_ = std::make_unique<Deferred>(found.device());
+  deferred_->found.logical_or_(found);
+}
+
+void NaNMonitor::report(const State& state, const std::string& what, bool gradients) const {
+  std::string text = join("NaNMonitor: ", what, " is ", options_.check_infinity || gradients ? "not finite" : "NaN");
+  if (!options_.find_culprit || !state.run) throw Error(text);
+  const auto add = [&](const char* part, auto make) {  // what fails must not hide the news
+    try {
+      text += make();
+    } catch (const std::exception& error) {
+      text += join("\n(", part, ": ", error.what(), ')');
+    }
+  };
+  std::vector<std::int64_t> samples;
+  add("the cause was not found", [&] {
+    return '\n' + callbacks::find_culprit(state, gradients, [&] { state.run->repeat_microbatch(gradients); });
+  });
+  add("the samples are not known", [&] {
+    samples = state.run->sample_indices();
+    return samples.empty() ? std::string() : "\nsamples of the microbatch: " + text_of(samples);
+  });
+  if (!options_.folder.empty())
+    add("the microbatch was not saved",
+        [&] { return "\nthe microbatch is in " + save_batch(state, options_.folder, samples); });
+  throw Error(text);
 }
 
 void NaNMonitor::batch_end(const State& state, Logger&) {
@@ -80,10 +182,24 @@ void NaNMonitor::epoch_end(const State& state, Logger&) {
   deferred_->look(/*wait=*/true);
 }
 
+namespace {
+
+std::vector<Option<NaNMonitorOptions>> option_list() {
+  using O = NaNMonitorOptions;
+  return {option("find_culprit", &O::find_culprit), option("check_infinity", &O::check_infinity),
+          option("check_gradients", &O::check_gradients), option("wait", &O::wait),
+          option("folder", &O::folder).refuses({"{epoch}", "{run_name"})};
+}
+
+}  // namespace
+
+StateDict NaNMonitor::local_hparams() const { return describe(options_, option_list()); }
+
 namespace entries {
 
 Entry<Callbacks> nan_monitor() {
-  return entry<NaNMonitor>("nan_monitor", "Ends the run with an error when a loss is NaN");
+  return entry<NaNMonitor>("nan_monitor", "Ends the run with an error when a loss is NaN, and says where it came from",
+                           option_list());
 }
 
 }  // namespace entries

@@ -263,18 +263,32 @@ void Profiler::call_ends() {
   if (impl.recording && call.begin_ns != 0) impl.add(call, now_ns());
 }
 
+namespace {
+
+std::vector<Option<ProfilerOptions>> option_list() {
+  using O = ProfilerOptions;
+  return {option("skip_first", &O::skip_first).refuses({"-1"}),
+          option("wait", &O::wait).refuses({"-1"}),
+          option("warmup", &O::warmup).refuses({"-1"}),
+          option("active", &O::active).refuses({"0", "1e9"}),
+          option("repeat", &O::repeat).refuses({"-1"}),
+          option("operators", &O::operators),
+          option("record_shapes", &O::record_shapes),
+          option("folder", &O::folder).refuses({"{run_name"}),
+          option("filename", &O::filename).refuses({"{epoch"}),
+          option("overwrite", &O::overwrite),
+          option("num_traces_to_keep", &O::num_traces_to_keep).refuses({"-2"}),
+          option("print", &O::print)};
+}
+
+}  // namespace
+
+StateDict Profiler::local_hparams() const { return describe(impl_->options, option_list()); }
+
 namespace entries {
 
 Entry<Callbacks> profiler() {
-  using O = ProfilerOptions;
-  return entry<Profiler, O>(
-      "profiler", "Records where the time goes, for Perfetto and as a table",
-      {option("skip_first", &O::skip_first).refuses({"-1"}), option("wait", &O::wait).refuses({"-1"}),
-       option("warmup", &O::warmup).refuses({"-1"}), option("active", &O::active).refuses({"0", "1e9"}),
-       option("repeat", &O::repeat).refuses({"-1"}), option("operators", &O::operators),
-       option("record_shapes", &O::record_shapes), option("folder", &O::folder).refuses({"{run_name"}),
-       option("filename", &O::filename).refuses({"{epoch"}), option("overwrite", &O::overwrite),
-       option("num_traces_to_keep", &O::num_traces_to_keep).refuses({"-2"}), option("print", &O::print)});
+  return entry<Profiler>("profiler", "Records where the time goes, for Perfetto and as a table", option_list());
 }
 
 }  // namespace entries

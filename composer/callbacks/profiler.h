@@ -38,6 +38,7 @@ class COMPOSER_EXPORT Profiler final : public Callback, public CallWatcher {
   explicit Profiler(EmptyOptions) : Profiler() {}
   ~Profiler() override;
   Profiler(Profiler&&) noexcept;
+  StateDict local_hparams() const override;
 
   // Where a batch's time went, by event and plug-in, and the costliest operators: of the last trace, as a table of
   // lines. Empty before the first. Waits until its file is written.

@@ -99,19 +99,28 @@ void SpeedMonitor::visit_state(StateVisitor& visit) {
   newest_ = filled_ = 0;
 }
 
+namespace {
+
+std::vector<Option<SpeedMonitorOptions>> option_list() {
+  using O = SpeedMonitorOptions;
+  return {option("window_size", &O::window_size).refuses({"0", "-1", "1e9"}),
+          option("gpu_flops_available", &O::gpu_flops_available).refuses({"-1", "inf"}),
+          option("time_unit", &O::time_unit,
+                 {{"seconds", WallClockUnit::SECONDS},
+                  {"minutes", WallClockUnit::MINUTES},
+                  {"hours", WallClockUnit::HOURS},
+                  {"days", WallClockUnit::DAYS}})
+              .refuses({"weeks"})};
+}
+
+}  // namespace
+
+StateDict SpeedMonitor::local_hparams() const { return describe(options_, option_list()); }
+
 namespace entries {
 
 Entry<Callbacks> speed_monitor() {
-  using O = SpeedMonitorOptions;
-  return entry<SpeedMonitor, O>("speed_monitor", "Logs throughput and wall time",
-                                {option("window_size", &O::window_size).refuses({"0", "-1", "1e9"}),
-                                 option("gpu_flops_available", &O::gpu_flops_available).refuses({"-1", "inf"}),
-                                 option("time_unit", &O::time_unit,
-                                        {{"seconds", WallClockUnit::SECONDS},
-                                         {"minutes", WallClockUnit::MINUTES},
-                                         {"hours", WallClockUnit::HOURS},
-                                         {"days", WallClockUnit::DAYS}})
-                                     .refuses({"weeks"})});
+  return entry<SpeedMonitor>("speed_monitor", "Logs throughput and wall time", option_list());
 }
 
 }  // namespace entries

@@ -23,6 +23,7 @@ class COMPOSER_EXPORT SpeedMonitor final : public Callback {
  public:
   explicit SpeedMonitor(SpeedMonitorOptions options = {});
   explicit SpeedMonitor(EmptyOptions) : SpeedMonitor() {}
+  StateDict local_hparams() const override;
   void init(const State& state, Logger& logger) override;  // forgets what another trainer has taken
   void batch_end(const State& state, Logger& logger) override;
   void eval_end(const State& state, Logger& logger) override;

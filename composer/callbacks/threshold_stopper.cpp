@@ -44,16 +44,25 @@ void ThresholdStopper::judge(const State& state) {
                    Stop::FINISHED);
 }
 
+namespace {
+
+std::vector<Option<ThresholdStopperOptions>> option_list() {
+  using O = ThresholdStopperOptions;
+  return {option("monitor", &O::monitor).example("MulticlassAccuracy").refuses({""}),
+          option("dataloader_label", &O::dataloader_label).example("eval").refuses({""}),
+          option("threshold", &O::threshold).example("0.99").refuses({"high"}),
+          option("better", &O::better, directions()).refuses({"greater"}),
+          option("stop_on_batch", &O::stop_on_batch).refuses({"1"})};
+}
+
+}  // namespace
+
+StateDict ThresholdStopper::local_hparams() const { return describe(options_, option_list()); }
+
 namespace entries {
 
 Entry<Callbacks> threshold_stopper() {
-  using O = ThresholdStopperOptions;
-  return entry<ThresholdStopper, O>("threshold_stopper", "Stops once a metric is better than a threshold",
-                                    {option("monitor", &O::monitor).example("MulticlassAccuracy").refuses({""}),
-                                     option("dataloader_label", &O::dataloader_label).example("eval").refuses({""}),
-                                     option("threshold", &O::threshold).example("0.99").refuses({"high"}),
-                                     option("better", &O::better, directions()).refuses({"greater"}),
-                                     option("stop_on_batch", &O::stop_on_batch).refuses({"1"})});
+  return entry<ThresholdStopper>("threshold_stopper", "Stops once a metric is better than a threshold", option_list());
 }
 
 }  // namespace entries

@@ -24,6 +24,7 @@ struct ThresholdStopperOptions {
 class COMPOSER_EXPORT ThresholdStopper final : public Callback {
  public:
   explicit ThresholdStopper(ThresholdStopperOptions options);
+  StateDict local_hparams() const override;
   void eval_end(const State& state, Logger& logger) override;
   void epoch_end(const State& state, Logger& logger) override;
   void batch_end(const State& state, Logger& logger) override;

@@ -11,6 +11,7 @@ namespace composer {
 
 struct State;
 class Logger;
+class StateDict;
 class StateVisitor;
 
 // Where an algorithm runs among the others of the same event.
@@ -47,6 +48,8 @@ class COMPOSER_EXPORT Algorithm {
   virtual bool match(Event event, const State& state) const;  // true by default
   virtual void apply(Event event, State& state, Logger& logger) = 0;
 
+  // As Callback::local_hparams().
+  virtual StateDict local_hparams() const;
   // What of it a checkpoint keeps, beside its options: nothing by default. See StateVisitor.
   virtual void visit_state(StateVisitor& visit);
 

@@ -2,6 +2,7 @@
 
 #include "composer/core/algorithm.h"
 #include "composer/core/call_watcher.h"
+#include "composer/core/state_dict.h"
 
 namespace composer {
 
@@ -18,10 +19,12 @@ void Callback::run_event(Event event, const State& state, Logger& logger) {
   }
 }
 
+StateDict Callback::local_hparams() const { return {}; }
 void Callback::visit_state(StateVisitor&) {}
 void Callback::check_fit(const FitOutline&, const State&) const {}
 
 Algorithm::~Algorithm() = default;
+StateDict Algorithm::local_hparams() const { return {}; }
 void Algorithm::visit_state(StateVisitor&) {}
 bool Algorithm::match(Event, const State&) const { return true; }
 Placement Algorithm::placement() const { return Placement::ANY; }

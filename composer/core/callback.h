@@ -7,6 +7,7 @@ namespace composer {
 
 struct State;
 class Logger;
+class StateDict;
 class StateVisitor;
 struct FitOutline;
 
@@ -28,6 +29,10 @@ class COMPOSER_EXPORT Callback {
   virtual void method(const State&, Logger&) {}
   COMPOSER_EVENTS(COMPOSER_X)
 #undef COMPOSER_X
+
+  // Its options by name, as numbers, yes or no, and texts: logged when a run begins, saved with it, and compared when
+  // it goes on. Nothing by default. A plug-in with an entry in the registry returns describe() of core/entry.h.
+  virtual StateDict local_hparams() const;
 
   // What of it a checkpoint keeps, beside its options: nothing by default. See StateVisitor.
   virtual void visit_state(StateVisitor& visit);

@@ -1,12 +1,19 @@
 #pragma once
 // Describes a plug-in for its module's registry, in the plug-in's own source:
 //
+//   namespace {
+//   using O = EarlyStopperOptions;
+//   std::vector<Option<O>> options() {
+//     return {option("monitor", &O::monitor).example("MulticlassAccuracy"),
+//             option("patience", &O::patience).refuses({"3sp"})};
+//   }
+//   }  // namespace
+//
+//   StateDict EarlyStopper::local_hparams() const { return describe(options_, options()); }
+//
 //   namespace entries {
 //   Entry<Callbacks> early_stopper() {
-//     using O = EarlyStopperOptions;
-//     return entry<EarlyStopper, O>("early_stopper", "Stops when a metric no longer improves",
-//                                   {option("monitor", &O::monitor).example("MulticlassAccuracy"),
-//                                    option("patience", &O::patience).refuses({"3sp"})});
+//     return entry<EarlyStopper, O>("early_stopper", "Stops when a metric no longer improves", options());
 //   }
 //   }  // namespace entries
 //
@@ -29,6 +36,7 @@
 #include "composer/core/metric.h"
 #include "composer/core/plugins.h"
 #include "composer/core/registry.h"
+#include "composer/core/state_dict.h"
 #include "composer/core/time.h"
 
 namespace composer {
@@ -58,6 +66,16 @@ COMPOSER_EXPORT std::string to_text(Seconds value);
 COMPOSER_EXPORT std::string to_text(const std::optional<Time>& value);
 COMPOSER_EXPORT std::string to_text(const std::optional<std::int64_t>& value);
 
+// Numbers, yes and no stay what they are; all else is text, "" if it is unset.
+template <class T>
+StateValue to_value(const T& value) {
+  if constexpr (std::same_as<T, bool> || std::same_as<T, double> || std::same_as<T, std::int64_t>) return value;
+  if constexpr (std::same_as<T, Seconds>) return value.count();
+  if constexpr (std::same_as<T, std::optional<std::int64_t>>)
+    if (value) return *value;
+  return to_text(value);
+}
+
 template <class T>
 std::string type_name() {
   if constexpr (std::same_as<T, bool>) return "true or false";
@@ -85,6 +103,7 @@ using ListOf =
 template <class Options>
 struct Option : OptionInfo {
   std::function<void(Options&, const std::string&)> read;
+  std::function<StateValue(const Options&)> value;
 
   Option example(std::string text) && {  // makes it one that must be given
     OptionInfo::example = std::move(text);
@@ -101,7 +120,8 @@ struct Option : OptionInfo {
 template <class Options, class T>
 Option<Options> option(std::string name, T Options::*member) {
   return {{std::move(name), detail::type_name<T>(), detail::to_text(Options{}.*member)},
-          [member](Options& options, const std::string& text) { detail::read_text(text, options.*member); }};
+          [member](Options& options, const std::string& text) { detail::read_text(text, options.*member); },
+          [member](const Options& options) { return detail::to_value(options.*member); }};
 }
 
 // An enum, or anything else of a few values that have names.
@@ -113,11 +133,25 @@ Option<Options> option(std::string name, T Options::*member,
     info.type += (info.type.empty() ? "" : " or ") + text;
     if (value == Options{}.*member) info.default_text = text;
   }
-  return {info, [member, values, type = info.type](Options& options, const std::string& text) {
+  return {info,
+          [member, values, type = info.type](Options& options, const std::string& text) {
             for (const auto& [known, value] : values)
               if (known == text) return void(options.*member = value);
             throw ConfigError("expected ", type, ", got \"", text, '"');
+          },
+          [member, values](const Options& options) -> StateValue {
+            for (const auto& [text, value] : values)
+              if (value == options.*member) return text;
+            return std::string("?");
           }};
+}
+
+// The options by name: for local_hparams() of a plug-in.
+template <class Options>
+StateDict describe(const Options& options, const std::vector<Option<Options>>& list) {
+  StateDict described;
+  for (const auto& option : list) described[option.name] = option.value(options);
+  return described;
 }
 
 // A plug-in whose constructor takes Options, or nothing.

@@ -36,10 +36,13 @@ void Logger::log_metrics(std::initializer_list<LogEntry> metrics, std::optional<
   log_metrics(std::span(metrics.begin(), metrics.size()), step);
 }
 
-void Logger::log_hyperparameters(std::initializer_list<LogEntry> hyperparameters) {
+void Logger::log_hyperparameters(std::span<const LogEntry> hyperparameters) {
   for (const LogEntry& entry : hyperparameters) hyperparameters_[std::string(entry.key)] = entry.value;
-  for (LoggerDestination* destination : destinations_)
-    destination->log_hyperparameters(std::span(hyperparameters.begin(), hyperparameters.size()), state_);
+  for (LoggerDestination* destination : destinations_) destination->log_hyperparameters(hyperparameters, state_);
+}
+
+void Logger::log_hyperparameters(std::initializer_list<LogEntry> hyperparameters) {
+  log_hyperparameters(std::span(hyperparameters.begin(), hyperparameters.size()));
 }
 
 void Logger::log_images(std::string_view key, const LogImages& images, std::optional<std::int64_t> step) {

@@ -48,6 +48,7 @@ class COMPOSER_EXPORT Logger {
   // `step` is the number of batches trained so far, unless given.
   void log_metrics(std::span<const LogEntry> metrics, std::optional<std::int64_t> step = {});
   void log_metrics(std::initializer_list<LogEntry> metrics, std::optional<std::int64_t> step = {});
+  void log_hyperparameters(std::span<const LogEntry> hyperparameters);
   void log_hyperparameters(std::initializer_list<LogEntry> hyperparameters);
   void log_images(std::string_view key, const LogImages& images, std::optional<std::int64_t> step = {});
   void log_table(std::string_view key, const LogTable& table, std::optional<std::int64_t> step = {});

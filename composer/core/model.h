@@ -9,6 +9,8 @@
 
 namespace composer {
 
+class StateDict;
+
 // What is trained: a torch module that knows its loss. Only forward() and loss() must be written.
 class COMPOSER_EXPORT Model : public torch::nn::Module {
  public:
@@ -30,6 +32,8 @@ class COMPOSER_EXPORT Model : public torch::nn::Module {
   virtual void update_metric(const Batch& batch, const Outputs& outputs, Metric& metric);
   // Floating-point operations of forward and backward over this batch, if known: SpeedMonitor reports them.
   virtual std::optional<double> flops_per_batch(const Batch& batch) const;
+  // Its sizes and other options by name ("layers"), as Callback::local_hparams(). Nothing by default.
+  virtual StateDict local_hparams() const;
 };
 
 }  // namespace composer

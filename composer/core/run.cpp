@@ -1,8 +1,13 @@
 #include "composer/core/run.h"
 
+#include "composer/core/error.h"
+
 namespace composer {
 
 Run::~Run() = default;
 bool Run::is_resumable() const { return false; }
+void Run::keep_random() const {}
+void Run::repeat_microbatch(bool) const { throw Error("state.run: this run cannot repeat a microbatch"); }
+std::vector<std::int64_t> Run::sample_indices() const { return {}; }
 
 }  // namespace composer

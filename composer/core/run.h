@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,6 +35,15 @@ class COMPOSER_EXPORT Run {
   virtual bool is_resumable() const;
   // Until the process is killed, after a signal. From any thread.
   virtual std::optional<Seconds> time_left() const = 0;
+
+  // For who looks for the cause of a number that is not finite. keep_random(), at BEFORE_FORWARD, remembers the random
+  // numbers to come; repeat_microbatch(), at AFTER_LOSS or AFTER_BACKWARD of the same microbatch, runs its forward and
+  // loss, and with `backward` the backward pass, with these numbers once more. No algorithm takes part, no event fires,
+  // and nothing of it stays. By default nothing is kept, and to repeat is an Error.
+  virtual void keep_random() const;
+  virtual void repeat_microbatch(bool backward) const;
+  // The indices in the data set of the samples in state.batch, in a fit; empty if the loader does not know.
+  virtual std::vector<std::int64_t> sample_indices() const;
 
   // Throws CheckpointError, before anything is changed, if the weights do not fit.
   virtual void load(const LoadOptions& options) = 0;

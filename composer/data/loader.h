@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "composer/core/export.h"
 #include "composer/core/tensors.h"
@@ -17,6 +18,8 @@ class COMPOSER_EXPORT Loader {
   virtual std::optional<Batch> next() = 0;                  // nullopt: the epoch is over
   virtual std::optional<std::int64_t> num_batches() const;  // per epoch; nullopt (the default): unknown
   virtual std::optional<std::int64_t> batch_size() const;   // samples in all batches but the last; nullopt: unknown
+  // The indices in the data set of the samples in this batch, in their order; empty (the default): unknown.
+  virtual std::vector<std::int64_t> sample_indices(std::int64_t epoch, std::int64_t batch) const;
   // The trainer calls this with the run's seed before seek(). A random loader uses it if its options set no seed. A
   // loader that wraps another passes the call on. The default does nothing.
   virtual void set_default_seed(std::uint64_t seed);

@@ -77,7 +77,7 @@ std::optional<bool> read_choice(std::string_view& text) {
 
 }  // namespace
 
-ProductTable ProductTable::from_text(std::string_view text) {
+std::optional<ProductTable> ProductTable::from_text(std::string_view text) {
   constexpr std::string_view kOthers = "others";
   ProductTable table;
   while (!text.starts_with(kOthers)) {

@@ -98,6 +98,7 @@ std::optional<float> factor(const at::Scalar& value) {
 std::optional<Scales> scales(const at::Scalar& beta, const at::Scalar& alpha) {
   const auto of_self = factor(beta), of_product = factor(alpha);
   if (!of_self || !of_product || *of_product == 0) return {};  // with 0, libtorch does not read the operands
+  if (!std::isfinite(*of_product)) return {};                  // infinite sums over parts of k may cancel to NaN
   return Scales{.beta = *of_self, .alpha = *of_product};
 }
 
@@ -239,12 +240,13 @@ struct ProductKernels {
     return leave<Operator>(keys, self, a, b, beta, alpha);
   }
 
-  // At the first use, so that a program that asks for nothing has nothing registered. False, after one warning, if
+  // At the first use, so that a program that asks for nothing has nothing registered; never destroyed, because objects
+  // of static storage may still train when the program ends. False, after one warning, if
   // another library has the key for itself.
   static bool install() {
     static const bool installed = [] {
       try {
-        static const ProductKernels kernels;
+        [[maybe_unused]] static const ProductKernels& kernels = *new ProductKernels;
         return true;
       } catch (const c10::Error& error) {
         warn(join("products: are libtorch's, because its dispatch key Fake is in use: ",
@@ -279,10 +281,16 @@ struct ProductKernels {
 bool is_chosen(const ProductShape& shape) { return ProductKernels::is_chosen(shape); }
 
 ProductScope::ProductScope(const ProductTable& table)
-    : before_(std::exchange(current, &table)), included_before_(c10::impl::tls_is_dispatch_key_included(kKey)) {
+    : table_(&table),
+      before_(std::exchange(current, &table)),
+      included_before_(c10::impl::tls_is_dispatch_key_included(kKey)) {
   table_has_changed();
 }
 ProductScope::~ProductScope() {
+  if (current != table_)
+    warn(
+        "ProductScope: scopes must end in the reverse order, on the thread that began them; the choice of products on "
+        "this thread is now that of another scope");
   current = before_;
   c10::impl::tls_set_dispatch_key_included(kKey, included_before_);
 }

@@ -42,9 +42,9 @@ class COMPOSER_EXPORT ProductTable {
   bool own(const ProductShape& shape) const;
   std::optional<bool> find(const ProductShape& shape) const;
 
-  // In one line, for files: "32x128x784 RC+=1,others=0". A text that is not one gives an empty table.
+  // In one line, for files: "32x128x784 RC+=1,others=0". nullopt for a text that is not one.
   std::string text() const;
-  static ProductTable from_text(std::string_view text);
+  static std::optional<ProductTable> from_text(std::string_view text);
 
   std::size_t own_shapes() const { return own_; }  // how many
 
@@ -66,11 +66,13 @@ class COMPOSER_EXPORT ProductTable {
 // what the table says with our kernels: float, on the CPU, strided, not empty, operands that do not overlap themselves.
 // So do the layers of torch::nn::LSTM (aten::mkldnn_rnn_layer), whose backward passes are computed as the forward pass
 // was, in any scope or in none. Everything else goes where it went before. Scopes nest: the innermost decides; they end
-// in the reverse order, on the thread that began them. `table` outlives the scope.
+// in the reverse order, on the thread that began them. `table` outlives the scope. Backward passes within backward
+// passes, some 60 deep, run on threads of libtorch's, where no scope is.
 class COMPOSER_EXPORT ProductScope {
  public:
-  explicit ProductScope(const ProductTable& table);
-  ~ProductScope();
+  [[nodiscard]] explicit ProductScope(const ProductTable& table);
+  ProductScope(const ProductTable&& table) = delete;  // it would be gone already
+  ~ProductScope();                                    // warns if another scope was begun later and has not ended
   ProductScope(const ProductScope&) = delete;
   ProductScope& operator=(const ProductScope&) = delete;
 
@@ -78,7 +80,7 @@ class COMPOSER_EXPORT ProductScope {
   static void table_has_changed();
 
  private:
-  const ProductTable* before_;
+  const ProductTable *table_, *before_;
   bool included_before_;
 };
 

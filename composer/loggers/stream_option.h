@@ -8,7 +8,8 @@ namespace composer::loggers {
 template <class Options>
 Option<Options> stream_option(TextStream Options::*member) {
   return {{"stream", "stderr or stdout", (Options{}.*member).name(), {}, {"stdin"}},
-          [member](Options& options, const std::string& text) { options.*member = text; }};
+          [member](Options& options, const std::string& text) { options.*member = text; },
+          [member](const Options& options) -> StateValue { return std::string((options.*member).name()); }};
 }
 
 }  // namespace composer::loggers

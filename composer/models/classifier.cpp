@@ -10,7 +10,7 @@ namespace composer::models {
 Classifier::Classifier(std::shared_ptr<torch::nn::Module> module, Forward forward, ClassifierOptions options)
     : options_(std::move(options)), forward_(std::move(forward)) {
   if (!module) throw ConfigError("Classifier: the module is null");
-  auto& [num_classes, train_metrics, val_metrics, loss_fn, input, target] = options_;
+  auto& [num_classes, train_metrics, val_metrics, loss_fn, input, target, hyperparameters] = options_;
   const bool defaults = !train_metrics || !val_metrics;
   if (num_classes < 0 || (defaults && num_classes < 1))
     throw ConfigError("Classifier: num_classes must be >= 1, got ", num_classes);

@@ -10,6 +10,7 @@
 
 #include "composer/core/export.h"
 #include "composer/core/model.h"
+#include "composer/core/state_dict.h"
 
 namespace composer::models {
 
@@ -20,6 +21,7 @@ struct ClassifierOptions {
   // Loss of (logits, targets), a mean over the batch; unset: soft_cross_entropy.
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss_fn;
   std::string input = "input", target = "target";  // names of the tensors in the batch
+  StateDict hyperparameters = {};                  // what Model::local_hparams() returns
 };
 
 // Makes a trainable model of any torch module with `at::Tensor forward(at::Tensor)` that returns logits [N, C, ...],
@@ -41,6 +43,7 @@ class COMPOSER_EXPORT Classifier : public Model {
   Outputs forward(const Batch& batch) override;
   Losses loss(const Outputs& outputs, const Batch& batch) override;
   Metrics get_metrics(bool is_train) const override;
+  StateDict local_hparams() const override { return options_.hyperparameters; }
 
   std::int64_t num_classes() const { return options_.num_classes; }
 

@@ -11,6 +11,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/metrics/language.h"
 #include "composer/util/loss.h"
@@ -145,16 +146,22 @@ std::shared_ptr<Classifier> gpt(GptOptions options) {
   if (width % heads != 0) throw ConfigError("gpt: width must be a multiple of heads (", heads, "), got ", width);
   return std::make_shared<Classifier>(
       std::make_shared<Gpt>(options),
-      ClassifierOptions{.num_classes = vocabulary,
-                        .train_metrics = Metrics(metrics::LanguageCrossEntropy()),
-                        .val_metrics = Metrics(metrics::LanguageCrossEntropy(), metrics::LanguagePerplexity()),
-                        .loss_fn =
-                            [smoothing](const at::Tensor& logits, const at::Tensor& target) {
-                              const at::Tensor flat = logits.flatten(0, 1), next = target.flatten();
-                              if (smoothing == 0) return soft_cross_entropy(flat, next);
-                              return at::cross_entropy_loss(flat, next, {}, at::Reduction::Mean, -100, smoothing);
-                            },
-                        .input = "input_ids"});
+      ClassifierOptions{
+          .num_classes = vocabulary,
+          .train_metrics = Metrics(metrics::LanguageCrossEntropy()),
+          .val_metrics = Metrics(metrics::LanguageCrossEntropy(), metrics::LanguagePerplexity()),
+          .loss_fn =
+              [smoothing](const at::Tensor& logits, const at::Tensor& target) {
+                const at::Tensor flat = logits.flatten(0, 1), next = target.flatten();
+                if (smoothing == 0) return soft_cross_entropy(flat, next);
+                return at::cross_entropy_loss(flat, next, {}, at::Reduction::Mean, -100, smoothing);
+              },
+          .input = "input_ids",
+          .hyperparameters = describe(
+              options, {option("vocabulary", &GptOptions::vocabulary),
+                        option("sequence_length", &GptOptions::sequence_length), option("width", &GptOptions::width),
+                        option("depth", &GptOptions::depth), option("heads", &GptOptions::heads),
+                        option("tied", &GptOptions::tied), option("label_smoothing", &GptOptions::label_smoothing)})});
 }
 
 }  // namespace composer::models

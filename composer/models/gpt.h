@@ -21,8 +21,8 @@ struct GptOptions {  // the defaults are those of the smallest GPT-2
 // of four times the width, with learned positions. The input "input_ids" is int64 [N, T], whose elements a DataSpec
 // counts as tokens. "target" is int64 [N, T], the following tokens; -100 is ignored. The output is logits [N, T,
 // vocabulary], the loss the mean over the tokens of a microbatch. Metrics are LanguageCrossEntropy and, in evaluation,
-// LanguagePerplexity. Parameters are named and initialised as in GPT-2: wte, wpe, h.0.ln_1, h.0.attn.c_attn, ..., ln_f,
-// and lm_head if not tied; matrices are [out, in].
+// LanguagePerplexity. Parameters are named, below "module.", and initialised as in GPT-2: wte, wpe, h.0.ln_1,
+// h.0.attn.c_attn, ..., ln_f, and lm_head if not tied; matrices are [out, in].
 COMPOSER_EXPORT std::shared_ptr<Classifier> gpt(GptOptions options = {});
 
 }  // namespace composer::models

@@ -37,8 +37,13 @@ std::shared_ptr<Classifier> mlp(MlpOptions options) {
   if (features.size() < 2) throw ConfigError("mlp: features needs at least two numbers, got ", features.size());
   for (std::int64_t width : features)
     if (width < 1) throw ConfigError("mlp: features must be >= 1, got ", width);
-  return std::make_shared<Classifier>(std::make_shared<Mlp>(features),
-                                      ClassifierOptions{.num_classes = features.back()});
+  StateDict hyperparameters;
+  std::string widths;
+  for (std::int64_t width : features) widths += join(widths.empty() ? "" : " ", width);
+  hyperparameters["features"] = widths;
+  return std::make_shared<Classifier>(
+      std::make_shared<Mlp>(features),
+      ClassifierOptions{.num_classes = features.back(), .hyperparameters = std::move(hyperparameters)});
 }
 
 }  // namespace composer::models

@@ -4,6 +4,7 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
 
 namespace composer::models {
@@ -43,8 +44,12 @@ std::shared_ptr<Classifier> mnist_cnn(MnistCnnOptions options) {
   if (options.num_classes < 1) throw ConfigError("mnist_cnn: num_classes must be >= 1, got ", options.num_classes);
   for (double p : {options.dropout1, options.dropout2})
     if (!(p >= 0 && p < 1)) throw ConfigError("mnist_cnn: dropout1 and dropout2 must be in [0, 1), got ", p);
-  return std::make_shared<Classifier>(std::make_shared<MnistCnn>(options),
-                                      ClassifierOptions{.num_classes = options.num_classes});
+  return std::make_shared<Classifier>(
+      std::make_shared<MnistCnn>(options),
+      ClassifierOptions{.num_classes = options.num_classes,
+                        .hyperparameters = describe(options, {option("num_classes", &MnistCnnOptions::num_classes),
+                                                              option("dropout1", &MnistCnnOptions::dropout1),
+                                                              option("dropout2", &MnistCnnOptions::dropout2)})});
 }
 
 }  // namespace composer::models

@@ -2,6 +2,7 @@
 
 #include <torch/nn/init.h>
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/models/residual_net.h"
 
@@ -22,7 +23,13 @@ std::shared_ptr<Classifier> resnet(ResNetOptions options) {
   auto net = std::make_shared<detail::ResidualNet>(parts);
   for (at::Tensor& parameter : net->parameters())
     if (parameter.dim() == 4) torch::nn::init::kaiming_normal_(parameter, 0, torch::kFanOut, torch::kReLU);
-  return std::make_shared<Classifier>(net, ClassifierOptions{.num_classes = num_classes});
+  return std::make_shared<Classifier>(
+      net,
+      ClassifierOptions{.num_classes = num_classes,
+                        .hyperparameters = describe(options, {option("depth", &ResNetOptions::depth),
+                                                              option("num_classes", &ResNetOptions::num_classes),
+                                                              option("in_channels", &ResNetOptions::in_channels),
+                                                              option("small_images", &ResNetOptions::small_images)})});
 }
 
 }  // namespace composer::models

@@ -1,5 +1,6 @@
 #include "composer/models/resnet_cifar.h"
 
+#include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/models/residual_net.h"
 
@@ -17,7 +18,12 @@ std::shared_ptr<Classifier> resnet_cifar(ResNetCifarOptions options) {
                                                                               .width = 16,
                                                                               .blocks = {blocks, blocks, blocks},
                                                                               .small_images = true});
-  return std::make_shared<Classifier>(net, ClassifierOptions{.num_classes = num_classes});
+  return std::make_shared<Classifier>(
+      net, ClassifierOptions{
+               .num_classes = num_classes,
+               .hyperparameters = describe(options, {option("depth", &ResNetCifarOptions::depth),
+                                                     option("num_classes", &ResNetCifarOptions::num_classes),
+                                                     option("in_channels", &ResNetCifarOptions::in_channels)})});
 }
 
 }  // namespace composer::models

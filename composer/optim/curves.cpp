@@ -23,6 +23,12 @@ void check_positive(std::string_view who, std::string_view option, double value)
   if (!(value > 0)) throw ConfigError(who, ": ", option, " must be > 0, got ", value);
 }
 
+std::string to_text(const std::vector<Time>& times) {
+  std::string text;
+  for (Time time : times) text += join(text.empty() ? "" : " ", time);
+  return text;
+}
+
 double elapsed(Time length, const ScheduleContext& context, Time given) {
   if (length.count() == 0) throw ConfigError("schedule: ", given, " is ", length, " in this run; give a longer time");
   return context.timestamp.get(length.unit()).as_double() / length.as_double();

@@ -8,6 +8,7 @@
 #include "composer/core/fit_outline.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
+#include "composer/optim/curves.h"
 
 namespace composer::optim {
 namespace {
@@ -105,7 +106,9 @@ void ReduceOnPlateau::visit_state(StateVisitor& visit) {
 }
 
 Scheduler reduce_on_plateau(ReduceOnPlateauOptions options) {
-  return std::make_shared<ReduceOnPlateau>(std::move(options));
+  std::string text = detail::with_options("reduce_on_plateau", "monitor", options.monitor, "factor", options.factor,
+                                          "patience", options.patience, "min_alpha", options.min_alpha);
+  return detail::named(std::move(text), std::make_shared<ReduceOnPlateau>(std::move(options)));
 }
 
 }  // namespace composer::optim

@@ -1,6 +1,9 @@
 #include "composer/optim/schedule.h"
 
+#include <typeinfo>
+
 #include "composer/core/error.h"
+#include "composer/core/plugins.h"
 
 namespace composer::optim {
 namespace {
@@ -16,6 +19,12 @@ MetricSchedule::~MetricSchedule() = default;
 void MetricSchedule::visit_state(StateVisitor&) {}
 void MetricSchedule::begin_run() {}
 void MetricSchedule::check_fit(const FitOutline&, const State&) const {}
+
+std::string Scheduler::to_string() const {
+  if (!text_.empty()) return text_;
+  const MetricSchedule* metric = metric_.get();
+  return metric ? class_name(typeid(*metric)) : std::string("a function");
+}
 
 Time resolve(Time time, const ScheduleContext& context, double ratio) {
   const Time run = context.max_duration;

@@ -66,9 +66,18 @@ class COMPOSER_EXPORT Scheduler {
   double operator()(const ScheduleContext& now) const { return metric_ ? metric_->multiplier(now) : function_(now); }
   MetricSchedule* metric_schedule() const { return metric_.get(); }  // null: a function
 
+  // What logs and checkpoints say of it: linear(alpha_i=1, alpha_f=0, t_max=1.0dur). By default "a function", or the
+  // class of the MetricSchedule.
+  Scheduler named(std::string text) && {
+    text_ = std::move(text);
+    return std::move(*this);
+  }
+  std::string to_string() const;
+
  private:
   std::function<double(const ScheduleContext&)> function_;
   std::shared_ptr<MetricSchedule> metric_;
+  std::string text_;
 };
 
 // Converts `time` to a count for this run. Epochs, and shares of a run whose duration is in epochs, become batches;

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -90,35 +91,48 @@ Scheduler with_warmup(WarmUp warmup, double peak, Time t_max, Curve curve) {
 Scheduler multi_step_with_warmup(MultiStepWithWarmupOptions options) {
   WarmUp warmup("multi_step_with_warmup", options.t_warmup, options.scale_warmup);
   for (Time milestone : options.milestones) check_time(warmup.who(), "each of the milestones", milestone);
-  return [options = std::move(options), warmup = std::move(warmup)](const ScheduleContext& context) {
+  std::string text = with_options("multi_step_with_warmup", "t_warmup", options.t_warmup, "milestones",
+                                  options.milestones, "gamma", options.gamma, "scale_warmup", options.scale_warmup);
+  return named(std::move(text), [options, warmup = std::move(warmup)](const ScheduleContext& context) {
     if (const auto x = warmup.progress(warmup.length(context), context)) return *x;
     return steps_down(options.milestones, options.gamma, context);
-  };
+  });
 }
 
 Scheduler constant_with_warmup(ConstantWithWarmupOptions options) {
   WarmUp warmup("constant_with_warmup", options.t_warmup, options.scale_warmup);
-  return with_warmup(std::move(warmup), options.alpha, options.t_max,
-                     [alpha = options.alpha](double) { return alpha; });
+  std::string text = with_options("constant_with_warmup", "t_warmup", options.t_warmup, "alpha", options.alpha, "t_max",
+                                  options.t_max, "scale_warmup", options.scale_warmup);
+  return named(std::move(text), with_warmup(std::move(warmup), options.alpha, options.t_max,
+                                            [alpha = options.alpha](double) { return alpha; }));
 }
 
 Scheduler linear_with_warmup(LinearWithWarmupOptions options) {
   WarmUp warmup("linear_with_warmup", options.t_warmup, options.scale_warmup);
-  return with_warmup(std::move(warmup), options.alpha_i, options.t_max,
-                     [options](double x) { return line(x, options.alpha_i, options.alpha_f); });
+  std::string text =
+      with_options("linear_with_warmup", "t_warmup", options.t_warmup, "alpha_i", options.alpha_i, "alpha_f",
+                   options.alpha_f, "t_max", options.t_max, "scale_warmup", options.scale_warmup);
+  return named(std::move(text), with_warmup(std::move(warmup), options.alpha_i, options.t_max,
+                                            [options](double x) { return line(x, options.alpha_i, options.alpha_f); }));
 }
 
 Scheduler cosine_annealing_with_warmup(CosineAnnealingWithWarmupOptions options) {
   WarmUp warmup("cosine_annealing_with_warmup", options.t_warmup, options.scale_warmup);
-  return with_warmup(std::move(warmup), 1, options.t_max,
-                     [alpha_f = options.alpha_f](double x) { return half_cosine(x, alpha_f); });
+  std::string text = with_options("cosine_annealing_with_warmup", "t_warmup", options.t_warmup, "t_max", options.t_max,
+                                  "alpha_f", options.alpha_f, "scale_warmup", options.scale_warmup);
+  return named(std::move(text), with_warmup(std::move(warmup), 1, options.t_max,
+                                            [alpha_f = options.alpha_f](double x) { return half_cosine(x, alpha_f); }));
 }
 
 Scheduler polynomial_with_warmup(PolynomialWithWarmupOptions options) {
   check_positive("polynomial_with_warmup", "power", options.power);
   WarmUp warmup("polynomial_with_warmup", options.t_warmup, options.scale_warmup);
-  return with_warmup(std::move(warmup), 1, options.t_max,
-                     [options](double x) { return power_curve(x, options.power, options.alpha_f); });
+  std::string text =
+      with_options("polynomial_with_warmup", "t_warmup", options.t_warmup, "power", options.power, "t_max",
+                   options.t_max, "alpha_f", options.alpha_f, "scale_warmup", options.scale_warmup);
+  return named(std::move(text), with_warmup(std::move(warmup), 1, options.t_max, [options](double x) {
+                 return power_curve(x, options.power, options.alpha_f);
+               }));
 }
 
 }  // namespace composer::optim

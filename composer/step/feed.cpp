@@ -81,6 +81,13 @@ void Feed::prepare(Batch& batch) {
   tokens_ = count_tokens(batch).total;
 }
 
+std::vector<std::int64_t> Feed::sample_indices() const {
+  if (!spec_ || next_ == 0) return {};
+  std::vector<std::int64_t> indices = spec_.dataloader->sample_indices(epoch_, next_ - 1);
+  if (static_cast<std::int64_t>(indices.size()) != samples_) indices.clear();  // they were changed
+  return indices;
+}
+
 std::int64_t Feed::count_samples(const Batch& batch) const {
   return spec_.get_num_samples_in_batch ? spec_.get_num_samples_in_batch(batch) : get_num_samples_in_batch(batch);
 }

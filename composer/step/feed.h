@@ -47,6 +47,7 @@ class Feed {
   bool sure_of_next() const;  // the loader knows its length, and this is not the end
   void prepare(Batch& batch);                        // transforms and counts a batch that came from elsewhere
   std::int64_t samples() const { return samples_; }  // of the last batch
+  std::vector<std::int64_t> sample_indices() const;  // likewise; empty: unknown
   std::int64_t tokens() const { return tokens_; }
 
   std::int64_t count_samples(const Batch& batch) const;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
@@ -147,6 +148,78 @@ at::Tensor TrainStep::make_gradients(const Feed& feed, const TrainBatch& train_b
   return loss;
 }
 
+void TrainStep::keep_random() {
+  random_.emplace();
+  random_->add(state_.device);
+}
+
+namespace {
+
+// Autograd counts the writes to a tensor, and refuses a backward pass for which one was written meanwhile. What is
+// written while this exists, and has its old values again when it ends, does not count.
+class Uncounted {
+ public:
+  explicit Uncounted(const std::vector<at::Tensor>& tensors) {
+    for (const at::Tensor& tensor : tensors) {
+      if (tensor.is_inference()) continue;
+      counters_.emplace_back(tensor, torch::autograd::impl::version_counter(tensor));
+      torch::autograd::impl::set_version_counter(tensor, c10::VariableVersion(tensor._version()));
+    }
+  }
+  ~Uncounted() {
+    for (const auto& [tensor, counter] : counters_) torch::autograd::impl::set_version_counter(tensor, counter);
+  }
+  Uncounted(const Uncounted&) = delete;
+  Uncounted& operator=(const Uncounted&) = delete;
+
+ private:
+  std::vector<std::pair<at::Tensor, c10::VariableVersion>> counters_;
+};
+
+}  // namespace
+
+// With gradients of its own, so that those of the batch stay what they are.
+void TrainStep::repeat(bool backward) {
+  if (!random_) throw Error("state.run->repeat_microbatch: keep_random() was not called at BEFORE_FORWARD");
+  const Uncounted uncounted(state_.model->buffers());
+  BatchUndo undo(state_);
+  const Outputs outputs = state_.outputs;
+  const Losses losses = state_.loss;
+  std::vector<std::pair<at::Tensor, at::Tensor>> gradients;
+  for (at::Tensor& parameter : state_.model->parameters())
+    gradients.emplace_back(parameter, std::exchange(parameter.mutable_grad(), {}));
+  const auto take_back = [&] {
+    for (auto& [parameter, gradient] : gradients) parameter.mutable_grad() = gradient;
+    state_.outputs = outputs;
+    state_.loss = losses;
+    undo.restore();
+  };
+  try {
+    const at::AutoGradMode enable_grad(true);
+    random_->restore();
+    run_forward();
+    run_loss();
+    if (backward) differentiate(total_loss());
+  } catch (...) {
+    take_back();
+    throw;
+  }
+  take_back();
+}
+
+std::vector<std::int64_t> TrainStep::sample_indices(const Feed& feed) const {
+  std::vector<std::int64_t> all = feed.sample_indices();
+  if (!is_split_ || all.empty()) return all;
+  std::int64_t from = 0, sum = 0;
+  for (std::size_t i = 0; i < microbatches_.size(); ++i) {
+    if (i == index_) from = sum;
+    sum += feed.count_samples(microbatches_[i].batch);
+  }
+  if (sum != static_cast<std::int64_t>(all.size())) return {};
+  const std::int64_t count = feed.count_samples(microbatches_[index_].batch);
+  return {all.begin() + from, all.begin() + from + count};
+}
+
 // The gradients of the batch and nothing else.
 void TrainStep::rehearse(const Feed& feed) {
   BatchUndo undo(state_);
@@ -209,6 +282,7 @@ void TrainStep::zero_gradients() {
 void TrainStep::enter(const Feed& feed, std::size_t index) {
   if (weight_ == 0) weigh(feed);
   const Microbatch& microbatch = microbatches_[index];
+  index_ = index;
   enter(feed, batch_of(microbatch), microbatch.share, microbatch.first);
   if (feed.has_microbatch_transforms()) current_.share = weight_of(feed, state_.batch) / weight_;
 }

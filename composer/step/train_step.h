@@ -13,6 +13,7 @@
 #include "composer/step/metric_set.h"
 #include "composer/step/microbatch_size.h"
 #include "composer/step/step_graph.h"
+#include "composer/util/random_state.h"
 
 namespace composer {
 
@@ -65,6 +66,10 @@ class TrainStep {
   void forget_batch();
   void abandon();  // an error came between start() and leave(): state.batch becomes the whole batch
   void visit_state(StateVisitor& visit);
+  // As Run says of them, of the microbatch that was entered last.
+  void keep_random();
+  void repeat(bool backward);
+  std::vector<std::int64_t> sample_indices(const Feed& feed) const;
   void log();  // what the batch has shown, at the step before it is counted
   void report_metrics() { metrics_.report(state_, logger_, /*keep_if_empty=*/true); }
 
@@ -110,9 +115,11 @@ class TrainStep {
   std::vector<Microbatch> microbatches_;
   std::int64_t microbatch_size_ = 0;  // as logged: that of the loader's batches, if none was asked for
   bool warned_of_nan_ = false;
-  double weight_ = 0;            // of all microbatches, before their transforms; 0: not known yet
-  Microbatch current_;           // on the device, as algorithms find it; without a batch if there are no metrics
-  bool reuses_outputs_ = false;  // Model::eval_forward gives the outputs of training
+  double weight_ = 0;                  // of all microbatches, before their transforms; 0: not known yet
+  std::size_t index_ = 0;              // of the current microbatch
+  std::optional<RandomState> random_;  // before it
+  Microbatch current_;                 // on the device, as algorithms find it; without a batch if there are no metrics
+  bool reuses_outputs_ = false;        // Model::eval_forward gives the outputs of training
   StepRule* rule_ = nullptr;
   std::string rule_name_;
   std::vector<std::string> loss_keys_;  // beside state.batch_loss

@@ -1,6 +1,7 @@
 #include "composer/trainer/hyperparameters.h"
 
 #include <algorithm>
+#include <map>
 
 #include <ATen/Parallel.h>
 #include <torch/optim/optimizer.h>
@@ -45,6 +46,27 @@ std::string names_of(const Algorithms& plugins) {
   return names.empty() ? "none" : names;
 }
 
+std::string text_of(const std::vector<optim::Scheduler>& schedulers) {
+  std::string text;
+  for (const auto& scheduler : schedulers) text += (text.empty() ? "" : ", ") + scheduler.to_string();
+  return text.empty() ? "none" : text;
+}
+
+// As "name/option".
+void add(StateDict& into, const std::string& name, const StateDict& options) {
+  for (const auto& [option, value] : options.entries()) into[join(name, '/', option)] = value;
+}
+
+// A second plug-in of a class is "Name-2", as in checkpoints.
+template <class Base>
+void add_options(StateDict& into, const Plugins<Base>& plugins) {
+  std::map<std::string, int> seen;
+  for (const auto& plugin : plugins.list()) {
+    const int number = ++seen[plugin.name];
+    add(into, number == 1 ? plugin.name : join(plugin.name, '-', number), plugin.object->local_hparams());
+  }
+}
+
 // The options of each parameter group; the learning rate is that before any schedule.
 void add_optimizer(StateDict& into, const torch::optim::Optimizer& optimizer) {
   into["optimizer"] = class_name(typeid(optimizer));
@@ -75,12 +97,21 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
   std::int64_t parameters = 0;
   for (const auto& [name, parameter] : optim::parameters_of(model)) parameters += parameter.numel();
   all["parameters"] = parameters;
+  add(all, "model", model.local_hparams());
   if (state.optimizer) add_optimizer(all, *state.optimizer);
-  all["schedulers"] = static_cast<std::int64_t>(options.schedulers.size());
+  all["schedulers"] = text_of(options.schedulers);
   all["scale_schedule_ratio"] = options.scale_schedule_ratio;
   if (state.max_duration) all["max_duration"] = to_string(*state.max_duration);
   all["eval_interval"] = text_of(options.eval_interval);
   all["algorithms"] = names_of(options.algorithms);
+  add_options(all, options.algorithms);
+  add_options(all, options.callbacks);
+  all["train_subset_num_batches"] = options.train_subset_num_batches;
+  all["step_schedulers_every_batch"] = options.step_schedulers_every_batch;
+  all["accumulate_train_batch_on_tokens"] = options.accumulate_train_batch_on_tokens;
+  all["deterministic_mode"] = options.deterministic_mode;
+  if (options.iteration_length) all["iteration_length"] = to_string(*options.iteration_length);
+  if (state.device.is_cuda()) all["allow_tf32"] = options.allow_tf32;
   all["precision"] = std::string(to_string(options.precision));
   all["device"] = state.device.str();
   if (options.device_train_microbatch_size.is_auto())
@@ -90,8 +121,8 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
   if (train_batch_size) all["train_batch_size"] = *train_batch_size;
   if (options.seed) all["seed"] = static_cast<std::int64_t>(*options.seed);
   if (!options.tune) all["threads"] = static_cast<std::int64_t>(at::get_num_threads());
-  if (options.products != Products::TUNED)
-    all["products"] = std::string(options.products == Products::OWN ? "own" : "library");
+  const bool own = options.products == Products::OWN;
+  all["products"] = std::string(own ? "own" : options.products == Products::LIBRARY ? "library" : "tuned");
   for (const auto& [name, value] : logger.hyperparameters())
     if (name != "rank_zero_seed" && !all.find(name)) all[name] = value_of(value);
   for (const auto& [name, value] : before.entries())
@@ -103,13 +134,32 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
   return by_name;
 }
 
-void warn_of_changes(const StateDict& before, const StateDict& now) {
-  std::string changes;
+StateDict changed(const StateDict& before, const StateDict& now) {
+  StateDict changes;
   for (const auto& [name, value] : now.entries()) {
     const StateValue* old = before.find(name);
-    if (old && text_of(*old) != text_of(value))
-      changes += join("\n  ", name, ": ", text_of(*old), " -> ", text_of(value));
+    if (!old || text_of(*old) != text_of(value)) changes[name] = value;
   }
+  return changes;
+}
+
+LogValue log_value(const StateValue& value) {
+  return std::visit(
+      [](const auto& held) -> LogValue {
+        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, StateDict>)
+          return std::string("?");
+        else
+          return held;
+      },
+      static_cast<const StateValue::variant&>(value));
+}
+
+void warn_of_changes(const StateDict& before, const StateDict& now) {
+  std::string changes;
+  const StateDict differing = changed(before, now);
+  for (const auto& [name, value] : differing.entries())
+    if (const StateValue* old = before.find(name))
+      changes += join("\n  ", name, ": ", text_of(*old), " -> ", text_of(value));
   if (!changes.empty()) warn("checkpoint: the run goes on with other hyperparameters than it had:" + changes);
 }
 

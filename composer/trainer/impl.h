@@ -112,6 +112,7 @@ struct Trainer::Impl {
   void activate(const Feed& feed);
   void log_hyperparameters();
   void log_algorithms();
+  void log_options();
 
   // checkpoints.cpp: when they are written, and which is loaded
   std::unique_ptr<saving::RunSaver> make_saver();
@@ -210,6 +211,7 @@ struct Trainer::Impl {
   Event last_of_training = Event::INIT;  // likewise, without those of evaluation and prediction
   bool busy = false;                     // in a call of begin(), step(), end(), eval(), predict() or find_lr()
   bool evaluating = false, predicting = false, finding_lr = false;
+  bool has_logged_options = false;
   std::optional<Fit> fit;  // between begin() and end()
   std::optional<RunLink> run_link;
   std::unique_ptr<saving::RunSaver> saver;

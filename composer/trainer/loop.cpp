@@ -46,6 +46,7 @@ void Trainer::Impl::construct() {
 void Trainer::Impl::begin() {
   log_algorithms();
   tune();
+  log_options();
   fire(Event::FIT_START);
   check_trains_all(*state.model, *state.optimizer);
   state.model->train();

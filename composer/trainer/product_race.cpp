@@ -26,12 +26,11 @@ using kernels::ProductShape;
 using kernels::ProductTable;
 
 constexpr int kMostRounds = 15, kLeastRounds = 2;
-constexpr double kAllSeconds = 10;        // for all shapes
+constexpr double kAllSeconds = 10;        // for all shapes, at least
 constexpr double kMostFloats = 1 << 24;   // in operands and result: of a large batch, some products are timed
 constexpr double kSeconds = 0.05;         // for one shape, once there are the least rounds
 constexpr double kTrialSeconds = 0.0003;  // short products are repeated for so long
 constexpr int kMostProducts = 200;        // in a trial
-constexpr double kMuchFaster = 0.8;
 
 at::Tensor operand(std::int64_t batch, std::int64_t rows, std::int64_t columns, Layout layout) {
   const auto filled = [batch](std::int64_t rows, std::int64_t columns) {
@@ -126,32 +125,26 @@ Trials trials_of(const ProductShape& shape, const std::function<void()>& before_
 
 }  // namespace
 
-ProductTable race_products(const std::map<ProductShape, std::int64_t>& shapes,
+ProductTable race_products(const std::map<ProductShape, std::int64_t>& shapes, double seconds,
                            const std::function<void()>& before_each) {
   const at::NoGradGuard no_grad;
   std::vector<std::pair<ProductShape, std::int64_t>> largest_first(shapes.begin(), shapes.end());
   std::ranges::stable_sort(largest_first, std::greater<>(), work);
   ProductTable table;
-  bool much_faster = !shapes.empty();
   const auto from = std::chrono::steady_clock::now();
   for (const auto& [shape, count] : largest_first) {
+    if (seconds_since(from) > std::max(kAllSeconds, seconds)) break;
     bool own = false;
-    if (seconds_since(from) < kAllSeconds) {
-      // Out of memory, of libtorch's tensors or for our copies: the step needs less than the race.
-      try {
-        const Trials trials = trials_of(shape, before_each);
-        own = other_is_faster(trials);
-        much_faster = much_faster && own && median(trials.other) < kMuchFaster * median(trials.now);
-      } catch (const c10::Error&) {
-        own = false;
-      } catch (const std::bad_alloc&) {
-        own = false;
-      }
+    // Out of memory, of libtorch's tensors or for our copies: the step needs less than the race.
+    try {
+      own = other_is_faster(trials_of(shape, before_each));
+    } catch (const c10::Error&) {
+      own = false;
+    } catch (const std::bad_alloc&) {
+      own = false;
     }
     table.set(shape, own);
-    much_faster = much_faster && own;
   }
-  table.set_others(much_faster);
   return table;
 }
 

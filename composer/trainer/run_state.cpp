@@ -55,6 +55,13 @@ class Trainer::Impl::AsRun final : public Run {
   }
   void load(const LoadOptions& options) override { trainer().load(options); }
 
+  void keep_random() const override { trainer().train_step.keep_random(); }
+  void repeat_microbatch(bool backward) const override { trainer().train_step.repeat(backward); }
+  std::vector<std::int64_t> sample_indices() const override {
+    if (!trainer().fit || trainer().evaluating || trainer().predicting) return {};
+    return trainer().train_step.sample_indices(trainer().fit->source.feed());
+  }
+
   // Called by the threads that write, too.
   std::optional<Seconds> time_left() const override {
     const std::optional<Seconds> since = signals_->since();

@@ -9,6 +9,7 @@
 #include "composer/optim/named_optimizer.h"
 #include "composer/step/precision.h"
 #include "composer/trainer/fit_checks.h"
+#include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
 #include "composer/trainer/tuner.h"
 #include "composer/util/tune_process.h"
@@ -267,6 +268,17 @@ void Trainer::Impl::log_algorithms() {
     logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
 }
 
+// All that checkpoints say of how the run is trained; of a run that goes on, what has changed.
+void Trainer::Impl::log_options() {
+  if (!options.auto_log_hparams || std::exchange(has_logged_options, true)) return;
+  const StateDict now = hyperparameters_of(options, state, logger, train.batch_size(), {});
+  const StateDict new_ones = resumption.found ? changed(resumption.hyperparameters_before, now) : now;
+  std::vector<LogEntry> entries;
+  for (const auto& [name, value] : new_ones.entries())
+    if (!logger.hyperparameters().contains(name)) entries.push_back({name, log_value(value)});
+  if (!entries.empty()) logger.log_hyperparameters(entries);
+}
+
 // What tune_process() wants of a trainer that has not asked itself gives way to everything that it could disturb.
 bool Trainer::Impl::tunes() const {
   if (options.tune) return true;
@@ -280,7 +292,9 @@ bool Trainer::Impl::tunes() const {
 // A run goes on with the products that it began with, though nobody measures any more.
 void Trainer::Impl::use_saved_products() {
   if (!tuned || !tuned->products || options.products != Products::TUNED) return;
-  products = kernels::ProductTable::from_text(*tuned->products);
+  const auto saved = kernels::ProductTable::from_text(*tuned->products);
+  if (!saved) warn("checkpoint: the products that .tune has chosen cannot be read, so libtorch's are used");
+  products = saved.value_or(kernels::ProductTable());
   kernels::ProductScope::table_has_changed();
 }
 

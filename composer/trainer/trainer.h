@@ -69,6 +69,10 @@ struct TrainerOptions {
   std::optional<std::uint64_t> seed = {};         // of random numbers and training loaders; unset: from libtorch
   bool deterministic_mode = false;                // libtorch's deterministic kernels, or its error where there is none
 
+  // When the first fit of a run begins, log as hyperparameters what its checkpoints say of it: these options, those of
+  // the model, optimizer, schedules, algorithms and callbacks (docs/hyperparameters.md).
+  bool auto_log_hparams = true;
+
   // Before the first batch, time a few steps in each of the ways that may train faster here, and go on in the fastest:
   // channels-last weights, as many threads as help, fp32 where the precision above is slower, and matrix products by
   // kernels of our own (products). Nothing else of the trial steps stays. What was found is kept in tune_cache for

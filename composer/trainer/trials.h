@@ -26,8 +26,8 @@ Trials time_in_pairs(const TrialLimits& limits, const std::function<double()>& n
 
 double seconds_since(std::chrono::steady_clock::time_point from);
 
-// Whether the other way takes at least 3 % less time, by the median of the ratios of each pair, and is faster in three
-// of four pairs: less is within what the same way differs from itself.
+// Whether the other way takes at least 3 % less time, by the median of the ratios of each pair, and is faster in more
+// than three quarters of the pairs: less is within what the same way differs from itself.
 bool other_is_faster(const Trials& trials);
 
 double median(std::vector<double> values);  // of at least one

@@ -10,6 +10,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
+#include "composer/kernels/products.h"
 #include "composer/util/new_file.h"
 
 namespace composer {
@@ -28,9 +29,19 @@ std::filesystem::path default_file() {
 }
 
 Json read(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) return Json::object();
   std::ifstream stream(file);
   Json all = stream ? Json::parse(stream, nullptr, /*allow_exceptions=*/false) : Json::object();
   return all.is_object() ? all : Json::object();
+}
+
+// Also if it is damaged or empty.
+bool looks_like_json(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  char first = '{';
+  stream >> first;
+  return first == '{' || first == '[';
 }
 
 // Alone, among threads and processes, from reading the file to replacing it. Where there are no locks, without.
@@ -68,15 +79,18 @@ std::optional<Tuned> TuneCache::find(const std::string& key) const {
   if (!layout.is_boolean() || !autocast.is_boolean() || !threads.is_number_integer()) return {};
   if (const auto count = threads.get<double>(); count < 0 || count > kMostThreads) return {};
   Tuned tuned{.channels_last = layout.get<bool>(), .autocast = autocast.get<bool>(), .threads = threads.get<int>()};
-  if (products.is_string()) tuned.products = products.get<std::string>();
+  if (products.is_string() && kernels::ProductTable::from_text(products.get<std::string>()))
+    tuned.products = products.get<std::string>();
   return tuned;
 }
 
 void TuneCache::put(const std::string& key, const Tuned& tuned) const {
   if (file_.empty()) return;
   try {
+    if (std::filesystem::is_directory(file_)) throw Error(file_.string(), " is a folder");
     if (std::filesystem::exists(file_) && !std::filesystem::is_regular_file(file_)) return;  // /dev/null stays one
     const Lock lock(file_);
+    if (!looks_like_json(file_)) throw Error(file_.string(), " is not a file of tune; it is left as it is");
     Json all = read(file_);
     Json& entry = all[key];
     entry = {{"channels_last", tuned.channels_last}, {"autocast", tuned.autocast}, {"threads", tuned.threads}};

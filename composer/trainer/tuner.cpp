@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <exception>
 #include <typeinfo>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/version.h>
 
@@ -32,6 +34,7 @@ constexpr int kMostRounds = 25, kLeastRounds = 3;
 constexpr double kSeconds = 1;           // for one choice, once there are the least rounds
 constexpr double kTrialSeconds = 0.005;  // one short step tells more of the clock than of the model
 constexpr int kMostSteps = 50;           // of a trial
+constexpr double kRaceSteps = 6;         // time enough for three trials of each product by each of both
 
 struct Stopped : std::exception {};
 
@@ -105,6 +108,15 @@ class UnlessDecided {
   int exceptions_ = std::uncaught_exceptions();
 };
 
+// What decides how fast products are, beside the processor's name, which on virtual machines says little.
+std::string of_products() {
+  std::string text = join(", ", kernels::gemm_instructions());
+  if (at::autocast::is_autocast_enabled(at::kCPU)) text += ", within autocast";
+  for (const char* name : {"MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "OMP_WAIT_POLICY"})
+    if (const char* value = std::getenv(name)) text += join(", ", name, '=', value);
+  return text;
+}
+
 std::string milliseconds(double seconds) { return join(std::round(seconds * 1e5) / 100, " ms"); }
 
 }  // namespace
@@ -112,37 +124,46 @@ std::string milliseconds(double seconds) { return join(std::round(seconds * 1e5)
 std::vector<TuningChoice> Tuner::run(Batch batch, const std::filesystem::path& cache_file,
                                      std::optional<Tuned>& chosen) {
   allowed_ = state_.precision;
-  const TuneCache cache(cache_file);
   if (!state_.device.is_cpu() || !kernels::has_gemm()) products_ = nullptr;
-  const std::string id = key(batch);
   if (chosen && products_) kept_products_ = chosen->products.value_or(kernels::ProductTable().text());
-  if (!chosen) {
-    chosen = cache.find(id);
-    if (chosen && products_ && !chosen->products) chosen.reset();  // products have not been raced
-  }
-  if (chosen && (!ways_ || (chosen->threads >= 1 && chosen->threads <= at::get_num_threads()))) {
+  if (chosen && fits(*chosen)) {
     use(*chosen);
     return choices();
   }
-  Tuned best{.autocast = allowed_ != Precision::FP32, .threads = at::get_num_threads()};
   try {
-    measure(std::move(batch), best);
+    chosen = find_or_measure(std::move(batch), TuneCache(cache_file), chosen.has_value());
   } catch (const Stopped&) {
-    step_.forget_batch();
     choices_.clear();
-    return {};
   }
-  cache.put(id, best);
-  chosen = best;
+  step_.forget_batch();
   return choices();
 }
 
-void Tuner::measure(Batch batch, Tuned& best) {
+bool Tuner::fits(const Tuned& tuned) const {
+  return !ways_ || (tuned.threads >= 1 && tuned.threads <= at::get_num_threads());
+}
+
+// What a checkpoint has chosen elsewhere is no measurement of this machine, so it is not put in the cache.
+Tuned Tuner::find_or_measure(Batch batch, const TuneCache& cache, bool resumes) {
   const UnlessDecided unless_decided(state_, products_);
   const Untouched untouched(state_);
+  const std::string start = key(batch);
   state_.batch = std::move(batch);
-  step_.start(feed_);
-  check_leaves_weights();
+  if (products_ && !kept_products_) look_at_step();
+  const std::string id = join(start, shapes_key());
+  if (const auto found = resumes ? std::nullopt : cache.find(id);
+      found && fits(*found) && (!products_ || found->products)) {
+    use(*found);
+    return *found;
+  }
+  if (!shapes_) look_at_step();
+  Tuned best{.autocast = allowed_ != Precision::FP32, .threads = at::get_num_threads()};
+  measure(best);
+  if (!kept_products_) cache.put(id, best);
+  return best;
+}
+
+void Tuner::measure(Tuned& best) {
   if (ways_ && has_convolutions())
     best.channels_last = choose("weights", {"as they are", [this] { set_channels_last(false); }},
                                 {"channels last", [this] { set_channels_last(true); }});
@@ -156,18 +177,18 @@ void Tuner::measure(Batch batch, Tuned& best) {
     best.threads = 1;
     best.products = choose_products();
   }
-  step_.forget_batch();
 }
 
 void Tuner::go_on_unless_stopped() const {
   if (stops_()) throw Stopped();
 }
 
-// A model whose forward writes its own weights would be trained by the trial steps.
-void Tuner::check_leaves_weights() {
+// Its products, in fp32. A model whose forward writes its own weights would be trained by the trial steps.
+void Tuner::look_at_step() {
   std::vector<at::Tensor> before;
   for (const at::Tensor& parameter : state_.model->parameters()) before.push_back(parameter.detach().clone());
-  step();
+  step_.start(feed_);
+  shapes_ = shapes_of_step();
   const at::NoGradGuard no_grad;
   bool changed = false;
   for (std::size_t i = 0; const at::Tensor& parameter : state_.model->parameters()) {
@@ -194,13 +215,23 @@ std::string Tuner::key(const Batch& batch) const {
     for (const std::int64_t size : tensor.sizes()) shapes = hash64(shapes, static_cast<std::uint64_t>(size));
   };
   for (const at::Tensor& parameter : state_.model->parameters()) mix(parameter);
+  for (const at::Tensor& parameter : state_.model->parameters()) shapes = hash64(shapes, parameter.requires_grad());
   for (const auto& [name, tensor] : batch) mix(tensor);
   const Model& model = *state_.model;
   return join(class_name(typeid(model)), " ", std::hex, shapes, std::dec, ", microbatches of ",
               state_.device_train_microbatch_size, ", ", to_string(allowed_), ", ", at::get_num_threads(), " threads, ",
               state_.device.is_cpu() ? name_of_processor() : state_.device.str(),
-              products_ ? "" : ", libtorch's products", ways_ ? "" : ", nothing else", ", libtorch ", TORCH_VERSION,
-              ", libcomposer ", COMPOSER_VERSION);
+              products_ ? of_products() : std::string(", libtorch's products"), ways_ ? "" : ", nothing else",
+              ", libtorch ", TORCH_VERSION, ", libcomposer ", COMPOSER_VERSION);
+}
+
+// Heads, strides and the loss decide which products there are, too, and no name or parameter tells of them.
+std::string Tuner::shapes_key() const {
+  if (!products_ || !shapes_) return "";
+  std::uint64_t all = 0;
+  for (const auto& [s, count] : *shapes_)
+    all = hash64(all, s.batch, s.m, s.n, s.k, static_cast<std::uint64_t>(s.a), static_cast<std::uint64_t>(s.b), s.adds);
+  return join(", products ", std::hex, all);
 }
 
 void Tuner::use(const Tuned& tuned) {
@@ -208,7 +239,7 @@ void Tuner::use(const Tuned& tuned) {
     choices_.push_back({.setting = what, .chosen = join(chosen_before), .reason = "as was found before"});
   };
   if (products_) {
-    set_products(kernels::ProductTable::from_text(tuned.products.value_or("")));
+    set_products(kernels::ProductTable::from_text(tuned.products.value_or("")).value_or(kernels::ProductTable()));
     say(kProducts, products_->empty() ? "libtorch's" : "own kernels");
   }
   if (!ways_) return;
@@ -254,19 +285,15 @@ void Tuner::set_products(const kernels::ProductTable& table) {
 std::optional<std::string> Tuner::choose_products() {
   if (!products_) return {};
   if (kept_products_) {
-    set_products(kernels::ProductTable::from_text(*kept_products_));
+    set_products(kernels::ProductTable::from_text(*kept_products_).value_or(kernels::ProductTable()));
     return kept_products_;
   }
   std::erase_if(choices_, [](const TuningChoice& choice) { return choice.setting == kProducts; });
   set_products({});
+  const auto shapes = shapes_of_step();
   const Precision precision = std::exchange(state_.precision, Precision::FP32);
-  const auto shapes = [this] {
-    const kernels::ProductRecorder recorder;
-    step();
-    return recorder.shapes();
-  }();
   const std::size_t all = shapes.size();
-  kernels::ProductTable table = race_products(shapes, [this] { go_on_unless_stopped(); });
+  kernels::ProductTable table = race_products(shapes, kRaceSteps * time_steps(1), [this] { go_on_unless_stopped(); });
   if (all > 0 && table.empty())
     choices_.push_back({.setting = kProducts,
                         .chosen = "libtorch's",
@@ -277,6 +304,14 @@ std::optional<std::string> Tuner::choose_products() {
     table = {};
   state_.precision = precision;
   return table.text();
+}
+
+Tuner::Shapes Tuner::shapes_of_step() {
+  const Precision precision = std::exchange(state_.precision, Precision::FP32);
+  const kernels::ProductRecorder recorder;
+  step();
+  state_.precision = precision;
+  return recorder.shapes();
 }
 
 void Tuner::step() {

@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -44,17 +45,22 @@ class Tuner {
   std::vector<TuningChoice> run(Batch batch, const std::filesystem::path& cache_file, std::optional<Tuned>& chosen);
 
  private:
+  using Shapes = std::map<kernels::ProductShape, std::int64_t>;
   struct Way {  // one of two
     std::string name;
     std::function<void()> use;
   };
 
   std::string key(const Batch& batch) const;
+  std::string shapes_key() const;
   std::vector<TuningChoice> choices();  // the products last
   void use(const Tuned& tuned);
-  void measure(Batch batch, Tuned& best);
+  bool fits(const Tuned& tuned) const;  // this machine
+  Tuned find_or_measure(Batch batch, const TuneCache& cache, bool resumes);
+  void measure(Tuned& best);
   void go_on_unless_stopped() const;  // throws what run() catches
-  void check_leaves_weights();        // likewise
+  void look_at_step();                // likewise
+  Shapes shapes_of_step();
   void set_channels_last(bool on);
   void set_autocast(bool on);
   void set_products(const kernels::ProductTable& table);
@@ -72,6 +78,7 @@ class Tuner {
   std::function<bool()> stops_;
   std::optional<std::string> kept_products_;  // of the run that goes on
   Precision allowed_ = Precision::FP32;
+  std::optional<Shapes> shapes_;  // of the products of a step
   std::vector<TuningChoice> choices_;
 };
 

@@ -92,7 +92,11 @@ void draw_hidden(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
 // At the first use, so that a program which never trains has nothing registered.
 class Kernels {
  public:
-  static void install() { static const Kernels kernels; }
+  // Never destroyed: objects of static storage may still train when the program ends.
+  static void install() {
+    static const Kernels& kernels = *new Kernels;
+    (void)kernels;
+  }
 
  private:
   Kernels() : all_(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__) {
@@ -193,7 +197,9 @@ void OwnRandom::restore(const StateDict& state) const {
   }
 }
 
-RandomScope::RandomScope(const OwnRandom& own) : before_(std::exchange(current, &own)), on_(kKey) {}
+// With the key on and nothing registered for it, every operator would throw.
+RandomScope::RandomScope(const OwnRandom& own)
+    : before_((Kernels::install(), std::exchange(current, &own))), on_(kKey) {}
 RandomScope::~RandomScope() { current = before_; }
 
 OwnRandom current_random() { return current ? *current : OwnRandom(); }

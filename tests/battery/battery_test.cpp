@@ -13,6 +13,7 @@
 #include "composer/algorithms/registry.h"
 #include "composer/callbacks/registry.h"
 #include "composer/core/error.h"
+#include "composer/core/state_dict.h"
 #include "composer/loggers/registry.h"
 #include "composer/metrics/registry.h"
 #include "composer/trainer/trainer.h"
@@ -157,6 +158,29 @@ TEST_CASE("Everything that can be made by name says what it is, and is made from
   };
   for_each_plugin(check);
   for_each(metrics::registry(), check);
+}
+
+TEST_CASE("Every callback and algorithm tells the options that it was made with") {
+  const auto is = [](const StateValue& value, const std::string& given) {
+    if (const auto* text = std::get_if<std::string>(&value)) return *text == given;
+    if (const auto* number = std::get_if<std::int64_t>(&value)) return std::to_string(*number) == given;
+    if (const auto* number = std::get_if<double>(&value)) return *number == std::stod(given);
+    return std::get<bool>(value) == (given == "true");
+  };
+  const auto check = [&](const auto& entry) {
+    for (const Settings& given : variants(entry)) {
+      const StateDict told = entry.make(given).list().front().object->local_hparams();
+      CHECK(told.size() == entry.options.size());
+      for (const OptionInfo& option : entry.options) {
+        CAPTURE(option.name);
+        REQUIRE(told.find(option.name));
+        const auto setting = given.find(option.name);
+        CHECK(is(*told.find(option.name), setting == given.end() ? option.default_text : setting->second));
+      }
+    }
+  };
+  for_each(callbacks::registry(), check);
+  for_each(algorithms::registry(), check);
 }
 
 TEST_CASE(

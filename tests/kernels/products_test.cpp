@@ -3,8 +3,10 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -17,6 +19,7 @@
 
 #include "tests/kernels/support.h"
 #include "tests/support/error_of.h"
+#include "tests/support/warnings.h"
 
 using namespace composer;
 using kernels::Layout, kernels::ProductRecorder, kernels::ProductScope, kernels::ProductShape, kernels::ProductTable;
@@ -343,6 +346,37 @@ TEST_CASE("A beta too small for a float is 0, and then NaN in self is ignored") 
   const ProductScope scope(table);
   const at::Tensor self = at::full({4, 4}, std::nan(""));
   CHECK(at::addmm(self, at::ones({4, 2}), at::ones({2, 4}), 1e-300).equal(at::full({4, 4}, 2.F)));
+}
+
+TEST_CASE("A scope takes no temporary table, and warns if another one was begun after it and has not ended") {
+  static_assert(std::is_constructible_v<ProductScope, const ProductTable&>);
+  static_assert(!std::is_constructible_v<ProductScope, ProductTable>);
+  const ProductTable table = everything(), none;
+  {
+    const test::Warnings warnings;
+    auto outer = std::make_unique<ProductScope>(table), inner = std::make_unique<ProductScope>(none);
+    inner.reset();
+    outer.reset();
+    CHECK(warnings.texts.empty());
+    outer = std::make_unique<ProductScope>(none);
+    inner = std::make_unique<ProductScope>(table);
+    outer.reset();
+    CHECK(warnings.say("must end in the reverse order"));
+    inner.reset();
+  }
+  const ProductScope clean(none);  // the thread has no scope again
+}
+
+TEST_CASE("An infinite alpha makes NaN where libtorch's product does, and nowhere else") {
+  // The first parts of k are positive, the last negative: infinities of parts would cancel.
+  at::Tensor a = at::ones({4, 600});
+  a.slice(1, 300) *= -0.5;
+  const at::Tensor b = at::ones({600, 4}), self = at::zeros({4, 4});
+  const double infinity = std::numeric_limits<double>::infinity();
+  const at::Tensor expected = at::addmm(self, a, b, 1, infinity);
+  const ProductTable table = everything();
+  const ProductScope scope(table);
+  CHECK(same(at::addmm(self, a, b, 1, infinity), expected));
 }
 
 TEST_CASE("The dispatch key is on within scopes that need it alone") {

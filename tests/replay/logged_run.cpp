@@ -116,6 +116,7 @@ TrainerOptions logged_options(const Json& config, const Context& context, Random
   options.device_train_microbatch_size = config.value("device_train_microbatch_size", std::int64_t{0});
   options.seed = 3;
   options.handle_signals = false;
+  options.auto_log_hparams = false;  // as by default in Composer
   return options;
 }
 

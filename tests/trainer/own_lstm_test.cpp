@@ -127,7 +127,7 @@ TEST_CASE("A race times LSTMs beside products") {
   const kernels::ProductShape product{
       .batch = 1, .m = 8, .n = 3, .k = 24, .a = kernels::Layout::ROWS, .b = kernels::Layout::COLUMNS, .adds = true};
   const kernels::ProductRecorder recorder;
-  const kernels::ProductTable table = race_products({{lstm, 1}, {product, 1}}, [] {});
+  const kernels::ProductTable table = race_products({{lstm, 1}, {product, 1}}, 0, [] {});
   CHECK(table.find(lstm).has_value());
   CHECK(table.find(product).has_value());
   CHECK(recorder.shapes().at(lstm) >= 4);

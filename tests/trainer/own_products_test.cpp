@@ -175,10 +175,10 @@ TEST_CASE("What tune chose of products is said, kept in its cache and the checkp
   choose(cache, "others=1");
   CHECK(equal(run(options(), &line), trained(Products::OWN)));
   CHECK(line == "products: own kernels, as was found before");
-  // An altered text is not used, and a choice of shapes is one of these shapes alone.
+  // An altered text is measured anew, and a choice of shapes is one of these shapes alone.
   choose(cache, "32x256x784 RC+=2,others=1");
-  CHECK(equal(run(options(), &line), trained(Products::LIBRARY)));
-  CHECK(line == "products: libtorch's, as was found before");
+  run(options(), &line);
+  CHECK(line.find("as was found before") == std::string::npos);
   choose(cache, "32x256x784 RC+=1,others=0");
   const std::vector<at::Tensor> some = run(options());
   CHECK_FALSE(equal(some, trained(Products::LIBRARY)));

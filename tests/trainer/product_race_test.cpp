@@ -29,7 +29,7 @@ TEST_CASE("A race computes each product as the step does, and decides about each
   kernels::ProductTable table;
   const std::map<ProductShape, std::int64_t> seen = [&] {
     const kernels::ProductRecorder recorder;
-    table = race_products(shapes, [&] { ++trials; });
+    table = race_products(shapes, 0, [&] { ++trials; });
     return recorder.shapes();
   }();
   CHECK(trials >= 4 * static_cast<std::int64_t>(shapes.size()));  // one of each way before, and two pairs
@@ -38,6 +38,7 @@ TEST_CASE("A race computes each product as the step does, and decides about each
     CHECK(seen.contains(shape));
     CHECK(table.find(shape));
   }
+  CHECK_FALSE(table.others());
   for (const auto& [shape, count] : seen) {
     CAPTURE(to_string(shape));
     CHECK(shapes.contains(shape));
@@ -50,7 +51,7 @@ TEST_CASE("What is thrown before a trial ends the race") {
   const auto stop = [&trials] {
     if (++trials == 7) throw std::runtime_error("enough");
   };
-  CHECK_THROWS_WITH(race_products(some_shapes(), stop), "enough");
+  CHECK_THROWS_WITH(race_products(some_shapes(), 0, stop), "enough");
   CHECK(trials == 7);
 }
 

@@ -49,6 +49,7 @@ TrainerOptions options{
     .accumulate_train_batch_on_tokens = false,
     .seed = {},
     .deterministic_mode = false,
+    .auto_log_hparams = true,
     .tune = false,
     .tune_cache = {},
     .products = Products::TUNED,

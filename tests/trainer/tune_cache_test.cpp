@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/support/folder.h"
+#include "tests/support/warnings.h"
 
 namespace composer::test {
 namespace {
@@ -40,6 +41,35 @@ TEST_CASE("A number of threads that is none is not taken for another one") {
   }
   std::ofstream(file) << R"({"key": {"channels_last": false, "autocast": false, "threads": 3}})";
   CHECK(TuneCache(file).find("key"));
+}
+
+TEST_CASE("A tune_cache that is a folder is empty, and says so when something is put in it") {
+  const Folder folder;
+  const TuneCache cache(folder.path());
+  CHECK_FALSE(cache.find("a"));
+  const Warnings warnings;
+  cache.put("a", {.threads = 2});
+  CHECK(warnings.say("is a folder"));
+}
+
+TEST_CASE("A tune_cache that is somebody else's file is not replaced, and a warning says so") {
+  const Folder folder;
+  std::ofstream(folder / "notes.txt") << "buy milk";
+  const Warnings warnings;
+  TuneCache(folder / "notes.txt").put("a", {.threads = 2});
+  CHECK(warnings.say("is left as it is"));
+  std::string word;
+  std::ifstream(folder / "notes.txt") >> word;
+  CHECK(word == "buy");
+}
+
+TEST_CASE("A result whose products cannot be read has none") {
+  const Folder folder;
+  const TuneCache cache(folder / "tune.json");
+  cache.put("a", {.threads = 2, .products = "2x3x4 RR=1,others=0"});
+  CHECK(cache.find("a")->products == "2x3x4 RR=1,others=0");
+  cache.put("a", {.threads = 2, .products = "2x3x4 RQ=1,others=0"});
+  CHECK_FALSE(cache.find("a")->products);
 }
 
 TEST_CASE("A tune_cache that is a device is neither replaced nor written") {

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <regex>
 #include <sstream>
 
 #include <ATen/Parallel.h>
@@ -186,6 +187,61 @@ TEST_CASE("what tune found is used by the next run without trial steps, and by n
   CHECK(measured(lines(Precision::FP32, 2)));
   CHECK(measured(lines(Precision::AMP_BF16, 0)));
   CHECK(lines(Precision::AMP_BF16, 0)[0].ends_with(", as was found before"));
+}
+
+TEST_CASE("tune measures anew for the same weights if other weights are frozen, or the products of a step differ") {
+  if (!kernels::has_gemm()) return;
+  const Scratch scratch;
+  at::set_num_threads(1);
+  struct Folding : models::Classifier {  // the same weights, used for other products
+    explicit Folding(std::int64_t given)
+        : Classifier(torch::nn::Linear(4, 3), {.num_classes = 3, .train_metrics = Metrics()}), parts(given) {}
+    Outputs forward(const Batch& batch) override {
+      const at::Tensor x = batch["input"];
+      const at::Tensor square = at::bmm(x.view({parts, -1, 4}), x.view({parts, -1, 4}).transpose(1, 2)).mean();
+      return Outputs(Classifier::forward(batch).only() + square);
+    }
+    std::int64_t parts;
+  };
+  const auto lines = [&](std::int64_t parts, bool frozen) {
+    TrainerOptions options = tuned_options(std::make_shared<Folding>(parts), scratch);
+    options.model->parameters()[0].set_requires_grad(!frozen);
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    return trainer.tuning().back();
+  };
+  const auto was_found = [](const std::string& line) { return line.ends_with("as was found before"); };
+  CHECK_FALSE(was_found(lines(1, false)));
+  CHECK(was_found(lines(1, false)));
+  CHECK_FALSE(was_found(lines(2, false)));
+  CHECK_FALSE(was_found(lines(1, true)));
+  CHECK(was_found(lines(2, false)));
+}
+
+TEST_CASE("the products of a checkpoint from another machine are not put in the cache of this one") {
+  if (!kernels::has_gemm()) return;
+  const Scratch scratch;
+  const auto options = [&](const char* cache) {
+    TrainerOptions options = tuned_options(tiny_model(), scratch);
+    options.tune_cache = scratch.folder / cache;
+    return options;
+  };
+  const auto saved = [&](const char* cache) {
+    TrainerOptions with = options(cache);
+    with.save_folder = (scratch.folder / "run").string();
+    with.save_interval = "1ba";
+    return with;
+  };
+  at::set_num_threads(2);
+  Trainer(options("there.json")).fit("1ba");
+  std::string text = text_of(scratch.folder / "there.json");
+  text = std::regex_replace(text, std::regex("\"products\": \"[^\"]*\""), "\"products\": \"1x1x1 RR=1,others=1\"");
+  text = std::regex_replace(text, std::regex("\"threads\": 1"), "\"threads\": 2");
+  std::ofstream(scratch.folder / "there.json") << text;
+  Trainer(saved("there.json")).fit("1ba");
+  at::set_num_threads(1);
+  Trainer(saved("here.json")).fit("1ba");
+  CHECK(text_of(scratch.folder / "here.json").find("1x1x1") == std::string::npos);
 }
 
 // Slow with autocast, and in need of memory without.
