@@ -14,6 +14,7 @@ GROUND = ["core", "util"]  # what every module may know
 MAY_KNOW = {
     "util": ["core"],  # its errors and its vocabulary; no circle comes of it, which is checked as well
     "core": ["util"],
+    "net": GROUND,
     "kernels": GROUND,
     "metrics": GROUND,
     "data": GROUND + ["metrics"],
