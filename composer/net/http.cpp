@@ -71,8 +71,8 @@ void check(const HttpRequest& request) {
 }
 
 // Replaces the values that a server may repeat and nobody should read.
-std::string without_secrets(std::string text, const HttpRequest& request) {
-  for (const HttpHeader& header : request.headers) {
+std::string without_secrets(std::string text, const std::vector<HttpHeader>& sent) {
+  for (const HttpHeader& header : sent) {
     std::string name = header.name;
     std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     const bool secret = name.find("auth") != name.npos || name.find("token") != name.npos ||
@@ -97,7 +97,7 @@ HttpError error_of(const HttpRequest& request, const Attempt& attempt, int tries
   if (!attempt.redirect.empty()) text += "; the server redirects to " + shown_url(attempt.redirect);
   if (const std::string what = answered ? remedy(response.status) : std::string(); !what.empty()) text += "; " + what;
   if (tries > 1) text += join(" (after ", tries, " attempts)");
-  return {without_secrets(std::move(text), request), answered ? response.status : 0, std::move(said.code),
+  return {without_secrets(std::move(text), attempt.sent), answered ? response.status : 0, std::move(said.code),
           answered ? may_pass(response.status) : attempt.may_pass};
 }
 

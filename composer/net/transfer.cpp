@@ -177,9 +177,13 @@ bool has(const std::vector<HttpHeader>& headers, std::string_view lower_case_nam
   return std::ranges::any_of(headers, [&](const HttpHeader& header) { return lower(header.name) == lower_case_name; });
 }
 
-List header_lines(const HttpRequest& request) {
+std::vector<HttpHeader> headers_of(const HttpRequest& request) {
   std::vector<HttpHeader> headers = request.headers;
   if (request.more_headers) std::ranges::move(request.more_headers(), std::back_inserter(headers));
+  return headers;
+}
+
+List header_lines(const std::vector<HttpHeader>& headers) {
   List list;
   for (const HttpHeader& header : headers) {
     if ((header.name + header.value).find_first_of("\r\n") != std::string::npos)
@@ -327,7 +331,8 @@ Attempt Transfers::run(const HttpRequest& request, const HttpOptions& options, c
   Download download{easy, attempt.response, request.to_file, options.most_in_memory, nullptr, {}};
   if (!request.to_file.empty())
     download.file = std::make_unique<OpenFile>(request.to_file, O_WRONLY | O_CREAT | O_TRUNC, "written");
-  const List headers = header_lines(request);
+  attempt.sent = headers_of(request);
+  const List headers = header_lines(attempt.sent);
   std::array<char, CURL_ERROR_SIZE> reason{};
 
   set_request(easy, request, upload);

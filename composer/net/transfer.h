@@ -11,6 +11,7 @@
 namespace composer::net {
 
 struct Attempt {
+  std::vector<HttpHeader> sent;  // the headers of the request
   HttpResponse response;
   std::string failure;  // why there is no whole response; empty: there is one
   bool may_pass = false;
