@@ -24,7 +24,7 @@ MAY_KNOW = {
     "checkpoint": GROUND + ["formats"],
     "dist": GROUND,
     "step": GROUND + ["kernels", "formats", "metrics", "data", "optim", "dist"],
-    "trainer": GROUND + ["kernels", "formats", "metrics", "data", "optim", "models", "checkpoint", "step", "dist"],
+    "trainer": GROUND + ["net", "kernels", "formats", "metrics", "data", "optim", "models", "checkpoint", "step", "dist"],
     "callbacks": GROUND + ["formats", "metrics", "data", "optim", "checkpoint", "dist", "profiler"],
     "algorithms": GROUND + ["formats", "metrics", "data", "optim", "dist"],
     "loggers": GROUND + ["metrics", "dist", "net"],
