@@ -150,6 +150,20 @@ interop_logs() {
   say "WARNING: event files are NOT read with TensorBoard: python3 has no package tensorboard"
 }
 
+# The moto server of PyPI, which is an S3 server, for the test that stores files in it; as interop_logs().
+interop_s3() {
+  local python folder=${COMPOSER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libcomposer}/python-s3
+  python=$(command -v "${interop:-python3}") || python=
+  has_moto() { [[ -n $python ]] && PYTHONPATH=$folder "$python" -c 'import boto3, moto.server' 2> /dev/null; }
+  has_moto && return
+  if ((EUID == 0)) && [[ -n $python ]]; then
+    PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$(python_with_pip || echo false)" -m pip install -q \
+      --only-binary=:all: --target "$folder" 'moto[server]' >&2 || true
+    has_moto && return
+  fi
+  say "WARNING: nothing is stored in an S3 server: python3 has no package moto"
+}
+
 # Compilers at work at once: what the processors allow, and what memory does (1.5 GB each).
 jobs_at_once() {
   local cores memory
