@@ -14,6 +14,7 @@ GROUND = ["core", "util"]  # what every module may know
 MAY_KNOW = {
     "util": ["core"],  # its errors and its vocabulary; no circle comes of it, which is checked as well
     "core": ["util"],
+    "net": GROUND,
     "kernels": GROUND,
     "metrics": GROUND,
     "data": GROUND + ["metrics"],
@@ -23,10 +24,10 @@ MAY_KNOW = {
     "checkpoint": GROUND + ["formats"],
     "dist": GROUND,
     "step": GROUND + ["kernels", "formats", "metrics", "data", "optim", "dist"],
-    "trainer": GROUND + ["kernels", "formats", "metrics", "data", "optim", "models", "checkpoint", "step", "dist"],
+    "trainer": GROUND + ["net", "kernels", "formats", "metrics", "data", "optim", "models", "checkpoint", "step", "dist"],
     "callbacks": GROUND + ["formats", "metrics", "data", "optim", "checkpoint", "dist", "profiler"],
     "algorithms": GROUND + ["formats", "metrics", "data", "optim", "dist"],
-    "loggers": GROUND + ["metrics", "dist"],
+    "loggers": GROUND + ["metrics", "dist", "net"],
     "profiler": GROUND,
     "cli": None,  # the command line knows everybody
 }

@@ -11,12 +11,14 @@ declare -A seen_by=(
   [clang-format]=clang-format [clang-tidy-19]=clang-tidy-19 [python3]=python3
   [python3-pip]=/usr/lib/python3/dist-packages/pip
   [nlohmann-json3-dev]=/usr/include/nlohmann/json.hpp [libcli11-dev]=/usr/include/CLI/CLI.hpp
-  [zlib1g-dev]=/usr/include/zlib.h [libpng-dev]=/usr/include/png.h [libxxhash-dev]=/usr/include/xxhash.h
+  [zlib1g-dev]=/usr/include/zlib.h [libpng-dev]=/usr/include/png.h
+  [libcurl4-openssl-dev]=/usr/include/x86_64-linux-gnu/curl/curl.h [libssl-dev]=/usr/include/openssl/evp.h
+  [libxxhash-dev]=/usr/include/xxhash.h
   [doctest-dev]=/usr/include/doctest/doctest.h
   [python3-torch]=/usr/lib/python3/dist-packages/torch
   [dataset-fashion-mnist]=/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
 )
-to_build=(g++ cmake ninja-build ccache nlohmann-json3-dev zlib1g-dev libpng-dev libxxhash-dev libcli11-dev)  # the library and its programs
+to_build=(g++ cmake ninja-build ccache nlohmann-json3-dev zlib1g-dev libpng-dev libcurl4-openssl-dev libssl-dev libxxhash-dev libcli11-dev)  # the library and its programs
 to_test=(lld doctest-dev python3)                                                  # and the tests
 
 # need PACKAGE...: installs those that are missing, or says how to.
@@ -146,6 +148,20 @@ interop_logs() {
     has_tensorboard && return
   fi
   say "WARNING: event files are NOT read with TensorBoard: python3 has no package tensorboard"
+}
+
+# The moto server of PyPI, which is an S3 server, for the test that stores files in it; as interop_logs().
+interop_s3() {
+  local python folder=${COMPOSER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libcomposer}/python-s3
+  python=$(command -v "${interop:-python3}") || python=
+  has_moto() { [[ -n $python ]] && PYTHONPATH=$folder "$python" -c 'import boto3, moto.server' 2> /dev/null; }
+  has_moto && return
+  if ((EUID == 0)) && [[ -n $python ]]; then
+    PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$(python_with_pip || echo false)" -m pip install -q \
+      --only-binary=:all: --target "$folder" 'moto[server]' >&2 || true
+    has_moto && return
+  fi
+  say "WARNING: nothing is stored in an S3 server: python3 has no package moto"
 }
 
 # Compilers at work at once: what the processors allow, and what memory does (1.5 GB each).

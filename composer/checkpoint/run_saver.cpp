@@ -36,7 +36,7 @@ void check(const RunSaverOptions& options) {
   if (options.folder.empty()) throw ConfigError("save_folder: is required");
   if (options.folder.find("://") != std::string::npos)
     throw ConfigError("save_folder: ", options.folder,
-                      " is a URL; set a folder of this machine, and copy its contents");
+                      " is a URI, which only the save_folder of a Trainer may be; set a folder of this machine");
   check_format("save_folder", options.folder, /*with_time=*/false);
   check_format("save_filename", options.filename, /*with_time=*/true);
   check_format("save_latest_filename", options.latest_filename, /*with_time=*/false);
@@ -54,7 +54,8 @@ RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* 
                                                 .asynchronous = options_.async,
                                                 .overwrite = options_.overwrite,
                                                 .run_id = resumed ? resumed->run_id : "",
-                                                .time_left = time_left_of(state)});
+                                                .time_left = time_left_of(state),
+                                                .mirror = options_.mirror});
   if (!resumed) return;
   saver_->adopt(*resumed);
   resumed_ = *resumed;
@@ -68,6 +69,7 @@ void RunSaver::begin_fit(const State& state) {
   if (!lock_ && options_.num_checkpoints_to_keep != 0) lock_folder(state);
   try {
     prepare(state);
+    if (options_.mirror) options_.mirror->begin(options().folder, options().run_id);
     resumed_.reset();
   } catch (...) {
     lock_.reset();
@@ -155,6 +157,13 @@ void RunSaver::wait() {
     last_saved_batch_ = -1;
     throw;
   }
+}
+
+void RunSaver::wait_for_mirror(const State& state) {
+  if (!options_.mirror) return;
+  std::optional<std::chrono::duration<double>> limit;
+  if (const std::optional<Seconds> left = state.run->time_left()) limit = *left;
+  options_.mirror->wait(limit);
 }
 
 void RunSaver::save_if_due(Event event, const State& state) {

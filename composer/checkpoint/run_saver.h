@@ -33,6 +33,7 @@ struct RunSaverOptions {
   OnFailure on_failure = OnFailure::FAIL;
   bool async = true;
   std::vector<std::string> ignore_keys = {};
+  std::shared_ptr<Mirror> mirror = {};
 };
 
 // Throws ConfigError for options that are invalid for every run.
@@ -64,7 +65,10 @@ class COMPOSER_EXPORT RunSaver {
   // one of this batch is still written. Returns its path once it is on disk. Throws CheckpointError if it could not be
   // written, with any on_failure.
   std::string save_by_hand(const std::string& name, const State& state);
-  void wait();                             // returns when everything is on disk
+  void wait();  // returns when everything is on disk
+  // Returns when the mirror has copied everything, or when the grace period after a signal ends. Throws
+  // CheckpointError for what is not copied, unless on_failure is CONTINUE.
+  void wait_for_mirror(const State& state);
   std::vector<std::string> paths() const;  // oldest first; the last may still be being written
   const SaverOptions& options() const { return saver_->options(); }
 

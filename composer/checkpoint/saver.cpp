@@ -112,6 +112,8 @@ void check(const SaverOptions& options) {
     throw ConfigError("save_best: needs save_num_checkpoints_to_keep >= 1, got ", options.keep);
 }
 
+Mirror::~Mirror() = default;
+
 Saver::~Saver() {
   try {
     wait();
@@ -262,7 +264,9 @@ void Saver::start_writing(Job job) {
 
 // Only once the new one is certain to survive a loss of power.
 void Saver::delete_retired(const Job& job) {
-  if (outcome_ == Outcome::WRITTEN) undeleted_ = folder_.remove(job.retired);
+  if (outcome_ != Outcome::WRITTEN) return;
+  if (options_.mirror) options_.mirror->saved(options_.folder, job.manifest.name, job.retired);
+  undeleted_ = folder_.remove(job.retired);
 }
 
 void Saver::try_write(const Job& job) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "composer/checkpoint/folder.h"
+#include "composer/checkpoint/mirror.h"
 #include "composer/checkpoint/retention.h"
 #include "composer/checkpoint/save_options.h"
 #include "composer/core/export.h"
@@ -32,6 +33,7 @@ struct SaverOptions {
   // Time until the process must have ended; nullopt: unknown. OnFailure::RETRY gives up when a write that takes as long
   // as the last one would end later. Called on the writing thread. Not set: no limit.
   std::function<std::optional<std::chrono::steady_clock::duration>()> time_left = {};
+  std::shared_ptr<Mirror> mirror = {};  // gets what is written; null: none
 };
 
 COMPOSER_EXPORT void check(const SaverOptions& options);  // throws ConfigError

@@ -10,13 +10,15 @@ Entry<Loggers> file();
 Entry<Loggers> in_memory();
 Entry<Loggers> json_lines();
 Entry<Loggers> progress_bar();
+Entry<Loggers> remote_uploader();
 Entry<Loggers> tensorboard();
 }  // namespace entries
 
 const Registry<Loggers>& registry() {
   static const Registry<Loggers> entries = {
-      entries::console(),    entries::csv(),          entries::file(),        entries::in_memory(),
-      entries::json_lines(), entries::progress_bar(), entries::tensorboard(),
+      entries::console(),         entries::csv(),         entries::file(),
+      entries::in_memory(),       entries::json_lines(),  entries::progress_bar(),
+      entries::remote_uploader(), entries::tensorboard(),
   };
   return entries;
 }

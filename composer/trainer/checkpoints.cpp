@@ -1,14 +1,19 @@
 // When checkpoints are written, and which one is loaded.
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <memory>
+#include <utility>
 
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/ignore_keys.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/error.h"
 #include "composer/formats/weights.h"
+#include "composer/net/remote_store.h"
 #include "composer/trainer/impl.h"
+#include "composer/trainer/remote_checkpoints.h"
 
 namespace composer {
 namespace {
@@ -40,6 +45,18 @@ struct Loaded {
 };
 
 // Of a checkpoint, or of a file of weights as Python and save_weights() write them.
+Loaded read(const std::filesystem::path& path, bool weights_only);
+
+// Of a URI, whose files are kept until they are read.
+Loaded read_remote(const std::string& uri, bool weights_only) {
+  std::string name = std::filesystem::temp_directory_path() / "composer-load-XXXXXX";
+  if (::mkdtemp(name.data()) == nullptr) throw Error("load_path: ", name, ": no folder can be made there");
+  const saving::TemporaryPath folder(saving::real_files(), name);
+  Loaded loaded = read(download_from(uri, folder.path() / "files"), weights_only);
+  loaded.path = net::shown_url(uri);
+  return loaded;
+}
+
 Loaded read(const std::filesystem::path& path, bool weights_only) {
   if (!std::filesystem::is_regular_file(path)) {
     const saving::Found found = saving::open_checkpoint(path);
@@ -58,16 +75,32 @@ Loaded read(const std::filesystem::path& path, bool weights_only) {
 
 std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options) {
   if (options.save_folder.empty() || !options.autoresume || options.save_weights_only) return std::nullopt;
-  const std::string folder = saving::format_name(options.save_folder, options.run_name);
-  return saving::find_latest(folder, saving::format_name(options.save_latest_filename, options.run_name),
-                             [&](const saving::Manifest& manifest) { return can_go_on(manifest, options.run_name); });
+  const std::string given = saving::format_name(options.save_folder, options.run_name);
+  const std::string folder = local_save_folder(given);
+  const auto fits = [&](const saving::Manifest& manifest) { return can_go_on(manifest, options.run_name); };
+  const auto find = [&] {
+    return saving::find_latest(folder, saving::format_name(options.save_latest_filename, options.run_name), fits);
+  };
+  std::optional<saving::Found> found = find();
+  if (folder == given) return found;
+  // Another machine may have trained on since, or this one may never have seen the run.
+  const auto store = net::open_store(given);
+  const auto newest = find_newest(*store, fits);
+  if (!newest || (found && newest->manifest.time.batch <= found->manifest.time.batch)) return found;
+  return saving::open_checkpoint(download(*store, *newest, folder, newest->name));
 }
 
 // Nothing is written yet.
 std::unique_ptr<saving::RunSaver> Trainer::Impl::make_saver() {
   if (options.save_folder.empty()) return nullptr;
+  const std::string given = saving::format_name(options.save_folder, state.run_name);
+  const std::string folder = local_save_folder(given);
+  std::shared_ptr<saving::Mirror> mirror;
+  if (folder != given)
+    mirror =
+        make_remote_mirror({.uri = given, .overwrite = options.save_overwrite, .on_failure = options.save_on_failure});
   return std::make_unique<saving::RunSaver>(
-      saving::RunSaverOptions{.folder = options.save_folder,
+      saving::RunSaverOptions{.folder = mirror ? folder : options.save_folder,
                               .filename = options.save_filename,
                               .latest_filename = options.save_latest_filename,
                               .save_interval = options.save_interval,
@@ -77,7 +110,8 @@ std::unique_ptr<saving::RunSaver> Trainer::Impl::make_saver() {
                               .best = options.save_best,
                               .on_failure = options.save_on_failure,
                               .async = options.save_async,
-                              .ignore_keys = options.save_ignore_keys},
+                              .ignore_keys = options.save_ignore_keys,
+                              .mirror = std::move(mirror)},
       state, resumption.found ? &resumption.found->manifest : nullptr);
 }
 
@@ -87,7 +121,7 @@ StateDict Trainer::Impl::read_resumed() {
   for (;;) try {
       return saving::load(*found);
     } catch (const CheckpointError& damaged) {
-      const std::string folder = saving::format_name(options.save_folder, state.run_name);
+      const std::string folder = local_save_folder(saving::format_name(options.save_folder, state.run_name));
       std::optional<saving::Found> before = one_before(*found, folder);
       if (!before) throw;
       warn(join("checkpoint: ", describe(damaged), "; going back to ", before->path.string()));
@@ -112,7 +146,8 @@ void Trainer::Impl::load_checkpoint() {
 }
 
 void Trainer::Impl::load(const LoadOptions& from) {
-  Loaded loaded = read(saving::format_name(from.path, state.run_name), from.weights_only);
+  const std::string path = saving::format_name(from.path, state.run_name);
+  Loaded loaded = net::is_uri(path) ? read_remote(path, from.weights_only) : read(path, from.weights_only);
   saving::ignore_keys(loaded.state, from.ignore_keys);
   if (!loaded.weights_only) check_run_state(loaded.state);
   // Ignored weights may be missing in a resumed run; weights alone are loaded as strictly as was asked for.

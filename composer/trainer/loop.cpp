@@ -165,6 +165,7 @@ void Trainer::Impl::end() {
   state.optimizer->zero_grad(/*set_to_none=*/true);
   if (saver) saver->wait();
   fit_end_is_owed = false;
+  if (saver) saver->wait_for_mirror(state);
   tell_interrupted();
 }
 

@@ -1,0 +1,103 @@
+#include "composer/loggers/remote_uploader.h"
+
+#include <utility>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+#include "composer/loggers/background_option.h"
+#include "composer/net/remote_store.h"
+#include "composer/net/upload_queue.h"
+#include "composer/util/name_format.h"
+
+namespace composer::loggers {
+namespace {
+
+constexpr const char* kName = "RemoteUploader";
+
+void check(const RemoteUploaderOptions& options) {
+  if (options.uri.empty()) throw ConfigError(kName, ": uri is required");
+  bool supported = false;
+  for (const char* scheme : {"s3://", "http://", "https://", "file:///"})
+    supported = supported || options.uri.starts_with(scheme);
+  if (!supported)
+    throw ConfigError(kName, ": uri must begin with s3://, https://, http:// or file:///, got ",
+                      net::shown_url(options.uri));
+  for (const util::NamePart& part : util::parts_of_name(options.uri, kName))
+    if (part.placeholder && !util::is_known(part.name, /*with_time=*/false))
+      throw ConfigError(kName, ": uri has an unknown placeholder, ", part.text);
+  if (options.capacity < 1) throw ConfigError(kName, ": capacity must be >= 1, got ", options.capacity);
+  if (options.attempts < 1 || options.attempts > 100)
+    throw ConfigError(kName, ": attempts must be from 1 to 100, got ", options.attempts);
+  if (!(options.flush_timeout.count() >= 0 && options.flush_timeout.count() <= 86'400))
+    throw ConfigError(kName, ": flush_timeout must be from 0 to 86400 seconds, got ", options.flush_timeout.count());
+}
+
+}  // namespace
+
+struct RemoteUploader::Open {
+  Open(std::unique_ptr<net::RemoteStore> store, std::size_t capacity)
+      : uri(store->uri()), queue(std::move(store), {.owner = kName, .capacity = capacity}) {}
+  std::string uri;
+  net::UploadQueue queue;
+  bool hangs = false;  // it was waited for once
+};
+
+RemoteUploader::RemoteUploader(RemoteUploaderOptions options) : options_(std::move(options)) { check(options_); }
+RemoteUploader::~RemoteUploader() = default;
+RemoteUploader::RemoteUploader(RemoteUploader&&) noexcept = default;
+
+RemoteUploader::Open& RemoteUploader::open(const State& state) {
+  if (open_) return *open_;
+  net::StoreOptions store;
+  store.http.retry.attempts = static_cast<int>(options_.attempts);
+  open_ =
+      std::make_unique<Open>(net::open_store(util::format_name(options_.uri, state.run_name, nullptr, kName), store),
+                             static_cast<std::size_t>(options_.capacity));
+  return *open_;
+}
+
+void RemoteUploader::init(const State& state, Logger&) { open(state); }
+
+void RemoteUploader::upload_file(const LogFile& file, const State& state) {
+  open(state).queue.send({file.name, [file](net::RemoteStore& store, const std::stop_token& stop) {
+                            if (!file.overwrite && store.size(file.name, stop))
+                              throw Error(store.uri_of(file.name), " exists; set overwrite to replace it");
+                            store.put(file.path, file.name, stop);
+                          }});
+}
+
+void RemoteUploader::flush() {
+  if (!open_ || open_->hangs || open_->queue.drain(options_.flush_timeout)) return;
+  open_->hangs = true;
+  warn(join(kName, ": uploads to ", open_->uri, " are not finished after ", options_.flush_timeout.count(), " s"));
+}
+
+void RemoteUploader::fit_end(const State&, Logger&) { flush(); }
+
+void RemoteUploader::close(const State&, Logger&) {
+  const std::unique_ptr<Open> open = std::move(open_);
+  if (!open) return;
+  open->queue.end(open->hangs ? Seconds(0) : options_.flush_timeout);
+  const auto failures = open->queue.failures();
+  if (failures.empty()) return;
+  const std::string text = join(kName, ": ", net::text_of(failures, open->uri));
+  if (options_.on_failure == LogFailure::FAIL) throw Error(text);
+  warn(text);
+}
+
+namespace entries {
+
+Entry<Loggers> remote_uploader() {
+  using O = RemoteUploaderOptions;
+  return entry<RemoteUploader, O>(
+      "remote_uploader", "Uploads the files that a run logs to S3, an HTTP server or a folder",
+      {option("uri", &O::uri)
+           .example("file:///tmp/composer-uploads")
+           .refuses({"", "ftp://host", "s3://b/{", "s3://b/{x}"}),
+       option("capacity", &O::capacity).refuses({"0"}), option("attempts", &O::attempts).refuses({"0", "101"}),
+       option("flush_timeout", &O::flush_timeout).refuses({"-1", "nan", "inf"}), on_failure_option(&O::on_failure)});
+}
+
+}  // namespace entries
+}  // namespace composer::loggers

@@ -1,0 +1,47 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "composer/core/empty_options.h"
+#include "composer/core/export.h"
+#include "composer/core/logger.h"
+#include "composer/core/time.h"
+#include "composer/loggers/background_logger.h"
+
+namespace composer::loggers {
+
+struct RemoteUploaderOptions {
+  std::string uri;               // required: s3://bucket/folder, https://host/folder or file:///folder
+                                 // {run_name} and {rank} are replaced
+  std::int64_t capacity = 1024;  // >= 1; files that wait. Further ones are not uploaded
+  std::int64_t attempts = 5;     // 1 to 100; of each request, if the failure may be temporary
+  Seconds flush_timeout{60};     // 0 to 86,400 s; longest time that the end of the run and flush() wait for uploads
+  LogFailure on_failure = LogFailure::CONTINUE;  // CONTINUE: warn; FAIL: close() also throws, which ends with an error
+};
+
+// Uploads each file of Logger::upload_file() to uri + "/" + its name, in order, on a background thread; training does
+// not wait. A file that exists there is replaced only if its `overwrite` is set. The first failure becomes a warning at
+// once. At the end of the run, what was not uploaded is listed.
+//
+// Throws ConfigError in the constructor for a URI that is not supported, and at INIT for missing credentials.
+class COMPOSER_EXPORT RemoteUploader final : public LoggerDestination {
+ public:
+  explicit RemoteUploader(RemoteUploaderOptions options);
+  ~RemoteUploader() override;  // cancels uploads unless close() was called
+  RemoteUploader(RemoteUploader&&) noexcept;
+
+  void upload_file(const LogFile& file, const State& state) override;
+  void flush() override;
+  void init(const State& state, Logger& logger) override;
+  void fit_end(const State& state, Logger& logger) override;
+  void close(const State& state, Logger& logger) override;
+
+ private:
+  struct Open;
+  Open& open(const State& state);
+  RemoteUploaderOptions options_;
+  std::unique_ptr<Open> open_;
+};
+
+}  // namespace composer::loggers

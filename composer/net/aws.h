@@ -1,0 +1,45 @@
+#pragma once
+// Credentials of AWS and Signature Version 4.
+#include <ctime>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "composer/core/export.h"
+#include "composer/net/http.h"
+
+namespace composer::net {
+
+struct AwsKeys {
+  std::string id, secret, token;  // token: empty unless they are temporary
+};
+
+// The value of an environment variable; empty: unset.
+using Environment = std::function<std::string(const char* name)>;
+COMPOSER_EXPORT std::string environment(const char* name);  // of this process
+
+// Of the environment, or of a profile in AWS_SHARED_CREDENTIALS_FILE or ~/.aws/credentials. Throws ConfigError if there
+// are none.
+COMPOSER_EXPORT AwsKeys find_keys(const Environment& variable);
+COMPOSER_EXPORT std::string find_region(const Environment& variable);    // "us-east-1" if none is set
+COMPOSER_EXPORT std::string find_endpoint(const Environment& variable);  // without "/" at its end; empty: AWS
+
+struct AwsRequest {
+  std::string method, host;
+  std::string path;                                        // percent-encoded
+  std::vector<std::pair<std::string, std::string>> query;  // names and values, not encoded
+  std::string body_sha256;
+};
+
+// The query, percent-encoded and sorted, as it is signed.
+COMPOSER_EXPORT std::string query_text(std::vector<std::pair<std::string, std::string>> query);
+
+// The headers that sign a request to S3 at this time: x-amz-content-sha256, x-amz-date, x-amz-security-token and
+// Authorization. `more` are headers that are signed as well, with names in lower case.
+COMPOSER_EXPORT std::vector<HttpHeader> signature(const AwsRequest& request, const AwsKeys& keys,
+                                                  const std::string& region, std::time_t now,
+                                                  const std::map<std::string, std::string>& more = {});
+
+}  // namespace composer::net

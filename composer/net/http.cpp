@@ -1,0 +1,201 @@
+#include "composer/net/http.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <condition_variable>
+#include <ctime>
+#include <mutex>
+#include <random>
+#include <unistd.h>
+#include <utility>
+
+#include "composer/net/server_message.h"
+#include "composer/net/transfer.h"
+#include "composer/util/random.h"
+
+namespace composer::net {
+namespace {
+
+using std::chrono::milliseconds;
+
+void wait(milliseconds pause, const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any never;
+  std::unique_lock lock(mutex);
+  never.wait_for(lock, stop, pause, [] { return false; });
+}
+
+bool may_pass(int status) { return status == 408 || status == 429 || status >= 500; }
+
+std::string remedy(int status) {
+  if (status == 401 || status == 403) return "check the credentials and their permissions";
+  if (status == 404 || status == 410) return "check the address";
+  if (status == 407) return "put the proxy's user and password into https_proxy";
+  if (status == 413) return "the server takes no body of this size";
+  if (may_pass(status)) return "try again later";
+  return {};
+}
+
+// The seconds or the date of a Retry-After.
+milliseconds retry_after(const HttpResponse& response) {
+  const std::string value = response.header("retry-after");
+  long long seconds = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
+  if (error != std::errc() || end != value.data() + value.size()) {
+    std::tm date{};
+    if (value.empty() || ::strptime(value.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &date) == nullptr) return {};
+    seconds = static_cast<long long>(::timegm(&date)) - static_cast<long long>(std::time(nullptr));
+  }
+  return std::chrono::seconds(std::clamp<long long>(seconds, 0, 86'400));
+}
+
+void check(const HttpOptions& options) {
+  const RetryPolicy& retry = options.retry;
+  if (options.connect_limit.count() <= 0)
+    throw ConfigError("HTTP: connect_limit must be above 0, not ", options.connect_limit.count(), " ms");
+  if (options.stall_limit.count() < 1000)
+    throw ConfigError("HTTP: stall_limit must be at least 1000 ms, not ", options.stall_limit.count());
+  if (options.total_limit.count() < 0)
+    throw ConfigError("HTTP: total_limit must not be negative: ", options.total_limit.count(), " ms");
+  if (retry.attempts < 1) throw ConfigError("HTTP: attempts must be at least 1, not ", retry.attempts);
+  if (retry.first_pause.count() < 0 || retry.longest_pause.count() < 0 || retry.longest_retry_after.count() < 0)
+    throw ConfigError("HTTP: the pauses between attempts must not be negative");
+}
+
+void check(const HttpRequest& request) {
+  if (!request.url.starts_with("http://") && !request.url.starts_with("https://"))
+    throw ConfigError(shown_url(request.url), ": is no URL that begins with http:// or https://");
+  if (request.url.find_first_of(" \r\n\t") != std::string::npos)
+    throw ConfigError(shown_url(request.url), ": contains white space; it must be percent-encoded");
+}
+
+// Replaces the values that a server may repeat and nobody should read.
+std::string without_secrets(std::string text, const std::vector<HttpHeader>& sent) {
+  for (const HttpHeader& header : sent) {
+    std::string name = header.name;
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const bool secret = name.find("auth") != name.npos || name.find("token") != name.npos ||
+                        name.find("key") != name.npos || name.find("cookie") != name.npos;
+    if (!secret) continue;
+    const std::string value = header.value.substr(std::min(header.value.find(' '), header.value.size() - 1) + 1);
+    for (const std::string& hidden : {header.value, value})
+      for (std::size_t at = 0; hidden.size() > 3 && (at = text.find(hidden, at)) != text.npos;)
+        text.replace(at, hidden.size(), "***");
+  }
+  return text;
+}
+
+HttpError error_of(const HttpRequest& request, const Attempt& attempt, int tries) {
+  const HttpResponse& response = attempt.response;
+  const bool answered = attempt.failure.empty();
+  ServerMessage said = answered ? message_of(response.body) : ServerMessage{};
+  std::string text = join(request.method, " ", shown_url(request.url), ": ");
+  text += answered ? join("status ", response.status) : attempt.failure;
+  if (!said.code.empty()) text += join(" ", said.code);
+  if (!said.text.empty()) text += ": " + said.text;
+  if (!attempt.redirect.empty()) text += "; the server redirects to " + shown_url(attempt.redirect);
+  if (const std::string what = answered ? remedy(response.status) : std::string(); !what.empty()) text += "; " + what;
+  if (tries > 1) text += join(" (after ", tries, " attempts)");
+  return {without_secrets(std::move(text), attempt.sent), answered ? response.status : 0, std::move(said.code),
+          answered ? may_pass(response.status) : attempt.may_pass};
+}
+
+}  // namespace
+
+HttpError::~HttpError() = default;
+Cancelled::~Cancelled() = default;
+
+std::string HttpResponse::header(std::string_view lower_case_name) const {
+  const auto found = headers.find(lower_case_name);
+  return found == headers.end() ? std::string() : found->second;
+}
+
+class HttpClient::Impl {
+ public:
+  explicit Impl(HttpOptions options) : options_(std::move(options)), random_(std::random_device()()) {
+    check(options_);
+    if (!options_.sleep) options_.sleep = wait;
+  }
+
+  HttpResponse send(const HttpRequest& request, const std::stop_token& stop) {
+    check(request);
+    const int attempts = request.repeat ? options_.retry.attempts : 1;
+    for (int tries = 1;; ++tries) {
+      Attempt attempt = transfers_.run(request, options_, stop);
+      if (!attempt.cancelled && attempt.failure.empty() && attempt.response.status >= 200 &&
+          attempt.response.status < 300)
+        return std::move(attempt.response);
+      if (!attempt.cancelled) {
+        const HttpError error = error_of(request, attempt, tries);
+        if (!error.may_pass || tries == attempts) throw error;
+        options_.sleep(pause(tries, attempt), stop);
+      }
+      if (stop.stop_requested()) throw Cancelled(request.method, " ", shown_url(request.url), ": was cancelled");
+    }
+  }
+
+ private:
+  milliseconds pause(int tries, const Attempt& attempt) {
+    const RetryPolicy& retry = options_.retry;
+    milliseconds upper = std::min(retry.first_pause, retry.longest_pause);
+    for (int i = 1; i < tries && upper < retry.longest_pause; ++i) upper = std::min(upper * 2, retry.longest_pause);
+    const auto drawn =
+        milliseconds(static_cast<long>((0.5 + 0.5 * random_.uniform()) * static_cast<double>(upper.count())));
+    return std::max(drawn, std::min(retry_after(attempt.response), retry.longest_retry_after));
+  }
+
+  HttpOptions options_;
+  Transfers transfers_;
+  RandomStream random_;
+};
+
+HttpClient::HttpClient(HttpOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+HttpClient::~HttpClient() = default;
+HttpClient::HttpClient(HttpClient&&) noexcept = default;
+HttpClient& HttpClient::operator=(HttpClient&&) noexcept = default;
+
+HttpResponse HttpClient::send(const HttpRequest& request, const std::stop_token& stop) {
+  return impl_->send(request, stop);
+}
+
+std::string shown_url(std::string_view url) {
+  url = url.substr(0, url.find_first_of("?#"));
+  const std::size_t scheme = url.find("://");
+  const std::size_t host = scheme == url.npos ? 0 : scheme + 3;
+  const std::size_t path = std::min(url.find('/', host), url.size());
+  const std::size_t user = url.substr(0, path).rfind('@');
+  std::string shown(url.substr(0, host));
+  return shown.append(url.substr(user != url.npos && user >= host ? user + 1 : host));
+}
+
+std::string percent_encoded(std::string_view text, bool keep_slashes) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  std::string encoded;
+  for (const unsigned char c : text) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+                       c == '_' || c == '.' || c == '~' || (c == '/' && keep_slashes);
+    if (plain)
+      encoded += static_cast<char>(c);
+    else
+      encoded.append({'%', kDigits[c >> 4], kDigits[c & 15]});
+  }
+  return encoded;
+}
+
+std::string percent_decoded(std::string_view text) {
+  std::string decoded;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned value = 0;
+    const char* digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, value, 16).ptr == digits + 2) {
+      decoded += static_cast<char>(value);
+      i += 2;
+    } else {
+      decoded += text[i];
+    }
+  }
+  return decoded;
+}
+
+}  // namespace composer::net

@@ -1,0 +1,66 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "composer/core/export.h"
+#include "composer/net/http.h"
+
+namespace composer::net {
+
+struct RemoteFile {
+  std::string name;  // relative to the store's URI
+  std::uint64_t size = 0;
+};
+
+// The files below a URI. Names are relative to it, with "/" between their parts. A file is replaced as a whole, except
+// where an HTTP server does otherwise. Functions throw HttpError for what a server reports, and Error for local files;
+// neither contains secrets. Use from one thread at a time.
+class COMPOSER_EXPORT RemoteStore {
+ public:
+  RemoteStore() = default;
+  RemoteStore(const RemoteStore&) = delete;
+  RemoteStore& operator=(const RemoteStore&) = delete;
+  virtual ~RemoteStore();
+
+  virtual std::string uri() const = 0;  // for messages
+  std::string uri_of(std::string_view name) const;
+  virtual void put(const std::filesystem::path& file, const std::string& name, const std::stop_token& stop = {}) = 0;
+  // Replaces `to`, which appears whole or not at all: the download has a temporary name in its folder until its size,
+  // and its MD5 where the server tells it, are verified and it is on the disk.
+  void get(const std::string& name, const std::filesystem::path& to, const std::stop_token& stop = {});
+  // Files whose name begins with `prefix`, sorted by name. Throws ConfigError for http:// and https://.
+  virtual std::vector<RemoteFile> list(const std::string& prefix = {}, const std::stop_token& stop = {}) = 0;
+  virtual void remove(const std::string& name, const std::stop_token& stop = {}) = 0;  // a missing one is no error
+  // The file's bytes; nullopt: it is missing.
+  virtual std::optional<std::uint64_t> size(const std::string& name, const std::stop_token& stop = {}) = 0;
+
+ protected:
+  struct Expected {
+    std::optional<std::uint64_t> size;
+    std::string md5;  // hexadecimal; empty: unknown
+  };
+  // Writes the file, which may exist, and returns what the server says of it.
+  virtual Expected fetch(const std::string& name, const std::filesystem::path& to, const std::stop_token& stop) = 0;
+};
+
+struct StoreOptions {
+  HttpOptions http = {};
+  std::uint64_t part_size = 16 << 20;  // >= 5 MiB for S3; longer files are sent to S3 in parts
+};
+
+// Whether a path is a URI such as s3://bucket/folder.
+COMPOSER_EXPORT bool is_uri(std::string_view path);
+
+// Opens file:///folder, http://host/folder, https://host/folder or s3://bucket/folder. Nothing is sent. For S3 reads
+// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, or the profile AWS_PROFILE of ~/.aws/credentials;
+// AWS_REGION, AWS_DEFAULT_REGION or ~/.aws/config; and the endpoint S3_ENDPOINT_URL, AWS_ENDPOINT_URL_S3 or
+// AWS_ENDPOINT_URL. Throws ConfigError for another URI and for missing credentials.
+COMPOSER_EXPORT std::unique_ptr<RemoteStore> open_store(const std::string& uri, StoreOptions options = {});
+
+}  // namespace composer::net

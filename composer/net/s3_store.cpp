@@ -1,0 +1,229 @@
+#include "composer/net/s3_store.h"
+
+#include <algorithm>
+#include <charconv>
+#include <ctime>
+#include <utility>
+#include <variant>
+
+#include "composer/core/error.h"
+#include "composer/net/aws.h"
+#include "composer/net/digest.h"
+#include "composer/net/server_message.h"
+
+namespace composer::net {
+namespace {
+
+namespace fs = std::filesystem;
+using Query = std::vector<std::pair<std::string, std::string>>;
+using Body = decltype(HttpRequest::body);
+
+constexpr std::uint64_t kMostParts = 10'000;
+constexpr std::uint64_t kLeastPart = 5 << 20;
+
+std::uint64_t number_of(const std::string& text) {
+  std::uint64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+// Listings encode keys as forms do.
+std::string key_of(std::string text) {
+  std::ranges::replace(text, '+', ' ');
+  return percent_decoded(text);
+}
+
+std::string unquoted(std::string text) {
+  std::erase(text, '"');
+  return text;
+}
+
+bool is_md5(const std::string& text) {
+  return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
+std::string hash_of(const Body& body) {
+  if (const auto* part = std::get_if<FilePart>(&body)) return sha256(part->path, part->offset, *part->size);
+  const auto* text = std::get_if<std::string>(&body);
+  return sha256(text != nullptr ? *text : std::string());
+}
+
+struct Location {
+  std::string scheme, host, folder;  // the URL of a key is scheme + host + folder + "/" + key
+};
+
+// Of a bucket: a host of its own at AWS unless TLS would reject its name, and a folder elsewhere.
+Location location_of(const std::string& bucket, const std::string& endpoint, const std::string& region) {
+  if (endpoint.empty()) {
+    const std::string host = "s3." + region + ".amazonaws.com";
+    if (bucket.find('.') == bucket.npos) return {"https://", bucket + "." + host, ""};
+    return {"https://", host, "/" + bucket};
+  }
+  const std::size_t begin = endpoint.find("://") + 3;
+  const std::size_t slash = std::min(endpoint.find('/', begin), endpoint.size());
+  return {endpoint.substr(0, begin), endpoint.substr(begin, slash - begin), endpoint.substr(slash) + "/" + bucket};
+}
+
+class S3Store final : public RemoteStore {
+ public:
+  S3Store(std::string bucket, std::string prefix, StoreOptions options)
+      : bucket_(std::move(bucket)),
+        prefix_(std::move(prefix)),
+        part_size_(options.part_size),
+        keys_(find_keys(environment)),
+        region_(find_region(environment)),
+        at_(location_of(bucket_, find_endpoint(environment), region_)),
+        abort_client_(once(options.http)),
+        client_(std::move(options.http)) {
+    if (part_size_ < kLeastPart)
+      throw ConfigError("s3: part_size must be at least ", kLeastPart, " bytes, not ", part_size_);
+  }
+
+  std::string uri() const override { return "s3://" + bucket_ + (prefix_.empty() ? "" : "/" + prefix_); }
+
+  void put(const fs::path& file, const std::string& name, const std::stop_token& stop) override {
+    std::error_code error;
+    const std::uint64_t size = fs::file_size(file, error);
+    if (error) throw Error(file.string(), ": cannot be read: ", error.message());
+    if (size > part_size_)
+      put_in_parts(file, size, name, stop);
+    else
+      call("PUT", key(name), {}, FilePart{file, 0, size}, stop);
+  }
+
+  std::vector<RemoteFile> list(const std::string& prefix, const std::stop_token& stop) override {
+    std::vector<RemoteFile> files;
+    const std::string all = prefix_.empty() ? prefix : prefix_ + "/" + prefix;
+    const std::size_t skipped = all.size() - prefix.size();
+    std::string next;
+    do {
+      Query query{{"list-type", "2"}, {"encoding-type", "url"}, {"prefix", all}};
+      if (!next.empty()) query.emplace_back("continuation-token", next);
+      const std::string page = call("GET", "", query, {}, stop).body;
+      for (std::size_t at = 0; (at = page.find("<Contents>", at)) != page.npos; ++at) {
+        const std::string entry = page.substr(at, page.find("</Contents>", at) - at);
+        const std::string found = key_of(xml_text(entry, "Key"));
+        if (found.size() > skipped) files.push_back({found.substr(skipped), number_of(xml_text(entry, "Size"))});
+      }
+      next = xml_text(page, "NextContinuationToken");
+    } while (!next.empty());
+    std::ranges::sort(files, {}, &RemoteFile::name);
+    return files;
+  }
+
+  void remove(const std::string& name, const std::stop_token& stop) override {
+    try {
+      call("DELETE", key(name), {}, {}, stop);
+    } catch (const HttpError& error) {
+      if (error.status != 404 || error.code == "NoSuchBucket") throw;
+    }
+  }
+
+  std::optional<std::uint64_t> size(const std::string& name, const std::stop_token& stop) override {
+    try {
+      return number_of(call("HEAD", key(name), {}, {}, stop).header("content-length"));
+    } catch (const HttpError& error) {
+      if (error.status != 404) throw;
+      return {};
+    }
+  }
+
+ protected:
+  Expected fetch(const std::string& name, const fs::path& to, const std::stop_token& stop) override {
+    const HttpResponse response = call("GET", key(name), {}, {}, stop, to);
+    Expected expected;
+    if (response.headers.contains("content-length")) expected.size = number_of(response.header("content-length"));
+    // Of parts and of what is encrypted with other keys it is something else.
+    const std::string etag = unquoted(response.header("etag"));
+    const std::string encryption = response.header("x-amz-server-side-encryption");
+    const bool other = (!encryption.empty() && encryption != "AES256") ||
+                       response.headers.contains("x-amz-server-side-encryption-customer-algorithm");
+    if (is_md5(etag) && !other) expected.md5 = etag;
+    return expected;
+  }
+
+ private:
+  static HttpOptions once(HttpOptions options) {
+    options.retry.attempts = 1;
+    options.total_limit = std::chrono::seconds(10);
+    return options;
+  }
+
+  std::string key(const std::string& name) const {
+    return "/" + percent_encoded(prefix_.empty() ? name : prefix_ + "/" + name, /*keep_slashes=*/true);
+  }
+
+  HttpRequest request(const char* method, const std::string& path, const Query& query, Body body) const {
+    const AwsRequest to_sign{method, at_.host, at_.folder + path, query, hash_of(body)};
+    HttpRequest request{method, at_.scheme + at_.host + to_sign.path, {}, std::move(body)};
+    if (!query.empty()) request.url += "?" + query_text(query);
+    request.more_headers = [this, to_sign] { return signature(to_sign, keys_, region_, std::time(nullptr)); };
+    return request;
+  }
+
+  HttpResponse call(const char* method, const std::string& path, const Query& query, Body body,
+                    const std::stop_token& stop, const fs::path& to_file = {}) {
+    HttpRequest made = request(method, path, query, std::move(body));
+    made.to_file = to_file;
+    return client_.send(made, stop);
+  }
+
+  void put_in_parts(const fs::path& file, std::uint64_t size, const std::string& name, const std::stop_token& stop) {
+    constexpr std::uint64_t kMiB = 1 << 20;
+    const std::uint64_t least = (size + kMostParts - 1) / kMostParts;
+    const std::uint64_t part_size = std::max(part_size_, (least + kMiB - 1) / kMiB * kMiB);
+    const std::string path = key(name);
+    const std::string id = xml_text(call("POST", path, {{"uploads", ""}}, {}, stop).body, "UploadId");
+    if (id.empty()) throw HttpError("POST " + uri_of(name) + ": the server began no upload in parts", 200, "", true);
+    try {
+      std::string xml = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">";
+      int number = 0;
+      for (std::uint64_t offset = 0; offset < size; offset += part_size) {
+        ++number;
+        const HttpResponse part = call("PUT", path, {{"partNumber", std::to_string(number)}, {"uploadId", id}},
+                                       FilePart{file, offset, std::min(part_size, size - offset)}, stop);
+        xml +=
+            join("<Part><PartNumber>", number, "</PartNumber><ETag>", unquoted(part.header("etag")), "</ETag></Part>");
+      }
+      const HttpResponse end = call("POST", path, {{"uploadId", id}}, xml + "</CompleteMultipartUpload>", stop);
+      if (end.body.find("<Error>") == end.body.npos) return;
+      const ServerMessage said = message_of(end.body);  // an error may come with status 200
+      throw HttpError("POST " + uri_of(name) + ": the parts were not joined: " + said.code + " " + said.text, 200,
+                      said.code, said.code == "InternalError" || said.code == "SlowDown");
+    } catch (...) {
+      give_up(path, id);
+      throw;
+    }
+  }
+
+  // Parts left behind cost money.
+  void give_up(const std::string& path, const std::string& id) noexcept {
+    try {
+      abort_client_.send(request("DELETE", path, {{"uploadId", id}}, {}));
+    } catch (const std::exception&) {  // the first error is told; buckets have rules for the rest
+    }
+  }
+
+  std::string bucket_, prefix_;
+  std::uint64_t part_size_;
+  AwsKeys keys_;
+  std::string region_;
+  Location at_;
+  HttpClient abort_client_, client_;
+};
+
+}  // namespace
+
+std::unique_ptr<RemoteStore> open_s3_store(const std::string& uri, StoreOptions options) {
+  const std::string rest = uri.substr(std::string_view("s3://").size());
+  const std::size_t slash = std::min(rest.find('/'), rest.size());
+  const std::string bucket = rest.substr(0, slash);
+  std::string prefix = slash < rest.size() ? rest.substr(slash + 1) : "";
+  while (prefix.ends_with('/')) prefix.pop_back();
+  if (bucket.empty()) throw ConfigError(uri, ": has no bucket; write s3://bucket/folder");
+  if (bucket.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != bucket.npos)
+    throw ConfigError(uri, ": ", bucket, " cannot be the name of a bucket");
+  return std::make_unique<S3Store>(bucket, prefix, std::move(options));
+}
+
+}  // namespace composer::net

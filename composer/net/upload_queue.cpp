@@ -1,0 +1,105 @@
+#include "composer/net/upload_queue.h"
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <utility>
+
+#include "composer/core/error.h"
+#include "composer/util/background_queue.h"
+
+namespace composer::net {
+
+struct UploadQueue::Shared {
+  Shared(std::unique_ptr<RemoteStore> opened, std::string name) : store(std::move(opened)), owner(std::move(name)) {}
+
+  void run(Upload& upload) {
+    if (stop.stop_requested()) return fail(upload, "there was no time left");
+    try {
+      upload.run(*store, stop.get_token());
+    } catch (const Cancelled&) {
+      fail(upload, "there was no time left");
+    } catch (const std::exception& error) {
+      fail(upload, error.what());
+    }
+  }
+
+  void fail(const Upload& upload, const std::string& reason) {
+    {
+      const std::lock_guard lock(mutex);
+      failures.push_back({upload.what, reason});
+      if (std::exchange(warned, true)) return call_failed(upload, reason);
+    }
+    warn(join(owner, ": ", upload.what, " was not uploaded: ", reason));
+    call_failed(upload, reason);
+  }
+
+  static void call_failed(const Upload& upload, const std::string& reason) {
+    if (upload.failed) upload.failed(reason);
+  }
+
+  const std::unique_ptr<RemoteStore> store;  // used by the queue's thread
+  const std::string owner;
+  std::stop_source stop;
+  std::mutex mutex;  // of the following
+  bool warned = false;
+  std::vector<Failure> failures;
+};
+
+struct UploadQueue::Thread {
+  Thread(const std::shared_ptr<Shared>& shared, std::size_t capacity)
+      : queue(
+            [shared](std::span<Upload> uploads) {
+              for (Upload& upload : uploads) {
+                shared->run(upload);
+                upload = {};
+              }
+            },
+            {.delay = Duration(0), .capacity = capacity, .when_full = util::FullQueue::DROP_NEWEST}) {}
+  util::BackgroundQueue<Upload> queue;
+};
+
+UploadQueue::UploadQueue(std::unique_ptr<RemoteStore> store, UploadQueueOptions options)
+    : shared_(std::make_shared<Shared>(std::move(store), std::move(options.owner))) {
+  if (options.capacity < 1) throw ConfigError(shared_->owner, ": capacity must be >= 1, got ", options.capacity);
+  thread_ = std::make_unique<Thread>(shared_, options.capacity);
+}
+
+UploadQueue::~UploadQueue() { end(Duration(0)); }
+
+void UploadQueue::send(Upload upload) {
+  if (!thread_) return shared_->fail(upload, "the queue has ended");
+  const std::uint64_t dropped = thread_->queue.dropped();
+  Upload copy{upload.what, {}, upload.failed};
+  thread_->queue.send(std::move(upload));
+  if (thread_->queue.dropped() != dropped) shared_->fail(copy, "too many uploads wait");
+}
+
+bool UploadQueue::drain(Duration limit) { return !thread_ || thread_->queue.sync(limit); }
+
+void UploadQueue::end(Duration limit) {
+  if (!thread_) return;
+  if (!thread_->queue.sync(limit)) {
+    shared_->stop.request_stop();  // of the current upload; the others fail at once
+    thread_->queue.end({});
+  }
+  thread_.reset();
+}
+
+std::vector<UploadQueue::Failure> UploadQueue::failures() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->failures;
+}
+
+std::string text_of(const std::vector<UploadQueue::Failure>& failures, const std::string& uri) {
+  constexpr std::size_t kMost = 5;
+  std::string text =
+      join(failures.size(), failures.size() == 1 ? " file was" : " files were", " not uploaded to ", uri);
+  for (std::size_t i = 0; i < std::min(failures.size(), kMost); ++i)
+    text += join("\n  ", failures[i].what, ": ", failures[i].reason);
+  if (failures.size() > kMost) text += join("\n  and ", failures.size() - kMost, " more");
+  return text;
+}
+
+}  // namespace composer::net

@@ -1,0 +1,60 @@
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "composer/core/export.h"
+#include "composer/net/remote_store.h"
+
+namespace composer::net {
+
+// A change of a RemoteStore, made on the queue's thread.
+struct Upload {
+  std::string what;  // for messages, such as the file's name
+  std::function<void(RemoteStore& store, const std::stop_token& stop)> run;
+  // Likewise called there, if run() has thrown or the upload was dropped, with the reason.
+  std::function<void(const std::string& reason)> failed = {};
+};
+
+struct UploadQueueOptions {
+  std::string owner = "upload";  // begins warnings
+  std::size_t capacity = 1024;   // >= 1; uploads that wait. Further ones are dropped
+};
+
+// Makes changes of a RemoteStore in the order in which they were sent, on one background thread. The sender never waits
+// for the store. The first failure becomes a warning at once; failures() lists them all. Use from one thread.
+class COMPOSER_EXPORT UploadQueue {
+ public:
+  using Duration = std::chrono::duration<double>;
+  struct Failure {
+    std::string what, reason;
+  };
+
+  UploadQueue(std::unique_ptr<RemoteStore> store, UploadQueueOptions options);
+  ~UploadQueue();  // cancels what is left
+  UploadQueue(const UploadQueue&) = delete;
+  UploadQueue& operator=(const UploadQueue&) = delete;
+
+  void send(Upload upload);
+  // Returns true once everything that was sent has been done or has failed, false after the limit.
+  bool drain(Duration limit);
+  // Cancels what is not done after the limit; it then counts as failed. Nothing may be sent afterwards.
+  void end(Duration limit);
+  std::vector<Failure> failures() const;
+
+ private:
+  struct Shared;
+  struct Thread;
+  std::shared_ptr<Shared> shared_;
+  std::unique_ptr<Thread> thread_;
+};
+
+// "3 files were not uploaded to s3://bucket: a (reason), b (reason) and 1 more", for errors at the end.
+COMPOSER_EXPORT std::string text_of(const std::vector<UploadQueue::Failure>& failures, const std::string& uri);
+
+}  // namespace composer::net

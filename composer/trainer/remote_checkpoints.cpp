@@ -1,0 +1,170 @@
+#include "composer/trainer/remote_checkpoints.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <unistd.h>
+#include <utility>
+
+#include "composer/checkpoint/file_system.h"
+#include "composer/core/error.h"
+#include "composer/util/checksum.h"
+
+namespace composer {
+namespace {
+
+namespace fs = std::filesystem;
+using saving::Manifest;
+
+const std::string kManifest = Manifest::kFileName;
+
+fs::path cache_folder() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return fs::path(value != nullptr ? value : "");
+  };
+  if (const auto caches = variable("XDG_CACHE_HOME"); caches.is_absolute()) return caches / "libcomposer/uploads";
+  if (const auto home = variable("HOME"); home.is_absolute()) return home / ".cache/libcomposer/uploads";
+  throw ConfigError("save_folder: a URI needs a folder of this machine, and neither XDG_CACHE_HOME nor HOME is set");
+}
+
+// A folder that is removed at the end of the scope.
+class Scratch {
+ public:
+  explicit Scratch(const fs::path& parent) {
+    fs::create_directories(parent);
+    std::string name = parent / ".fetch-XXXXXX";
+    if (::mkdtemp(name.data()) == nullptr)
+      throw Error(parent.string(), ": no folder can be made there: ", std::strerror(errno));
+    path_ = name;
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+// Names come from the server, and must not lead out of the folder.
+bool stays_below(const std::string& name) {
+  const fs::path path(name);
+  return !name.empty() && !path.is_absolute() && std::ranges::find(path, "..") == path.end();
+}
+
+std::string in(const std::string& folder, const std::string& file) {
+  return folder.empty() ? file : folder + "/" + file;
+}
+
+bool is_older(const Manifest& a, const Manifest& b) {
+  return std::pair(a.time.batch, a.time.epoch) < std::pair(b.time.batch, b.time.epoch);
+}
+
+// Whether a listing has its files with their sizes.
+bool is_whole(const RemoteCheckpoint& checkpoint, const std::vector<net::RemoteFile>& listed) {
+  return std::ranges::all_of(checkpoint.manifest.files, [&](const Manifest::File& file) {
+    const std::string name = in(checkpoint.name, file.name);
+    return std::ranges::any_of(listed,
+                               [&](const net::RemoteFile& one) { return one.name == name && one.size == file.size; });
+  });
+}
+
+}  // namespace
+
+std::string local_save_folder(const std::string& save_folder) {
+  if (!net::is_uri(save_folder)) return save_folder;
+  std::string readable = net::shown_url(save_folder);
+  readable.erase(0, readable.find("://") + 3);
+  for (char& c : readable)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '-';
+  util::Checksum checksum;
+  checksum.update(save_folder.data(), save_folder.size());
+  const std::string name = readable.substr(0, 80) + "-" + checksum.text().substr(5, 16);
+  return cache_folder() / name / "checkpoints";
+}
+
+Manifest read_manifest(net::RemoteStore& store, const std::string& name, const std::stop_token& stop) {
+  const Scratch scratch(fs::temp_directory_path());
+  const fs::path file = scratch.path() / kManifest;
+  store.get(in(name, kManifest), file, stop);
+  std::ifstream stream(file, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  return Manifest::parse(text, store.uri_of(in(name, kManifest)));
+}
+
+std::optional<RemoteCheckpoint> find_newest(net::RemoteStore& store, const std::function<bool(const Manifest&)>& fits) {
+  const std::vector<net::RemoteFile> listed = store.list();
+  std::optional<RemoteCheckpoint> newest;
+  std::string unreadable;
+  for (const net::RemoteFile& file : listed) {
+    const std::string end = "/" + kManifest;
+    if (!file.name.ends_with(end) || !stays_below(file.name)) continue;
+    try {
+      RemoteCheckpoint one{file.name.substr(0, file.name.size() - end.size()), {}};
+      one.manifest = read_manifest(store, one.name, {});
+      if (!fits(one.manifest)) continue;
+      if (!is_whole(one, listed))
+        unreadable += "\n  " + store.uri_of(one.name) + ": files are missing, or their sizes differ from the manifest";
+      else if (!newest || !is_older(one.manifest, newest->manifest))
+        newest = std::move(one);
+    } catch (const saving::NewerVersionError&) {
+      throw;
+    } catch (const CheckpointError& error) {
+      unreadable += join("\n  ", error.what());
+    }
+  }
+  if (!newest && !unreadable.empty())
+    throw CheckpointError(
+        "autoresume: ", store.uri(), " has checkpoints that cannot be read, and no other to resume ",
+        "from; remove them, or set another save_folder, or autoresume = false to start from scratch:", unreadable);
+  return newest;
+}
+
+fs::path download(net::RemoteStore& store, const RemoteCheckpoint& checkpoint, const fs::path& folder,
+                  const std::string& name) {
+  saving::FileSystem& files = saving::real_files();
+  const fs::path to = folder / name;
+  fs::create_directories(to.parent_path());
+  const Scratch scratch(folder.parent_path());  // a kill must not leave a checkpoint of another name in the folder
+  for (const Manifest::File& file : checkpoint.manifest.files) {
+    if (!stays_below(file.name)) throw CheckpointError(store.uri_of(checkpoint.name), ": has a file ", file.name);
+    store.get(in(checkpoint.name, file.name), scratch.path() / file.name);
+  }
+  store.get(in(checkpoint.name, kManifest), scratch.path() / kManifest);
+  files.sync_folder(scratch.path());
+  files.remove(to);
+  files.rename(scratch.path(), to);
+  files.sync_folder(to.parent_path());
+  return to;
+}
+
+fs::path download_from(const std::string& uri, const fs::path& folder) {
+  std::string path = uri;
+  while (path.ends_with('/')) path.pop_back();
+  const std::string leaf = path.substr(path.rfind('/') + 1);
+  const auto store = net::open_store(path);
+  if (store->size(kManifest)) {
+    const RemoteCheckpoint one{"", read_manifest(*store, "", {})};
+    return download(*store, one, folder, leaf);
+  }
+  const std::size_t end = path.size() - leaf.size();
+  if (const auto parent = net::open_store(path.substr(0, end)); parent->size(leaf)) {
+    parent->get(leaf, folder / leaf);
+    return folder / leaf;
+  }
+  if (!path.starts_with("http"))
+    if (const auto newest = find_newest(*store, [](const Manifest&) { return true; }))
+      return download(*store, *newest, folder, newest->name);
+  throw CheckpointError("load_path: ", store->uri(),
+                        ": is neither a checkpoint, nor a folder of checkpoints, nor a file");
+}
+
+}  // namespace composer

@@ -1,0 +1,58 @@
+#pragma once
+// Checkpoints below a URI. A checkpoint is complete there if its manifest.json exists: that is written last and removed
+// first.
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "composer/checkpoint/manifest.h"
+#include "composer/checkpoint/mirror.h"
+#include "composer/checkpoint/save_options.h"
+#include "composer/core/export.h"
+#include "composer/net/remote_store.h"
+
+namespace composer {
+
+// The folder of this machine in which the checkpoints of a URI are written before they are uploaded: below
+// $XDG_CACHE_HOME/libcomposer/uploads, or ~/.cache/libcomposer/uploads. Other paths are returned as they are.
+COMPOSER_EXPORT std::string local_save_folder(const std::string& save_folder);
+
+struct RemoteCheckpoint {
+  std::string name;
+  saving::Manifest manifest;
+};
+
+// The newest complete checkpoint that `fits`; nullopt: there is none. Throws CheckpointError if none fits and some
+// could not be read, and what the store throws.
+COMPOSER_EXPORT std::optional<RemoteCheckpoint> find_newest(net::RemoteStore& store,
+                                                            const std::function<bool(const saving::Manifest&)>& fits);
+
+// Downloads a checkpoint to a name in a folder, where it appears whole or not at all and replaces one of that name.
+// Returns its path. Temporary files are beside the folder.
+COMPOSER_EXPORT std::filesystem::path download(net::RemoteStore& store, const RemoteCheckpoint& checkpoint,
+                                               const std::filesystem::path& folder, const std::string& name);
+
+// The manifest of a checkpoint in the store. Throws CheckpointError if it is damaged.
+saving::Manifest read_manifest(net::RemoteStore& store, const std::string& name, const std::stop_token& stop);
+
+// What a URI names: a checkpoint, a folder of checkpoints (the newest is taken), or a file. Downloaded into `folder`,
+// and its path there.
+COMPOSER_EXPORT std::filesystem::path download_from(const std::string& uri, const std::filesystem::path& folder);
+
+struct RemoteMirrorOptions {
+  std::string uri;
+  bool overwrite = false;  // also replace checkpoints of other runs
+  saving::OnFailure on_failure = saving::OnFailure::FAIL;
+  net::StoreOptions store = {};
+};
+
+// Uploads checkpoints on a background thread. Files that wait are hard links beside the save folder, so that the
+// checkpoint may be deleted meanwhile.
+COMPOSER_EXPORT std::shared_ptr<saving::Mirror> make_remote_mirror(RemoteMirrorOptions options);
+
+}  // namespace composer

@@ -1,0 +1,131 @@
+#include "composer/net/upload_queue.h"
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "composer/core/error.h"
+
+using namespace composer;
+using namespace composer::net;
+
+namespace {
+
+struct NoStore final : RemoteStore {
+  std::string uri() const override { return "s3://b"; }
+  void put(const std::filesystem::path&, const std::string&, const std::stop_token&) override {}
+  std::vector<RemoteFile> list(const std::string&, const std::stop_token&) override { return {}; }
+  void remove(const std::string&, const std::stop_token&) override {}
+  std::optional<std::uint64_t> size(const std::string&, const std::stop_token&) override { return {}; }
+
+ protected:
+  Expected fetch(const std::string&, const std::filesystem::path&, const std::stop_token&) override { return {}; }
+};
+
+// Collects warnings of all threads.
+struct Sink {
+  Sink()
+      : before(redirect_warnings([this](const std::string& text) {
+          const std::lock_guard lock(mutex);
+          texts.push_back(text);
+        })) {}
+  ~Sink() { redirect_warnings(before); }
+  Sink(const Sink&) = delete;
+  Sink& operator=(const Sink&) = delete;
+  std::mutex mutex;
+  std::vector<std::string> texts;
+  WarningSink before;
+};
+
+// An upload that waits until it is cancelled, and says when it has begun.
+struct Hanging {
+  Upload upload(const std::string& name) {
+    return {name, [this](RemoteStore&, const std::stop_token& stop) {
+              std::unique_lock lock(mutex);
+              begun = true;
+              changed.notify_all();
+              changed.wait(lock, stop, [] { return false; });
+              throw Cancelled("cancelled");
+            }};
+  }
+  void wait() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return begun; });
+  }
+  std::mutex mutex;
+  std::condition_variable_any changed;
+  bool begun = false;
+};
+
+constexpr UploadQueue::Duration kLong{60};
+
+}  // namespace
+
+TEST_CASE("Uploads are made in their order, and those after a failure as well") {
+  Sink sink;
+  std::vector<std::string> made, failed;
+  UploadQueue queue(std::make_unique<NoStore>(), {.owner = "Owner"});
+  for (const char* name : {"a", "b", "c", "d"})
+    queue.send({name,
+                [&made, name](RemoteStore&, const std::stop_token&) {
+                  made.emplace_back(name);
+                  if (*name == 'b' || *name == 'c') throw Error("no ", name);
+                },
+                [&failed, name](const std::string& reason) { failed.push_back(name + (": " + reason)); }});
+  CHECK(queue.drain(kLong));
+  CHECK(made == std::vector<std::string>{"a", "b", "c", "d"});
+  CHECK(failed == std::vector<std::string>{"b: no b", "c: no c"});
+  CHECK(sink.texts == std::vector<std::string>{"Owner: b was not uploaded: no b"});
+  REQUIRE(queue.failures().size() == 2);
+  CHECK(text_of(queue.failures(), "s3://b") == "2 files were not uploaded to s3://b\n  b: no b\n  c: no c");
+}
+
+TEST_CASE("At the limit the current upload is cancelled and the others are reported") {
+  Sink sink;
+  Hanging hanging;
+  UploadQueue queue(std::make_unique<NoStore>(), {});
+  bool made = false;
+  queue.send(hanging.upload("a"));
+  queue.send({"b", [&](RemoteStore&, const std::stop_token&) { made = true; }});
+  hanging.wait();
+  CHECK_FALSE(queue.drain(UploadQueue::Duration(0)));
+  queue.end(UploadQueue::Duration(0));
+  CHECK_FALSE(made);
+  REQUIRE(queue.failures().size() == 2);
+  CHECK(queue.failures()[0].what == "a");
+  CHECK(queue.failures()[1].reason == "there was no time left");
+  queue.send({"c", {}});
+  CHECK(queue.failures().back().reason == "the queue has ended");
+}
+
+TEST_CASE("Uploads beyond the capacity are reported and do not make the sender wait") {
+  Sink sink;
+  Hanging hanging;
+  std::vector<std::string> failed;
+  {
+    UploadQueue queue(std::make_unique<NoStore>(), {.capacity = 2});
+    queue.send(hanging.upload("a"));
+    hanging.wait();
+    for (const char* name : {"b", "c", "d"})
+      queue.send({name, [](RemoteStore&, const std::stop_token&) {},
+                  [&failed, name](const std::string& reason) { failed.push_back(name + (": " + reason)); }});
+    CHECK(failed == std::vector<std::string>{"d: too many uploads wait"});
+  }  // cancels
+  CHECK(failed.size() == 3);
+}
+
+TEST_CASE("A list of failures names five") {
+  std::vector<UploadQueue::Failure> failures(7, {"x", "no"});
+  CHECK(text_of(failures, "s3://b").ends_with("\n  x: no\n  and 2 more"));
+  failures.resize(1);
+  CHECK(text_of(failures, "s3://b") == "1 file was not uploaded to s3://b\n  x: no");
+}
+
+TEST_CASE("A queue without room is rejected") {
+  CHECK_THROWS_AS(UploadQueue(std::make_unique<NoStore>(), {.capacity = 0}), ConfigError);
+}

@@ -1,0 +1,261 @@
+// Runs whose save_folder or load_path is a URI.
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/checkpoint/folder.h"
+#include "composer/core/error.h"
+#include "composer/formats/weights.h"
+#include "composer/trainer/remote_checkpoints.h"
+#include "tests/support/error_of.h"
+#include "tests/support/fake_s3.h"
+#include "tests/support/folder.h"
+#include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
+
+namespace composer {
+namespace {
+
+namespace fs = std::filesystem;
+using test::error_of;
+using test::FakeS3;
+using test::HttpCall;
+using test::HttpReply;
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+// A bucket, and a cache folder of its own for what waits to be uploaded.
+struct Bucket {
+  Bucket() : server_variables(test::variables_of(server)), cache_variable({{"XDG_CACHE_HOME", cache.path()}}) {}
+  std::vector<std::string> complete() const {
+    std::vector<std::string> names;
+    for (const auto& [key, content] : server.objects())
+      if (key.ends_with("/manifest.json")) names.push_back(key.substr(0, key.rfind('/')));
+    return names;
+  }
+  void forget_machine() const { fs::remove_all(cache / "libcomposer"); }
+
+  FakeS3 server;
+  test::Folder cache;
+  test::Variables server_variables, cache_variable;
+};
+
+TrainerOptions options_of(const char* duration, const char* interval = "1ep") {
+  TrainerOptions options = test::tiny_options();
+  options.save_folder = "s3://b/runs/{run_name}";
+  options.max_duration = Time::parse(duration);
+  options.save_interval = Time::parse(interval);
+  return options;
+}
+
+at::Tensor trained(const TrainerOptions& options, std::string* from = nullptr) {
+  Trainer trainer(options);
+  trainer.fit();
+  if (from != nullptr) *from = trainer.resumed_from();
+  return test::weights_of(trainer);
+}
+
+// Whatever is complete has all files with the sizes of its manifest, and they are of this checkpoint.
+void check_complete(const std::map<std::string, std::string>& objects) {
+  for (const auto& [key, content] : objects) {
+    if (!key.ends_with("/manifest.json")) continue;
+    const std::string folder = key.substr(0, key.rfind('/') + 1);
+    const auto manifest = saving::Manifest::parse(content, key);
+    for (const auto& file : manifest.files) {
+      REQUIRE(objects.contains(folder + file.name));
+      CHECK(objects.at(folder + file.name).size() == file.size);
+      CHECK(contains(objects.at(folder + file.name), manifest.id));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("A run saved to a bucket resumes from there on another machine, bit by bit") {
+  Bucket bucket;
+  test::Warnings warnings;
+  TrainerOptions plain = options_of("3ep");
+  plain.save_folder.clear();
+  const at::Tensor expected = trained(plain);
+  trained(options_of("2ep"));
+  CHECK(bucket.complete() == std::vector<std::string>{"runs/tiny/ep1-ba4", "runs/tiny/ep2-ba8"});
+  bucket.forget_machine();
+  std::string from;
+  CHECK(at::equal(trained(options_of("3ep"), &from), expected));
+  CHECK(contains(from, "ep2-ba8"));
+  CHECK(bucket.complete().size() == 3);
+  for (const auto& objects : bucket.server.history()) check_complete(objects);
+}
+
+TEST_CASE("A run saved to a folder by its URI resumes from there") {
+  const test::Folder cache, remote;
+  const test::Variables variable({{"XDG_CACHE_HOME", cache.path()}});
+  test::Warnings warnings;
+  TrainerOptions options = options_of("1ep");
+  options.save_folder = "file://" + remote.path().string() + "/{run_name}";
+  trained(options);
+  CHECK(saving::list_checkpoints(remote / "tiny").size() == 1);
+  fs::remove_all(cache / "libcomposer");
+  std::string from;
+  options.max_duration = "2ep";
+  options.model = test::tiny_model();
+  trained(options, &from);
+  CHECK(contains(from, "ep1-ba4"));
+  CHECK(saving::list_checkpoints(remote / "tiny").size() == 2);
+}
+
+TEST_CASE("A bucket keeps as many checkpoints as the run, and none is ever incomplete") {
+  Bucket bucket;
+  TrainerOptions options = options_of("2ep", "1ba");
+  options.save_num_checkpoints_to_keep = 2;
+  trained(options);
+  CHECK(bucket.complete() == std::vector<std::string>{"runs/tiny/ep1-ba7", "runs/tiny/ep1-ba8"});
+  CHECK(bucket.server.objects().size() == 6);
+  for (const auto& objects : bucket.server.history()) check_complete(objects);
+}
+
+TEST_CASE("Training does not wait for a slow bucket, and what is retired meanwhile is not uploaded") {
+  Bucket bucket;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool open = false;
+  bucket.server.intercept([&](const HttpCall&) -> std::optional<HttpReply> {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return open; });
+    return {};
+  });
+  TrainerOptions options = options_of("2ep", "1ba");
+  options.save_num_checkpoints_to_keep = 1;
+  options.autoresume = false;  // it would list the bucket
+  options.callbacks = {test::At([&](Event event, const State&) {
+    if (event != Event::FIT_END) return;
+    const std::lock_guard lock(mutex);
+    open = true;
+    changed.notify_all();
+  })};
+  trained(options);
+  CHECK(bucket.complete() == std::vector<std::string>{"runs/tiny/ep1-ba8"});
+  int puts = 0;
+  for (const HttpCall& call : bucket.server.calls()) puts += call.method == "PUT" && contains(call.target, "manifest");
+  CHECK(puts <= 2);  // the first, which was begun, and the last
+}
+
+TEST_CASE("What was not uploaded ends the fit with an error, and is uploaded by the next start") {
+  Bucket bucket;
+  test::Warnings warnings;
+  bucket.server.intercept([](const HttpCall& call) -> std::optional<HttpReply> {
+    if (call.method != "PUT") return {};
+    return HttpReply{403, "<Error><Code>AccessDenied</Code><Message>No</Message></Error>"};
+  });
+  const std::string error = error_of([] { trained(options_of("2ep")); });
+  CHECK(contains(error, "save_folder: 2 files were not uploaded to s3://b/runs/tiny"));
+  CHECK(contains(error, "ep2-ba8: PUT"));
+  CHECK(contains(error, "AccessDenied: No; check the credentials"));
+  CHECK_FALSE(contains(error, "verysecret"));
+  bucket.server.intercept({});
+  CHECK(bucket.complete().empty());
+  std::string from;
+  trained(options_of("2ep"), &from);  // complete: nothing is trained
+  trained(options_of("3ep"), &from);
+  CHECK(contains(from, "ep2-ba8"));
+  CHECK(bucket.complete() == std::vector<std::string>{"runs/tiny/ep2-ba8", "runs/tiny/ep3-ba12"});
+}
+
+TEST_CASE("With CONTINUE, what was not uploaded is a warning") {
+  Bucket bucket;
+  test::Warnings warnings;
+  bucket.server.intercept([](const HttpCall& call) -> std::optional<HttpReply> {
+    return call.method == "PUT" ? std::optional(HttpReply{403}) : std::nullopt;
+  });
+  TrainerOptions options = options_of("1ep");
+  options.save_on_failure = saving::OnFailure::CONTINUE;
+  trained(options);
+  CHECK(warnings.say("save_folder: 1 file was not uploaded to s3://b/runs/tiny"));
+}
+
+TEST_CASE("A bucket that cannot be listed is an error, so that no run starts from scratch beside its checkpoints") {
+  Bucket bucket;
+  bucket.server.intercept([](const HttpCall&) { return HttpReply{403}; });
+  CHECK(contains(error_of([] { trained(options_of("1ep")); }), "status 403"));
+}
+
+TEST_CASE("A checkpoint without its manifest is not resumed, and one with missing files is not either") {
+  Bucket bucket;
+  test::Warnings warnings;
+  trained(options_of("2ep"));
+  bucket.forget_machine();
+  bucket.server.erase("runs/tiny/ep2-ba8/manifest.json");
+  std::string from;
+  trained(options_of("2ep"), &from);
+  CHECK(contains(from, "ep1-ba4"));
+  bucket.forget_machine();
+  bucket.server.erase("runs/tiny/ep1-ba4/model.safetensors");
+  bucket.server.erase("runs/tiny/ep2-ba8/manifest.json");
+  CHECK(contains(error_of([] { trained(options_of("2ep")); }), "ep1-ba4: files are missing"));
+}
+
+TEST_CASE("A checkpoint of another run in the bucket is replaced only if that was asked for") {
+  Bucket bucket;
+  test::Warnings warnings;
+  trained(options_of("1ep"));
+  const auto before = bucket.server.objects();
+  bucket.forget_machine();
+  TrainerOptions options = options_of("1ep");
+  options.autoresume = false;
+  CHECK(contains(error_of([&] { trained(options); }), "already exists and was not written by this run"));
+  CHECK(bucket.server.objects() == before);
+  bucket.forget_machine();
+  options.model = test::tiny_model();
+  options.save_overwrite = true;
+  trained(options);
+  CHECK(bucket.server.objects() != before);
+  for (const auto& objects : bucket.server.history()) check_complete(objects);
+}
+
+TEST_CASE("load_path takes a checkpoint, a run and a file of a bucket") {
+  Bucket bucket;
+  test::Warnings warnings;
+  const at::Tensor expected = trained(options_of("2ep"));
+  bucket.server.set("weights/w.safetensors", bucket.server.objects().at("runs/tiny/ep2-ba8/model.safetensors"));
+  for (const char* path : {"s3://b/runs/tiny", "s3://b/runs/{run_name}/ep2-ba8/", "s3://b/weights/w.safetensors"}) {
+    CAPTURE(path);
+    TrainerOptions options = test::tiny_options();
+    options.load_path = path;
+    options.load_weights_only = true;
+    Trainer trainer(options);
+    CHECK(at::equal(test::weights_of(trainer), expected));
+  }
+  TrainerOptions options = test::tiny_options();
+  options.load_path = "s3://b/none";
+  CHECK(contains(error_of([&] { Trainer trainer(options); }), "s3://b/none: is neither a checkpoint"));
+}
+
+TEST_CASE("A save_folder of a scheme that cannot list files, or of none, is rejected before training") {
+  const test::Folder cache;
+  const test::Variables variable({{"XDG_CACHE_HOME", cache.path()}});
+  for (const char* uri : {"http://127.0.0.1:1/x", "gs://b/x"}) {
+    TrainerOptions options = options_of("1ep");
+    options.save_folder = uri;
+    CHECK(contains(error_of([&] { Trainer trainer(options); }), uri));
+  }
+}
+
+TEST_CASE("The local folder of a URI is below the cache, and differs for each URI") {
+  const test::Variables variable({{"XDG_CACHE_HOME", std::string("/cache")}});
+  CHECK(local_save_folder("runs/a") == "runs/a");
+  const std::string folder = local_save_folder("s3://b/runs/a");
+  CHECK(folder.starts_with("/cache/libcomposer/uploads/b-runs-a-"));
+  CHECK(folder.ends_with("/checkpoints"));
+  CHECK(local_save_folder("s3://b/runs-a") != folder);
+}
+
+}  // namespace composer
