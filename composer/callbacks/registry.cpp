@@ -7,16 +7,24 @@ namespace entries {
 Entry<Callbacks> checkpoint_saver();
 Entry<Callbacks> early_stopper();
 Entry<Callbacks> lr_monitor();
+Entry<Callbacks> memory_monitor();
 Entry<Callbacks> nan_monitor();
+Entry<Callbacks> optimizer_monitor();
 Entry<Callbacks> profiler();
+Entry<Callbacks> runtime_estimator();
 Entry<Callbacks> speed_monitor();
+Entry<Callbacks> system_metrics_monitor();
 Entry<Callbacks> threshold_stopper();
 }  // namespace entries
 
 const Registry<Callbacks>& registry() {
   static const Registry<Callbacks> entries = {
-      entries::checkpoint_saver(), entries::early_stopper(), entries::lr_monitor(),        entries::nan_monitor(),
-      entries::profiler(),         entries::speed_monitor(), entries::threshold_stopper(),
+      entries::checkpoint_saver(),  entries::early_stopper(),
+      entries::lr_monitor(),        entries::memory_monitor(),
+      entries::nan_monitor(),       entries::optimizer_monitor(),
+      entries::profiler(),          entries::runtime_estimator(),
+      entries::speed_monitor(),     entries::system_metrics_monitor(),
+      entries::threshold_stopper(),
   };
   return entries;
 }

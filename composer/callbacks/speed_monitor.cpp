@@ -10,23 +10,6 @@
 #include "composer/core/state_dict.h"
 
 namespace composer::callbacks {
-namespace {
-
-double seconds_in(WallClockUnit unit) {
-  switch (unit) {
-    case WallClockUnit::SECONDS:
-      return 1;
-    case WallClockUnit::MINUTES:
-      return 60;
-    case WallClockUnit::HOURS:
-      return 3600;
-    case WallClockUnit::DAYS:
-      return 86400;
-  }
-  throw ConfigError("SpeedMonitor: time_unit must be SECONDS, MINUTES, HOURS or DAYS");
-}
-
-}  // namespace
 
 SpeedMonitor::SpeedMonitor(SpeedMonitorOptions options) : options_(options) {
   const auto& [window_size, flops, time_unit] = options_;
@@ -34,7 +17,7 @@ SpeedMonitor::SpeedMonitor(SpeedMonitorOptions options) : options_(options) {
     throw ConfigError("SpeedMonitor: window_size must be from 1 to 1000000, got ", window_size);
   if (!(flops >= 0 && std::isfinite(flops)))
     throw ConfigError("SpeedMonitor: gpu_flops_available must be >= 0, got ", flops);
-  seconds_in(time_unit);
+  seconds_in(time_unit, "SpeedMonitor");
   points_.resize(static_cast<std::size_t>(window_size) + 1);
 }
 
@@ -54,8 +37,8 @@ void SpeedMonitor::batch_end(const State& state, Logger& logger) {
 
   if (filled_ == points_.size())
     log_throughput(points_[(newest_ + 1) % points_.size()], points_[newest_], state.world_size, logger);
-  const double train = now.total_wct.count() / seconds_in(options_.time_unit);
-  const double val = total_eval_wct_.count() / seconds_in(options_.time_unit);
+  const double unit = seconds_in(options_.time_unit, "SpeedMonitor");
+  const double train = now.total_wct.count() / unit, val = total_eval_wct_.count() / unit;
   logger.log_metrics({{"time/train", train}, {"time/val", val}, {"time/total", train + val}});
 }
 
@@ -105,12 +88,7 @@ std::vector<Option<SpeedMonitorOptions>> option_list() {
   using O = SpeedMonitorOptions;
   return {option("window_size", &O::window_size).refuses({"0", "-1", "1e9"}),
           option("gpu_flops_available", &O::gpu_flops_available).refuses({"-1", "inf"}),
-          option("time_unit", &O::time_unit,
-                 {{"seconds", WallClockUnit::SECONDS},
-                  {"minutes", WallClockUnit::MINUTES},
-                  {"hours", WallClockUnit::HOURS},
-                  {"days", WallClockUnit::DAYS}})
-              .refuses({"weeks"})};
+          option("time_unit", &O::time_unit, wall_clock_units()).refuses({"weeks"})};
 }
 
 }  // namespace

@@ -2,14 +2,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "composer/callbacks/wall_clock_unit.h"
 #include "composer/core/callback.h"
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/time.h"
 
 namespace composer::callbacks {
-
-enum class WallClockUnit : std::uint8_t { SECONDS, MINUTES, HOURS, DAYS };
 
 struct SpeedMonitorOptions {
   std::int64_t window_size = 100;                  // number of batches in the average; 1 to 1000000

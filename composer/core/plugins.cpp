@@ -28,6 +28,11 @@ std::string class_name(const std::type_info& type) {
   return status == 0 ? without_namespaces(text.get()) : type.name();
 }
 
+std::string detail::name_of(const Callback& callback) {
+  const auto* of_event = dynamic_cast<const EventCallback*>(&callback);
+  return of_event ? of_event->name() : class_name(typeid(callback));
+}
+
 template <class Base>
 void Plugins<Base>::check(const Base* object) {
   if (!object) throw ConfigError("callbacks, algorithms, loggers: a null pointer was given");

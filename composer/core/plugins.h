@@ -11,6 +11,7 @@
 #include "composer/core/algorithm.h"
 #include "composer/core/export.h"
 #include "composer/core/logger.h"
+#include "composer/core/on.h"
 #include "composer/core/overrides.h"
 
 namespace composer {
@@ -22,11 +23,14 @@ COMPOSER_EXPORT std::string class_name(const std::type_info& type);
 template <class Base>
 struct Plugin {
   std::shared_ptr<Base> object;
-  std::string name;  // of its class
+  std::string name;  // of its class, or "callback on BATCH_END"
   EventSet events;   // at which it is called
 };
 
 namespace detail {
+
+inline std::string name_of(const Algorithm& algorithm) { return class_name(typeid(algorithm)); }
+COMPOSER_EXPORT std::string name_of(const Callback& callback);
 
 template <class T, class Base>
 concept IsOrPointsTo = std::derived_from<T, Base> ||
@@ -66,12 +70,13 @@ class Plugins {
     check(object.get());
     const Base& seen = *object;
     EventSet events = EventSet::all();  // of a type known only at run time: assume it wants everything
-    if constexpr (std::derived_from<Base, Algorithm>) {
+    if constexpr (std::derived_from<Base, Algorithm> || std::derived_from<T, detail::EventCallback>) {
       events = object->events();
     } else {
       if (typeid(seen) == typeid(T)) events = events_of<T>();
     }
-    list_.push_back({std::move(object), class_name(typeid(seen)), events});
+    std::string name = detail::name_of(seen);
+    list_.push_back({std::move(object), std::move(name), events});
   }
 
   const std::vector<Plugin<Base>>& list() const { return list_; }

@@ -87,6 +87,10 @@ class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public Sk
   // for tensors that are missing, unknown, duplicate or of another shape.
   void load_state_tensors(const std::vector<StateTensor>& tensors);
 
+  // The state of one parameter under one of PyTorch's keys: the optimizer's own tensor. Undefined if it does not exist,
+  // which includes the time before the first step.
+  at::Tensor state_tensor(const at::Tensor& parameter, std::string_view key) const;
+
   // Replaces parameter `before` by `now`, with empty state. Throws ConfigError if `before` is not in a group.
   void replace_parameter(const at::Tensor& before, at::Tensor now);
 

@@ -1,4 +1,5 @@
 // The state of an optimizer by name, and what else is done between steps.
+#include <algorithm>
 #include <iomanip>
 #include <map>
 #include <memory>
@@ -79,6 +80,14 @@ std::vector<StateTensor> NamedOptimizer::state_tensors() const {
     }
   }
   return list;
+}
+
+at::Tensor NamedOptimizer::state_tensor(const at::Tensor& parameter, std::string_view key) const {
+  const auto at = std::ranges::find(state_keys_, key);
+  const auto found = state_.find(parameter.unsafeGetTensorImpl());
+  if (at == state_keys_.end() || found == state_.end()) return {};
+  const auto& state = static_cast<const ParameterState&>(*found->second);
+  return state.tensors.at(static_cast<std::size_t>(at - state_keys_.begin()));
 }
 
 void NamedOptimizer::load_state_tensors(const std::vector<StateTensor>& tensors) {

@@ -35,6 +35,7 @@ struct FakeRun {
 
   // Counts a batch, and says that it has ended.
   void batch(Callback& callback, std::int64_t samples = 4, double seconds = 1, std::int64_t tokens = 0) {
+    state.previous_timestamp = state.timestamp;
     state.timestamp = state.timestamp.to_next_batch(samples, tokens, Seconds(seconds));
     callback.run_event(Event::BATCH_END, state, logger);
   }

@@ -1,0 +1,114 @@
+// GpuReader: NVML by dlopen, so that the library needs no CUDA headers and runs where there is no driver.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <string>
+
+#include "composer/callbacks/system_readings.h"
+#include "composer/core/error.h"
+
+namespace composer::callbacks {
+namespace {
+
+// As in nvml.h, whose names and layouts NVIDIA does not change.
+using Device = void*;
+struct Utilization {
+  unsigned int gpu, memory;  // in per cent
+};
+constexpr int kSuccess = 0, kTemperatureOfGpu = 0;
+
+// The part of a list "2,0,GPU-1234" that CUDA numbers `device`. Without a list: its number.
+std::string name_of(int device, std::string_view visible_devices) {
+  if (visible_devices.empty()) return std::to_string(device);
+  for (int i = 0; i < device; ++i) {
+    const std::size_t comma = visible_devices.find(',');
+    if (comma == std::string_view::npos)
+      throw Error("CUDA_VISIBLE_DEVICES does not list as many as ", device + 1, " devices");
+    visible_devices = visible_devices.substr(comma + 1);
+  }
+  const std::string_view name = visible_devices.substr(0, visible_devices.find(','));
+  const std::size_t begin = name.find_first_not_of(' ');
+  if (begin == std::string_view::npos) throw Error("CUDA_VISIBLE_DEVICES has an empty entry");
+  return std::string(name.substr(begin, name.find_last_not_of(' ') - begin + 1));
+}
+
+}  // namespace
+
+struct GpuReader::Library {
+  explicit Library(const char* name) : handle(dlopen(name, RTLD_NOW | RTLD_LOCAL), &dlclose) {
+    if (!handle) throw Error("cannot load ", name, ": ", dlerror());
+    find(init, "nvmlInit_v2");
+    find(shutdown, "nvmlShutdown");
+    find(by_index, "nvmlDeviceGetHandleByIndex_v2");
+    find(by_uuid, "nvmlDeviceGetHandleByUUID");
+    find(name_of_device, "nvmlDeviceGetName");
+    find(utilization, "nvmlDeviceGetUtilizationRates");
+    find(temperature, "nvmlDeviceGetTemperature");
+    find(power, "nvmlDeviceGetPowerUsage");
+    if (const int error = init(); error != kSuccess) throw Error("nvmlInit_v2 failed with error ", error);
+    is_open = true;
+  }
+  ~Library() {
+    if (is_open) shutdown();
+  }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  template <class F>
+  void find(F*& function, const char* name) {
+    function = reinterpret_cast<F*>(dlsym(handle.get(), name));
+    if (!function) throw Error("NVML has no function ", name);
+  }
+
+  Device device(const std::string& name) const {
+    unsigned int index = 0;
+    Device device = nullptr;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+    const bool is_index = error == std::errc() && end == name.data() + name.size();
+    if (const int result = is_index ? by_index(index, &device) : by_uuid(name.c_str(), &device); result != kSuccess)
+      throw Error("NVML does not know the device ", name, " (error ", result, ")");
+    return device;
+  }
+
+  std::unique_ptr<void, int (*)(void*)> handle;
+  bool is_open = false;
+  int (*init)() = nullptr;
+  int (*shutdown)() = nullptr;
+  int (*by_index)(unsigned int, Device*) = nullptr;
+  int (*by_uuid)(const char*, Device*) = nullptr;
+  int (*name_of_device)(Device, char*, unsigned int) = nullptr;
+  int (*utilization)(Device, Utilization*) = nullptr;
+  int (*temperature)(Device, int, unsigned int*) = nullptr;
+  int (*power)(Device, unsigned int*) = nullptr;
+};
+
+GpuReader::GpuReader(const char* library, int device, std::string_view visible_devices)
+    : library_(std::make_unique<Library>(library)), device_(library_->device(name_of(device, visible_devices))) {}
+GpuReader::~GpuReader() = default;
+
+std::string GpuReader::name() const {
+  std::array<char, 96> name{};
+  return library_->name_of_device(device_, name.data(), name.size()) == kSuccess ? name.data() : std::string();
+}
+
+void GpuReader::add(Readings& readings) const {
+  Utilization busy{};
+  if (library_->utilization(device_, &busy) == kSuccess) {
+    readings.push_back({"gpu_percentage", std::int64_t{busy.gpu}});
+    readings.push_back({"memory_percentage", std::int64_t{busy.memory}});
+  }
+  unsigned int value = 0;
+  if (library_->temperature(device_, kTemperatureOfGpu, &value) == kSuccess)
+    readings.push_back({"gpu_temperature_C", std::int64_t{value}});
+  if (library_->power(device_, &value) == kSuccess)
+    readings.push_back({"gpu_power_usage_W", static_cast<double>(value) / 1000});
+}
+
+std::unique_ptr<GpuReader> gpu_reader_of(c10::Device device) {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");  // NOLINT(concurrency-mt-unsafe)
+  return std::make_unique<GpuReader>("libnvidia-ml.so.1", std::max<int>(device.index(), 0), visible ? visible : "");
+}
+
+}  // namespace composer::callbacks

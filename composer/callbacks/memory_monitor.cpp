@@ -1,0 +1,114 @@
+#include "composer/callbacks/memory_monitor.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "composer/callbacks/memory_statistics.h"
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/logger.h"
+#include "composer/core/state.h"
+#include "composer/util/tune_process.h"
+
+namespace composer::callbacks {
+namespace {
+
+// As Composer's table, and in its order.
+std::vector<std::pair<std::string, std::string>> composers_keys() {
+  return {{"allocated_bytes.all.current", "current_allocated_mem"},
+          {"active_bytes.all.current", "current_active_mem"},
+          {"inactive_split_bytes.all.current", "current_inactive_mem"},
+          {"reserved_bytes.all.current", "current_reserved_mem"},
+          {"allocated_bytes.all.peak", "peak_allocated_mem"},
+          {"active_bytes.all.peak", "peak_active_mem"},
+          {"inactive_split_bytes.all.peak", "peak_inactive_mem"},
+          {"reserved_bytes.all.peak", "peak_reserved_mem"},
+          {"num_alloc_retries", "alloc_retries"}};
+}
+
+std::string with_gigabytes(std::string name) {
+  const std::string_view bytes = "bytes";
+  for (std::size_t at = 0; (at = name.find(bytes, at)) != std::string::npos; at += bytes.size() + 4)
+    name.insert(at, "giga");
+  return name;
+}
+
+}  // namespace
+
+struct MemoryMonitor::Impl {
+  struct Logged {
+    DeviceStatistic statistic;
+    std::string key;
+  };
+
+  explicit Impl(const MemoryMonitorOptions& options) : interval(options.batch_log_interval) {
+    if (interval < 1) throw ConfigError("MemoryMonitor: batch_log_interval must be >= 1, got ", interval);
+    for (const auto& [name, logged_as] : options.memory_keys) {
+      if (logged_as.empty()) throw ConfigError("MemoryMonitor: memory_keys: the name for ", name, " is empty");
+      add(name, with_gigabytes(logged_as));
+    }
+    if (!logged.empty()) return;
+    for (const auto& [name, logged_as] : composers_keys()) add(name, logged_as);
+  }
+  void add(const std::string& name, const std::string& logged_as) {
+    logged.push_back({DeviceStatistic(name), "memory/" + logged_as});
+  }
+
+  void log_device(c10::Device device, Logger& logger) {
+    c10::DeviceAllocator* allocator = allocator_of(device);
+    if (!allocator) return;
+    const auto stats = allocator->getDeviceStats(std::max<c10::DeviceIndex>(device.index(), 0));
+    for (const auto& [statistic, key] : logged) {
+      const std::int64_t value = statistic.of(stats);
+      records.push_back({key, statistic.in_bytes ? LogValue(gigabytes(value)) : LogValue(value)});
+    }
+    logger.log_metrics(records);
+  }
+
+  void log_process(Logger& logger) {
+    if (const auto memory = process.read()) {
+      records.push_back({"memory/current_resident_mem", gigabytes(memory->resident)});
+      records.push_back({"memory/peak_resident_mem", gigabytes(memory->peak_resident)});
+    }
+    if (const auto [used, cached] = cpu_memory(); used + cached > 0) {
+      records.push_back({"memory/current_allocated_mem", gigabytes(static_cast<std::int64_t>(used))});
+      records.push_back({"memory/current_reserved_mem", gigabytes(static_cast<std::int64_t>(used + cached))});
+    }
+    if (!records.empty()) logger.log_metrics(records);
+  }
+
+  std::int64_t interval;
+  std::vector<Logged> logged;  // of a device
+  ProcessMemoryReader process;
+  std::vector<LogEntry> records;  // kept for its memory
+};
+
+MemoryMonitor::MemoryMonitor(MemoryMonitorOptions options) : impl_(std::make_unique<Impl>(options)) {}
+MemoryMonitor::~MemoryMonitor() = default;
+MemoryMonitor::MemoryMonitor(MemoryMonitor&&) noexcept = default;
+
+void MemoryMonitor::init(const State& state, Logger&) {
+  if (!state.device.is_cpu() && !allocator_of(state.device))
+    warn(join("MemoryMonitor: the allocator of ", state.device, " has no statistics, so nothing is logged"));
+}
+
+void MemoryMonitor::after_train_batch(const State& state, Logger& logger) {
+  if (logger.empty() || (state.timestamp.batch + 1) % impl_->interval != 0) return;  // not counted yet
+  impl_->records.clear();
+  if (state.device.is_cpu())
+    impl_->log_process(logger);
+  else
+    impl_->log_device(state.device, logger);
+}
+
+namespace entries {
+
+Entry<Callbacks> memory_monitor() {
+  using O = MemoryMonitorOptions;
+  return entry<MemoryMonitor, O>("memory_monitor", "Logs how much memory is in use",
+                                 {option("batch_log_interval", &O::batch_log_interval).refuses({"0", "-1"})});
+}
+
+}  // namespace entries
+}  // namespace composer::callbacks

@@ -1,0 +1,133 @@
+#include "composer/callbacks/memory_statistics.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <fcntl.h>
+#include <unistd.h>
+#include <utility>
+
+#include "composer/core/error.h"
+
+namespace composer::callbacks {
+namespace {
+
+using Stats = DeviceStatistic::DeviceStats;
+using Stat = DeviceStatistic::Stat;
+using StatArray = DeviceStatistic::StatArray;
+
+template <class T>
+struct Named {
+  std::string_view name;
+  T member;
+};
+
+constexpr std::array kArrays = {
+    Named<StatArray Stats::*>{"allocation", &Stats::allocation},
+    Named<StatArray Stats::*>{"segment", &Stats::segment},
+    Named<StatArray Stats::*>{"active", &Stats::active},
+    Named<StatArray Stats::*>{"inactive_split", &Stats::inactive_split},
+    Named<StatArray Stats::*>{"allocated_bytes", &Stats::allocated_bytes},
+    Named<StatArray Stats::*>{"reserved_bytes", &Stats::reserved_bytes},
+    Named<StatArray Stats::*>{"active_bytes", &Stats::active_bytes},
+    Named<StatArray Stats::*>{"inactive_split_bytes", &Stats::inactive_split_bytes},
+    Named<StatArray Stats::*>{"requested_bytes", &Stats::requested_bytes},
+};
+constexpr std::array kSingles = {
+    Named<Stat Stats::*>{"oversize_allocations", &Stats::oversize_allocations},
+    Named<Stat Stats::*>{"oversize_segments", &Stats::oversize_segments},
+};
+constexpr std::array kCounts = {
+    Named<std::int64_t Stats::*>{"num_alloc_retries", &Stats::num_alloc_retries},
+    Named<std::int64_t Stats::*>{"num_ooms", &Stats::num_ooms},
+    Named<std::int64_t Stats::*>{"num_sync_all_streams", &Stats::num_sync_all_streams},
+    Named<std::int64_t Stats::*>{"num_device_alloc", &Stats::num_device_alloc},
+    Named<std::int64_t Stats::*>{"num_device_free", &Stats::num_device_free},
+};
+constexpr std::array kParts = {
+    Named<std::int64_t Stat::*>{"current", &Stat::current},
+    Named<std::int64_t Stat::*>{"peak", &Stat::peak},
+    Named<std::int64_t Stat::*>{"allocated", &Stat::allocated},
+    Named<std::int64_t Stat::*>{"freed", &Stat::freed},
+};
+constexpr std::array kPools = {Named<std::size_t>{"all", 0}, Named<std::size_t>{"small_pool", 1},
+                               Named<std::size_t>{"large_pool", 2}};
+
+template <class Table, class T>
+bool find(const Table& table, std::string_view name, T& member) {
+  for (const auto& row : table)
+    if (row.name == name) return member = row.member, true;
+  return false;
+}
+
+std::string_view next_part(std::string_view& rest) {
+  const std::size_t dot = rest.find('.');
+  const std::string_view part = rest.substr(0, dot);
+  rest = dot == std::string_view::npos ? std::string_view() : rest.substr(dot + 1);
+  return part;
+}
+
+// "VmRSS:      1234 kB" -> bytes.
+std::optional<std::int64_t> field_of(std::string_view status, std::string_view name) {
+  std::size_t at = status.find(name);
+  if (at == std::string_view::npos) return std::nullopt;
+  at = status.find_first_of("0123456789", at);
+  if (at == std::string_view::npos) return std::nullopt;
+  std::int64_t kilobytes = 0;
+  std::from_chars(status.data() + at, status.data() + status.size(), kilobytes);
+  return kilobytes * 1024;
+}
+
+}  // namespace
+
+DeviceStatistic::DeviceStatistic(std::string_view name) : in_bytes(name.find("bytes") != std::string_view::npos) {
+  std::string_view rest = name;
+  const std::string_view first = next_part(rest);
+  bool known = false;
+  if (find(kCounts, first, count_)) {
+    known = rest.empty();
+  } else if (find(kSingles, first, single_)) {
+    known = find(kParts, rest, part_);
+  } else if (find(kArrays, first, array_)) {
+    known = find(kPools, next_part(rest), pool_) && find(kParts, rest, part_);
+  }
+  if (!known)
+    throw ConfigError("MemoryMonitor: memory_keys: there is no statistic \"", name,
+                      "\"; expected a name of torch.cuda.memory_stats(), such as allocated_bytes.all.peak");
+}
+
+std::int64_t DeviceStatistic::of(const DeviceStats& stats) const {
+  if (count_) return stats.*count_;
+  return (single_ ? stats.*single_ : (stats.*array_)[pool_]).*part_;
+}
+
+c10::DeviceAllocator* allocator_of(c10::Device device) {
+  if (device.is_cpu()) return nullptr;
+  return dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+}
+
+double gigabytes(std::int64_t bytes) {
+  std::array<char, 32> text{};
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), static_cast<double>(bytes) / 1e9,
+                                          std::chars_format::scientific, 4);
+  double rounded = 0;
+  std::from_chars(text.data(), end, rounded);
+  return rounded;
+}
+
+ProcessMemoryReader::ProcessMemoryReader() : file_(open("/proc/self/status", O_RDONLY | O_CLOEXEC)) {}
+ProcessMemoryReader::~ProcessMemoryReader() {
+  if (file_ >= 0) close(file_);
+}
+
+std::optional<ProcessMemory> ProcessMemoryReader::read() const {
+  std::array<char, 4096> text;
+  const ssize_t size = file_ < 0 ? -1 : pread(file_, text.data(), text.size(), 0);
+  if (size <= 0) return std::nullopt;
+  const std::string_view status(text.data(), static_cast<std::size_t>(size));
+  const auto resident = field_of(status, "VmRSS:"), peak = field_of(status, "VmHWM:");
+  if (!resident || !peak) return std::nullopt;
+  return ProcessMemory{*resident, *peak};
+}
+
+}  // namespace composer::callbacks

@@ -1,0 +1,57 @@
+// What MemoryMonitor logs, without a trainer. Internal.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include "composer/core/export.h"
+
+namespace composer::callbacks {
+
+// One of the statistics that torch.cuda.memory_stats() lists, by its name there.
+struct COMPOSER_EXPORT DeviceStatistic {
+  using DeviceStats = c10::CachingDeviceAllocator::DeviceStats;
+  using StatArray = c10::CachingAllocator::StatArray;
+  using Stat = c10::CachingAllocator::Stat;
+
+  // Throws ConfigError for an unknown name.
+  explicit DeviceStatistic(std::string_view name);
+  std::int64_t of(const DeviceStats& stats) const;
+
+  bool in_bytes = false;
+
+ private:
+  std::int64_t DeviceStats::*count_ = nullptr;  // exactly one of the three is set
+  Stat DeviceStats::*single_ = nullptr;
+  StatArray DeviceStats::*array_ = nullptr;
+  std::size_t pool_ = 0;                // in array_
+  std::int64_t Stat::*part_ = nullptr;  // unless it is a count
+};
+
+// The allocator of a device; null if it has no statistics.
+c10::DeviceAllocator* allocator_of(c10::Device device);
+
+// Bytes as gigabytes, rounded to five significant digits.
+COMPOSER_EXPORT double gigabytes(std::int64_t bytes);
+
+// The memory of this process, by /proc/self/status.
+struct ProcessMemory {
+  std::int64_t resident = 0, peak_resident = 0;  // bytes
+};
+class COMPOSER_EXPORT ProcessMemoryReader {
+ public:
+  ProcessMemoryReader();
+  ~ProcessMemoryReader();
+  ProcessMemoryReader(const ProcessMemoryReader&) = delete;
+  ProcessMemoryReader& operator=(const ProcessMemoryReader&) = delete;
+  std::optional<ProcessMemory> read() const;  // nullopt: the system does not tell
+
+ private:
+  int file_;
+};
+
+}  // namespace composer::callbacks

@@ -1,0 +1,135 @@
+#include "composer/callbacks/system_metrics_monitor.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <fstream>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "composer/callbacks/system_readings.h"
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/logger.h"
+#include "composer/core/state.h"
+
+namespace composer::callbacks {
+namespace {
+
+std::string text_of(const char* path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
+}
+
+std::unique_ptr<GpuReader> gpu_of(c10::Device device) {
+  if (!device.is_cuda()) return nullptr;
+  try {
+    return gpu_reader_of(device);
+  } catch (const std::exception& error) {
+    warn(join("SystemMetricsMonitor: no GPU metrics are logged: ", describe(error)));
+  }
+  return nullptr;
+}
+
+// The keys of a GPU's values contain the rank, as Composer's do.
+Readings with_rank(const Readings& readings, int rank, bool log_all_data) {
+  const std::vector<const char*> prefixes = log_all_data ? std::vector{""} : std::vector{"min_", "max_"};
+  Readings all;
+  for (const char* prefix : prefixes)
+    for (const auto& [key, value] : readings) all.push_back({join(prefix, key, "_rank_", rank), value});
+  return all;
+}
+
+}  // namespace
+
+// The newest sample, which a thread of its own replaces.
+class SystemMetricsMonitor::Sampler {
+ public:
+  Sampler(const SystemMetricsMonitorOptions& options, c10::Device device, int rank)
+      : options_(options), rank_(rank), gpu_(gpu_of(device)), times_(cpu_times(text_of("/proc/stat"))) {}
+
+  // If there is a sample that was not logged before. The first is taken here, all others by the thread.
+  void log(Logger& logger) {
+    if (!thread_.joinable()) {
+      take();
+      thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+    }
+    if (!is_new_.load(std::memory_order_relaxed)) return;
+    const std::lock_guard lock(mutex_);
+    is_new_ = false;
+    records_.clear();
+    for (const auto& [key, value] : newest_) std::visit([&](auto number) { records_.push_back({key, number}); }, value);
+    logger.log_metrics(records_);
+  }
+
+ private:
+  void run(const std::stop_token& stop) {
+    std::mutex waiting;
+    std::condition_variable_any wakes;
+    std::unique_lock lock(waiting);
+    while (!wakes.wait_for(lock, stop, options_.sample_interval, [] { return false; }) && !stop.stop_requested())
+      take();
+  }
+
+  void take() {
+    Readings sample;
+    if (gpu_) {
+      gpu_->add(sample);
+      sample = with_rank(sample, rank_, options_.log_all_data);
+    }
+    const auto now = cpu_times(text_of("/proc/stat"));
+    if (times_ && now) sample.push_back({"cpu_percentage", busy_percentage(*times_, *now)});
+    times_ = now;
+    add_memory(sample, text_of("/proc/meminfo"));
+    add_disk(sample, "/");
+    add_network(sample, text_of("/proc/net/dev"));
+    const std::lock_guard lock(mutex_);
+    newest_ = std::move(sample);
+    is_new_ = true;
+  }
+
+  const SystemMetricsMonitorOptions options_;
+  const int rank_;
+  const std::unique_ptr<GpuReader> gpu_;
+  std::optional<CpuTimes> times_;  // of the last sample
+  std::vector<LogEntry> records_;  // kept for its memory
+  std::mutex mutex_;               // of newest_
+  Readings newest_;
+  std::atomic<bool> is_new_ = false;
+  std::jthread thread_;  // the last, because it uses the others
+};
+
+SystemMetricsMonitor::SystemMetricsMonitor(SystemMetricsMonitorOptions options) : options_(options) {
+  const double seconds = options_.sample_interval.count();
+  if (!(seconds >= 0.001 && seconds <= 86400))
+    throw ConfigError("SystemMetricsMonitor: sample_interval must be from 0.001 to 86400 seconds, got ", seconds);
+}
+SystemMetricsMonitor::~SystemMetricsMonitor() = default;
+SystemMetricsMonitor::SystemMetricsMonitor(SystemMetricsMonitor&&) noexcept = default;
+
+void SystemMetricsMonitor::init(const State& state, Logger&) {
+  sampler_ = std::make_unique<Sampler>(options_, state.device, state.rank);
+}
+void SystemMetricsMonitor::batch_start(const State&, Logger& logger) { sampler_->log(logger); }
+void SystemMetricsMonitor::eval_batch_start(const State&, Logger& logger) { sampler_->log(logger); }
+void SystemMetricsMonitor::predict_batch_start(const State&, Logger& logger) { sampler_->log(logger); }
+void SystemMetricsMonitor::close(const State&, Logger&) { sampler_.reset(); }
+
+namespace entries {
+
+Entry<Callbacks> system_metrics_monitor() {
+  using O = SystemMetricsMonitorOptions;
+  return entry<SystemMetricsMonitor, O>("system_metrics_monitor", "Logs how busy the machine is",
+                                        {option("log_all_data", &O::log_all_data),
+                                         option("sample_interval", &O::sample_interval).refuses({"0", "-1", "1e9"})});
+}
+
+}  // namespace entries
+}  // namespace composer::callbacks

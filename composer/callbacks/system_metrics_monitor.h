@@ -1,0 +1,37 @@
+#pragma once
+#include <memory>
+
+#include "composer/core/callback.h"
+#include "composer/core/empty_options.h"
+#include "composer/core/export.h"
+#include "composer/core/time.h"
+
+namespace composer::callbacks {
+
+struct SystemMetricsMonitorOptions {
+  bool log_all_data = false;             // GPU metrics as <key>_rank_<rank>, not as min_... and max_...
+  Seconds sample_interval = Seconds(1);  // time between two samples; from 0.001 to 86400
+};
+
+// Logs how busy the machine is: processors, memory, disk, network and, on CUDA devices, the GPU. A background thread
+// takes the samples. Each is logged once, at the next BATCH_START, EVAL_BATCH_START or PREDICT_BATCH_START.
+class COMPOSER_EXPORT SystemMetricsMonitor final : public Callback {
+ public:
+  explicit SystemMetricsMonitor(SystemMetricsMonitorOptions options = {});
+  explicit SystemMetricsMonitor(EmptyOptions) : SystemMetricsMonitor() {}
+  ~SystemMetricsMonitor() override;
+  SystemMetricsMonitor(SystemMetricsMonitor&&) noexcept;
+
+  void init(const State& state, Logger& logger) override;
+  void batch_start(const State& state, Logger& logger) override;
+  void eval_batch_start(const State& state, Logger& logger) override;
+  void predict_batch_start(const State& state, Logger& logger) override;
+  void close(const State& state, Logger& logger) override;
+
+ private:
+  class Sampler;
+  SystemMetricsMonitorOptions options_;
+  std::unique_ptr<Sampler> sampler_;  // from INIT to close()
+};
+
+}  // namespace composer::callbacks

@@ -1,0 +1,63 @@
+// What SystemMetricsMonitor logs, without a trainer. Internal.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <c10/core/Device.h>
+
+#include "composer/core/export.h"
+
+namespace composer::callbacks {
+
+struct Reading {
+  std::string key;  // "cpu_memory_total"
+  std::variant<std::int64_t, double> value;
+};
+using Readings = std::vector<Reading>;
+
+// Time of all processors, in ticks, by the text of /proc/stat.
+struct CpuTimes {
+  std::int64_t busy = 0, total = 0;
+};
+COMPOSER_EXPORT std::optional<CpuTimes> cpu_times(std::string_view stat);
+// Percentage of the time between the two that processors were busy, with one decimal.
+COMPOSER_EXPORT double busy_percentage(const CpuTimes& from, const CpuTimes& to);
+
+// Adds cpu_memory_*, by the text of /proc/meminfo.
+COMPOSER_EXPORT void add_memory(Readings& readings, std::string_view meminfo);
+// Adds disk_memory_* of the file system that `path` is on.
+COMPOSER_EXPORT void add_disk(Readings& readings, const char* path);
+// Adds network_*, sums over all interfaces, by the text of /proc/net/dev.
+COMPOSER_EXPORT void add_network(Readings& readings, std::string_view dev);
+
+// A GPU as NVIDIA's management library describes it. The library is loaded at run time.
+class COMPOSER_EXPORT GpuReader {
+ public:
+  // `device` is CUDA's index; `visible_devices` is the value of CUDA_VISIBLE_DEVICES, empty if it is not set. Throws
+  // Error if the library is missing or does not know the device.
+  GpuReader(const char* library, int device, std::string_view visible_devices);
+  ~GpuReader();
+  GpuReader(const GpuReader&) = delete;
+  GpuReader& operator=(const GpuReader&) = delete;
+
+  std::string name() const;  // "NVIDIA H200"; empty if it is not reported
+
+  // Adds gpu_percentage, memory_percentage, gpu_temperature_C and gpu_power_usage_W; leaves out what the GPU does not
+  // report.
+  void add(Readings& readings) const;
+
+ private:
+  struct Library;
+  std::unique_ptr<Library> library_;
+  void* device_ = nullptr;
+};
+
+// Reads a CUDA device by the driver's library. Throws Error as the constructor does.
+std::unique_ptr<GpuReader> gpu_reader_of(c10::Device device);
+
+}  // namespace composer::callbacks

@@ -1,0 +1,7 @@
+#include "composer/core/on.h"
+
+namespace composer::detail {
+
+std::string EventCallback::name() const { return "callback on " + std::string(composer::name(event_)); }
+
+}  // namespace composer::detail
