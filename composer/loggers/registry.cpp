@@ -11,12 +11,13 @@ Entry<Loggers> in_memory();
 Entry<Loggers> json_lines();
 Entry<Loggers> progress_bar();
 Entry<Loggers> tensorboard();
+Entry<Loggers> wandb();
 }  // namespace entries
 
 const Registry<Loggers>& registry() {
   static const Registry<Loggers> entries = {
       entries::console(),    entries::csv(),          entries::file(),        entries::in_memory(),
-      entries::json_lines(), entries::progress_bar(), entries::tensorboard(),
+      entries::json_lines(), entries::progress_bar(), entries::tensorboard(), entries::wandb(),
   };
   return entries;
 }
