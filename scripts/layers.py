@@ -27,7 +27,7 @@ MAY_KNOW = {
     "trainer": GROUND + ["kernels", "formats", "metrics", "data", "optim", "models", "checkpoint", "step", "dist"],
     "callbacks": GROUND + ["formats", "metrics", "data", "optim", "checkpoint", "dist", "profiler"],
     "algorithms": GROUND + ["formats", "metrics", "data", "optim", "dist"],
-    "loggers": GROUND + ["metrics", "dist"],
+    "loggers": GROUND + ["net", "metrics", "dist"],
     "profiler": GROUND,
     "cli": None,  # the command line knows everybody
 }

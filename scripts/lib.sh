@@ -136,20 +136,21 @@ interop_is_skipped() {
 }
 
 # Packages of PyPI for the tests that read logs with them, each in a folder of its own, apart from the packages of
-# interop_python, so that none of them is replaced: tensorboard and wandb (100 MB). Without one of them its
-# test is skipped, which is said.
+# interop_python, so that none of them is replaced: tensorboard, wandb (100 MB), and with COMPOSER_MLFLOW=1 mlflow
+# (825 MB, some minutes). Without one of them its test is skipped, which is said.
 interop_logs() {
   install_for_logs tensorboard python-logs "event files are NOT read with TensorBoard"
   install_for_logs wandb python-wandb "offline runs are NOT read with W&B"
+  install_for_logs mlflow python-mlflow "runs are NOT read with MLflow" "${COMPOSER_MLFLOW:-0}"
 }
 
-# install_for_logs PACKAGE FOLDER WARNING
+# install_for_logs PACKAGE FOLDER WARNING [WHETHER]: WHETHER is 1 (default) or 0, which only looks for it
 install_for_logs() {
   local python package=$1 folder=${COMPOSER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libcomposer}/$2
   python=$(command -v "${interop:-python3}") || python=
   has_package() { [[ -n $python ]] && PYTHONPATH=$folder "$python" -c "import $package" 2> /dev/null; }
   has_package && return
-  if ((EUID == 0)) && [[ -n $python ]]; then
+  if ((EUID == 0)) && [[ -n $python && ${4:-1} == 1 ]]; then
     PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$(python_with_pip || echo false)" -m pip install -q \
       --only-binary=:all: --target "$folder" "$package" >&2 || true
     has_package && return

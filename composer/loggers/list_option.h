@@ -29,4 +29,19 @@ Option<Options> list_option(std::string name, std::vector<std::string> Options::
           [member](Options& options, const std::string& text) { options.*member = detail::split_at_commas(text); }};
 }
 
+// An option of texts by key: by name, it is written as a=b,c=d.
+template <class Options>
+Option<Options> map_option(std::string name, std::map<std::string, std::string> Options::*member) {
+  return {{std::move(name), "text", ""}, [member](Options& options, const std::string& text) {
+            std::map<std::string, std::string>& map = options.*member;
+            map.clear();
+            for (const std::string& entry : detail::split_at_commas(text)) {
+              const std::size_t equal = entry.find('=');
+              if (equal == std::string::npos || equal == 0)
+                throw ConfigError("expected key=value, separated by commas, got \"", text, '"');
+              map[entry.substr(0, equal)] = entry.substr(equal + 1);
+            }
+          }};
+}
+
 }  // namespace composer::loggers

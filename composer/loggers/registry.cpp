@@ -9,6 +9,7 @@ Entry<Loggers> csv();
 Entry<Loggers> file();
 Entry<Loggers> in_memory();
 Entry<Loggers> json_lines();
+Entry<Loggers> mlflow();
 Entry<Loggers> progress_bar();
 Entry<Loggers> tensorboard();
 Entry<Loggers> wandb();
@@ -16,8 +17,8 @@ Entry<Loggers> wandb();
 
 const Registry<Loggers>& registry() {
   static const Registry<Loggers> entries = {
-      entries::console(),    entries::csv(),          entries::file(),        entries::in_memory(),
-      entries::json_lines(), entries::progress_bar(), entries::tensorboard(), entries::wandb(),
+      entries::console(), entries::csv(),          entries::file(),        entries::in_memory(), entries::json_lines(),
+      entries::mlflow(),  entries::progress_bar(), entries::tensorboard(), entries::wandb(),
   };
   return entries;
 }

@@ -1,5 +1,6 @@
-// Writes runs for tests/interop/wandb_runs.py:
+// Writes runs for tests/interop/wandb_runs.py and mlflow_runs.py:
 //   composer_service_interop wandb FOLDER
+//   composer_service_interop mlflow URI       a folder, or the address of a server
 // Prints the id of the run.
 #include <cmath>
 #include <exception>
@@ -12,6 +13,7 @@
 
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
+#include "composer/loggers/mlflow_logger.h"
 #include "composer/loggers/wandb_logger.h"
 
 namespace {
@@ -64,8 +66,12 @@ int main(int argc, char** argv) {
                                   .folder = where,
                                   .log_artifacts = true});
       write(wandb, argv[3]);
+    } else if (what == "mlflow") {
+      loggers::MLFlowLogger mlflow(
+          {.experiment_name = "from C++", .tags = {{"k", "v"}}, .tracking_uri = where, .log_artifacts = true});
+      write(mlflow, argv[3]);
     } else {
-      std::cerr << "usage: composer_service_interop wandb FOLDER TEMPORARY_FILE\n";
+      std::cerr << "usage: composer_service_interop wandb|mlflow FOLDER_OR_URL TEMPORARY_FILE\n";
       return 2;
     }
   } catch (const std::exception& error) {
