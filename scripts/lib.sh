@@ -135,19 +135,27 @@ interop_is_skipped() {
   say "WARNING: files are NOT compared with PyTorch's Python: no python3 here has torch and safetensors"
 }
 
-# The tensorboard of PyPI with its dependencies, for the test that reads logs with it. Apart from the packages of
-# interop_python, so that none of them is replaced. Without it, that test is skipped, which is said.
+# Packages of PyPI for the tests that read logs with them, each in a folder of its own, apart from the packages of
+# interop_python, so that none of them is replaced: tensorboard, wandb (100 MB), and with COMPOSER_MLFLOW=1 mlflow
+# (825 MB, some minutes). Without one of them its test is skipped, which is said.
 interop_logs() {
-  local python folder=${COMPOSER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libcomposer}/python-logs
+  install_for_logs tensorboard python-logs "event files are NOT read with TensorBoard"
+  install_for_logs wandb python-wandb "offline runs are NOT read with W&B"
+  install_for_logs mlflow python-mlflow "runs are NOT read with MLflow" "${COMPOSER_MLFLOW:-0}"
+}
+
+# install_for_logs PACKAGE FOLDER WARNING [WHETHER]: WHETHER is 1 (default) or 0, which only looks for it
+install_for_logs() {
+  local python package=$1 folder=${COMPOSER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libcomposer}/$2
   python=$(command -v "${interop:-python3}") || python=
-  has_tensorboard() { [[ -n $python ]] && PYTHONPATH=$folder "$python" -c 'import tensorboard' 2> /dev/null; }
-  has_tensorboard && return
-  if ((EUID == 0)) && [[ -n $python ]]; then
+  has_package() { [[ -n $python ]] && PYTHONPATH=$folder "$python" -c "import $package" 2> /dev/null; }
+  has_package && return
+  if ((EUID == 0)) && [[ -n $python && ${4:-1} == 1 ]]; then
     PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$(python_with_pip || echo false)" -m pip install -q \
-      --only-binary=:all: --target "$folder" tensorboard >&2 || true
-    has_tensorboard && return
+      --only-binary=:all: --target "$folder" "$package" >&2 || true
+    has_package && return
   fi
-  say "WARNING: event files are NOT read with TensorBoard: python3 has no package tensorboard"
+  say "WARNING: $3: python3 has no package $package"
 }
 
 # The moto server of PyPI, which is an S3 server, for the test that stores files in it; as interop_logs().

@@ -37,6 +37,7 @@ at::Tensor on_host(const at::Tensor& tensor) { return tensor.to(at::kCPU).contig
 
 struct ReadContent {
   void operator()(std::monostate) const {}
+  void operator()(const LogFile&) const {}
   void operator()(LogImages& images) const {
     images.images = on_host(images.images);
     for (LogMask& mask : images.masks) mask.classes = on_host(mask.classes);
@@ -292,6 +293,10 @@ void BackgroundLogger::log_histogram(std::string_view key, const LogHistogram& h
   log_content(LogRecord::Kind::HISTOGRAM, key, histogram, histogram.counts, step, state);
 }
 
+void BackgroundLogger::upload_file(const LogFile& file, const State& state) {
+  log_content(LogRecord::Kind::FILE, file.name, file, {}, state.timestamp.batch, state);
+}
+
 void BackgroundLogger::flush() {
   if (!channel_ || holding_) return;
   Channel& channel = *channel_;
@@ -301,6 +306,11 @@ void BackgroundLogger::flush() {
     warn(join(name_, ": ", channel.writer->where(), " could not be written within ", channel.timeout.count(),
               " s; training continues"));
   channel.hangs = !written;
+  if (written)
+    channel.telling([&] {
+      Channel::attempt(
+          *channel.writer, [&] { channel.writer->flush(); }, 0);
+    });
   warn_once();
 }
 

@@ -48,7 +48,7 @@ struct LogKey {
 
 // What one call has logged. For the writer, all values and tensors are on the host.
 struct LogRecord {
-  enum class Kind : std::uint8_t { METRICS, HYPERPARAMETERS, TRACES, IMAGES, TABLE, HISTOGRAM };
+  enum class Kind : std::uint8_t { METRICS, HYPERPARAMETERS, TRACES, IMAGES, TABLE, HISTOGRAM, FILE };
   struct Field {
     const LogKey* key;
     LogValue value;
@@ -59,7 +59,7 @@ struct LogRecord {
   double wall_time = 0;         // seconds since 1970
   std::vector<Field> fields;    // of metrics, hyperparameters and traces
   const LogKey* key = nullptr;  // of the content
-  std::variant<std::monostate, LogImages, LogTable, LogHistogram> content;
+  std::variant<std::monostate, LogImages, LogTable, LogHistogram, LogFile> content;
   std::optional<c10::Stream> stream;  // computes the tensors until they are read
 };
 
@@ -82,6 +82,7 @@ class COMPOSER_EXPORT RecordWriter {
   // The following are called by the background thread, or by the thread that trains while the background thread is
   // idle. An Error is handled as on_failure says. After an Error of write() all its records count as missing.
   virtual void write(std::span<const LogRecord> records) = 0;
+  virtual void flush() {}  // writes what write() holds back
   virtual void sync() {}   // makes what was written survive a loss of power
   virtual void close() {}  // the last call
   // Reports records that are missing although write() goes on. Throws Error if on_failure is FAIL.
@@ -112,6 +113,7 @@ class COMPOSER_EXPORT BackgroundLogger : public LoggerDestination {
   void log_table(std::string_view key, const LogTable& table, std::int64_t step, const State& state) override;
   void log_histogram(std::string_view key, const LogHistogram& histogram, std::int64_t step,
                      const State& state) override;
+  void upload_file(const LogFile& file, const State& state) override;
   // Returns when everything logged so far is written, after flush_timeout at the latest.
   void flush() override;
 

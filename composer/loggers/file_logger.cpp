@@ -30,21 +30,6 @@ std::string to_text(const LogValue& value) {
   return text != nullptr ? one_line(*text) : format_log_value(value);
 }
 
-std::string to_json(const LogTable& table) {
-  std::string text = "{\"columns\":[";
-  for (std::size_t i = 0; i < table.columns.size(); ++i) (text += i > 0 ? "," : "") += json_text(table.columns[i]);
-  text += "],\"data\":[";
-  for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    text += row > 0 ? ",[" : "[";
-    for (std::size_t i = 0; i < table.rows[row].size(); ++i) {
-      if (i > 0) text += ',';
-      append_json(text, read_scalar(table.rows[row][i]));
-    }
-    text += ']';
-  }
-  return text + "]}";
-}
-
 class TextFormat final : public LineFormat {
  public:
   void append(std::string& lines, const LogRecord& record) const override {
@@ -53,7 +38,7 @@ class TextFormat final : public LineFormat {
       ((((lines += begin) += key.encoded) += ": ") += value) += '\n';
     };
     if (const auto* table = std::get_if<LogTable>(&record.content))
-      return append_line("[table]" + at, *record.key, to_json(*table));
+      return append_line("[table]" + at, *record.key, json_text(*table));
     const std::string begin = record.kind == LogRecord::Kind::HYPERPARAMETERS ? "[hyperparameter]: "
                               : record.kind == LogRecord::Kind::TRACES        ? "[trace]" + at
                                                                               : "[metric]" + at;

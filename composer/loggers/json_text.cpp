@@ -32,6 +32,25 @@ std::string json_text(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+std::string json_text(const LogTable& table, const std::function<std::string(const Scalar&)>& value_text) {
+  std::string text = "{\"columns\":[";
+  for (std::size_t i = 0; i < table.columns.size(); ++i) (text += i > 0 ? "," : "") += json_text(table.columns[i]);
+  text += "],\"data\":[";
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
+    text += row > 0 ? ",[" : "[";
+    for (std::size_t i = 0; i < table.rows[row].size(); ++i) {
+      if (i > 0) text += ',';
+      const Scalar value = read_scalar(table.rows[row][i]);
+      if (value_text)
+        text += value_text(value);
+      else
+        append_json(text, value);
+    }
+    text += ']';
+  }
+  return text + "]}";
+}
+
 void append_json(std::string& line, const Scalar& value) { std::visit(Append{line}, value); }
 
 }  // namespace composer::loggers

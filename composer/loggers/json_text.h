@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -8,6 +9,9 @@ namespace composer::loggers {
 
 // JSON: a text in quotes, where U+FFFD replaces what is not UTF-8.
 std::string json_text(std::string_view text);
+
+// {"columns":["a"],"data":[[1.5]]}, with values as of append_json() or of `value_text`.
+std::string json_text(const LogTable& table, const std::function<std::string(const Scalar&)>& value_text = {});
 
 // Appends a value as JSON. NaN and infinities become the texts "nan", "inf" and "-inf".
 void append_json(std::string& line, const Scalar& value);

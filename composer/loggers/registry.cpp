@@ -9,16 +9,18 @@ Entry<Loggers> csv();
 Entry<Loggers> file();
 Entry<Loggers> in_memory();
 Entry<Loggers> json_lines();
+Entry<Loggers> mlflow();
 Entry<Loggers> progress_bar();
 Entry<Loggers> remote_uploader();
 Entry<Loggers> tensorboard();
+Entry<Loggers> wandb();
 }  // namespace entries
 
 const Registry<Loggers>& registry() {
   static const Registry<Loggers> entries = {
-      entries::console(),         entries::csv(),         entries::file(),
-      entries::in_memory(),       entries::json_lines(),  entries::progress_bar(),
-      entries::remote_uploader(), entries::tensorboard(),
+      entries::console(),     entries::csv(),    entries::file(),         entries::in_memory(),
+      entries::json_lines(),  entries::mlflow(), entries::progress_bar(), entries::remote_uploader(),
+      entries::tensorboard(), entries::wandb(),
   };
   return entries;
 }

@@ -10,22 +10,13 @@
 #include "composer/loggers/background_option.h"
 #include "composer/loggers/event_writer.h"
 #include "composer/loggers/log_mark.h"
+#include "composer/loggers/no_writer.h"
 #include "composer/util/name_format.h"
 
 namespace composer::loggers {
 namespace {
 
 constexpr const char* kName = "TensorBoardLogger";
-
-// Takes nothing: of the processes that train together, one writes.
-class NoWriter final : public RecordWriter {
- public:
-  std::string where() const override { return "nowhere"; }
-  bool takes(LogRecord::Kind) const override { return false; }
-
- private:
-  void write(std::span<const LogRecord>) override {}
-};
 
 // What a checkpoint knows of an event file.
 struct FileMark {

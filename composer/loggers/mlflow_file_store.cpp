@@ -1,0 +1,239 @@
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <utility>
+
+#include "composer/core/error.h"
+#include "composer/loggers/mlflow_store.h"
+#include "composer/loggers/string_map.h"
+#include "composer/util/new_file.h"
+#include "composer/util/output_file.h"
+
+namespace composer::loggers {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kName = "MLFlowLogger";
+
+std::string random_text(std::size_t length, std::string_view characters) {
+  std::random_device random;
+  std::string text;
+  for (std::size_t i = 0; i < length; ++i) text += characters[random() % characters.size()];
+  return text;
+}
+
+// In quotes of YAML, which know no escapes in single quotes but ''; line breaks become spaces.
+std::string quoted(const std::string& text) {
+  std::string all = "'";
+  for (const char c : text) {
+    if (c == '\'') all += '\'';
+    all += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  }
+  return all + '\'';
+}
+
+std::string unquoted(std::string_view text) {
+  if (text.size() < 2 || text.front() != '\'' || text.back() != '\'') return std::string(text);
+  std::string all;
+  for (std::size_t i = 1; i + 1 < text.size(); ++i) {
+    if (text[i] == '\'') ++i;
+    all += text[i];
+  }
+  return all;
+}
+
+// The value of a key at the beginning of a line; empty if there is none.
+std::string value_in(const std::string& yaml, std::string_view key) {
+  std::istringstream lines(yaml);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with(key) && line.compare(key.size(), 2, ": ") == 0) return unquoted(line.substr(key.size() + 2));
+  return {};
+}
+
+std::string content_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void replace_file(const fs::path& path, std::string_view content) {
+  util::NewFile file(path);
+  file.write(content);
+  file.commit();
+}
+
+void append_number(std::string& line, double value) {
+  if (std::isnan(value)) {
+    line += "nan";  // without a sign
+    return;
+  }
+  std::array<char, 32> digits{};
+  line.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr);
+}
+
+class FileStore final : public MlflowStore {
+ public:
+  explicit FileStore(const std::string& folder) : root_(fs::absolute(folder).lexically_normal()) {}
+
+  std::string where() const override { return root_; }
+  std::string experiment_id() const override { return experiment_; }
+
+  std::string begin(const std::string& experiment, const std::string& name, const MlflowTexts& tags,
+                    std::int64_t time) override {
+    try {
+      experiment_ = find_experiment(experiment);
+      if (experiment_.empty()) make_experiment(experiment, time);
+      id_ = random_text(32, "0123456789abcdef");
+      run_ = root_ / experiment_ / id_;
+      for (const char* part : {"metrics", "params", "tags", "artifacts"}) fs::create_directories(run_ / part);
+      name_ = name;
+      began_ = time;
+      write_meta(1, "null");
+      set_tags(tags);
+    } catch (const ConfigError&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw ConfigError(kName, ": ", root_.string(), " cannot be written: ", error.what());
+    }
+    return id_;
+  }
+
+  bool resume(const std::string& run_id, std::int64_t time, MlflowTexts& params) override {
+    std::error_code error;
+    if (run_id.empty() || run_id.find_first_not_of("0123456789abcdef") != std::string::npos) return false;
+    for (fs::directory_iterator it(root_, error), end; !error && it != end; it.increment(error)) {
+      const std::string meta = content_of(it->path() / run_id / "meta.yaml");
+      if (value_in(meta, "run_id") != run_id || value_in(meta, "lifecycle_stage") != "active") continue;
+      experiment_ = it->path().filename();
+      id_ = run_id;
+      run_ = it->path() / run_id;
+      name_ = value_in(meta, "run_name");
+      began_ = std::strtoll(value_in(meta, "start_time").c_str(), nullptr, 10);
+      drop_later(time);
+      read_params(params);
+      write_meta(1, "null");
+      return true;
+    }
+    return false;
+  }
+
+  void log_metrics(std::span<const MlflowMetric> metrics) override {
+    StringMap<std::string> lines;
+    for (const MlflowMetric& metric : metrics) {
+      std::string& text = lines[metric.key];
+      text += std::to_string(metric.time) + ' ';
+      append_number(text, metric.value);
+      text += ' ' + std::to_string(metric.step) + '\n';
+    }
+    for (const auto& [key, text] : lines) append_to(run_ / "metrics" / key, text);
+  }
+
+  void log_params(const MlflowTexts& params) override { write_texts("params", params); }
+  void set_tags(const MlflowTexts& tags) override { write_texts("tags", tags); }
+
+  void log_artifact(const MlflowArtifact& artifact) override {
+    const fs::path target = run_ / "artifacts" / artifact.path;
+    if (artifact.file.empty()) return replace_file(target, artifact.data);
+    std::error_code error;
+    fs::create_directories(target.parent_path(), error);
+    fs::copy_file(artifact.file, target, fs::copy_options::overwrite_existing, error);
+    if (error) throw Error(kName, ": ", artifact.file, " cannot be copied to ", target.string(), ": ", error.message());
+  }
+
+  void end(RunStatus status, std::int64_t time) override {
+    write_meta(status == RunStatus::FINISHED ? 3 : status == RunStatus::FAILED ? 4 : 5, std::to_string(time));
+  }
+
+ private:
+  std::string find_experiment(const std::string& name) const {
+    std::error_code error;
+    for (fs::directory_iterator it(root_, error), end; !error && it != end; it.increment(error)) {
+      const std::string meta = content_of(it->path() / "meta.yaml");
+      if (!meta.empty() && value_in(meta, "name") == name && value_in(meta, "lifecycle_stage") == "active")
+        return it->path().filename();
+    }
+    return {};
+  }
+
+  void make_experiment(const std::string& name, std::int64_t time) {
+    experiment_ = random_text(1, "123456789") + random_text(17, "0123456789");
+    const fs::path folder = root_ / experiment_;
+    replace_file(folder / "meta.yaml",
+                 join("artifact_location: ", quoted("file://" + folder.string()), "\ncreation_time: ", time,
+                      "\nexperiment_id: ", quoted(experiment_), "\nlast_update_time: ", time,
+                      "\nlifecycle_stage: active\nname: ", quoted(name), '\n'));
+  }
+
+  void write_meta(int status, const std::string& end) const {
+    const char* user = std::getenv("USER");  // NOLINT(concurrency-mt-unsafe): nothing sets it
+    replace_file(run_ / "meta.yaml",
+                 join("artifact_uri: ", quoted("file://" + (run_ / "artifacts").string()), "\nend_time: ", end,
+                      "\nentry_point_name: ''\nexperiment_id: ", quoted(experiment_), "\nlifecycle_stage: active",
+                      "\nrun_id: ", quoted(id_), "\nrun_name: ", quoted(name_),
+                      "\nsource_name: ''\nsource_type: 4\nsource_version: ''\nstart_time: ", began_,
+                      "\nstatus: ", status, "\ntags: []\nuser_id: ", quoted(user != nullptr ? user : ""), '\n'));
+  }
+
+  void write_texts(const char* part, const MlflowTexts& texts) const {
+    for (const auto& [key, text] : texts) replace_file(run_ / part / key, text);
+  }
+
+  static void append_to(const fs::path& path, const std::string& text) {
+    try {
+      util::OutputFile file(kName, path, util::FileMode::APPEND);
+      const std::int64_t whole = file.size();
+      try {
+        file.write(text);
+      } catch (const Error&) {
+        file.cut(whole);  // half a line
+        throw;
+      }
+      file.close();
+    } catch (const ConfigError& error) {  // which is about options, and this is about the disk
+      throw Error(error.what());
+    }
+  }
+
+  // Removes the points of metrics after that time, which the run logs again.
+  void drop_later(std::int64_t time) const {
+    for (const auto& entry : fs::recursive_directory_iterator(run_ / "metrics")) {
+      if (!entry.is_regular_file()) continue;
+      std::istringstream lines(content_of(entry.path()));
+      std::string kept;
+      bool all = true;
+      for (std::string line; std::getline(lines, line);) {
+        if (std::strtoll(line.c_str(), nullptr, 10) <= time)
+          (kept += line) += '\n';
+        else
+          all = false;
+      }
+      if (!all && !kept.empty()) replace_file(entry.path(), kept);
+      if (!all && kept.empty()) fs::remove(entry.path());  // MLflow rejects an empty one
+    }
+  }
+
+  void read_params(MlflowTexts& params) const {
+    for (const auto& entry : fs::recursive_directory_iterator(run_ / "params"))
+      if (entry.is_regular_file()) params[entry.path().lexically_relative(run_ / "params")] = content_of(entry.path());
+  }
+
+  const fs::path root_;
+  fs::path run_;
+  std::string experiment_, id_, name_;
+  std::int64_t began_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<MlflowStore> mlflow_file_store(const std::string& folder) {
+  return std::make_unique<FileStore>(folder);
+}
+
+}  // namespace composer::loggers

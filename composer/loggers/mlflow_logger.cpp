@@ -1,0 +1,256 @@
+#include "composer/loggers/mlflow_logger.h"
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <optional>
+#include <unistd.h>
+#include <utility>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/state_dict.h"
+#include "composer/loggers/background_option.h"
+#include "composer/loggers/list_option.h"
+#include "composer/loggers/mlflow_store.h"
+#include "composer/loggers/mlflow_writer.h"
+#include "composer/loggers/no_writer.h"
+#include "composer/net/http.h"
+
+namespace composer::loggers {
+namespace {
+
+constexpr const char* kName = "MLFlowLogger";
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets it
+  return value != nullptr ? value : "";
+}
+
+std::string or_else(std::string text, const std::string& otherwise) { return text.empty() ? otherwise : text; }
+
+std::string tracking_uri(const MLFlowLoggerOptions& options) {
+  return or_else(options.tracking_uri, or_else(environment("MLFLOW_TRACKING_URI"), "mlruns"));
+}
+
+std::string experiment_of(const MLFlowLoggerOptions& options) {
+  return or_else(options.experiment_name, or_else(environment("MLFLOW_EXPERIMENT_NAME"), "my-mlflow-experiment"));
+}
+
+bool is_server(const std::string& uri) { return uri.starts_with("http://") || uri.starts_with("https://"); }
+
+// The folder that a URI without a server means. Throws ConfigError for one that means none.
+std::string folder_of(const std::string& uri) {
+  if (uri.starts_with("file:")) {
+    std::string path = uri.substr(5);
+    if (path.starts_with("//")) path.erase(0, 2);
+    if (path.starts_with("localhost/")) path.erase(0, 9);
+    if (!path.empty()) return net::percent_decoded(path);
+  } else if (uri.find("://") == std::string::npos && !uri.starts_with("databricks")) {
+    return uri;
+  }
+  throw ConfigError(kName, ": tracking_uri must be a folder, file://FOLDER, http://HOST or https://HOST, got ", uri);
+}
+
+std::unique_ptr<MlflowStore> store_at(const std::string& uri, std::int64_t attempts) {
+  if (is_server(uri)) return mlflow_server_store(uri, attempts);
+  return mlflow_file_store(folder_of(uri));
+}
+
+void check(const MLFlowLoggerOptions& options) {
+  if (!options.tracking_uri.empty() && !is_server(options.tracking_uri)) folder_of(options.tracking_uri);
+  if (!options.fallback_folder.empty() && is_server(options.fallback_folder))
+    throw ConfigError(kName, ": fallback_folder must be a folder, got ", options.fallback_folder);
+  if (options.experiment_name.size() > 500)
+    throw ConfigError(kName, ": experiment_name must have at most 500 bytes, got ", options.experiment_name.size());
+  if (options.log_duplicated_metric_every_n_steps < 1)
+    throw ConfigError(kName, ": log_duplicated_metric_every_n_steps must be >= 1, got ",
+                      options.log_duplicated_metric_every_n_steps);
+  if (options.max_images < 1) throw ConfigError(kName, ": max_images must be >= 1, got ", options.max_images);
+  if (options.attempts < 1 || options.attempts > 10)
+    throw ConfigError(kName, ": attempts must be from 1 to 10, got ", options.attempts);
+}
+
+std::string program() {
+  std::array<char, 4096> path{};
+  const auto length = ::readlink("/proc/self/exe", path.data(), path.size());
+  return length > 0 ? std::string(path.data(), static_cast<std::size_t>(length)) : "";
+}
+
+MlflowTexts tags_of(const MLFlowLoggerOptions& options, const std::string& name, const std::string& run_name) {
+  MlflowTexts tags = {{"mlflow.runName", name},
+                      {"mlflow.source.type", "LOCAL"},
+                      {"mlflow.source.name", program()},
+                      {"mlflow.user", environment("USER")},
+                      {"run_name", run_name},
+                      {"run_group", options.run_group}};
+  std::erase_if(tags, [](const auto& tag) { return tag.second.empty(); });
+  for (const auto& [key, text] : options.tags) tags[key] = text;
+  MlflowTexts allowed;
+  for (const auto& [key, text] : tags) allowed[mlflow_key(key)] = mlflow_text(text, kMlflowTag);
+  return allowed;
+}
+
+std::int64_t now() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+struct MLFlowLogger::Open {
+  std::shared_ptr<MlflowWriter> writer;  // null for a rank other than 0
+  std::string name, run_name;
+  bool resumes = false;
+  bool is_open = false;     // the run has been begun or is continued
+  std::string previous_id;  // of the checkpoint's run, to be continued
+  std::int64_t previous_time = 0;
+};
+
+MLFlowLogger::MLFlowLogger(MLFlowLoggerOptions options)
+    : RunLogger(
+          kName,
+          {.when_full = options.when_full, .flush_interval = options.flush_interval, .on_failure = options.on_failure}),
+      options_(std::move(options)) {
+  check(options_);
+}
+MLFlowLogger::~MLFlowLogger() = default;
+MLFlowLogger::MLFlowLogger(MLFlowLogger&&) noexcept = default;
+
+std::shared_ptr<RecordWriter> MLFlowLogger::make_writer(const State& state) {
+  open_ = std::make_unique<Open>();
+  if (state.rank != 0) return std::make_shared<NoWriter>();
+  open_->resumes = state.resumes;
+  open_->run_name = state.run_name;
+  open_->name = or_else(options_.run_name, state.run_name);
+  const std::string uri = tracking_uri(options_);
+  const auto writer = std::make_shared<MlflowWriter>(options_, store_at(uri, options_.attempts), net::shown_url(uri));
+  open_->writer = writer;
+  if (state.resumes) {
+    hold();
+    return writer;
+  }
+  begin();
+  return writer;
+}
+
+// Begins or continues the run; in the other folder, if the server is away and there is one.
+void MLFlowLogger::start(const std::function<void()>& start) {
+  MlflowWriter& writer = *open_->writer;
+  const std::string uri = tracking_uri(options_);
+  try {
+    try {
+      start();
+    } catch (const net::HttpError& error) {
+      if (!error.may_pass || options_.fallback_folder.empty())
+        throw ConfigError(kName, ": ", error.what(),
+                          error.may_pass ? "; start the server, or set fallback_folder to a folder for such runs" : "");
+      warn(join(kName, ": ", error.what(), "; the run is written to ", options_.fallback_folder));
+      writer.use(mlflow_file_store(folder_of(options_.fallback_folder)));
+      start();
+    }
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw ConfigError(kName, ": a run cannot be begun at ", net::shown_url(uri), ": ", error.what());
+  }
+  open_->is_open = true;
+}
+
+void MLFlowLogger::begin() {
+  start([&] {
+    open_->writer->begin(experiment_of(options_), open_->name, tags_of(options_, open_->name, open_->run_name));
+  });
+}
+
+void MLFlowLogger::resume() {
+  start([&] {
+    if (open_->writer->resume(open_->previous_id, open_->previous_time)) return;
+    warn(join(kName, ": ", open_->writer->where(), " has no run ", open_->previous_id,
+              ", which the checkpoint names; a new run is begun"));
+    open_->writer->begin(experiment_of(options_), open_->name, tags_of(options_, open_->name, open_->run_name));
+  });
+}
+
+// The records that were held meanwhile follow.
+void MLFlowLogger::begin_held(const std::function<void()>& begin) {
+  try {
+    begin();
+  } catch (...) {
+    discard();
+    open_.reset();
+    throw;
+  }
+  release();
+}
+
+void MLFlowLogger::after_load(const State&, Logger&) {
+  if (!open_ || !open_->writer || open_->is_open || !open_->previous_id.empty()) return;
+  begin_held([this] { begin(); });
+}
+
+void MLFlowLogger::fit_start(const State& state, Logger& logger) {
+  RunLogger::fit_start(state, logger);
+  if (!open_ || !open_->writer || open_->is_open) return;
+  begin_held([this] {
+    if (open_->previous_id.empty())
+      begin();
+    else
+      resume();
+  });
+}
+
+void MLFlowLogger::fit_end(const State& state, Logger& logger) {
+  RunLogger::fit_end(state, logger);
+  flush();
+}
+
+void MLFlowLogger::close(const State& state, Logger& logger) {
+  if (open_ && open_->writer) open_->writer->set_status(status());
+  const std::unique_ptr<Open> open = std::move(open_);
+  RunLogger::close(state, logger);
+}
+
+void MLFlowLogger::visit_state(StateVisitor& visit) {
+  if (!open_ || !open_->writer) return;
+  std::string id;
+  std::int64_t time = 0;
+  if (!visit.is_loading()) {
+    if (!open_->is_open && open_->previous_id.empty()) return;
+    id = open_->is_open ? open_->writer->run_id() : open_->previous_id;
+    time = open_->is_open ? now() : open_->previous_time;
+  }
+  visit("run_id", id);
+  visit("time", time);
+  if (!visit.is_loading() || !open_->resumes || open_->is_open) return;
+  open_->previous_id = id;
+  open_->previous_time = time;
+}
+
+std::string MLFlowLogger::run_id() const { return open_ && open_->is_open ? open_->writer->run_id() : ""; }
+std::string MLFlowLogger::experiment_id() const {
+  return open_ && open_->is_open ? open_->writer->experiment_id() : "";
+}
+
+namespace entries {
+
+Entry<Loggers> mlflow() {
+  using O = MLFlowLoggerOptions;
+  return entry<MLFlowLogger, O>(
+      "mlflow", "Writes a run of MLflow, into a folder or to a server",
+      {option("experiment_name", &O::experiment_name), option("run_name", &O::run_name), map_option("tags", &O::tags),
+       option("run_group", &O::run_group),
+       option("tracking_uri", &O::tracking_uri).refuses({"sqlite:///a.db", "databricks", "file:"}),
+       option("fallback_folder", &O::fallback_folder).refuses({"http://a"}),
+       map_option("rename_metrics", &O::rename_metrics).refuses({"a"}),
+       list_option("ignore_metrics", &O::ignore_metrics),
+       list_option("ignore_hyperparameters", &O::ignore_hyperparameters),
+       option("log_duplicated_metric_every_n_steps", &O::log_duplicated_metric_every_n_steps).refuses({"0"}),
+       option("log_artifacts", &O::log_artifacts), option("max_images", &O::max_images).refuses({"0"}),
+       option("attempts", &O::attempts).refuses({"0", "11"}),
+       option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"}), on_failure_option(&O::on_failure),
+       when_full_option(&O::when_full)});
+}
+
+}  // namespace entries
+}  // namespace composer::loggers

@@ -1,0 +1,219 @@
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "composer/core/error.h"
+#include "composer/loggers/mlflow_store.h"
+#include "composer/net/http.h"
+
+namespace composer::loggers {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kName = "MLFlowLogger";
+
+// JSON has no NaN and no infinities; MLflow reads these texts.
+json number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+const char* name_of(RunStatus status) {
+  switch (status) {
+    case RunStatus::FINISHED:
+      return "FINISHED";
+    case RunStatus::FAILED:
+      return "FAILED";
+    case RunStatus::KILLED:
+      break;
+  }
+  return "KILLED";
+}
+
+net::HttpOptions http_options(std::int64_t attempts) {
+  net::HttpOptions options;
+  options.stall_limit = std::chrono::seconds(30);
+  options.retry.attempts = static_cast<int>(attempts);
+  options.retry.longest_retry_after = std::chrono::seconds(10);
+  return options;
+}
+
+class ServerStore final : public MlflowStore {
+ public:
+  ServerStore(std::string url, std::int64_t attempts) : url_(std::move(url)), client_(http_options(attempts)) {
+    while (url_.ends_with('/')) url_.pop_back();
+    const char* token = std::getenv("MLFLOW_TRACKING_TOKEN");  // NOLINT(concurrency-mt-unsafe): nothing sets it
+    if (token != nullptr && *token != '\0') authorization_ = join("Bearer ", token);
+  }
+
+  std::string where() const override { return net::shown_url(url_); }
+  std::string experiment_id() const override { return experiment_; }
+
+  std::string begin(const std::string& experiment, const std::string& name, const MlflowTexts& tags,
+                    std::int64_t time) override {
+    experiment_ = find_or_make_experiment(experiment);
+    json all = json::array();
+    for (const auto& [key, text] : tags) all.push_back({{"key", key}, {"value", text}});
+    const json answer =
+        post("runs/create", {{"experiment_id", experiment_}, {"run_name", name}, {"start_time", time}, {"tags", all}},
+             /*repeat=*/false);  // a second one would be another run
+    return open(answer.at("run").at("info"));
+  }
+
+  bool resume(const std::string& run_id, std::int64_t, MlflowTexts& params) override {
+    try {
+      const json run = get("runs/get?run_id=" + net::percent_encoded(run_id)).at("run");
+      if (run.at("info").value("lifecycle_stage", "active") != "active") return false;
+      experiment_ = run.at("info").at("experiment_id");
+      open(run.at("info"));
+      for (const json& param : run.value("data", json::object()).value("params", json::array()))
+        params[param.at("key")] = param.value("value", "");
+    } catch (const net::HttpError& error) {
+      if (error.code == "RESOURCE_DOES_NOT_EXIST" || error.code == "INVALID_PARAMETER_VALUE") return false;
+      throw;
+    }
+    post("runs/update", {{"run_id", id_}, {"status", "RUNNING"}});
+    return true;
+  }
+
+  void log_metrics(std::span<const MlflowMetric> metrics) override {
+    json all = json::array();
+    for (const auto& [key, value, time, step] : metrics)
+      all.push_back({{"key", key}, {"value", number(value)}, {"timestamp", time}, {"step", step}});
+    log_in_batches("metrics", all, 1000);
+  }
+
+  void log_params(const MlflowTexts& params) override { log_in_batches("params", items(params), 100); }
+  void set_tags(const MlflowTexts& tags) override { log_in_batches("tags", items(tags), 100); }
+
+  void log_artifact(const MlflowArtifact& artifact) override {
+    net::HttpRequest request{.method = "PUT", .url = artifact_url(artifact.path)};
+    request.headers = headers("application/octet-stream");
+    if (artifact.file.empty())
+      request.body = artifact.data;
+    else
+      request.body = net::FilePart{.path = artifact.file};
+    send(std::move(request));
+  }
+
+  void end(RunStatus status, std::int64_t time) override {
+    post("runs/update", {{"run_id", id_}, {"status", name_of(status)}, {"end_time", time}});
+  }
+
+ private:
+  static json items(const MlflowTexts& texts) {
+    json all = json::array();
+    for (const auto& [key, text] : texts) all.push_back({{"key", key}, {"value", text}});
+    return all;
+  }
+
+  std::string open(const json& info) {
+    id_ = info.at("run_id");
+    artifacts_ = info.value("artifact_uri", "");
+    return id_;
+  }
+
+  std::string find_or_make_experiment(const std::string& name) {
+    if (const std::string found = find_experiment(name); !found.empty()) return found;
+    try {
+      return post("experiments/create", {{"name", name}}).at("experiment_id");
+    } catch (const net::HttpError& error) {
+      if (error.code != "RESOURCE_ALREADY_EXISTS") throw;
+      return find_experiment(name);  // another process was first
+    }
+  }
+
+  std::string find_experiment(const std::string& name) {
+    json experiment;
+    try {
+      experiment = get("experiments/get-by-name?experiment_name=" + net::percent_encoded(name)).at("experiment");
+    } catch (const net::HttpError& error) {
+      if (error.code == "RESOURCE_DOES_NOT_EXIST") return {};
+      throw;
+    }
+    if (experiment.value("lifecycle_stage", "active") != "active")
+      throw ConfigError(kName, ": experiment ", name, " of ", where(),
+                        " is deleted; restore it, delete it permanently, or choose another experiment_name");
+    return experiment.at("experiment_id");
+  }
+
+  // MLflow refuses longer calls, and keeps nothing of a call that it refuses.
+  void log_in_batches(const char* kind, const json& all, std::size_t most) {
+    constexpr std::size_t kMostBytes = 900'000;
+    json batch = json::array();
+    std::size_t bytes = 0;
+    const auto send_batch = [&] {
+      if (!batch.empty()) post("runs/log-batch", {{"run_id", id_}, {kind, std::exchange(batch, json::array())}});
+      bytes = 0;
+    };
+    for (const json& one : all) {
+      const std::size_t size = one.dump().size() + 1;
+      if (batch.size() == most || bytes + size > kMostBytes) send_batch();
+      batch.push_back(one);
+      bytes += size;
+    }
+    send_batch();
+  }
+
+  std::string artifact_url(const std::string& path) const {
+    constexpr std::string_view kScheme = "mlflow-artifacts:";
+    if (!artifacts_.starts_with(kScheme))
+      throw Error(kName, ": ", where(), " keeps artifacts at ", artifacts_,
+                  ", where only Python's client writes; start ", "the server with --serve-artifacts");
+    std::string root = artifacts_.substr(kScheme.size());
+    if (root.starts_with("//")) root = root.substr(std::min(root.find('/', 2), root.size()));  // names the server
+    return join(url_, "/api/2.0/mlflow-artifacts/artifacts", net::percent_encoded(root + '/' + path, true));
+  }
+
+  std::vector<net::HttpHeader> headers(const char* type) const {
+    std::vector<net::HttpHeader> all = {{"Content-Type", type}};
+    if (!authorization_.empty()) all.push_back({"Authorization", authorization_});
+    return all;
+  }
+
+  // While the server is away, requests are not repeated, so that records do not pile up.
+  net::HttpResponse send(net::HttpRequest request) {
+    if (is_away_) request.repeat = false;
+    try {
+      net::HttpResponse response = client_.send(request);
+      is_away_ = false;
+      return response;
+    } catch (const net::HttpError& error) {
+      is_away_ = error.may_pass;
+      throw;
+    }
+  }
+
+  json call(const char* method, const std::string& path, std::string body, bool repeat) {
+    net::HttpRequest request{.method = method, .url = join(url_, "/api/2.0/mlflow/", path)};
+    request.headers = headers("application/json");
+    request.repeat = repeat;
+    if (!body.empty()) request.body = std::move(body);
+    const std::string answer = send(std::move(request)).body;
+    const json parsed = json::parse(answer.empty() ? std::string("{}") : answer, nullptr, false);
+    if (parsed.is_discarded() || !parsed.is_object())
+      throw Error(kName, ": ", where(), " did not answer ", path, " with JSON; is it a server of MLflow?");
+    return parsed;
+  }
+  json get(const std::string& path) { return call("GET", path, {}, true); }
+  json post(const char* path, const json& body, bool repeat = true) {
+    return call("POST", path, body.dump(-1, ' ', false, json::error_handler_t::replace), repeat);
+  }
+
+  std::string url_, authorization_, experiment_, id_, artifacts_;
+  net::HttpClient client_;
+  bool is_away_ = true;  // as far as is known
+};
+
+}  // namespace
+
+std::unique_ptr<MlflowStore> mlflow_server_store(const std::string& url, std::int64_t attempts) {
+  return std::make_unique<ServerStore>(url, attempts);
+}
+
+}  // namespace composer::loggers

@@ -1,0 +1,166 @@
+#include "composer/loggers/mlflow_writer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fnmatch.h>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "composer/core/error.h"
+#include "composer/loggers/format.h"
+#include "composer/loggers/json_text.h"
+#include "composer/loggers/png.h"
+#include "composer/loggers/scalar.h"
+#include "composer/net/http.h"
+
+namespace composer::loggers {
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+bool fits_any(const std::string& key, const std::vector<std::string>& globs) {
+  return std::ranges::any_of(globs,
+                             [&](const std::string& glob) { return ::fnmatch(glob.c_str(), key.c_str(), 0) == 0; });
+}
+
+std::string text_of(const LogValue& value) {
+  const Scalar scalar = read_scalar(value);
+  if (const auto* text = std::get_if<std::string>(&scalar)) return *text;
+  if (const auto* flag = std::get_if<bool>(&scalar)) return *flag ? "True" : "False";
+  std::string json;
+  append_json(json, scalar);
+  std::erase(json, '"');  // of nan and inf
+  return json;
+}
+
+bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+std::string list_of(const at::Tensor& numbers) {
+  std::string list;
+  const at::Tensor doubles = numbers.to(at::kDouble).contiguous();
+  for (std::int64_t i = 0; i < doubles.numel(); ++i) {
+    if (i > 0) list += ',';
+    append_json(list, doubles.const_data_ptr<double>()[i]);
+  }
+  return '[' + list + ']';
+}
+
+}  // namespace
+
+MlflowWriter::MlflowWriter(const MLFlowLoggerOptions& options, std::unique_ptr<MlflowStore> store, std::string where)
+    : options_(options), where_(std::move(where)), store_(std::move(store)) {}
+
+bool MlflowWriter::takes(LogRecord::Kind kind) const {
+  if (kind == LogRecord::Kind::FILE) return options_.log_artifacts;
+  return kind != LogRecord::Kind::TRACES;
+}
+
+void MlflowWriter::begin(const std::string& experiment, const std::string& name, const MlflowTexts& tags) {
+  id_ = store_->begin(experiment, name, tags, mlflow_time(now()));
+}
+
+bool MlflowWriter::resume(const std::string& run_id, std::int64_t time) {
+  if (!store_->resume(run_id, time, params_)) return false;
+  id_ = run_id;
+  return true;
+}
+
+// A server that is away fails all that follows; what it refuses is only missing itself.
+template <class Send>
+void MlflowWriter::attempt(std::int64_t count, const Send& send) {
+  try {
+    send();
+  } catch (const net::HttpError& error) {
+    if (error.may_pass) throw;
+    lose(count, error.what());
+  }
+}
+
+void MlflowWriter::write(std::span<const LogRecord> records) {
+  Batch batch;
+  for (const LogRecord& record : records) add(batch, record);
+  if (!batch.params.empty()) attempt(1, [&] { store_->log_params(batch.params); });
+  if (!batch.tags.empty()) attempt(1, [&] { store_->set_tags(batch.tags); });
+  if (!batch.metrics.empty())
+    attempt(static_cast<std::int64_t>(records.size()), [&] { store_->log_metrics(batch.metrics); });
+  for (const MlflowArtifact& artifact : batch.artifacts) {
+    try {
+      store_->log_artifact(artifact);
+    } catch (const net::HttpError& error) {
+      if (error.may_pass) throw;
+      lose(1, error.what());
+    } catch (const Error& error) {
+      lose(1, error.what());
+    }
+  }
+}
+
+void MlflowWriter::close() { store_->end(status_, mlflow_time(now())); }
+
+void MlflowWriter::add(Batch& batch, const LogRecord& record) {
+  if (record.kind == LogRecord::Kind::HYPERPARAMETERS) return add_params(batch, record);
+  if (record.kind == LogRecord::Kind::METRICS) return add_metrics(batch, record);
+  add_content(batch, record);
+}
+
+void MlflowWriter::add_metrics(Batch& batch, const LogRecord& record) {
+  for (const auto& [key, value] : record.fields) {
+    if (fits_any(key->name, options_.ignore_metrics)) continue;
+    const auto renamed = options_.rename_metrics.find(key->name);
+    const std::string name = renamed == options_.rename_metrics.end() ? key->encoded : mlflow_key(renamed->second);
+    if (std::holds_alternative<std::string>(value)) {
+      batch.tags[name] = mlflow_text(std::get<std::string>(value), kMlflowTag);
+      continue;
+    }
+    const double number = to_number(value);
+    std::optional<Last>& last = last_[name];
+    if (last && same(last->value, number) && record.step > last->step &&
+        record.step < last->step + options_.log_duplicated_metric_every_n_steps)
+      continue;
+    last = Last{number, record.step};
+    batch.metrics.push_back({name, number, mlflow_time(record.wall_time), record.step});
+  }
+}
+
+// A param cannot be changed. A new value of it becomes a tag.
+void MlflowWriter::add_params(Batch& batch, const LogRecord& record) {
+  for (const auto& [key, value] : record.fields) {
+    if (fits_any(key->name, options_.ignore_hyperparameters)) continue;
+    const std::string text = text_of(value), param = mlflow_text(text, kMlflowParam);
+    const auto [known, is_new] = params_.try_emplace(key->encoded, param);
+    if (is_new)
+      batch.params[key->encoded] = param;
+    else if (known->second != param)
+      batch.tags[key->encoded] = mlflow_text(text, kMlflowTag);
+  }
+}
+
+void MlflowWriter::add_content(Batch& batch, const LogRecord& record) const {
+  if (const auto* file = std::get_if<LogFile>(&record.content)) {
+    batch.artifacts.push_back({mlflow_key(file->name), {}, file->path});
+    return;
+  }
+  const std::string end = join('/', record.key->encoded, '/', record.step);
+  if (const auto* images = std::get_if<LogImages>(&record.content)) {
+    Pngs pngs = png_files(*images, options_.max_images);
+    for (std::size_t i = 0; i < pngs.files.size(); ++i)
+      batch.artifacts.push_back({join("images", end, '_', i, ".png"), std::move(pngs.files[i]), {}});
+    for (const LogMask& mask : images->masks) {
+      Pngs masks = mask_png_files(mask.classes, options_.max_images);
+      for (std::size_t i = 0; i < masks.files.size(); ++i)
+        batch.artifacts.push_back(
+            {join("images", end, '_', i, '_', mlflow_key(mask.name), ".png"), std::move(masks.files[i]), {}});
+    }
+  }
+  if (const auto* table = std::get_if<LogTable>(&record.content))
+    batch.artifacts.push_back({"tables" + end + ".json", json_text(*table), {}});
+  if (const auto* histogram = std::get_if<LogHistogram>(&record.content))
+    batch.artifacts.push_back(
+        {"histograms" + end + ".json",
+         join(R"({"counts":)", list_of(histogram->counts), R"(,"edges":)", list_of(histogram->edges), '}'),
+         {}});
+}
+
+}  // namespace composer::loggers

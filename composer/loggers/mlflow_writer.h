@@ -1,0 +1,65 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "composer/loggers/mlflow_logger.h"
+#include "composer/loggers/mlflow_store.h"
+#include "composer/loggers/string_map.h"
+
+namespace composer::loggers {
+
+// Writes records into one run of MLflow.
+class MlflowWriter final : public RecordWriter {
+ public:
+  MlflowWriter(const MLFlowLoggerOptions& options, std::unique_ptr<MlflowStore> store, std::string where);
+
+  std::string where() const override { return where_; }
+  bool takes(LogRecord::Kind kind) const override;
+  std::string encoded(std::string_view key) const override { return mlflow_key(key); }
+  void set_status(RunStatus status) { status_ = status; }  // of the run, from any thread
+
+  // The following are for the thread that trains, while the background thread is idle.
+  void use(std::unique_ptr<MlflowStore> store) { store_ = std::move(store); }
+  void begin(const std::string& experiment, const std::string& name, const MlflowTexts& tags);
+  bool resume(const std::string& run_id, std::int64_t time);  // false: there is no such run
+  const std::string& run_id() const { return id_; }
+  std::string experiment_id() const { return store_->experiment_id(); }
+  void sync() override { store_->sync(); }
+
+ private:
+  // What records become.
+  struct Batch {
+    std::vector<MlflowMetric> metrics;
+    MlflowTexts params, tags;
+    std::vector<MlflowArtifact> artifacts;
+  };
+  struct Last {
+    double value = 0;
+    std::int64_t step = 0;
+  };
+
+  void write(std::span<const LogRecord> records) override;
+  void close() override;
+  void add(Batch& batch, const LogRecord& record);
+  void add_metrics(Batch& batch, const LogRecord& record);
+  void add_params(Batch& batch, const LogRecord& record);
+  void add_content(Batch& batch, const LogRecord& record) const;
+  template <class Send>
+  void attempt(std::int64_t count, const Send& send);
+
+  const MLFlowLoggerOptions options_;
+  const std::string where_;
+  std::unique_ptr<MlflowStore> store_;
+  std::atomic<RunStatus> status_ = RunStatus::FINISHED;
+  std::string id_;
+  MlflowTexts params_;  // of the run
+  StringMap<std::optional<Last>> last_;
+};
+
+}  // namespace composer::loggers

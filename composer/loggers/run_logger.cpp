@@ -1,0 +1,35 @@
+#include "composer/loggers/run_logger.h"
+
+#include "composer/core/run.h"
+#include "composer/core/state.h"
+
+namespace composer::loggers {
+
+void RunLogger::fit_start(const State&, Logger&) {
+  fits_ = true;
+  killed_ = false;
+}
+
+void RunLogger::fit_end(const State& state, Logger&) {
+  fits_ = false;
+  killed_ = state.run && state.run->interrupted();
+}
+
+void RunLogger::eval_before_all(const State&, Logger&) { evaluates_ = true; }
+void RunLogger::eval_after_all(const State&, Logger&) { evaluates_ = false; }
+void RunLogger::eval_standalone_start(const State&, Logger&) { evaluates_ = true; }
+void RunLogger::eval_standalone_end(const State&, Logger&) { evaluates_ = false; }
+void RunLogger::predict_start(const State&, Logger&) { predicts_ = true; }
+void RunLogger::predict_end(const State&, Logger&) { predicts_ = false; }
+
+void RunLogger::close(const State& state, Logger& logger) {
+  fits_ = evaluates_ = predicts_ = killed_ = false;
+  BackgroundLogger::close(state, logger);
+}
+
+RunStatus RunLogger::status() const {
+  if (fits_ || evaluates_ || predicts_) return RunStatus::FAILED;
+  return killed_ ? RunStatus::KILLED : RunStatus::FINISHED;
+}
+
+}  // namespace composer::loggers

@@ -1,0 +1,53 @@
+#pragma once
+// Files of offline runs of Weights & Biases: what each kind of record becomes, and the frame around it.
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "composer/loggers/protobuf.h"
+#include "composer/loggers/scalar.h"
+
+namespace composer::loggers {
+
+// JSON by key. W&B's JSON has NaN, Infinity and -Infinity.
+using WandBItems = std::map<std::string, std::string>;
+std::string wandb_json(const Scalar& value);
+
+// The first bytes of a file.
+std::string wandb_file_start();
+// The bytes that append a record to a file of `size` bytes: the frame of a LevelDB log in blocks of 32 KiB, but with
+// CRC-32 (zlib) of type and data as its checksum.
+std::string wandb_framed(const Protobuf& record, std::int64_t size);
+
+// The content of a record, and the field that says of what kind it is.
+struct WandBContent {
+  int field = 0;
+  Protobuf message;
+};
+// Records are numbered from 1.
+Protobuf wandb_record(std::int64_t number, std::string_view run_id, const WandBContent& content);
+
+struct WandBRun {
+  std::string id, project, entity, group, job_type, name, notes;  // empty: unset
+  std::vector<std::string> tags;
+  double started_at = 0;  // seconds since 1970
+};
+// The first record, which says what wrote the file.
+WandBContent wandb_header();
+WandBContent wandb_run(const WandBRun& run, const WandBItems& config);
+// The machine and the program; `writer_id` is unique for each process.
+WandBContent wandb_environment(double started_at, std::string_view writer_id);
+WandBContent wandb_config(const WandBItems& items);
+// A value below other keys.
+WandBContent wandb_nested_config(const std::vector<std::string>& path, std::string_view json);
+WandBContent wandb_history(const WandBItems& items, std::int64_t step);
+WandBContent wandb_summary(const WandBItems& items);
+WandBContent wandb_summary_runtime(std::int64_t seconds);
+enum class WandBFileType : std::uint8_t { OTHER = 0, MEDIA = 2 };
+WandBContent wandb_files(std::span<const std::string> paths, WandBFileType type);
+WandBContent wandb_exit(int code, std::int64_t seconds);
+
+}  // namespace composer::loggers

@@ -1,0 +1,186 @@
+#include "composer/loggers/wandb_logger.h"
+
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/state_dict.h"
+#include "composer/loggers/background_option.h"
+#include "composer/loggers/list_option.h"
+#include "composer/loggers/no_writer.h"
+#include "composer/loggers/wandb_writer.h"
+#include "composer/util/name_format.h"
+
+namespace composer::loggers {
+namespace {
+
+constexpr const char* kName = "WandBLogger";
+
+// In characters of UTF-8.
+std::size_t length_of(const std::string& text) {
+  std::size_t length = 0;
+  for (const char c : text) length += (c & 0xC0) != 0x80 ? 1 : 0;
+  return length;
+}
+
+void check_text(const char* option, const std::string& text, std::size_t longest, const char* refused) {
+  if (length_of(text) > longest)
+    throw ConfigError(kName, ": ", option, " must have at most ", longest, " characters, got ", length_of(text), ": ",
+                      text);
+  if (const auto at = text.find_first_of(refused); at != std::string::npos)
+    throw ConfigError(kName, ": ", option, " must not contain any of ", refused, " , got ", text);
+}
+
+void check(const WandBLoggerOptions& options) {
+  constexpr const char* kReserved = "/\\#?%:";
+  check_text("project", options.project, 128, kReserved);
+  check_text("entity", options.entity, 128, kReserved);
+  check_text("name", options.name, 128, "");
+  check_text("group", options.group, 128, "");
+  check_text("job_type", options.job_type, 64, "");
+  for (const std::string& tag : options.tags) {
+    if (tag.empty()) throw ConfigError(kName, ": tags must have 1 to 64 characters, and one is empty");
+    check_text("a tag", tag, 64, "");
+  }
+  if (options.folder.empty()) throw ConfigError(kName, ": folder must not be empty; the working directory is .");
+  if (options.max_images < 1) throw ConfigError(kName, ": max_images must be >= 1, got ", options.max_images);
+  for (const util::NamePart& part : util::parts_of_name(options.folder, kName))
+    if (part.placeholder && part.name != "run_name")
+      throw ConfigError(kName, ": the only placeholder of folder is {run_name}, got ", options.folder);
+}
+
+WandBRun run_of(const WandBLoggerOptions& options, const State& state) {
+  WandBRun run{.id = {},
+               .project = options.project,
+               .entity = options.entity,
+               .group = options.group,
+               .job_type = options.job_type,
+               .name = options.name.empty() ? state.run_name : options.name,
+               .notes = options.notes,
+               .tags = options.tags,
+               .started_at = 0};
+  if (options.rank_zero_only || state.world_size == 1) return run;
+  if (run.group.empty()) run.group = run.name;
+  run.name += join("-rank", state.rank);
+  return run;
+}
+
+}  // namespace
+
+struct WandBLogger::Open {
+  std::shared_ptr<WandBWriter> writer;  // null for a rank that does not write
+  bool resumes = false;
+  bool is_open = false;           // the run has been begun or is continued
+  std::optional<WandBMark> mark;  // of the run to be continued
+};
+
+WandBLogger::WandBLogger(WandBLoggerOptions options)
+    : RunLogger(
+          kName,
+          {.when_full = options.when_full, .flush_interval = options.flush_interval, .on_failure = options.on_failure}),
+      options_(std::move(options)) {
+  check(options_);
+}
+WandBLogger::~WandBLogger() = default;
+WandBLogger::WandBLogger(WandBLogger&&) noexcept = default;
+
+std::shared_ptr<RecordWriter> WandBLogger::make_writer(const State& state) {
+  open_ = std::make_unique<Open>();
+  open_->resumes = state.resumes;
+  if (options_.rank_zero_only && state.rank != 0) return std::make_shared<NoWriter>();
+  if (state.run_name.empty() && options_.folder.find("{run_name}") != std::string::npos)
+    throw ConfigError(kName, ": folder ", options_.folder, " requires a run_name, and this run has none");
+  const std::string folder = util::format_name(options_.folder, state.run_name, nullptr, kName);
+  open_->writer = std::make_shared<WandBWriter>(WandBWriterOptions{.base = folder + "/wandb",
+                                                                   .run = run_of(options_, state),
+                                                                   .log_artifacts = options_.log_artifacts,
+                                                                   .max_images = options_.max_images});
+  if (state.resumes) {
+    hold();
+  } else {
+    open_->writer->begin();
+    open_->is_open = true;
+  }
+  return open_->writer;
+}
+
+// The records that were held meanwhile follow.
+void WandBLogger::begin() {
+  try {
+    open_->writer->begin();
+  } catch (...) {
+    discard();
+    open_.reset();
+    throw;
+  }
+  open_->is_open = true;
+  release();
+}
+
+void WandBLogger::resume() {
+  if (!open_->writer->can_continue(*open_->mark)) {
+    warn(join(kName, ": the offline run ", open_->mark->folder, " of the checkpoint is not in ", open_->writer->where(),
+              " as the checkpoint knows it; a new run is begun"));
+    return begin();
+  }
+  open_->writer->continue_at(*open_->mark);
+  open_->is_open = true;
+  release();
+}
+
+void WandBLogger::after_load(const State&, Logger&) {
+  if (open_ && open_->writer && !open_->is_open && !open_->mark) begin();
+}
+
+void WandBLogger::fit_start(const State& state, Logger& logger) {
+  RunLogger::fit_start(state, logger);
+  if (!open_ || !open_->writer || open_->is_open) return;
+  if (open_->mark)
+    resume();
+  else
+    begin();
+}
+
+void WandBLogger::close(const State& state, Logger& logger) {
+  if (open_ && open_->writer) open_->writer->set_status(status());
+  const std::unique_ptr<Open> open = std::move(open_);
+  RunLogger::close(state, logger);
+}
+
+void WandBLogger::visit_state(StateVisitor& visit) {
+  if (!open_ || !open_->writer) return;
+  WandBMark mark;
+  if (visit.is_loading()) {
+    mark.visit_state(visit);
+    if (open_->resumes && !open_->is_open) open_->mark = std::move(mark);  // another run's is not this one's
+  } else if (open_->is_open) {
+    sync();
+    mark = open_->writer->mark();
+    mark.visit_state(visit);
+  } else if (open_->mark) {
+    open_->mark->visit_state(visit);
+  }
+}
+
+std::string WandBLogger::run_folder() const { return open_ && open_->is_open ? open_->writer->folder() : ""; }
+std::string WandBLogger::run_id() const { return open_ && open_->is_open ? open_->writer->id() : ""; }
+
+namespace entries {
+
+Entry<Loggers> wandb() {
+  using O = WandBLoggerOptions;
+  return entry<WandBLogger, O>(
+      "wandb", "Writes an offline run for Weights & Biases",
+      {option("project", &O::project).refuses({"a/b", "a#b"}), option("group", &O::group), option("name", &O::name),
+       option("entity", &O::entity).refuses({"a/b"}), list_option("tags", &O::tags).refuses({",a"}),
+       option("job_type", &O::job_type), option("notes", &O::notes),
+       option("folder", &O::folder).refuses({"", "{rank}", "{run_name"}), option("log_artifacts", &O::log_artifacts),
+       option("rank_zero_only", &O::rank_zero_only), option("max_images", &O::max_images).refuses({"0"}),
+       option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"}), on_failure_option(&O::on_failure),
+       when_full_option(&O::when_full)});
+}
+
+}  // namespace entries
+}  // namespace composer::loggers

@@ -1,0 +1,67 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "composer/core/empty_options.h"
+#include "composer/core/export.h"
+#include "composer/core/state.h"
+#include "composer/core/time.h"
+#include "composer/loggers/run_logger.h"
+
+namespace composer::loggers {
+
+struct WandBLoggerOptions {
+  std::string project;                 // at most 128 characters, none of / \ # ? % : ; empty: W&B's "uncategorized"
+  std::string group;                   // of runs; empty: none
+  std::string name;                    // of the run, as shown; empty: run_name
+  std::string entity;                  // the user or team; empty: that of the account that sends the run
+  std::vector<std::string> tags = {};  // each of 1 to 64 characters
+  std::string job_type, notes;         // empty: none
+  std::string folder = ".";            // the run is in its folder wandb/; {run_name} is replaced
+  bool log_artifacts = false;          // copy the files of Logger::upload_file() into the run
+  bool rank_zero_only = true;          // false: each rank writes a run of its own, NAME-rankN, in one group
+  std::int64_t max_images = 16;        // >= 1; written of each record, the others are left out
+  Seconds flush_interval{1};           // 0 to 86,400 s; longest time until a step that has ended is in the file
+  LogFailure on_failure = LogFailure::CONTINUE;
+  WhenFull when_full = WhenFull::WAIT;
+};
+
+// Writes an offline run of Weights & Biases, on a background thread and without a network:
+// FOLDER/wandb/offline-run-<time>-<id>, which `wandb sync` sends. Metrics, images, histograms and tables become the
+// run's history and summary; hyperparameters become its config. The run ends with exit code 0; 1 after an error; 255
+// if a signal has ended the fit.
+//
+// A step of the history contains everything logged at it, and is written when the next one begins, at flush() or
+// at close(). Steps only rise: what is logged at a lower step than the current one belongs to the current one.
+//
+// Throws ConfigError at INIT if the folder cannot be written. A resumed run continues the offline run of its
+// checkpoint, once it trains, without what was logged after the checkpoint. If that folder is missing or was changed,
+// a new run is begun, and a warning says so.
+class COMPOSER_EXPORT WandBLogger final : public RunLogger {
+ public:
+  explicit WandBLogger(WandBLoggerOptions options = {});
+  explicit WandBLogger(EmptyOptions) : WandBLogger() {}
+  ~WandBLogger() override;
+  WandBLogger(WandBLogger&&) noexcept;
+
+  void after_load(const State& state, Logger& logger) override;
+  void fit_start(const State& state, Logger& logger) override;
+  void close(const State& state, Logger& logger) override;
+  void visit_state(StateVisitor& visit) override;
+
+  // Of the run that is being written, as far as there is one: its folder, and its id at W&B.
+  std::string run_folder() const;
+  std::string run_id() const;
+
+ private:
+  struct Open;
+  std::shared_ptr<RecordWriter> make_writer(const State& state) override;
+  void begin();
+  void resume();
+  WandBLoggerOptions options_;
+  std::unique_ptr<Open> open_;
+};
+
+}  // namespace composer::loggers

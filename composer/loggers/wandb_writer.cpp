@@ -1,0 +1,254 @@
+#include "composer/loggers/wandb_writer.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "composer/core/error.h"
+#include "composer/core/state_dict.h"
+#include "composer/loggers/scalar.h"
+#include "composer/loggers/wandb_media.h"
+
+namespace composer::loggers {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kName = "WandBLogger";
+
+double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+std::string random_id() {
+  std::random_device random;
+  std::string id;
+  for (int i = 0; i < 8; ++i) id += "0123456789abcdefghijklmnopqrstuvwxyz"[random() % 36];
+  return id;
+}
+
+std::string local_time(double seconds) {
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm local{};
+  ::localtime_r(&time, &local);
+  std::array<char, 32> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y%m%d_%H%M%S", &local)};
+}
+
+void write_file(const std::string& path, std::string_view data) {
+  try {
+    util::OutputFile file(kName, path, util::FileMode::OVERWRITE);
+    file.write(data);
+    file.close();
+  } catch (const ConfigError& error) {  // which is about options, and this is about the disk
+    throw Error(error.what());
+  }
+}
+
+}  // namespace
+
+void WandBPosition::visit_state(StateVisitor& visit) {
+  visit("records", records);
+  visit("next_step", next_step);
+  visit("row_step", row_step);
+  visit("row", row);
+  visit("row_time", row_time);
+}
+
+void WandBMark::visit_state(StateVisitor& visit) {
+  visit("folder", folder);
+  visit("id", id);
+  visit("runtime", runtime);
+  visit("file", file);
+  visit("position", position);
+}
+
+bool WandBWriter::takes(LogRecord::Kind kind) const {
+  if (kind == LogRecord::Kind::FILE) return options_.log_artifacts;
+  return kind != LogRecord::Kind::TRACES;
+}
+
+std::string WandBWriter::encoded(std::string_view key) const {
+  const bool taken = key == "_step" || key == "_runtime" || key == "_timestamp" || key == "_wandb";
+  return taken ? join("metric/", key) : std::string(key);
+}
+
+void WandBWriter::begin() {
+  began_at_ = now();
+  options_.run.id = random_id();
+  options_.run.started_at = began_at_;
+  folder_ = join(options_.base, "/offline-run-", local_time(began_at_), '-', id());
+  file_.emplace(kName, path(), util::FileMode::CREATE);
+  position_ = {};
+  try {
+    write_all([this] { append_start(); });
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const Error& error) {
+    throw ConfigError(error.what());
+  }
+}
+
+void WandBWriter::append_start() {
+  bytes_ = wandb_file_start();
+  append(wandb_header());
+  append(wandb_run(options_.run, config_));
+  append(wandb_environment(options_.run.started_at, id() + '-' + random_id()));
+}
+
+bool WandBWriter::can_continue(const WandBMark& mark) const {
+  const bool is_name = fs::path(mark.folder).filename() == mark.folder && mark.folder.starts_with("offline-run-") &&
+                       fs::path(mark.id).filename() == mark.id;  // a checkpoint may be forged
+  return is_name &&
+         mark.file.compare(join(options_.base, '/', mark.folder, "/run-", mark.id, ".wandb")) == LogMark::Match::SAME;
+}
+
+void WandBWriter::continue_at(const WandBMark& mark) {
+  options_.run.id = mark.id;
+  folder_ = options_.base + '/' + mark.folder;
+  began_at_ = now();
+  runtime_before_ = mark.runtime;
+  options_.run.started_at = began_at_ - runtime_before_;
+  file_.emplace(kName, path(), util::FileMode::APPEND);
+  file_->cut(mark.file.size);
+  position_ = mark.position;
+}
+
+WandBMark WandBWriter::mark() const {
+  return {fs::path(folder_).filename(), id(), runtime(now()), LogMark::of(path(), file_->size()), position_};
+}
+
+// Part of a record would hide all that follow.
+template <class Append>
+void WandBWriter::write_all(const Append& append_all) {
+  const WandBPosition before = position_;
+  size_ = file_->size();
+  bytes_.clear();
+  try {
+    append_all();
+    file_->write(bytes_);
+  } catch (const Error&) {
+    position_ = before;
+    labels_.clear();
+    try {
+      file_->cut(size_);
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the first error is reported
+    }
+    throw;
+  }
+}
+
+void WandBWriter::write(std::span<const LogRecord> records) {
+  if (file_->is_removed()) begin_again();
+  write_all([&] {
+    for (const LogRecord& record : records) append(record);
+  });
+  written_ += static_cast<std::int64_t>(records.size());
+}
+
+void WandBWriter::flush() {
+  if (!position_.row.empty()) write_all([this] { append_row(); });
+}
+
+void WandBWriter::close() {
+  const RunStatus status = status_;
+  write_all([&] {
+    append_row();
+    const auto seconds = static_cast<std::int64_t>(runtime(now()));
+    append(wandb_summary_runtime(seconds));
+    append(wandb_exit(status == RunStatus::FINISHED ? 0 : status == RunStatus::FAILED ? 1 : 255, seconds));
+  });
+  file_->close();
+}
+
+void WandBWriter::begin_again() {
+  file_.emplace(kName, path(), util::FileMode::CREATE);
+  position_.records = 0;
+  write_all([this] { append_start(); });
+  lose(std::exchange(written_, 0), join(kName, ": ", folder_, " was removed and is begun again"));
+}
+
+void WandBWriter::append(const WandBContent& content) {
+  const std::int64_t at = size_ + static_cast<std::int64_t>(bytes_.size());
+  bytes_ += wandb_framed(wandb_record(++position_.records, id(), content), at);
+}
+
+void WandBWriter::append(const LogRecord& record) {
+  if (record.kind == LogRecord::Kind::HYPERPARAMETERS) return add_config(record);
+  if (const auto* file = std::get_if<LogFile>(&record.content)) return add_file(*file);
+  begin_row(record);
+  for (const auto& [key, value] : record.fields) put(key->encoded, wandb_json(read_scalar(value)));
+  if (const auto* images = std::get_if<LogImages>(&record.content)) add_images(record, *images);
+  if (const auto* table = std::get_if<LogTable>(&record.content))
+    add_media(record, wandb_table(record.key->encoded, position_.row_step, *table));
+  if (const auto* histogram = std::get_if<LogHistogram>(&record.content))
+    put(record.key->encoded, wandb_histogram(*histogram));
+}
+
+// Ends the row of the step before, if this record begins another.
+void WandBWriter::begin_row(const LogRecord& record) {
+  if (record.step > position_.row_step) append_row();
+  if (position_.row.empty()) position_.row_step = std::max(record.step, position_.next_step);
+  position_.row_time = record.wall_time;
+}
+
+void WandBWriter::put(const std::string& key, std::string json) { position_.row[key] = std::move(json); }
+
+void WandBWriter::append_row() {
+  if (position_.row.empty()) return;
+  WandBItems row = std::exchange(position_.row, {});
+  row["_step"] = std::to_string(position_.row_step);
+  row["_runtime"] = wandb_json(runtime(position_.row_time));
+  row["_timestamp"] = wandb_json(position_.row_time);
+  append(wandb_history(row, position_.row_step));
+  append(wandb_summary(row));
+  position_.next_step = position_.row_step + 1;
+}
+
+void WandBWriter::add_config(const LogRecord& record) {
+  WandBItems items;
+  for (const auto& [key, value] : record.fields)
+    items[key->encoded] = config_[key->encoded] = wandb_json(read_scalar(value));
+  append(wandb_config(items));
+}
+
+void WandBWriter::add_media(const LogRecord& record, const WandBMedia& media) {
+  std::vector<std::string> paths;
+  for (const auto& [path, data] : media.files) {
+    write_file(join(folder_, "/files/", path), data);
+    paths.push_back(path);
+  }
+  append(wandb_files(paths, WandBFileType::MEDIA));
+  put(record.key->encoded, media.json);
+}
+
+void WandBWriter::add_images(const LogRecord& record, const LogImages& images) {
+  const std::string& key = record.key->encoded;
+  add_media(record, wandb_images(key, position_.row_step, images, options_.max_images));
+  if (images.class_labels.empty()) return;
+  for (const LogMask& mask : images.masks) {
+    const std::string labels_key = wandb_labels_key(key, mask);
+    const std::string labels = wandb_labels(labels_key, images);
+    if (std::exchange(labels_[labels_key], labels) != labels)
+      append(wandb_nested_config({"_wandb", "mask/class_labels", labels_key}, labels));
+  }
+}
+
+void WandBWriter::add_file(const LogFile& file) {
+  static const std::set<std::string, std::less<>> kOfWandB = {"config.yaml", "output.log", "requirements.txt",
+                                                              "wandb-metadata.json", "wandb-summary.json"};
+  const std::string path = path_below(file.name);
+  if (kOfWandB.contains(path)) throw Error(kName, ": W&B writes ", path, " itself; upload the file by another name");
+  const fs::path target = join(folder_, "/files/", path);
+  std::error_code error;
+  fs::create_directories(target.parent_path(), error);
+  const auto mode = file.overwrite ? fs::copy_options::overwrite_existing : fs::copy_options::none;
+  fs::copy_file(file.path, target, mode, error);
+  if (error) throw Error(kName, ": ", file.path, " cannot be copied to ", target.string(), ": ", error.message());
+  append(wandb_files(std::span(&path, 1), WandBFileType::OTHER));
+}
+
+}  // namespace composer::loggers

@@ -1,0 +1,104 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "composer/loggers/background_logger.h"
+#include "composer/loggers/log_mark.h"
+#include "composer/loggers/run_logger.h"
+#include "composer/loggers/wandb_file.h"
+#include "composer/loggers/wandb_media.h"
+#include "composer/util/output_file.h"
+
+namespace composer {
+class StateVisitor;
+}
+
+namespace composer::loggers {
+
+// How far an offline run is written.
+struct WandBPosition {
+  std::int64_t records = 0;    // in the file
+  std::int64_t next_step = 0;  // the least that the next row may have
+  std::int64_t row_step = 0;
+  WandBItems row;       // of the current step; not yet in the file
+  double row_time = 0;  // seconds since 1970, of its last record
+  void visit_state(StateVisitor& visit);
+};
+
+// What a checkpoint knows of an offline run.
+struct WandBMark {
+  std::string folder;  // its name, in wandb/
+  std::string id;
+  double runtime = 0;  // seconds
+  LogMark file;
+  WandBPosition position;
+  void visit_state(StateVisitor& visit);
+};
+
+struct WandBWriterOptions {
+  std::string base;  // the folder wandb/
+  WandBRun run;      // without id and time
+  bool log_artifacts = false;
+  std::int64_t max_images = 16;
+};
+
+// Writes records into one offline run.
+class WandBWriter final : public RecordWriter {
+ public:
+  explicit WandBWriter(WandBWriterOptions options) : options_(std::move(options)) {}
+
+  std::string where() const override { return options_.base; }
+  bool takes(LogRecord::Kind kind) const override;
+  std::string encoded(std::string_view key) const override;
+  void set_status(RunStatus status) { status_ = status; }  // of the run, from any thread
+
+  // The following are for the thread that trains, while the background thread is idle.
+  void begin();                                    // throws ConfigError if there can be no file
+  bool can_continue(const WandBMark& mark) const;  // the run is there as it was, or longer
+  void continue_at(const WandBMark& mark);         // throws Error
+  WandBMark mark() const;
+  void sync() override { file_->sync(); }
+  const std::string& folder() const { return folder_; }  // the whole path; empty: nothing is begun
+  const std::string& id() const { return options_.run.id; }
+
+ private:
+  void write(std::span<const LogRecord> records) override;
+  void flush() override;
+  void close() override;
+  template <class Append>
+  void write_all(const Append& append);  // all that it appends, or nothing
+  void append(const WandBContent& content);
+  void append(const LogRecord& record);
+  void append_start();
+  void append_row();
+  void begin_row(const LogRecord& record);
+  void put(const std::string& key, std::string json);
+  void add_config(const LogRecord& record);
+  void add_media(const LogRecord& record, const WandBMedia& media);
+  void add_images(const LogRecord& record, const LogImages& images);
+  void add_file(const LogFile& file);
+  void begin_again();
+  double runtime(double now) const { return runtime_before_ + (now - began_at_); }
+  std::string path() const { return folder_ + "/run-" + id() + ".wandb"; }
+
+  WandBWriterOptions options_;
+  std::atomic<RunStatus> status_ = RunStatus::FINISHED;
+  std::string folder_;
+  double began_at_ = 0;        // of this process's part, in seconds since 1970
+  double runtime_before_ = 0;  // of the parts before
+  std::optional<util::OutputFile> file_;
+  WandBPosition position_;
+  WandBItems config_;
+  std::map<std::string, std::string> labels_;  // of the classes of masks, in the file
+  std::string bytes_;                          // to be written
+  std::int64_t size_ = 0;                      // of the file, where bytes_ begins
+  std::int64_t written_ = 0;                   // records of the logger, by this process
+};
+
+}  // namespace composer::loggers
