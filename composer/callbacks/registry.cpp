@@ -6,8 +6,10 @@ namespace composer::callbacks {
 namespace entries {
 Entry<Callbacks> checkpoint_saver();
 Entry<Callbacks> early_stopper();
+Entry<Callbacks> image_visualizer();
 Entry<Callbacks> lr_monitor();
 Entry<Callbacks> memory_monitor();
+Entry<Callbacks> mlperf();
 Entry<Callbacks> nan_monitor();
 Entry<Callbacks> optimizer_monitor();
 Entry<Callbacks> profiler();
@@ -19,11 +21,10 @@ Entry<Callbacks> threshold_stopper();
 
 const Registry<Callbacks>& registry() {
   static const Registry<Callbacks> entries = {
-      entries::checkpoint_saver(),  entries::early_stopper(),
-      entries::lr_monitor(),        entries::memory_monitor(),
-      entries::nan_monitor(),       entries::optimizer_monitor(),
-      entries::profiler(),          entries::runtime_estimator(),
-      entries::speed_monitor(),     entries::system_metrics_monitor(),
+      entries::checkpoint_saver(),  entries::early_stopper(),     entries::image_visualizer(),
+      entries::lr_monitor(),        entries::memory_monitor(),    entries::mlperf(),
+      entries::nan_monitor(),       entries::optimizer_monitor(), entries::profiler(),
+      entries::runtime_estimator(), entries::speed_monitor(),     entries::system_metrics_monitor(),
       entries::threshold_stopper(),
   };
   return entries;

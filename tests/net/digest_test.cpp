@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-namespace composer::util {
+namespace composer::net {
 namespace {
 
 TEST_CASE("sha256() is that of FIPS 180-4 and of sha256sum, also around the length of a block") {
@@ -29,4 +29,4 @@ TEST_CASE("sha256() is that of FIPS 180-4 and of sha256sum, also around the leng
 }
 
 }  // namespace
-}  // namespace composer::util
+}  // namespace composer::net
