@@ -42,7 +42,7 @@ struct MemoryMonitor::Impl {
     std::string key;
   };
 
-  explicit Impl(const MemoryMonitorOptions& options) : interval(options.batch_log_interval) {
+  explicit Impl(const MemoryMonitorOptions& given) : options(given), interval(given.batch_log_interval) {
     if (interval < 1) throw ConfigError("MemoryMonitor: batch_log_interval must be >= 1, got ", interval);
     for (const auto& [name, logged_as] : options.memory_keys) {
       if (logged_as.empty()) throw ConfigError("MemoryMonitor: memory_keys: the name for ", name, " is empty");
@@ -78,6 +78,7 @@ struct MemoryMonitor::Impl {
     if (!records.empty()) logger.log_metrics(records);
   }
 
+  const MemoryMonitorOptions options;
   std::int64_t interval;
   std::vector<Logged> logged;  // of a device
   ProcessMemoryReader process;
@@ -102,12 +103,21 @@ void MemoryMonitor::after_train_batch(const State& state, Logger& logger) {
     impl_->log_device(state.device, logger);
 }
 
+namespace {
+
+std::vector<Option<MemoryMonitorOptions>> option_list() {
+  using O = MemoryMonitorOptions;
+  return {option("batch_log_interval", &O::batch_log_interval).refuses({"0", "-1"})};
+}
+
+}  // namespace
+
+StateDict MemoryMonitor::local_hparams() const { return describe(impl_->options, option_list()); }
+
 namespace entries {
 
 Entry<Callbacks> memory_monitor() {
-  using O = MemoryMonitorOptions;
-  return entry<MemoryMonitor, O>("memory_monitor", "Logs how much memory is in use",
-                                 {option("batch_log_interval", &O::batch_log_interval).refuses({"0", "-1"})});
+  return entry<MemoryMonitor>("memory_monitor", "Logs how much memory is in use", option_list());
 }
 
 }  // namespace entries

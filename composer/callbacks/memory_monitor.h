@@ -27,6 +27,7 @@ class COMPOSER_EXPORT MemoryMonitor final : public Callback {
   explicit MemoryMonitor(EmptyOptions) : MemoryMonitor() {}
   ~MemoryMonitor() override;
   MemoryMonitor(MemoryMonitor&&) noexcept;
+  StateDict local_hparams() const override;
 
   void init(const State& state, Logger& logger) override;  // warns of a device whose allocator has no statistics
   void after_train_batch(const State& state, Logger& logger) override;

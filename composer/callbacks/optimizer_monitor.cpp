@@ -249,15 +249,24 @@ void OptimizerMonitor::batch_end(const State& state, Logger& logger) {
   logger.log_metrics(records);
 }
 
+namespace {
+
+std::vector<Option<OptimizerMonitorOptions>> option_list() {
+  using O = OptimizerMonitorOptions;
+  return {option("log_optimizer_metrics", &O::log_optimizer_metrics),
+          option("batch_log_interval", &O::batch_log_interval).refuses({"0", "-1"}),
+          option("log_cosines", &O::log_cosines), option("per_parameter", &O::per_parameter)};
+}
+
+}  // namespace
+
+StateDict OptimizerMonitor::local_hparams() const { return describe(options_, option_list()); }
+
 namespace entries {
 
 Entry<Callbacks> optimizer_monitor() {
-  using O = OptimizerMonitorOptions;
-  return entry<OptimizerMonitor, O>(
-      "optimizer_monitor", "Logs norms of gradients, moments, parameters and updates",
-      {option("log_optimizer_metrics", &O::log_optimizer_metrics),
-       option("batch_log_interval", &O::batch_log_interval).refuses({"0", "-1"}),
-       option("log_cosines", &O::log_cosines), option("per_parameter", &O::per_parameter)});
+  return entry<OptimizerMonitor>("optimizer_monitor", "Logs norms of gradients, moments, parameters and updates",
+                                 option_list());
 }
 
 }  // namespace entries

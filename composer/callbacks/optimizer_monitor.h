@@ -25,6 +25,7 @@ class COMPOSER_EXPORT OptimizerMonitor final : public Callback {
   explicit OptimizerMonitor(EmptyOptions) : OptimizerMonitor() {}
   ~OptimizerMonitor() override;
   OptimizerMonitor(OptimizerMonitor&&) noexcept;
+  StateDict local_hparams() const override;
 
   void init(const State& state, Logger& logger) override;         // forgets the parameters of another trainer
   void batch_start(const State& state, Logger& logger) override;  // copies the parameters if the batch will be logged

@@ -114,13 +114,23 @@ void RuntimeEstimator::visit_state(StateVisitor& visit) {
   visit("evaluations", evaluations_);
 }
 
+namespace {
+
+std::vector<Option<RuntimeEstimatorOptions>> option_list() {
+  using O = RuntimeEstimatorOptions;
+  return {option("skip_batches", &O::skip_batches).refuses({"-1"}),
+          option("time_unit", &O::time_unit, wall_clock_units()).refuses({"weeks"})};
+}
+
+}  // namespace
+
+StateDict RuntimeEstimator::local_hparams() const { return describe(options_, option_list()); }
+
 namespace entries {
 
 Entry<Callbacks> runtime_estimator() {
-  using O = RuntimeEstimatorOptions;
-  return entry<RuntimeEstimator, O>("runtime_estimator", "Logs the estimated time until the end of training",
-                                    {option("skip_batches", &O::skip_batches).refuses({"-1"}),
-                                     option("time_unit", &O::time_unit, wall_clock_units()).refuses({"weeks"})});
+  return entry<RuntimeEstimator>("runtime_estimator", "Logs the estimated time until the end of training",
+                                 option_list());
 }
 
 }  // namespace entries

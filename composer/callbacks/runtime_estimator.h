@@ -23,6 +23,7 @@ class COMPOSER_EXPORT RuntimeEstimator final : public Callback {
  public:
   explicit RuntimeEstimator(RuntimeEstimatorOptions options = {});
   explicit RuntimeEstimator(EmptyOptions) : RuntimeEstimator() {}
+  StateDict local_hparams() const override;
   void init(const State& state, Logger& logger) override;  // forgets what another trainer has taken
   void batch_end(const State& state, Logger& logger) override;
   void eval_end(const State& state, Logger& logger) override;

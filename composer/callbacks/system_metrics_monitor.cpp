@@ -122,13 +122,22 @@ void SystemMetricsMonitor::eval_batch_start(const State&, Logger& logger) { samp
 void SystemMetricsMonitor::predict_batch_start(const State&, Logger& logger) { sampler_->log(logger); }
 void SystemMetricsMonitor::close(const State&, Logger&) { sampler_.reset(); }
 
+namespace {
+
+std::vector<Option<SystemMetricsMonitorOptions>> option_list() {
+  using O = SystemMetricsMonitorOptions;
+  return {option("log_all_data", &O::log_all_data),
+          option("sample_interval", &O::sample_interval).refuses({"0", "-1", "1e9"})};
+}
+
+}  // namespace
+
+StateDict SystemMetricsMonitor::local_hparams() const { return describe(options_, option_list()); }
+
 namespace entries {
 
 Entry<Callbacks> system_metrics_monitor() {
-  using O = SystemMetricsMonitorOptions;
-  return entry<SystemMetricsMonitor, O>("system_metrics_monitor", "Logs how busy the machine is",
-                                        {option("log_all_data", &O::log_all_data),
-                                         option("sample_interval", &O::sample_interval).refuses({"0", "-1", "1e9"})});
+  return entry<SystemMetricsMonitor>("system_metrics_monitor", "Logs how busy the machine is", option_list());
 }
 
 }  // namespace entries

@@ -21,6 +21,7 @@ class COMPOSER_EXPORT SystemMetricsMonitor final : public Callback {
   explicit SystemMetricsMonitor(EmptyOptions) : SystemMetricsMonitor() {}
   ~SystemMetricsMonitor() override;
   SystemMetricsMonitor(SystemMetricsMonitor&&) noexcept;
+  StateDict local_hparams() const override;
 
   void init(const State& state, Logger& logger) override;
   void batch_start(const State& state, Logger& logger) override;

@@ -11,9 +11,9 @@
 #include "composer/core/error.h"
 #include "composer/loggers/format.h"
 #include "composer/loggers/json_text.h"
-#include "composer/loggers/png.h"
 #include "composer/loggers/scalar.h"
 #include "composer/net/http.h"
+#include "composer/util/png.h"
 
 namespace composer::loggers {
 namespace {
@@ -144,11 +144,11 @@ void MlflowWriter::add_content(Batch& batch, const LogRecord& record) const {
   }
   const std::string end = join('/', record.key->encoded, '/', record.step);
   if (const auto* images = std::get_if<LogImages>(&record.content)) {
-    Pngs pngs = png_files(*images, options_.max_images);
+    util::Pngs pngs = util::png_files(*images, options_.max_images);
     for (std::size_t i = 0; i < pngs.files.size(); ++i)
       batch.artifacts.push_back({join("images", end, '_', i, ".png"), std::move(pngs.files[i]), {}});
     for (const LogMask& mask : images->masks) {
-      Pngs masks = mask_png_files(mask.classes, options_.max_images);
+      util::Pngs masks = util::mask_png_files(mask.classes, options_.max_images);
       for (std::size_t i = 0; i < masks.files.size(); ++i)
         batch.artifacts.push_back(
             {join("images", end, '_', i, '_', mlflow_key(mask.name), ".png"), std::move(masks.files[i]), {}});

@@ -8,9 +8,9 @@
 
 #include "composer/core/error.h"
 #include "composer/loggers/json_text.h"
-#include "composer/loggers/png.h"
 #include "composer/loggers/wandb_file.h"
 #include "composer/net/digest.h"
+#include "composer/util/png.h"
 
 namespace composer::loggers {
 namespace {
@@ -31,7 +31,7 @@ std::vector<std::string> mask_files(const LogMask& mask, std::int64_t most) {
   const at::Tensor classes = three.slice(0, 0, most);
   if (classes.numel() > 0 && (classes.min().item<std::int64_t>() < 0 || classes.max().item<std::int64_t>() > 255))
     throw Error("WandBLogger: the classes of mask ", mask.name, " must be from 0 to 255 for W&B");
-  return png_files({.images = classes.to(at::kByte).unsqueeze(1)}, most).files;
+  return util::png_files({.images = classes.to(at::kByte).unsqueeze(1)}, most).files;
 }
 
 std::string numbers(const at::Tensor& tensor, std::int64_t every) {
@@ -57,7 +57,7 @@ std::string path_below(const std::string& path) {
 
 WandBMedia wandb_images(const std::string& key, std::int64_t step, const LogImages& images, std::int64_t most) {
   const std::string begin = join(path_below(key), '_', step);
-  Pngs pngs = png_files(images, most);
+  util::Pngs pngs = util::png_files(images, most);
   WandBMedia media;
   std::vector<std::string> all, masks(pngs.files.size());
   for (std::string& png : pngs.files) all.push_back(add_file(media, "images/" + begin, ".png", std::move(png)));
