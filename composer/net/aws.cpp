@@ -14,7 +14,7 @@ namespace {
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r"), last = text.find_last_not_of(" \t\r");
-  return first == text.npos ? std::string_view() : text.substr(first, last - first + 1);
+  return first == std::string::npos ? std::string_view() : text.substr(first, last - first + 1);
 }
 
 // The settings of a section of an .ini file; empty if the file or the section is missing.
@@ -27,7 +27,7 @@ std::map<std::string, std::string> section_of(const std::string& file, const std
     const std::size_t equals = text.find('=');
     if (text.starts_with('[') && text.ends_with(']'))
       inside = trimmed(text.substr(1, text.size() - 2)) == section;
-    else if (inside && equals != text.npos && !text.starts_with('#') && !text.starts_with(';'))
+    else if (inside && equals != std::string::npos && !text.starts_with('#') && !text.starts_with(';'))
       settings[std::string(trimmed(text.substr(0, equals)))] = trimmed(text.substr(equals + 1));
   }
   return settings;

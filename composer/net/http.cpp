@@ -28,6 +28,10 @@ void wait(milliseconds pause, const std::stop_token& stop) {
 
 bool may_pass(int status) { return status == 408 || status == 429 || status >= 500; }
 
+bool may_pass(const Attempt& attempt) {
+  return attempt.failure.empty() ? may_pass(attempt.response.status) : attempt.may_pass;
+}
+
 std::string remedy(int status) {
   if (status == 401 || status == 403) return "check the credentials and their permissions";
   if (status == 404 || status == 410) return "check the address";
@@ -75,12 +79,12 @@ std::string without_secrets(std::string text, const std::vector<HttpHeader>& sen
   for (const HttpHeader& header : sent) {
     std::string name = header.name;
     std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    const bool secret = name.find("auth") != name.npos || name.find("token") != name.npos ||
-                        name.find("key") != name.npos || name.find("cookie") != name.npos;
+    const bool secret = name.find("auth") != std::string::npos || name.find("token") != std::string::npos ||
+                        name.find("key") != std::string::npos || name.find("cookie") != std::string::npos;
     if (!secret) continue;
     const std::string value = header.value.substr(std::min(header.value.find(' '), header.value.size() - 1) + 1);
     for (const std::string& hidden : {header.value, value})
-      for (std::size_t at = 0; hidden.size() > 3 && (at = text.find(hidden, at)) != text.npos;)
+      for (std::size_t at = 0; hidden.size() > 3 && (at = text.find(hidden, at)) != std::string::npos;)
         text.replace(at, hidden.size(), "***");
   }
   return text;
@@ -98,7 +102,7 @@ HttpError error_of(const HttpRequest& request, const Attempt& attempt, int tries
   if (const std::string what = answered ? remedy(response.status) : std::string(); !what.empty()) text += "; " + what;
   if (tries > 1) text += join(" (after ", tries, " attempts)");
   return {without_secrets(std::move(text), attempt.sent), answered ? response.status : 0, std::move(said.code),
-          answered ? may_pass(response.status) : attempt.may_pass};
+          may_pass(attempt)};
 }
 
 }  // namespace
@@ -127,8 +131,7 @@ class HttpClient::Impl {
           attempt.response.status < 300)
         return std::move(attempt.response);
       if (!attempt.cancelled) {
-        const HttpError error = error_of(request, attempt, tries);
-        if (!error.may_pass || tries == attempts) throw error;
+        if (tries == attempts || !may_pass(attempt)) throw error_of(request, attempt, tries);
         options_.sleep(pause(tries, attempt), stop);
       }
       if (stop.stop_requested()) throw Cancelled(request.method, " ", shown_url(request.url), ": was cancelled");
@@ -162,11 +165,11 @@ HttpResponse HttpClient::send(const HttpRequest& request, const std::stop_token&
 std::string shown_url(std::string_view url) {
   url = url.substr(0, url.find_first_of("?#"));
   const std::size_t scheme = url.find("://");
-  const std::size_t host = scheme == url.npos ? 0 : scheme + 3;
+  const std::size_t host = scheme == std::string::npos ? 0 : scheme + 3;
   const std::size_t path = std::min(url.find('/', host), url.size());
   const std::size_t user = url.substr(0, path).rfind('@');
   std::string shown(url.substr(0, host));
-  return shown.append(url.substr(user != url.npos && user >= host ? user + 1 : host));
+  return shown.append(url.substr(user != std::string::npos && user >= host ? user + 1 : host));
 }
 
 std::string percent_encoded(std::string_view text, bool keep_slashes) {

@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -42,7 +43,7 @@ struct HttpRequest {
   std::function<std::vector<HttpHeader>()> more_headers = {};
 };
 
-struct HttpResponse {
+struct COMPOSER_EXPORT HttpResponse {
   int status = 0;
   std::map<std::string, std::string, std::less<>> headers;  // names in lower case; of a repeated one, the last value
   std::string body;
@@ -53,8 +54,8 @@ struct HttpResponse {
 // A request failed: no response, or one with a status of 300 or more. The text contains the method, the URL without
 // user, password and query, the server's message and a remedy.
 struct COMPOSER_EXPORT HttpError : Error {
-  HttpError(const std::string& text, int status_, std::string code_, bool may_pass_)
-      : Error(text), status(status_), code(std::move(code_)), may_pass(may_pass_) {}
+  HttpError(const std::string& text, int http_status, std::string name, bool temporary)
+      : Error(text), status(http_status), code(std::move(name)), may_pass(temporary) {}
   HttpError(const HttpError&) = default;
   HttpError& operator=(const HttpError&) = default;
   ~HttpError() override;

@@ -195,7 +195,7 @@ void RemoteStore::get(const std::string& name, const fs::path& to, const std::st
 
 bool is_uri(std::string_view path) {
   const std::size_t end = path.find("://");
-  return end != path.npos && end > 0 && path.substr(0, end).find('/') == path.npos;
+  return end != std::string::npos && end > 0 && path.substr(0, end).find('/') == std::string::npos;
 }
 
 std::unique_ptr<RemoteStore> open_store(const std::string& uri, StoreOptions options) {

@@ -39,7 +39,7 @@ std::string unquoted(std::string text) {
 }
 
 bool is_md5(const std::string& text) {
-  return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == text.npos;
+  return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
 std::string hash_of(const Body& body) {
@@ -56,7 +56,7 @@ struct Location {
 Location location_of(const std::string& bucket, const std::string& endpoint, const std::string& region) {
   if (endpoint.empty()) {
     const std::string host = "s3." + region + ".amazonaws.com";
-    if (bucket.find('.') == bucket.npos) return {"https://", bucket + "." + host, ""};
+    if (bucket.find('.') == std::string::npos) return {"https://", bucket + "." + host, ""};
     return {"https://", host, "/" + bucket};
   }
   const std::size_t begin = endpoint.find("://") + 3;
@@ -100,7 +100,7 @@ class S3Store final : public RemoteStore {
       Query query{{"list-type", "2"}, {"encoding-type", "url"}, {"prefix", all}};
       if (!next.empty()) query.emplace_back("continuation-token", next);
       const std::string page = call("GET", "", query, {}, stop).body;
-      for (std::size_t at = 0; (at = page.find("<Contents>", at)) != page.npos; ++at) {
+      for (std::size_t at = 0; (at = page.find("<Contents>", at)) != std::string::npos; ++at) {
         const std::string entry = page.substr(at, page.find("</Contents>", at) - at);
         const std::string found = key_of(xml_text(entry, "Key"));
         if (found.size() > skipped) files.push_back({found.substr(skipped), number_of(xml_text(entry, "Size"))});
@@ -186,7 +186,7 @@ class S3Store final : public RemoteStore {
             join("<Part><PartNumber>", number, "</PartNumber><ETag>", unquoted(part.header("etag")), "</ETag></Part>");
       }
       const HttpResponse end = call("POST", path, {{"uploadId", id}}, xml + "</CompleteMultipartUpload>", stop);
-      if (end.body.find("<Error>") == end.body.npos) return;
+      if (end.body.find("<Error>") == std::string::npos) return;
       const ServerMessage said = message_of(end.body);  // an error may come with status 200
       throw HttpError("POST " + uri_of(name) + ": the parts were not joined: " + said.code + " " + said.text, 200,
                       said.code, said.code == "InternalError" || said.code == "SlowDown");
@@ -200,7 +200,8 @@ class S3Store final : public RemoteStore {
   void give_up(const std::string& path, const std::string& id) noexcept {
     try {
       abort_client_.send(request("DELETE", path, {{"uploadId", id}}, {}));
-    } catch (const std::exception&) {  // the first error is told; buckets have rules for the rest
+    } catch (const std::exception& error) {
+      warn(join("s3: the parts of a failed upload stay in the bucket ", bucket_, ": ", error.what()));
     }
   }
 
@@ -221,7 +222,8 @@ std::unique_ptr<RemoteStore> open_s3_store(const std::string& uri, StoreOptions 
   std::string prefix = slash < rest.size() ? rest.substr(slash + 1) : "";
   while (prefix.ends_with('/')) prefix.pop_back();
   if (bucket.empty()) throw ConfigError(uri, ": has no bucket; write s3://bucket/folder");
-  if (bucket.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != bucket.npos)
+  if (bucket.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") !=
+      std::string::npos)
     throw ConfigError(uri, ": ", bucket, " cannot be the name of a bucket");
   return std::make_unique<S3Store>(bucket, prefix, std::move(options));
 }

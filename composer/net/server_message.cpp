@@ -47,22 +47,22 @@ ServerMessage of_json(const nlohmann::json& json) {
 std::string xml_text(std::string_view xml, std::string_view name, std::size_t from) {
   const std::string open = "<" + std::string(name) + ">", close = "</" + std::string(name) + ">";
   std::size_t begin = xml.find(open, from);
-  if (begin == xml.npos) return {};
+  if (begin == std::string::npos) return {};
   begin += open.size();
   const std::size_t end = xml.find(close, begin);
-  if (end == xml.npos) return {};
+  if (end == std::string::npos) return {};
   std::string text(xml.substr(begin, end - begin));
   constexpr std::array<std::pair<std::string_view, char>, 6> kEntities{
       {{"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}, {"&#39;", '\''}, {"&amp;", '&'}}};
   for (const auto& [entity, character] : kEntities)
-    for (std::size_t at = 0; (at = text.find(entity, at)) != text.npos; ++at)
+    for (std::size_t at = 0; (at = text.find(entity, at)) != std::string::npos; ++at)
       text.replace(at, entity.size(), 1, character);
   return text;
 }
 
 ServerMessage message_of(std::string_view body) {
   const std::size_t first = body.find_first_not_of(" \t\r\n");
-  if (first == body.npos) return {};
+  if (first == std::string::npos) return {};
   ServerMessage said;
   if (body[first] == '{' || body[first] == '[') {
     if (const auto json = nlohmann::json::parse(body, nullptr, false); !json.is_discarded()) said = of_json(json);

@@ -91,7 +91,7 @@ std::string lower(std::string text) {
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && std::string_view("\r\n \t").find(text.back()) != text.npos) text.remove_suffix(1);
+  while (!text.empty() && std::string_view("\r\n \t").find(text.back()) != std::string::npos) text.remove_suffix(1);
   return text;
 }
 
@@ -137,7 +137,7 @@ struct Download {
   void header(std::string_view line) {
     if (line.starts_with("HTTP/")) response.headers.clear();  // of a redirect, or 100 Continue
     const std::size_t colon = line.find(':');
-    if (colon == line.npos) return;
+    if (colon == std::string::npos) return;
     response.headers[lower(std::string(line.substr(0, colon)))] = trimmed(line.substr(colon + 1));
   }
 };

@@ -20,6 +20,7 @@ namespace {
 
 // A socket bound to a free port of 127.0.0.1.
 std::pair<int, int> bound() {
+  ::setenv("no_proxy", "127.0.0.1", 1);  // whatever proxy the machine has
   const int number = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
