@@ -114,6 +114,10 @@ const Misuses& misuses_of_parts() {
        [] {
          return make_callback("speed_monitor", {{"time_unit", "weeks"}});
        }},
+      {"runtime_estimator_unit_p",
+       [] {
+         return make_callback("runtime_estimator", {{"time_unit", "Seconds"}});
+       }},
       {"early_stopper_comp",
        [] {
          return make_callback("early_stopper", {{"monitor", "m"}, {"dataloader_label", "eval"}, {"better", "foo"}});
