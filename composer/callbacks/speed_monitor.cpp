@@ -1,7 +1,15 @@
 #include "composer/callbacks/speed_monitor.h"
 
 #include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
 
+#include <ATen/Context.h>
+
+#include "composer/callbacks/device_flops.h"
+#include "composer/callbacks/flop_counter.h"
+#include "composer/callbacks/system_readings.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
@@ -10,27 +18,80 @@
 #include "composer/core/state_dict.h"
 
 namespace composer::callbacks {
+namespace {
+
+// 0 for a CPU, and for a GPU that is not in the table.
+double peak_of(const State& state) {
+  if (!state.device.is_cuda()) return 0;
+  try {
+    const std::string name = gpu_reader_of(state.device)->name();
+    const bool tf32 = at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
+                      at::Float32Precision::TF32;
+    if (const auto peak = peak_flops(name, state.precision, tf32)) return *peak;
+    warn(join("SpeedMonitor: no mfu is logged: the peak rate of \"", name, "\" in ", to_string(state.precision),
+              " is unknown; set gpu_flops_available"));
+  } catch (const std::exception& error) {
+    warn(join("SpeedMonitor: no mfu is logged: ", describe(error)));
+  }
+  return 0;
+}
+
+}  // namespace
 
 SpeedMonitor::SpeedMonitor(SpeedMonitorOptions options) : options_(options) {
-  const auto& [window_size, flops, time_unit] = options_;
+  const auto& [window_size, flops, time_unit, count_flops] = options_;
   if (window_size < 1 || window_size > 1'000'000)
     throw ConfigError("SpeedMonitor: window_size must be from 1 to 1000000, got ", window_size);
   if (!(flops >= 0 && std::isfinite(flops)))
     throw ConfigError("SpeedMonitor: gpu_flops_available must be >= 0, got ", flops);
   seconds_in(time_unit, "SpeedMonitor");
+  peak_ = flops;
   points_.resize(static_cast<std::size_t>(window_size) + 1);
 }
 
 void SpeedMonitor::init(const State&, Logger&) {
   newest_ = filled_ = 0;
   total_eval_wct_ = {};
+  flops_per_sample_.reset();
+  counted_.reset();
+  counter_.reset();
+  peak_ = options_.gpu_flops_available;
+}
+
+void SpeedMonitor::fit_start(const State& state, Logger&) {
+  if (peak_ == 0) peak_ = peak_of(state);
+}
+
+// Once per attempt, which begins to count from 0 again.
+void SpeedMonitor::before_train_batch(const State& state, Logger& logger) {
+  if (!options_.count_flops || flops_per_sample_ || logger.empty()) return;
+  if (!state.model || state.model->flops_per_batch(state.batch)) return;
+  if (!counter_) counter_ = std::make_shared<FlopCounter>();
+  if (!counter_->start()) counter_.reset();  // another trainer counts: the next batch will do
+}
+
+void SpeedMonitor::after_train_batch(const State&, Logger&) {
+  if (!counter_) return;
+  counted_ = static_cast<double>(counter_->stop());
+  counter_.reset();
+}
+
+// Of the batch that has ended.
+double SpeedMonitor::flops_of(const State& state) {
+  if (state.model)
+    if (const std::optional<double> given = state.model->flops_per_batch(state.batch)) return *given;
+  const std::int64_t before = state.previous_timestamp ? state.previous_timestamp->sample : 0;
+  const auto samples = static_cast<double>(state.timestamp.sample - before);
+  if (counted_ && samples > 0) flops_per_sample_ = *counted_ / samples;
+  counted_.reset();
+  return flops_per_sample_.value_or(0) * samples;
 }
 
 void SpeedMonitor::batch_end(const State& state, Logger& logger) {
   const Timestamp& now = state.timestamp;
   if (filled_ > 0 && now.batch <= points_[newest_].batch) filled_ = 0;  // counted from zero again
   const double flops_before = filled_ > 0 ? points_[newest_].flops : 0;
-  const double flops = state.model ? state.model->flops_per_batch(state.batch).value_or(0) : 0;
+  const double flops = flops_of(state);
   newest_ = (newest_ + 1) % points_.size();
   points_[newest_] = {now.batch, now.sample, now.token, now.total_wct, flops_before + flops};
   if (filled_ < points_.size()) ++filled_;
@@ -58,8 +119,7 @@ void SpeedMonitor::log_throughput(const Point& from, const Point& to, int world_
         {{"throughput/tokens_per_sec", tokens}, {"throughput/device/tokens_per_sec", tokens / world_size}});
   if (!(flops > 0)) return;
   logger.log_metrics({{"throughput/flops_per_sec", flops}, {"throughput/device/flops_per_sec", flops / world_size}});
-  if (options_.gpu_flops_available > 0)
-    logger.log_metrics({{"throughput/device/mfu", flops / world_size / options_.gpu_flops_available}});
+  if (peak_ > 0) logger.log_metrics({{"throughput/device/mfu", flops / world_size / peak_}});
 }
 
 void SpeedMonitor::eval_end(const State& state, Logger&) { total_eval_wct_ += state.eval_timestamp.total_wct; }
@@ -77,6 +137,7 @@ void SpeedMonitor::visit_state(StateVisitor& visit) {
   visit("newest", newest_);
   visit("filled", filled_);
   visit("total_eval_wct", total_eval_wct_);
+  visit("flops_per_sample", flops_per_sample_);
   if (points_.size() == empty.size() && newest_ < points_.size() && filled_ <= points_.size()) return;
   points_ = empty;
   newest_ = filled_ = 0;
@@ -88,7 +149,8 @@ std::vector<Option<SpeedMonitorOptions>> option_list() {
   using O = SpeedMonitorOptions;
   return {option("window_size", &O::window_size).refuses({"0", "-1", "1e9"}),
           option("gpu_flops_available", &O::gpu_flops_available).refuses({"-1", "inf"}),
-          option("time_unit", &O::time_unit, wall_clock_units()).refuses({"weeks"})};
+          option("time_unit", &O::time_unit, wall_clock_units()).refuses({"weeks"}),
+          option("count_flops", &O::count_flops)};
 }
 
 }  // namespace

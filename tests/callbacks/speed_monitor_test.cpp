@@ -1,15 +1,25 @@
 #include "composer/callbacks/speed_monitor.h"
 
 #include <cmath>
+#include <thread>
+
+#include <ATen/ATen.h>
+#include <torch/nn/modules/rnn.h>
 
 #include <doctest/doctest.h>
 
+#include "composer/callbacks/device_flops.h"
+#include "composer/callbacks/flop_counter.h"
 #include "composer/core/error.h"
 #include "composer/core/model.h"
 #include "composer/core/state_dict.h"
+#include "composer/loggers/in_memory_logger.h"
 #include "tests/support/fake_run.h"
+#include "tests/support/tiny.h"
 
 using namespace composer;
+using composer::callbacks::FlopCounter;
+using composer::callbacks::peak_flops;
 using composer::callbacks::SpeedMonitor;
 using composer::callbacks::SpeedMonitorOptions;
 using composer::callbacks::WallClockUnit;
@@ -116,4 +126,115 @@ TEST_CASE("SpeedMonitor refuses options that make no sense") {
   CHECK_THROWS_WITH_AS(SpeedMonitor({.gpu_flops_available = NAN}),
                        "SpeedMonitor: gpu_flops_available must be >= 0, got nan", ConfigError);
   CHECK_THROWS_AS(SpeedMonitor({.gpu_flops_available = -1}), ConfigError);
+}
+
+TEST_CASE("FlopCounter counts products, convolutions, attention and LSTMs, forward and backward") {
+  const auto counted = [](const std::function<at::Tensor()>& forward, bool backward = true) {
+    FlopCounter counter;
+    REQUIRE(counter.start());
+    const at::Tensor result = forward();
+    if (backward) result.sum().backward();
+    return counter.stop();
+  };
+  const auto weights = [](at::IntArrayRef sizes) { return at::randn(sizes).requires_grad_(); };
+  const at::Tensor w = weights({5, 3}), wx = weights({4, 3}), data = at::randn({4, 3});
+  CHECK(counted([&] { return at::linear(data, w); }, false) == 2 * 4 * 3 * 5);
+  CHECK(counted([&] { return at::linear(data, w); }) == 2 * 2 * 4 * 3 * 5);  // and the gradient of w
+  CHECK(counted([&] { return at::linear(wx, w); }) == 3 * 2 * 4 * 3 * 5);    // and that of wx
+  const at::Tensor a = weights({2, 4, 3}), b = weights({2, 3, 6});
+  CHECK(counted([&] { return at::matmul(a, b); }) == 3 * 2 * (2 * 4 * 3 * 6));
+
+  const at::Tensor image = at::randn({2, 4, 9, 7}), kernel = weights({6, 4, 3, 3}), grouped = weights({6, 2, 3, 3});
+  const std::int64_t one = 2 * 2 * (5 * 4) * (6 * 4 * 3 * 3);
+  CHECK(counted([&] { return at::conv2d(image, kernel, {}, 2, 1); }) == 2 * one);
+  CHECK(counted([&] { return at::conv2d(image, grouped, {}, 2, 1, 1, 2); }) == one);
+  const at::Tensor up = weights({4, 6, 3, 3});
+  CHECK(counted([&] { return at::conv_transpose2d(image, up); }, false) == 2 * 2 * (9 * 7) * (4 * 6 * 3 * 3));
+
+  const at::Tensor q = weights({2, 3, 8, 4});
+  const std::int64_t scores = 2 * 2 * 3 * 8 * 8 * 4;
+  CHECK(counted([&] { return at::scaled_dot_product_attention(q, q, q); }) == 2 * scores + 5 * scores);
+
+  torch::nn::LSTM lstm(torch::nn::LSTMOptions(3, 5).num_layers(2));
+  const at::Tensor steps = at::randn({7, 2, 3});
+  const std::int64_t layers = 2 * 7 * 2 * (20 * (3 + 5) + 20 * (5 + 5));
+  CHECK(counted([&] { return std::get<0>(lstm(steps)); }) == 3 * layers);
+}
+
+TEST_CASE("FlopCounter counts nothing of other threads, and one counts at a time") {
+  FlopCounter counter, other;
+  REQUIRE(counter.start());
+  CHECK_FALSE(other.start());
+  std::thread([] { at::mm(at::ones({9, 9}), at::ones({9, 9})); }).join();
+  at::mm(at::ones({2, 3}), at::ones({3, 4}));
+  CHECK(counter.stop() == 2 * 2 * 3 * 4);
+  at::mm(at::ones({2, 3}), at::ones({3, 4}));
+  CHECK(counter.stop() == 0);
+  REQUIRE(other.start());
+  CHECK(other.stop() == 0);
+}
+
+TEST_CASE("SpeedMonitor counts the FLOPs of the first batch if the model does not know them") {
+  for (const std::int64_t microbatch : {0, 2}) {
+    TrainerOptions options = test::tiny_options();
+    options.device_train_microbatch_size = microbatch;
+    options.train_dataloader = test::tiny_loader(14, 4);  // the last batch has 2 samples
+    options.max_duration = "2ep";
+    options.callbacks = {SpeedMonitor({.window_size = 1})};
+    const auto log = std::make_shared<loggers::InMemoryLogger>();
+    options.loggers = {log};
+    Trainer(std::move(options)).fit();
+    const auto flops = log->get_timeseries("throughput/flops_per_sec");
+    const auto samples = log->get_timeseries("throughput/samples_per_sec");
+    REQUIRE(flops.size() == 7);
+    for (std::size_t i = 0; i < flops.size(); ++i)  // a sample: 4 x 3 weights, forward and their gradients
+      CHECK(flops[i].number() == doctest::Approx(samples[i].number() * 2 * 2 * 4 * 3));
+    CHECK(std::ranges::count(log->keys(), "throughput/device/mfu") == 0);  // no table of CPUs
+  }
+}
+
+TEST_CASE("SpeedMonitor counts one batch only, also if there is nothing to count") {
+  SpeedMonitor monitor({.window_size = 1});
+  FakeRun run;
+  run.state.model = Handle<Model>(test::tiny_model());
+  FlopCounter other;
+  for (int i = 0; i < 3; ++i) {
+    CAPTURE(i);
+    monitor.run_event(Event::BEFORE_TRAIN_BATCH, run.state, run.logger);
+    CHECK(other.start() == (i > 0));  // one counts at a time
+    other.stop();
+    monitor.run_event(Event::AFTER_TRAIN_BATCH, run.state, run.logger);
+    run.batch(monitor);
+  }
+}
+
+TEST_CASE("SpeedMonitor does not count FLOPs if it shall not") {
+  TrainerOptions options = test::tiny_options();
+  options.callbacks = {SpeedMonitor({.window_size = 1, .count_flops = false})};
+  const auto log = std::make_shared<loggers::InMemoryLogger>();
+  options.loggers = {log};
+  Trainer(std::move(options)).fit();
+  CHECK(std::ranges::count(log->keys(), "throughput/flops_per_sec") == 0);
+}
+
+TEST_CASE("The peak rate of a GPU depends on its name and the precision") {
+  struct Row {
+    const char* name;
+    double fp32, tf32, fp16, bf16;
+  };
+  for (const Row& row :
+       {Row{"NVIDIA H200", 67e12, 494.5e12, 989.5e12, 989.5e12},
+        Row{"NVIDIA H100 80GB HBM3", 67e12, 494.5e12, 989.5e12, 989.5e12},
+        Row{"NVIDIA H100 PCIe", 51e12, 378e12, 756.5e12, 756.5e12},
+        Row{"NVIDIA A100-SXM4-80GB", 19.5e12, 156e12, 312e12, 312e12},
+        Row{"NVIDIA A10", 31.2e12, 62.5e12, 125e12, 125e12}, Row{"Tesla V100-SXM2-16GB", 15.7e12, 15.7e12, 125e12, 0},
+        Row{"Tesla V100S-PCIE-32GB", 16.4e12, 16.4e12, 130e12, 0}, Row{"Tesla T4", 8.1e12, 8.1e12, 65e12, 0},
+        Row{"NVIDIA L4", 30.3e12, 60e12, 121e12, 121e12}, Row{"NVIDIA L40", 0, 0, 0, 0},
+        Row{"NVIDIA A1000", 0, 0, 0, 0}, Row{"", 0, 0, 0, 0}}) {
+    CAPTURE(row.name);
+    CHECK(peak_flops(row.name, Precision::FP32, false).value_or(0) == row.fp32);
+    CHECK(peak_flops(row.name, Precision::FP32, true).value_or(0) == row.tf32);
+    CHECK(peak_flops(row.name, Precision::AMP_FP16, true).value_or(0) == row.fp16);
+    CHECK(peak_flops(row.name, Precision::AMP_BF16, true).value_or(0) == row.bf16);
+  }
 }

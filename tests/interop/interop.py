@@ -25,6 +25,12 @@ except Exception as error:
     torchvision = None
 
 try:
+    from torch.utils.flop_counter import FlopCounterMode
+except Exception as error:  # since 2.1
+    print(f"without counts of FLOPs: {error}")
+    FlopCounterMode = None
+
+try:
     import composer
     import composer.algorithms
     import composer.models
@@ -218,6 +224,32 @@ def refused(folder):
         sys.exit(f"a file of the old format was not refused: {result}")
 
 
+def flops():
+    """SpeedMonitor's count and that of PyTorch's FlopCounterMode, of the models of print_flops() in main.cpp."""
+    def counted(forward):
+        with FlopCounterMode(display=False) as mode:
+            forward().sum().backward()
+        return mode.get_total_flops()
+
+    def leaf(*sizes):
+        return torch.randn(*sizes, requires_grad=True)
+
+    expected = {
+        "linear": counted(lambda: torch.nn.functional.linear(torch.randn(4, 3), leaf(5, 3))),
+        "bmm": counted(lambda: leaf(2, 4, 3) @ leaf(2, 3, 6)),
+        "conv2d": counted(lambda: torch.nn.functional.conv2d(leaf(2, 4, 9, 7), leaf(6, 4, 3, 3), stride=2, padding=1)),
+        "conv_transpose2d": counted(lambda: torch.nn.functional.conv_transpose2d(leaf(2, 4, 9, 7), leaf(4, 6, 3, 3))),
+    }
+    if torchvision:
+        expected["resnet18"] = counted(lambda: torchvision.models.resnet18()(torch.randn(2, 3, 64, 64)))
+    lines = subprocess.run([program, "flops"], check=True, capture_output=True, text=True).stdout.splitlines()
+    got = {name: int(number) for name, number in map(str.split, lines)}
+    for name, number in expected.items():
+        if got[name] != number:
+            sys.exit(f"{name}: FlopCounterMode counts {number} FLOPs, we count {got[name]}")
+    print(f"FLOPs as FlopCounterMode counts them: {', '.join(expected)}")
+
+
 with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     theirs_to_ours_and_back(folder)
@@ -229,4 +261,6 @@ with tempfile.TemporaryDirectory() as name:
         composers_run(folder)
         composers_run(folder, save_weights_only=True)
     refused(folder)
+if FlopCounterMode:
+    flops()
 print(f"{checked} tensors equal to the bit, with torch {torch.__version__} and safetensors {safetensors.__version__}")

@@ -3,13 +3,16 @@
 //   composer_interop make OUT                 writes tensors of every kind
 //   composer_interop equal A B                fails unless both have the same tensors, to the bit
 //   composer_interop weights MODEL IN OUT    loads IN into mlp or resnet18 and saves it as OUT, under Python's names
+//   composer_interop flops                    prints the FLOPs of some models, forward and backward, one line each
 //   composer_interop run IN OUT               the same of an mlp in a ComposerClassifier that Composer's trainer saved
 #include <exception>
+#include <functional>
 #include <iostream>
 #include <map>
 
 #include <ATen/ATen.h>
 
+#include "composer/callbacks/flop_counter.h"
 #include "composer/formats/pt_file.h"
 #include "composer/formats/safetensors.h"
 #include "composer/formats/weights.h"
@@ -45,6 +48,28 @@ bool equal(const formats::NamedTensors& a, const formats::NamedTensors& b) {
 // Python's torch has these since 2.1 and 2.3.
 bool is_new(at::ScalarType type) { return at::isFloat8Type(type) || at::isBarebonesUnsignedType(type); }
 
+std::int64_t flops_of(const std::function<at::Tensor()>& forward) {
+  callbacks::FlopCounter counter;
+  counter.start();
+  forward().sum().backward();
+  return counter.stop();
+}
+
+// As flops() in interop.py, line by line.
+void print_flops() {
+  const at::Tensor w = at::randn({5, 3}).requires_grad_(), data = at::randn({4, 3});
+  std::cout << "linear " << flops_of([&] { return at::linear(data, w); }) << '\n';
+  const at::Tensor a = at::randn({2, 4, 3}).requires_grad_(), b = at::randn({2, 3, 6}).requires_grad_();
+  std::cout << "bmm " << flops_of([&] { return at::matmul(a, b); }) << '\n';
+  const at::Tensor image = at::randn({2, 4, 9, 7}).requires_grad_(), kernel = at::randn({6, 4, 3, 3}).requires_grad_();
+  std::cout << "conv2d " << flops_of([&] { return at::conv2d(image, kernel, {}, 2, 1); }) << '\n';
+  const at::Tensor up = at::randn({4, 6, 3, 3}).requires_grad_();
+  std::cout << "conv_transpose2d " << flops_of([&] { return at::conv_transpose2d(image, up); }) << '\n';
+  const auto resnet = models::resnet({.depth = 18});
+  const Batch images = {{"input", at::randn({2, 3, 64, 64})}};
+  std::cout << "resnet18 " << flops_of([&] { return resnet->forward(images).only(); }) << '\n';
+}
+
 int run(const std::vector<std::string>& arguments) {
   const std::string what = arguments.empty() ? "" : arguments[0];
   if (what == "convert" && arguments.size() == 3) {
@@ -64,9 +89,11 @@ int run(const std::vector<std::string>& arguments) {
     const auto model = models::mlp({.features = {8, 6, 4}});
     load_weights(*model, arguments[1]);
     save_weights(*model, arguments[2]);
+  } else if (what == "flops") {
+    print_flops();
   } else {
     std::cerr << "usage: composer_interop convert IN OUT | make OUT | make-old OUT | equal A B | weights MODEL IN OUT "
-                 "| run IN OUT\n";
+                 "| run IN OUT | flops\n";
     return 2;
   }
   return 0;

@@ -1,17 +1,21 @@
 // logged_keys.json: what the trainer and its callbacks log, when and in which order; where stoppers end a run.
+#include <algorithm>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
 
+#include "composer/algorithms/free_outputs.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
 #include "composer/util/loss.h"
 #include "tests/replay/errors.h"
 #include "tests/replay/logged_run.h"
+#include "tests/replay/optimizer_norms.h"
 #include "tests/replay/program.h"
 #include "tests/replay/schedule_walk.h"
 #include "tests/replay/stoppers.h"
@@ -68,20 +72,65 @@ void forget_what_varies(Json& got, const Json& recorded) {
   for (const char* part : {"values", "hyperparameters"})
     for (const auto& [key, value] : recorded[part].items())
       if (value.is_null() && got[part].contains(key)) got[part][key] = nullptr;
+  for (auto& [key, value] : got["values"].items())
+    if (key.starts_with("memory/") || key.ends_with("flops_per_sec")) value = nullptr;
+}
+
+bool has_callback(const Json& c, const char* name) {
+  return c["kind"] == "callback" && std::ranges::any_of(c["config"]["callbacks"], [&](const Json& callback) {
+           return callback.is_object() && callback["class"] == name;
+         });
+}
+
+bool is_of_system(const Json& entry) {
+  const auto key = entry[1].get<std::string>();
+  return key.starts_with("cpu_") || key.starts_with("disk_") || key.starts_with("network_");
+}
+
+// Each sample once: nothing at the events that follow the first.
+void log_one_sample(Json& expected, const Json&) {
+  Json keys = Json::array();
+  std::set<std::string> seen;
+  for (const Json& entry : expected["keys_in_order"])
+    if (!is_of_system(entry) || seen.insert(entry[1]).second) keys.push_back(entry);
+  expected["keys_in_order"] = keys;
+}
+
+// As soon as the window is full.
+void log_counted_flops(Json& expected, const Json&) {
+  Json keys = Json::array();
+  for (const Json& entry : expected["keys_in_order"]) {
+    if (entry[1] == "time/train" && !keys.empty() && keys.back()[0] == entry[0] &&
+        keys.back()[1].get<std::string>().starts_with("throughput/"))
+      for (const char* key : {"throughput/flops_per_sec", "throughput/device/flops_per_sec"}) {
+        keys.push_back({entry[0], key});
+        expected["values"][key] = nullptr;
+      }
+    keys.push_back(entry);
+  }
+  expected["keys_in_order"] = keys;
+}
+
+// Before what the trainer logs of each batch.
+void log_memory_of_process(Json& expected, const Json&) {
+  Json keys = Json::array();
+  for (const Json& entry : expected["keys_in_order"]) {
+    if (entry[1] == "trainer/device_train_microbatch_size")
+      for (const char* key : {"memory/current_resident_mem", "memory/peak_resident_mem"}) {
+        keys.push_back({entry[0], key});
+        expected["values"][key] = nullptr;
+      }
+    keys.push_back(entry);
+  }
+  expected["keys_in_order"] = keys;
 }
 
 constexpr Tolerance kSingle{1e-5, 1e-6};
 
-std::vector<double> factors_of(const Json& config, Rates rates) {
-  Json run = config;
-  run["max_duration"] = config.value("max_duration", Json("1ep"));
-  return schedule_factors(run, config.value("num_samples", 20), config.value("batch_size", 4), rates);
-}
-
 // Rates, losses and accuracies of plain SGD without a trainer.
 Json train_by_hand(const Json& config, const Context& context, Rates rates) {
   const auto model = logged_model(config, context);
-  const std::vector<double> factors = factors_of(config, rates);
+  const std::vector<double> factors = factors_of_logged(config, rates);
   const auto rate_at = [&](const Timestamp& now) { return 0.1 * factors.at(static_cast<std::size_t>(now.batch)); };
   const Time max_duration = time_of(config.value("max_duration", Json("1ep")));
   const std::int64_t samples = config.value("num_samples", 20), size = config.value("batch_size", 4);
@@ -120,8 +169,13 @@ Json log_all(const Json& c, const Context& context, std::optional<Rates> rates =
   const Json no_choices = Json::array();
   RandomLog log(no_choices);
   TrainerOptions options = logged_options(config, context, log);
-  if (rates) options.schedulers = {schedule_table(factors_of(config, *rates))};
-  for (const Json& callback : config.at("callbacks")) add_callback(options.callbacks, callback);
+  if (rates) options.schedulers = {schedule_table(factors_of_logged(config, *rates))};
+  for (const Json& callback : config.at("callbacks")) {
+    if (callback.at("class") == "FreeOutputs")
+      options.algorithms.add(algorithms::FreeOutputs());
+    else
+      add_callback(options.callbacks, callback);
+  }
   Json result = {{"error", nullptr}};
   options.loggers = {std::make_shared<KeyLogger>(result)};
   try {
@@ -143,6 +197,7 @@ void without_lag(Json& expected, const Json& c, const Context& context) {
   };
   const Json lagging = values_with(Rates::COMPOSER), ours = values_with(Rates::OURS);
   for (const auto& [key, values] : lagging.items()) {
+    if (key.starts_with("l2_norm/")) continue;  // optimizer_norms.cpp
     if (!expected["values"].contains(key) || expected["values"][key].is_null()) continue;
     if (const auto difference = first_difference(expected["values"][key], values, kSingle))
       throw std::runtime_error("the run with Composer's rates is not what was recorded: " + key + *difference);
@@ -163,6 +218,36 @@ Rules rules(const Context* context) {
            [](Json& expected, const Json&) {
              for (const char* key : {"node_name", "composer_commit_hash"}) expected["hyperparameters"].erase(key);
            }},
+      {.name = "memory_on_the_cpu",
+       .applies_to = "MemoryMonitor without a GPU",
+       .composer_does = "Warns and logs nothing.",
+       .we_do = "Logs the resident memory of the process, and what our caching allocator holds if it is installed.",
+       .why = "Memory is limited on the CPU as well.",
+       .matches = [](const Json& c) { return has_callback(c, "MemoryMonitor"); },
+       .ours = log_memory_of_process},
+      {.name = "free_outputs_is_an_algorithm",
+       .applies_to = "FreeOutputs",
+       .composer_does = "It is a callback.",
+       .we_do = "It is an algorithm, and is listed among the `enabled_algorithms`.",
+       .why = "It changes the state, which callbacks only see.",
+       .matches = [](const Json& c) { return has_callback(c, "FreeOutputs"); },
+       .ours = [](Json& expected,
+                  const Json&) { expected["hyperparameters"]["enabled_algorithms/FreeOutputs"] = true; }},
+      {.name = "flops_are_counted",
+       .applies_to = "SpeedMonitor and a model without `flops_per_batch`",
+       .composer_does = "Logs no FLOPs.",
+       .we_do = "Counts those of the first batch from its operators and logs the rate.",
+       .why = "The count needs nothing of the model.",
+       .matches =
+           [](const Json& c) { return has_callback(c, "SpeedMonitor") && !c["config"].contains("flops_per_batch"); },
+       .ours = log_counted_flops},
+      {.name = "samples_are_logged_once",
+       .applies_to = "What SystemMetricsMonitor logs",
+       .composer_does = "Takes and logs a sample in every batch, which the step waits for.",
+       .we_do = "A background thread takes a sample every second; each is logged once, at the next batch.",
+       .why = "A step does not wait, and short steps do not repeat the same values.",
+       .matches = [](const Json& c) { return has_callback(c, "SystemMetricsMonitor"); },
+       .ours = log_one_sample},
       {.name = "logged_rates_do_not_lag",
        .applies_to = "The logged rates, losses and metrics of a run with schedules",
        .composer_does = "Batch k trains with the rate of batch k-1 (k >= 1), which is logged after it.",
@@ -172,6 +257,7 @@ Rules rules(const Context* context) {
        .why = "A schedule applies to the batch it is computed for.",
        .matches = [](const Json& c) { return c["kind"] == "callback" && c["config"].contains("schedulers"); },
        .ours = [context](Json& expected, const Json& c) { without_lag(expected, c, *context); }}};
+  all.push_back(optimizer_norms_rule(context));
   for (Rule& rule : stopper_rules()) all.push_back(std::move(rule));
   return all;
 }

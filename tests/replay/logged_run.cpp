@@ -120,10 +120,20 @@ TrainerOptions logged_options(const Json& config, const Context& context, Random
   return options;
 }
 
+std::vector<double> factors_of_logged(const Json& config, Rates rates) {
+  Json run = config;
+  run["max_duration"] = config.value("max_duration", Json("1ep"));
+  return schedule_factors(run, config.value("num_samples", 20), config.value("batch_size", 4), rates);
+}
+
 void add_callback(Callbacks& list, const Json& recorded) {
   static const std::map<std::string, std::string> names = {{"LRMonitor", "lr_monitor"},
                                                            {"SpeedMonitor", "speed_monitor"},
+                                                           {"RuntimeEstimator", "runtime_estimator"},
+                                                           {"OptimizerMonitor", "optimizer_monitor"},
                                                            {"NaNMonitor", "nan_monitor"},
+                                                           {"MemoryMonitor", "memory_monitor"},
+                                                           {"SystemMetricsMonitor", "system_metrics_monitor"},
                                                            {"EarlyStopper", "early_stopper"},
                                                            {"ImageVisualizer", "image_visualizer"},
                                                            {"ThresholdStopper", "threshold_stopper"}};
@@ -144,6 +154,7 @@ void add_callback(Callbacks& list, const Json& recorded) {
       settings[key] = text;
     }
   }
+  if (kind == "SystemMetricsMonitor") settings["sample_interval"] = "86400";  // one sample, however long the run takes
   callbacks::registry().find(name->second).add_to(list, settings);
 }
 

@@ -1,0 +1,62 @@
+#include "composer/callbacks/device_flops.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <string>
+
+namespace composer::callbacks {
+namespace {
+
+struct Device {
+  std::array<std::string_view, 2> parts;  // of its name in lower case; one may be empty
+  double fp32, tf32, fp16, bf16;          // 0: it has none
+};
+
+// The first that fits counts. From the makers' data sheets, without sparsity.
+constexpr std::array kDevices = {
+    Device{{"b200", ""}, 75e12, 1.125e15, 2.25e15, 2.25e15},
+    Device{{"h200", ""}, 67e12, 494.5e12, 989.5e12, 989.5e12},
+    Device{{"h100", "hbm3"}, 67e12, 494.5e12, 989.5e12, 989.5e12},
+    Device{{"h100", "pcie"}, 51e12, 378e12, 756.5e12, 756.5e12},
+    Device{{"h100", "hbm2e"}, 51e12, 378e12, 756.5e12, 756.5e12},
+    Device{{"a100", ""}, 19.5e12, 156e12, 312e12, 312e12},
+    Device{{"a10g", ""}, 31.5e12, 35e12, 70e12, 70e12},
+    Device{{"a10", ""}, 31.2e12, 62.5e12, 125e12, 125e12},
+    Device{{"l40s", ""}, 91.6e12, 183e12, 362e12, 362e12},
+    Device{{"l4", ""}, 30.3e12, 60e12, 121e12, 121e12},
+    Device{{"v100s", ""}, 16.4e12, 0, 130e12, 0},
+    Device{{"v100", "sxm"}, 15.7e12, 0, 125e12, 0},
+    Device{{"v100", "pcie"}, 14e12, 0, 112e12, 0},
+    Device{{"t4", ""}, 8.1e12, 0, 65e12, 0},
+};
+
+// Whether a word of the name begins with the part: "l4" is in "nvidia l4", but neither in "nvidia l40" nor in "xl4".
+bool has(std::string_view name, std::string_view part) {
+  const auto is_letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  for (std::size_t at = name.find(part); at != std::string_view::npos; at = name.find(part, at + 1)) {
+    const std::size_t end = at + part.size();
+    const bool begins = at == 0 || !is_letter(name[at - 1]);
+    const bool ends = end == name.size() || !is_letter(name[end]) || part == "sxm";  // "sxm2"
+    if (begins && ends) return true;
+  }
+  return part.empty();
+}
+
+}  // namespace
+
+std::optional<double> peak_flops(std::string_view device_name, Precision precision, bool tf32) {
+  std::string name(device_name);
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const Device& device : kDevices) {
+    if (!has(name, device.parts[0]) || !has(name, device.parts[1])) continue;
+    const double peak = precision == Precision::AMP_BF16   ? device.bf16
+                        : precision == Precision::AMP_FP16 ? device.fp16
+                        : tf32 && device.tf32 > 0          ? device.tf32
+                                                           : device.fp32;
+    return peak > 0 ? std::optional(peak) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace composer::callbacks
