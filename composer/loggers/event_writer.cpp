@@ -9,7 +9,7 @@
 
 #include "composer/core/error.h"
 #include "composer/loggers/format.h"
-#include "composer/loggers/png.h"
+#include "composer/util/png.h"
 
 namespace composer::loggers {
 namespace {
@@ -147,12 +147,12 @@ void EventWriter::append_value(const EventTime& time, const LogKey& key, const L
 }
 
 void EventWriter::append_images(const EventTime& time, const std::string& key, const LogImages& images) {
-  const auto append_all = [&](const std::string& tag, const Pngs& pngs, const std::string& description) {
+  const auto append_all = [&](const std::string& tag, const util::Pngs& pngs, const std::string& description) {
     append(image_event(time, tag, pngs.files, pngs.width, pngs.height, description, is_first(tag)));
   };
-  append_all(key, png_files(images, max_images_), "");
+  append_all(key, util::png_files(images, max_images_), "");
   for (const auto& [name, classes] : images.masks)
-    append_all(join(key, "/masks/", name), mask_png_files(classes, max_images_), describe_classes(images));
+    append_all(join(key, "/masks/", name), util::mask_png_files(classes, max_images_), describe_classes(images));
 }
 
 // TensorBoard reads the hyperparameters of a session from one record, which is written before the first metric. Those

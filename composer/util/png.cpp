@@ -1,4 +1,4 @@
-#include "composer/loggers/png.h"
+#include "composer/util/png.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 
 #include "composer/core/error.h"
 
-namespace composer::loggers {
+namespace composer::util {
 namespace {
 
 using Byte = std::uint8_t;
@@ -47,16 +47,6 @@ at::Tensor as_bytes(const at::Tensor& pixels) {
   return bytes;
 }
 
-Pngs encode_all(const at::Tensor& bytes) {
-  Pngs pngs{.width = bytes.size(2), .height = bytes.size(1), .files = {}};
-  const auto size = static_cast<std::size_t>(bytes.stride(0));
-  for (std::int64_t i = 0; i < bytes.size(0); ++i) {
-    const std::span pixels(bytes.const_data_ptr<Byte>() + static_cast<std::size_t>(i) * size, size);
-    pngs.files.push_back(encoded(pixels, pngs.width, pngs.height, bytes.size(3)));
-  }
-  return pngs;
-}
-
 // Twenty colors that are easy to tell apart, then the same again.
 std::array<Byte, 3> color_of(std::int64_t value) {
   static constexpr std::array<std::array<Byte, 3>, 20> kColors = {
@@ -69,24 +59,35 @@ std::array<Byte, 3> color_of(std::int64_t value) {
 
 }  // namespace
 
-Pngs png_files(const LogImages& images, std::int64_t most) {
+at::Tensor image_pixels(const LogImages& images, std::int64_t most) {
   at::Tensor pixels = images.images;
   if (pixels.dim() == 2)
     pixels = pixels.unsqueeze(-1);
   else if (!images.channels_last)
     pixels = pixels.movedim(-3, -1);
   if (pixels.dim() == 3) pixels = pixels.unsqueeze(0);
-  return encode_all(as_bytes(pixels.slice(0, 0, most)));
+  return as_bytes(pixels.slice(0, 0, most));
 }
 
-Pngs mask_png_files(const at::Tensor& classes, std::int64_t most) {
+at::Tensor mask_pixels(const at::Tensor& classes, std::int64_t most) {
   const at::Tensor three = classes.dim() == 2 ? classes.unsqueeze(0) : classes;
   const at::Tensor values = three.slice(0, 0, most).to(at::kLong).contiguous();
   at::Tensor bytes = at::empty({values.size(0), values.size(1), values.size(2), 3}, at::kByte);
   const auto* value = values.const_data_ptr<std::int64_t>();
   auto* byte = bytes.mutable_data_ptr<Byte>();
   for (std::int64_t i = 0; i < values.numel(); ++i) byte = std::ranges::copy(color_of(value[i]), byte).out;
-  return encode_all(bytes);
+  return bytes;
 }
 
-}  // namespace composer::loggers
+Pngs png_files(const at::Tensor& pixels) {
+  const at::Tensor bytes = pixels.contiguous();
+  Pngs pngs{.width = bytes.size(2), .height = bytes.size(1), .files = {}};
+  const auto size = static_cast<std::size_t>(bytes.stride(0));
+  for (std::int64_t i = 0; i < bytes.size(0); ++i) {
+    const std::span image(bytes.const_data_ptr<Byte>() + static_cast<std::size_t>(i) * size, size);
+    pngs.files.push_back(encoded(image, pngs.width, pngs.height, bytes.size(3)));
+  }
+  return pngs;
+}
+
+}  // namespace composer::util

@@ -1,0 +1,228 @@
+#include "composer/callbacks/image_visualizer.h"
+
+#include <filesystem>
+#include <mutex>
+#include <span>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "composer/callbacks/image_grid.h"
+#include "composer/checkpoint/name_format.h"
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/fit_outline.h"
+#include "composer/core/logger.h"
+#include "composer/core/state.h"
+#include "composer/util/background_queue.h"
+#include "composer/util/new_file.h"
+#include "composer/util/png.h"
+
+namespace composer::callbacks {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One number, or one for each channel, of the type and on the device of the images.
+at::Tensor by_channel(const std::vector<double>& values, const at::Tensor& images, std::int64_t channel,
+                      const char* option) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  if (count != 1 && count != images.size(channel))
+    throw DataError("ImageVisualizer: ", option, " has ", count, " values, but the images have ", images.size(channel),
+                    " channels");
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(images.dim()), 1);
+  shape[static_cast<std::size_t>(channel)] = count;
+  return at::tensor(values, images.options()).view(shape);
+}
+
+// Neighbors of [N, C, H, W] or [N, H, W, C], unchanged by what happens to the batch later.
+at::Tensor as_images(const at::Tensor& inputs, const ImageVisualizerOptions& options) {
+  at::Tensor images = inputs.detach().slice(0, 0, options.num_images);
+  const std::int64_t channel = options.channels_last ? 3 : 1;
+  if (images.dim() == 3) images = images.unsqueeze(channel);
+  const bool changes = !options.mean.empty() || !options.stddev.empty() || options.rescale;
+  if (images.scalar_type() == at::kBool)
+    images = images.to(at::kFloat);
+  else if (!images.is_floating_point() && images.scalar_type() != at::kByte)
+    images = images.clamp(0, 255).to(at::kByte);
+  if (!changes) return images.clone();
+  if (!images.is_floating_point()) images = images.to(at::kFloat) / 255;
+  if (!options.stddev.empty()) images = images * by_channel(options.stddev, images, channel, "stddev");
+  if (!options.mean.empty()) images = images + by_channel(options.mean, images, channel, "mean");
+  if (options.rescale) {
+    const at::Tensor least = images.amin({1, 2, 3}, /*keepdim=*/true);
+    const at::Tensor range = images.amax({1, 2, 3}, /*keepdim=*/true) - least;
+    images = (images - least) / at::where(range > 0, range, at::ones_like(range));
+  }
+  return images;
+}
+
+// [N, H, W] of whole numbers: given so, or as the greatest of [N, classes, H, W].
+at::Tensor as_classes(const at::Tensor& values, const char* what, std::int64_t count) {
+  if (values.dim() != 3 && values.dim() != 4)
+    throw DataError("ImageVisualizer: segmentation needs ", what, " of shape [N, H, W] or [N, classes, H, W], got ",
+                    values.sizes());
+  const at::Tensor some = values.detach().slice(0, 0, count);
+  return (some.dim() == 4 ? some.argmax(1) : some).to(at::kLong);
+}
+
+std::vector<LogMask> masks_of(const at::Tensor& outputs, const at::Tensor& target, std::int64_t count) {
+  const at::Tensor prediction = as_classes(outputs, "outputs", count);
+  at::Tensor truth = as_classes(target, "targets", count);
+  // Pixels of no class, such as -1 or -100, get the number after the last class.
+  const bool has_classes = outputs.dim() == 4;
+  const at::Tensor none =
+      has_classes ? at::full_like(truth, outputs.size(1)) : prediction.max().add(1).expand_as(truth);
+  truth = at::where(truth < 0, none, truth);
+  return {{"prediction", prediction.clone()}, {"ground_truth", truth}};
+}
+
+std::string text_of(const std::vector<double>& values) {
+  std::string text;
+  for (const double value : values) text += join(text.empty() ? "" : ", ", value);
+  return text;
+}
+
+void check(const ImageVisualizerOptions& options) {
+  const auto& [interval, mode, num_images, channels_last, input_key, target_key, mean, stddev, rescale, folder] =
+      options;
+  if (interval.unit() != TimeUnit::EPOCH && interval.unit() != TimeUnit::BATCH)
+    throw ConfigError("ImageVisualizer: interval must be in ep or ba, got ", interval);
+  if (interval.count() < 1) throw ConfigError("ImageVisualizer: interval must be >= 1, got ", interval);
+  if (num_images < 1) throw ConfigError("ImageVisualizer: num_images must be >= 1, got ", num_images);
+  if (input_key.empty()) throw ConfigError("ImageVisualizer: input_key must not be empty");
+  if (target_key.empty()) throw ConfigError("ImageVisualizer: target_key must not be empty");
+  for (const double value : stddev)
+    if (!(value > 0)) throw ConfigError("ImageVisualizer: stddev must be > 0, got ", text_of(stddev));
+  const Timestamp start;
+  saving::format_name(folder, "run", &start);
+}
+
+bool is_due(Time interval, const Timestamp& now) {
+  if (interval.unit() == TimeUnit::BATCH) return now.batch % interval.count() == 0;
+  return now.batch_in_epoch == 0 && now.epoch % interval.count() == 0;
+}
+
+std::string name_of(const State& state) {
+  return state.dataloader_label == "eval" ? "Images/Eval" : "Images/Eval/" + state.dataloader_label;
+}
+
+}  // namespace
+
+// Files of grids, written by a background thread.
+struct ImageVisualizer::Files {
+  struct Job {
+    LogImages images;  // on the host
+    fs::path path;
+  };
+
+  explicit Files(fs::path where)
+      : folder(std::move(where)), queue([this](std::span<Job> jobs) { write(jobs); }, {.delay = {}, .capacity = 8}) {}
+
+  void send(const LogImages& images, const std::string& name) {
+    Job job{images, folder / (name + ".png")};
+    job.images.images = images.images.to(at::kCPU);
+    for (LogMask& mask : job.images.masks) mask.classes = mask.classes.to(at::kCPU);
+    queue.send(std::move(job));
+    warn_of_failures();
+  }
+
+  void write(std::span<Job> jobs) {
+    for (const Job& job : jobs) try {
+        const at::NoGradGuard no_grad;
+        util::NewFile file(job.path);
+        file.write(util::png_files(image_grid(job.images).unsqueeze(0)).files.front());
+        file.commit();
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex);
+        failures.push_back(join("ImageVisualizer: ", job.path.string(), " was not written: ", describe(error)));
+      }
+  }
+
+  // By the thread that trains, where the user's handler of warnings is.
+  void warn_of_failures() {
+    std::vector<std::string> texts;
+    {
+      const std::lock_guard lock(mutex);
+      texts.swap(failures);
+    }
+    for (const std::string& text : texts) warn(text);
+  }
+
+  const fs::path folder;
+  std::mutex mutex;
+  std::vector<std::string> failures;
+  util::BackgroundQueue<Job> queue;  // the last, because its thread uses the others
+};
+
+ImageVisualizer::ImageVisualizer(ImageVisualizerOptions options) : options_(std::move(options)) { check(options_); }
+ImageVisualizer::~ImageVisualizer() = default;
+ImageVisualizer::ImageVisualizer(ImageVisualizer&&) noexcept = default;
+
+void ImageVisualizer::init(const State& state, Logger&) {
+  due_ = eval_due_ = false;
+  files_.reset();
+  if (!options_.folder.empty()) files_ = std::make_unique<Files>(saving::format_name(options_.folder, state.run_name));
+}
+
+void ImageVisualizer::batch_start(const State& state, Logger&) { due_ = is_due(options_.interval, state.timestamp); }
+
+void ImageVisualizer::before_forward(const State& state, Logger& logger) {
+  if (options_.mode != ImageMode::INPUT || !std::exchange(due_, false)) return;
+  show(state, "Images/Train", join("train-ba", state.timestamp.batch), logger);
+}
+
+void ImageVisualizer::before_loss(const State& state, Logger& logger) {
+  if (options_.mode != ImageMode::SEGMENTATION || !std::exchange(due_, false)) return;
+  show(state, "Images/Train", join("train-ba", state.timestamp.batch), logger);
+}
+
+void ImageVisualizer::eval_start(const State&, Logger&) { eval_due_ = true; }
+
+void ImageVisualizer::eval_before_forward(const State& state, Logger& logger) {
+  if (options_.mode != ImageMode::INPUT || !std::exchange(eval_due_, false)) return;
+  show(state, name_of(state), join(state.dataloader_label, "-ba", state.timestamp.batch), logger);
+}
+
+void ImageVisualizer::eval_after_forward(const State& state, Logger& logger) {
+  if (options_.mode != ImageMode::SEGMENTATION || !std::exchange(eval_due_, false)) return;
+  show(state, name_of(state), join(state.dataloader_label, "-ba", state.timestamp.batch), logger);
+}
+
+void ImageVisualizer::eval_end(const State&, Logger&) { eval_due_ = false; }
+
+void ImageVisualizer::show(const State& state, const std::string& key, const std::string& file, Logger& logger) {
+  const at::Tensor& inputs = state.batch.at(options_.input_key);
+  const bool is_image = inputs.dim() == 3 || inputs.dim() == 4;
+  if (!is_image || inputs.numel() <= inputs.size(0)) return;
+  const at::NoGradGuard no_grad;
+  LogImages images{.images = as_images(inputs, options_), .channels_last = options_.channels_last};
+  if (options_.mode == ImageMode::SEGMENTATION)
+    images.masks = masks_of(state.outputs.front(), state.batch.at(options_.target_key), images.images.size(0));
+  composer::check(key, images);
+  logger.log_images(key, images);
+  if (files_) files_->send(images, file);
+}
+
+void ImageVisualizer::close(const State&, Logger&) {
+  if (!files_) return;
+  files_->queue.sync();
+  files_->warn_of_failures();
+}
+
+namespace entries {
+
+Entry<Callbacks> image_visualizer() {
+  using O = ImageVisualizerOptions;
+  return entry<ImageVisualizer, O>(
+      "image_visualizer", "Logs images of the inputs, or of a segmentation",
+      {option("interval", &O::interval).refuses({"0ba", "3sp", "0.1dur"}),
+       option("mode", &O::mode, {{"input", ImageMode::INPUT}, {"segmentation", ImageMode::SEGMENTATION}}),
+       option("num_images", &O::num_images).refuses({"0"}), option("channels_last", &O::channels_last),
+       option("input_key", &O::input_key).refuses({""}), option("target_key", &O::target_key).refuses({""}),
+       option("rescale", &O::rescale), option("folder", &O::folder).refuses({"{run_name"})});
+}
+
+}  // namespace entries
+}  // namespace composer::callbacks

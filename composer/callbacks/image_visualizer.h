@@ -1,0 +1,62 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "composer/core/callback.h"
+#include "composer/core/empty_options.h"
+#include "composer/core/export.h"
+#include "composer/core/time.h"
+
+namespace composer::callbacks {
+
+enum class ImageMode : std::uint8_t {
+  INPUT,        // the images that go into the model
+  SEGMENTATION  // with the masks "prediction" and "ground_truth"
+};
+
+struct ImageVisualizerOptions {
+  Time interval = "100ba";  // in ep or ba, >= 1
+  ImageMode mode = ImageMode::INPUT;
+  std::int64_t num_images = 8;                             // >= 1; a smaller microbatch gives fewer
+  bool channels_last = false;                              // the inputs are [N, H, W, C] instead of [N, C, H, W]
+  std::string input_key = "input", target_key = "target";  // of the batch
+  // How the inputs were normalized, (x - mean) / stddev with x from 0 to 1: one number, or one for each channel. Undone
+  // before they are logged. Empty: they were not. stddev > 0.
+  std::vector<double> mean = {}, stddev = {};
+  bool rescale = false;     // the least value of each image becomes 0 and the greatest 1
+  std::string folder = {};  // of PNG files; placeholders as in the names of checkpoints. Empty: none are written
+};
+
+// Logs images of the first microbatch of each batch that is due as Images/Train, and those of the first microbatch of
+// each evaluation as Images/Eval, or Images/Eval/<label> if the label is not "eval". With a folder, writes each of
+// these as a grid in one PNG file. Inputs that are not [N, C, H, W] or [N, H, W] are passed over. Throws ConfigError
+// from the constructor, and DataError for images or masks that cannot be shown.
+class COMPOSER_EXPORT ImageVisualizer final : public Callback {
+ public:
+  explicit ImageVisualizer(ImageVisualizerOptions options = {});
+  explicit ImageVisualizer(EmptyOptions) : ImageVisualizer() {}
+  ~ImageVisualizer() override;
+  ImageVisualizer(ImageVisualizer&&) noexcept;
+
+  void init(const State& state, Logger& logger) override;
+  void batch_start(const State& state, Logger& logger) override;
+  void before_forward(const State& state, Logger& logger) override;
+  void before_loss(const State& state, Logger& logger) override;
+  void eval_start(const State& state, Logger& logger) override;
+  void eval_before_forward(const State& state, Logger& logger) override;
+  void eval_after_forward(const State& state, Logger& logger) override;
+  void eval_end(const State& state, Logger& logger) override;
+  void close(const State& state, Logger& logger) override;
+
+ private:
+  struct Files;
+  void show(const State& state, const std::string& key, const std::string& file, Logger& logger);
+
+  ImageVisualizerOptions options_;
+  bool due_ = false, eval_due_ = false;
+  std::unique_ptr<Files> files_;  // null without a folder
+};
+
+}  // namespace composer::callbacks
