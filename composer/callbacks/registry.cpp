@@ -8,6 +8,7 @@ Entry<Callbacks> checkpoint_saver();
 Entry<Callbacks> early_stopper();
 Entry<Callbacks> image_visualizer();
 Entry<Callbacks> lr_monitor();
+Entry<Callbacks> mlperf();
 Entry<Callbacks> nan_monitor();
 Entry<Callbacks> profiler();
 Entry<Callbacks> speed_monitor();
@@ -16,8 +17,9 @@ Entry<Callbacks> threshold_stopper();
 
 const Registry<Callbacks>& registry() {
   static const Registry<Callbacks> entries = {
-      entries::checkpoint_saver(), entries::early_stopper(), entries::image_visualizer(), entries::lr_monitor(),
-      entries::nan_monitor(),      entries::profiler(),      entries::speed_monitor(),    entries::threshold_stopper(),
+      entries::checkpoint_saver(), entries::early_stopper(), entries::image_visualizer(),
+      entries::lr_monitor(),       entries::mlperf(),        entries::nan_monitor(),
+      entries::profiler(),         entries::speed_monitor(), entries::threshold_stopper(),
   };
   return entries;
 }

@@ -1,0 +1,299 @@
+#include "composer/callbacks/mlperf_callback.h"
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <source_location>
+#include <spawn.h>
+#include <sstream>
+#include <system_error>
+#include <tuple>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <c10/core/DeviceType.h>
+
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+
+#include "composer/callbacks/mlperf_system.h"
+#include "composer/checkpoint/name_format.h"
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/fit_outline.h"
+#include "composer/core/logger.h"
+#include "composer/core/run.h"
+#include "composer/core/state.h"
+#include "composer/core/stop.h"
+#include "composer/util/new_file.h"
+#include "composer/util/output_file.h"
+
+namespace composer::callbacks {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+std::string name_of(MLPerfBenchmark benchmark) { return benchmark == MLPerfBenchmark::RESNET ? "resnet" : "bert"; }
+std::string name_of(MLPerfStatus status) {
+  return status == MLPerfStatus::ONPREM ? "onprem" : status == MLPerfStatus::CLOUD ? "cloud" : "preview";
+}
+
+std::string text_of(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+std::string system_name(const MLPerfCallbackOptions& options, const State& state) {
+  if (!options.system_name.empty()) return options.system_name;
+  return join(state.world_size, 'x', c10::DeviceTypeName(state.device.type(), /*lower_case=*/true), "_composer");
+}
+
+// Runs a program of $PATH and waits for it. Throws ConfigError unless it ends with 0.
+void run_program(const std::string& command) {
+  std::istringstream text(command);
+  std::vector<std::string> words(std::istream_iterator<std::string>{text}, {});
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  pid_t process = 0;
+  if (const int code = ::posix_spawnp(&process, arguments[0], nullptr, nullptr, arguments.data(), environ); code != 0)
+    throw ConfigError("MLPerfCallback: cache_clear_cmd \"", command,
+                      "\" cannot be run: ", std::generic_category().message(code));
+  int status = 0;
+  while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+  throw ConfigError("MLPerfCallback: cache_clear_cmd \"", command, "\" failed with ",
+                    WIFEXITED(status) ? join("status ", WEXITSTATUS(status)) : join("signal ", WTERMSIG(status)));
+}
+
+void check(const MLPerfCallbackOptions& options) {
+  if (options.root_folder.empty()) throw ConfigError("MLPerfCallback: root_folder is required");
+  if (options.index < 0) throw ConfigError("MLPerfCallback: index must be >= 0, got ", options.index);
+  if (!std::isfinite(options.target)) throw ConfigError("MLPerfCallback: target must be finite, got ", options.target);
+  if (options.division != "open")
+    throw ConfigError("MLPerfCallback: division must be \"open\", got \"", options.division, '"');
+  if (options.metric_name.empty() || options.metric_label.empty())
+    throw ConfigError("MLPerfCallback: metric_name and metric_label must not be empty, got \"", options.metric_name,
+                      "\" and \"", options.metric_label, '"');
+  if (options.submitter.empty()) throw ConfigError("MLPerfCallback: submitter must not be empty");
+  if (options.system_name.find('/') != std::string::npos)
+    throw ConfigError("MLPerfCallback: system_name must not contain a slash, got \"", options.system_name, '"');
+  if (!options.cache_clear_cmd.empty() && options.cache_clear_cmd.find_first_not_of(' ') == std::string::npos)
+    throw ConfigError("MLPerfCallback: cache_clear_cmd must name a program, got \"", options.cache_clear_cmd, '"');
+  for (const auto& [name, value] :
+       {std::pair("host_processors_per_node", options.host_processors_per_node),
+        std::pair("train_samples", options.train_samples), std::pair("eval_samples", options.eval_samples)})
+    if (value < 0) throw ConfigError("MLPerfCallback: ", name, " must be >= 0, got ", value);
+  saving::format_name(options.root_folder, "run");
+}
+
+}  // namespace
+
+// The file, and what it says already.
+struct MLPerfCallback::Log {
+  enum class Type : std::uint8_t { POINT_IN_TIME, INTERVAL_START, INTERVAL_END };
+
+  Log(const std::string& path_, bool resumes) : path(path_) {
+    std::error_code ignored;
+    if (!resumes && fs::exists(path, ignored))
+      throw ConfigError("MLPerfCallback: the result ", path, " exists; choose another index or root_folder");
+    if (resumes) read();
+    file.emplace("MLPerfCallback", path, util::FileMode::APPEND);
+  }
+
+  void read() {
+    std::ifstream before(path);
+    for (std::string line; std::getline(before, line);)
+      for (auto [key, seen] :
+           {std::pair("run_start", &started), std::pair("run_stop", &stopped),
+            std::pair("global_batch_size", &has_batch_size), std::pair("train_samples", &has_train_samples),
+            std::pair("eval_samples", &has_eval_samples)})
+        if (line.find(join("\"key\": \"", key, '"')) != std::string::npos) *seen = true;
+  }
+
+  void write(const char* key, const Json& value = nullptr, Json metadata = Json::object(),
+             Type type = Type::POINT_IN_TIME, const std::source_location& where = std::source_location::current()) {
+    static constexpr std::array kTypes = {"POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"};
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    metadata["file"] = "composer/callbacks/mlperf_callback.cpp";
+    metadata["lineno"] = where.line();
+    file->write(join(":::MLLOG {\"namespace\": \"\", \"time_ms\": ",
+                     std::chrono::duration_cast<std::chrono::milliseconds>(now).count(), ", \"event_type\": \"",
+                     kTypes.at(static_cast<std::size_t>(type)), "\", \"key\": ", text_of(key),
+                     ", \"value\": ", text_of(value), ", \"metadata\": ", text_of(metadata), "}\n"));
+  }
+
+  bool running() const { return started && !stopped; }
+
+  std::string path;
+  std::optional<util::OutputFile> file;
+  bool started = false, stopped = false;  // of the run
+  bool has_batch_size = false, has_train_samples = false, has_eval_samples = false;
+  std::int64_t epoch = 0;         // number of the current block
+  std::int64_t first_sample = 0;  // of the current epoch
+  bool whole_epoch = false;       // it has been seen from its beginning
+};
+
+MLPerfCallback::MLPerfCallback(MLPerfCallbackOptions options) : options_(std::move(options)) { check(options_); }
+MLPerfCallback::~MLPerfCallback() = default;
+MLPerfCallback::MLPerfCallback(MLPerfCallback&&) noexcept = default;
+
+std::string MLPerfCallback::path_in_root(const State& state, const char* folder) const {
+  const std::string system = system_name(options_, state), results = "results";
+  const std::string root = saving::format_name(options_.root_folder, state.run_name);
+  if (folder != results) return join(root, '/', folder, '/', system, ".json");
+  return join(root, "/results/", system, '/', name_of(options_.benchmark), "/result_", options_.index, ".txt");
+}
+
+void MLPerfCallback::check_fit(const FitOutline& fit, const State& state) const {
+  if (fit.sources.size() > 2)
+    throw ConfigError("MLPerfCallback: a run has one evaluator, got ", fit.sources.size() - 1, ": ", fit.labels());
+  if (!fit.check_metric("MLPerfCallback", options_.metric_label, options_.metric_name, state))
+    throw ConfigError("MLPerfCallback: there is no evaluator \"", options_.metric_label, "\", but: ", fit.labels());
+  if (!fit.epochs_end) throw ConfigError("MLPerfCallback: needs epochs, which a loop of step(batch) does not have");
+}
+
+void MLPerfCallback::init(const State& state, Logger&) {
+  log_.reset();
+  if (state.rank != 0) return;
+  log_ = std::make_unique<Log>(path_in_root(state, "results"), state.resumes);
+  if (log_->started) return;
+  const std::string status = name_of(options_.status);
+  util::NewFile file(path_in_root(state, "systems"));
+  file.write(mlperf_system_json({.submitter = options_.submitter,
+                                 .division = options_.division,
+                                 .status = status,
+                                 .system_name = system_name(options_, state),
+                                 .world_size = state.world_size,
+                                 .has_accelerator = !state.device.is_cpu(),
+                                 .host_processors_per_node = options_.host_processors_per_node}));
+  file.commit();
+  if (options_.cache_clear_cmd.empty()) {
+    warn("MLPerfCallback: no cache_clear_cmd is set, so the caches are not cleared; a submission requires it");
+  } else {
+    run_program(options_.cache_clear_cmd);
+    log_->write("cache_clear", nullptr, Json::object(), Log::Type::INTERVAL_START);
+  }
+  log_->write("init_start", nullptr, Json::object(), Log::Type::INTERVAL_START);
+  log_->write("submission_benchmark", name_of(options_.benchmark));
+  log_->write("submission_division", options_.division);
+  log_->write("submission_org", options_.submitter);
+  log_->write("submission_platform", system_name(options_, state));
+  log_->write("submission_status", status);
+}
+
+void MLPerfCallback::fit_start(const State& state, Logger&) {
+  if (!log_ || log_->started) return;
+  log_->write("seed", state.seed);
+  for (const auto& [key, samples, seen] :
+       {std::tuple("train_samples", options_.train_samples, &log_->has_train_samples),
+        std::tuple("eval_samples", options_.eval_samples, &log_->has_eval_samples)}) {
+    if (samples == 0) continue;
+    log_->write(key, samples);
+    *seen = true;
+  }
+  log_->write("init_stop", nullptr, Json::object(), Log::Type::INTERVAL_END);
+  log_->write("run_start");
+  log_->started = true;
+}
+
+namespace {
+
+std::int64_t epoch_num(MLPerfBenchmark benchmark, const Timestamp& now) {
+  return benchmark == MLPerfBenchmark::RESNET ? now.epoch : now.sample;
+}
+
+}  // namespace
+
+void MLPerfCallback::epoch_start(const State& state, Logger&) {
+  if (!log_ || !log_->running()) return;
+  log_->epoch = epoch_num(options_.benchmark, state.timestamp);
+  log_->first_sample = state.timestamp.sample;
+  log_->whole_epoch = true;
+  log_->write("epoch_start", nullptr, {{"epoch_num", log_->epoch}});
+  log_->write("block_start", nullptr, {{"first_epoch_num", log_->epoch}, {"epoch_count", 1}});
+}
+
+void MLPerfCallback::batch_start(const State& state, Logger&) {
+  if (!log_ || log_->has_batch_size || !log_->running()) return;
+  log_->has_batch_size = true;
+  log_->write("global_batch_size", state.batch.front().size(0) * state.world_size);
+  log_->write("device_train_microbatch_size", state.device_train_microbatch_size);
+}
+
+void MLPerfCallback::epoch_end(const State& state, Logger&) {
+  if (!log_ || !log_->running()) return;
+  if (!log_->has_train_samples && log_->whole_epoch) {
+    log_->has_train_samples = true;
+    log_->write("train_samples", state.timestamp.sample - log_->first_sample);
+  }
+  log_->write("epoch_stop", nullptr, {{"epoch_num", log_->epoch}});
+}
+
+void MLPerfCallback::eval_start(const State& state, Logger&) {
+  if (!log_ || !log_->running()) return;
+  log_->write("eval_start", nullptr, {{"epoch_num", epoch_num(options_.benchmark, state.timestamp)}});
+}
+
+void MLPerfCallback::eval_end(const State& state, Logger&) {
+  if (!log_ || !log_->running() || state.dataloader_label != options_.metric_label) return;
+  if (state.run && state.run->interrupted()) return;  // it has no metrics
+  if (!log_->has_eval_samples) {
+    log_->has_eval_samples = true;
+    log_->write("eval_samples", state.eval_timestamp.sample);
+  }
+  const double accuracy = state.metrics.at(options_.metric_label, options_.metric_name);
+  const Json epoch = {{"epoch_num", epoch_num(options_.benchmark, state.timestamp)}};
+  log_->write("eval_stop", nullptr, epoch);
+  log_->write("eval_accuracy", accuracy, epoch);
+  log_->write("block_stop", nullptr, {{"first_epoch_num", log_->epoch}});
+  if (!(accuracy > options_.target)) return;
+  log_->write("run_stop", nullptr, {{"status", "success"}});
+  log_->stopped = true;
+  if (options_.exit_at_target)
+    state.stop.ask(
+        join("MLPerfCallback: ", options_.metric_name, " is ", accuracy, ", greater than the target ", options_.target),
+        Stop::FINISHED);
+}
+
+void MLPerfCallback::close(const State& state, Logger& logger) {
+  if (!log_ || !log_->file) return;
+  log_->file->sync();
+  log_->file.reset();
+  log_->stopped = true;
+  for (const char* folder : {"results", "systems"}) {
+    const std::string path = path_in_root(state, folder);
+    std::error_code ignored;
+    if (!fs::exists(path, ignored)) continue;  // an error at INIT
+    const std::string root = saving::format_name(options_.root_folder, state.run_name);
+    logger.upload_file({.path = path, .name = "{run_name}" + path.substr(root.size()), .overwrite = true});
+  }
+}
+
+namespace entries {
+
+Entry<Callbacks> mlperf() {
+  using O = MLPerfCallbackOptions;
+  return entry<MLPerfCallback, O>(
+      "mlperf", "Logs a run in the format of MLPerf Training",
+      {option("root_folder", &O::root_folder).example("mlperf").refuses({"", "{run_name"}),
+       option("index", &O::index).example("0").refuses({"-1"}),
+       option("benchmark", &O::benchmark, {{"resnet", MLPerfBenchmark::RESNET}, {"bert", MLPerfBenchmark::BERT}}),
+       option("target", &O::target).refuses({"inf"}), option("division", &O::division).refuses({"closed"}),
+       option("metric_name", &O::metric_name).refuses({""}), option("metric_label", &O::metric_label).refuses({""}),
+       option("submitter", &O::submitter).refuses({""}), option("system_name", &O::system_name).refuses({"a/b"}),
+       option("status", &O::status,
+              {{"onprem", MLPerfStatus::ONPREM}, {"cloud", MLPerfStatus::CLOUD}, {"preview", MLPerfStatus::PREVIEW}}),
+       option("cache_clear_cmd", &O::cache_clear_cmd).refuses({" "}),
+       option("host_processors_per_node", &O::host_processors_per_node).refuses({"-1"}),
+       option("train_samples", &O::train_samples).refuses({"-1"}),
+       option("eval_samples", &O::eval_samples).refuses({"-1"}), option("exit_at_target", &O::exit_at_target)});
+}
+
+}  // namespace entries
+}  // namespace composer::callbacks

@@ -1,0 +1,63 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "composer/core/callback.h"
+#include "composer/core/export.h"
+
+namespace composer::callbacks {
+
+enum class MLPerfBenchmark : std::uint8_t {
+  RESNET,  // epoch_num counts epochs
+  BERT     // epoch_num counts samples
+};
+enum class MLPerfStatus : std::uint8_t { ONPREM, CLOUD, PREVIEW };
+
+struct MLPerfCallbackOptions {
+  std::string root_folder = {};  // required; placeholders as in the names of checkpoints
+  std::int64_t index = -1;       // required, >= 0: number of this run among those of a submission
+  MLPerfBenchmark benchmark = MLPerfBenchmark::RESNET;
+  double target = 0.759;          // finite; the run has succeeded when the metric is greater
+  std::string division = "open";  // the only one
+  std::string metric_name = "MulticlassAccuracy", metric_label = "eval";
+  std::string submitter = "MosaicML";
+  std::string system_name = {};  // empty: <processes>x<device>_composer
+  MLPerfStatus status = MLPerfStatus::ONPREM;
+  std::string cache_clear_cmd = {};           // run at INIT, its words separated by spaces. Empty: none, with a warning
+  std::int64_t host_processors_per_node = 0;  // >= 0; 0: not said
+  // Sizes of the data sets, >= 0. 0: those of the first epoch and of the first evaluation, logged when these have
+  // ended.
+  std::int64_t train_samples = 0, eval_samples = 0;
+  bool exit_at_target = false;  // ends training when the metric is greater than the target
+};
+
+// Logs the times and results of a run in the format of MLPerf Training: as lines ":::MLLOG {json}" of the file
+// <root_folder>/results/<system_name>/<benchmark>/result_<index>.txt. Describes the machine in
+// <root_folder>/systems/<system_name>.json. Only rank 0 writes. Throws ConfigError from the constructor, if the result
+// exists (unless a run resumes: then its log goes on), and for a fit without exactly one evaluator that has the metric.
+class COMPOSER_EXPORT MLPerfCallback final : public Callback {
+ public:
+  explicit MLPerfCallback(MLPerfCallbackOptions options);
+  ~MLPerfCallback() override;
+  MLPerfCallback(MLPerfCallback&&) noexcept;
+
+  void check_fit(const FitOutline& fit, const State& state) const override;
+  void init(const State& state, Logger& logger) override;
+  void fit_start(const State& state, Logger& logger) override;
+  void epoch_start(const State& state, Logger& logger) override;
+  void batch_start(const State& state, Logger& logger) override;
+  void epoch_end(const State& state, Logger& logger) override;
+  void eval_start(const State& state, Logger& logger) override;
+  void eval_end(const State& state, Logger& logger) override;
+  void close(const State& state, Logger& logger) override;
+
+ private:
+  struct Log;
+  std::string path_in_root(const State& state, const char* folder) const;
+
+  MLPerfCallbackOptions options_;
+  std::unique_ptr<Log> log_;  // null on other ranks, and before INIT
+};
+
+}  // namespace composer::callbacks
