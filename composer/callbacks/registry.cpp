@@ -6,6 +6,7 @@ namespace composer::callbacks {
 namespace entries {
 Entry<Callbacks> checkpoint_saver();
 Entry<Callbacks> early_stopper();
+Entry<Callbacks> export_for_inference();
 Entry<Callbacks> image_visualizer();
 Entry<Callbacks> lr_monitor();
 Entry<Callbacks> memory_monitor();
@@ -21,10 +22,19 @@ Entry<Callbacks> threshold_stopper();
 
 const Registry<Callbacks>& registry() {
   static const Registry<Callbacks> entries = {
-      entries::checkpoint_saver(),  entries::early_stopper(),     entries::image_visualizer(),
-      entries::lr_monitor(),        entries::memory_monitor(),    entries::mlperf(),
-      entries::nan_monitor(),       entries::optimizer_monitor(), entries::profiler(),
-      entries::runtime_estimator(), entries::speed_monitor(),     entries::system_metrics_monitor(),
+      entries::checkpoint_saver(),
+      entries::early_stopper(),
+      entries::export_for_inference(),
+      entries::image_visualizer(),
+      entries::lr_monitor(),
+      entries::memory_monitor(),
+      entries::mlperf(),
+      entries::nan_monitor(),
+      entries::optimizer_monitor(),
+      entries::profiler(),
+      entries::runtime_estimator(),
+      entries::speed_monitor(),
+      entries::system_metrics_monitor(),
       entries::threshold_stopper(),
   };
   return entries;

@@ -9,5 +9,8 @@ bool Run::is_resumable() const { return false; }
 void Run::keep_random() const {}
 void Run::repeat_microbatch(bool) const { throw Error("state.run: this run cannot repeat a microbatch"); }
 std::vector<std::int64_t> Run::sample_indices() const { return {}; }
+void Run::with_model(WeightsUse, std::uint64_t, const std::function<void(Model&)>&) const {
+  throw Error("state.run: this run has no model");
+}
 
 }  // namespace composer

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,8 +9,11 @@
 #include "composer/core/export.h"
 #include "composer/core/interval.h"
 #include "composer/core/state_dict.h"
+#include "composer/core/weights_use.h"
 
 namespace composer {
+
+class Model;
 
 // What to take of a checkpoint.
 struct LoadOptions {
@@ -28,6 +32,10 @@ class COMPOSER_EXPORT Run {
 
   // All that the run needs to go on, or only its weights, under "model". The tensors are the run's own, not copies.
   virtual StateDict snapshot(bool weights_only) const = 0;
+  // Calls `act` with the model in evaluation mode, without gradients, with the weights that an algorithm hands out for
+  // this use. Operators draw from generators of their own, seeded with `seed`. Then, also after an exception, weights,
+  // modes and random numbers of the training are what they were. `act` must not change the model.
+  virtual void with_model(WeightsUse use, std::uint64_t seed, const std::function<void(Model& model)>& act) const;
   // For intervals that are asked about at a *_CHECKPOINT event. Not before something has been counted.
   virtual IntervalMoment moment(Event event) const = 0;
   virtual bool interrupted() const = 0;  // a signal has asked this fit to end

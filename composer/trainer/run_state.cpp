@@ -1,12 +1,17 @@
 // What checkpoints keep of a run beside the weights, by one function for saving and loading.
+#include <cstdint>
+#include <functional>
 #include <memory>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/ScopeExit.h>
 
 #include "composer/core/error.h"
 #include "composer/core/plugin_state.h"
 #include "composer/formats/weights.h"
 #include "composer/optim/optimizer_state.h"
+#include "composer/step/module_modes.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
@@ -46,6 +51,17 @@ class Trainer::Impl::AsRun final : public Run {
   StateDict snapshot(bool weights_only) const override {
     trainer().require_own_weights("state.run->snapshot");
     return trainer().run_state(weights_only);
+  }
+  void with_model(WeightsUse use, std::uint64_t seed, const std::function<void(Model& model)>& act) const override {
+    State& state = trainer().state;
+    const WeightsInUse::Scope weights(trainer().weights_in_use, use);
+    const OwnRandom random(state.device, seed);
+    const RandomScope drawing(random);
+    const at::NoGradGuard no_grad;
+    const ModuleModes modes(*state.model);
+    const auto restore = c10::make_scope_exit([&] { modes.restore(); });
+    state.model->eval();
+    act(*state.model);
   }
   bool interrupted() const override { return trainer_ && trainer_->interrupted(); }
   bool is_resumable() const override {

@@ -1,0 +1,136 @@
+#include "composer/callbacks/export_for_inference.h"
+
+#include <filesystem>
+#include <sstream>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include "composer/checkpoint/name_format.h"
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/logger.h"
+#include "composer/core/model.h"
+#include "composer/core/run.h"
+#include "composer/core/state.h"
+#include "composer/formats/torch_script.h"
+#include "composer/formats/weights.h"
+#include "composer/util/new_file.h"
+
+namespace composer::callbacks {
+namespace {
+
+using formats::TracedFunction;
+
+std::vector<std::string> names_of(const ExportForInferenceOptions& options, const Batch& sample) {
+  if (!options.input_names.empty()) return options.input_names;
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : sample) names.push_back(name);
+  return names;
+}
+
+TracedFunction function_of(Model& model, const std::vector<std::string>& names, const Batch& sample,
+                           at::Device device) {
+  TracedFunction function{.names = names};
+  for (const std::string& name : names) function.examples.push_back(sample.at(name).to(device));
+  function.call = [&model, names](const TracedFunction::Tensors& inputs) {
+    Batch batch;
+    for (std::size_t i = 0; i < names.size(); ++i) batch.set(names[i], inputs[i]);
+    TracedFunction::Tensors outputs;
+    for (const auto& [name, tensor] : model.eval_forward(batch, nullptr)) outputs.push_back(tensor);
+    return outputs;
+  };
+  return function;
+}
+
+// The first tensor that the program gives for these inputs.
+at::Tensor run(torch::jit::Module& program, const TracedFunction::Tensors& inputs) {
+  std::vector<c10::IValue> values;
+  for (const at::Tensor& input : inputs) values.emplace_back(input.to(at::kCPU));
+  const c10::IValue result = program.forward(std::move(values));
+  return result.isTensor() ? result.toTensor() : result.toTuple()->elements()[0].toTensor();
+}
+
+// A program that has fixed the number of samples is a surprise for its users.
+void check_other_sizes(const std::string& program, const TracedFunction& function) {
+  TracedFunction::Tensors fewer;
+  for (const at::Tensor& example : function.examples) {
+    if (example.dim() == 0 || example.size(0) < 2) return;
+    fewer.push_back(example.slice(0, 0, 1));
+  }
+  try {
+    std::istringstream file(program);
+    torch::jit::Module loaded = torch::jit::load(file, at::kCPU);
+    const at::Tensor expected = function.call(fewer).front().to(at::kCPU), got = run(loaded, fewer);
+    if (got.sizes() == expected.sizes() && at::allclose(got, expected, 1e-3, 1e-5, /*equal_nan=*/true)) return;
+  } catch (const c10::Error&) {  // it does not run: the same
+  }
+  warn(join("ExportForInferenceCallback: the program works for ", function.examples.front().size(0),
+            " samples at once only, as in the sample, because the model's forward() uses that number"));
+}
+
+std::string torch_script(Model& model, const std::vector<std::string>& names, const Batch& sample, at::Device device) {
+  const TracedFunction function = function_of(model, names, sample, device);
+  std::ostringstream file;
+  formats::write_torch_script(file, model, function);
+  std::string program = std::move(file).str();
+  check_other_sizes(program, function);
+  return program;
+}
+
+}  // namespace
+
+ExportForInferenceCallback::ExportForInferenceCallback(ExportForInferenceOptions options)
+    : options_(std::move(options)) {
+  const std::string& path = options_.save_path;
+  if (path.empty()) throw ConfigError("ExportForInferenceCallback: save_path is required");
+  const Timestamp start;
+  saving::format_name(path, "run", &start);
+  if (options_.save_format == ExportFormat::SAFETENSORS && std::filesystem::path(path).extension() != ".safetensors")
+    throw ConfigError("ExportForInferenceCallback: save_path must end in .safetensors, got \"", path, '"');
+  if (!options_.sample_input.empty())
+    for (const std::string& name : options_.input_names)
+      if (!options_.sample_input.contains(name))
+        throw ConfigError("ExportForInferenceCallback: input_names: the sample has no \"", name, '"');
+}
+
+void ExportForInferenceCallback::init(const State&, Logger&) { sample_ = options_.sample_input; }
+
+void ExportForInferenceCallback::after_dataloader(const State& state, Logger&) {
+  if (options_.save_format != ExportFormat::TORCHSCRIPT || !sample_.empty() || state.rank != 0) return;
+  for (const auto& [name, tensor] : state.batch) sample_.set(name, tensor.detach().clone());
+}
+
+void ExportForInferenceCallback::fit_end(const State& state, Logger& logger) {
+  if (state.rank != 0 || !state.run) return;
+  const std::string path = saving::format_name(options_.save_path, state.run_name, &state.timestamp);
+  const bool is_script = options_.save_format == ExportFormat::TORCHSCRIPT;
+  if (is_script && sample_.empty()) {
+    warn("ExportForInferenceCallback: nothing is written, since this fit had no batch and there is no sample_input");
+    return;
+  }
+  state.run->with_model(WeightsUse::EXPORT, state.seed, [&](Model& model) {
+    if (!is_script) return save_weights(model, path);
+    const std::string program = torch_script(model, names_of(options_, sample_), sample_, state.device);
+    util::NewFile file(path);
+    file.write(program);
+    file.commit();
+  });
+  logger.upload_file({.path = path, .name = std::filesystem::path(path).filename().string(), .overwrite = true});
+}
+
+namespace entries {
+
+Entry<Callbacks> export_for_inference() {
+  using O = ExportForInferenceOptions;
+  return entry<ExportForInferenceCallback, O>(
+      "export_for_inference", "Writes the model for inference when a fit ends",
+      {option("save_format", &O::save_format,
+              {{"torchscript", ExportFormat::TORCHSCRIPT}, {"safetensors", ExportFormat::SAFETENSORS}}),
+       option("save_path", &O::save_path).example("model.safetensors").refuses({"", "{run_name"})});
+}
+
+}  // namespace entries
+}  // namespace composer::callbacks

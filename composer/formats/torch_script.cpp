@@ -1,0 +1,96 @@
+#include "composer/formats/torch_script.h"
+
+#include <cctype>
+#include <memory>
+#include <ostream>
+#include <set>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/frontend/tracer.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/nn/module.h>
+
+#include "composer/core/error.h"
+
+namespace composer::formats {
+namespace {
+
+namespace jit = torch::jit;
+
+// A script module with the same tensors under the same names.
+jit::Module as_script(const torch::nn::Module& module, const std::shared_ptr<jit::CompilationUnit>& unit) {
+  jit::Module script(c10::QualifiedName("__torch__.composer.Module"), unit, /*shouldMangle=*/true);
+  script.register_attribute("training", c10::BoolType::get(), false);
+  for (const auto& item : module.named_parameters(/*recurse=*/false))
+    if (item.value().defined()) script.register_parameter(item.key(), item.value(), /*is_buffer=*/false);
+  for (const auto& item : module.named_buffers(/*recurse=*/false))
+    if (item.value().defined()) script.register_buffer(item.key(), item.value());
+  for (const auto& item : module.named_children()) script.register_module(item.key(), as_script(*item.value(), unit));
+  return script;
+}
+
+std::string identifier(const std::string& name) {
+  std::string valid = name;
+  for (char& letter : valid)
+    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
+  if (valid.empty() || std::isdigit(static_cast<unsigned char>(valid.front())) != 0) valid.insert(valid.begin(), '_');
+  return valid;
+}
+
+void collect_foreign(const jit::Block& block, std::set<std::string>& names) {
+  for (const jit::Node* node : block.nodes()) {
+    const std::string space = node->kind().ns().toUnqualString();
+    if (space != "aten" && space != "prim") names.insert(node->kind().toQualString());
+    for (const jit::Block* inner : node->blocks()) collect_foreign(*inner, names);
+  }
+}
+
+void check_operators(const jit::Graph& graph) {
+  std::set<std::string> names;
+  collect_foreign(*graph.block(), names);
+  if (names.empty()) return;
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  throw Error("TorchScript: operators that libtorch does not have: ", list);
+}
+
+jit::Stack to_stack(const TracedFunction::Tensors& tensors) { return {tensors.begin(), tensors.end()}; }
+
+jit::Stack result_of(const TracedFunction::Tensors& outputs) {
+  if (outputs.size() == 1) return {outputs.front()};
+  return {c10::ivalue::Tuple::create({outputs.begin(), outputs.end()})};
+}
+
+jit::Module trace(const torch::nn::Module& module, const TracedFunction& function) {
+  const auto unit = std::make_shared<jit::CompilationUnit>();
+  jit::Module script = as_script(module, unit);
+  std::vector<std::string> names;
+  for (const std::string& name : function.names) names.push_back(identifier(name));
+  const auto call = [&](const jit::Stack& inputs) {
+    TracedFunction::Tensors tensors;
+    for (const c10::IValue& input : inputs) tensors.push_back(input.toTensor());
+    return result_of(function.call(tensors));
+  };
+  const auto no_names = [](const at::Tensor&) { return std::string(); };
+  const auto graph = jit::tracer::trace(to_stack(function.examples), call, no_names, /*strict=*/true,
+                                        /*force_outplace=*/false, &script, names)
+                         .first->graph;
+  check_operators(*graph);
+  script.type()->addMethod(unit->create_function(c10::QualifiedName(*script.type()->name(), "forward"), graph));
+  return script;
+}
+
+}  // namespace
+
+void write_torch_script(std::ostream& out, const torch::nn::Module& module, const TracedFunction& function) {
+  const at::NoGradGuard no_grad;
+  try {
+    trace(module, function).deepcopy(at::kCPU).save(out);
+  } catch (const c10::Error& error) {
+    throw Error("TorchScript: ", error.what_without_backtrace());
+  }
+}
+
+}  // namespace composer::formats
