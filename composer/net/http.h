@@ -42,7 +42,7 @@ struct HttpRequest {
   std::function<std::vector<HttpHeader>()> more_headers = {};
 };
 
-struct HttpResponse {
+struct COMPOSER_EXPORT HttpResponse {
   int status = 0;
   std::map<std::string, std::string, std::less<>> headers;  // names in lower case; of a repeated one, the last value
   std::string body;
