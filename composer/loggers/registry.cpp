@@ -11,6 +11,7 @@ Entry<Loggers> in_memory();
 Entry<Loggers> json_lines();
 Entry<Loggers> mlflow();
 Entry<Loggers> progress_bar();
+Entry<Loggers> slack();
 Entry<Loggers> tensorboard();
 Entry<Loggers> wandb();
 }  // namespace entries
@@ -18,7 +19,7 @@ Entry<Loggers> wandb();
 const Registry<Loggers>& registry() {
   static const Registry<Loggers> entries = {
       entries::console(), entries::csv(),          entries::file(),        entries::in_memory(), entries::json_lines(),
-      entries::mlflow(),  entries::progress_bar(), entries::tensorboard(), entries::wandb(),
+      entries::mlflow(),  entries::progress_bar(), entries::slack(), entries::tensorboard(), entries::wandb(),
   };
   return entries;
 }
