@@ -18,7 +18,7 @@ Entry<Loggers> wandb();
 
 const Registry<Loggers>& registry() {
   static const Registry<Loggers> entries = {
-      entries::console(), entries::csv(),          entries::file(),        entries::in_memory(), entries::json_lines(),
+      entries::console(), entries::csv(),          entries::file(),  entries::in_memory(),   entries::json_lines(),
       entries::mlflow(),  entries::progress_bar(), entries::slack(), entries::tensorboard(), entries::wandb(),
   };
   return entries;
