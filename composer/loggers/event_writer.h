@@ -21,7 +21,9 @@ class EventWriter final : public RecordWriter {
   EventWriter(std::string folder, std::string run_name, const TensorBoardLoggerOptions& options);
 
   std::string where() const override { return folder_; }
-  bool takes(LogRecord::Kind kind) const override { return kind != LogRecord::Kind::TRACES && kind != LogRecord::Kind::FILE; }
+  bool takes(LogRecord::Kind kind) const override {
+    return kind != LogRecord::Kind::TRACES && kind != LogRecord::Kind::FILE;
+  }
   void set_status(SessionStatus status) { status_ = status; }  // of the fit, from any thread
 
   // The following are for the thread that trains, while the background thread is idle.

@@ -57,6 +57,8 @@ std::unique_ptr<MlflowStore> store_at(const std::string& uri, std::int64_t attem
   return mlflow_file_store(folder_of(uri));
 }
 
+std::string shown(const std::string& uri) { return is_server(uri) ? net::shown_url(uri) : uri; }
+
 void check(const MLFlowLoggerOptions& options) {
   if (!options.tracking_uri.empty() && !is_server(options.tracking_uri)) folder_of(options.tracking_uri);
   if (!options.fallback_folder.empty() && is_server(options.fallback_folder))
@@ -124,7 +126,7 @@ std::shared_ptr<RecordWriter> MLFlowLogger::make_writer(const State& state) {
   open_->run_name = state.run_name;
   open_->name = or_else(options_.run_name, state.run_name);
   const std::string uri = tracking_uri(options_);
-  const auto writer = std::make_shared<MlflowWriter>(options_, store_at(uri, options_.attempts), net::shown_url(uri));
+  const auto writer = std::make_shared<MlflowWriter>(options_, store_at(uri, options_.attempts), shown(uri));
   open_->writer = writer;
   if (state.resumes) {
     hold();
@@ -152,7 +154,7 @@ void MLFlowLogger::start(const std::function<void()>& start) {
   } catch (const ConfigError&) {
     throw;
   } catch (const std::exception& error) {
-    throw ConfigError(kName, ": a run cannot be begun at ", net::shown_url(uri), ": ", error.what());
+    throw ConfigError(kName, ": a run cannot be begun at ", shown(uri), ": ", error.what());
   }
   open_->is_open = true;
 }

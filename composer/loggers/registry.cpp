@@ -12,15 +12,16 @@ Entry<Loggers> json_lines();
 Entry<Loggers> mlflow();
 Entry<Loggers> progress_bar();
 Entry<Loggers> remote_uploader();
+Entry<Loggers> slack();
 Entry<Loggers> tensorboard();
 Entry<Loggers> wandb();
 }  // namespace entries
 
 const Registry<Loggers>& registry() {
   static const Registry<Loggers> entries = {
-      entries::console(),     entries::csv(),    entries::file(),         entries::in_memory(),
-      entries::json_lines(),  entries::mlflow(), entries::progress_bar(), entries::remote_uploader(),
-      entries::tensorboard(), entries::wandb(),
+      entries::console(),    entries::csv(),         entries::file(),         entries::in_memory(),
+      entries::json_lines(), entries::mlflow(),      entries::progress_bar(), entries::remote_uploader(),
+      entries::slack(),      entries::tensorboard(), entries::wandb(),
   };
   return entries;
 }

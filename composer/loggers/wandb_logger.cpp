@@ -95,6 +95,7 @@ std::shared_ptr<RecordWriter> WandBLogger::make_writer(const State& state) {
   const std::string folder = util::format_name(options_.folder, state.run_name, nullptr, kName);
   open_->writer = std::make_shared<WandBWriter>(WandBWriterOptions{.base = folder + "/wandb",
                                                                    .run = run_of(options_, state),
+                                                                   .rank = state.rank,
                                                                    .log_artifacts = options_.log_artifacts,
                                                                    .max_images = options_.max_images});
   if (state.resumes) {

@@ -61,6 +61,7 @@ void WandBPosition::visit_state(StateVisitor& visit) {
 void WandBMark::visit_state(StateVisitor& visit) {
   visit("folder", folder);
   visit("id", id);
+  visit("rank", rank);
   visit("runtime", runtime);
   visit("file", file);
   visit("position", position);
@@ -102,7 +103,7 @@ void WandBWriter::append_start() {
 bool WandBWriter::can_continue(const WandBMark& mark) const {
   const bool is_name = fs::path(mark.folder).filename() == mark.folder && mark.folder.starts_with("offline-run-") &&
                        fs::path(mark.id).filename() == mark.id;  // a checkpoint may be forged
-  return is_name &&
+  return is_name && mark.rank == options_.rank &&
          mark.file.compare(join(options_.base, '/', mark.folder, "/run-", mark.id, ".wandb")) == LogMark::Match::SAME;
 }
 
@@ -118,7 +119,8 @@ void WandBWriter::continue_at(const WandBMark& mark) {
 }
 
 WandBMark WandBWriter::mark() const {
-  return {fs::path(folder_).filename(), id(), runtime(now()), LogMark::of(path(), file_->size()), position_};
+  return {fs::path(folder_).filename(),       id(),     options_.rank, runtime(now()),
+          LogMark::of(path(), file_->size()), position_};
 }
 
 // Part of a record would hide all that follow.

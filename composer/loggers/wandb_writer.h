@@ -35,6 +35,7 @@ struct WandBPosition {
 struct WandBMark {
   std::string folder;  // its name, in wandb/
   std::string id;
+  int rank = 0;        // that wrote it
   double runtime = 0;  // seconds
   LogMark file;
   WandBPosition position;
@@ -44,6 +45,7 @@ struct WandBMark {
 struct WandBWriterOptions {
   std::string base;  // the folder wandb/
   WandBRun run;      // without id and time
+  int rank = 0;
   bool log_artifacts = false;
   std::int64_t max_images = 16;
 };

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <memory>
 #include <regex>
 
 #include <ATen/ATen.h>
@@ -498,6 +499,26 @@ TEST_CASE("WandBLogger does not change a file outside of its folder that a forge
   resumed.close();
   CHECK(fs::file_size(test::wandb_file_in(run)) == size);
   CHECK(warnings.say("a new run is begun"));
+}
+
+TEST_CASE("A rank does not continue the offline run of another rank, whose checkpoint it loads") {
+  const test::Folder folder;
+  const auto of_rank = [&](int rank) {
+    auto run = std::make_unique<Run>(WandBLoggerOptions{.folder = folder.path(), .rank_zero_only = false});
+    run->state.rank = rank;
+    run->state.world_size = 2;
+    return run;
+  };
+  const auto killed = of_rank(0);
+  killed->init();
+  const StateDict checkpoint = saved_by(*killed);
+  killed->close();
+  const test::Warnings warnings;
+  const auto resumed = of_rank(1);
+  load(*resumed, checkpoint);
+  resumed->fire(Event::FIT_START);
+  resumed->close();
+  CHECK(test::wandb_runs(folder.path()).size() == 2);
 }
 
 TEST_CASE("A run that resumes a checkpoint without WandBLogger begins an offline run") {

@@ -1,0 +1,269 @@
+#include "composer/loggers/slack_logger.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <optional>
+#include <regex>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/loggers/format.h"
+#include "composer/loggers/list_option.h"
+#include "composer/loggers/no_writer.h"
+#include "composer/loggers/string_map.h"
+#include "composer/net/http.h"
+
+namespace composer::loggers {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kName = "SlackLogger";
+
+std::string or_environment(const std::string& text, const char* name) {
+  if (!text.empty()) return text;
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets it
+  return value != nullptr ? value : "";
+}
+
+std::string dumped(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+// What Slack would read as the beginning of a link or of a special character.
+std::string escaped(const std::string& text) {
+  std::string all;
+  for (const char c : text) {
+    if (c == '&')
+      all += "&amp;";
+    else if (c == '<')
+      all += "&lt;";
+    else if (c == '>')
+      all += "&gt;";
+    else
+      all += c;
+  }
+  return all;
+}
+
+std::string text_of(const LogValue& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  return text != nullptr ? *text : format_short(value);
+}
+
+// A section of Slack has at most 3000 characters.
+json default_blocks(const std::vector<SlackEntry>& entries) {
+  constexpr std::size_t kLongest = 2900;
+  std::vector<std::string> sections(1);
+  for (const SlackEntry& entry : entries) {
+    std::string line = join('*', escaped(entry.key), ":* ", escaped(entry.value.substr(0, 500)), '\n');
+    if (line.size() > kLongest) line = line.substr(0, kLongest);
+    if (sections.back().size() + line.size() > kLongest) sections.emplace_back();
+    sections.back() += line;
+  }
+  json blocks = json::array();
+  blocks.push_back(
+      {{"type", "header"}, {"text", {{"type", "plain_text"}, {"text", join("step ", entries.back().step)}}}});
+  for (const std::string& section : sections)
+    blocks.push_back({{"type", "section"}, {"text", {{"type", "mrkdwn"}, {"text", section}}}});
+  return blocks;
+}
+
+// Where messages are sent.
+struct Address {
+  std::string url, key, channel;
+};
+
+Address address_of(const SlackLoggerOptions& options) {
+  if (!options.webhook_url.empty()) return {options.webhook_url, "", ""};
+  return {options.api_url + "/chat.postMessage", or_environment(options.slack_logging_api_key, "SLACK_LOGGING_API_KEY"),
+          or_environment(options.channel_id, "SLACK_LOGGING_CHANNEL_ID")};
+}
+
+net::HttpOptions http_options(const SlackLoggerOptions& options) {
+  net::HttpOptions http;
+  http.stall_limit = std::chrono::seconds(30);
+  http.retry.attempts = static_cast<int>(options.attempts);
+  return http;
+}
+
+// A record without fields ends a message.
+class SlackWriter final : public RecordWriter {
+ public:
+  explicit SlackWriter(const SlackLoggerOptions& options)
+      : options_(options), address_(address_of(options)), client_(http_options(options)) {}
+
+  std::string where() const override { return address_.channel.empty() ? "Slack" : "Slack, " + address_.channel; }
+  std::string_view noun() const override { return "values"; }
+
+ private:
+  void write(std::span<const LogRecord> records) override {
+    bool due = false;
+    for (const LogRecord& record : records) {
+      due = due || record.fields.empty();
+      for (const auto& [key, value] : record.fields) entries_.push_back({key->name, text_of(value), record.step});
+    }
+    if (due || static_cast<std::int64_t>(entries_.size()) >= options_.max_logs_per_message) send_all();
+  }
+  void flush() override { send_all(); }
+  void close() override { send_all(); }
+
+  void send_all() {
+    const std::vector<SlackEntry> entries = std::exchange(entries_, {});
+    const auto most = static_cast<std::size_t>(options_.max_logs_per_message);
+    for (std::size_t begin = 0; begin < entries.size(); begin += most) {
+      const auto first = entries.begin() + static_cast<std::ptrdiff_t>(begin);
+      const std::vector<SlackEntry> part(first,
+                                         first + static_cast<std::ptrdiff_t>(std::min(most, entries.size() - begin)));
+      try {
+        send(part);
+      } catch (const Error& error) {
+        lose(static_cast<std::int64_t>(part.size()), join(kName, ": ", without_secret(error.what())));
+      }
+    }
+  }
+
+  // Whoever knows the address of a webhook can write to the channel.
+  std::string without_secret(std::string text) const {
+    const std::string secret = net::shown_url(address_.url);
+    for (auto at = text.find(secret); address_.channel.empty() && at != std::string::npos; at = text.find(secret))
+      text.replace(at, secret.size(), "the webhook");
+    return text;
+  }
+
+  void send(const std::vector<SlackEntry>& entries) {
+    json message = {{"text", join("step ", entries.back().step)}};  // of the notification
+    message["blocks"] = options_.formatter_func ? json::parse(options_.formatter_func(entries), nullptr, false)
+                                                : default_blocks(entries);
+    if (!message["blocks"].is_array()) throw Error("formatter_func must return a JSON array of blocks");
+    net::HttpRequest request{.method = "POST", .url = address_.url};
+    request.headers = {{"Content-Type", "application/json; charset=utf-8"}};
+    if (!address_.channel.empty()) {
+      message["channel"] = address_.channel;
+      request.headers.push_back({"Authorization", "Bearer " + address_.key});
+    }
+    request.body = dumped(message);
+    request.repeat = has_answered_;
+    const net::HttpResponse response = client_.send(request);
+    has_answered_ = true;
+    if (address_.channel.empty()) return;
+    const json answer = json::parse(response.body, nullptr, false);
+    if (!answer.is_object() || !answer.value("ok", false))
+      throw Error("Slack refused a message: ",
+                  answer.is_object() ? answer.value("error", "no reason given") : response.body.substr(0, 200));
+  }
+
+  const SlackLoggerOptions options_;
+  const Address address_;
+  net::HttpClient client_;
+  std::vector<SlackEntry> entries_;
+  bool has_answered_ = false;  // requests are not repeated before
+};
+
+void check(const SlackLoggerOptions& options) {
+  if (options.include_keys.empty())
+    throw ConfigError(kName, ": include_keys must not be empty; .* includes every key, which is a lot for a channel");
+  const Time interval = options.log_interval;
+  if ((interval.unit() != TimeUnit::EPOCH && interval.unit() != TimeUnit::BATCH) || interval.count() < 1)
+    throw ConfigError(kName, ": log_interval must be in ep or ba and at least 1, got ", interval);
+  if (options.max_logs_per_message < 1 || options.max_logs_per_message > 50)
+    throw ConfigError(kName, ": max_logs_per_message must be from 1 to 50, got ", options.max_logs_per_message);
+  if (options.attempts < 1 || options.attempts > 10)
+    throw ConfigError(kName, ": attempts must be from 1 to 10, got ", options.attempts);
+  const Address address = address_of(options);
+  if (!address.url.starts_with("https://") && !address.url.starts_with("http://"))
+    throw ConfigError(kName, ": webhook_url and api_url must begin with https://");
+  if (options.webhook_url.empty() && (address.key.empty() || address.channel.empty()))
+    throw ConfigError(kName,
+                      ": set webhook_url, or slack_logging_api_key and channel_id (or SLACK_LOGGING_API_KEY and ",
+                      "SLACK_LOGGING_CHANNEL_ID of the environment)");
+}
+
+}  // namespace
+
+// Which keys are sent.
+struct SlackLogger::Filter {
+  std::vector<std::regex> patterns;
+  StringMap<std::optional<bool>> known;
+
+  bool includes(std::string_view key) {
+    std::optional<bool>& answer = known[key];
+    if (!answer)
+      answer = std::ranges::any_of(patterns, [&](const std::regex& pattern) {
+        return std::regex_search(key.begin(), key.end(), pattern, std::regex_constants::match_continuous);
+      });
+    return *answer;
+  }
+};
+
+SlackLogger::SlackLogger(SlackLoggerOptions options)
+    : BackgroundLogger(kName, {.when_full = WhenFull::DROP_OLDEST}),
+      options_(std::move(options)),
+      filter_(std::make_unique<Filter>()) {
+  check(options_);
+  for (const std::string& pattern : options_.include_keys) {
+    try {
+      filter_->patterns.emplace_back(pattern);
+    } catch (const std::regex_error& error) {
+      throw ConfigError(kName, ": include_keys must be regular expressions, got ", pattern, ": ", error.what());
+    }
+  }
+}
+SlackLogger::~SlackLogger() = default;
+SlackLogger::SlackLogger(SlackLogger&&) noexcept = default;
+
+std::shared_ptr<RecordWriter> SlackLogger::make_writer(const State& state) {
+  if (state.rank != 0) return std::make_shared<NoWriter>();
+  return std::make_shared<SlackWriter>(options_);
+}
+
+std::vector<LogEntry> SlackLogger::included(std::span<const LogEntry> entries) {
+  std::vector<LogEntry> some;
+  std::ranges::copy_if(entries, std::back_inserter(some),
+                       [this](const LogEntry& entry) { return filter_->includes(entry.key); });
+  return some;
+}
+
+void SlackLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) {
+  if (const auto some = included(metrics); !some.empty()) BackgroundLogger::log_metrics(some, step, state);
+}
+
+void SlackLogger::log_hyperparameters(std::span<const LogEntry> hyperparameters, const State& state) {
+  if (const auto some = included(hyperparameters); !some.empty()) BackgroundLogger::log_hyperparameters(some, state);
+}
+
+void SlackLogger::end_message(const State& state, Logger& logger) {
+  BackgroundLogger::log_metrics({}, state.timestamp.batch, state);
+  BackgroundLogger::epoch_end(state, logger);  // begins to send without waiting for more
+}
+
+void SlackLogger::batch_end(const State& state, Logger& logger) {
+  const Time interval = options_.log_interval;
+  const std::int64_t batch = state.timestamp.batch;
+  if (interval.unit() == TimeUnit::BATCH && (batch == 1 || batch % interval.count() == 0)) end_message(state, logger);
+}
+
+void SlackLogger::epoch_end(const State& state, Logger& logger) {
+  const Time interval = options_.log_interval;
+  const std::int64_t epoch = state.timestamp.epoch;
+  if (interval.unit() == TimeUnit::EPOCH && (epoch == 1 || epoch % interval.count() == 0)) end_message(state, logger);
+}
+
+namespace entries {
+
+Entry<Loggers> slack() {
+  using O = SlackLoggerOptions;
+  return entry<SlackLogger, O>(
+      "slack", "Sends metrics to a channel of Slack",
+      {list_option("include_keys", &O::include_keys).example("loss/,metrics/").refuses({"", "("}),
+       option("log_interval", &O::log_interval).refuses({"3sp", "0ba", "-1ep"}),
+       option("max_logs_per_message", &O::max_logs_per_message).refuses({"0", "51"}),
+       option("webhook_url", &O::webhook_url).example("http://127.0.0.1:9/webhook").refuses({"ftp://a"}),
+       option("slack_logging_api_key", &O::slack_logging_api_key), option("channel_id", &O::channel_id),
+       option("api_url", &O::api_url), option("attempts", &O::attempts).refuses({"0", "11"})});
+}
+
+}  // namespace entries
+}  // namespace composer::loggers
