@@ -121,15 +121,24 @@ void ExportForInferenceCallback::fit_end(const State& state, Logger& logger) {
   logger.upload_file({.path = path, .name = std::filesystem::path(path).filename().string(), .overwrite = true});
 }
 
+namespace {
+
+std::vector<Option<ExportForInferenceOptions>> option_list() {
+  using O = ExportForInferenceOptions;
+  return {option("save_format", &O::save_format,
+                 {{"torchscript", ExportFormat::TORCHSCRIPT}, {"safetensors", ExportFormat::SAFETENSORS}}),
+          option("save_path", &O::save_path).example("model.safetensors").refuses({"", "{run_name"})};
+}
+
+}  // namespace
+
+StateDict ExportForInferenceCallback::local_hparams() const { return describe(options_, option_list()); }
+
 namespace entries {
 
 Entry<Callbacks> export_for_inference() {
-  using O = ExportForInferenceOptions;
-  return entry<ExportForInferenceCallback, O>(
-      "export_for_inference", "Writes the model for inference when a fit ends",
-      {option("save_format", &O::save_format,
-              {{"torchscript", ExportFormat::TORCHSCRIPT}, {"safetensors", ExportFormat::SAFETENSORS}}),
-       option("save_path", &O::save_path).example("model.safetensors").refuses({"", "{run_name"})});
+  return entry<ExportForInferenceCallback>("export_for_inference", "Writes the model for inference when a fit ends",
+                                           option_list());
 }
 
 }  // namespace entries

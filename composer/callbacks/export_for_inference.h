@@ -29,6 +29,7 @@ struct ExportForInferenceOptions {
 class COMPOSER_EXPORT ExportForInferenceCallback final : public Callback {
  public:
   explicit ExportForInferenceCallback(ExportForInferenceOptions options);
+  StateDict local_hparams() const override;
 
   void init(const State& state, Logger& logger) override;
   void after_dataloader(const State& state, Logger& logger) override;

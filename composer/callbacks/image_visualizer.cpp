@@ -211,17 +211,28 @@ void ImageVisualizer::close(const State&, Logger&) {
   files_->warn_of_failures();
 }
 
+namespace {
+
+std::vector<Option<ImageVisualizerOptions>> option_list() {
+  using O = ImageVisualizerOptions;
+  return {option("interval", &O::interval).refuses({"0ba", "3sp", "0.1dur"}),
+          option("mode", &O::mode, {{"input", ImageMode::INPUT}, {"segmentation", ImageMode::SEGMENTATION}}),
+          option("num_images", &O::num_images).refuses({"0"}),
+          option("channels_last", &O::channels_last),
+          option("input_key", &O::input_key).refuses({""}),
+          option("target_key", &O::target_key).refuses({""}),
+          option("rescale", &O::rescale),
+          option("folder", &O::folder).refuses({"{run_name"})};
+}
+
+}  // namespace
+
+StateDict ImageVisualizer::local_hparams() const { return describe(options_, option_list()); }
+
 namespace entries {
 
 Entry<Callbacks> image_visualizer() {
-  using O = ImageVisualizerOptions;
-  return entry<ImageVisualizer, O>(
-      "image_visualizer", "Logs images of the inputs, or of a segmentation",
-      {option("interval", &O::interval).refuses({"0ba", "3sp", "0.1dur"}),
-       option("mode", &O::mode, {{"input", ImageMode::INPUT}, {"segmentation", ImageMode::SEGMENTATION}}),
-       option("num_images", &O::num_images).refuses({"0"}), option("channels_last", &O::channels_last),
-       option("input_key", &O::input_key).refuses({""}), option("target_key", &O::target_key).refuses({""}),
-       option("rescale", &O::rescale), option("folder", &O::folder).refuses({"{run_name"})});
+  return entry<ImageVisualizer>("image_visualizer", "Logs images of the inputs, or of a segmentation", option_list());
 }
 
 }  // namespace entries

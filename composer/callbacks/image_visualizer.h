@@ -39,6 +39,7 @@ class COMPOSER_EXPORT ImageVisualizer final : public Callback {
   explicit ImageVisualizer(EmptyOptions) : ImageVisualizer() {}
   ~ImageVisualizer() override;
   ImageVisualizer(ImageVisualizer&&) noexcept;
+  StateDict local_hparams() const override;
 
   void init(const State& state, Logger& logger) override;
   void batch_start(const State& state, Logger& logger) override;

@@ -275,24 +275,37 @@ void MLPerfCallback::close(const State& state, Logger& logger) {
   }
 }
 
+namespace {
+
+std::vector<Option<MLPerfCallbackOptions>> option_list() {
+  using O = MLPerfCallbackOptions;
+  return {
+      option("root_folder", &O::root_folder).example("mlperf").refuses({"", "{run_name"}),
+      option("index", &O::index).example("0").refuses({"-1"}),
+      option("benchmark", &O::benchmark, {{"resnet", MLPerfBenchmark::RESNET}, {"bert", MLPerfBenchmark::BERT}}),
+      option("target", &O::target).refuses({"inf"}),
+      option("division", &O::division).refuses({"closed"}),
+      option("metric_name", &O::metric_name).refuses({""}),
+      option("metric_label", &O::metric_label).refuses({""}),
+      option("submitter", &O::submitter).refuses({""}),
+      option("system_name", &O::system_name).refuses({"a/b"}),
+      option("status", &O::status,
+             {{"onprem", MLPerfStatus::ONPREM}, {"cloud", MLPerfStatus::CLOUD}, {"preview", MLPerfStatus::PREVIEW}}),
+      option("cache_clear_cmd", &O::cache_clear_cmd).refuses({" "}),
+      option("host_processors_per_node", &O::host_processors_per_node).refuses({"-1"}),
+      option("train_samples", &O::train_samples).refuses({"-1"}),
+      option("eval_samples", &O::eval_samples).refuses({"-1"}),
+      option("exit_at_target", &O::exit_at_target)};
+}
+
+}  // namespace
+
+StateDict MLPerfCallback::local_hparams() const { return describe(options_, option_list()); }
+
 namespace entries {
 
 Entry<Callbacks> mlperf() {
-  using O = MLPerfCallbackOptions;
-  return entry<MLPerfCallback, O>(
-      "mlperf", "Logs a run in the format of MLPerf Training",
-      {option("root_folder", &O::root_folder).example("mlperf").refuses({"", "{run_name"}),
-       option("index", &O::index).example("0").refuses({"-1"}),
-       option("benchmark", &O::benchmark, {{"resnet", MLPerfBenchmark::RESNET}, {"bert", MLPerfBenchmark::BERT}}),
-       option("target", &O::target).refuses({"inf"}), option("division", &O::division).refuses({"closed"}),
-       option("metric_name", &O::metric_name).refuses({""}), option("metric_label", &O::metric_label).refuses({""}),
-       option("submitter", &O::submitter).refuses({""}), option("system_name", &O::system_name).refuses({"a/b"}),
-       option("status", &O::status,
-              {{"onprem", MLPerfStatus::ONPREM}, {"cloud", MLPerfStatus::CLOUD}, {"preview", MLPerfStatus::PREVIEW}}),
-       option("cache_clear_cmd", &O::cache_clear_cmd).refuses({" "}),
-       option("host_processors_per_node", &O::host_processors_per_node).refuses({"-1"}),
-       option("train_samples", &O::train_samples).refuses({"-1"}),
-       option("eval_samples", &O::eval_samples).refuses({"-1"}), option("exit_at_target", &O::exit_at_target)});
+  return entry<MLPerfCallback>("mlperf", "Logs a run in the format of MLPerf Training", option_list());
 }
 
 }  // namespace entries

@@ -41,6 +41,7 @@ class COMPOSER_EXPORT MLPerfCallback final : public Callback {
   explicit MLPerfCallback(MLPerfCallbackOptions options);
   ~MLPerfCallback() override;
   MLPerfCallback(MLPerfCallback&&) noexcept;
+  StateDict local_hparams() const override;
 
   void check_fit(const FitOutline& fit, const State& state) const override;
   void init(const State& state, Logger& logger) override;
