@@ -7,6 +7,7 @@ namespace entries {
 Entry<Callbacks> checkpoint_saver();
 Entry<Callbacks> early_stopper();
 Entry<Callbacks> export_for_inference();
+Entry<Callbacks> generate();
 Entry<Callbacks> image_visualizer();
 Entry<Callbacks> lr_monitor();
 Entry<Callbacks> mlperf();
@@ -18,10 +19,10 @@ Entry<Callbacks> threshold_stopper();
 
 const Registry<Callbacks>& registry() {
   static const Registry<Callbacks> entries = {
-      entries::checkpoint_saver(),  entries::early_stopper(), entries::export_for_inference(),
-      entries::image_visualizer(),  entries::lr_monitor(),    entries::mlperf(),
-      entries::nan_monitor(),       entries::profiler(),      entries::speed_monitor(),
-      entries::threshold_stopper(),
+      entries::checkpoint_saver(), entries::early_stopper(),     entries::export_for_inference(),
+      entries::generate(),         entries::image_visualizer(),  entries::lr_monitor(),
+      entries::mlperf(),           entries::nan_monitor(),       entries::profiler(),
+      entries::speed_monitor(),    entries::threshold_stopper(),
   };
   return entries;
 }

@@ -124,6 +124,7 @@ void add_callback(Callbacks& list, const Json& recorded) {
                                                            {"SpeedMonitor", "speed_monitor"},
                                                            {"NaNMonitor", "nan_monitor"},
                                                            {"EarlyStopper", "early_stopper"},
+                                                           {"ImageVisualizer", "image_visualizer"},
                                                            {"ThresholdStopper", "threshold_stopper"}};
   static const std::map<std::string, std::string> directions = {
       {"lt", "lower"}, {"less", "lower"}, {"gt", "higher"}, {"greater", "higher"}};

@@ -114,6 +114,10 @@ const Misuses& misuses_of_parts() {
        [] {
          return make_callback("speed_monitor", {{"time_unit", "weeks"}});
        }},
+      {"image_visualizer_mode",
+       [] {
+         return make_callback("image_visualizer", {{"mode", "foo"}});
+       }},
       {"early_stopper_comp",
        [] {
          return make_callback("early_stopper", {{"monitor", "m"}, {"dataloader_label", "eval"}, {"better", "foo"}});
