@@ -1,0 +1,219 @@
+#include "composer/callbacks/generate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <span>
+#include <sstream>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/fit_outline.h"
+#include "composer/core/model.h"
+#include "composer/core/run.h"
+#include "composer/core/state.h"
+#include "composer/core/state_dict.h"
+
+namespace composer::callbacks {
+namespace {
+
+std::string numbers(const TokenList& tokens) {
+  std::string text;
+  for (const std::int64_t token : tokens) text += join(text.empty() ? "" : " ", token);
+  return text;
+}
+
+// "1 2 3; 4 5"
+std::vector<TokenList> parse_prompts(const std::string& text) {
+  std::vector<TokenList> prompts;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ';');) {
+    std::istringstream words(part);
+    TokenList& prompt = prompts.emplace_back();
+    for (std::int64_t token = 0; words >> token;) prompt.push_back(token);
+    if (!words.eof() || prompt.empty())
+      throw ConfigError("Generate: prompt_tokens must be like \"1 2 3; 4 5\", got \"", text, '"');
+  }
+  return prompts;
+}
+
+void check(const GenerateOptions& options) {
+  if (options.prompts.empty()) throw ConfigError("Generate: prompts must have at least one, got none");
+  for (const TokenList& prompt : options.prompts) {
+    if (prompt.empty()) throw ConfigError("Generate: a prompt must have at least one token");
+    if (std::ranges::min(prompt) < 0) throw ConfigError("Generate: tokens must be >= 0, got ", numbers(prompt));
+  }
+  for (const auto& [name, value] : {std::pair("batch_size", options.batch_size), std::pair("top_k", options.top_k),
+                                    std::pair("context", options.context)})
+    if (value < 0) throw ConfigError("Generate: ", name, " must be >= 0, got ", value);
+  if (options.max_new_tokens < 1)
+    throw ConfigError("Generate: max_new_tokens must be >= 1, got ", options.max_new_tokens);
+  if (!(options.temperature >= 0) || !std::isfinite(options.temperature))
+    throw ConfigError("Generate: temperature must be >= 0, got ", options.temperature);
+  if (options.input_key.empty()) throw ConfigError("Generate: input_key must not be empty");
+}
+
+// Texts of several prompts at once.
+class Writer {
+ public:
+  Writer(Model& model, const GenerateOptions& options, at::Device device, std::span<const TokenList> prompts)
+      : model_(model), options_(options), device_(device) {
+    for (const TokenList& prompt : prompts) longest_ = std::max(longest_, static_cast<std::int64_t>(prompt.size()));
+    const auto count = static_cast<std::int64_t>(prompts.size());
+    at::Tensor tokens = at::zeros({count, longest_ + options.max_new_tokens}, at::kLong);
+    at::Tensor lengths = at::empty({count}, at::kLong);
+    for (std::int64_t row = 0; row < count; ++row) {
+      const TokenList& prompt = prompts[static_cast<std::size_t>(row)];
+      std::ranges::copy(prompt, tokens[row].mutable_data_ptr<std::int64_t>());
+      lengths.mutable_data_ptr<std::int64_t>()[row] = static_cast<std::int64_t>(prompt.size());
+    }
+    tokens_ = tokens.to(device);
+    lengths_ = lengths.to(device);
+    done_ = at::zeros({count}, tokens_.options().dtype(at::kBool));
+    if (!options.stop_tokens.empty()) stops_ = at::tensor(options.stop_tokens, at::kLong).to(device);
+  }
+
+  // The new tokens of each prompt.
+  std::vector<TokenList> write() {
+    const at::Tensor before = lengths_.to(at::kCPU);
+    for (std::int64_t i = 0; i < options_.max_new_tokens; ++i) {
+      append(choose(logits(longest_ + i)));
+      if (stops_.defined() && done_.all().item<bool>()) break;
+    }
+    const at::Tensor tokens = tokens_.to(at::kCPU), after = lengths_.to(at::kCPU);
+    std::vector<TokenList> texts;
+    for (std::int64_t row = 0; row < tokens.size(0); ++row) {
+      const auto* all = tokens[row].const_data_ptr<std::int64_t>();
+      texts.emplace_back(all + before[row].item<std::int64_t>(), all + after[row].item<std::int64_t>());
+    }
+    return texts;
+  }
+
+ private:
+  // Of the token after the last of each text, [N, vocabulary]. No text has more than `longest` tokens.
+  at::Tensor logits(std::int64_t longest) const {
+    at::Tensor input = tokens_.narrow(1, 0, longest), last = lengths_ - 1;
+    if (options_.context > 0 && longest > options_.context) {
+      const at::Tensor first = (lengths_ - options_.context).clamp_min(0);
+      input = input.gather(1, first.unsqueeze(1) + at::arange(options_.context, lengths_.options()).unsqueeze(0));
+      last = last - first;
+    }
+    const Outputs outputs = model_.forward(Batch{{options_.input_key, input}});
+    const at::Tensor& all = outputs.front();
+    if (all.dim() != 3 || all.size(0) != input.size(0) || all.size(1) != input.size(1))
+      throw DataError("Generate: for tokens of shape ", input.sizes(), " the model must give logits [", input.size(0),
+                      ", ", input.size(1), ", vocabulary], got ", all.sizes());
+    return all.gather(1, last.view({-1, 1, 1}).expand({-1, 1, all.size(2)})).squeeze(1).to(at::kFloat);
+  }
+
+  at::Tensor choose(at::Tensor logits) const {
+    if (options_.temperature == 0) return logits.argmax(-1);
+    logits = logits / options_.temperature;
+    if (options_.top_k > 0 && options_.top_k < logits.size(1)) {
+      const at::Tensor least = std::get<0>(logits.topk(options_.top_k)).narrow(1, options_.top_k - 1, 1);
+      logits = logits.masked_fill(logits < least, -std::numeric_limits<double>::infinity());
+    }
+    return logits.softmax(-1).multinomial(1).squeeze(1);
+  }
+
+  void append(const at::Tensor& next) {
+    tokens_.scatter_(1, lengths_.unsqueeze(1), at::where(done_, 0, next).unsqueeze(1));
+    if (stops_.defined()) done_ = done_.logical_or(at::isin(next, stops_));
+    lengths_ = lengths_ + done_.logical_not();
+  }
+
+  Model& model_;
+  const GenerateOptions& options_;
+  at::Device device_;
+  std::int64_t longest_ = 0;  // of the prompts
+  // [N, tokens], padded with 0 at the end; tokens of each text; whether it has ended.
+  at::Tensor tokens_, lengths_, done_;
+  at::Tensor stops_;  // undefined: none
+};
+
+}  // namespace
+
+Generate::Generate(GenerateOptions options) : options_(std::move(options)) {
+  std::ranges::move(parse_prompts(options_.prompt_tokens), std::back_inserter(options_.prompts));
+  options_.prompt_tokens.clear();
+  check(options_);
+}
+
+void Generate::check_fit(const FitOutline& fit, const State& state) const {
+  fit.check_interval("Generate: interval", options_.interval, "so texts are generated by end() alone", state);
+}
+
+void Generate::init(const State&, Logger&) { last_batch_ = -1; }
+void Generate::batch_checkpoint(const State& state, Logger& logger) {
+  generate_if_due(Event::BATCH_CHECKPOINT, state, logger);
+}
+void Generate::epoch_checkpoint(const State& state, Logger& logger) {
+  generate_if_due(Event::EPOCH_CHECKPOINT, state, logger);
+}
+void Generate::iteration_checkpoint(const State& state, Logger& logger) {
+  generate_if_due(Event::ITERATION_CHECKPOINT, state, logger);
+}
+void Generate::fit_end(const State& state, Logger& logger) { generate_if_due(Event::FIT_END, state, logger); }
+void Generate::visit_state(StateVisitor& visit) { visit("last_batch", last_batch_); }
+
+void Generate::generate_if_due(Event event, const State& state, Logger& logger) {
+  if (state.rank != 0 || !state.run || !state.previous_timestamp || state.timestamp.batch == last_batch_) return;
+  if (state.run->interrupted()) return;  // the process is about to end
+  IntervalMoment moment = state.run->moment(event);
+  moment.last_due_batch = last_batch_;
+  moment.last = state.max_duration && state.elapsed_duration() >= 1;
+  const Interval::Function* function = options_.interval.function();
+  if (!(function ? (*function)(event, state) : interval_due(options_.interval.time(), moment))) return;
+  last_batch_ = state.timestamp.batch;
+  logger.log_table("generations", generations(state));
+}
+
+LogTable Generate::generations(const State& state) const {
+  LogTable table{.columns = {"prompt", "generation"}, .rows = {}};
+  const std::span<const TokenList> prompts = options_.prompts;
+  const std::size_t at_once = options_.batch_size > 0 ? static_cast<std::size_t>(options_.batch_size) : prompts.size();
+  const auto to_text = [this](const TokenList& tokens) {
+    return options_.to_text ? options_.to_text(tokens) : numbers(tokens);
+  };
+  const std::uint64_t seed = state.seed + static_cast<std::uint64_t>(state.timestamp.batch);
+  state.run->with_model(WeightsUse::EVALUATION, seed, [&](Model& model) {
+    for (std::size_t begin = 0; begin < prompts.size(); begin += at_once) {
+      const auto some = prompts.subspan(begin, std::min(at_once, prompts.size() - begin));
+      const std::vector<TokenList> texts = Writer(model, options_, state.device, some).write();
+      for (std::size_t i = 0; i < some.size(); ++i)
+        table.rows.push_back({LogValue(to_text(some[i])), LogValue(to_text(texts[i]))});
+    }
+  });
+  return table;
+}
+
+namespace {
+
+std::vector<Option<GenerateOptions>> option_list() {
+  using O = GenerateOptions;
+  return {option("prompt_tokens", &O::prompt_tokens).example("1 2 3; 4 5").refuses({"", "1 x", "1;;2", "-1"}),
+          option("interval", &O::interval).example("0ba"),
+          option("batch_size", &O::batch_size).refuses({"-1"}),
+          option("max_new_tokens", &O::max_new_tokens).refuses({"0"}),
+          option("temperature", &O::temperature).refuses({"-1", "inf"}),
+          option("top_k", &O::top_k).refuses({"-1"}),
+          option("context", &O::context).refuses({"-1"}),
+          option("input_key", &O::input_key).refuses({""})};
+}
+
+}  // namespace
+
+StateDict Generate::local_hparams() const { return describe(options_, option_list()); }
+
+namespace entries {
+
+Entry<Callbacks> generate() {
+  return entry<Generate>("generate", "Lets a language model continue prompts, and logs the texts", option_list());
+}
+
+}  // namespace entries
+}  // namespace composer::callbacks

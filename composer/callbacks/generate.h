@@ -1,0 +1,58 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "composer/core/callback.h"
+#include "composer/core/export.h"
+#include "composer/core/interval.h"
+#include "composer/core/logger.h"
+
+namespace composer::callbacks {
+
+using TokenList = std::vector<std::int64_t>;
+
+struct GenerateOptions {
+  std::vector<TokenList> prompts = {};  // at least one; each of at least one token
+  std::string prompt_tokens = {};       // more of them as text: "1 2 3; 4 5"
+  Interval interval = "1ep";            // also due when training has reached its max_duration
+  std::int64_t batch_size = 0;          // >= 0; prompts at once; 0: all
+  std::int64_t max_new_tokens = 32;     // >= 1
+  // 0: the likeliest token is taken. > 0: a token is drawn, from the probabilities of logits / temperature.
+  double temperature = 0;
+  std::int64_t top_k = 0;      // >= 0; tokens are drawn from the top_k likeliest; 0: from all
+  TokenList stop_tokens = {};  // end a text, and are not part of it
+  std::int64_t context = 0;    // >= 0; the most tokens that the model takes, the last of a text; 0: it has no limit
+  std::string input_key = "input_ids";
+  std::function<std::string(const TokenList&)> to_text = {};  // unset: "1 2 3"
+};
+
+// Lets a causal language model continue prompts, and logs the table "generations" with the columns "prompt" and
+// "generation". The model takes int64 [N, T] and its first output is logits [N, T, vocabulary], where those at a
+// position depend on the tokens up to it only: shorter prompts are padded at their end. It runs in evaluation mode with
+// the weights of evaluations, and with random numbers that depend on the seed and the batch only, so training continues
+// as without this callback. Rank 0 does this. Throws ConfigError from the constructor, and DataError for outputs of
+// another shape.
+class COMPOSER_EXPORT Generate final : public Callback {
+ public:
+  explicit Generate(GenerateOptions options);
+  StateDict local_hparams() const override;
+
+  void check_fit(const FitOutline& fit, const State& state) const override;
+  void init(const State& state, Logger& logger) override;
+  void batch_checkpoint(const State& state, Logger& logger) override;
+  void epoch_checkpoint(const State& state, Logger& logger) override;
+  void iteration_checkpoint(const State& state, Logger& logger) override;
+  void fit_end(const State& state, Logger& logger) override;
+  void visit_state(StateVisitor& visit) override;
+
+ private:
+  void generate_if_due(Event event, const State& state, Logger& logger);
+  LogTable generations(const State& state) const;
+
+  GenerateOptions options_;
+  std::int64_t last_batch_ = -1;  // at which texts were generated
+};
+
+}  // namespace composer::callbacks
