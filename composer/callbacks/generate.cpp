@@ -195,8 +195,8 @@ namespace {
 
 std::vector<Option<GenerateOptions>> option_list() {
   using O = GenerateOptions;
-  return {option("prompt_tokens", &O::prompt_tokens).example("1 2 3; 4 5").refuses({"", "1 x", "1;;2", "-1"}),
-          option("interval", &O::interval).example("0ba"),
+  return {option("prompt_tokens", &O::prompt_tokens),
+          option("interval", &O::interval),
           option("batch_size", &O::batch_size).refuses({"-1"}),
           option("max_new_tokens", &O::max_new_tokens).refuses({"0"}),
           option("temperature", &O::temperature).refuses({"-1", "inf"}),
@@ -209,11 +209,4 @@ std::vector<Option<GenerateOptions>> option_list() {
 
 StateDict Generate::local_hparams() const { return describe(options_, option_list()); }
 
-namespace entries {
-
-Entry<Callbacks> generate() {
-  return entry<Generate>("generate", "Lets a language model continue prompts, and logs the texts", option_list());
-}
-
-}  // namespace entries
 }  // namespace composer::callbacks

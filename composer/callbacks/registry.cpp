@@ -7,7 +7,6 @@ namespace entries {
 Entry<Callbacks> checkpoint_saver();
 Entry<Callbacks> early_stopper();
 Entry<Callbacks> export_for_inference();
-Entry<Callbacks> generate();
 Entry<Callbacks> image_visualizer();
 Entry<Callbacks> lr_monitor();
 Entry<Callbacks> memory_monitor();
@@ -26,7 +25,6 @@ const Registry<Callbacks>& registry() {
       entries::checkpoint_saver(),
       entries::early_stopper(),
       entries::export_for_inference(),
-      entries::generate(),
       entries::image_visualizer(),
       entries::lr_monitor(),
       entries::memory_monitor(),

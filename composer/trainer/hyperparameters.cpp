@@ -69,7 +69,7 @@ void add_options(StateDict& into, const Plugins<Base>& plugins) {
 
 // The options of each parameter group; the learning rate is that before any schedule.
 void add_optimizer(StateDict& into, const torch::optim::Optimizer& optimizer) {
-  into["optimizer"] = class_name(typeid(optimizer));
+  into["optimizer/class"] = class_name(typeid(optimizer));
   const auto& groups = optimizer.param_groups();
   for (std::size_t i = 0; i < groups.size(); ++i) {
     if (!groups[i].has_options()) continue;
@@ -93,7 +93,7 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
                              std::optional<std::int64_t> train_batch_size, const StateDict& before) {
   StateDict all;
   const Model& model = *state.model;
-  all["model"] = class_name(typeid(model));
+  all["model/class"] = class_name(typeid(model));
   std::int64_t parameters = 0;
   for (const auto& [name, parameter] : optim::parameters_of(model)) parameters += parameter.numel();
   all["parameters"] = parameters;

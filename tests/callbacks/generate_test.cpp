@@ -126,7 +126,8 @@ TEST_CASE("Tokens are drawn by temperature, from the likeliest only with top_k")
   options.prompts = std::vector<TokenList>(2000, TokenList{3});
   const auto count = [](const GenerateOptions& given) {
     std::map<std::string, int> counts;
-    for (const std::string& text : Run(given).texts()) ++counts[text.substr(text.find("-> ") + 3)];
+    const Run run(given);
+    for (const std::string& text : run.texts()) ++counts[text.substr(text.find("-> ") + 3)];
     return counts;
   };
   std::map<std::string, int> all = count(options);
@@ -149,8 +150,8 @@ TEST_CASE("Generate is due every interval and at the end of training, once in a 
   const auto steps = [](Interval interval) {
     GenerateOptions options{.prompts = {{1}}, .interval = std::move(interval), .max_new_tokens = 1};
     std::vector<std::int64_t> seen;
-    for (const auto& [step, texts] : Run(options, [](TrainerOptions& with) { with.max_duration = "10ba"; }).log->tables)
-      seen.push_back(step);
+    const Run run(options, [](TrainerOptions& with) { with.max_duration = "10ba"; });
+    for (const auto& [step, texts] : run.log->tables) seen.push_back(step);
     return seen;
   };
   CHECK(steps("4ba") == std::vector<std::int64_t>{4, 8, 10});
