@@ -148,10 +148,7 @@ at::Tensor TrainStep::make_gradients(const Feed& feed, const TrainBatch& train_b
   return loss;
 }
 
-void TrainStep::keep_random() {
-  random_.emplace();
-  random_->add(state_.device);
-}
+void TrainStep::keep_random() { random_.set(state_.device); }
 
 namespace {
 
@@ -180,7 +177,7 @@ class Uncounted {
 
 // With gradients of its own, so that those of the batch stay what they are.
 void TrainStep::repeat(bool backward) {
-  if (!random_) throw Error("state.run->repeat_microbatch: keep_random() was not called at BEFORE_FORWARD");
+  if (!random_.is_set()) throw Error("state.run->repeat_microbatch: keep_random() was not called at BEFORE_FORWARD");
   const Uncounted uncounted(state_.model->buffers());
   BatchUndo undo(state_);
   const Outputs outputs = state_.outputs;
@@ -196,7 +193,7 @@ void TrainStep::repeat(bool backward) {
   };
   try {
     const at::AutoGradMode enable_grad(true);
-    random_->restore();
+    random_.restore();
     run_forward();
     run_loss();
     if (backward) differentiate(total_loss());

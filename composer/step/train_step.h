@@ -115,11 +115,11 @@ class TrainStep {
   std::vector<Microbatch> microbatches_;
   std::int64_t microbatch_size_ = 0;  // as logged: that of the loader's batches, if none was asked for
   bool warned_of_nan_ = false;
-  double weight_ = 0;                  // of all microbatches, before their transforms; 0: not known yet
-  std::size_t index_ = 0;              // of the current microbatch
-  std::optional<RandomState> random_;  // before it
-  Microbatch current_;                 // on the device, as algorithms find it; without a batch if there are no metrics
-  bool reuses_outputs_ = false;        // Model::eval_forward gives the outputs of training
+  double weight_ = 0;            // of all microbatches, before their transforms; 0: not known yet
+  std::size_t index_ = 0;        // of the current microbatch
+  RandomMark random_;            // before it
+  Microbatch current_;           // on the device, as algorithms find it; without a batch if there are no metrics
+  bool reuses_outputs_ = false;  // Model::eval_forward gives the outputs of training
   StepRule* rule_ = nullptr;
   std::string rule_name_;
   std::vector<std::string> loss_keys_;  // beside state.batch_loss
