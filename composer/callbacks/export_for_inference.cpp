@@ -60,13 +60,17 @@ void check_other_sizes(const std::string& program, const TracedFunction& functio
     if (example.dim() == 0 || example.size(0) < 2) return;
     fewer.push_back(example.slice(0, 0, 1));
   }
-  try {
-    std::istringstream file(program);
-    torch::jit::Module loaded = torch::jit::load(file, at::kCPU);
-    const at::Tensor expected = function.call(fewer).front().to(at::kCPU), got = run(loaded, fewer);
-    if (got.sizes() == expected.sizes() && at::allclose(got, expected, 1e-3, 1e-5, /*equal_nan=*/true)) return;
-  } catch (const c10::Error&) {  // it does not run: the same
-  }
+  const bool works = [&] {
+    try {
+      std::istringstream file(program);
+      torch::jit::Module loaded = torch::jit::load(file, at::kCPU);
+      const at::Tensor expected = function.call(fewer).front().to(at::kCPU), got = run(loaded, fewer);
+      return got.sizes() == expected.sizes() && at::allclose(got, expected, 1e-3, 1e-5, /*equal_nan=*/true);
+    } catch (const c10::Error&) {  // it does not run
+      return false;
+    }
+  }();
+  if (works) return;
   warn(join("ExportForInferenceCallback: the program works for ", function.examples.front().size(0),
             " samples at once only, as in the sample, because the model's forward() uses that number"));
 }

@@ -142,7 +142,7 @@ bool FlopCounter::start() {
     flops_ = 0;
     return true;
   }
-  if (!active_.compare_exchange_strong(none, this)) return false;
+  if (!active.compare_exchange_strong(none, this)) return false;
   flops_ = 0;
   depth = 0;
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&FlopCounter::begin, &FlopCounter::end)
@@ -153,14 +153,14 @@ bool FlopCounter::start() {
 
 std::int64_t FlopCounter::stop() {
   if (!counts()) return 0;
-  active_ = nullptr;
+  active = nullptr;
   at::removeCallback(handle_);
   return flops_;
 }
 
 // Backward passes on other threads have the callback of the thread that called them.
 std::unique_ptr<at::ObserverContext> FlopCounter::begin(const at::RecordFunction& function) {
-  FlopCounter* counter = active_;
+  FlopCounter* counter = active;
   if (!counter) return nullptr;
   const auto formula = formulas().find(function.name());
   if (formula == formulas().end()) return nullptr;

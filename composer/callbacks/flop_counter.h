@@ -20,14 +20,14 @@ class COMPOSER_EXPORT FlopCounter {
   FlopCounter& operator=(const FlopCounter&) = delete;
 
   bool start();  // from 0, also if it counts already. False: another counter counts
-  bool counts() const { return active_.load(std::memory_order_relaxed) == this; }
+  bool counts() const { return active.load(std::memory_order_relaxed) == this; }
   std::int64_t stop();  // what was counted
 
  private:
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function);
   static void end(const at::RecordFunction& function, at::ObserverContext* context);
 
-  inline static std::atomic<FlopCounter*> active_ = nullptr;
+  inline static std::atomic<FlopCounter*> active = nullptr;
   at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;
   std::atomic<std::int64_t> flops_ = 0;
 };

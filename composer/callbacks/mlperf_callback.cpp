@@ -57,6 +57,7 @@ void run_program(const std::string& command) {
   std::istringstream text(command);
   std::vector<std::string> words(std::istream_iterator<std::string>{text}, {});
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   pid_t process = 0;
@@ -98,7 +99,7 @@ void check(const MLPerfCallbackOptions& options) {
 struct MLPerfCallback::Log {
   enum class Type : std::uint8_t { POINT_IN_TIME, INTERVAL_START, INTERVAL_END };
 
-  Log(const std::string& path_, bool resumes) : path(path_) {
+  Log(const std::string& given, bool resumes) : path(given) {
     std::error_code ignored;
     if (!resumes && fs::exists(path, ignored))
       throw ConfigError("MLPerfCallback: the result ", path, " exists; choose another index or root_folder");

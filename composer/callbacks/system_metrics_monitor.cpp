@@ -62,10 +62,16 @@ class SystemMetricsMonitor::Sampler {
       thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
     }
     if (!is_new_.load(std::memory_order_relaxed)) return;
-    const std::lock_guard lock(mutex_);
-    is_new_ = false;
+    {
+      const std::lock_guard lock(mutex_);
+      is_new_ = false;
+      logged_.swap(newest_);
+    }
     records_.clear();
-    for (const auto& [key, value] : newest_) std::visit([&](auto number) { records_.push_back({key, number}); }, value);
+    for (const auto& [key, value] : logged_) {
+      const auto* whole = std::get_if<std::int64_t>(&value);
+      records_.push_back({key, whole ? LogValue(*whole) : LogValue(std::get<double>(value))});
+    }
     logger.log_metrics(records_);
   }
 
@@ -99,6 +105,7 @@ class SystemMetricsMonitor::Sampler {
   const int rank_;
   const std::unique_ptr<GpuReader> gpu_;
   std::optional<CpuTimes> times_;  // of the last sample
+  Readings logged_;                // the sample that is logged
   std::vector<LogEntry> records_;  // kept for its memory
   std::mutex mutex_;               // of newest_
   Readings newest_;
