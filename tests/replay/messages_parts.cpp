@@ -117,7 +117,7 @@ const Misuses& misuses_of_parts() {
       {"image_visualizer_mode",
        [] {
          return make_callback("image_visualizer", {{"mode", "foo"}});
-        }},
+       }},
       {"runtime_estimator_unit_p",
        [] {
          return make_callback("runtime_estimator", {{"time_unit", "Seconds"}});
