@@ -14,6 +14,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/metrics/language.h"
+#include "composer/surgery/layer.h"
 #include "composer/util/loss.h"
 
 namespace composer::models {
@@ -27,76 +28,66 @@ LayerNorm layer_norm(std::int64_t width) { return LayerNorm(torch::nn::LayerNorm
 class Attention : public torch::nn::Module {
  public:
   explicit Attention(const GptOptions& options)
-      : heads_(options.heads), c_attn_(options.width, 3 * options.width), c_proj_(options.width, options.width) {
-    register_module("c_attn", c_attn_);
-    register_module("c_proj", c_proj_);
-  }
+      : heads_(options.heads),
+        c_attn_(this, "c_attn", Linear(options.width, 3 * options.width)),
+        c_proj_(this, "c_proj", Linear(options.width, options.width)) {}
 
   at::Tensor forward(const at::Tensor& x) {
     const std::int64_t samples = x.size(0), tokens = x.size(1), width = x.size(2);
-    const at::Tensor all =
-        c_attn_->forward(x).view({samples, tokens, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4});
+    const at::Tensor all = c_attn_(x).view({samples, tokens, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4});
     const at::Tensor y =
         at::scaled_dot_product_attention(all[0], all[1], all[2], {}, /*dropout_p=*/0, /*is_causal=*/true);
-    return c_proj_->forward(y.transpose(1, 2).reshape({samples, tokens, width}));
+    return c_proj_(y.transpose(1, 2).reshape({samples, tokens, width}));
   }
 
  private:
   std::int64_t heads_;
-  Linear c_attn_, c_proj_;
+  Layer c_attn_, c_proj_;
 };
 
 class FeedForward : public torch::nn::Module {
  public:
-  explicit FeedForward(std::int64_t width) : c_fc_(width, 4 * width), c_proj_(4 * width, width) {
-    register_module("c_fc", c_fc_);
-    register_module("c_proj", c_proj_);
-  }
-  at::Tensor forward(const at::Tensor& x) { return c_proj_->forward(at::gelu(c_fc_->forward(x), "tanh")); }
+  explicit FeedForward(std::int64_t width)
+      : c_fc_(this, "c_fc", Linear(width, 4 * width)), c_proj_(this, "c_proj", Linear(4 * width, width)) {}
+  at::Tensor forward(const at::Tensor& x) { return c_proj_(at::gelu(c_fc_(x), "tanh")); }
 
  private:
-  Linear c_fc_, c_proj_;
+  Layer c_fc_, c_proj_;
 };
 
 class Block : public torch::nn::Module {
  public:
-  explicit Block(const GptOptions& options) : ln_1_(layer_norm(options.width)), ln_2_(layer_norm(options.width)) {
-    register_module("ln_1", ln_1_);
-    attn_ = register_module("attn", std::make_shared<Attention>(options));
-    register_module("ln_2", ln_2_);
-    mlp_ = register_module("mlp", std::make_shared<FeedForward>(options.width));
-  }
+  explicit Block(const GptOptions& options)
+      : ln_1_(this, "ln_1", layer_norm(options.width)),
+        attn_(this, "attn", std::make_shared<Attention>(options)),
+        ln_2_(this, "ln_2", layer_norm(options.width)),
+        mlp_(this, "mlp", std::make_shared<FeedForward>(options.width)) {}
 
   at::Tensor forward(at::Tensor x) {
-    x = x + attn_->forward(ln_1_->forward(x));
-    return x + mlp_->forward(ln_2_->forward(x));
+    x = x + attn_(ln_1_(x));
+    return x + mlp_(ln_2_(x));
   }
 
  private:
-  LayerNorm ln_1_, ln_2_;
-  std::shared_ptr<Attention> attn_;
-  std::shared_ptr<FeedForward> mlp_;
+  Layer ln_1_, attn_, ln_2_, mlp_;
 };
 
 class Gpt : public torch::nn::Module {
  public:
   explicit Gpt(const GptOptions& options)
-      : wte_(options.vocabulary, options.width),
-        wpe_(options.sequence_length, options.width),
-        ln_f_(layer_norm(options.width)) {
+      : wte_(options.vocabulary, options.width), wpe_(options.sequence_length, options.width) {
     register_module("wte", wte_);
     register_module("wpe", wpe_);
     torch::nn::Sequential h;
     for (std::int64_t i = 0; i < options.depth; ++i) {
-      blocks_.push_back(std::make_shared<Block>(options));
+      blocks_.emplace_back(std::make_shared<Block>(options));
       h->push_back(blocks_.back());
     }
     register_module("h", h);
-    register_module("ln_f", ln_f_);
-    if (!options.tied) {
-      lm_head_ = Linear(torch::nn::LinearOptions(options.width, options.vocabulary).bias(false));
-      register_module("lm_head", lm_head_);
-    }
+    ln_f_ = Layer(this, "ln_f", layer_norm(options.width));
+    if (!options.tied)
+      lm_head_ =
+          Layer(this, "lm_head", Linear(torch::nn::LinearOptions(options.width, options.vocabulary).bias(false)));
     initialise(options.depth);
   }
 
@@ -105,8 +96,9 @@ class Gpt : public torch::nn::Module {
     if (tokens.dim() != 2 || tokens.size(1) > longest)
       throw DataError("gpt: expected tokens [N, T] with T <= ", longest, ", got ", tokens.sizes());
     at::Tensor x = wte_->forward(tokens) + wpe_->weight.narrow(0, 0, tokens.size(1));
-    for (const auto& block : blocks_) x = block->forward(x);
-    return at::linear(ln_f_->forward(x), lm_head_ ? lm_head_->weight : wte_->weight);
+    for (const Layer& block : blocks_) x = block(x);
+    x = ln_f_(x);
+    return lm_head_ ? lm_head_(x) : at::linear(x, wte_->weight);
   }
 
  private:
@@ -126,9 +118,8 @@ class Gpt : public torch::nn::Module {
   }
 
   torch::nn::Embedding wte_, wpe_;
-  std::vector<std::shared_ptr<Block>> blocks_;
-  LayerNorm ln_f_;
-  Linear lm_head_{nullptr};
+  std::vector<Layer> blocks_;
+  Layer ln_f_, lm_head_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "composer/core/error.h"
+#include "composer/surgery/layer.h"
 
 namespace composer::models {
 namespace {
@@ -14,20 +15,20 @@ class Mlp : public torch::nn::Module {
  public:
   explicit Mlp(const std::vector<std::int64_t>& features) {
     for (std::size_t i = 1; i < features.size(); ++i)
-      layers_.push_back(register_module("fc" + std::to_string(i), torch::nn::Linear(features[i - 1], features[i])));
+      layers_.emplace_back(this, "fc" + std::to_string(i), torch::nn::Linear(features[i - 1], features[i]));
   }
 
   at::Tensor forward(at::Tensor x) {
     x = x.flatten(1);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       if (i > 0) x.relu_();
-      x = layers_[i]->forward(x);
+      x = layers_[i](x);
     }
     return x;
   }
 
  private:
-  std::vector<torch::nn::Linear> layers_;
+  std::vector<Layer> layers_;
 };
 
 }  // namespace

@@ -2,40 +2,37 @@
 
 #include <ATen/ATen.h>
 #include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/surgery/layer.h"
 
 namespace composer::models {
 namespace {
 
+using torch::nn::Conv2d, torch::nn::Conv2dOptions, torch::nn::Dropout, torch::nn::Linear;
+
 class MnistCnn : public torch::nn::Module {
  public:
   explicit MnistCnn(const MnistCnnOptions& options)
-      : options_(options),
-        conv1_(torch::nn::Conv2dOptions(1, 32, 3)),
-        conv2_(torch::nn::Conv2dOptions(32, 64, 3)),
-        fc1_(64 * 12 * 12, 128),
-        fc2_(128, options.num_classes) {
-    register_module("conv1", conv1_);
-    register_module("conv2", conv2_);
-    register_module("fc1", fc1_);
-    register_module("fc2", fc2_);
-  }
+      : conv1_(this, "conv1", Conv2d(Conv2dOptions(1, 32, 3))),
+        conv2_(this, "conv2", Conv2d(Conv2dOptions(32, 64, 3))),
+        dropout1_(this, "dropout1", Dropout(options.dropout1)),
+        fc1_(this, "fc1", Linear(64 * 12 * 12, 128)),
+        dropout2_(this, "dropout2", Dropout(options.dropout2)),
+        fc2_(this, "fc2", Linear(128, options.num_classes)) {}
 
   at::Tensor forward(at::Tensor x) {
-    x = conv1_->forward(x).relu_();
-    x = conv2_->forward(x).relu_();
-    x = at::dropout(at::max_pool2d(x, 2), options_.dropout1, is_training()).flatten(1);
-    x = fc1_->forward(x).relu_();
-    return fc2_->forward(at::dropout(x, options_.dropout2, is_training()));
+    x = conv1_(x).relu_();
+    x = conv2_(x).relu_();
+    x = dropout1_(at::max_pool2d(x, 2)).flatten(1);
+    return fc2_(dropout2_(fc1_(x).relu_()));
   }
 
  private:
-  MnistCnnOptions options_;
-  torch::nn::Conv2d conv1_, conv2_;
-  torch::nn::Linear fc1_, fc2_;
+  Layer conv1_, conv2_, dropout1_, fc1_, dropout2_, fc2_;
 };
 
 }  // namespace

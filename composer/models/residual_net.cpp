@@ -3,13 +3,18 @@
 #include <string>
 
 #include <ATen/ATen.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/pooling.h>
 
 namespace composer::models::detail {
 namespace {
 
 using torch::nn::BatchNorm2d;
 using torch::nn::Conv2d;
+using torch::nn::Sequential;
 
 Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t size, std::int64_t stride) {
   return Conv2d(torch::nn::Conv2dOptions(in, out, size).stride(stride).padding(size / 2).bias(false));
@@ -18,50 +23,45 @@ Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t size, std::in
 }  // namespace
 
 BasicBlock::BasicBlock(std::int64_t in, std::int64_t out, std::int64_t stride)
-    : conv1_(convolution(in, out, 3, stride)), bn1_(out), conv2_(convolution(out, out, 3, 1)), bn2_(out) {
-  register_module("conv1", conv1_);
-  register_module("bn1", bn1_);
-  register_module("conv2", conv2_);
-  register_module("bn2", bn2_);
+    : conv1_(this, "conv1", convolution(in, out, 3, stride)),
+      bn1_(this, "bn1", BatchNorm2d(out)),
+      conv2_(this, "conv2", convolution(out, out, 3, 1)),
+      bn2_(this, "bn2", BatchNorm2d(out)) {
   if (stride == 1 && in == out) return;
-  shortcut_ = convolution(in, out, 1, stride);
-  shortcut_bn_ = BatchNorm2d(out);
-  register_module("downsample", torch::nn::Sequential(shortcut_, shortcut_bn_));
+  const Layer convolves(convolution(in, out, 1, stride)), normalises(BatchNorm2d{out});
+  downsample_ = Layer(this, "downsample", Sequential(convolves, normalises));
 }
 
-at::Tensor BasicBlock::forward(const at::Tensor& x) {
-  at::Tensor y = bn1_->forward(conv1_->forward(x)).relu_();
-  y = bn2_->forward(conv2_->forward(y));
-  y += shortcut_ ? shortcut_bn_->forward(shortcut_->forward(x)) : x;
-  return y.relu_();
-}
+at::Tensor BasicBlock::branch(const at::Tensor& x) { return bn2_(conv2_(bn1_(conv1_(x)).relu_())); }
+
+at::Tensor BasicBlock::shortcut(const at::Tensor& x) { return downsample_ ? downsample_(x) : x; }
 
 ResidualNet::ResidualNet(const ResidualNetOptions& options)
     : small_images_(options.small_images),
-      conv1_(convolution(options.in_channels, options.width, small_images_ ? 3 : 7, small_images_ ? 1 : 2)),
-      bn1_(options.width),
-      fc_(options.width << (options.blocks.size() - 1), options.num_classes) {
-  register_module("conv1", conv1_);
-  register_module("bn1", bn1_);
+      conv1_(this, "conv1",
+             convolution(options.in_channels, options.width, small_images_ ? 3 : 7, small_images_ ? 1 : 2)),
+      bn1_(this, "bn1", BatchNorm2d(options.width)) {
+  if (!small_images_)
+    maxpool_ = Layer(this, "maxpool", torch::nn::MaxPool2d(torch::nn::MaxPool2dOptions(3).stride(2).padding(1)));
   std::int64_t in = options.width;
   for (std::size_t stage = 0; stage < options.blocks.size(); ++stage) {
     const std::int64_t out = options.width << stage;
-    torch::nn::Sequential layer;
+    Sequential stage_blocks;
     for (std::int64_t i = 0; i < options.blocks[stage]; ++i) {
-      blocks_.push_back(std::make_shared<BasicBlock>(in, out, stage > 0 && i == 0 ? 2 : 1));
-      layer->push_back(blocks_.back());
+      blocks_.emplace_back(std::make_shared<BasicBlock>(in, out, stage > 0 && i == 0 ? 2 : 1));
+      stage_blocks->push_back(blocks_.back());
       in = out;
     }
-    register_module("layer" + std::to_string(stage + 1), layer);
+    register_module("layer" + std::to_string(stage + 1), stage_blocks);
   }
-  register_module("fc", fc_);
+  fc_ = Layer(this, "fc", torch::nn::Linear(in, options.num_classes));
 }
 
 at::Tensor ResidualNet::forward(at::Tensor x) {
-  x = bn1_->forward(conv1_->forward(x)).relu_();
-  if (!small_images_) x = at::max_pool2d(x, 3, 2, 1);
-  for (const auto& block : blocks_) x = block->forward(x);
-  return fc_->forward(x.mean({2, 3}));
+  x = bn1_(conv1_(x)).relu_();
+  if (maxpool_) x = maxpool_(x);
+  for (const Layer& block : blocks_) x = block(x);
+  return fc_(x.mean({2, 3}));
 }
 
 }  // namespace composer::models::detail

@@ -3,25 +3,26 @@
 #include <memory>
 #include <vector>
 
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/conv.h>
-#include <torch/nn/modules/linear.h>
+#include <ATen/core/Tensor.h>
+
+#include "composer/surgery/layer.h"
+#include "composer/surgery/residual_block.h"
 
 namespace composer::models::detail {
 
 // Two 3x3 convolutions and a shortcut, which is a 1x1 convolution with batch norm where the shape changes.
-class BasicBlock : public torch::nn::Module {
+class BasicBlock final : public ResidualBlock {
  public:
   BasicBlock(std::int64_t in, std::int64_t out, std::int64_t stride);
-  at::Tensor forward(const at::Tensor& x);
 
  private:
-  torch::nn::Conv2d conv1_;
-  torch::nn::BatchNorm2d bn1_;
-  torch::nn::Conv2d conv2_;
-  torch::nn::BatchNorm2d bn2_;
-  torch::nn::Conv2d shortcut_{nullptr};
-  torch::nn::BatchNorm2d shortcut_bn_{nullptr};
+  at::Tensor branch(const at::Tensor& x) override;
+  at::Tensor shortcut(const at::Tensor& x) override;
+  at::Tensor add(at::Tensor branch, const at::Tensor& shortcut) override { return branch.add_(shortcut); }
+  at::Tensor finish(at::Tensor sum) override { return sum.relu_(); }
+
+  Layer conv1_, bn1_, conv2_, bn2_;
+  Layer downsample_;  // null: the shortcut is the input
 };
 
 struct ResidualNetOptions {
@@ -40,10 +41,10 @@ class ResidualNet : public torch::nn::Module {
 
  private:
   bool small_images_;
-  torch::nn::Conv2d conv1_;
-  torch::nn::BatchNorm2d bn1_;
-  std::vector<std::shared_ptr<BasicBlock>> blocks_;
-  torch::nn::Linear fc_;
+  Layer conv1_, bn1_;
+  Layer maxpool_;  // null with small_images
+  std::vector<Layer> blocks_;
+  Layer fc_;
 };
 
 }  // namespace composer::models::detail

@@ -9,6 +9,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "composer/util/wildcard.h"
+
 namespace composer::optim::detail {
 namespace {
 
@@ -132,26 +134,10 @@ std::string describe(const ParameterGroup& group, std::size_t index) {
 }
 
 bool wants(const ParameterGroup& group, const NamedParameter& parameter) {
-  return group.where ? group.where(parameter.name, parameter.tensor) : fits(group.match, parameter.name);
+  return group.where ? group.where(parameter.name, parameter.tensor) : fits_wildcard(group.match, parameter.name);
 }
 
 }  // namespace
-
-bool fits(std::string_view pattern, std::string_view name) {
-  std::size_t p = 0, n = 0, star = std::string_view::npos, star_name = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] == name[n] && pattern[p] != '*'))) {
-      ++p, ++n;
-    } else if (p < pattern.size() && pattern[p] == '*') {
-      star = p++, star_name = n;
-    } else if (star != std::string_view::npos) {  // let the last * take one more
-      p = star + 1, n = ++star_name;
-    } else {
-      return false;
-    }
-  }
-  return pattern.find_first_not_of('*', p) == std::string_view::npos;
-}
 
 void check_parameters(const std::string& who, const NamedParameters& parameters) {
   if (parameters.empty()) throw ConfigError(who, ": there are no parameters to optimize");

@@ -17,9 +17,6 @@ struct BuiltGroup {
   std::unique_ptr<torch::optim::OptimizerOptions> options;
 };
 
-// Whether the whole name fits the pattern: * stands for any characters, ? for one.
-bool fits(std::string_view pattern, std::string_view name);
-
 // Throws ConfigError unless all are distinct floating-point leaf tensors that share no memory.
 void check_parameters(const std::string& who, const NamedParameters& parameters);
 

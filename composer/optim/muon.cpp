@@ -8,6 +8,7 @@
 
 #include "composer/optim/adam_update.h"
 #include "composer/optim/groups.h"
+#include "composer/util/wildcard.h"
 
 namespace composer::optim {
 
@@ -32,11 +33,11 @@ bool is_adamw(const MuonOptions& o) { return o.ns_steps == 0; }
 
 std::vector<BuiltGroup> split(const NamedParameters& parameters, const MuonOptions& options) {
   for (const std::string& pattern : options.adamw_for)
-    if (std::ranges::none_of(parameters, [&](const auto& one) { return detail::fits(pattern, one.name); }))
+    if (std::ranges::none_of(parameters, [&](const auto& one) { return fits_wildcard(pattern, one.name); }))
       throw ConfigError("muon: adamw_for: no parameter matches ", pattern);
   const auto hidden = [&](const NamedParameter& one) {
     return one.tensor.dim() >= 2 && std::ranges::none_of(options.adamw_for, [&](const std::string& pattern) {
-             return detail::fits(pattern, one.name);
+             return fits_wildcard(pattern, one.name);
            });
   };
   std::vector<BuiltGroup> groups;

@@ -1,0 +1,146 @@
+#include "composer/surgery/replace.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include "composer/core/error.h"
+#include "composer/util/wildcard.h"
+
+namespace composer {
+namespace {
+
+using torch::nn::Module;
+
+// As torch prints it, without what is below it.
+std::string text_of(const Module& module) {
+  std::ostringstream stream;
+  module.pretty_print(stream);
+  return stream.str();
+}
+
+// New weights are made on the CPU in libtorch's default type.
+void move_to_where(const Module& before, Module& now) {
+  for (const at::Tensor& parameter : before.parameters())
+    if (at::isFloatingType(parameter.scalar_type())) {
+      now.to(parameter.device(), parameter.scalar_type());
+      return;
+    }
+}
+
+// What a Layer shows of the module that it holds may have been replaced below it.
+void refresh_all(Module& module, std::set<const Module*>& seen) {
+  if (!seen.insert(&module).second) return;
+  for (const auto& child : bare(module).children())
+    if (child) refresh_all(*child, seen);
+  if (auto* layer = dynamic_cast<LayerImpl*>(&module)) layer->refresh();
+}
+
+class Surgeon {
+ public:
+  Surgeon(const ReplacementPolicy& policy, const LeavesAlone& leaves_alone)
+      : policy_(policy), leaves_alone_(leaves_alone) {}
+
+  void visit(Module& parent, const std::string& prefix) {
+    if (!seen_.insert(&parent).second) return;
+    Module& inside = bare(parent);
+    auto* const sequential = inside.as<torch::nn::Sequential>();
+    std::size_t index = 0;
+    for (const auto& child : inside.named_children()) {  // as they were: what a policy brings in is not visited
+      const std::size_t at = index++;
+      if (!child.value() || (leaves_alone_ && leaves_alone_(bare(*child.value())))) continue;
+      const std::string name = prefix.empty() ? child.key() : prefix + "." + child.key();
+      const auto place_before = std::dynamic_pointer_cast<LayerImpl>(child.value());
+      const std::shared_ptr<Module> before = place_before ? place_before->module() : child.value();
+      if (place_before) {
+        if (places_.insert(place_before.get()).second) ask_about_place(name, Layer(place_before));
+      } else if (sequential) {
+        ask_about_entry(name, *sequential, at, child.key());
+      } else if (!asked_.contains(child.value().get())) {
+        asked_.emplace(child.value().get(), Layer());
+        const auto shown = std::make_shared<LayerImpl>(child.value(), LayerImpl::CannotBeCalled{});
+        if (!policy_(name, Layer(shown)).is_empty()) result_.out_of_reach.push_back(name);
+      }
+      visit(*before, name);
+    }
+  }
+
+  Replacements result() && { return std::move(result_); }
+
+ private:
+  // The same for every place that holds this module.
+  Layer answer_about(const std::string& name, const Layer& place) {
+    const auto known = asked_.find(place->module().get());
+    if (known != asked_.end()) return known->second;
+    held_.push_back(place->module());  // its address stays its own
+    Layer now = policy_(name, place);
+    asked_.emplace(held_.back().get(), now);
+    return now;
+  }
+
+  void ask_about_place(const std::string& name, const Layer& place) {
+    const Layer now = answer_about(name, place);
+    if (now.is_empty() || now->module() == place->module()) return;
+    const std::string before = text_of(*place);
+    move_to_where(*place, *now.ptr());
+    place.ptr()->hold(*now);
+    result_.made.push_back({name, before, text_of(*place), place});
+  }
+
+  void ask_about_entry(const std::string& name, torch::nn::SequentialImpl& sequential, std::size_t index,
+                       const std::string& key) {
+    torch::nn::AnyModule& entry = *(sequential.begin() + static_cast<std::ptrdiff_t>(index));
+    const Layer place(std::make_shared<LayerImpl>(entry));
+    ask_about_place(name, place);
+    if (place->module() == entry.ptr()) return;
+    entry = torch::nn::AnyModule(place);
+    sequential.replace_module(key, place.ptr());
+  }
+
+  const ReplacementPolicy& policy_;
+  const LeavesAlone& leaves_alone_;
+  std::set<const Module*> seen_, places_;
+  std::map<const Module*, Layer> asked_;
+  std::vector<std::shared_ptr<Module>> held_;
+  Replacements result_;
+};
+
+}  // namespace
+
+ReplacementPolicy named(std::string pattern, ReplacementPolicy policy) {
+  return [pattern = std::move(pattern), policy = std::move(policy)](const std::string& name, const Layer& place) {
+    return fits_wildcard(pattern, name) ? policy(name, place) : Layer();
+  };
+}
+
+std::string Replacements::table() const {
+  std::size_t width = 0;
+  for (const Replacement& one : made) width = std::max(width, one.name.size());
+  std::string text;
+  for (const Replacement& one : made)
+    text += join(one.name, std::string(width - one.name.size(), ' '), "  ", one.before, " -> ", one.after, "\n");
+  return text;
+}
+
+std::vector<std::string> Replacements::never_called() const {
+  std::vector<std::string> names;
+  for (const Replacement& one : made)
+    if (!one.place->was_called()) names.push_back(one.name);
+  return names;
+}
+
+Replacements replace_modules(Module& model, const ReplacementPolicy& policy, const LeavesAlone& leaves_alone) {
+  if (!policy) throw ConfigError("replace_modules: the policy is empty");
+  Surgeon surgeon(policy, leaves_alone);
+  surgeon.visit(model, "");
+  std::set<const Module*> seen;
+  refresh_all(model, seen);
+  return std::move(surgeon).result();
+}
+
+}  // namespace composer
