@@ -31,6 +31,7 @@ std::string_view to_string(WallClockUnit unit) {
 
 std::vector<std::pair<std::string, WallClockUnit>> wall_clock_units() {
   std::vector<std::pair<std::string, WallClockUnit>> units;
+  units.reserve(std::size(kUnits));
   for (const Unit& known : kUnits) units.emplace_back(known.name, known.unit);
   return units;
 }

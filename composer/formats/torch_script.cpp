@@ -67,9 +67,11 @@ jit::Module trace(const torch::nn::Module& module, const TracedFunction& functio
   const auto unit = std::make_shared<jit::CompilationUnit>();
   jit::Module script = as_script(module, unit);
   std::vector<std::string> names;
+  names.reserve(function.names.size());
   for (const std::string& name : function.names) names.push_back(identifier(name));
   const auto call = [&](const jit::Stack& inputs) {
     TracedFunction::Tensors tensors;
+    tensors.reserve(inputs.size());
     for (const c10::IValue& input : inputs) tensors.push_back(input.toTensor());
     return result_of(function.call(tensors));
   };

@@ -240,10 +240,10 @@ void WandBWriter::add_images(const LogRecord& record, const LogImages& images) {
 }
 
 void WandBWriter::add_file(const LogFile& file) {
-  static const std::set<std::string, std::less<>> kOfWandB = {"config.yaml", "output.log", "requirements.txt",
+  static const std::set<std::string, std::less<>> of_wandb = {"config.yaml", "output.log", "requirements.txt",
                                                               "wandb-metadata.json", "wandb-summary.json"};
   const std::string path = path_below(file.name);
-  if (kOfWandB.contains(path)) throw Error(kName, ": W&B writes ", path, " itself; upload the file by another name");
+  if (of_wandb.contains(path)) throw Error(kName, ": W&B writes ", path, " itself; upload the file by another name");
   const fs::path target = join(folder_, "/files/", path);
   std::error_code error;
   fs::create_directories(target.parent_path(), error);

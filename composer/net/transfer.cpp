@@ -167,10 +167,10 @@ struct FreeList {
 using List = std::unique_ptr<curl_slist, FreeList>;
 
 void append(List& list, const std::string& line) {
-  curl_slist* longer = curl_slist_append(list.get(), line.c_str());
+  curl_slist* const shorter = list.release();
+  curl_slist* const longer = curl_slist_append(shorter, line.c_str());
+  list.reset(longer != nullptr ? longer : shorter);
   if (longer == nullptr) throw std::bad_alloc();
-  static_cast<void>(list.release());
-  list.reset(longer);
 }
 
 bool has(const std::vector<HttpHeader>& headers, std::string_view lower_case_name) {

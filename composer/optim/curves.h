@@ -18,7 +18,7 @@ void check_positive(std::string_view who, std::string_view option, double value)
 // with_options("linear", "alpha_i", 1, "t_max", Time("1dur")) is "linear(alpha_i=1, t_max=1.0dur)".
 std::string to_text(const std::vector<Time>& times);
 template <class T>
-const T& to_text(const T& value) {
+T to_text(const T& value) {
   return value;
 }
 inline std::string with_options(std::string text) { return text + ')'; }

@@ -12,7 +12,8 @@
 namespace composer::optim {
 namespace {
 
-using namespace detail;
+using detail::check_length, detail::check_positive, detail::check_time, detail::elapsed, detail::half_cosine,
+    detail::line, detail::named, detail::power_curve, detail::steps_down, detail::with_options;
 
 // The share of `length`, stretched with the schedule, that has passed; at most 1.
 double progress(Time length, const ScheduleContext& context) {

@@ -13,7 +13,8 @@
 namespace composer::optim {
 namespace {
 
-using namespace detail;
+using detail::check_positive, detail::check_time, detail::elapsed, detail::half_cosine, detail::line, detail::named,
+    detail::power_curve, detail::steps_down, detail::with_options;
 
 // In the unit in which warm-ups of such a run are counted.
 Time length_of_run(const ScheduleContext& context) {
