@@ -4,6 +4,7 @@ namespace composer::callbacks {
 
 // Each is defined beside its class.
 namespace entries {
+Entry<Callbacks> activation_monitor();
 Entry<Callbacks> checkpoint_saver();
 Entry<Callbacks> early_stopper();
 Entry<Callbacks> export_for_inference();
@@ -22,6 +23,7 @@ Entry<Callbacks> threshold_stopper();
 
 const Registry<Callbacks>& registry() {
   static const Registry<Callbacks> entries = {
+      entries::activation_monitor(),
       entries::checkpoint_saver(),
       entries::early_stopper(),
       entries::export_for_inference(),

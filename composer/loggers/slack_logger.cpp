@@ -12,7 +12,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/loggers/format.h"
-#include "composer/loggers/list_option.h"
+#include "composer/core/list_option.h"
 #include "composer/loggers/no_writer.h"
 #include "composer/loggers/string_map.h"
 #include "composer/net/http.h"

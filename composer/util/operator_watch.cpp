@@ -4,12 +4,20 @@
 #include <mutex>
 
 #include <ATen/record_function.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 namespace composer {
 namespace {
 
-std::mutex one_watch, one_call;
-OperatorWatch::Listener* listener = nullptr;  // of the one watch; its callbacks are functions without an object
+// libtorch's callbacks are functions without an object. What a thread says of itself goes on to the threads of the
+// backward passes that it starts.
+struct Heard final : c10::DebugInfoBase {
+  explicit Heard(OperatorWatch::Listener& given) : listener(&given) {}
+  std::mutex one_call;
+  OperatorWatch::Listener* listener;  // null: its watch is over
+};
+
+Heard* heard_here() { return static_cast<Heard*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PRODUCER_INFO)); }
 
 void add_tensors(const c10::IValue& value, std::vector<at::Tensor>& into) {
   if (value.isTensor()) {
@@ -29,41 +37,58 @@ struct Kept final : at::ObserverContext {
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   const at::DisableRecordFunctionGuard quiet;
-  const std::lock_guard lock(one_call);
+  Heard* const heard = heard_here();
+  if (!heard) return nullptr;
+  const std::lock_guard lock(heard->one_call);
+  if (!heard->listener) return nullptr;
   auto kept = std::make_unique<Kept>();
   kept->call = {.name = function.name(),
                 .is_node = function.scope() == at::RecordScope::BACKWARD_FUNCTION,
                 .sequence = function.seqNr()};
   if (!kept->call.is_node)
     for (const c10::IValue& input : function.inputs()) add_tensors(input, kept->call.inputs);
-  listener->begin(kept->call);
+  heard->listener->begin(kept->call);
   return kept;
 }
 
 void end(const at::RecordFunction& function, at::ObserverContext* context) {
   const at::DisableRecordFunctionGuard quiet;
-  const std::lock_guard lock(one_call);
+  Heard* const heard = heard_here();
+  if (!context || !heard) return;
+  const std::lock_guard lock(heard->one_call);
+  if (!heard->listener) return;
   OperatorCall& call = static_cast<Kept*>(context)->call;
   if (!call.is_node)
     for (const c10::IValue& output : function.outputs()) add_tensors(output, call.outputs);
-  listener->end(call);
+  heard->listener->end(call);
 }
 
 }  // namespace
 
-OperatorWatch::OperatorWatch(Listener& given) {
-  one_watch.lock();
-  listener = &given;
-  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(begin, end)
-                                           .needsInputs(true)
-                                           .needsOutputs(true)
-                                           .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
-}
+struct OperatorWatch::Impl {
+  explicit Impl(Listener& listener)
+      : heard(std::make_shared<Heard>(listener)),
+        is_outermost(heard_here() == nullptr),
+        place(c10::DebugInfoKind::PRODUCER_INFO, heard) {
+    if (is_outermost)
+      handle = at::addThreadLocalCallback(at::RecordFunctionCallback(begin, end)
+                                              .needsInputs(true)
+                                              .needsOutputs(true)
+                                              .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+  }
+  ~Impl() {
+    if (is_outermost) at::removeCallback(handle);
+    const std::lock_guard lock(heard->one_call);
+    heard->listener = nullptr;
+  }
 
-OperatorWatch::~OperatorWatch() {
-  at::removeCallback(handle_);
-  listener = nullptr;
-  one_watch.unlock();
-}
+  std::shared_ptr<Heard> heard;
+  bool is_outermost;  // the callbacks of the first one on a thread serve those within it
+  c10::DebugInfoGuard place;
+  at::CallbackHandle handle = 0;
+};
+
+OperatorWatch::OperatorWatch(Listener& listener) : impl_(std::make_unique<Impl>(listener)) {}
+OperatorWatch::~OperatorWatch() = default;
 
 }  // namespace composer

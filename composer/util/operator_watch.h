@@ -1,6 +1,7 @@
 #pragma once
 // Tells of each libtorch operator that runs: slow, for looking for something, not for training.
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -17,8 +18,9 @@ struct OperatorCall {
 };
 
 // While it exists, begin() and end() are called for each operator of this thread and of the backward passes that it
-// starts, one call at a time; operators that a listener uses itself are not told. They must not throw. One exists at a
-// time: another one waits.
+// starts, one call at a time; operators that a listener uses itself are not told. They must not throw. While a second
+// one exists on the same thread, only that one is told. To be destroyed on the thread that made it; elsewhere, nothing
+// is told any more, but the thread goes on looking at its operators.
 class OperatorWatch {
  public:
   class Listener {
@@ -34,7 +36,8 @@ class OperatorWatch {
   OperatorWatch& operator=(const OperatorWatch&) = delete;
 
  private:
-  std::uint64_t handle_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace composer

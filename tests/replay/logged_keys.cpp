@@ -1,5 +1,8 @@
 // logged_keys.json: what the trainer and its callbacks log, when and in which order; where stoppers end a run.
 #include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -125,6 +128,46 @@ void log_memory_of_process(Json& expected, const Json&) {
   expected["keys_in_order"] = keys;
 }
 
+// module.0_output.3 of a module, and of the statistic before it: the third sample's.
+struct Activation {
+  explicit Activation(const std::string& key) {
+    const std::size_t statistic = key.find('/') + 1, module = key.find('/', statistic) + 1, dot = key.rfind('.');
+    prefix = key.substr(0, dot);
+    name = key.substr(module, key.rfind('_', dot) - module);
+  }
+  std::string prefix, name;
+};
+
+bool is_activation(const std::string& key) { return key.starts_with("activations/"); }
+
+// The layers that have weights, and the mean over the samples of a microbatch.
+void log_activations_whole(Json& expected, const Json&) {
+  const auto has_weights = [](const Activation& one) { return one.name == "module.0" || one.name == "module.2"; };
+  Json keys = Json::array();
+  for (const Json& entry : expected["keys_in_order"]) {
+    const auto key = entry[1].get<std::string>();
+    if (!is_activation(key) || (has_weights(Activation(key)) && key.ends_with(".0"))) keys.push_back(entry);
+  }
+  std::map<std::string, std::vector<Json>> samples;
+  for (const auto& [key, values] : expected["values"].items())
+    if (is_activation(key) && has_weights(Activation(key))) samples[Activation(key).prefix].push_back(values);
+  for (auto it = expected["values"].begin(); it != expected["values"].end();)
+    it = is_activation(it.key()) ? expected["values"].erase(it) : std::next(it);
+  for (const auto& [prefix, all] : samples) {
+    Json mean = all.front();
+    for (std::size_t i = 0; i < mean.size(); ++i) {
+      double sum = 0;
+      for (const Json& one : all) {
+        const Json& value = one.at(i).at(1);
+        sum += value.is_number() ? value.get<double>() : std::nan("");  // of activations that are all alike
+      }
+      mean[i][1] = number(sum / static_cast<double>(all.size()));
+    }
+    expected["values"][prefix + ".0"] = mean;
+  }
+  expected["keys_in_order"] = keys;
+}
+
 constexpr Tolerance kSingle{1e-5, 1e-6};
 
 // Rates, losses and accuracies of plain SGD without a trainer.
@@ -225,6 +268,14 @@ Rules rules(const Context* context) {
        .why = "Memory is limited on the CPU as well.",
        .matches = [](const Json& c) { return has_callback(c, "MemoryMonitor"); },
        .ours = log_memory_of_process},
+      {.name = "activations_of_layers_with_weights",
+       .applies_to = "What ActivationMonitor logs",
+       .composer_does = "Logs every module, and an output as one value for each sample (`output.0` to `output.7`).",
+       .we_do = "Logs the layers that have weights, and an output as one mean over the microbatch, which is the mean "
+                "of the recorded values.",
+       .why = "Modules have no hooks in C++; a number for each sample makes hundreds of keys.",
+       .matches = [](const Json& c) { return has_callback(c, "ActivationMonitor"); },
+       .ours = log_activations_whole},
       {.name = "free_outputs_is_an_algorithm",
        .applies_to = "FreeOutputs",
        .composer_does = "It is a callback.",

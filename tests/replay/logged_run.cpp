@@ -128,6 +128,7 @@ std::vector<double> factors_of_logged(const Json& config, Rates rates) {
 
 void add_callback(Callbacks& list, const Json& recorded) {
   static const std::map<std::string, std::string> names = {{"LRMonitor", "lr_monitor"},
+                                                           {"ActivationMonitor", "activation_monitor"},
                                                            {"SpeedMonitor", "speed_monitor"},
                                                            {"RuntimeEstimator", "runtime_estimator"},
                                                            {"OptimizerMonitor", "optimizer_monitor"},
@@ -150,7 +151,9 @@ void add_callback(Callbacks& list, const Json& recorded) {
       settings["better"] = direction == directions.end() ? text : direction->second;
     } else if (key == "patience" && value.is_number()) {
       settings[key] = to_string(time_of(value));
-    } else if (key != "class") {
+    } else if (key == "ignore_module_types") {
+      for (const Json& part : value) settings[key] += (settings[key].empty() ? "" : ",") + part.get<std::string>();
+    } else if (key != "class" && key != "only_log_wandb") {
       settings[key] = text;
     }
   }

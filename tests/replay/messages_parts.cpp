@@ -118,6 +118,10 @@ const Misuses& misuses_of_parts() {
        [] {
          return make_callback("image_visualizer", {{"mode", "foo"}});
        }},
+      {"activation_monitor_unit",
+       [] {
+         return make_callback("activation_monitor", {{"interval", "3sp"}});
+       }},
       {"runtime_estimator_unit_p",
        [] {
          return make_callback("runtime_estimator", {{"time_unit", "Seconds"}});

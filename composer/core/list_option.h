@@ -6,7 +6,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 
-namespace composer::loggers {
+namespace composer {
 
 namespace detail {
 
@@ -26,13 +26,19 @@ inline std::vector<std::string> split_at_commas(const std::string& text) {
 template <class Options>
 Option<Options> list_option(std::string name, std::vector<std::string> Options::*member) {
   return {{std::move(name), "text", ""},
-          [member](Options& options, const std::string& text) { options.*member = detail::split_at_commas(text); }};
+          [member](Options& options, const std::string& text) { options.*member = detail::split_at_commas(text); },
+          [member](const Options& options) -> StateValue {
+            std::string text;
+            for (const std::string& part : options.*member) text += (text.empty() ? "" : ",") + part;
+            return text;
+          }};
 }
 
 // An option of texts by key: by name, it is written as a=b,c=d.
 template <class Options>
 Option<Options> map_option(std::string name, std::map<std::string, std::string> Options::*member) {
-  return {{std::move(name), "text", ""}, [member](Options& options, const std::string& text) {
+  return {{std::move(name), "text", ""},
+          [member](Options& options, const std::string& text) {
             std::map<std::string, std::string>& map = options.*member;
             map.clear();
             for (const std::string& entry : detail::split_at_commas(text)) {
@@ -41,7 +47,12 @@ Option<Options> map_option(std::string name, std::map<std::string, std::string> 
                 throw ConfigError("expected key=value, separated by commas, got \"", text, '"');
               map[entry.substr(0, equal)] = entry.substr(equal + 1);
             }
+          },
+          [member](const Options& options) -> StateValue {
+            std::string text;
+            for (const auto& [key, value] : options.*member) text += join(text.empty() ? "" : ",", key, '=', value);
+            return text;
           }};
 }
 
-}  // namespace composer::loggers
+}  // namespace composer

@@ -1,0 +1,131 @@
+#include "composer/callbacks/activation_monitor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "composer/callbacks/layer_watch.h"
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/list_option.h"
+#include "composer/core/logger.h"
+#include "composer/core/model.h"
+#include "composer/core/state.h"
+
+namespace composer::callbacks {
+namespace {
+
+constexpr std::int64_t kOftenInBatches = 10;
+
+bool is_normal(const at::Tensor& tensor) { return tensor.layout() == at::kStrided && tensor.numel() > 0; }
+
+}  // namespace
+
+ActivationStatistics activation_statistics(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = tensor.dim() == 0 ? tensor.to(at::kFloat).view({1}) : tensor.to(at::kFloat);
+  const at::Tensor square = (x - x.mean(-1, /*keepdim=*/true)).square_();
+  return {.l2_norm = at::linalg_vector_norm(x, 2, at::IntArrayRef({-1})).mean(),
+          .average = x.mean(),
+          .kurtosis = (square.square().mean(-1) / square.mean(-1).square()).mean(),
+          .max = x.amax(-1).mean()};
+}
+
+// What one forward has shown, in the order in which the layers ran.
+struct ActivationMonitor::Watched {
+  struct Shown {
+    std::string name;  // "fc1_output.0"
+    ActivationStatistics statistics;
+  };
+
+  Watched(const Model& model, const std::vector<std::string>& ignored)
+      : ignored(ignored),
+        watch(model, [this](const std::string& layer, LayerWatch::Side side, const at::Tensor& tensor) {
+          add(layer, side, tensor);
+        }) {}
+
+  void add(const std::string& layer, LayerWatch::Side side, const at::Tensor& tensor) {
+    if (!is_normal(tensor)) return;
+    if (std::ranges::any_of(ignored, [&](const std::string& part) { return layer.find(part) != std::string::npos; }))
+      return;
+    std::string name = layer + (side == LayerWatch::Side::INPUT ? "_input.0" : "_output.0");
+    const auto known = std::ranges::find(shown, name, &Shown::name);
+    if (known == shown.end())
+      shown.push_back({std::move(name), activation_statistics(tensor)});
+    else
+      known->statistics = activation_statistics(tensor);
+  }
+
+  const std::vector<std::string>& ignored;
+  std::vector<Shown> shown;
+  LayerWatch watch;
+};
+
+ActivationMonitor::ActivationMonitor(ActivationMonitorOptions options) : options_(std::move(options)) {
+  const Time interval = options_.interval;
+  if ((interval.unit() != TimeUnit::BATCH && interval.unit() != TimeUnit::EPOCH) || interval.count() < 1)
+    throw ConfigError("ActivationMonitor: interval must be at least 1, in ep or ba, got ", interval);
+  for (const std::string& part : options_.ignore_module_types)
+    if (part.empty()) throw ConfigError("ActivationMonitor: ignore_module_types: an empty text is in every name");
+  if (interval.unit() == TimeUnit::BATCH && interval.count() < kOftenInBatches)
+    warn(join("ActivationMonitor: interval is ", interval, "; a batch that is watched takes longer, so ",
+              kOftenInBatches, "ba or more is recommended"));
+}
+ActivationMonitor::~ActivationMonitor() = default;
+ActivationMonitor::ActivationMonitor(ActivationMonitor&&) noexcept = default;
+
+bool ActivationMonitor::is_due(const Timestamp& now) const {
+  if (now.batch == last_batch_) return false;  // a later microbatch
+  if (options_.interval.unit() == TimeUnit::EPOCH)
+    return now.batch_in_epoch == 0 && now.epoch % options_.interval.count() == 0;
+  return now.batch % options_.interval.count() == 0;
+}
+
+void ActivationMonitor::before_forward(const State& state, Logger& logger) {
+  watched_.reset();  // of a forward that has failed
+  if (logger.empty() || !is_due(state.timestamp)) return;
+  last_batch_ = state.timestamp.batch;
+  watched_ = std::make_unique<Watched>(*state.model, options_.ignore_module_types);
+}
+
+void ActivationMonitor::after_forward(const State&, Logger& logger) {
+  const std::unique_ptr<Watched> watched = std::move(watched_);
+  if (!watched) return;
+  std::vector<std::string> keys;
+  keys.reserve(watched->shown.size() * 4);
+  std::vector<LogEntry> entries;
+  for (const auto& [name, statistics] : watched->shown)
+    for (const auto& [statistic, value] : {std::pair{"l2_norm", &statistics.l2_norm},
+                                           {"average", &statistics.average},
+                                           {"kurtosis", &statistics.kurtosis},
+                                           {"max", &statistics.max}}) {
+      keys.push_back(join("activations/", statistic, '/', name));
+      entries.push_back({keys.back(), *value});
+    }
+  if (!entries.empty()) logger.log_metrics(entries);
+}
+
+void ActivationMonitor::close(const State&, Logger&) { watched_.reset(); }
+
+namespace {
+
+std::vector<Option<ActivationMonitorOptions>> option_list() {
+  using O = ActivationMonitorOptions;
+  return {option("interval", &O::interval).refuses({"0ba", "3sp", "0.1dur"}),
+          list_option("ignore_module_types", &O::ignore_module_types)};
+}
+
+}  // namespace
+
+StateDict ActivationMonitor::local_hparams() const { return describe(options_, option_list()); }
+
+namespace entries {
+
+Entry<Callbacks> activation_monitor() {
+  return entry<ActivationMonitor>("activation_monitor", "Logs statistics of the layers' inputs and outputs",
+                                  option_list());
+}
+
+}  // namespace entries
+}  // namespace composer::callbacks

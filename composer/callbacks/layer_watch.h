@@ -1,0 +1,31 @@
+#pragma once
+// What goes into the layers of a model and what comes out of them, told by the operators that use their weights.
+// Internal to ActivationMonitor.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+namespace composer::callbacks {
+
+// While it exists, reports each layer of the model that runs on this thread: its name, the first floating-point tensor
+// that it works on, and what the last operator with its weights returns. A layer is a module with parameters or buffers
+// of its own. Reports come while the forward pass is in progress, so that nothing has been written into the tensors.
+class LayerWatch {
+ public:
+  enum class Side : std::uint8_t { INPUT, OUTPUT };
+  // An output may be reported several times, by each operator of its layer; the last counts.
+  using Report = std::function<void(const std::string& layer, Side side, const at::Tensor& tensor)>;
+
+  LayerWatch(const torch::nn::Module& model, Report report);
+  ~LayerWatch();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace composer::callbacks
