@@ -23,20 +23,13 @@ Entry<Callbacks> threshold_stopper();
 
 const Registry<Callbacks>& registry() {
   static const Registry<Callbacks> entries = {
-      entries::activation_monitor(),
-      entries::checkpoint_saver(),
-      entries::early_stopper(),
-      entries::export_for_inference(),
-      entries::image_visualizer(),
-      entries::lr_monitor(),
-      entries::memory_monitor(),
-      entries::mlperf(),
-      entries::nan_monitor(),
-      entries::optimizer_monitor(),
-      entries::profiler(),
-      entries::runtime_estimator(),
-      entries::speed_monitor(),
-      entries::system_metrics_monitor(),
+      entries::activation_monitor(), entries::checkpoint_saver(),
+      entries::early_stopper(),      entries::export_for_inference(),
+      entries::image_visualizer(),   entries::lr_monitor(),
+      entries::memory_monitor(),     entries::mlperf(),
+      entries::nan_monitor(),        entries::optimizer_monitor(),
+      entries::profiler(),           entries::runtime_estimator(),
+      entries::speed_monitor(),      entries::system_metrics_monitor(),
       entries::threshold_stopper(),
   };
   return entries;
