@@ -1,12 +1,15 @@
 // A model, a metric, an algorithm, a callback, a logger and a loader of one's own, trained and evaluated together. The
 // pages in docs/ explain the parts; the program checks what they promise, and returns 1 if something is not so.
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <span>
 #include <sstream>
 #include <string>
+#include <unistd.h>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -16,12 +19,14 @@
 
 #include <composer/core/algorithm.h>
 #include <composer/core/callback.h>
+#include <composer/core/error.h>
 #include <composer/core/logger.h>
 #include <composer/core/model.h>
 #include <composer/core/state.h>
 #include <composer/core/state_dict.h>
 #include <composer/data/in_memory.h>
 #include <composer/data/loader.h>
+#include <composer/loggers/background_logger.h>
 #include <composer/metrics/classification.h>
 #include <composer/metrics/regression.h>
 #include <composer/optim/any_optimizer.h>
@@ -205,10 +210,44 @@ class Surface : public Loader {
   std::uint64_t seed_ = 17;
 };
 
+// docs/loggers/writing.md: on a background thread
+class LinesWriter : public loggers::RecordWriter {
+ public:
+  explicit LinesWriter(std::string path) : path_(std::move(path)), file_(path_) {}
+  std::string where() const override { return path_; }
+
+ protected:
+  void write(std::span<const loggers::LogRecord> records) override {
+    for (const auto& record : records)
+      for (const auto& [key, value] : record.fields)
+        if (!std::holds_alternative<std::string>(value))
+          file_ << record.step << ' ' << key->name << ' ' << to_number(value) << '\n';
+    if (!file_.flush()) throw Error(path_, " cannot be written");
+  }
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+};
+
+class LinesLogger : public loggers::BackgroundLogger {
+ public:
+  explicit LinesLogger(std::string path) : BackgroundLogger("LinesLogger", {}), path_(std::move(path)) {}
+
+ protected:
+  std::shared_ptr<loggers::RecordWriter> make_writer(const State&) override {
+    return std::make_shared<LinesWriter>(path_);
+  }
+
+ private:
+  std::string path_;
+};
+
 int main() {
   const auto noise = std::make_shared<NoisyInputs>(10);
   const auto gradients = std::make_shared<GradientNorm>(1e6);
   std::ostringstream log;
+  const std::string lines = std::filesystem::temp_directory_path() / ("own_parts-" + std::to_string(::getpid()));
   const auto same = std::make_shared<Surface>(1, 4096);  // not the points of training: it keeps its own seed
   const auto corner = [&] {                              // a quarter of the same points
     const Batch all = *Surface(1, 4096).next();
@@ -229,11 +268,12 @@ int main() {
       .max_duration = "30ep",
       .algorithms = {noise},
       .callbacks = {gradients},
-      .loggers = {CsvLogger(log)},
+      .loggers = {CsvLogger(log), LinesLogger(lines)},
       .device = at::Device(at::kCPU),
       .seed = 3,
   });
   trainer.fit();
+  trainer.close();
 
   const State& state = trainer.state();
   for (const auto& [label, values] : state.metrics.all())
@@ -243,5 +283,9 @@ int main() {
   const bool halved = noise->halved() == 3 && optim::learning_rates(*state.optimizer).front() == 1e-2 / 8;
   const bool logged = gradients->largest() > 0 && log.str().find("\n1499,gradient_norm,") != std::string::npos &&
                       log.str().find("\n0,rank_zero_seed,3\n") != std::string::npos;
-  return learned && halved && logged ? 0 : 1;
+  std::ostringstream written;
+  written << std::ifstream(lines).rdbuf();
+  std::filesystem::remove(lines);
+  const bool has_lines = written.str().find("\n1499 gradient_norm ") != std::string::npos;
+  return learned && halved && logged && has_lines ? 0 : 1;
 }

@@ -1,6 +1,7 @@
 #include "composer/callbacks/export_for_inference.h"
 
 #include <filesystem>
+#include <map>
 #include <sstream>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "composer/core/model.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
+#include "composer/core/state_dict.h"
 #include "composer/formats/torch_script.h"
 #include "composer/formats/weights.h"
 #include "composer/util/new_file.h"
@@ -29,6 +31,21 @@ std::vector<std::string> names_of(const ExportForInferenceOptions& options, cons
   std::vector<std::string> names;
   for (const auto& [name, tensor] : sample) names.push_back(name);
   return names;
+}
+
+// A recording needs no more than a few samples, if all tensors have one row for each.
+Batch few_samples(const Batch& sample) {
+  constexpr std::int64_t kEnough = 4;
+  std::int64_t samples = -1;
+  for (const auto& [name, tensor] : sample) {
+    const std::int64_t rows = tensor.dim() == 0 ? 0 : tensor.size(0);
+    if (samples >= 0 && rows != samples) return sample;
+    samples = rows;
+  }
+  if (samples <= kEnough) return sample;
+  Batch few;
+  for (const auto& [name, tensor] : sample) few.set(name, tensor.narrow(0, 0, kEnough).clone());
+  return few;
 }
 
 TracedFunction function_of(Model& model, const std::vector<std::string>& names, const Batch& sample,
@@ -102,17 +119,48 @@ ExportForInferenceCallback::ExportForInferenceCallback(ExportForInferenceOptions
 
 void ExportForInferenceCallback::init(const State&, Logger&) { sample_ = options_.sample_input; }
 
+// What would be wrong at the end of training is wrong now.
+void ExportForInferenceCallback::fit_start(const State& state, Logger&) {
+  if (state.rank != 0) return;
+  util::NewFile tried(path_at(state));
+  tried.write("");
+}
+
 void ExportForInferenceCallback::after_dataloader(const State& state, Logger&) {
   if (options_.save_format != ExportFormat::TORCHSCRIPT || !sample_.empty() || state.rank != 0) return;
-  for (const auto& [name, tensor] : state.batch) sample_.set(name, tensor.detach().clone());
+  for (const std::string& name : names_of(options_, state.batch)) {
+    if (!state.batch.contains(name)) {
+      std::string there;
+      for (const auto& [known, tensor] : state.batch) there += join(there.empty() ? "" : ", ", known);
+      throw ConfigError("ExportForInferenceCallback: input_names: the batch has no \"", name, "\"; there are: ", there);
+    }
+    sample_.set(name, state.batch.at(name).detach().clone());
+  }
+  sample_ = few_samples(sample_);
+}
+
+// A run that is complete has no batch when it is started again.
+void ExportForInferenceCallback::visit_state(StateVisitor& visit) {
+  std::map<std::string, at::Tensor> sample;
+  if (options_.sample_input.empty())
+    for (const auto& [name, tensor] : sample_) sample.emplace(name, tensor);
+  visit("sample", sample);
+  if (!visit.is_loading() || !sample_.empty()) return;
+  for (const auto& [name, tensor] : sample) sample_.set(name, tensor);
+}
+
+std::string ExportForInferenceCallback::path_at(const State& state) const {
+  return saving::format_name(options_.save_path, state.run_name, &state.timestamp);
 }
 
 void ExportForInferenceCallback::fit_end(const State& state, Logger& logger) {
   if (state.rank != 0 || !state.run) return;
-  const std::string path = saving::format_name(options_.save_path, state.run_name, &state.timestamp);
+  const std::string path = path_at(state);
   const bool is_script = options_.save_format == ExportFormat::TORCHSCRIPT;
   if (is_script && sample_.empty()) {
-    warn("ExportForInferenceCallback: nothing is written, since this fit had no batch and there is no sample_input");
+    warn(
+        "ExportForInferenceCallback: nothing is written, since this run had no batch to keep as a sample and there is "
+        "no sample_input");
     return;
   }
   state.run->with_model(WeightsUse::EXPORT, state.seed, [&](Model& model) {

@@ -174,23 +174,31 @@ std::string sentence(const Found& found) {
 }
 
 // What was not finite before the step began; "" if all was.
-std::string before_the_step(const State& state) {
+std::string in_batch(const State& state) {
   for (const auto& [name, tensor] : state.batch)
     if (!is_finite(tensor)) {
       const std::string rows = rows_of(tensor);
       return join("the batch has it already: \"", name, "\" is ", statistics(tensor), rows.empty() ? "" : " in ", rows);
     }
+  return "";
+}
+
+std::string in_weights(const State& state) {
   for (const auto& item : state.model->named_parameters())
     if (!is_finite(item.value()))
-      return join("the weights had it already, from an earlier batch: ", item.key(), " is ", statistics(item.value()));
+      return join("the weights had it already, from the gradients of an earlier batch: ", item.key(), " is ",
+                  statistics(item.value()),
+                  "\nto find that batch, its samples and the operator, set check_gradients = true and start again from "
+                  "the last checkpoint");
   return "";
 }
 
 }  // namespace
 
-std::string find_culprit(const State& state, bool gradients, const std::function<void()>& repeat) {
+Culprit find_culprit(const State& state, bool gradients, const std::function<void()>& repeat) {
   const at::NoGradGuard no_grad;
-  if (std::string before = before_the_step(state); !before.empty()) return before;
+  if (std::string before = in_weights(state); !before.empty()) return {before, /*of_this_batch=*/false};
+  if (std::string before = in_batch(state); !before.empty()) return {before};
   Finder finder(*state.model);
   {
     const OperatorWatch watch(finder);
@@ -198,12 +206,12 @@ std::string find_culprit(const State& state, bool gradients, const std::function
   }
   const auto& culprit = finder.culprit();
   if (!culprit)
-    return join("all was finite when ", gradients ? "forward, loss and backward" : "forward and loss",
-                " ran again without algorithms, so one of them may have made it");
+    return {join("all was finite when ", gradients ? "forward, loss and backward" : "forward and loss",
+                 " ran again without algorithms, so one of them may have made it")};
   std::string text = sentence(*culprit);
   if (const auto& nan = finder.nan(); nan && nan->name != culprit->name)
     text += join("\nthe infinity became NaN in ", nan->name, ' ', nan->place);
-  return text;
+  return {text};
 }
 
 }  // namespace composer::callbacks

@@ -7,8 +7,13 @@
 
 namespace composer::callbacks {
 
-// Sentences for an error, each on a line of its own. `repeat` runs the step again, with its backward pass if
-// `gradients`. What comes before is looked at first: a batch or weights that are not finite already.
-std::string find_culprit(const State& state, bool gradients, const std::function<void()>& repeat);
+struct Culprit {
+  std::string text;           // sentences for an error, each on a line of its own
+  bool of_this_batch = true;  // false: the weights were not finite before it
+};
+
+// `repeat` runs the step again, with its backward pass if `gradients`. What comes before is looked at first: a batch or
+// weights that are not finite already.
+Culprit find_culprit(const State& state, bool gradients, const std::function<void()>& repeat);
 
 }  // namespace composer::callbacks

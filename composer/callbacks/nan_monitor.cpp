@@ -113,6 +113,11 @@ void NaNMonitor::check_fit(const FitOutline&, const State& state) const {
                       "are finite");
 }
 
+// A device may still have to answer for a fit that has ended with an error.
+void NaNMonitor::fit_start(const State&, Logger&) { deferred_.reset(); }
+
+void NaNMonitor::fit_end(const State& state, Logger& logger) { epoch_end(state, logger); }
+
 void NaNMonitor::before_forward(const State& state, Logger&) {
   if (options_.find_culprit && state.run) state.run->keep_random();
 }
@@ -156,9 +161,13 @@ void NaNMonitor::report(const State& state, const std::string& what, bool gradie
     }
   };
   std::vector<std::int64_t> samples;
+  bool of_this_batch = true;
   add("the cause was not found", [&] {
-    return '\n' + callbacks::find_culprit(state, gradients, [&] { state.run->repeat_microbatch(gradients); });
+    const Culprit culprit = find_culprit(state, gradients, [&] { state.run->repeat_microbatch(gradients); });
+    of_this_batch = culprit.of_this_batch;
+    return '\n' + culprit.text;
   });
+  if (!of_this_batch) throw Error(text);
   add("the samples are not known", [&] {
     samples = state.run->sample_indices();
     return samples.empty() ? std::string() : "\nsamples of the microbatch: " + text_of(samples);

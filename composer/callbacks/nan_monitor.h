@@ -36,11 +36,13 @@ class COMPOSER_EXPORT NaNMonitor final : public Callback {
   StateDict local_hparams() const override;
 
   void check_fit(const FitOutline& fit, const State& state) const override;
+  void fit_start(const State& state, Logger& logger) override;
   void before_forward(const State& state, Logger& logger) override;
   void after_loss(const State& state, Logger& logger) override;
   void after_backward(const State& state, Logger& logger) override;
   void batch_end(const State& state, Logger& logger) override;
   void epoch_end(const State& state, Logger& logger) override;
+  void fit_end(const State& state, Logger& logger) override;
 
  private:
   struct Deferred;

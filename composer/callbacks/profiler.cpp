@@ -54,10 +54,11 @@ class Writer {
   void write(std::span<Job> jobs) {
     for (Job& job : jobs) try {
         report_ = profiler::report(job.trace);
+        job.path = unused(job.path);
         util::NewFile file(job.path);
         file.write(profiler::chrome_json(job.trace, join("rank ", job.rank, " training"), job.rank));
         file.commit();
-        if (std::ranges::find(written_, job.path) == written_.end()) written_.push_back(job.path);
+        written_.push_back(job.path);
         while (keep_ >= 0 && std::cmp_greater(written_.size(), keep_)) {
           fs::remove(written_.front());
           written_.pop_front();
@@ -66,6 +67,14 @@ class Writer {
         const std::lock_guard lock(mutex_);
         failures_.push_back(join("Profiler: the trace ", job.path.string(), " is lost: ", describe(error)));
       }
+  }
+
+  // "trace-2.json" if this run has written "trace.json": a filename need not have counts in it.
+  fs::path unused(const fs::path& path) const {
+    fs::path other = path;
+    for (int i = 2; std::ranges::find(written_, other) != written_.end(); ++i)
+      other = path.parent_path() / join(path.stem().string(), '-', i, path.extension().string());
+    return other;
   }
 
   // By the thread that trains, where the user's handler of warnings is.
@@ -139,6 +148,7 @@ struct Profiler::Impl {
     try {
       const std::string file = saving::format_name(options.filename, state.run_name, &state.timestamp);
       if (writer) writer->send({std::move(trace), folder / file, state.rank});
+      has_recorded = true;
     } catch (const std::exception& error) {
       warn(join("Profiler: a trace is lost: ", describe(error)));
     }
@@ -158,6 +168,7 @@ struct Profiler::Impl {
 
   void decide(const State& state) {
     const std::int64_t batch = state.timestamp.batch_in_epoch;
+    longest_epoch = std::max(longest_epoch, batch + 1);
     const bool is_over = state.dataloader_len && batch >= *state.dataloader_len;
     const bool last = state.dataloader_len && batch + 1 == *state.dataloader_len;
     action = is_over ? Action::SKIP : profiler::action_at(schedule, batch, resumed_at, last);
@@ -186,6 +197,8 @@ struct Profiler::Impl {
   std::int64_t resumed_at = 0;  // batches of an epoch
   Action action = Action::SKIP;
   bool recording = false, operators_failed = false;
+  bool has_recorded = false;       // a trace, since INIT
+  std::int64_t longest_epoch = 0;  // batches begun in one, since INIT
   Trace trace;
   profiler::Names names;
   std::array<std::uint32_t, kEventCount> events{};  // their spans' names, the same for both ends
@@ -206,7 +219,8 @@ void Profiler::init(const State& state, Logger&) {
   check_folder(impl.options, impl.folder, state);
   impl.writer = std::make_unique<Writer>(impl.options.num_traces_to_keep);
   impl.resumed_at = 0;
-  impl.operators_failed = false;
+  impl.operators_failed = impl.has_recorded = false;
+  impl.longest_epoch = 0;
 }
 
 void Profiler::after_load(const State& state, Logger&) { impl_->resumed_at = state.timestamp.batch_in_epoch; }
@@ -215,6 +229,11 @@ void Profiler::close(const State& state, Logger&) {
   Impl& impl = *impl_;
   if (impl.recording) impl.end(state);
   impl.open_events.clear();
+  if (const auto& [skip_first, wait, warmup, active, repeat] = impl.schedule;
+      !impl.has_recorded && impl.longest_epoch > 0)
+    warn(join("Profiler: nothing was recorded: the first batch of an epoch to be recorded is ",
+              skip_first + wait + warmup, " (skip_first + wait + warmup), and no epoch had more than ",
+              impl.longest_epoch, " batches"));
   const std::string text = report();
   if (impl.options.print) std::cerr << text << std::flush;
 }

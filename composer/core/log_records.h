@@ -2,6 +2,7 @@
 // What can be logged. The structs that Logger takes, and LoggerDestination gets.
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -56,11 +57,14 @@ struct COMPOSER_EXPORT LogHistogram {
   static LogHistogram of(const std::vector<double>& counts, const std::vector<double>& edges);
 };
 
-// A file that destinations copy or send. It must exist, unchanged, until flush() returns.
+// A file that destinations copy or send, later and in the background. Of up to 64 MiB, they get what it contains at the
+// call: Logger copies it into the folder for temporary files until all have it. A larger one must exist, unchanged,
+// until flush() returns.
 struct LogFile {
   std::string path;
   std::string name;        // at the destination; placeholders as in save_filename: plots/{run_name}/ep{epoch}.svg
   bool overwrite = false;  // replace a file of that name
+  std::shared_ptr<const void> copy = nullptr;  // of Logger's: what keeps the file at `path`
 };
 
 // Each throws DataError that begins with the key for what does not have the shape or the type described above. Values

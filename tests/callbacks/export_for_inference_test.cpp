@@ -1,6 +1,7 @@
 #include "composer/callbacks/export_for_inference.h"
 
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include <torch/csrc/jit/api/module.h>
@@ -176,6 +177,41 @@ TEST_CASE("Training is as without the export, and goes on after it") {
     return weights_of(trainer);
   };
   CHECK(trained(true).equal(trained(false)));
+}
+
+TEST_CASE("What would fail at the end of training fails before the first batch is trained") {
+  const Folder folder;
+  const auto failure_of = [&](const ExportForInferenceOptions& wrong) {
+    std::int64_t trained = 0;
+    std::string text;
+    try {
+      fit(wrong, false, [&](TrainerOptions& options) {
+        options.callbacks.add(
+            At([&](Event event, const State&) { trained += event == Event::BEFORE_FORWARD ? 1 : 0; }));
+      });
+    } catch (const std::exception& error) {
+      text = describe(error);
+    }
+    CHECK(trained == 0);
+    return text;
+  };
+  CHECK(failure_of({.save_path = (folder / "net.pt").string(), .input_names = {"inputs"}})
+            .find("the batch has no \"inputs\"; there are: input, target") != std::string::npos);
+  std::ofstream(folder / "file") << "x";
+  for (const ExportFormat format : {ExportFormat::TORCHSCRIPT, ExportFormat::SAFETENSORS})
+    CHECK(failure_of({.save_format = format, .save_path = (folder / "file" / "net.safetensors").string()})
+              .find("net.safetensors") != std::string::npos);
+  CHECK(!fs::exists(folder / "net.pt"));
+}
+
+TEST_CASE("A complete run that is started again exports again, with the sample that its checkpoint kept") {
+  const Folder folder;
+  fit({.save_path = (folder / "first.pt").string(), .input_names = {"input"}}, false,
+      [&](TrainerOptions& options) { options.save_folder = (folder / "ck").string(); });
+  CHECK(fs::exists(folder / "first.pt"));
+  fit({.save_path = (folder / "again.pt").string(), .input_names = {"input"}}, false,
+      [&](TrainerOptions& options) { options.save_folder = (folder / "ck").string(); });
+  CHECK(fs::exists(folder / "again.pt"));
 }
 
 TEST_CASE("The file is sent to loggers") {

@@ -110,8 +110,13 @@ TEST_CASE("NaNMonitor does not blame the infinities of a mask") {
 
 TEST_CASE("NaNMonitor finds the operator of the backward pass, if it checks gradients") {
   const auto root_of_zero = [](const at::Tensor& x) { return (x * 0).sqrt(); };
-  CHECK(error_of_fit(options(root_of_zero, {.folder = ""})).empty() ==
-        false);  // a batch later, when the weights are NaN
+  const Folder folder;
+  const std::string later = error_of_fit(options(root_of_zero, {.folder = (folder / "nan").string()}));
+  CAPTURE(later);
+  CHECK(says(later, "from the gradients of an earlier batch"));
+  CHECK(says(later, "set check_gradients = true"));
+  CHECK_FALSE(says(later, "samples of the microbatch"));  // they are innocent
+  CHECK_FALSE(std::filesystem::exists(folder / "nan"));
   const std::string error = error_of_fit(options(root_of_zero, {.check_gradients = true, .folder = ""}));
   CAPTURE(error);
   CHECK(says(error, "the norm of the gradients is not finite"));

@@ -233,6 +233,26 @@ TEST_CASE("A trace that cannot be written is a warning, and training goes on") {
   CHECK(warnings.say("Profiler: the trace "));
 }
 
+TEST_CASE("Traces of a filename without counts do not replace each other") {
+  const Folder folder;
+  ProfilerOptions options = two_of(folder / "traces");
+  options.filename = "trace.json";
+  fit(options, [](TrainerOptions& trainer) { trainer.max_duration = "3ep"; });
+  CHECK(files_in(folder / "traces") == std::set<std::string>{"trace.json", "trace-2.json", "trace-3.json"});
+}
+
+TEST_CASE("A profiler that has recorded nothing says why") {
+  const Folder folder;
+  ProfilerOptions options = two_of(folder / "traces");
+  const Warnings warnings;
+  fit(options);
+  CHECK(warnings.texts.empty());
+  options.skip_first = 3;
+  fit(options);
+  CHECK(warnings.say("nothing was recorded"));
+  CHECK(warnings.say("no epoch had more than 4 batches"));
+}
+
 TEST_CASE("A profiler keeps the newest traces") {
   const Folder folder;
   ProfilerOptions options = two_of(folder / "traces");
