@@ -27,9 +27,9 @@ decltype(auto) leave(c10::DispatchKeySet keys, Args&&... args) {
                               std::forward<Args>(args)...);
 }
 
-// Dense floats on the CPU with `dim` dimensions. By its keys, because nested tensors and those of other libraries look
-// like dense ones otherwise.
-bool is_plain(const at::Tensor& tensor, std::int64_t dim);
+// Dense numbers of this type on the CPU with `dim` dimensions. By its keys, because nested tensors and those of other
+// libraries look like dense ones otherwise.
+bool is_plain(const at::Tensor& tensor, std::int64_t dim, at::ScalarType type = at::kFloat);
 
 // Whether a ProductScope or a ProductRecorder is open on this thread.
 bool is_in_scope();

@@ -36,6 +36,19 @@ struct Lanes {
   static V power_of_two(V a) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_set1_epi32(127)), 23));
   }
+  static V widen(const std::uint16_t* from) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  static void narrow(V value, std::uint16_t* to) {
+    const __m256i number = _mm256_castps_si256(value);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(number, 16), _mm256_set1_epi32(1));
+    const __m256i sum = _mm256_add_epi32(number, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
+    const __m256i rounded = _mm256_blendv_epi8(_mm256_srli_epi32(sum, 16), _mm256_set1_epi32(0x7fc0), is_nan);
+    const __m128i low = _mm256_castsi256_si128(rounded), high = _mm256_extracti128_si256(rounded, 1);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_packus_epi32(low, high));
+  }
   static V relu(V a) { return _mm256_max_ps(zero(), a); }  // the second if one is NaN
 
   // r[k] = column k of 8 rows

@@ -42,6 +42,18 @@ struct Lanes {
   static V power_of_two(V a) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_set1_epi32(127)), 23));
   }
+  static V widen(const std::uint16_t* from) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  }
+  static void narrow(V value, std::uint16_t* to) {
+    const __m512i number = _mm512_castps_si512(value);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(number, 16), _mm512_set1_epi32(1));
+    const __m512i sum = _mm512_add_epi32(number, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __m512i rounded = _mm512_mask_mov_epi32(
+        _mm512_srli_epi32(sum, 16), _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q), _mm512_set1_epi32(0x7fc0));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(rounded));
+  }
   static V relu(V a) { return _mm512_max_ps(zero(), a); }  // the second if one is NaN
 
   // r[k] = column k of 16 rows

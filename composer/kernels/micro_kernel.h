@@ -40,6 +40,9 @@ struct MicroKernels {
   void (*copy)(const float* from, std::int64_t row, std::int64_t k, int n, int stride, float* to);
   // to[k * stride + j] = from[j * row + k], likewise
   void (*transpose)(const float* from, std::int64_t row, std::int64_t k, int n, int stride, float* to);
+  // `count` numbers from bfloat16 to fp32, and back: rounded to nearest even, NaN becomes 0x7fc0.
+  void (*widen)(const std::uint16_t* from, std::int64_t count, float* to);
+  void (*narrow)(const float* from, std::int64_t count, std::uint16_t* to);
   void (*cell_forward)(const CellForward&);
   void (*cell_backward)(const CellBackward&);
 };
@@ -164,6 +167,24 @@ void transpose_panel(const float* from, std::int64_t row, std::int64_t k, int n,
                               stride - j);
 }
 
+template <class Lanes>
+void widen(const std::uint16_t* from, std::int64_t count, float* to) {
+  std::int64_t i = 0;
+  for (; i + Lanes::kWidth <= count; i += Lanes::kWidth) Lanes::store(to + i, Lanes::widen(from + i));
+  for (; i < count; ++i) to[i] = __builtin_bit_cast(float, static_cast<std::uint32_t>(from[i]) << 16);
+}
+
+template <class Lanes>
+void narrow(const float* from, std::int64_t count, std::uint16_t* to) {
+  std::int64_t i = 0;
+  for (; i + Lanes::kWidth <= count; i += Lanes::kWidth) Lanes::narrow(Lanes::load(from + i), to + i);
+  for (; i < count; ++i) {
+    const auto number = __builtin_bit_cast(std::uint32_t, from[i]);
+    const std::uint32_t rounded = (number + 0x7fff + (number >> 16 & 1)) >> 16;
+    to[i] = static_cast<std::uint16_t>((number & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded);
+  }
+}
+
 // ROWS: of the largest tile, two vectors wide, whose sums all fit into registers.
 template <class Lanes, int ROWS>
 struct Table {
@@ -185,6 +206,8 @@ struct Table {
             .multiply = &multiply,
             .copy = &copy_panel<Lanes>,
             .transpose = &transpose_panel<Lanes>,
+            .widen = &widen<Lanes>,
+            .narrow = &narrow<Lanes>,
             .cell_forward = &cell_forward<Lanes>,
             .cell_backward = &cell_backward<Lanes>};
   }

@@ -10,7 +10,9 @@ namespace composer::kernels {
 
 std::size_t ProductTable::Hash::operator()(const ProductShape& s) const {
   const auto number = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
-  const std::uint64_t kind = static_cast<std::uint64_t>(s.a) << 3 | static_cast<std::uint64_t>(s.b) << 1 | s.adds;
+  const std::uint64_t is_bf16 = s.type == at::kBFloat16;
+  const std::uint64_t kind =
+      is_bf16 << 5 | static_cast<std::uint64_t>(s.a) << 3 | static_cast<std::uint64_t>(s.b) << 1 | s.adds;
   return hash64(number(s.m) << 32 ^ number(s.n), number(s.k) << 32 ^ number(s.batch) << 8 ^ kind);
 }
 
@@ -27,10 +29,12 @@ std::optional<bool> ProductTable::find(const ProductShape& shape) const {
 
 bool ProductTable::own(const ProductShape& shape) const { return find(shape).value_or(others_); }
 
+static constexpr std::string_view kBf16 = " bf16";
+
 std::string to_string(const ProductShape& s) {
   constexpr std::string_view kLayouts = "RCNL";
   return join(s.batch == 1 ? "" : join(s.batch, 'x'), s.m, 'x', s.n, 'x', s.k, ' ', kLayouts[static_cast<int>(s.a)],
-              kLayouts[static_cast<int>(s.b)], s.adds ? "+" : "");
+              kLayouts[static_cast<int>(s.b)], s.adds ? "+" : "", s.type == at::kBFloat16 ? kBf16 : "");
 }
 
 std::string ProductTable::text() const {
@@ -64,6 +68,10 @@ std::optional<ProductShape> read_shape(std::string_view& text) {
                      .b = static_cast<Layout>(layout(2)),
                      .adds = text.substr(3).starts_with('+')};
   text.remove_prefix(shape.adds ? 4 : 3);
+  if (!text.starts_with(kBf16)) return shape;
+  if (shape.a == Layout::LSTM) return {};
+  shape.type = at::kBFloat16;
+  text.remove_prefix(kBf16.size());
   return shape;
 }
 

@@ -17,6 +17,7 @@
 #include "composer/core/error.h"
 #include "composer/kernels/dispatch.h"
 #include "composer/kernels/gemm.h"
+#include "composer/kernels/gemm_bf16.h"
 
 namespace composer::kernels {
 namespace {
@@ -29,13 +30,14 @@ struct Matrices {
   std::int64_t batch, rows, columns;
   std::int64_t stride, row, column;  // strides, where a size of 1 has the one that suits
   Layout layout;
-  const float* data;
-  Operand operand() const { return {data, row, column}; }
+  const void* data;
+  Operand operand() const { return {static_cast<const float*>(data), row, column}; }
+  Bf16Operand bf16_operand() const { return {static_cast<const at::BFloat16*>(data), row, column}; }
 };
 
 // nothing: not for us
-std::optional<Matrices> matrices(const at::Tensor& tensor, std::int64_t dim) {
-  if (!is_plain(tensor, dim) || tensor.numel() == 0) return {};
+std::optional<Matrices> matrices(const at::Tensor& tensor, std::int64_t dim, at::ScalarType type) {
+  if (!is_plain(tensor, dim, type) || tensor.numel() == 0) return {};
   const auto sizes = tensor.sizes(), strides = tensor.strides();
   const auto at = static_cast<std::size_t>(dim - 2);
   Matrices m{.batch = dim == 3 ? sizes[0] : 1,
@@ -54,19 +56,19 @@ std::optional<Matrices> matrices(const at::Tensor& tensor, std::int64_t dim) {
     m.layout = Layout::COLUMNS;
   else if (m.row < 1 || m.column < 1 || (m.row < m.column * m.columns && m.column < m.row * m.rows))
     return {};  // elements overlap
-  m.data = tensor.const_data_ptr<float>();
+  m.data = tensor.const_data_ptr();
   return m;
 }
 
 // What is added: of the result's shape, or expanded to it, with adjacent columns.
 struct Added {
-  const float* data = nullptr;
+  const void* data = nullptr;
   std::int64_t stride = 0, row = 0;
 };
 
-std::optional<Added> added(const at::Tensor& self, c10::IntArrayRef sizes) {
+std::optional<Added> added(const at::Tensor& self, c10::IntArrayRef sizes, at::ScalarType type) {
   const auto dim = static_cast<std::int64_t>(sizes.size());
-  if (!is_plain(self, self.defined() ? self.dim() : 0) || self.dim() > dim || self.dim() < 1) return {};
+  if (!is_plain(self, self.defined() ? self.dim() : 0, type) || self.dim() > dim || self.dim() < 1) return {};
   Added result;
   const auto own = self.sizes(), strides = self.strides();
   for (std::int64_t i = 0; i < dim; ++i) {
@@ -79,7 +81,7 @@ std::optional<Added> added(const at::Tensor& self, c10::IntArrayRef sizes) {
     if (i == dim - 2) result.row = stride;
     if (i == dim - 3) result.stride = stride;
   }
-  result.data = self.const_data_ptr<float>();
+  result.data = self.const_data_ptr();
   return result;
 }
 
@@ -104,13 +106,14 @@ std::optional<Scales> scales(const at::Scalar& beta, const at::Scalar& alpha) {
 
 // Whether the first element of each is behind the last of the other. Neither is empty.
 bool are_apart(const at::Tensor& a, const at::Tensor& b) {
-  const auto end = [](const at::Tensor& tensor) {
-    const float* last = tensor.const_data_ptr<float>();
+  const auto begin = [](const at::Tensor& tensor) { return static_cast<const char*>(tensor.const_data_ptr()); };
+  const auto end = [&](const at::Tensor& tensor) {
+    std::int64_t last = 0;
     for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
-    return last + 1;
+    return begin(tensor) + (last + 1) * tensor.element_size();
   };
   const std::less_equal<> before;
-  return before(end(a), b.const_data_ptr<float>()) || before(end(b), a.const_data_ptr<float>());
+  return before(end(a), begin(b)) || before(end(b), begin(a));
 }
 
 // A product that is for our kernels, but for where it is written.
@@ -118,38 +121,55 @@ struct Product {
   Matrices a, b;
   Added plus;
   Scales scales;
+  at::ScalarType type;
 
   ProductShape shape() const {
-    return {a.batch, a.rows, b.columns, a.columns, a.layout, b.layout, plus.data != nullptr};
+    return {a.batch, a.rows, b.columns, a.columns, a.layout, b.layout, plus.data != nullptr, type};
   }
   c10::SmallVector<std::int64_t, 3> sizes(std::int64_t dim) const {
     if (dim == 3) return {a.batch, a.rows, b.columns};
     return {a.rows, b.columns};
   }
-  void write(float* c, std::int64_t stride, std::int64_t row) const {
+  void write(const at::Tensor& to, std::int64_t stride, std::int64_t row) const {
+    const GemmBatch batch{.size = a.batch, .a = a.stride, .b = b.stride, .c = stride, .plus = plus.stride};
+    if (type == at::kBFloat16) {
+      gemm_bf16({.m = a.rows,
+                 .n = b.columns,
+                 .k = a.columns,
+                 .a = a.bf16_operand(),
+                 .b = b.bf16_operand(),
+                 .c = to.mutable_data_ptr<at::BFloat16>(),
+                 .c_row = row,
+                 .plus = static_cast<const at::BFloat16*>(plus.data),
+                 .plus_row = plus.row,
+                 .alpha = scales.alpha,
+                 .beta = scales.beta},
+                batch);
+      return;
+    }
     gemm({.m = a.rows,
           .n = b.columns,
           .k = a.columns,
           .a = a.operand(),
           .b = b.operand(),
-          .c = c,
+          .c = to.mutable_data_ptr<float>(),
           .c_row = row,
-          .plus = plus.data,
+          .plus = static_cast<const float*>(plus.data),
           .plus_row = plus.row,
           .alpha = scales.alpha,
           .beta = scales.beta},
-         {.size = a.batch, .a = a.stride, .b = b.stride, .c = stride, .plus = plus.stride});
+         batch);
   }
 };
 
 }  // namespace
 
-bool is_plain(const at::Tensor& tensor, std::int64_t dim) {
+bool is_plain(const at::Tensor& tensor, std::int64_t dim, at::ScalarType type) {
   const auto dense = c10::DispatchKeySet(c10::DispatchKey::CPU) |
                      c10::DispatchKeySet({c10::DispatchKey::ADInplaceOrView, c10::DispatchKey::AutogradCPU,
                                           c10::DispatchKey::AutocastCPU});
   return tensor.defined() && (tensor.key_set() | dense) == dense && tensor.dim() == dim &&
-         tensor.scalar_type() == at::kFloat && tensor.has_storage();
+         tensor.scalar_type() == type && tensor.has_storage();
 }
 
 bool is_in_scope() { return current || recorder; }
@@ -159,11 +179,13 @@ struct ProductKernels {
   static std::optional<Product> find(const at::Tensor* self, const at::Tensor& a, const at::Tensor& b, std::int64_t dim,
                                      std::optional<Scales> scales) {
     if (!is_in_scope() || !scales || !has_gemm()) return {};
-    const auto of_a = matrices(a, dim), of_b = matrices(b, dim);
+    const at::ScalarType type = a.defined() && a.scalar_type() == at::kBFloat16 ? at::kBFloat16 : at::kFloat;
+    const auto of_a = matrices(a, dim, type), of_b = matrices(b, dim, type);
     if (!of_a || !of_b || of_a->batch != of_b->batch || of_a->columns != of_b->rows) return {};
-    Product product{.a = *of_a, .b = *of_b, .plus = {}, .scales = *scales};
+    if (type == at::kBFloat16 && !is_small_for_bf16(of_a->rows, of_b->columns, of_a->columns)) return {};
+    Product product{.a = *of_a, .b = *of_b, .plus = {}, .scales = *scales, .type = type};
     if (self) {
-      const auto plus = added(*self, product.sizes(dim));
+      const auto plus = added(*self, product.sizes(dim), type);
       if (!plus) return {};
       if (scales->beta != 0) product.plus = *plus;
     }
@@ -181,7 +203,7 @@ struct ProductKernels {
     if (!product || !is_chosen(product->shape())) return {};
     at::Tensor c = at::detail::empty_cpu(product->sizes(dim), a.options());
     const std::int64_t columns = product->b.columns;
-    product->write(c.mutable_data_ptr<float>(), product->a.rows * columns, columns);
+    product->write(c, product->a.rows * columns, columns);
     return c;
   }
 
@@ -190,7 +212,8 @@ struct ProductKernels {
   static bool write(const at::Tensor* self, const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
                     std::int64_t dim, std::optional<Scales> scales = Scales()) {
     const auto product = find(self, a, b, dim, scales);
-    if (!product || !is_plain(out, dim) || out.sizes() != c10::IntArrayRef(product->sizes(dim))) return false;
+    if (!product || !is_plain(out, dim, product->type) || out.sizes() != c10::IntArrayRef(product->sizes(dim)))
+      return false;
     const auto at = static_cast<std::size_t>(dim - 2);
     const std::int64_t rows = product->a.rows, columns = product->b.columns, batch = product->a.batch;
     const std::int64_t row = rows == 1 ? columns : out.strides()[at];
@@ -199,7 +222,7 @@ struct ProductKernels {
     if (!are_apart(out, a) || !are_apart(out, b) || (self && !self->is_same(out) && !are_apart(out, *self)))
       return false;
     if (!is_chosen(product->shape())) return false;
-    product->write(out.mutable_data_ptr<float>(), stride, row);
+    product->write(out, stride, row);
     return true;
   }
 

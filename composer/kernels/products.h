@@ -1,6 +1,6 @@
 #pragma once
-// Products of float matrices and layers of an LSTM on the CPU by kernels of our own (gemm.h, lstm.h) in the place of
-// libtorch's libraries.
+// Products of matrices and layers of an LSTM on the CPU by kernels of our own (gemm.h, gemm_bf16.h, lstm.h) in the
+// place of libtorch's libraries.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -21,7 +21,8 @@ enum class Layout : std::uint8_t { ROWS, COLUMNS, NEITHER, LSTM };
 struct ProductShape {
   std::int64_t batch, m, n, k;
   Layout a, b;
-  bool adds;  // another matrix or a bias
+  bool adds;                         // another matrix or a bias
+  at::ScalarType type = at::kFloat;  // or at::kBFloat16
   auto operator<=>(const ProductShape&) const = default;
 };
 
@@ -32,7 +33,7 @@ inline ProductShape lstm_shape(std::int64_t steps, std::int64_t samples, std::in
 }
 
 // "32x128x784 RC+": m, n and k, the layouts of a and b (rows, columns or neither), and + if it adds; "8x" before a
-// batch. "32x16x128x64 LL": steps, samples, hidden and inputs of an LSTM.
+// batch, " bf16" after it if it is one of bfloat16. "32x16x128x64 LL": steps, samples, hidden and inputs of an LSTM.
 COMPOSER_EXPORT std::string to_string(const ProductShape& shape);
 
 // Which products are computed by our kernels.
@@ -63,11 +64,11 @@ class COMPOSER_EXPORT ProductTable {
 };
 
 // While it lives, aten::mm, addmm, bmm and baddbmm on this thread, and in the backward passes that it starts, compute
-// what the table says with our kernels: float, on the CPU, strided, not empty, operands that do not overlap themselves.
-// So do the layers of torch::nn::LSTM (aten::mkldnn_rnn_layer), whose backward passes are computed as the forward pass
-// was, in any scope or in none. Everything else goes where it went before. Scopes nest: the innermost decides; they end
-// in the reverse order, on the thread that began them. `table` outlives the scope. Backward passes within backward
-// passes, some 60 deep, run on threads of libtorch's, where no scope is.
+// what the table says with our kernels: float or small ones of bfloat16, on the CPU, strided, not empty, operands that
+// do not overlap themselves. So do the layers of torch::nn::LSTM (aten::mkldnn_rnn_layer), whose backward passes are
+// computed as the forward pass was, in any scope or in none. Everything else goes where it went before. Scopes nest:
+// the innermost decides; they end in the reverse order, on the thread that began them. `table` outlives the scope.
+// Backward passes within backward passes, some 60 deep, run on threads of libtorch's, where no scope is.
 class COMPOSER_EXPORT ProductScope {
  public:
   [[nodiscard]] explicit ProductScope(const ProductTable& table);

@@ -32,9 +32,9 @@ constexpr double kSeconds = 0.05;         // for one shape, once there are the l
 constexpr double kTrialSeconds = 0.0003;  // short products are repeated for so long
 constexpr int kMostProducts = 200;        // in a trial
 
-at::Tensor operand(std::int64_t batch, std::int64_t rows, std::int64_t columns, Layout layout) {
-  const auto filled = [batch](std::int64_t rows, std::int64_t columns) {
-    return at::full({batch, rows, columns}, 0.5, at::kFloat);
+at::Tensor operand(std::int64_t batch, std::int64_t rows, std::int64_t columns, Layout layout, at::ScalarType type) {
+  const auto filled = [batch, type](std::int64_t rows, std::int64_t columns) {
+    return at::full({batch, rows, columns}, 0.5, type);
   };
   at::Tensor matrices;
   switch (layout) {
@@ -77,9 +77,9 @@ std::function<void()> lstm_of(const ProductShape& shape) {
 // Computes a product of this shape once each time it is called.
 std::function<void()> product_of(const ProductShape& shape) {
   if (shape.a == Layout::LSTM) return lstm_of(shape);
-  const at::Tensor a = operand(shape.batch, shape.m, shape.k, shape.a),
-                   b = operand(shape.batch, shape.k, shape.n, shape.b),
-                   plus = shape.adds ? at::full({shape.n}, 0.5, at::kFloat) : at::Tensor();
+  const at::Tensor a = operand(shape.batch, shape.m, shape.k, shape.a, shape.type),
+                   b = operand(shape.batch, shape.k, shape.n, shape.b, shape.type),
+                   plus = shape.adds ? at::full({shape.n}, 0.5, shape.type) : at::Tensor();
   if (shape.batch == 1) return [=] { shape.adds ? at::addmm(plus, a, b) : at::mm(a, b); };
   return [=] { shape.adds ? at::baddbmm(plus, a, b) : at::bmm(a, b); };
 }

@@ -30,6 +30,7 @@ namespace composer {
 namespace {
 
 constexpr const char* kProducts = "products";
+constexpr const char* kBf16Products = "products_bf16";
 constexpr int kMostRounds = 25, kLeastRounds = 3;
 constexpr double kSeconds = 1;           // for one choice, once there are the least rounds
 constexpr double kTrialSeconds = 0.005;  // one short step tells more of the clock than of the model
@@ -117,6 +118,10 @@ std::string of_products() {
   return text;
 }
 
+bool is_of_products(const TuningChoice& choice) {
+  return choice.setting == kProducts || choice.setting == kBf16Products;
+}
+
 std::string milliseconds(double seconds) { return join(std::round(seconds * 1e5) / 100, " ms"); }
 
 }  // namespace
@@ -183,7 +188,7 @@ void Tuner::go_on_unless_stopped() const {
   if (stops_()) throw Stopped();
 }
 
-// Its products, in fp32. A model whose forward writes its own weights would be trained by the trial steps.
+// Its products. A model whose forward writes its own weights would be trained by the trial steps.
 void Tuner::look_at_step() {
   std::vector<at::Tensor> before;
   for (const at::Tensor& parameter : state_.model->parameters()) before.push_back(parameter.detach().clone());
@@ -203,7 +208,7 @@ void Tuner::look_at_step() {
 }
 
 std::vector<TuningChoice> Tuner::choices() {
-  std::ranges::stable_partition(choices_, [](const TuningChoice& choice) { return choice.setting != kProducts; });
+  std::ranges::stable_partition(choices_, [](const TuningChoice& choice) { return !is_of_products(choice); });
   return std::move(choices_);
 }
 
@@ -230,7 +235,8 @@ std::string Tuner::shapes_key() const {
   if (!products_ || !shapes_) return "";
   std::uint64_t all = 0;
   for (const auto& [s, count] : *shapes_)
-    all = hash64(all, s.batch, s.m, s.n, s.k, static_cast<std::uint64_t>(s.a), static_cast<std::uint64_t>(s.b), s.adds);
+    all = hash64(all, s.batch, s.m, s.n, s.k, static_cast<std::uint64_t>(s.a), static_cast<std::uint64_t>(s.b), s.adds,
+                 static_cast<std::uint64_t>(s.type));
   return join(", products ", std::hex, all);
 }
 
@@ -281,37 +287,60 @@ void Tuner::set_products(const kernels::ProductTable& table) {
   kernels::ProductScope::table_has_changed();
 }
 
-// In fp32, whatever is allowed: the precision is chosen with the products that fp32 would have. The last call counts.
+// In each precision apart: the precision is chosen with the products that each would have. The last call counts.
 std::optional<std::string> Tuner::choose_products() {
   if (!products_) return {};
   if (kept_products_) {
     set_products(kernels::ProductTable::from_text(*kept_products_).value_or(kernels::ProductTable()));
     return kept_products_;
   }
-  std::erase_if(choices_, [](const TuningChoice& choice) { return choice.setting == kProducts; });
+  std::erase_if(choices_, is_of_products);
   set_products({});
-  const auto shapes = shapes_of_step();
-  const Precision precision = std::exchange(state_.precision, Precision::FP32);
-  const std::size_t all = shapes.size();
-  kernels::ProductTable table = race_products(shapes, kRaceSteps * time_steps(1), [this] { go_on_unless_stopped(); });
-  if (all > 0 && table.empty())
-    choices_.push_back({.setting = kProducts,
-                        .chosen = "libtorch's",
-                        .reason = join("which are as fast as our own kernels for each of ", all, " shapes")});
-  if (!table.empty() && !choose(kProducts, {"libtorch's", [this] { set_products({}); }},
-                                {join("own kernels for ", table.own_shapes(), " of ", all, " shapes"),
-                                 [this, &table] { set_products(table); }}))
-    table = {};
-  state_.precision = precision;
+  const Shapes shapes = shapes_of_step();
+  kernels::ProductTable table = choose_products(kProducts, shapes, at::kFloat, Precision::FP32);
+  const kernels::ProductTable bf16 = choose_products(kBf16Products, shapes, at::kBFloat16, allowed_);
+  for (const auto& [shape, count] : shapes)
+    if (const auto own = bf16.find(shape)) table.set(shape, *own);
+  set_products(table);
   return table.text();
 }
 
+// Those of one type, by steps in the precision that has them.
+kernels::ProductTable Tuner::choose_products(const char* setting, const Shapes& of_step, at::ScalarType type,
+                                             Precision precision) {
+  Shapes shapes = of_step;
+  std::erase_if(shapes, [type](const auto& shape) { return shape.first.type != type; });
+  if (shapes.empty()) return {};
+  set_products({});
+  const Precision before = std::exchange(state_.precision, precision);
+  kernels::ProductTable table = race_products(shapes, kRaceSteps * time_steps(1), [this] { go_on_unless_stopped(); });
+  const std::size_t all = shapes.size();
+  if (table.empty())
+    choices_.push_back({.setting = setting,
+                        .chosen = "libtorch's",
+                        .reason = join("which are as fast as our own kernels for each of ", all, " shapes")});
+  else if (!choose(setting, {"libtorch's", [this] { set_products({}); }},
+                   {join("own kernels for ", table.own_shapes(), " of ", all, " shapes"),
+                    [this, &table] { set_products(table); }}))
+    table = {};
+  state_.precision = before;
+  return table;
+}
+
+// In fp32, and those in bf16 of the precision that is allowed.
 Tuner::Shapes Tuner::shapes_of_step() {
-  const Precision precision = std::exchange(state_.precision, Precision::FP32);
-  const kernels::ProductRecorder recorder;
-  step();
-  state_.precision = precision;
-  return recorder.shapes();
+  const auto recorded = [this](Precision precision) {
+    const Precision before = std::exchange(state_.precision, precision);
+    const kernels::ProductRecorder recorder;
+    step();
+    state_.precision = before;
+    return recorder.shapes();
+  };
+  Shapes shapes = recorded(Precision::FP32);
+  if (allowed_ == Precision::FP32) return shapes;
+  for (const auto& [shape, count] : recorded(allowed_))
+    if (shape.type == at::kBFloat16) shapes.insert({shape, count});
+  return shapes;
 }
 
 void Tuner::step() {

@@ -65,6 +65,8 @@ class Tuner {
   void set_autocast(bool on);
   void set_products(const kernels::ProductTable& table);
   std::optional<std::string> choose_products();
+  kernels::ProductTable choose_products(const char* setting, const Shapes& of_step, at::ScalarType type,
+                                        Precision precision);
   bool has_convolutions() const;
   void step();
   double time_steps(int steps);                                               // seconds for each

@@ -14,11 +14,12 @@ namespace {
 ProductShape random_shape(std::mt19937& random) {
   const auto size = [&] { return static_cast<std::int64_t>(1 + random() % (random() % 2 ? 4 : 3000)); };
   const auto layout = [&] { return static_cast<Layout>(random() % 3); };
-  return {size(), size(), size(), size(), layout(), layout(), random() % 2 == 0};
+  return {
+      size(), size(), size(), size(), layout(), layout(), random() % 2 == 0, random() % 2 ? at::kFloat : at::kBFloat16};
 }
 
 const std::regex& item() {
-  static const std::regex pattern("((\\d+)x)?(\\d+)x(\\d+)x(\\d+) [RCN][RCN][+]?=[01],");
+  static const std::regex pattern("((\\d+)x)?(\\d+)x(\\d+)x(\\d+) [RCN][RCN][+]?( bf16)?=[01],");
   return pattern;
 }
 
@@ -80,6 +81,20 @@ TEST_CASE("A table of products is empty as long as it has no product for our ker
   CHECK(!table.empty());
 }
 
+TEST_CASE("A text without a type means fp32, and a product in bf16 is another shape") {
+  const ProductShape fp32{1, 2, 3, 4, Layout::ROWS, Layout::COLUMNS, true};
+  ProductShape bf16 = fp32;
+  bf16.type = at::kBFloat16;
+  const auto before = ProductTable::from_text("2x3x4 RC+=1,others=0");
+  REQUIRE(before);
+  CHECK(before->own(fp32));
+  CHECK_FALSE(before->own(bf16));
+  ProductTable table;
+  table.set(bf16, true);
+  CHECK(table.text() == "2x3x4 RC+ bf16=1,others=0");
+  CHECK_FALSE(table.own(fp32));
+}
+
 TEST_CASE("A damaged text gives an empty table of products") {
   std::mt19937 random(2);
   const std::string alphabet = "0123456789xRCN +=,others-.\n\xff" + std::string(1, '\0');
@@ -115,7 +130,8 @@ TEST_CASE("A damaged text gives an empty table of products") {
   }
   CHECK(accepted > 1000);
   CHECK(rejected > 1000);
-  for (const std::string text : {"", "others=1 ", "99999999999999999999x1x1 RR=1,others=1", "0x1x1 RR=1,others=1",
-                                 "-1x1x1 RR=1,others=1", "1x1 RR=1,others=1", "1x1x1x1x1 RR=1,others=1", "others"})
+  for (const std::string text :
+       {"", "others=1 ", "99999999999999999999x1x1 RR=1,others=1", "0x1x1 RR=1,others=1", "-1x1x1 RR=1,others=1",
+        "1x1 RR=1,others=1", "1x1x1x1x1 RR=1,others=1", "1x1x1 RR bf16", "1x1x1x1 LL bf16=1,others=1", "others"})
     CHECK_FALSE(ProductTable::from_text(text));
 }

@@ -197,6 +197,51 @@ TEST_CASE("What tune chose of products is said, kept in its cache and the checkp
   CHECK(equal(run(std::move(resumed)), some));
 }
 
+TEST_CASE("tune races the products in bf16 of a run in amp_bf16, and says so apart from those in fp32") {
+  if (!kernels::has_gemm()) return;
+  const Threads one(1);
+  const Folder folder;
+  const auto lines = [&](Precision precision) {
+    TrainerOptions options = mlp_options();
+    options.precision = precision;
+    options.tune = true;
+    options.tune_cache = folder / "tune.json";
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    return trainer.tuning();
+  };
+  const auto of_bf16 = [](const std::string& line) { return line.starts_with("products_bf16: "); };
+  CHECK(std::ranges::none_of(lines(Precision::FP32), of_bf16));
+  CHECK(text_of(folder / "tune.json").find(" bf16=") == std::string::npos);
+  fs::remove(folder / "tune.json");
+  const std::vector<std::string> measured = lines(Precision::AMP_BF16);
+  CHECK(std::ranges::count_if(measured, of_bf16) == 1);
+  CHECK(std::ranges::any_of(measured, [](const std::string& line) { return line.starts_with("products: "); }));
+  if (std::ranges::any_of(measured, [](const std::string& line) { return line.starts_with("products_bf16: own"); }))
+    CHECK(text_of(folder / "tune.json").find(" bf16=1") != std::string::npos);
+  CHECK(std::ranges::none_of(lines(Precision::AMP_BF16), of_bf16));  // found before
+}
+
+TEST_CASE("Our products compute those in bf16 of a run in amp_bf16, and the bits are those of any number of threads") {
+  if (!kernels::has_gemm()) return;
+  const auto weights = [](Products products, int threads) {
+    const Threads count(threads);
+    TrainerOptions options = mlp_options();
+    options.precision = Precision::AMP_BF16;
+    options.products = products;
+    Trainer trainer(std::move(options));
+    kernels::ProductRecorder recorder;
+    trainer.fit();
+    const bool has_bf16 =
+        std::ranges::any_of(recorder.shapes(), [](const auto& shape) { return shape.first.type == at::kBFloat16; });
+    CHECK(has_bf16);
+    return trainer.state().model->parameters();
+  };
+  const auto ours = weights(Products::OWN, 1), theirs = weights(Products::LIBRARY, 1);
+  for (std::size_t i = 0; i < ours.size(); ++i) CHECK(at::allclose(ours[i], theirs[i], 1e-2, 1e-3));
+  CHECK(equal(weights(Products::OWN, 2), ours));
+}
+
 // What tune_process asks of trainers, for this scope.
 class RacesProducts {
  public:

@@ -155,12 +155,13 @@ TEST_CASE("tune says in one line each what it chose, of what there was to choose
   Trainer trainer(std::move(options));
   CHECK(trainer.tuning().empty());
   trainer.fit();
-  REQUIRE(trainer.tuning().size() == (kernels::has_gemm() ? 3 : 2));
+  REQUIRE(trainer.tuning().size() == (kernels::has_gemm() ? 4 : 2));
   CHECK(trainer.tuning()[0].starts_with("weights: "));
   CHECK(trainer.tuning()[1].starts_with("precision: "));
   CHECK(memory->hyperparameters().contains("tune/weights"));
   CHECK(memory->hyperparameters().contains("tune/precision"));
   CHECK(memory->hyperparameters().contains("tune/products") == kernels::has_gemm());
+  CHECK(memory->hyperparameters().contains("tune/products_bf16") == kernels::has_gemm());
   const bool fp32 = trainer.tuning()[1].starts_with("precision: fp32");
   CHECK(trainer.state().precision == (fp32 ? Precision::FP32 : Precision::AMP_BF16));
   const bool channels_last = trainer.tuning()[0].starts_with("weights: channels last");
@@ -430,7 +431,7 @@ TEST_CASE(
     CHECK(at::get_num_threads() == 2);
     model->fails = [](const Failing&) { return false; };
     trainer.fit();
-    CHECK(trainer.tuning().size() == (kernels::has_gemm() ? 4 : 3));
+    CHECK(trainer.tuning().size() == (kernels::has_gemm() ? 5 : 3));
   }
 }
 
