@@ -10,6 +10,7 @@ Entry<Callbacks> export_for_inference();
 Entry<Callbacks> image_visualizer();
 Entry<Callbacks> lr_monitor();
 Entry<Callbacks> memory_monitor();
+Entry<Callbacks> memory_snapshot();
 Entry<Callbacks> mlperf();
 Entry<Callbacks> nan_monitor();
 Entry<Callbacks> optimizer_monitor();
@@ -28,6 +29,7 @@ const Registry<Callbacks>& registry() {
       entries::image_visualizer(),
       entries::lr_monitor(),
       entries::memory_monitor(),
+      entries::memory_snapshot(),
       entries::mlperf(),
       entries::nan_monitor(),
       entries::optimizer_monitor(),
