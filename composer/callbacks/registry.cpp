@@ -11,6 +11,7 @@ Entry<Callbacks> export_for_inference();
 Entry<Callbacks> image_visualizer();
 Entry<Callbacks> lr_monitor();
 Entry<Callbacks> memory_monitor();
+Entry<Callbacks> memory_snapshot();
 Entry<Callbacks> mlperf();
 Entry<Callbacks> nan_monitor();
 Entry<Callbacks> optimizer_monitor();
@@ -23,13 +24,21 @@ Entry<Callbacks> threshold_stopper();
 
 const Registry<Callbacks>& registry() {
   static const Registry<Callbacks> entries = {
-      entries::activation_monitor(), entries::checkpoint_saver(),
-      entries::early_stopper(),      entries::export_for_inference(),
-      entries::image_visualizer(),   entries::lr_monitor(),
-      entries::memory_monitor(),     entries::mlperf(),
-      entries::nan_monitor(),        entries::optimizer_monitor(),
-      entries::profiler(),           entries::runtime_estimator(),
-      entries::speed_monitor(),      entries::system_metrics_monitor(),
+      entries::activation_monitor(),  // a line for each
+      entries::checkpoint_saver(),
+      entries::early_stopper(),
+      entries::export_for_inference(),
+      entries::image_visualizer(),
+      entries::lr_monitor(),
+      entries::memory_monitor(),
+      entries::memory_snapshot(),
+      entries::mlperf(),
+      entries::nan_monitor(),
+      entries::optimizer_monitor(),
+      entries::profiler(),
+      entries::runtime_estimator(),
+      entries::speed_monitor(),
+      entries::system_metrics_monitor(),
       entries::threshold_stopper(),
   };
   return entries;

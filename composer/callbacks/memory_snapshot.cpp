@@ -1,0 +1,144 @@
+#include "composer/callbacks/memory_snapshot.h"
+
+#include <filesystem>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "composer/callbacks/allocator_history.h"
+#include "composer/checkpoint/name_format.h"
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/logger.h"
+#include "composer/core/state.h"
+#include "composer/util/new_file.h"
+
+namespace composer::callbacks {
+
+namespace fs = std::filesystem;
+
+struct MemorySnapshot::Impl {
+  explicit Impl(MemorySnapshotOptions given) : options(std::move(given)) {
+    const auto& [skip, interval, entries, folder, filename, remote, overwrite] = options;
+    if (skip < 0) throw ConfigError("MemorySnapshot: skip_batches must be >= 0, got ", skip);
+    if (interval.unit() == TimeUnit::DURATION || !(interval > Time(0, interval.unit())))
+      throw ConfigError("MemorySnapshot: interval must be > 0 and not in dur, got ", interval);
+    if (entries < 1) throw ConfigError("MemorySnapshot: max_entries must be >= 1, got ", entries);
+    const Timestamp start;
+    for (const auto& [option, text] : {std::pair("folder", &folder), std::pair("filename", &filename)}) {
+      if (text->empty()) throw ConfigError("MemorySnapshot: ", option, " must not be empty");
+      saving::format_name(*text, "run", &start);
+    }
+    saving::format_name(remote, "run", &start);
+  }
+
+  template <class Use>
+  void attempt(const Use& use) {
+    try {
+      use();
+    } catch (const std::exception& error) {
+      done = true;
+      warn(join("MemorySnapshot: no snapshot is written: ", describe(error)));
+    }
+  }
+
+  void stop() {
+    if (std::exchange(recording, false)) source->stop();
+  }
+
+  void write(const State& state, Logger& logger) {
+    const std::string file = saving::format_name(options.filename, state.run_name, &state.timestamp) + ".pickle";
+    const fs::path path = fs::path(saving::format_name(options.folder, state.run_name, &state.timestamp)) / file;
+    util::NewFile written(path);
+    written.write(source->snapshot());
+    written.commit();
+    if (options.remote_file_name.empty()) return;
+    const std::string folder = saving::format_name(options.remote_file_name, state.run_name, &state.timestamp);
+    logger.upload_file({.path = path.string(), .name = folder + "/" + file, .overwrite = options.overwrite});
+  }
+
+  MemorySnapshotOptions options;
+  std::unique_ptr<AllocatorHistory> source;
+  std::int64_t skipped = 0;
+  bool recording = false, done = false;
+  Timestamp started;
+};
+
+MemorySnapshot::MemorySnapshot(MemorySnapshotOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+MemorySnapshot::MemorySnapshot(MemorySnapshotOptions options, std::unique_ptr<AllocatorHistory> source)
+    : MemorySnapshot(std::move(options)) {
+  impl_->source = std::move(source);
+}
+MemorySnapshot::~MemorySnapshot() = default;
+MemorySnapshot::MemorySnapshot(MemorySnapshot&&) noexcept = default;
+
+void MemorySnapshot::init(const State& state, Logger&) {
+  Impl& impl = *impl_;
+  if (!impl.source) impl.source = allocator_history_of(state.device);
+  if (!impl.source) {
+    warn(join("MemorySnapshot: the allocator of ", state.device, " keeps no history, so nothing is recorded"));
+    return;
+  }
+  const fs::path folder = saving::format_name(impl.options.folder, state.run_name, &state.timestamp);
+  std::error_code ignored;
+  if (impl.options.overwrite || state.resumes || !fs::is_directory(folder, ignored)) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".pickle")
+      throw ConfigError("MemorySnapshot: the folder ", folder.string(), " has snapshots of another run, such as ",
+                        entry.path().filename().string(), "; choose another folder, or set overwrite");
+}
+
+void MemorySnapshot::batch_start(const State& state, Logger&) {
+  Impl& impl = *impl_;
+  if (!impl.source || impl.done || impl.recording || impl.skipped < impl.options.skip_batches) return;
+  impl.attempt([&] {
+    impl.source->start(impl.options.max_entries);
+    impl.recording = true;
+    impl.started = state.timestamp;
+  });
+}
+
+void MemorySnapshot::batch_end(const State& state, Logger& logger) {
+  Impl& impl = *impl_;
+  if (!impl.source || impl.done) return;
+  if (!impl.recording) {
+    ++impl.skipped;
+    return;
+  }
+  const TimeUnit unit = impl.options.interval.unit();
+  if (state.timestamp.get(unit) - impl.started.get(unit) < impl.options.interval) return;
+  impl.done = true;
+  impl.attempt([&] { impl.write(state, logger); });
+  impl.attempt([&] { impl.stop(); });
+}
+
+void MemorySnapshot::close(const State&, Logger&) {
+  impl_->attempt([this] { impl_->stop(); });
+}
+
+namespace {
+
+std::vector<Option<MemorySnapshotOptions>> option_list() {
+  using O = MemorySnapshotOptions;
+  return {option("skip_batches", &O::skip_batches).refuses({"-1"}),
+          option("interval", &O::interval).refuses({"0ba", "0.1dur"}),
+          option("max_entries", &O::max_entries).refuses({"0"}),
+          option("folder", &O::folder).refuses({"{run_name"}),
+          option("filename", &O::filename).refuses({"{batch"}),
+          option("remote_file_name", &O::remote_file_name).refuses({"{run_name"}),
+          option("overwrite", &O::overwrite)};
+}
+
+}  // namespace
+
+StateDict MemorySnapshot::local_hparams() const { return describe(impl_->options, option_list()); }
+
+namespace entries {
+
+Entry<Callbacks> memory_snapshot() {
+  return entry<MemorySnapshot>("memory_snapshot", "Records what the CUDA allocator does in a few batches",
+                               option_list());
+}
+
+}  // namespace entries
+}  // namespace composer::callbacks

@@ -1,0 +1,47 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "composer/core/callback.h"
+#include "composer/core/empty_options.h"
+#include "composer/core/export.h"
+#include "composer/core/time.h"
+
+namespace composer::callbacks {
+
+class AllocatorHistory;
+
+struct MemorySnapshotOptions {
+  std::int64_t skip_batches = 1;      // batches before the recording; >= 0
+  Time interval = "3ba";              // length of the recording, in any unit but dur; > 0
+  std::int64_t max_entries = 100000;  // of the history; >= 1
+  // Folder and file, without its suffix; placeholders as in the names of checkpoints.
+  std::string folder = "{run_name}/torch_traces";
+  std::string filename = "rank{rank}.{batch}.memory_snapshot";
+  std::string remote_file_name = "{run_name}/torch_memory_traces";  // folder at the loggers; empty: no upload
+  bool overwrite = false;  // false: snapshots of another run in the folder are an error
+};
+
+// Records the history of the CUDA caching allocator once in a trainer's life, writes it as a pickle and hands the file
+// to the loggers. On other devices a warning says that nothing is recorded. Failures are warnings.
+class COMPOSER_EXPORT MemorySnapshot final : public Callback {
+ public:
+  explicit MemorySnapshot(MemorySnapshotOptions options = {});
+  explicit MemorySnapshot(EmptyOptions) : MemorySnapshot() {}
+  MemorySnapshot(MemorySnapshotOptions options, std::unique_ptr<AllocatorHistory> source);  // for tests
+  ~MemorySnapshot() override;
+  MemorySnapshot(MemorySnapshot&&) noexcept;
+  StateDict local_hparams() const override;
+
+  void init(const State& state, Logger& logger) override;
+  void batch_start(const State& state, Logger& logger) override;
+  void batch_end(const State& state, Logger& logger) override;
+  void close(const State& state, Logger& logger) override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace composer::callbacks
