@@ -161,7 +161,7 @@ ImageVisualizer::~ImageVisualizer() = default;
 ImageVisualizer::ImageVisualizer(ImageVisualizer&&) noexcept = default;
 
 void ImageVisualizer::init(const State& state, Logger&) {
-  due_ = eval_due_ = false;
+  due_ = eval_due_ = has_warned_ = false;
   files_.reset();
   if (!options_.folder.empty()) files_ = std::make_unique<Files>(saving::format_name(options_.folder, state.run_name));
 }
@@ -195,7 +195,12 @@ void ImageVisualizer::eval_end(const State&, Logger&) { eval_due_ = false; }
 void ImageVisualizer::show(const State& state, const std::string& key, const std::string& file, Logger& logger) {
   const at::Tensor& inputs = state.batch.at(options_.input_key);
   const bool is_image = inputs.dim() == 3 || inputs.dim() == 4;
-  if (!is_image || inputs.numel() <= inputs.size(0)) return;
+  if (!is_image || inputs.numel() <= inputs.size(0)) {
+    if (!std::exchange(has_warned_, true))
+      warn(join("ImageVisualizer: \"", options_.input_key, "\" is ", inputs.sizes(),
+                ", which is not images, so nothing is shown; set input_key to the images [N, C, H, W] or [N, H, W]"));
+    return;
+  }
   const at::NoGradGuard no_grad;
   LogImages images{.images = as_images(inputs, options_), .channels_last = options_.channels_last};
   if (options_.mode == ImageMode::SEGMENTATION)

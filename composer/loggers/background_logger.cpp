@@ -120,9 +120,13 @@ struct BackgroundLogger::Channel {
   Channel& operator=(const Channel&) = delete;
 
   static void write(RecordWriter& writer, std::span<LogRecord> records) {
-    for (LogRecord& record : records) read_tensors(record);
     attempt(
-        writer, [&] { writer.write(records); }, static_cast<std::int64_t>(records.size()));
+        writer,
+        [&] {
+          for (LogRecord& record : records) read_tensors(record);
+          writer.write(records);
+        },
+        static_cast<std::int64_t>(records.size()));
     for (LogRecord& record : records) empty(record);
   }
 
@@ -140,9 +144,9 @@ struct BackgroundLogger::Channel {
   static void attempt(RecordWriter& writer, const Call& call, std::int64_t records) {
     try {
       call();
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {  // also of a library, or of a function of the user's
       if (!writer.drops_) throw;
-      writer.lose(records, error.what());
+      writer.lose(records, describe(error));
     }
   }
 

@@ -9,9 +9,9 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/list_option.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/background_option.h"
-#include "composer/core/list_option.h"
 #include "composer/loggers/mlflow_store.h"
 #include "composer/loggers/mlflow_writer.h"
 #include "composer/loggers/no_writer.h"

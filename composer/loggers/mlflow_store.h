@@ -24,6 +24,7 @@ struct MlflowArtifact {
   std::string path;  // in the run, below artifacts/
   std::string data;
   std::string file;  // its path if it is not in memory
+  bool overwrite = true;  // replace a file of that name
 };
 
 // The key that MLflow allows: other characters than letters, digits, "_-.: /" become "_", parts of a path that are

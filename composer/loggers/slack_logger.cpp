@@ -11,8 +11,8 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
-#include "composer/loggers/format.h"
 #include "composer/core/list_option.h"
+#include "composer/loggers/format.h"
 #include "composer/loggers/no_writer.h"
 #include "composer/loggers/string_map.h"
 #include "composer/net/http.h"
@@ -119,7 +119,7 @@ class SlackWriter final : public RecordWriter {
                                          first + static_cast<std::ptrdiff_t>(std::min(most, entries.size() - begin)));
       try {
         send(part);
-      } catch (const Error& error) {
+      } catch (const std::exception& error) {  // also of formatter_func
         lose(static_cast<std::int64_t>(part.size()), join(kName, ": ", without_secret(error.what())));
       }
     }
@@ -150,9 +150,10 @@ class SlackWriter final : public RecordWriter {
     has_answered_ = true;
     if (address_.channel.empty()) return;
     const json answer = json::parse(response.body, nullptr, false);
-    if (!answer.is_object() || !answer.value("ok", false))
-      throw Error("Slack refused a message: ",
-                  answer.is_object() ? answer.value("error", "no reason given") : response.body.substr(0, 200));
+    if (!answer.is_object() || answer.value("ok", json()) != json(true)) {
+      const json reason = answer.is_object() ? answer.value("error", json()) : json(response.body.substr(0, 200));
+      throw Error("Slack refused a message: ", reason.is_string() ? reason.get<std::string>() : "no reason given");
+    }
   }
 
   const SlackLoggerOptions options_;

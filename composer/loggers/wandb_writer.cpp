@@ -11,6 +11,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
+#include "composer/loggers/copy_into_run.h"
 #include "composer/loggers/scalar.h"
 #include "composer/loggers/wandb_media.h"
 
@@ -180,7 +181,14 @@ void WandBWriter::append(const WandBContent& content) {
 
 void WandBWriter::append(const LogRecord& record) {
   if (record.kind == LogRecord::Kind::HYPERPARAMETERS) return add_config(record);
-  if (const auto* file = std::get_if<LogFile>(&record.content)) return add_file(*file);
+  if (const auto* file = std::get_if<LogFile>(&record.content)) {
+    try {
+      add_file(*file);
+    } catch (const std::exception& error) {  // the file is missing, nothing else
+      lose(1, error.what());
+    }
+    return;
+  }
   begin_row(record);
   for (const auto& [key, value] : record.fields) put(key->encoded, wandb_json(read_scalar(value)));
   if (const auto* images = std::get_if<LogImages>(&record.content)) add_images(record, *images);
@@ -245,11 +253,7 @@ void WandBWriter::add_file(const LogFile& file) {
   const std::string path = path_below(file.name);
   if (of_wandb.contains(path)) throw Error(kName, ": W&B writes ", path, " itself; upload the file by another name");
   const fs::path target = join(folder_, "/files/", path);
-  std::error_code error;
-  fs::create_directories(target.parent_path(), error);
-  const auto mode = file.overwrite ? fs::copy_options::overwrite_existing : fs::copy_options::none;
-  fs::copy_file(file.path, target, mode, error);
-  if (error) throw Error(kName, ": ", file.path, " cannot be copied to ", target.string(), ": ", error.message());
+  copy_into_run(kName, file.path, target, file.overwrite);
   append(wandb_files(std::span(&path, 1), WandBFileType::OTHER));
 }
 

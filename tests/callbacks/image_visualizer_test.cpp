@@ -152,16 +152,21 @@ TEST_CASE("ImageVisualizer shows images without channels, of bools and of whole 
   CHECK(shown({}, numbers > 7).images.equal(at::tensor({0.0F, 0.0F, 1.0F, 1.0F}).view({1, 1, 2, 2})));
 }
 
-TEST_CASE("ImageVisualizer passes over inputs that are not images") {
+TEST_CASE("ImageVisualizer passes over inputs that are not images, and says so once") {
   for (const auto& shape : std::vector<std::vector<std::int64_t>>{{4, 5}, {4, 1, 1}, {4, 1, 1, 1}, {2, 3, 4, 5, 6}}) {
     ImageLog log;
     State state;
     Logger logger(state, {&log});
     ImageVisualizer visualizer;
     state.batch = {{"input", at::zeros(shape)}};
-    visualizer.batch_start(state, logger);
-    visualizer.before_forward(state, logger);
+    const Warnings warnings;
+    for (int i = 0; i < 2; ++i) {
+      visualizer.batch_start(state, logger);
+      visualizer.before_forward(state, logger);
+    }
     CHECK(log.records.empty());
+    CHECK(warnings.texts.size() == 1);
+    CHECK(warnings.say("which is not images"));
   }
 }
 

@@ -248,6 +248,7 @@ TEST_CASE("A profiler that has recorded nothing says why") {
   fit(options);
   CHECK(warnings.texts.empty());
   options.skip_first = 3;
+  options.folder = (folder / "none").string();
   fit(options);
   CHECK(warnings.say("nothing was recorded"));
   CHECK(warnings.say("no epoch had more than 4 batches"));

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <limits>
 #include <mutex>
+#include <stdexcept>
 
 #include <ATen/ATen.h>
 
@@ -135,6 +136,22 @@ TEST_CASE("BackgroundLogger warns of a failing writer once, and says at the end 
   run.close();
   REQUIRE(warnings.texts.size() == 2);
   CHECK(warnings.texts[1] == "Remote: 2 records could not be written and are missing in there");
+}
+
+TEST_CASE("BackgroundLogger loses what a writer cannot write for whatever reason, and goes on") {
+  const test::Warnings warnings;
+  Run run;
+  run.script->at_record = [](std::string_view key) {
+    if (key == "bad") throw std::out_of_range("of a library");
+  };
+  for (const char* key : {"bad", "a"}) {
+    run.log(1, key);
+    run.remote.flush();
+  }
+  run.close();
+  CHECK(run.script->written == std::vector<std::string>{"1 <a> 1"});
+  CHECK(warnings.say("of a library"));
+  CHECK(warnings.say("1 records could not be written"));
 }
 
 TEST_CASE("BackgroundLogger that is to fail throws at a later call, and close() does not repeat what was thrown") {

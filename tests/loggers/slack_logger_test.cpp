@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <mutex>
+#include <stdexcept>
 
 #include <ATen/ATen.h>
 
@@ -183,6 +184,25 @@ TEST_CASE("With a key and a channel SlackLogger calls chat.postMessage, whose re
   CHECK(json::parse(call.body)["channel"] == "C1");
   CHECK(warnings.say("channel_not_found"));
   CHECK(warnings.say("2 values could not be written and are missing in Slack, C1"));
+}
+
+TEST_CASE("Neither an answer of another form nor a formatter_func that throws ends the run") {
+  for (const bool formats : {false, true}) {
+    const test::Warnings warnings;
+    const test::HttpServer server([&](const HttpCall&) { return HttpReply{200, R"({"ok":false,"error":null})"}; });
+    SlackLoggerOptions options{
+        .include_keys = {"a"}, .slack_logging_api_key = "xoxb", .channel_id = "C1", .api_url = server.url()};
+    if (formats)
+      options.formatter_func = [](const std::vector<SlackEntry>&) -> std::string { throw std::out_of_range("a bug"); };
+    Run run(options);
+    for (std::int64_t step = 1; step < 4; ++step) {
+      run.logger.log_metrics({{"a", 1.0}}, step);
+      run.slack.flush();
+    }
+    run.close();
+    CHECK(warnings.say("3 values could not be written and are missing in Slack"));
+    CHECK(warnings.say(formats ? "a bug" : "no reason given"));
+  }
 }
 
 TEST_CASE("A webhook that is away costs messages and not the run, and its address is not in the warnings") {

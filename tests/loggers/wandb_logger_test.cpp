@@ -292,15 +292,21 @@ TEST_CASE("WandBLogger copies uploaded files into the run only with log_artifact
     run.wandb.flush();
     const fs::path where = run.wandb.run_folder();
     CHECK(test::content_of(where / "files/plots/r.svg") == (log_artifacts ? "<svg/>" : ""));
+    run.logger.upload_file({.path = folder / "plot.svg", .name = "plots/r.svg"});  // as a resumed run does
+    std::ofstream(folder / "plot.svg") << "<svg>2</svg>";
     run.logger.upload_file({.path = folder / "plot.svg", .name = "plots/r.svg"});
+    for (int i = 0; i < 3; ++i) run.logger.log_metrics({{"a", std::int64_t{i}}}, i);
     run.wandb.flush();
+    CHECK(test::content_of(where / "files/plots/r.svg") == (log_artifacts ? "<svg/>" : ""));
     run.logger.upload_file({.path = folder / "plot.svg", .name = "plots/r.svg", .overwrite = true});
     run.wandb.flush();
     run.logger.upload_file({.path = folder / "plot.svg", .name = "config.yaml"});
     run.close();
     const WandBFile file = only_run(folder.path());
-    CHECK(file.files.size() == (log_artifacts ? 2 : 0));
-    CHECK(warnings.say("File exists") == log_artifacts);
+    CHECK(file.files.size() == (log_artifacts ? 3 : 0));
+    CHECK(file.history.size() == 3);  // files that are refused cost nothing else
+    CHECK(test::content_of(where / "files/plots/r.svg") == (log_artifacts ? "<svg>2</svg>" : ""));
+    CHECK(warnings.say("exists with other contents") == log_artifacts);
     CHECK(warnings.say("2 records could not be written") == log_artifacts);
   }
 }
