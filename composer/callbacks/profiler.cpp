@@ -168,8 +168,8 @@ struct Profiler::Impl {
 
   void decide(const State& state) {
     const std::int64_t batch = state.timestamp.batch_in_epoch;
-    longest_epoch = std::max(longest_epoch, batch + 1);
     const bool is_over = state.dataloader_len && batch >= *state.dataloader_len;
+    longest_epoch = std::max(longest_epoch, is_over ? batch : batch + 1);
     const bool last = state.dataloader_len && batch + 1 == *state.dataloader_len;
     action = is_over ? Action::SKIP : profiler::action_at(schedule, batch, resumed_at, last);
     if (action == Action::WARMUP && options.operators) {
