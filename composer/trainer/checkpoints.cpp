@@ -33,6 +33,22 @@ std::optional<saving::Found> one_before(const saving::Found& found, const std::s
   return before;
 }
 
+// The same, of a save_folder that is a URI, where this machine may have no other. Downloaded.
+std::optional<saving::Found> one_before_in_store(const saving::Found& found, const std::string& uri,
+                                                 const std::string& folder) {
+  const saving::Manifest& damaged = found.manifest;
+  const auto store = net::open_store(uri);
+  try {
+    const auto newest = find_newest(*store, [&](const saving::Manifest& other) {
+      return can_go_on(other, damaged.run_name) && other.run_id == damaged.run_id &&
+             other.time.batch < damaged.time.batch;
+    });
+    if (newest) return saving::open_checkpoint(download(*store, *newest, folder, newest->name));
+  } catch (const CheckpointError&) {  // the damage that it was asked for is told
+  }
+  return std::nullopt;
+}
+
 constexpr const char* kWhereToSave =
     "call it at batch_checkpoint, epoch_checkpoint or iteration_checkpoint, which come after the evaluation, or "
     "between "
@@ -121,8 +137,10 @@ StateDict Trainer::Impl::read_resumed() {
   for (;;) try {
       return saving::load(*found);
     } catch (const CheckpointError& damaged) {
-      const std::string folder = local_save_folder(saving::format_name(options.save_folder, state.run_name));
+      const std::string given = saving::format_name(options.save_folder, state.run_name);
+      const std::string folder = local_save_folder(given);
       std::optional<saving::Found> before = one_before(*found, folder);
+      if (!before && folder != given) before = one_before_in_store(*found, given, folder);
       if (!before) throw;
       warn(join("checkpoint: ", describe(damaged), "; going back to ", before->path.string()));
       found = std::move(before);

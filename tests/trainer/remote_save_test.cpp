@@ -2,6 +2,7 @@
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -201,6 +202,40 @@ TEST_CASE("A checkpoint without its manifest is not resumed, and one with missin
   bucket.server.erase("runs/tiny/ep1-ba4/model.safetensors");
   bucket.server.erase("runs/tiny/ep2-ba8/manifest.json");
   CHECK(contains(error_of([] { trained(options_of("2ep")); }), "ep1-ba4: files are missing"));
+}
+
+TEST_CASE(
+    "A damaged newest checkpoint is passed over on a machine that has no other, with the same weights in the end") {
+  const test::Folder cache, remote;
+  const test::Variables variable({{"XDG_CACHE_HOME", cache.path()}});
+  test::Warnings warnings;
+  const auto run = [&](const char* duration, std::string* from = nullptr) {
+    TrainerOptions options = options_of(duration);
+    options.save_folder = "file://" + remote.path().string() + "/{run_name}";
+    options.model = test::tiny_model();
+    return trained(options, from);
+  };
+  const auto damage = [&](const char* name) {
+    std::fstream file(remote / "tiny" / name / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('\x55');
+    REQUIRE(file.flush());
+  };
+  run("3ep");
+  for (const char* name : {"ep3-ba12", "ep2-ba8"}) {
+    damage(name);
+    fs::remove_all(cache / "libcomposer");
+  }
+  std::string from;
+  TrainerOptions plain = options_of("4ep");
+  plain.save_folder.clear();
+  plain.model = test::tiny_model();
+  CHECK(at::equal(run("4ep", &from), trained(plain)));
+  CHECK(contains(from, "ep1-ba4"));
+  CHECK(warnings.say("going back to"));
+  damage("ep1-ba4"), damage("ep2-ba8"), damage("ep3-ba12"), damage("ep4-ba16");
+  fs::remove_all(cache / "libcomposer");
+  CHECK(contains(error_of([&] { run("5ep"); }), "ep1-ba4"));
 }
 
 TEST_CASE("A checkpoint of another run in the bucket is replaced only if that was asked for") {
