@@ -7,6 +7,7 @@
 #include "composer/loggers/background_option.h"
 #include "composer/loggers/format.h"
 #include "composer/loggers/json_text.h"
+#include "composer/loggers/output_capture.h"
 #include "composer/loggers/scalar.h"
 
 namespace composer::loggers {
@@ -33,6 +34,10 @@ std::string to_text(const LogValue& value) {
 class TextFormat final : public LineFormat {
  public:
   void append(std::string& lines, const LogRecord& record) const override {
+    if (record.kind == LogRecord::Kind::TRACES && record.fields.front().key->name.starts_with("[std")) {
+      for (const auto& [key, value] : record.fields) lines += join(key->name, ": ", to_text(value), '\n');
+      return;
+    }
     const std::string at = join("[batch=", record.step, "]: ");
     const auto append_line = [&](std::string_view begin, const LogKey& key, const std::string& value) {
       ((((lines += begin) += key.encoded) += ": ") += value) += '\n';
@@ -61,22 +66,68 @@ LineFileOptions line_options(const FileLoggerOptions& options) {
 }  // namespace
 
 FileLogger::FileLogger(FileLoggerOptions options)
-    : LineFileLogger("FileLogger", line_options(options), /*with_rank=*/true), log_traces_(options.log_traces) {}
+    : LineFileLogger("FileLogger", line_options(options), /*with_rank=*/true),
+      log_traces_(options.log_traces),
+      capture_stdout_(options.capture_stdout),
+      capture_stderr_(options.capture_stderr) {}
 FileLogger::~FileLogger() = default;
 FileLogger::FileLogger(FileLogger&&) noexcept = default;
 
 bool FileLogger::wants_traces() const { return log_traces_; }
+
+void FileLogger::init(const State& state, Logger& logger) {
+  captured_.reset();
+  LineFileLogger::init(state, logger);
+  if (capture_stdout_ || capture_stderr_) captured_ = std::make_unique<OutputCapture>(capture_stdout_, capture_stderr_);
+}
+
+// As traces, which are the only records that no key of a metric can be mistaken for.
+void FileLogger::write_captured(const State& state, bool rest) {
+  if (!captured_) return;
+  for (const auto& [stream, text] : captured_->take(rest)) {
+    const std::string key = join('[', stream, ']');
+    const LogEntry entry{key, text};
+    LineFileLogger::log_traces(std::span(&entry, 1), state);
+  }
+}
+
+void FileLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) {
+  write_captured(state);
+  LineFileLogger::log_metrics(metrics, step, state);
+}
+
+void FileLogger::batch_end(const State& state, Logger&) { write_captured(state); }
+
+void FileLogger::epoch_end(const State& state, Logger& logger) {
+  write_captured(state);
+  LineFileLogger::epoch_end(state, logger);
+}
+
+void FileLogger::eval_end(const State& state, Logger&) { write_captured(state); }
+
+void FileLogger::fit_end(const State& state, Logger& logger) {
+  write_captured(state);
+  LineFileLogger::fit_end(state, logger);
+}
+
+void FileLogger::close(const State& state, Logger& logger) {
+  write_captured(state, /*rest=*/true);
+  captured_.reset();
+  LineFileLogger::close(state, logger);
+}
 std::unique_ptr<LineFormat> FileLogger::make_format(const State&) { return std::make_unique<TextFormat>(); }
 
 namespace entries {
 
 Entry<Loggers> file() {
   using O = FileLoggerOptions;
-  return entry<FileLogger, O>("file", "Writes metrics to a file, one line of text a value",
-                              {option("path", &O::path).refuses({"", "{epoch}.txt"}), option("append", &O::append),
-                               option("overwrite", &O::overwrite), option("log_traces", &O::log_traces),
-                               option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"}),
-                               on_failure_option(&O::on_failure), when_full_option(&O::when_full)});
+  return entry<FileLogger, O>(
+      "file", "Writes metrics to a file, one line of text a value",
+      {option("path", &O::path).refuses({"", "{epoch}.txt"}), option("append", &O::append),
+       option("overwrite", &O::overwrite), option("log_traces", &O::log_traces),
+       option("capture_stdout", &O::capture_stdout), option("capture_stderr", &O::capture_stderr),
+       option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"}), on_failure_option(&O::on_failure),
+       when_full_option(&O::when_full)});
 }
 
 }  // namespace entries

@@ -1,5 +1,7 @@
 #pragma once
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "composer/core/empty_options.h"
@@ -9,11 +11,15 @@
 
 namespace composer::loggers {
 
+class OutputCapture;
+
 struct FileLoggerOptions {
   std::string path = "{run_name}/logs-rank{rank}.txt";  // {run_name} and {rank} are replaced; missing folders are made
   bool append = false;                                  // append to an existing file
-  bool overwrite = false;     // replace an existing file; with neither, another run's is an error
-  bool log_traces = true;     // also write which algorithms ran
+  bool overwrite = false;  // replace an existing file; with neither, another run's is an error
+  bool log_traces = true;  // also write which algorithms ran
+  // Also write what the program writes to std::cout, or to std::cerr and std::clog, from INIT to close().
+  bool capture_stdout = false, capture_stderr = false;
   Seconds flush_interval{1};  // 0 to 86,400 s; longest time until a line is in the file
   LogFailure on_failure = LogFailure::CONTINUE;
   WhenFull when_full = WhenFull::WAIT;
@@ -25,7 +31,9 @@ struct FileLoggerOptions {
 //   [metric][batch=12]: loss/train/total: 0.2500
 //   [table][batch=12]: generations: {"columns":["prompt"],"data":[["a"]]}
 //   [trace][batch=12]: algorithm_traces/EMA/Event.BATCH_END: 1
+//   [stdout]: a line of the program's own
 //
+// Captured lines are written with the next record or event of the run; the streams get them at once, as without it.
 // Line breaks within a text become \n. See LineFileLogger for opening, resuming and checkpoints.
 class COMPOSER_EXPORT FileLogger final : public LineFileLogger {
  public:
@@ -36,9 +44,20 @@ class COMPOSER_EXPORT FileLogger final : public LineFileLogger {
 
   bool wants_traces() const override;
 
+  void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) override;
+  void init(const State& state, Logger& logger) override;
+  void batch_end(const State& state, Logger& logger) override;
+  void epoch_end(const State& state, Logger& logger) override;
+  void eval_end(const State& state, Logger& logger) override;
+  void fit_end(const State& state, Logger& logger) override;
+  void close(const State& state, Logger& logger) override;
+
  private:
   std::unique_ptr<LineFormat> make_format(const State& state) override;
-  bool log_traces_;
+  void write_captured(const State& state, bool rest = false);
+
+  bool log_traces_, capture_stdout_, capture_stderr_;
+  std::unique_ptr<OutputCapture> captured_;  // null without captures, and before INIT
 };
 
 }  // namespace composer::loggers

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <sstream>
 
 #include <ATen/ATen.h>
@@ -47,6 +48,75 @@ TEST_CASE("FileLogger writes one line for each value, as Composer does") {
         "[metric][batch=13]: a\\nb: 1\n"
         "[table][batch=14]: t: {\"columns\":[\"p\",\"q\"],\"data\":[[\"x\\\"\\n\",1.5],[true,2]]}\n"
         "[trace][batch=0]: algorithm_traces/EMA/Event.INIT: 1\n");
+}
+
+// Of a stream, as somebody else's.
+struct Shown {
+  explicit Shown(std::ostream& stream) : stream(stream), before(stream.rdbuf(text.rdbuf())) {}
+  ~Shown() { stream.rdbuf(before); }
+  std::ostringstream text;
+  std::ostream& stream;
+  std::streambuf* before;
+};
+
+TEST_CASE("FileLogger writes what the program writes to the captured streams, which get it as well") {
+  const test::Folder folder;
+  const Shown out(std::cout), err(std::cerr);
+  std::streambuf* const own = std::cout.rdbuf();
+  {
+    Run run({.path = folder / "a", .capture_stdout = true, .capture_stderr = true});
+    std::cout << "before INIT\n";
+    run.file.init(run.state, run.logger);
+    std::cout << "one " << 2 << '\n' << "two " << std::flush;
+    std::cerr << "to stderr\n";
+    run.logger.log_metrics({{"a", std::int64_t{1}}}, 7);
+    std::cout << "words\n";
+    std::clog << " 10%\r 50%\r100%\n";
+    run.file.batch_end(run.state, run.logger);
+    std::cout << "no newline";
+    run.file.close(run.state, run.logger);
+    std::cout << "\nafter\n";
+  }
+  CHECK(read(folder / "a") ==
+        "[stdout]: one 2\n[stderr]: to stderr\n[metric][batch=7]: a: 1\n[stdout]: two words\n[stderr]: 100%\n"
+        "[stdout]: no newline\n");
+  CHECK(out.text.str() == "before INIT\none 2\ntwo words\nno newline\nafter\n");
+  CHECK(err.text.str() == "to stderr\n");
+  CHECK(std::cout.rdbuf() == own);
+}
+
+TEST_CASE("Several FileLoggers capture the same streams, in whatever order they are closed") {
+  const test::Folder folder;
+  const Shown out(std::cout);
+  Run first({.path = folder / "a", .capture_stdout = true});
+  Run second({.path = folder / "b", .capture_stdout = true});
+  first.file.init(first.state, first.logger);
+  second.file.init(second.state, second.logger);
+  std::cout << "both\n";
+  first.file.close(first.state, first.logger);
+  std::cout << "second\n";
+  second.file.close(second.state, second.logger);
+  std::cout << "none\n";
+  CHECK(read(folder / "a") == "[stdout]: both\n");
+  CHECK(read(folder / "b") == "[stdout]: both\n[stdout]: second\n");
+  CHECK(out.text.str() == "both\nsecond\nnone\n");
+}
+
+TEST_CASE("A stream whose buffer was replaced while it was captured is left to who replaced it") {
+  const test::Folder folder;
+  const Shown out(std::cout);
+  std::ostringstream other;
+  {
+    Run run({.path = folder / "a", .capture_stdout = true});
+    run.file.init(run.state, run.logger);
+    std::streambuf* const captured = std::cout.rdbuf(other.rdbuf());
+    run.file.close(run.state, run.logger);
+    std::cout << "other\n";
+    std::cout.rdbuf(captured);
+  }
+  std::cout << "after\n";
+  CHECK(other.str() == "other\n");
+  CHECK(out.text.str() == "after\n");
 }
 
 TEST_CASE("FileLogger without log_traces writes no traces") {

@@ -10,6 +10,7 @@
 #include "composer/core/state.h"
 #include "composer/loggers/console_logger.h"
 #include "composer/loggers/format.h"
+#include "tests/replay/file_lines.h"
 #include "tests/replay/logged_run.h"
 #include "tests/replay/program.h"
 
@@ -132,6 +133,7 @@ Outcome run(const Json& c, const Context& context) {
   const std::string kind = c.at("kind");
   try {
     if (kind == "format_log_data_value") return judge(c, c.at("rows"), format_all(c.at("rows")), rules());
+    if (kind == "file_logger") return run_file_logger(c, context);
     if (kind == "console_logger") return judge(c, recorded_lines(c), print(c, context), rules());
   } catch (const Unsupported& what) {
     return unsupported(what.why);
@@ -141,6 +143,10 @@ Outcome run(const Json& c, const Context& context) {
 
 }  // namespace
 
-Suite console_suite() { return {"console.json", "Loggers", run, rules()}; }
+Suite console_suite() {
+  Rules all = rules();
+  for (Rule& rule : file_logger_rules()) all.push_back(std::move(rule));
+  return {"console.json", "Loggers", run, std::move(all)};
+}
 
 }  // namespace composer::replay
