@@ -74,9 +74,24 @@ void TensorBoardLogger::fit_start(const State&, Logger&) {
   if (open_->previous) cut(open_->folder, *std::exchange(open_->previous, std::nullopt));
 }
 
+void TensorBoardLogger::epoch_end(const State& state, Logger& logger) {
+  BackgroundLogger::epoch_end(state, logger);
+  upload(logger);
+}
+
 void TensorBoardLogger::fit_end(const State& state, Logger& logger) {
   if (open_ && open_->writer) open_->writer->set_status(SessionStatus::SUCCESS);
   BackgroundLogger::fit_end(state, logger);
+  upload(logger);
+}
+
+void TensorBoardLogger::upload(Logger& logger) {
+  if (!options_.upload || !open_ || !open_->writer) return;
+  flush();
+  const std::string& name = open_->writer->file_name();
+  const std::string path = open_->folder + '/' + name;
+  if (std::filesystem::exists(path))
+    logger.upload_file({.path = path, .name = "tensorboard/{run_name}/" + name, .overwrite = true});
 }
 
 void TensorBoardLogger::close(const State& state, Logger& logger) {
@@ -112,7 +127,7 @@ Entry<Loggers> tensorboard() {
   return entry<TensorBoardLogger, O>(
       "tensorboard", "Writes metrics, images and histograms for TensorBoard",
       {option("folder", &O::folder).refuses({"", "{rank}", "{run_name"}), option("simple_values", &O::simple_values),
-       option("max_images", &O::max_images).refuses({"0"}),
+       option("max_images", &O::max_images).refuses({"0"}), option("upload", &O::upload),
        option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"}), on_failure_option(&O::on_failure),
        when_full_option(&O::when_full)});
 }

@@ -15,7 +15,10 @@ struct TensorBoardLoggerOptions {
   std::string folder = "tensorboard/{run_name}";  // {run_name} is replaced; missing folders are made
   bool simple_values = false;                     // write metrics in the form of torch.utils.tensorboard
   std::int64_t max_images = 16;                   // >= 1; written of each record, the others are left out
-  Seconds flush_interval{1};                      // 0 to 86,400 s; longest time until a record is in the file
+  // Log the file itself with Logger::upload_file() when an epoch or a fit ends, as tensorboard/{run_name}/<its name>,
+  // for a RemoteUploader, say.
+  bool upload = false;
+  Seconds flush_interval{1};  // 0 to 86,400 s; longest time until a record is in the file
   LogFailure on_failure = LogFailure::CONTINUE;
   WhenFull when_full = WhenFull::WAIT;
 };
@@ -35,6 +38,7 @@ class COMPOSER_EXPORT TensorBoardLogger final : public BackgroundLogger {
   TensorBoardLogger(TensorBoardLogger&&) noexcept;
 
   void fit_start(const State& state, Logger& logger) override;
+  void epoch_end(const State& state, Logger& logger) override;
   void fit_end(const State& state, Logger& logger) override;
   void close(const State& state, Logger& logger) override;
   void visit_state(StateVisitor& visit) override;
@@ -42,6 +46,8 @@ class COMPOSER_EXPORT TensorBoardLogger final : public BackgroundLogger {
  private:
   struct Open;
   std::shared_ptr<RecordWriter> make_writer(const State& state) override;
+  void upload(Logger& logger);
+
   TensorBoardLoggerOptions options_;
   std::unique_ptr<Open> open_;
 };

@@ -294,6 +294,37 @@ TEST_CASE("TensorBoardLogger of a resumed run cuts off what followed the checkpo
   }
 }
 
+TEST_CASE("TensorBoardLogger hands its file to other loggers when an epoch and a fit end, if asked to") {
+  struct Files final : LoggerDestination {
+    void upload_file(const LogFile& file, const State&) override { files.push_back(file); }
+    std::vector<LogFile> files;
+  };
+  for (const bool upload : {false, true}) {
+    const test::Folder folder;
+    State state;
+    state.run_name = std::string("r");
+    TensorBoardLogger board({.folder = (folder / "b").string(), .upload = upload});
+    Files files;
+    Logger logger(state, {&board, &files});
+    board.init(state, logger);
+    board.fit_start(state, logger);
+    std::uintmax_t size = 0;
+    for (const bool at_end : {false, true}) {
+      logger.log_metrics({{"a", 1.0}}, 1);
+      at_end ? board.fit_end(state, logger) : board.epoch_end(state, logger);
+      if (!upload) continue;
+      REQUIRE(!files.files.empty());
+      const LogFile& last = files.files.back();
+      CHECK(last.name.starts_with("tensorboard/r/events.out.tfevents."));
+      CHECK(last.overwrite);
+      CHECK(std::filesystem::file_size(last.path) > size);  // it has what was logged until now
+      size = std::filesystem::file_size(last.path);
+    }
+    CHECK(files.files.size() == (upload ? 2 : 0));
+    board.close(state, logger);
+  }
+}
+
 TEST_CASE("TensorBoardLogger does not cut a file outside of its folder that a forged checkpoint names") {
   const test::Folder folder;
   Run killed(folder / "a");
