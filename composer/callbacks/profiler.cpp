@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "composer/callbacks/system_sampler.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
@@ -108,8 +109,12 @@ void check_folder(const ProfilerOptions& options, const fs::path& folder, const 
 
 struct Profiler::Impl {
   explicit Impl(ProfilerOptions given) : options(std::move(given)) {
-    const auto& [skip_first, wait, warmup, active, repeat, operators, shapes, path, filename, overwrite, keep, print] =
-        options;
+    const auto& [skip_first, wait, warmup, active, repeat, operators, shapes, cpu, memory, disk, net, sample_interval,
+                 path, filename, overwrite, keep, print] = options;
+    if (!(sample_interval.count() >= 0.001 && sample_interval.count() <= 86'400))
+      throw ConfigError("Profiler: sys_prof_stats_thread_interval must be from 0.001 to 86400 seconds, got ",
+                        sample_interval.count());
+    system = {cpu, memory, disk, net, sample_interval};
     schedule = {skip_first, wait, warmup, active, repeat};
     profiler::check(schedule, "Profiler");
     if (keep < -1) throw ConfigError("Profiler: num_traces_to_keep must be >= -1, got ", keep);
@@ -129,6 +134,7 @@ struct Profiler::Impl {
     trace.begin_ns = now_ns();
     if (!recorder && options.operators) recorder.emplace(options.record_shapes, state.device.is_cuda());
     record_operators([](profiler::OperatorRecorder& operators) { operators.start(); });
+    if (system.cpu || system.memory || system.disk || system.net) sampler.emplace(system);
     recording = true;
   }
 
@@ -140,6 +146,8 @@ struct Profiler::Impl {
     record_operators([this](profiler::OperatorRecorder& operators) {
       if (operators.started()) trace.operators = operators.stop();
     });
+    if (sampler) trace.counters = sampler->stop();
+    sampler.reset();
     if (trace.batches == 0) return;
     trace.names = names.all();
     std::ranges::stable_sort(trace.spans, [](const Span& a, const Span& b) {
@@ -204,6 +212,8 @@ struct Profiler::Impl {
   std::array<std::uint32_t, kEventCount> events{};  // their spans' names, the same for both ends
   std::vector<Span> open_events, open_calls;
   std::optional<profiler::OperatorRecorder> recorder;
+  SystemSamplerOptions system;
+  std::optional<SystemSampler> sampler;  // while it records
   std::unique_ptr<Writer> writer;
 };
 
@@ -293,6 +303,11 @@ std::vector<Option<ProfilerOptions>> option_list() {
           option("repeat", &O::repeat).refuses({"-1"}),
           option("operators", &O::operators),
           option("record_shapes", &O::record_shapes),
+          option("sys_prof_cpu", &O::sys_prof_cpu),
+          option("sys_prof_memory", &O::sys_prof_memory),
+          option("sys_prof_disk", &O::sys_prof_disk),
+          option("sys_prof_net", &O::sys_prof_net),
+          option("sys_prof_stats_thread_interval", &O::sys_prof_stats_thread_interval).refuses({"0", "nan"}),
           option("folder", &O::folder).refuses({"{run_name"}),
           option("filename", &O::filename).refuses({"{epoch"}),
           option("overwrite", &O::overwrite),

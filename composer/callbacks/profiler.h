@@ -7,6 +7,7 @@
 #include "composer/core/callback.h"
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
+#include "composer/core/time.h"
 
 namespace composer::callbacks {
 
@@ -19,6 +20,9 @@ struct ProfilerOptions {
   std::int64_t repeat = 1;                            // cycles in an epoch; 0: until its end
   bool operators = true;       // of libtorch, by its own profiler (kineto); on a GPU its kernels, too
   bool record_shapes = false;  // of the operators' operands
+  // Counters of the machine in the trace, sampled by a thread of its own while it is recorded, at least twice.
+  bool sys_prof_cpu = true, sys_prof_memory = false, sys_prof_disk = false, sys_prof_net = false;
+  Seconds sys_prof_stats_thread_interval{0.5};  // 0.001 to 86,400 s
   // A folder and the names in it; placeholders as in the names of checkpoints, with the counts at the end of a trace.
   std::string folder = "{run_name}/traces";
   std::string filename = "ep{epoch}-ba{batch}-rank{rank}.json";

@@ -50,6 +50,14 @@ class Json {
               microseconds(std::max<std::int64_t>(begin - base_ns_, 0)), R"(,"dur":)", microseconds(duration),
               R"(,"pid":)", pid_, R"(,"tid":)", tid, R"(,"args":{)", arguments, "}}"));
   }
+  void counter(const Counter& counter) {
+    std::string values;
+    for (const auto& [key, value] : counter.values)
+      values += join(values.empty() ? "" : ",", quoted(key), ':', nlohmann::json(value).dump());
+    line(join(R"({"name":)", quoted(counter.name), R"(,"ph":"C","ts":)",
+              microseconds(std::max<std::int64_t>(counter.at_ns - base_ns_, 0)), R"(,"pid":)", pid_, R"(,"args":{)",
+              values, "}}"));
+  }
   std::string end() { return text_ + "\n]\n"; }
 
  private:
@@ -149,6 +157,7 @@ std::string chrome_json(const Trace& trace, std::string_view process, int rank) 
     json.complete(call.name, call.device < 0 ? "operator" : "kernel", call.begin_ns, call.duration_ns, thread->second,
                   call.shapes.empty() ? std::string() : join(R"("shapes":)", quoted(call.shapes)));
   }
+  for (const Counter& counter : trace.counters) json.counter(counter);
   return json.end();
 }
 

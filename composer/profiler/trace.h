@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "composer/core/export.h"
@@ -32,12 +33,20 @@ class Names {
   std::string key_;
 };
 
+// Numbers of the machine at one moment, as "cpu_percentage".
+struct Counter {
+  std::string name;  // of the track
+  std::int64_t at_ns = 0;
+  std::vector<std::pair<std::string, double>> values;
+};
+
 // All that was recorded of some batches in a row.
 struct Trace {
   std::int64_t begin_ns = 0, end_ns = 0, batches = 0;
   std::vector<std::string> names;
   std::vector<Span> spans;  // of one thread: any two are apart, or one is within the other
   std::vector<OperatorCall> operators;
+  std::vector<Counter> counters;
   std::int64_t dropped = 0;  // spans, for want of room
 };
 

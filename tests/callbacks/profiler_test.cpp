@@ -254,6 +254,30 @@ TEST_CASE("A profiler that has recorded nothing says why") {
   CHECK(warnings.say("no epoch had more than 4 batches"));
 }
 
+TEST_CASE("A trace has counters of the machine, as many as were asked for") {
+  const Folder folder;
+  const auto counters_of = [&](ProfilerOptions options) {
+    fit(options);
+    std::map<std::string, int> counters;
+    for (const json& event : read(fs::path(options.folder) / "ep0-ba3-rank0.json")) {
+      if (event.at("ph") != "C") continue;
+      ++counters[event.at("name")];
+      for (const auto& [key, value] : event.at("args").items()) CHECK(value.is_number());
+      CHECK(event.at("ts").get<double>() >= 0);
+    }
+    return counters;
+  };
+  ProfilerOptions options = two_of(folder / "none");
+  options.sys_prof_cpu = false;
+  CHECK(counters_of(options).empty());
+  options = two_of(folder / "all");
+  options.sys_prof_memory = options.sys_prof_disk = options.sys_prof_net = true;
+  options.sys_prof_stats_thread_interval = Seconds(3600);
+  const auto all = counters_of(options);
+  for (const char* name : {"memory", "disk", "network"}) CHECK(all.at(name) == 2);  // at its begin and at its end
+  CHECK_THROWS_AS(Profiler({.sys_prof_stats_thread_interval = Seconds(0)}), ConfigError);
+}
+
 TEST_CASE("A profiler keeps the newest traces") {
   const Folder folder;
   ProfilerOptions options = two_of(folder / "traces");
