@@ -9,9 +9,10 @@
 
 namespace composer::callbacks {
 
-// Counts matrix products, convolutions, attention and LSTMs, with the formulas of PyTorch's FlopCounterMode: a product
-// and a sum are two operations, and masked elements count like others. Counts what this thread calls between start()
-// and stop(), and the backward passes of that on any thread. One counter counts at a time in a process.
+// Counts matrix products, convolutions, attention and LSTMs as PyTorch's FlopCounterMode does, which however leaves
+// LSTMs out and counts grouped convolutions as if they had one group: a product and a sum are two operations, and
+// masked elements count like others. Counts what this thread calls between start() and stop(), and the backward passes
+// of that on any thread. One counter counts at a time in a process.
 class COMPOSER_EXPORT FlopCounter {
  public:
   FlopCounter() = default;

@@ -113,7 +113,8 @@ void measure(std::vector<Measured>& list) {
 
 // 0 if one of them is 0.
 at::Tensor cosine(const Measured& a, const Measured& b) {
-  const at::Tensor product = at::mul(a.tensor, b.tensor).sum(a.norm.scalar_type());
+  const at::ScalarType type = a.norm.scalar_type();  // products of half-precision numbers underflow in theirs
+  const at::Tensor product = at::mul(a.tensor.to(type), b.tensor.to(type)).sum(type);
   return product / at::mul(a.norm, b.norm).clamp_min(1e-30);
 }
 

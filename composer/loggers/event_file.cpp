@@ -3,6 +3,8 @@
 #include <array>
 #include <type_traits>
 
+#include "composer/loggers/json_text.h"
+
 namespace composer::loggers {
 namespace {
 
@@ -74,7 +76,7 @@ Protobuf json_value(const Scalar& value) {
       [](const auto& held) {
         using T = std::remove_cvref_t<decltype(held)>;
         if constexpr (std::is_same_v<T, std::string>)
-          return Protobuf().text(3, held);
+          return Protobuf().text(3, valid_utf8(held));
         else if constexpr (std::is_same_v<T, bool>)
           return Protobuf().whole(4, held ? 1 : 0);
         else
@@ -113,13 +115,13 @@ Protobuf simple_event(const EventTime& time, std::string_view tag, double value)
 
 Protobuf text_event(const EventTime& time, std::string_view tag, std::string_view markdown, bool with_metadata) {
   static const Protobuf kind = metadata("text", TENSOR);
-  const Protobuf tensor = Protobuf().whole(1, STRING).message(2, shape({})).text(8, markdown);
+  const Protobuf tensor = Protobuf().whole(1, STRING).message(2, shape({})).text(8, valid_utf8(markdown));
   return tensor_event(time, tag, tensor, with_metadata ? &kind : nullptr);
 }
 
 Protobuf image_event(const EventTime& time, std::string_view tag, std::span<const std::string> pngs, std::int64_t width,
                      std::int64_t height, std::string_view description, bool with_metadata) {
-  const Protobuf kind = metadata("images", BLOB_SEQUENCE, {}, description);
+  const Protobuf kind = metadata("images", BLOB_SEQUENCE, {}, valid_utf8(description));
   Protobuf tensor;
   tensor.whole(1, STRING).message(2, shape({static_cast<std::int64_t>(pngs.size()) + 2}));
   tensor.text(8, std::to_string(width)).text(8, std::to_string(height));
@@ -142,7 +144,7 @@ Protobuf histogram_event(const EventTime& time, std::string_view tag, std::span<
 Protobuf session_start_event(double wall_time, const Hyperparameters& hyperparameters, std::string_view group) {
   Protobuf session;
   for (const auto& [key, value] : hyperparameters)
-    session.message(1, Protobuf().text(1, key).message(2, json_value(value)));
+    session.message(1, Protobuf().text(1, valid_utf8(key)).message(2, json_value(value)));
   session.text(4, group).number(5, wall_time);
   return hyperparameter_event(wall_time, "_hparams_/session_start_info", Protobuf().message(3, session));
 }

@@ -129,21 +129,21 @@ void EventWriter::append(const LogRecord& record) {
   if (record.kind == LogRecord::Kind::HYPERPARAMETERS) return add_hyperparameters(record);
   if (!session_is_written_) append_session(record.wall_time);
   for (const auto& [key, value] : record.fields) append_value(time, *key, value);
-  if (const auto* images = std::get_if<LogImages>(&record.content)) append_images(time, record.key->name, *images);
+  if (const auto* images = std::get_if<LogImages>(&record.content)) append_images(time, record.key->encoded, *images);
   if (const auto* table = std::get_if<LogTable>(&record.content))
-    append(text_event(time, record.key->name, markdown(*table), is_first(record.key->name)));
+    append(text_event(time, record.key->encoded, markdown(*table), is_first(record.key->encoded)));
   if (const auto* histogram = std::get_if<LogHistogram>(&record.content))
-    append(histogram_event(time, record.key->name, numbers(histogram->counts), numbers(histogram->edges),
-                           is_first(record.key->name)));
+    append(histogram_event(time, record.key->encoded, numbers(histogram->counts), numbers(histogram->edges),
+                           is_first(record.key->encoded)));
 }
 
 void EventWriter::append_value(const EventTime& time, const LogKey& key, const LogValue& value) {
   if (const auto* text = std::get_if<std::string>(&value))
-    append(text_event(time, key.name, *text, is_first(key.name)));
+    append(text_event(time, key.encoded, *text, is_first(key.encoded)));
   else if (simple_values_)
-    append(simple_event(time, key.name, to_number(value)));
+    append(simple_event(time, key.encoded, to_number(value)));
   else
-    append(scalar_event(time, key.name, to_number(value), is_first(key.name)));
+    append(scalar_event(time, key.encoded, to_number(value), is_first(key.encoded)));
 }
 
 void EventWriter::append_images(const EventTime& time, const std::string& key, const LogImages& images) {
@@ -152,21 +152,22 @@ void EventWriter::append_images(const EventTime& time, const std::string& key, c
   };
   append_all(key, util::png_files(images, max_images_), "");
   for (const auto& [name, classes] : images.masks)
-    append_all(join(key, "/masks/", name), util::mask_png_files(classes, max_images_), describe_classes(images));
+    append_all(join(key, "/masks/", valid_utf8(name)), util::mask_png_files(classes, max_images_),
+               describe_classes(images));
 }
 
 // TensorBoard reads the hyperparameters of a session from one record, which is written before the first metric. Those
 // that are logged later become texts.
 void EventWriter::add_hyperparameters(const LogRecord& record) {
   for (const auto& [key, value] : record.fields) {
-    hyperparameters_[key->name] = to_scalar(value);
-    const std::string tag = "hyperparameters/" + key->name;
+    hyperparameters_[key->encoded] = to_scalar(value);
+    const std::string tag = "hyperparameters/" + key->encoded;
     if (session_is_written_) append(text_event({record.wall_time, record.step}, tag, to_text(value), is_first(tag)));
   }
 }
 
 void EventWriter::append_session(double wall_time) {
-  append(session_start_event(wall_time, hyperparameters_, run_name_));
+  append(session_start_event(wall_time, hyperparameters_, valid_utf8(run_name_)));
   session_is_written_ = true;
 }
 

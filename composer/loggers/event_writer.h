@@ -9,6 +9,7 @@
 
 #include "composer/loggers/background_logger.h"
 #include "composer/loggers/event_file.h"
+#include "composer/loggers/json_text.h"
 #include "composer/loggers/tensorboard_logger.h"
 #include "composer/util/output_file.h"
 
@@ -24,6 +25,8 @@ class EventWriter final : public RecordWriter {
   bool takes(LogRecord::Kind kind) const override {
     return kind != LogRecord::Kind::TRACES && kind != LogRecord::Kind::FILE;
   }
+  // A text of protocol buffers that is not UTF-8 makes the rest of the file unreadable.
+  std::string encoded(std::string_view key) const override { return valid_utf8(key); }
   void set_status(SessionStatus status) { status_ = status; }  // of the fit, from any thread
 
   // The following are for the thread that trains, while the background thread is idle.

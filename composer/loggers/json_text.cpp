@@ -32,6 +32,8 @@ std::string json_text(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+std::string valid_utf8(std::string_view text) { return nlohmann::json::parse(json_text(text)).get<std::string>(); }
+
 std::string json_text(const LogTable& table, const std::function<std::string(const Scalar&)>& value_text) {
   std::string text = "{\"columns\":[";
   for (std::size_t i = 0; i < table.columns.size(); ++i) (text += i > 0 ? "," : "") += json_text(table.columns[i]);

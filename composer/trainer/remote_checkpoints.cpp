@@ -54,10 +54,11 @@ class Scratch {
   fs::path path_;
 };
 
-// Names come from the server, and must not lead out of the folder.
+// Names come from the server, and must lead neither out of the folder nor to the folder itself.
 bool stays_below(const std::string& name) {
   const fs::path path(name);
-  return !name.empty() && !path.is_absolute() && std::ranges::find(path, "..") == path.end();
+  return !name.empty() && !path.is_absolute() &&
+         std::ranges::none_of(path, [](const fs::path& part) { return part.empty() || part == "." || part == ".."; });
 }
 
 std::string in(const std::string& folder, const std::string& file) {
@@ -131,6 +132,7 @@ std::optional<RemoteCheckpoint> find_newest(net::RemoteStore& store, const std::
 fs::path download(net::RemoteStore& store, const RemoteCheckpoint& checkpoint, const fs::path& folder,
                   const std::string& name) {
   saving::FileSystem& files = saving::real_files();
+  if (!stays_below(name)) throw CheckpointError(store.uri_of(checkpoint.name), ": cannot be the name of a folder");
   const fs::path to = folder / name;
   fs::create_directories(to.parent_path());
   const Scratch scratch(folder.parent_path());  // a kill must not leave a checkpoint of another name in the folder

@@ -190,6 +190,20 @@ TEST_CASE("OptimizerMonitor computes the norms of short floats in float") {
   CHECK(values.at("grad/module.bias") == doctest::Approx(std::sqrt(3.) * 60000).epsilon(1e-3));
 }
 
+TEST_CASE("Cosines of short floats do not underflow") {
+  TrainerOptions options = test::tiny_options();
+  options.model->to(at::kHalf);
+  {
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& parameter : options.model->parameters()) parameter.zero_();
+  }
+  Batch data = test::tiny_data(8);
+  data.set("input", data.at("input").mul(2e-3).to(at::kHalf));  // gradients and updates whose products are below 6e-8
+  options.train_dataloader = data::in_memory(data, {.batch_size = 4, .shuffle = false});
+  const auto values = logged(std::move(options), {.batch_log_interval = 1, .log_cosines = true}, "cosine/");
+  CHECK(values.at("update_grad/module.weight") == doctest::Approx(1).epsilon(1e-2));
+}
+
 TEST_CASE("OptimizerMonitor logs only gradients, or only global norms, if asked to") {
   const auto gradients = logged(test::tiny_options(), {.log_optimizer_metrics = false, .batch_log_interval = 1});
   CHECK(names_in(gradients) == std::set<std::string>{"grad/global", "grad/module.bias", "grad/module.weight"});

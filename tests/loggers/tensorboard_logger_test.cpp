@@ -95,6 +95,19 @@ TEST_CASE("TensorBoardLogger with simple_values writes metrics as torch.utils.te
   CHECK_FALSE(value.has_metadata);
 }
 
+TEST_CASE("What is not UTF-8 is replaced in an event file, which readers could not read on from there otherwise") {
+  const test::Folder folder;
+  Run run(folder.path());
+  run.logger.log_hyperparameters({{"h\xff", std::string("v\xff")}});
+  run.logger.log_metrics({{"a\xff", 1.0}, {"note", std::string("\xfe")}});
+  run.logger.log_images("i\xff", {.images = at::ones({2, 3}), .masks = {{"m\xff", at::ones({2, 3}, at::kLong)}}});
+  run.close();
+  const EventFile file = only_file(folder.path());
+  CHECK(file.only("a\uFFFD").type == 1);
+  CHECK(file.only("note").strings == std::vector<std::string>{"\uFFFD"});
+  CHECK(file.only("i\uFFFD/masks/m\uFFFD").plugin == "images");
+}
+
 TEST_CASE("TensorBoardLogger writes texts and tables as Markdown") {
   const test::Folder folder;
   Run run(folder.path());
