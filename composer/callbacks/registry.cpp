@@ -14,6 +14,7 @@ Entry<Callbacks> memory_monitor();
 Entry<Callbacks> memory_snapshot();
 Entry<Callbacks> mlperf();
 Entry<Callbacks> nan_monitor();
+Entry<Callbacks> oom_observer();
 Entry<Callbacks> optimizer_monitor();
 Entry<Callbacks> profiler();
 Entry<Callbacks> runtime_estimator();
@@ -34,6 +35,7 @@ const Registry<Callbacks>& registry() {
       entries::memory_snapshot(),
       entries::mlperf(),
       entries::nan_monitor(),
+      entries::oom_observer(),
       entries::optimizer_monitor(),
       entries::profiler(),
       entries::runtime_estimator(),

@@ -2,12 +2,14 @@
 
 #include "composer/core/algorithm.h"
 #include "composer/core/call_watcher.h"
+#include "composer/core/error_watcher.h"
 #include "composer/core/state_dict.h"
 
 namespace composer {
 
 Callback::~Callback() = default;
 CallWatcher::~CallWatcher() = default;
+ErrorWatcher::~ErrorWatcher() = default;
 
 void Callback::run_event(Event event, const State& state, Logger& logger) {
   switch (event) {

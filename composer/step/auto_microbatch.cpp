@@ -6,6 +6,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
+#include "composer/util/out_of_memory.h"
 
 namespace composer {
 namespace {

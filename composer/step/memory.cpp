@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
-#include <new>
 #include <sstream>
 #include <string>
-#include <string_view>
 #include <unistd.h>
 #include <unordered_map>
 
@@ -60,12 +58,6 @@ std::int64_t machine_available() {
   return kUnlimited;
 }
 
-bool speaks_of_memory(std::string_view text) {
-  for (const std::string_view sign : {"out of memory", "can't allocate memory", "ALLOC_FAILED"})
-    if (text.find(sign) != std::string_view::npos) return true;
-  return false;
-}
-
 std::int64_t allocated_bytes(at::Device device, bool peak) {
   constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(with_index(device).index());
@@ -84,22 +76,6 @@ std::int64_t available_memory(at::Device device) {
   const auto stats = allocator.getDeviceStats(with_index(device).index());
   const std::int64_t cached = stats.reserved_bytes[kAll].current - stats.allocated_bytes[kAll].current;
   return static_cast<std::int64_t>(allocator.getMemoryInfo(with_index(device).index()).first) + cached;
-}
-
-bool is_out_of_memory(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const c10::OutOfMemoryError&) {
-    return true;
-  } catch (const std::bad_alloc&) {
-    return true;
-  } catch (const c10::Error& other) {
-    return speaks_of_memory(other.what_without_backtrace());
-  } catch (const std::nested_exception& outer) {
-    return outer.nested_ptr() && is_out_of_memory(outer.nested_ptr());
-  } catch (...) {
-    return false;
-  }
 }
 
 void release_cached_memory(at::Device device) {

@@ -1,7 +1,6 @@
 #pragma once
 // How much memory a batch takes, and how much there is.
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <optional>
 
@@ -13,9 +12,6 @@ namespace composer {
 // Bytes that this process can still get on the device: of a GPU what is free or cached; of the host what its control
 // group and the machine have left.
 std::int64_t available_memory(at::Device device);
-
-// Whether an error, or one nested in it, says that memory was short.
-bool is_out_of_memory(const std::exception_ptr& error);
 
 // Gives what allocators keep for the next tensor back, so that larger blocks can be had.
 void release_cached_memory(at::Device device);

@@ -15,6 +15,7 @@
 #include "composer/step/module_modes.h"
 #include "composer/step/outside_leaves.h"
 #include "composer/step/precision.h"
+#include "composer/util/out_of_memory.h"
 
 namespace composer {
 namespace {

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -173,6 +174,7 @@ struct Trainer::Impl {
   void close();
   void release();
   void warn_of_unsaved() const;
+  void tell_watchers(const std::exception_ptr& error) noexcept;
   template <class F>
   auto located(F&& run);
   template <class F>
@@ -273,6 +275,7 @@ auto Trainer::Impl::located(F&& run) {
   try {
     return run();
   } catch (...) {
+    tell_watchers(std::current_exception());
     logger.flush();
     try {
       throw;

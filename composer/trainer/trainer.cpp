@@ -13,6 +13,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
+#include "composer/core/error_watcher.h"
 #include "composer/core/model.h"
 #include "composer/data/seekable_loader.h"
 #include "composer/kernels/gemm.h"
@@ -165,6 +166,19 @@ void Trainer::Impl::warn_of_unsaved() const {
   const std::int64_t saved = std::max<std::int64_t>(saver->last_saved_batch(), 0);
   warn(join("save_folder: the fit is dropped without end(), so what was trained from batch ", saved, " to batch ",
             state.timestamp.batch, " is not saved"));
+}
+
+void Trainer::Impl::tell_watchers(const std::exception_ptr& error) noexcept try {
+  for (const auto& plugin : engine.callbacks()) {
+    auto* const watcher = dynamic_cast<ErrorWatcher*>(plugin.object.get());
+    if (watcher == nullptr) continue;
+    try {
+      watcher->run_fails(error, state, logger);
+    } catch (const std::exception& other) {
+      warn(join(plugin.name, ": run_fails(): ", describe(other)));
+    }
+  }
+} catch (...) {  // also too little memory for the list; the error itself must leave
 }
 
 void Trainer::Impl::require_open(const char* call) const {

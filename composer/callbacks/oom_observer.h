@@ -1,0 +1,44 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "composer/core/callback.h"
+#include "composer/core/empty_options.h"
+#include "composer/core/error_watcher.h"
+#include "composer/core/export.h"
+
+namespace composer::callbacks {
+
+class AllocatorHistory;
+
+struct OOMObserverOptions {
+  std::int64_t max_entries = 100000;  // of the CUDA allocator's history; >= 1
+  // Folder and file, without its suffix; placeholders as in the names of checkpoints.
+  std::string folder = "{run_name}/torch_traces";
+  std::string filename = "rank{rank}_oom";
+  std::string remote_file_name = "{run_name}/oom_traces/rank{rank}_oom";  // at the loggers, likewise; empty: no upload
+  bool overwrite = false;  // false: an existing report is kept, and the new one gets a number
+};
+
+// Writes a report when an out-of-memory error leaves a fit, an evaluation or a prediction, and hands it to the loggers.
+// On CUDA it records the allocator's history from INIT on and also writes a snapshot of it. Failures are warnings.
+class COMPOSER_EXPORT OOMObserver final : public Callback, public ErrorWatcher {
+ public:
+  explicit OOMObserver(OOMObserverOptions options = {});
+  explicit OOMObserver(EmptyOptions) : OOMObserver() {}
+  OOMObserver(OOMObserverOptions options, std::unique_ptr<AllocatorHistory> source);  // for tests
+  ~OOMObserver() override;
+  OOMObserver(OOMObserver&&) noexcept;
+  StateDict local_hparams() const override;
+
+  void init(const State& state, Logger& logger) override;
+  void run_fails(const std::exception_ptr& error, const State& state, Logger& logger) override;
+  void close(const State& state, Logger& logger) override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace composer::callbacks
