@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "composer/core/error.h"
+#include "composer/loggers/logged_file.h"
 #include "composer/loggers/mlflow_store.h"
 #include "composer/loggers/string_map.h"
 #include "composer/util/new_file.h"
@@ -141,10 +142,7 @@ class FileStore final : public MlflowStore {
   void log_artifact(const MlflowArtifact& artifact) override {
     const fs::path target = run_ / "artifacts" / artifact.path;
     if (artifact.file.empty()) return replace_file(target, artifact.data);
-    std::error_code error;
-    fs::create_directories(target.parent_path(), error);
-    fs::copy_file(artifact.file, target, fs::copy_options::overwrite_existing, error);
-    if (error) throw Error(kName, ": ", artifact.file, " cannot be copied to ", target.string(), ": ", error.message());
+    copy_logged_file({artifact.file, artifact.path, artifact.overwrite}, target);
   }
 
   void end(RunStatus status, std::int64_t time) override {

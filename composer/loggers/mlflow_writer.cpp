@@ -91,8 +91,8 @@ void MlflowWriter::write(std::span<const LogRecord> records) {
     } catch (const net::HttpError& error) {
       if (error.may_pass) throw;
       lose(1, error.what());
-    } catch (const Error& error) {
-      lose(1, error.what());
+    } catch (const std::exception& error) {
+      lose(1, describe(error));
     }
   }
 }
@@ -139,7 +139,7 @@ void MlflowWriter::add_params(Batch& batch, const LogRecord& record) {
 
 void MlflowWriter::add_content(Batch& batch, const LogRecord& record) const {
   if (const auto* file = std::get_if<LogFile>(&record.content)) {
-    batch.artifacts.push_back({mlflow_key(file->name), {}, file->path});
+    batch.artifacts.push_back({mlflow_key(file->name), {}, file->path, file->overwrite});
     return;
   }
   const std::string end = join('/', record.key->encoded, '/', record.step);
