@@ -80,7 +80,7 @@ class COMPOSER_EXPORT RecordWriter {
 
  protected:
   // The following are called by the background thread, or by the thread that trains while the background thread is
-  // idle. An Error is handled as on_failure says. After an Error of write() all its records count as missing.
+  // idle. An exception is handled as on_failure says. After one of write() all its records count as missing.
   virtual void write(std::span<const LogRecord> records) = 0;
   virtual void flush() {}  // writes what write() holds back
   virtual void sync() {}   // makes what was written survive a loss of power
@@ -91,6 +91,7 @@ class COMPOSER_EXPORT RecordWriter {
  private:
   friend class BackgroundLogger;
   bool drops_ = true;
+  std::string name_;  // of the logger
   std::atomic<bool> failed_ = false;
   std::mutex mutex_;    // of the following
   std::string reason_;  // of the first failure

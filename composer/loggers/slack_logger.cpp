@@ -11,8 +11,8 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
-#include "composer/loggers/format.h"
 #include "composer/core/list_option.h"
+#include "composer/loggers/format.h"
 #include "composer/loggers/no_writer.h"
 #include "composer/loggers/string_map.h"
 #include "composer/net/http.h"
@@ -71,6 +71,11 @@ json default_blocks(const std::vector<SlackEntry>& entries) {
   return blocks;
 }
 
+// null if it is missing, or if the answer is no object.
+json field(const json& answer, const char* name) {
+  return answer.is_object() && answer.contains(name) ? answer.at(name) : json();
+}
+
 // Where messages are sent.
 struct Address {
   std::string url, key, channel;
@@ -119,8 +124,8 @@ class SlackWriter final : public RecordWriter {
                                          first + static_cast<std::ptrdiff_t>(std::min(most, entries.size() - begin)));
       try {
         send(part);
-      } catch (const Error& error) {
-        lose(static_cast<std::int64_t>(part.size()), join(kName, ": ", without_secret(error.what())));
+      } catch (const std::exception& error) {
+        lose(static_cast<std::int64_t>(part.size()), without_secret(describe(error)));
       }
     }
   }
@@ -135,9 +140,7 @@ class SlackWriter final : public RecordWriter {
 
   void send(const std::vector<SlackEntry>& entries) {
     json message = {{"text", join("step ", entries.back().step)}};  // of the notification
-    message["blocks"] = options_.formatter_func ? json::parse(options_.formatter_func(entries), nullptr, false)
-                                                : default_blocks(entries);
-    if (!message["blocks"].is_array()) throw Error("formatter_func must return a JSON array of blocks");
+    message["blocks"] = options_.formatter_func ? formatted(entries) : default_blocks(entries);
     net::HttpRequest request{.method = "POST", .url = address_.url};
     request.headers = {{"Content-Type", "application/json; charset=utf-8"}};
     if (!address_.channel.empty()) {
@@ -150,9 +153,21 @@ class SlackWriter final : public RecordWriter {
     has_answered_ = true;
     if (address_.channel.empty()) return;
     const json answer = json::parse(response.body, nullptr, false);
-    if (!answer.is_object() || !answer.value("ok", false))
+    const json ok = field(answer, "ok"), error = field(answer, "error");
+    if (!ok.is_boolean() || !ok.get<bool>())
       throw Error("Slack refused a message: ",
-                  answer.is_object() ? answer.value("error", "no reason given") : response.body.substr(0, 200));
+                  error.is_string() ? error.get<std::string>() : "it answered " + response.body.substr(0, 200));
+  }
+
+  json formatted(const std::vector<SlackEntry>& entries) const {
+    json blocks;
+    try {
+      blocks = json::parse(options_.formatter_func(entries), nullptr, false);
+    } catch (const std::exception& error) {
+      throw Error("formatter_func failed: ", describe(error));
+    }
+    if (!blocks.is_array()) throw Error("formatter_func must return a JSON array of blocks");
+    return blocks;
   }
 
   const SlackLoggerOptions options_;

@@ -185,6 +185,35 @@ TEST_CASE("With a key and a channel SlackLogger calls chat.postMessage, whose re
   CHECK(warnings.say("2 values could not be written and are missing in Slack, C1"));
 }
 
+TEST_CASE("Strange answers of Slack and exceptions of formatter_func cost messages and not the run") {
+  for (const std::string answer : {R"({"ok":false,"error":null})", R"({"ok":null})", R"({"ok":"yes"})",
+                                   R"({"ok":false,"error":[1]})", "[true]", "null", "", "\xff"}) {
+    CAPTURE(answer);
+    const test::HttpServer server([&](const HttpCall&) { return HttpReply{200, answer}; });
+    const test::Warnings warnings;
+    Run run({.include_keys = {".*"}, .slack_logging_api_key = "k", .channel_id = "c", .api_url = server.url()});
+    for (int batch = 0; batch < 2; ++batch) {
+      run.logger.log_metrics({{"a", 1.0}});
+      run.slack.flush();
+    }
+    run.close();
+    CHECK(server.calls().size() == 2);
+    CHECK(warnings.say("SlackLogger: Slack refused a message: "));
+    CHECK(warnings.say("2 values could not be written"));
+  }
+  const test::HttpServer server(ok);
+  const test::Warnings warnings;
+  Run run({.include_keys = {".*"},
+           .formatter_func = [](const auto&) -> std::string { throw std::out_of_range("mine"); },
+           .webhook_url = server.url()});
+  run.logger.log_metrics({{"a", 1.0}});
+  run.slack.flush();
+  run.close();
+  CHECK(server.calls().empty());
+  CHECK(warnings.say("SlackLogger: formatter_func failed: mine"));
+  CHECK(warnings.say("1 values could not be written"));
+}
+
 TEST_CASE("A webhook that is away costs messages and not the run, and its address is not in the warnings") {
   const test::Warnings warnings;
   Run run({.include_keys = {"a"}, .webhook_url = test::refusing_url() + "/services/SECRET"});
