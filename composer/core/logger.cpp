@@ -6,6 +6,14 @@
 #include "composer/util/name_format.h"
 
 namespace composer {
+namespace {
+
+void check_keys(std::span<const LogEntry> entries) {
+  for (const LogEntry& entry : entries)
+    if (entry.key.empty()) throw DataError("Logger: a key must not be empty");
+}
+
+}  // namespace
 
 LoggerDestination::~LoggerDestination() = default;
 void LoggerDestination::log_metrics(std::span<const LogEntry>, std::int64_t, const State&) {}
@@ -29,6 +37,7 @@ std::int64_t Logger::step_or_batch(std::optional<std::int64_t> step) const {
 }
 
 void Logger::log_metrics(std::span<const LogEntry> metrics, std::optional<std::int64_t> step) {
+  check_keys(metrics);
   for (LoggerDestination* destination : destinations_) destination->log_metrics(metrics, step_or_batch(step), state_);
 }
 
@@ -37,6 +46,7 @@ void Logger::log_metrics(std::initializer_list<LogEntry> metrics, std::optional<
 }
 
 void Logger::log_hyperparameters(std::span<const LogEntry> hyperparameters) {
+  check_keys(hyperparameters);
   for (const LogEntry& entry : hyperparameters) hyperparameters_[std::string(entry.key)] = entry.value;
   for (LoggerDestination* destination : destinations_) destination->log_hyperparameters(hyperparameters, state_);
 }

@@ -53,6 +53,14 @@ TEST_CASE("Logger hands images, tables, histograms and files to every destinatio
   CHECK(logged.second.calls == logged.first.calls);
 }
 
+TEST_CASE("Logger rejects an empty key") {
+  Logged logged;
+  CHECK_THROWS_WITH_AS(logged.logger.log_metrics({{"a", 1.0}, {"", 1.0}}), "Logger: a key must not be empty",
+                       DataError);
+  CHECK_THROWS_WITH_AS(logged.logger.log_hyperparameters({{"", 1.0}}), "Logger: a key must not be empty", DataError);
+  CHECK(logged.first.calls.empty());
+}
+
 TEST_CASE("A destination that implements none of them ignores images, tables, histograms and files") {
   const State state;
   LoggerDestination destination;
