@@ -32,18 +32,20 @@ std::string or_environment(const std::string& text, const char* name) {
 
 std::string dumped(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-// What Slack would read as the beginning of a link or of a special character.
-std::string escaped(const std::string& text) {
+// Replaces what Slack would read as the beginning of a link or of a special character. As many whole characters as fit
+// into `most` bytes.
+std::string escaped(std::string_view text, std::size_t most) {
   std::string all;
-  for (const char c : text) {
-    if (c == '&')
-      all += "&amp;";
-    else if (c == '<')
-      all += "&lt;";
-    else if (c == '>')
-      all += "&gt;";
-    else
-      all += c;
+  while (!text.empty()) {
+    std::size_t length = 1;
+    while (length < text.size() && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) ++length;
+    std::string_view character = text.substr(0, length);
+    text.remove_prefix(length);
+    if (character == "&") character = "&amp;";
+    if (character == "<") character = "&lt;";
+    if (character == ">") character = "&gt;";
+    if (all.size() + character.size() > most) break;
+    all += character;
   }
   return all;
 }
@@ -53,13 +55,14 @@ std::string text_of(const LogValue& value) {
   return text != nullptr ? *text : format_short(value);
 }
 
-// A section of Slack has at most 3000 characters.
+// A section of Slack has at most 3000 characters, and a message 50 blocks. Two lines fit into one section, so there are
+// at most 26 for 50 entries.
 json default_blocks(const std::vector<SlackEntry>& entries) {
-  constexpr std::size_t kLongest = 2900;
+  constexpr std::size_t kLongest = 2900, kLongestKey = 500, kLongestValue = 900;
   std::vector<std::string> sections(1);
   for (const SlackEntry& entry : entries) {
-    std::string line = join('*', escaped(entry.key), ":* ", escaped(entry.value.substr(0, 500)), '\n');
-    if (line.size() > kLongest) line = line.substr(0, kLongest);
+    const std::string line =
+        join('*', escaped(entry.key, kLongestKey), ":* ", escaped(entry.value, kLongestValue), '\n');
     if (sections.back().size() + line.size() > kLongest) sections.emplace_back();
     sections.back() += line;
   }

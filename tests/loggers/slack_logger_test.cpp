@@ -1,5 +1,6 @@
 #include "composer/loggers/slack_logger.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 
@@ -135,6 +136,40 @@ TEST_CASE("A message of SlackLogger has sections of at most 3000 characters") {
   const json blocks = json::parse(server.calls()[0].body)["blocks"];
   CHECK(blocks.size() > 3);
   for (const json& block : blocks) CHECK(std::string(block["text"]["text"]).size() <= 3000);
+}
+
+TEST_CASE("A message of SlackLogger has at most 50 blocks and cuts long texts between characters") {
+  const auto text_of = [](std::size_t count, const std::string& character) {
+    std::string text;
+    for (std::size_t i = 0; i < count; ++i) text += character;
+    return text;
+  };
+  for (const std::string character : {"&", "<", "ä", "x", "€", "😀"}) {
+    CAPTURE(character);
+    for (const std::string shift : {"", "x", "xx", "xxx"}) {  // the limit is reached within a character
+      const test::HttpServer server(ok);
+      Run run({.include_keys = {".*"}, .webhook_url = server.url()});
+      const std::string key = shift + text_of(600, character), value = shift + text_of(1000, character);
+      for (int i = 0; i < 50; ++i) run.logger.log_metrics({{key, value}}, i);
+      run.close();
+      REQUIRE(server.calls().size() == 1);
+      const std::string body = server.calls()[0].body;
+      const json blocks = json::parse(body)["blocks"];
+      CHECK(blocks.size() <= 50);
+      CHECK(body.find("\xEF\xBF\xBD") == std::string::npos);  // stands for a byte that is not UTF-8
+      std::size_t lines = 0;
+      for (const json& block : blocks) {
+        const std::string text = block["text"]["text"];
+        CHECK(text.size() <= 3000);
+        for (auto at = text.find('&'); at != text.npos; at = text.find('&', at + 1)) {
+          const std::string entity = text.substr(at, text.find(';', at) - at + 1);
+          if (entity != "&amp;" && entity != "&lt;") FAIL(entity);
+        }
+        lines += static_cast<std::size_t>(std::ranges::count(text, '\n'));
+      }
+      CHECK(lines == 50);
+    }
+  }
 }
 
 TEST_CASE("SlackLogger sends what formatter_func returns") {
