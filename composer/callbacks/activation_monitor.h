@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "composer/core/by_name.h"
 #include "composer/core/callback.h"
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
@@ -14,6 +15,7 @@
 namespace composer::callbacks {
 
 struct ActivationMonitorOptions {
+  [[no_unique_address]] ByName by_name = {};
   Time interval = "25ba";  // in ep or ba, >= 1
   // Layers whose name contains one of these are left out: {"layer3", "bn"}.
   std::vector<std::string> ignore_module_types = {};

@@ -7,6 +7,7 @@
 
 #include "composer/checkpoint/save_options.h"
 #include "composer/checkpoint/saver.h"
+#include "composer/core/by_name.h"
 #include "composer/core/event.h"
 #include "composer/core/export.h"
 #include "composer/core/interval.h"
@@ -22,6 +23,7 @@ class RunLock;
 
 // Which checkpoints of a run are written, and where; the save_... options of TrainerOptions.
 struct RunSaverOptions {
+  [[no_unique_address]] ByName by_name = {};
   std::string folder = "{run_name}/checkpoints";
   std::string filename = "ep{epoch}-ba{batch}";
   std::string latest_filename = "latest";

@@ -6,6 +6,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "composer/core/redrawn_line.h"
 #include "composer/util/no_sigpipe.h"
 
 namespace composer {
@@ -86,8 +87,8 @@ std::string describe(const std::exception& error) {
 
 void warn(const std::string& text) {
   if (warned_elsewhere(text)) return;
-  const util::NoSigpipe no_sigpipe;            // stderr may be a pipe that nobody reads any more
-  std::cerr << "libcomposer: " + text + "\n";  // in one piece, as other threads may write, too
+  const util::NoSigpipe no_sigpipe;  // stderr may be a pipe that nobody reads any more
+  RedrawnLine::write_below([&] { std::cerr << "libcomposer: " + text + "\n"; });
 }
 
 WarningSink redirect_warnings(WarningSink to) {

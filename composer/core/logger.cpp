@@ -13,37 +13,9 @@
 namespace composer {
 namespace {
 
-// Removes a file that nobody needs any more.
-struct Remove {
-  std::string path;
-  ~Remove() {
-    std::error_code ignored;
-    std::filesystem::remove(path, ignored);
-  }
-};
-
-// Programs write a plot or a table again and again under one name, while files wait to be sent.
-void keep_contents(LogFile& file) {
-  constexpr std::uintmax_t kLargest = std::uintmax_t{64} << 20;
-  std::error_code error;
-  if (std::filesystem::file_size(file.path, error) > kLargest || error) return;
-  std::string place = std::filesystem::temp_directory_path(error).string();
-  if (!error) {
-    place += "/composer-upload-XXXXXX";
-    const int made = ::mkstemp(place.data());
-    if (made >= 0) {
-      ::close(made);
-      auto copy = std::make_shared<const Remove>(Remove{place});
-      std::filesystem::copy_file(file.path, place, std::filesystem::copy_options::overwrite_existing, error);
-      if (!error) {
-        file.path = place;
-        file.copy = std::move(copy);
-        return;
-      }
-    }
-  }
-  warn(join("upload_file: there is no room for a copy of ", file.path, " in the folder for temporary files",
-            error ? ": " + error.message() : "", "; it must not be changed until it is uploaded"));
+void check_keys(std::span<const LogEntry> entries) {
+  for (const LogEntry& entry : entries)
+    if (entry.key.empty()) throw DataError("Logger: a key must not be empty");
 }
 
 }  // namespace
@@ -70,6 +42,7 @@ std::int64_t Logger::step_or_batch(std::optional<std::int64_t> step) const {
 }
 
 void Logger::log_metrics(std::span<const LogEntry> metrics, std::optional<std::int64_t> step) {
+  check_keys(metrics);
   for (LoggerDestination* destination : destinations_) destination->log_metrics(metrics, step_or_batch(step), state_);
 }
 
@@ -78,6 +51,7 @@ void Logger::log_metrics(std::initializer_list<LogEntry> metrics, std::optional<
 }
 
 void Logger::log_hyperparameters(std::span<const LogEntry> hyperparameters) {
+  check_keys(hyperparameters);
   for (const LogEntry& entry : hyperparameters) hyperparameters_[std::string(entry.key)] = entry.value;
   for (LoggerDestination* destination : destinations_) destination->log_hyperparameters(hyperparameters, state_);
 }

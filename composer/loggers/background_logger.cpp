@@ -97,9 +97,10 @@ bool RecordWriter::takes(LogRecord::Kind kind) const {
 }
 
 void RecordWriter::lose(std::int64_t count, const std::string& reason) {
-  if (!drops_) throw Error(reason);
+  const std::string text = reason.starts_with(name_) ? reason : join(name_, ": ", reason);
+  if (!drops_) throw Error(text);
   const std::lock_guard lock(mutex_);
-  if (reason_.empty()) reason_ = reason;
+  if (reason_.empty()) reason_ = text;
   lost_ += count;
   failed_ = true;
 }
@@ -120,13 +121,18 @@ struct BackgroundLogger::Channel {
   Channel& operator=(const Channel&) = delete;
 
   static void write(RecordWriter& writer, std::span<LogRecord> records) {
-    attempt(
-        writer,
-        [&] {
-          for (LogRecord& record : records) read_tensors(record);
-          writer.write(records);
-        },
-        static_cast<std::int64_t>(records.size()));
+    std::size_t readable = 0;  // of the records, which are moved to the front
+    for (LogRecord& record : records)
+      attempt(
+          writer,
+          [&] {
+            read_tensors(record);
+            if (LogRecord& to = records[readable++]; &to != &record) std::swap(to, record);
+          },
+          1);
+    if (readable > 0)
+      attempt(
+          writer, [&] { writer.write(records.first(readable)); }, static_cast<std::int64_t>(readable));
     for (LogRecord& record : records) empty(record);
   }
 
@@ -144,7 +150,7 @@ struct BackgroundLogger::Channel {
   static void attempt(RecordWriter& writer, const Call& call, std::int64_t records) {
     try {
       call();
-    } catch (const std::exception& error) {  // also of a library, or of a function of the user's
+    } catch (const std::exception& error) {  // the library's, libtorch's, or of the user's code
       if (!writer.drops_) throw;
       writer.lose(records, describe(error));
     }
@@ -184,6 +190,7 @@ RecordWriter& BackgroundLogger::open(const State& state) {
     holding_ = false;
     std::shared_ptr<RecordWriter> made = make_writer(state);
     made->drops_ = options_.on_failure == LogFailure::CONTINUE;
+    made->name_ = name_;
     channel_ = std::make_unique<Channel>(std::move(made), options_);
   }
   return *channel_->writer;

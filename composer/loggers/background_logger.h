@@ -91,6 +91,7 @@ class COMPOSER_EXPORT RecordWriter {
  private:
   friend class BackgroundLogger;
   bool drops_ = true;
+  std::string name_;  // of the logger
   std::atomic<bool> failed_ = false;
   std::mutex mutex_;    // of the following
   std::string reason_;  // of the first failure

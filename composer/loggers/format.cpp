@@ -5,6 +5,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 
 #include <ATen/core/Tensor.h>
 
@@ -24,6 +25,16 @@ std::string print(const char* format, Values... values) {
 std::string to_text(double value) {
   if (std::isnan(value)) return "nan";
   return print("%.4f", value);
+}
+
+// As few digits as give the same number.
+std::string shortest(double value) {
+  std::string text;
+  for (int digits = 15; digits <= 17; ++digits) {
+    text = print("%.*g", digits, value);
+    if (std::strtod(text.c_str(), nullptr) == value) break;
+  }
+  return text;
 }
 
 std::string shape_of(const at::Tensor& tensor) {
@@ -114,7 +125,7 @@ std::string format_yaml(std::string_view key, const LogValue& value) {
   else if (const auto* flag = std::get_if<bool>(&value))
     text = *flag ? "true" : "false";
   else if (const auto* number = std::get_if<double>(&value))
-    text = print("%.17g", *number);
+    text = shortest(*number);
   else
     text = format_log_value(value);
   return yaml_text(key) + ": " + text;

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "composer/core/error.h"
-#include "composer/loggers/copy_into_run.h"
+#include "composer/loggers/logged_file.h"
 #include "composer/loggers/mlflow_store.h"
 #include "composer/loggers/string_map.h"
 #include "composer/util/new_file.h"
@@ -142,7 +142,7 @@ class FileStore final : public MlflowStore {
   void log_artifact(const MlflowArtifact& artifact) override {
     const fs::path target = run_ / "artifacts" / artifact.path;
     if (artifact.file.empty()) return replace_file(target, artifact.data);
-    copy_into_run(kName, artifact.file, target, artifact.overwrite);
+    copy_logged_file({artifact.file, artifact.path, artifact.overwrite}, target);
   }
 
   void end(RunStatus status, std::int64_t time) override {

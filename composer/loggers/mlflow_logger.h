@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "composer/core/by_name.h"
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/state.h"
@@ -15,6 +16,7 @@
 namespace composer::loggers {
 
 struct MLFlowLoggerOptions {
+  [[no_unique_address]] ByName by_name = {};
   // Empty: MLFLOW_EXPERIMENT_NAME of the environment, or "my-mlflow-experiment".
   std::string experiment_name;
   std::string run_name;                          // as shown; empty: that of the run

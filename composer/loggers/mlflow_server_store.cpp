@@ -1,11 +1,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
+#include <type_traits>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "composer/core/error.h"
+#include "composer/loggers/logged_file.h"
 #include "composer/loggers/mlflow_store.h"
 #include "composer/net/http.h"
 
@@ -56,16 +59,57 @@ class ServerStore final : public MlflowStore {
 
   std::string begin(const std::string& experiment, const std::string& name, const MlflowTexts& tags,
                     std::int64_t time) override {
-    experiment_ = find_or_make_experiment(experiment);
-    json all = json::array();
-    for (const auto& [key, text] : tags) all.push_back({{"key", key}, {"value", text}});
-    const json answer =
-        post("runs/create", {{"experiment_id", experiment_}, {"run_name", name}, {"start_time", time}, {"tags", all}},
-             /*repeat=*/false);  // a second one would be another run
-    return open(answer.at("run").at("info"));
+    return reading([&] {
+      experiment_ = find_or_make_experiment(experiment);
+      const json answer =
+          post("runs/create",
+               {{"experiment_id", experiment_}, {"run_name", name}, {"start_time", time}, {"tags", items(tags)}},
+               /*repeat=*/false);  // a second one would be another run
+      return open(answer.at("run").at("info"));
+    });
   }
 
   bool resume(const std::string& run_id, std::int64_t, MlflowTexts& params) override {
+    return reading([&] { return resume(run_id, params); });
+  }
+
+  void log_metrics(std::span<const MlflowMetric> metrics) override {
+    json all = json::array();
+    for (const auto& [key, value, time, step] : metrics)
+      all.push_back({{"key", key}, {"value", number(value)}, {"timestamp", time}, {"step", step}});
+    log_in_batches("metrics", all, 1000);
+  }
+
+  void log_params(const MlflowTexts& params) override { log_in_batches("params", items(params), 100); }
+  void set_tags(const MlflowTexts& tags) override { log_in_batches("tags", items(tags), 100); }
+
+  void log_artifact(const MlflowArtifact& artifact) override {
+    if (!artifact.overwrite && reading([&] { return exists_alike(artifact); })) return;
+    net::HttpRequest request{.method = "PUT", .url = artifact_url(artifact.path)};
+    request.headers = headers("application/octet-stream");
+    if (artifact.file.empty())
+      request.body = artifact.data;
+    else
+      request.body = net::FilePart{.path = artifact.file};
+    send(std::move(request));
+  }
+
+  void end(RunStatus status, std::int64_t time) override {
+    post("runs/update", {{"run_id", id_}, {"status", name_of(status)}, {"end_time", time}});
+  }
+
+ private:
+  // An answer without the fields of MLflow becomes an Error.
+  template <class Read>
+  std::invoke_result_t<Read> reading(const Read& read) const {
+    try {
+      return read();
+    } catch (const json::exception& error) {
+      throw Error(kName, ": ", where(), " did not answer as MLflow does: ", error.what());
+    }
+  }
+
+  bool resume(const std::string& run_id, MlflowTexts& params) {
     try {
       const json run = get("runs/get?run_id=" + net::percent_encoded(run_id)).at("run");
       if (run.at("info").value("lifecycle_stage", "active") != "active") return false;
@@ -81,31 +125,34 @@ class ServerStore final : public MlflowStore {
     return true;
   }
 
-  void log_metrics(std::span<const MlflowMetric> metrics) override {
-    json all = json::array();
-    for (const auto& [key, value, time, step] : metrics)
-      all.push_back({{"key", key}, {"value", number(value)}, {"timestamp", time}, {"step", step}});
-    log_in_batches("metrics", all, 1000);
+  // Whether the file is at the server. Throws if another one of its name is.
+  bool exists_alike(const MlflowArtifact& artifact) {
+    const std::optional<std::uint64_t> size = artifact_size(artifact.path);
+    if (!size) return false;
+    if (*size != size_of_file(artifact.file) || !has_contents_of(artifact))
+      reject_other_contents(join(where(), ": ", artifact.path));
+    return true;
   }
 
-  void log_params(const MlflowTexts& params) override { log_in_batches("params", items(params), 100); }
-  void set_tags(const MlflowTexts& tags) override { log_in_batches("tags", items(tags), 100); }
+  std::optional<std::uint64_t> artifact_size(const std::string& path) {
+    const auto slash = path.rfind('/');
+    std::string query = "artifacts/list?run_id=" + net::percent_encoded(id_);
+    if (slash != std::string::npos) query += "&path=" + net::percent_encoded(path.substr(0, slash), true);
+    const json answer = get(query);
+    for (const json& file : answer.value("files", json::array()))
+      if (file.at("path").get<std::string>() == path) return file.value("file_size", std::uint64_t{0});
+    return {};
+  }
 
-  void log_artifact(const MlflowArtifact& artifact) override {
-    net::HttpRequest request{.method = "PUT", .url = artifact_url(artifact.path)};
+  bool has_contents_of(const MlflowArtifact& artifact) {
+    const TemporaryFile there;
+    net::HttpRequest request{.url = artifact_url(artifact.path)};
     request.headers = headers("application/octet-stream");
-    if (artifact.file.empty())
-      request.body = artifact.data;
-    else
-      request.body = net::FilePart{.path = artifact.file};
+    request.to_file = there.path();
     send(std::move(request));
+    return same_contents(artifact.file, there.path());
   }
 
-  void end(RunStatus status, std::int64_t time) override {
-    post("runs/update", {{"run_id", id_}, {"status", name_of(status)}, {"end_time", time}});
-  }
-
- private:
   static json items(const MlflowTexts& texts) {
     json all = json::array();
     for (const auto& [key, text] : texts) all.push_back({{"key", key}, {"value", text}});

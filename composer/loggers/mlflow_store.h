@@ -23,8 +23,8 @@ using MlflowTexts = std::map<std::string, std::string>;  // of params or tags, b
 struct MlflowArtifact {
   std::string path;  // in the run, below artifacts/
   std::string data;
-  std::string file;  // its path if it is not in memory
-  bool overwrite = true;  // replace a file of that name
+  std::string file;       // its path if it is not in memory
+  bool overwrite = true;  // false: if one exists, it must have the same contents
 };
 
 // The key that MLflow allows: other characters than letters, digits, "_-.: /" become "_", parts of a path that are

@@ -92,7 +92,7 @@ void MlflowWriter::write(std::span<const LogRecord> records) {
       if (error.may_pass) throw;
       lose(1, error.what());
     } catch (const std::exception& error) {
-      lose(1, error.what());
+      lose(1, describe(error));
     }
   }
 }

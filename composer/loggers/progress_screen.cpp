@@ -22,27 +22,40 @@ ProgressScreen::ProgressScreen(TextStream stream, Terminal terminal, Seconds red
     : stream_(std::move(stream)),
       terminal_(std::move(terminal)),
       moment_(redraw_interval.count()),
-      interval_((terminal_.interactive ? redraw_interval : line_interval).count()) {}
+      interval_((terminal_.interactive ? redraw_interval : line_interval).count()) {
+  if (terminal_.interactive) line_.emplace([this] { clear(); });
+}
+
+template <class Write>
+void ProgressScreen::draw(const Write& write) const {
+  line_ ? line_->draw(write) : write();
+}
 
 void ProgressScreen::show(const ProgressLine& line) {
   wait();
   if (!terminal_.interactive) return stream_.write(draw_text(line, terminal_) + '\n');
   // The last column stays empty: a cursor behind it would begin a new line on some terminals.
-  stream_.write(kRestart + draw_bar(line, terminal_, terminal_.columns() - 1));
-  shown_ = true;
+  draw([&] {
+    stream_.write(kRestart + draw_bar(line, terminal_, terminal_.columns() - 1));
+    shown_ = true;
+  });
 }
 
 void ProgressScreen::keep(const ProgressLine& line) {
-  stream_.write((std::exchange(shown_, false) ? kRestart : "") + draw_text(line, terminal_) + '\n');
+  draw([&] { stream_.write((std::exchange(shown_, false) ? kRestart : "") + draw_text(line, terminal_) + '\n'); });
   crowded_until_ = now() + moment_;
 }
 
 void ProgressScreen::clear() {
-  if (std::exchange(shown_, false)) stream_.write(kRestart);
+  draw([&] {
+    if (std::exchange(shown_, false)) stream_.write(kRestart);
+  });
 }
 
 void ProgressScreen::leave() {
-  if (std::exchange(shown_, false)) stream_.write("\n");
+  draw([&] {
+    if (std::exchange(shown_, false)) stream_.write("\n");
+  });
 }
 
 void Rate::add(double seconds, double count) {

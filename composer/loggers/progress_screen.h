@@ -1,7 +1,9 @@
 #pragma once
 #include <deque>
+#include <optional>
 #include <string>
 
+#include "composer/core/redrawn_line.h"
 #include "composer/core/time.h"
 #include "composer/loggers/progress_line.h"
 #include "composer/loggers/terminal.h"
@@ -26,11 +28,14 @@ class ProgressScreen {
   void leave();                                            // the shown line remains; other output begins a new line
 
  private:
+  template <class Write>
+  void draw(const Write& write) const;  // no warning of another thread is written meanwhile
   TextStream stream_;
   Terminal terminal_;
   double moment_, interval_;             // shortest time between two kept lines, and two shown ones, in seconds
   double next_ = 0, crowded_until_ = 0;  // times of the clock
   bool shown_ = false;                   // the cursor is at the end of a line that can be redrawn
+  std::optional<RedrawnLine> line_;      // if lines can be redrawn; the last, because it uses the others
 };
 
 // The rate of a growing count over the last few seconds.

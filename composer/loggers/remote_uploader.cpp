@@ -6,6 +6,7 @@
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/loggers/background_option.h"
+#include "composer/loggers/logged_file.h"
 #include "composer/net/remote_store.h"
 #include "composer/net/upload_queue.h"
 #include "composer/util/name_format.h"
@@ -31,6 +32,23 @@ void check(const RemoteUploaderOptions& options) {
     throw ConfigError(kName, ": attempts must be from 1 to 100, got ", options.attempts);
   if (!(options.flush_timeout.count() >= 0 && options.flush_timeout.count() <= 86'400))
     throw ConfigError(kName, ": flush_timeout must be from 0 to 86400 seconds, got ", options.flush_timeout.count());
+}
+
+bool has_contents_of(net::RemoteStore& store, const LogFile& file, const std::stop_token& stop) {
+  const TemporaryFile there;
+  store.get(file.name, there.path(), stop);
+  return same_contents(file.path, there.path());
+}
+
+void put(net::RemoteStore& store, const LogFile& file, const std::stop_token& stop) {
+  if (!file.overwrite) {
+    if (const auto size = store.size(file.name, stop)) {
+      if (*size != size_of_file(file.path) || !has_contents_of(store, file, stop))
+        reject_other_contents(store.uri_of(file.name));
+      return;
+    }
+  }
+  store.put(file.path, file.name, stop);
 }
 
 }  // namespace
@@ -60,11 +78,8 @@ RemoteUploader::Open& RemoteUploader::open(const State& state) {
 void RemoteUploader::init(const State& state, Logger&) { open(state); }
 
 void RemoteUploader::upload_file(const LogFile& file, const State& state) {
-  open(state).queue.send({file.name, [file](net::RemoteStore& store, const std::stop_token& stop) {
-                            if (!file.overwrite && store.size(file.name, stop))
-                              throw Error(store.uri_of(file.name), " exists; set overwrite to replace it");
-                            store.put(file.path, file.name, stop);
-                          }});
+  open(state).queue.send(
+      {file.name, [file](net::RemoteStore& store, const std::stop_token& stop) { put(store, file, stop); }});
 }
 
 void RemoteUploader::flush() {

@@ -32,18 +32,20 @@ std::string or_environment(const std::string& text, const char* name) {
 
 std::string dumped(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-// What Slack would read as the beginning of a link or of a special character.
-std::string escaped(const std::string& text) {
+// Replaces what Slack would read as the beginning of a link or of a special character. As many whole characters as fit
+// into `most` bytes.
+std::string escaped(std::string_view text, std::size_t most) {
   std::string all;
-  for (const char c : text) {
-    if (c == '&')
-      all += "&amp;";
-    else if (c == '<')
-      all += "&lt;";
-    else if (c == '>')
-      all += "&gt;";
-    else
-      all += c;
+  while (!text.empty()) {
+    std::size_t length = 1;
+    while (length < text.size() && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) ++length;
+    std::string_view character = text.substr(0, length);
+    text.remove_prefix(length);
+    if (character == "&") character = "&amp;";
+    if (character == "<") character = "&lt;";
+    if (character == ">") character = "&gt;";
+    if (all.size() + character.size() > most) break;
+    all += character;
   }
   return all;
 }
@@ -53,13 +55,14 @@ std::string text_of(const LogValue& value) {
   return text != nullptr ? *text : format_short(value);
 }
 
-// A section of Slack has at most 3000 characters.
+// A section of Slack has at most 3000 characters, and a message 50 blocks. Two lines fit into one section, so there are
+// at most 26 for 50 entries.
 json default_blocks(const std::vector<SlackEntry>& entries) {
-  constexpr std::size_t kLongest = 2900;
+  constexpr std::size_t kLongest = 2900, kLongestKey = 500, kLongestValue = 900;
   std::vector<std::string> sections(1);
   for (const SlackEntry& entry : entries) {
-    std::string line = join('*', escaped(entry.key), ":* ", escaped(entry.value.substr(0, 500)), '\n');
-    if (line.size() > kLongest) line = line.substr(0, kLongest);
+    const std::string line =
+        join('*', escaped(entry.key, kLongestKey), ":* ", escaped(entry.value, kLongestValue), '\n');
     if (sections.back().size() + line.size() > kLongest) sections.emplace_back();
     sections.back() += line;
   }
@@ -69,6 +72,11 @@ json default_blocks(const std::vector<SlackEntry>& entries) {
   for (const std::string& section : sections)
     blocks.push_back({{"type", "section"}, {"text", {{"type", "mrkdwn"}, {"text", section}}}});
   return blocks;
+}
+
+// null if it is missing, or if the answer is no object.
+json field(const json& answer, const char* name) {
+  return answer.is_object() && answer.contains(name) ? answer.at(name) : json();
 }
 
 // Where messages are sent.
@@ -119,8 +127,8 @@ class SlackWriter final : public RecordWriter {
                                          first + static_cast<std::ptrdiff_t>(std::min(most, entries.size() - begin)));
       try {
         send(part);
-      } catch (const std::exception& error) {  // also of formatter_func
-        lose(static_cast<std::int64_t>(part.size()), join(kName, ": ", without_secret(error.what())));
+      } catch (const std::exception& error) {
+        lose(static_cast<std::int64_t>(part.size()), without_secret(describe(error)));
       }
     }
   }
@@ -135,9 +143,7 @@ class SlackWriter final : public RecordWriter {
 
   void send(const std::vector<SlackEntry>& entries) {
     json message = {{"text", join("step ", entries.back().step)}};  // of the notification
-    message["blocks"] = options_.formatter_func ? json::parse(options_.formatter_func(entries), nullptr, false)
-                                                : default_blocks(entries);
-    if (!message["blocks"].is_array()) throw Error("formatter_func must return a JSON array of blocks");
+    message["blocks"] = options_.formatter_func ? formatted(entries) : default_blocks(entries);
     net::HttpRequest request{.method = "POST", .url = address_.url};
     request.headers = {{"Content-Type", "application/json; charset=utf-8"}};
     if (!address_.channel.empty()) {
@@ -150,10 +156,21 @@ class SlackWriter final : public RecordWriter {
     has_answered_ = true;
     if (address_.channel.empty()) return;
     const json answer = json::parse(response.body, nullptr, false);
-    if (!answer.is_object() || answer.value("ok", json()) != json(true)) {
-      const json reason = answer.is_object() ? answer.value("error", json()) : json(response.body.substr(0, 200));
-      throw Error("Slack refused a message: ", reason.is_string() ? reason.get<std::string>() : "no reason given");
+    const json ok = field(answer, "ok"), error = field(answer, "error");
+    if (!ok.is_boolean() || !ok.get<bool>())
+      throw Error("Slack refused a message: ",
+                  error.is_string() ? error.get<std::string>() : "it answered " + response.body.substr(0, 200));
+  }
+
+  json formatted(const std::vector<SlackEntry>& entries) const {
+    json blocks;
+    try {
+      blocks = json::parse(options_.formatter_func(entries), nullptr, false);
+    } catch (const std::exception& error) {
+      throw Error("formatter_func failed: ", describe(error));
     }
+    if (!blocks.is_array()) throw Error("formatter_func must return a JSON array of blocks");
+    return blocks;
   }
 
   const SlackLoggerOptions options_;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "composer/core/by_name.h"
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/state.h"
@@ -13,6 +14,7 @@
 namespace composer::loggers {
 
 struct WandBLoggerOptions {
+  [[no_unique_address]] ByName by_name = {};
   std::string project;                 // at most 128 characters, none of / \ # ? % : ; empty: W&B's "uncategorized"
   std::string group;                   // of runs; empty: none
   std::string name;                    // of the run, as shown; empty: run_name

@@ -11,7 +11,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
-#include "composer/loggers/copy_into_run.h"
+#include "composer/loggers/logged_file.h"
 #include "composer/loggers/scalar.h"
 #include "composer/loggers/wandb_media.h"
 
@@ -40,13 +40,9 @@ std::string local_time(double seconds) {
 }
 
 void write_file(const std::string& path, std::string_view data) {
-  try {
-    util::OutputFile file(kName, path, util::FileMode::OVERWRITE);
-    file.write(data);
-    file.close();
-  } catch (const ConfigError& error) {  // which is about options, and this is about the disk
-    throw Error(error.what());
-  }
+  util::OutputFile file(kName, path, util::FileMode::OVERWRITE);
+  file.write(data);
+  file.close();
 }
 
 }  // namespace
@@ -133,7 +129,7 @@ void WandBWriter::write_all(const Append& append_all) {
   try {
     append_all();
     file_->write(bytes_);
-  } catch (const Error&) {
+  } catch (...) {
     position_ = before;
     labels_.clear();
     try {
@@ -146,10 +142,19 @@ void WandBWriter::write_all(const Append& append_all) {
 
 void WandBWriter::write(std::span<const LogRecord> records) {
   if (file_->is_removed()) begin_again();
+  std::vector<std::string> lost;  // why
   write_all([&] {
-    for (const LogRecord& record : records) append(record);
+    for (const LogRecord& record : records) {
+      try {
+        append(record);
+      } catch (const std::exception& error) {
+        if (std::holds_alternative<std::monostate>(record.content)) throw;
+        lost.push_back(describe(error));
+      }
+    }
   });
-  written_ += static_cast<std::int64_t>(records.size());
+  written_ += static_cast<std::int64_t>(records.size() - lost.size());
+  for (const std::string& reason : lost) lose(1, reason);
 }
 
 void WandBWriter::flush() {
@@ -251,9 +256,8 @@ void WandBWriter::add_file(const LogFile& file) {
   static const std::set<std::string, std::less<>> of_wandb = {"config.yaml", "output.log", "requirements.txt",
                                                               "wandb-metadata.json", "wandb-summary.json"};
   const std::string path = path_below(file.name);
-  if (of_wandb.contains(path)) throw Error(kName, ": W&B writes ", path, " itself; upload the file by another name");
-  const fs::path target = join(folder_, "/files/", path);
-  copy_into_run(kName, file.path, target, file.overwrite);
+  if (of_wandb.contains(path)) throw Error("W&B writes ", path, " itself; upload the file by another name");
+  copy_logged_file(file, join(folder_, "/files/", path));
   append(wandb_files(std::span(&path, 1), WandBFileType::OTHER));
 }
 

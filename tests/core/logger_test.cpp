@@ -53,32 +53,12 @@ TEST_CASE("Logger hands images, tables, histograms and files to every destinatio
   CHECK(logged.second.calls == logged.first.calls);
 }
 
-// It reads the files when it is asked to, as a background thread does.
-struct LateDestination final : LoggerDestination {
-  void upload_file(const LogFile& file, const State&) override { files.push_back(file); }
-  std::vector<LogFile> files;
-};
-
-TEST_CASE("Destinations get a file as it was when it was logged, whatever becomes of it, and leave no copy behind") {
-  const test::Folder folder;
-  const auto contents = [](const std::string& path) {
-    std::ifstream file(path);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  };
-  State state;
-  LateDestination destination;
-  Logger logger(state, {&destination});
-  for (const char* text : {"epoch 1", "epoch 2"}) {
-    std::ofstream(folder / "plot.svg") << text;
-    logger.upload_file({.path = folder / "plot.svg", .name = "plot.svg"});
-  }
-  std::filesystem::remove(folder / "plot.svg");
-  REQUIRE(destination.files.size() == 2);
-  CHECK(contents(destination.files[0].path) == "epoch 1");
-  CHECK(contents(destination.files[1].path) == "epoch 2");
-  const std::string copy = destination.files[0].path;
-  destination.files.clear();
-  CHECK(!std::filesystem::exists(copy));
+TEST_CASE("Logger rejects an empty key") {
+  Logged logged;
+  CHECK_THROWS_WITH_AS(logged.logger.log_metrics({{"a", 1.0}, {"", 1.0}}), "Logger: a key must not be empty",
+                       DataError);
+  CHECK_THROWS_WITH_AS(logged.logger.log_hyperparameters({{"", 1.0}}), "Logger: a key must not be empty", DataError);
+  CHECK(logged.first.calls.empty());
 }
 
 TEST_CASE("A destination that implements none of them ignores images, tables, histograms and files") {

@@ -132,26 +132,54 @@ TEST_CASE("BackgroundLogger warns of a failing writer once, and says at the end 
   CHECK(run.script->written.size() == 2);
   CHECK(warnings.texts ==
         std::vector<std::string>{
-            "the line is down; training continues, and records are dropped until writing works again"});
+            "Remote: the line is down; training continues, and records are dropped until writing works again"});
   run.close();
   REQUIRE(warnings.texts.size() == 2);
   CHECK(warnings.texts[1] == "Remote: 2 records could not be written and are missing in there");
 }
 
-TEST_CASE("BackgroundLogger loses what a writer cannot write for whatever reason, and goes on") {
-  const test::Warnings warnings;
-  Run run;
-  run.script->at_record = [](std::string_view key) {
-    if (key == "bad") throw std::out_of_range("of a library");
+TEST_CASE("Any exception of a writer counts as on_failure says") {
+  const std::vector<std::function<void()>> throwing = {
+      [] { throw std::runtime_error("the line is down"); },
+      [] { TORCH_CHECK(false, "the line is down"); },
+      [] { throw std::bad_alloc(); },
   };
-  for (const char* key : {"bad", "a"}) {
-    run.log(1, key);
-    run.remote.flush();
+  for (const auto& fail : throwing) {
+    const test::Warnings warnings;
+    Run run;
+    run.script->at_record = [&](std::string_view key) {
+      if (key == "bad") fail();
+    };
+    run.script->at_close = fail;
+    for (const char* key : {"a", "bad", "a"}) {
+      run.log(1, key);
+      run.remote.flush();
+    }
+    CHECK(run.script->written.size() == 2);
+    REQUIRE(warnings.texts.size() == 1);
+    CHECK(warnings.texts[0].starts_with("Remote: "));
+    CHECK(warnings.texts[0].find("Exception raised from") == std::string::npos);  // libtorch's stack
+    CHECK(warnings.texts[0].find('\n') == std::string::npos);
+    run.close();
+    CHECK(warnings.say("Remote: 1 records could not be written and are missing in there"));
+    Run strict({.on_failure = LogFailure::FAIL});
+    strict.script->at_record = [&](std::string_view) { fail(); };
+    strict.log(1);
+    CHECK_THROWS(strict.remote.flush());
+    strict.close();
   }
+}
+
+TEST_CASE("A record whose tensors cannot be read is missing alone") {
+  const test::Warnings warnings;
+  Run run({.flush_interval = 3600s});
+  run.log(1);
+  run.logger.log_images("i", {.images = at::empty({2, 3}, at::kMeta)});
+  run.log(2);
+  run.remote.flush();
   run.close();
-  CHECK(run.script->written == std::vector<std::string>{"1 <a> 1"});
-  CHECK(warnings.say("of a library"));
-  CHECK(warnings.say("1 records could not be written"));
+  CHECK(run.script->written == std::vector<std::string>{"1 <a> 1", "2 <a> 2"});
+  CHECK(warnings.say("Remote: 1 records could not be written and are missing in there"));
 }
 
 TEST_CASE("BackgroundLogger that is to fail throws at a later call, and close() does not repeat what was thrown") {

@@ -34,12 +34,15 @@ TEST_CASE("ConsoleLogger prints what was logged since it last printed, first aft
   console.run.logger.log_hyperparameters({{"seed", std::int64_t{3}},
                                           {"name", std::string("a: b")},
                                           {"fast", true},
+                                          {"lr", 0.05},
+                                          {"third", 1.0 / 3},
+                                          {"many", 100'000.0},
                                           {"version", std::string("0.1.0")},
                                           {"number", std::string("1.5")}});
   console.run.fit_start("5ba", 4);
   CHECK(console.text() ==
-        "******************************\nConfig:\nfast: true\nname: \"a: b\"\nnumber: \"1.5\"\nseed: 3\nversion: "
-        "0.1.0\n\n"
+        "******************************\nConfig:\nfast: true\nlr: 0.05\nmany: 100000\nname: \"a: b\"\n"
+        "number: \"1.5\"\nseed: 3\nthird: 0.3333333333333333\nversion: 0.1.0\n\n"
         "******************************\n");
   console.run.epoch_start();
   console.run.batch(0.83766);

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <mutex>
 
@@ -38,6 +39,7 @@ class Tracking {
   json run, metrics = json::array(), params = json::object(), tags = json::object();
   std::map<std::string, std::string> files;
   int runs = 0, batches = 0;
+  std::string odd_path, odd;  // requests whose path begins so get this answer
 
  private:
   static HttpReply refuse(int status, const char* code) {
@@ -51,8 +53,11 @@ class Tracking {
       files[call.target] = call.body;
       return {200, "{}"};
     }
+    if (files.contains(call.target)) return {200, files[call.target]};
     if (!call.target.starts_with(root)) return refuse(404, "ENDPOINT_NOT_FOUND");
     const std::string path = call.target.substr(root.size());
+    if (!odd_path.empty() && path.starts_with(odd_path)) return {200, odd};
+    if (path.starts_with("artifacts/list?run_id=r1")) return list_artifacts(path);
     if (path.starts_with("experiments/get-by-name?experiment_name=")) {
       if (experiment.empty()) return refuse(404, "RESOURCE_DOES_NOT_EXIST");
       return {200, json{{"experiment", {{"experiment_id", "1"}, {"lifecycle_stage", stage}}}}.dump()};
@@ -81,6 +86,18 @@ class Tracking {
     }
     if (path == "runs/log-batch") return log_batch(body);
     return refuse(404, "ENDPOINT_NOT_FOUND");
+  }
+
+  // As MLflow: of one folder, with names below the run.
+  HttpReply list_artifacts(const std::string& path) const {
+    const std::string query = "&path=", root = "/api/2.0/mlflow-artifacts/artifacts/1/r/";
+    const auto at = path.find(query);
+    const std::string folder = at == std::string::npos ? "" : path.substr(at + query.size()) + '/';
+    json all = json::array();
+    for (const auto& [target, data] : files)
+      if (const std::string name = target.substr(root.size()); name.starts_with(folder))
+        all.push_back({{"path", name}, {"is_dir", false}, {"file_size", data.size()}});
+    return {200, json{{"root_uri", artifacts}, {"files", all}}.dump()};
   }
 
   json info() const { return {{"run_id", "r1"}, {"experiment_id", "1"}, {"artifact_uri", artifacts}}; }
@@ -175,6 +192,73 @@ TEST_CASE("MLFlowLogger sends artifacts through the server, with encoded names")
   const auto& [target, data] = *server.files.begin();
   CHECK(target == "/api/2.0/mlflow-artifacts/artifacts/1/r/images/eval/%C3%A4%20b/7_0.png");
   CHECK(data.starts_with("\x89PNG"));
+}
+
+TEST_CASE("A file that a server of MLflow has is replaced with overwrite, and without may have the same contents") {
+  const test::Folder folder;
+  const auto write = [&](const char* name, const char* text) {
+    std::ofstream(folder / name) << text;
+    return folder / name;
+  };
+  for (const std::string name : {"x", "plots/x"}) {
+    CAPTURE(name);
+    Tracking server;
+    const test::Warnings warnings;
+    Run run({.tracking_uri = server.url(), .log_artifacts = true, .attempts = 1, .flush_interval = Seconds(3600)});
+    run.init();
+    const std::string one = write("a", "one"), two = write("b", "two"), three = write("c", "three");
+    for (const std::string& path : {one, one, two, three}) run.logger.upload_file({.path = path, .name = name});
+    run.logger.log_metrics({{"a", 1.0}}, 7);
+    run.mlflow.flush();
+    CHECK(server.files.at("/api/2.0/mlflow-artifacts/artifacts/1/r/" + name) == "one");
+    run.logger.upload_file({.path = two, .name = name, .overwrite = true});
+    run.close();
+    CHECK(server.files.at("/api/2.0/mlflow-artifacts/artifacts/1/r/" + name) == "two");
+    CHECK(server.metrics.size() == 1);
+    CHECK(warnings.say(name + " exists with other contents"));
+    CHECK(warnings.say("2 records could not be written"));
+  }
+}
+
+TEST_CASE("Answers that are not MLflow's are errors at INIT, and later cost records and not the run") {
+  struct Row {
+    const char *path, *answer;
+  };
+  for (const auto& [path, answer] : {Row{"experiments/get-by-name", R"({"experiment":null})"},
+                                     {"experiments/get-by-name", R"({"experiment":{"experiment_id":7}})"},
+                                     {"experiments/get-by-name", R"({"experiment":{"lifecycle_stage":null}})"},
+                                     {"runs/create", "{}"},
+                                     {"runs/create", R"({"run":{"info":{"run_id":null}}})"},
+                                     {"runs/create", R"({"run":{"info":{"run_id":"r1","artifact_uri":null}}})"}}) {
+    CAPTURE(answer);
+    Tracking server;
+    server.experiment = "e e";
+    server.odd_path = path;
+    server.odd = answer;
+    Run run(server);
+    CHECK_THROWS_WITH_AS(run.init(), doctest::Contains("did not answer"), ConfigError);
+  }
+  const test::Folder folder;
+  std::ofstream(folder / "a") << "one";
+  for (const auto& [path, answer] : {Row{"artifacts/list", R"({"files":7})"},
+                                     {"artifacts/list", R"({"files":[7]})"},
+                                     {"artifacts/list", R"({"files":[{"path":null}]})"},
+                                     {"artifacts/list", R"({"files":[{"path":"x","file_size":"y"}]})"}}) {
+    CAPTURE(answer);
+    Tracking server;
+    const test::Warnings warnings;
+    Run run({.tracking_uri = server.url(), .log_artifacts = true, .attempts = 1});
+    run.init();
+    server.odd_path = path;
+    server.odd = answer;
+    run.logger.upload_file({.path = folder / "a", .name = "x"});
+    run.logger.log_metrics({{"a", 1.0}}, 7);
+    run.close();
+    CHECK(server.metrics.size() == 1);
+    CHECK(server.status == "FINISHED");
+    CHECK(warnings.say("did not answer"));
+    CHECK(warnings.say("1 records could not be written"));
+  }
 }
 
 TEST_CASE("Artifacts that only Python's client could write are missing, and the metrics are not") {

@@ -1,9 +1,12 @@
 #include "composer/loggers/progress_bar.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iostream>
 #include <limits>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 
 #include <ATen/ATen.h>
 
@@ -360,6 +363,30 @@ TEST_CASE("ProgressBar shows what a GPU computes without waiting for it" * docte
   at::zeros({1}, at::device(at::kCUDA)).cpu();  // all copies have arrived
   bar.run.batch(at::full({}, 3.5, at::device(at::kCUDA)));
   CHECK(bar.lines().back().find("loss 2.5000") != std::string::npos);
+}
+
+TEST_CASE("A warning of another thread has a line of its own, above the bar of ProgressBar") {
+  Bar bar;
+  std::streambuf* const before = std::cerr.rdbuf(bar.out.rdbuf());  // one terminal
+  bar.run.fit_start("1ep", 4);
+  bar.run.epoch_start();
+  bar.run.batch(1.0);
+  REQUIRE(bar.lines().back().find("1/4") != std::string::npos);
+  std::thread([] { warn("the upload failed"); }).join();
+  CHECK(bar.lines() == std::vector<std::string>{"libcomposer: the upload failed", ""});
+  bar.run.batch(1.0);
+  REQUIRE(bar.lines().size() == 2);
+  CHECK(bar.lines()[0] == "libcomposer: the upload failed");
+  CHECK(bar.lines()[1].find("2/4") != std::string::npos);
+  std::thread other([] {
+    for (int i = 0; i < 200; ++i) warn("again");
+  });
+  for (int i = 0; i < 200; ++i) bar.run.batch(1.0);
+  other.join();
+  std::cerr.rdbuf(before);
+  const std::vector<std::string> lines = bar.lines();
+  CHECK(std::ranges::count(lines, "libcomposer: again") == 200);
+  CHECK(lines.size() == 202);
 }
 
 TEST_CASE("ProgressBar refuses bad options") {

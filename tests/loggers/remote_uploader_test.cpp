@@ -72,8 +72,30 @@ TEST_CASE("RemoteUploader replaces a file only if that was asked for, and lists 
     CHECK(content(folder / "up/x") == "two");
     run.uploader.close(run.state, run.logger);
   });
-  CHECK(contains(told, "RemoteUploader: x was not uploaded: " + uri + "/x exists; set overwrite to replace it\n"));
+  CHECK(contains(told, "RemoteUploader: x was not uploaded: " + uri +
+                           "/x exists with other contents; set overwrite to replace it, or upload the file by another "
+                           "name\n"));
   CHECK(contains(told, "RemoteUploader: 1 file was not uploaded to " + uri));
+}
+
+TEST_CASE("RemoteUploader leaves a file of S3 that has the same contents, and counts other contents as a failure") {
+  const test::Folder folder;
+  test::FakeS3 server;
+  const test::Variables variables(test::variables_of(server));
+  server.set("x", "one");
+  const auto before = server.history().size();
+  const std::string told = warnings_of([&] {
+    Run run({.uri = "s3://b"});
+    run.logger.upload_file({.path = write(folder / "a", "one"), .name = "x"});
+    run.uploader.flush();
+    CHECK(server.history().size() == before);
+    run.logger.upload_file({.path = write(folder / "b", "two"), .name = "x"});
+    run.logger.upload_file({.path = write(folder / "c", "three"), .name = "x"});
+    run.uploader.close(run.state, run.logger);
+  });
+  CHECK(server.objects().at("x") == "one");
+  CHECK(contains(told, "s3://b/x exists with other contents"));
+  CHECK(contains(told, "2 files were not uploaded to s3://b"));
 }
 
 TEST_CASE("RemoteUploader ends with an error if failures are to be errors") {

@@ -1,5 +1,6 @@
 #include "composer/loggers/slack_logger.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <stdexcept>
@@ -138,6 +139,40 @@ TEST_CASE("A message of SlackLogger has sections of at most 3000 characters") {
   for (const json& block : blocks) CHECK(std::string(block["text"]["text"]).size() <= 3000);
 }
 
+TEST_CASE("A message of SlackLogger has at most 50 blocks and cuts long texts between characters") {
+  const auto text_of = [](std::size_t count, const std::string& character) {
+    std::string text;
+    for (std::size_t i = 0; i < count; ++i) text += character;
+    return text;
+  };
+  for (const std::string character : {"&", "<", "ä", "x", "€", "😀"}) {
+    CAPTURE(character);
+    for (const std::string shift : {"", "x", "xx", "xxx"}) {  // the limit is reached within a character
+      const test::HttpServer server(ok);
+      Run run({.include_keys = {".*"}, .webhook_url = server.url()});
+      const std::string key = shift + text_of(600, character), value = shift + text_of(1000, character);
+      for (int i = 0; i < 50; ++i) run.logger.log_metrics({{key, value}}, i);
+      run.close();
+      REQUIRE(server.calls().size() == 1);
+      const std::string body = server.calls()[0].body;
+      const json blocks = json::parse(body)["blocks"];
+      CHECK(blocks.size() <= 50);
+      CHECK(body.find("\xEF\xBF\xBD") == std::string::npos);  // stands for a byte that is not UTF-8
+      std::size_t lines = 0;
+      for (const json& block : blocks) {
+        const std::string text = block["text"]["text"];
+        CHECK(text.size() <= 3000);
+        for (auto at = text.find('&'); at != text.npos; at = text.find('&', at + 1)) {
+          const std::string entity = text.substr(at, text.find(';', at) - at + 1);
+          if (entity != "&amp;" && entity != "&lt;") FAIL(entity);
+        }
+        lines += static_cast<std::size_t>(std::ranges::count(text, '\n'));
+      }
+      CHECK(lines == 50);
+    }
+  }
+}
+
 TEST_CASE("SlackLogger sends what formatter_func returns") {
   const test::HttpServer server(ok);
   const test::Warnings warnings;
@@ -186,23 +221,33 @@ TEST_CASE("With a key and a channel SlackLogger calls chat.postMessage, whose re
   CHECK(warnings.say("2 values could not be written and are missing in Slack, C1"));
 }
 
-TEST_CASE("Neither an answer of another form nor a formatter_func that throws ends the run") {
-  for (const bool formats : {false, true}) {
+TEST_CASE("Strange answers of Slack and exceptions of formatter_func cost messages and not the run") {
+  for (const std::string answer : {R"({"ok":false,"error":null})", R"({"ok":null})", R"({"ok":"yes"})",
+                                   R"({"ok":false,"error":[1]})", "[true]", "null", "", "\xff"}) {
+    CAPTURE(answer);
+    const test::HttpServer server([&](const HttpCall&) { return HttpReply{200, answer}; });
     const test::Warnings warnings;
-    const test::HttpServer server([&](const HttpCall&) { return HttpReply{200, R"({"ok":false,"error":null})"}; });
-    SlackLoggerOptions options{
-        .include_keys = {"a"}, .slack_logging_api_key = "xoxb", .channel_id = "C1", .api_url = server.url()};
-    if (formats)
-      options.formatter_func = [](const std::vector<SlackEntry>&) -> std::string { throw std::out_of_range("a bug"); };
-    Run run(options);
-    for (std::int64_t step = 1; step < 4; ++step) {
-      run.logger.log_metrics({{"a", 1.0}}, step);
+    Run run({.include_keys = {".*"}, .slack_logging_api_key = "k", .channel_id = "c", .api_url = server.url()});
+    for (int batch = 0; batch < 2; ++batch) {
+      run.logger.log_metrics({{"a", 1.0}});
       run.slack.flush();
     }
     run.close();
-    CHECK(warnings.say("3 values could not be written and are missing in Slack"));
-    CHECK(warnings.say(formats ? "a bug" : "no reason given"));
+    CHECK(server.calls().size() == 2);
+    CHECK(warnings.say("SlackLogger: Slack refused a message: "));
+    CHECK(warnings.say("2 values could not be written"));
   }
+  const test::HttpServer server(ok);
+  const test::Warnings warnings;
+  Run run({.include_keys = {".*"},
+           .formatter_func = [](const auto&) -> std::string { throw std::out_of_range("mine"); },
+           .webhook_url = server.url()});
+  run.logger.log_metrics({{"a", 1.0}});
+  run.slack.flush();
+  run.close();
+  CHECK(server.calls().empty());
+  CHECK(warnings.say("SlackLogger: formatter_func failed: mine"));
+  CHECK(warnings.say("1 values could not be written"));
 }
 
 TEST_CASE("A webhook that is away costs messages and not the run, and its address is not in the warnings") {

@@ -1,0 +1,36 @@
+#pragma once
+// A logged file at its destination, where a file of its name may exist. With LogFile::overwrite it is replaced.
+// Without, it stays, and must have the same contents, as after a resume; other contents are an error.
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "composer/core/export.h"
+#include "composer/core/log_records.h"
+
+namespace composer::loggers {
+
+// Throws Error for a file that cannot be read.
+COMPOSER_EXPORT bool same_contents(const std::filesystem::path& a, const std::filesystem::path& b);
+// Bytes. Throws Error.
+std::uint64_t size_of_file(const std::filesystem::path& file);
+// `where` is the destination's path or address.
+[[noreturn]] void reject_other_contents(const std::string& where);
+
+// Copies the file to `target`, which appears whole or not at all. Throws Error.
+COMPOSER_EXPORT void copy_logged_file(const LogFile& file, const std::filesystem::path& target);
+
+// The path of a new file in the system's folder for temporary files. Removed by the destructor.
+class TemporaryFile {
+ public:
+  TemporaryFile();
+  ~TemporaryFile();
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace composer::loggers
