@@ -13,6 +13,39 @@
 namespace composer {
 namespace {
 
+// Removes a file that nobody needs any more.
+struct Remove {
+  std::string path;
+  ~Remove() {
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+  }
+};
+
+// Programs write a plot or a table again and again under one name, while files wait to be sent.
+void keep_contents(LogFile& file) {
+  constexpr std::uintmax_t kLargest = std::uintmax_t{64} << 20;
+  std::error_code error;
+  if (std::filesystem::file_size(file.path, error) > kLargest || error) return;
+  std::string place = std::filesystem::temp_directory_path(error).string();
+  if (!error) {
+    place += "/composer-upload-XXXXXX";
+    const int made = ::mkstemp(place.data());
+    if (made >= 0) {
+      ::close(made);
+      auto copy = std::make_shared<const Remove>(Remove{place});
+      std::filesystem::copy_file(file.path, place, std::filesystem::copy_options::overwrite_existing, error);
+      if (!error) {
+        file.path = place;
+        file.copy = std::move(copy);
+        return;
+      }
+    }
+  }
+  warn(join("upload_file: there is no room for a copy of ", file.path, " in the folder for temporary files",
+            error ? ": " + error.message() : "", "; it must not be changed until it is uploaded"));
+}
+
 void check_keys(std::span<const LogEntry> entries) {
   for (const LogEntry& entry : entries)
     if (entry.key.empty()) throw DataError("Logger: a key must not be empty");

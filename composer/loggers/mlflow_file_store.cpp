@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -125,7 +126,7 @@ class FileStore final : public MlflowStore {
     return false;
   }
 
-  void log_metrics(std::span<const MlflowMetric> metrics) override {
+  MlflowLost log_metrics(std::span<const MlflowMetric> metrics) override {
     StringMap<std::string> lines;
     for (const MlflowMetric& metric : metrics) {
       std::string& text = lines[metric.key];
@@ -133,7 +134,16 @@ class FileStore final : public MlflowStore {
       append_number(text, metric.value);
       text += ' ' + std::to_string(metric.step) + '\n';
     }
-    for (const auto& [key, text] : lines) append_to(run_ / "metrics" / key, text);
+    MlflowLost lost;
+    for (const auto& [key, text] : lines) {
+      try {
+        append_to(run_ / "metrics" / key, text);
+      } catch (const Error& error) {  // such as for "acc/top1", if there is a file "acc"
+        lost.metrics += std::ranges::count(text, '\n');
+        if (lost.reason.empty()) lost.reason = error.what();
+      }
+    }
+    return lost;
   }
 
   void log_params(const MlflowTexts& params) override { write_texts("params", params); }

@@ -15,6 +15,8 @@
 namespace composer::loggers {
 namespace {
 
+using std::chrono_literals::operator""s;
+
 using nlohmann::json;
 
 constexpr const char* kName = "MLFlowLogger";
@@ -38,8 +40,10 @@ const char* name_of(RunStatus status) {
   return "KILLED";
 }
 
-net::HttpOptions http_options(std::int64_t attempts) {
+// `total_limit`: also of an answer that comes byte by byte.
+net::HttpOptions http_options(std::int64_t attempts, std::chrono::seconds total_limit) {
   net::HttpOptions options;
+  options.total_limit = total_limit;
   options.stall_limit = std::chrono::seconds(30);
   options.retry.attempts = static_cast<int>(attempts);
   options.retry.longest_retry_after = std::chrono::seconds(10);
@@ -48,7 +52,7 @@ net::HttpOptions http_options(std::int64_t attempts) {
 
 class ServerStore final : public MlflowStore {
  public:
-  ServerStore(std::string url, std::int64_t attempts) : url_(std::move(url)), client_(http_options(attempts)) {
+  ServerStore(std::string url, std::int64_t attempts) : url_(std::move(url)), calls_(http_options(attempts, 60s)), files_(http_options(attempts, 0s)) {
     while (url_.ends_with('/')) url_.pop_back();
     const char* token = std::getenv("MLFLOW_TRACKING_TOKEN");  // NOLINT(concurrency-mt-unsafe): nothing sets it
     if (token != nullptr && *token != '\0') authorization_ = join("Bearer ", token);
@@ -73,11 +77,12 @@ class ServerStore final : public MlflowStore {
     return reading([&] { return resume(run_id, params); });
   }
 
-  void log_metrics(std::span<const MlflowMetric> metrics) override {
+  MlflowLost log_metrics(std::span<const MlflowMetric> metrics) override {
     json all = json::array();
     for (const auto& [key, value, time, step] : metrics)
       all.push_back({{"key", key}, {"value", number(value)}, {"timestamp", time}, {"step", step}});
     log_in_batches("metrics", all, 1000);
+    return {};
   }
 
   void log_params(const MlflowTexts& params) override { log_in_batches("params", items(params), 100); }
@@ -91,7 +96,7 @@ class ServerStore final : public MlflowStore {
       request.body = artifact.data;
     else
       request.body = net::FilePart{.path = artifact.file};
-    send(std::move(request));
+    send(std::move(request), files_);
   }
 
   void end(RunStatus status, std::int64_t time) override {
@@ -149,7 +154,7 @@ class ServerStore final : public MlflowStore {
     net::HttpRequest request{.url = artifact_url(artifact.path)};
     request.headers = headers("application/octet-stream");
     request.to_file = there.path();
-    send(std::move(request));
+    send(std::move(request), files_);
     return same_contents(artifact.file, there.path());
   }
 
@@ -224,10 +229,10 @@ class ServerStore final : public MlflowStore {
   }
 
   // While the server is away, requests are not repeated, so that records do not pile up.
-  net::HttpResponse send(net::HttpRequest request) {
+  net::HttpResponse send(net::HttpRequest request, net::HttpClient& client) {
     if (is_away_) request.repeat = false;
     try {
-      net::HttpResponse response = client_.send(request);
+      net::HttpResponse response = client.send(request);
       is_away_ = false;
       return response;
     } catch (const net::HttpError& error) {
@@ -241,7 +246,7 @@ class ServerStore final : public MlflowStore {
     request.headers = headers("application/json");
     request.repeat = repeat;
     if (!body.empty()) request.body = std::move(body);
-    const std::string answer = send(std::move(request)).body;
+    const std::string answer = send(std::move(request), calls_).body;
     const json parsed = json::parse(answer.empty() ? std::string("{}") : answer, nullptr, false);
     if (parsed.is_discarded() || !parsed.is_object())
       throw Error(kName, ": ", where(), " did not answer ", path, " with JSON; is it a server of MLflow?");
@@ -253,7 +258,7 @@ class ServerStore final : public MlflowStore {
   }
 
   std::string url_, authorization_, experiment_, id_, artifacts_;
-  net::HttpClient client_;
+  net::HttpClient calls_, files_;
   bool is_away_ = true;  // as far as is known
 };
 

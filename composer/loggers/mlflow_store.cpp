@@ -1,7 +1,11 @@
 #include "composer/loggers/mlflow_store.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cwctype>
+
+#include <locale.h>
 
 namespace composer::loggers {
 namespace {
@@ -19,9 +23,17 @@ std::size_t character_at(std::string_view text) {
   return length;
 }
 
-bool is_allowed(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-         std::string_view("_-.: /").find(c) != std::string_view::npos;
+// Whether MLflow allows this character of UTF-8 in a key: ASCII, or a letter or digit of any script.
+bool is_allowed(std::string_view character) {
+  const char c = character.front();
+  if (character.size() == 1)
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           std::string_view("_-.: /").find(c) != std::string_view::npos;
+  static const locale_t letters = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+  constexpr std::array<unsigned, 5> kBits = {0, 0, 0x1F, 0x0F, 0x07};
+  unsigned code = static_cast<unsigned char>(c) & kBits.at(character.size());
+  for (const char next : character.substr(1)) code = code << 6 | (static_cast<unsigned char>(next) & 0x3F);
+  return letters != nullptr && ::iswalnum_l(static_cast<std::wint_t>(code), letters) != 0;
 }
 
 }  // namespace
@@ -48,7 +60,17 @@ std::string mlflow_key(std::string_view key) {
     rest.remove_prefix(std::min(end + 1, rest.size()));
     if (part.empty() || part == "." || part == "..") continue;
     if (!all.empty()) all += '/';
-    for (const char c : mlflow_text(part, kLongest)) all += is_allowed(c) || (c & 0x80) != 0 ? c : '_';
+    const std::string valid = mlflow_text(part, kLongest);
+    std::size_t bytes = 0;  // a part is the name of a file
+    for (std::string_view left = valid; !left.empty();) {
+      const std::string_view character = left.substr(0, character_at(left));
+      left.remove_prefix(character.size());
+      if ((bytes += character.size()) > kLongest) break;
+      if (is_allowed(character))
+        all += character;
+      else
+        all += '_';
+    }
   }
   all = mlflow_text(all, kLongest);
   while (!all.empty() && all.back() == '/') all.pop_back();  // where it was cut

@@ -28,7 +28,7 @@ struct MlflowArtifact {
 };
 
 // The key that MLflow allows: other characters than letters, digits, "_-.: /" become "_", parts of a path that are
-// empty, "." or ".." are left out, and at most 250 characters remain.
+// empty, "." or ".." are left out, a part has at most 250 bytes, and at most 250 characters remain.
 std::string mlflow_key(std::string_view key);
 // At most `most` characters of UTF-8. Other bytes become "?".
 std::string mlflow_text(std::string_view text, std::size_t most);
@@ -37,6 +37,12 @@ inline constexpr std::size_t kMlflowParam = 6000, kMlflowTag = 8000;  // charact
 std::int64_t mlflow_time(double seconds);  // milliseconds
 
 // One run. All functions throw Error, and begin() and resume() ConfigError for what the user can mend.
+// What could not be written, while the rest was.
+struct MlflowLost {
+  std::int64_t metrics = 0;
+  std::string reason;  // of the first
+};
+
 class MlflowStore {
  public:
   MlflowStore() = default;
@@ -53,7 +59,7 @@ class MlflowStore {
   virtual bool resume(const std::string& run_id, std::int64_t time, MlflowTexts& params) = 0;
   virtual std::string experiment_id() const = 0;
 
-  virtual void log_metrics(std::span<const MlflowMetric> metrics) = 0;
+  virtual MlflowLost log_metrics(std::span<const MlflowMetric> metrics) = 0;
   virtual void log_params(const MlflowTexts& params) = 0;
   virtual void set_tags(const MlflowTexts& tags) = 0;
   virtual void log_artifact(const MlflowArtifact& artifact) = 0;

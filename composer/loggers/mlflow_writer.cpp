@@ -84,7 +84,9 @@ void MlflowWriter::write(std::span<const LogRecord> records) {
   if (!batch.params.empty()) attempt(1, [&] { store_->log_params(batch.params); });
   if (!batch.tags.empty()) attempt(1, [&] { store_->set_tags(batch.tags); });
   if (!batch.metrics.empty())
-    attempt(static_cast<std::int64_t>(records.size()), [&] { store_->log_metrics(batch.metrics); });
+    attempt(static_cast<std::int64_t>(records.size()), [&] {
+      if (const MlflowLost lost = store_->log_metrics(batch.metrics); lost.metrics > 0) lose(lost.metrics, lost.reason);
+    });
   for (const MlflowArtifact& artifact : batch.artifacts) {
     try {
       store_->log_artifact(artifact);

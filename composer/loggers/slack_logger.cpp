@@ -93,6 +93,7 @@ Address address_of(const SlackLoggerOptions& options) {
 net::HttpOptions http_options(const SlackLoggerOptions& options) {
   net::HttpOptions http;
   http.stall_limit = std::chrono::seconds(30);
+  http.total_limit = std::chrono::seconds(60);
   http.retry.attempts = static_cast<int>(options.attempts);
   return http;
 }

@@ -186,14 +186,7 @@ void WandBWriter::append(const WandBContent& content) {
 
 void WandBWriter::append(const LogRecord& record) {
   if (record.kind == LogRecord::Kind::HYPERPARAMETERS) return add_config(record);
-  if (const auto* file = std::get_if<LogFile>(&record.content)) {
-    try {
-      add_file(*file);
-    } catch (const std::exception& error) {  // the file is missing, nothing else
-      lose(1, error.what());
-    }
-    return;
-  }
+  if (const auto* file = std::get_if<LogFile>(&record.content)) return add_file(*file);
   begin_row(record);
   for (const auto& [key, value] : record.fields) put(key->encoded, wandb_json(read_scalar(value)));
   if (const auto* images = std::get_if<LogImages>(&record.content)) add_images(record, *images);
