@@ -57,6 +57,16 @@ Loaded read_remote(const std::string& uri, bool weights_only) {
   return loaded;
 }
 
+// With its placeholders replaced. Those of a URL may be in its path alone, so that messages show no secrets.
+std::string expanded(const std::string& path, const std::string& run_name) {
+  if (!path.starts_with("http://") && !path.starts_with("https://")) return saving::format_name(path, run_name);
+  const std::size_t end = std::min(path.find_first_of("?#"), path.size());
+  const std::size_t begin = std::min(path.find('/', path.find("://") + 3), end);
+  const std::string names = path.substr(begin, end - begin);
+  if (names.find_first_of("{}") == std::string::npos) return path;
+  return path.substr(0, begin) + saving::format_name(names, run_name) + path.substr(end);
+}
+
 Loaded read(const std::filesystem::path& path, bool weights_only) {
   if (!std::filesystem::is_regular_file(path)) {
     const saving::Found found = saving::open_checkpoint(path);
@@ -146,7 +156,7 @@ void Trainer::Impl::load_checkpoint() {
 }
 
 void Trainer::Impl::load(const LoadOptions& from) {
-  const std::string path = saving::format_name(from.path, state.run_name);
+  const std::string path = expanded(from.path, state.run_name);
   Loaded loaded = net::is_uri(path) ? read_remote(path, from.weights_only) : read(path, from.weights_only);
   saving::ignore_keys(loaded.state, from.ignore_keys);
   if (!loaded.weights_only) check_run_state(loaded.state);
