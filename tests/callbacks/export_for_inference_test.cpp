@@ -178,7 +178,7 @@ TEST_CASE("Training is as without the export, and goes on after it") {
   CHECK(trained(true).equal(trained(false)));
 }
 
-TEST_CASE("The file is sent to loggers") {
+TEST_CASE("The file is sent to loggers by a name that differs for each run") {
   struct Files final : LoggerDestination {
     void upload_file(const LogFile& file, const State&) override { names.push_back(file.name); }
     std::vector<std::string> names;
@@ -186,7 +186,7 @@ TEST_CASE("The file is sent to loggers") {
   const Folder folder;
   const auto files = std::make_shared<Files>();
   fit({.save_path = (folder / "net.pt").string()}, false, [&](TrainerOptions& options) { options.loggers.add(files); });
-  CHECK(files->names == std::vector<std::string>{"net.pt"});
+  CHECK(files->names == std::vector<std::string>{"tiny/net.pt"});
 }
 
 }  // namespace
