@@ -131,6 +131,7 @@ class RemoteMirror final : public saving::Mirror {
   }
 
   void begin(const fs::path& folder, const std::string& run_id) override {
+    folder_ = folder;
     shared_->set_run(run_id);
     if (std::exchange(begun_, true)) return;
     std::error_code ignored;
@@ -152,7 +153,8 @@ class RemoteMirror final : public saving::Mirror {
       text += join(text.empty() ? "" : "\n", "uploads to ", uri_, " are not finished after ",
                    limit.value_or(kLongestWait).count(), " s");
     if (text.empty()) return;
-    text = "save_folder: " + text;
+    text = join("save_folder: ", text, "\n  the checkpoints are in ", folder_.string(),
+                "; the next start with this save_folder uploads the newest");
     if (on_failure_ != saving::OnFailure::CONTINUE) throw CheckpointError(text);
     warn(text);
   }
@@ -202,6 +204,7 @@ class RemoteMirror final : public saving::Mirror {
   saving::OnFailure on_failure_;
   std::shared_ptr<Shared> shared_;
   std::string uri_;
+  fs::path folder_;  // of this machine
   std::unique_ptr<net::UploadQueue> queue_;
   bool begun_ = false;
   std::size_t next_ = 0, told_ = 0;
