@@ -170,7 +170,8 @@ void ExportForInferenceCallback::fit_end(const State& state, Logger& logger) {
     file.write(program);
     file.commit();
   });
-  logger.upload_file({.path = path, .name = std::filesystem::path(path).filename().string(), .overwrite = true});
+  logger.upload_file(
+      {.path = path, .name = "{run_name}/" + std::filesystem::path(path).filename().string(), .overwrite = true});
 }
 
 namespace {

@@ -30,7 +30,9 @@
 #include "composer/core/logger.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
+#include "composer/core/state_dict.h"
 #include "composer/core/stop.h"
+#include "composer/util/log_mark.h"
 #include "composer/util/new_file.h"
 #include "composer/util/output_file.h"
 
@@ -104,7 +106,24 @@ struct MLPerfCallback::Log {
     if (!resumes && fs::exists(path, ignored))
       throw ConfigError("MLPerfCallback: the result ", path, " exists; choose another index or root_folder");
     if (resumes) read();
-    file.emplace("MLPerfCallback", path, util::FileMode::APPEND);
+    is_resumed = resumes && started;
+    if (!is_resumed) open();  // otherwise another process may be training the run until FIT_START
+  }
+
+  void open() { file.emplace("MLPerfCallback", path, util::FileMode::APPEND); }
+
+  // Continues the log of a resumed run.
+  void open_own() {
+    using enum util::LogMark::Match;
+    const auto match = mark ? mark->compare(path) : SAME;  // older checkpoints have no mark
+    if (match == OTHER)
+      throw ConfigError("MLPerfCallback: ", path, " is not the result of this run, although it exists; choose another ",
+                        "index or root_folder");
+    if (match == SHORTER) warn(join("MLPerfCallback: ", path, " is shorter than when the checkpoint was written"));
+    open();
+    if (mark && match == SAME) file->cut(mark->size);
+    started = stopped = has_batch_size = has_train_samples = has_eval_samples = false;
+    read();
   }
 
   void read() {
@@ -129,10 +148,19 @@ struct MLPerfCallback::Log {
                      ", \"value\": ", text_of(value), ", \"metadata\": ", text_of(metadata), "}\n"));
   }
 
-  bool running() const { return started && !stopped; }
+  void visit_state(StateVisitor& visit, util::LogMark& with) {
+    with.visit_state(visit);
+    visit("epoch", epoch);
+    visit("first_sample", first_sample);
+    visit("whole_epoch", whole_epoch);
+  }
+
+  bool running() const { return file && started && !stopped; }
 
   std::string path;
-  std::optional<util::OutputFile> file;
+  std::optional<util::OutputFile> file;   // a resumed run's: from FIT_START on
+  std::optional<util::LogMark> mark;      // of the checkpoint
+  bool is_resumed = false;                // the log existed at INIT
   bool started = false, stopped = false;  // of the run
   bool has_batch_size = false, has_train_samples = false, has_eval_samples = false;
   std::int64_t epoch = 0;         // number of the current block
@@ -189,6 +217,7 @@ void MLPerfCallback::init(const State& state, Logger&) {
 }
 
 void MLPerfCallback::fit_start(const State& state, Logger&) {
+  if (log_ && log_->is_resumed && !log_->file) log_->open_own();
   if (!log_ || log_->started) return;
   log_->write("seed", state.seed);
   for (const auto& [key, samples, seen] :
@@ -242,24 +271,41 @@ void MLPerfCallback::eval_start(const State& state, Logger&) {
 }
 
 void MLPerfCallback::eval_end(const State& state, Logger&) {
-  if (!log_ || !log_->running() || state.dataloader_label != options_.metric_label) return;
+  if (!log_ || !log_->file || !log_->started || state.dataloader_label != options_.metric_label) return;
   if (state.run && state.run->interrupted()) return;  // it has no metrics
-  if (!log_->has_eval_samples) {
-    log_->has_eval_samples = true;
-    log_->write("eval_samples", state.eval_timestamp.sample);
-  }
   const double accuracy = state.metrics.at(options_.metric_label, options_.metric_name);
-  const Json epoch = {{"epoch_num", epoch_num(options_.benchmark, state.timestamp)}};
-  log_->write("eval_stop", nullptr, epoch);
-  log_->write("eval_accuracy", accuracy, epoch);
-  log_->write("block_stop", nullptr, {{"first_epoch_num", log_->epoch}});
-  if (!(accuracy > options_.target)) return;
-  log_->write("run_stop", nullptr, {{"status", "success"}});
-  log_->stopped = true;
-  if (options_.exit_at_target)
+  const bool succeeds = accuracy > options_.target;
+  if (log_->running()) {
+    if (!log_->has_eval_samples) {
+      log_->has_eval_samples = true;
+      log_->write("eval_samples", state.eval_timestamp.sample);
+    }
+    const Json epoch = {{"epoch_num", epoch_num(options_.benchmark, state.timestamp)}};
+    log_->write("eval_stop", nullptr, epoch);
+    log_->write("eval_accuracy", accuracy, epoch);
+    log_->write("block_stop", nullptr, {{"first_epoch_num", log_->epoch}});
+    if (succeeds) log_->write("run_stop", nullptr, {{"status", "success"}});
+    log_->stopped = succeeds;
+  }
+  if (succeeds && options_.exit_at_target)
     state.stop.ask(
         join("MLPerfCallback: ", options_.metric_name, " is ", accuracy, ", greater than the target ", options_.target),
         Stop::FINISHED);
+}
+
+void MLPerfCallback::visit_state(StateVisitor& visit) {
+  if (!log_) return;
+  if (visit.is_loading()) {
+    if (!visit.has("size") || !log_->is_resumed || log_->file) return;  // of an older version, or of another run
+    log_->mark.emplace();
+    log_->visit_state(visit, *log_->mark);
+  } else if (log_->file) {
+    log_->file->sync();  // a checkpoint must not know of lines that a loss of power takes away
+    util::LogMark mark = util::LogMark::of(log_->path, log_->file->size());
+    log_->visit_state(visit, mark);
+  } else if (log_->mark) {
+    log_->visit_state(visit, *log_->mark);
+  }
 }
 
 void MLPerfCallback::close(const State& state, Logger& logger) {

@@ -35,7 +35,8 @@ struct MLPerfCallbackOptions {
 // Logs the times and results of a run in the format of MLPerf Training: as lines ":::MLLOG {json}" of the file
 // <root_folder>/results/<system_name>/<benchmark>/result_<index>.txt. Describes the machine in
 // <root_folder>/systems/<system_name>.json. Only rank 0 writes. Throws ConfigError from the constructor, if the result
-// exists (unless a run resumes: then its log goes on), and for a fit without exactly one evaluator that has the metric.
+// exists (a resumed run continues its own, from which what was logged after the checkpoint is removed), and for a fit
+// without exactly one evaluator that has the metric.
 class COMPOSER_EXPORT MLPerfCallback final : public Callback {
  public:
   explicit MLPerfCallback(MLPerfCallbackOptions options);
@@ -52,6 +53,7 @@ class COMPOSER_EXPORT MLPerfCallback final : public Callback {
   void eval_start(const State& state, Logger& logger) override;
   void eval_end(const State& state, Logger& logger) override;
   void close(const State& state, Logger& logger) override;
+  void visit_state(StateVisitor& visit) override;
 
  private:
   struct Log;

@@ -1,10 +1,14 @@
 // composer inspect PATH
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <ostream>
 #include <string_view>
+#include <unistd.h>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +19,8 @@
 #include "composer/cli/contents.h"
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
+#include "composer/net/remote_store.h"
+#include "composer/trainer/remote_checkpoints.h"
 
 namespace composer::cli {
 namespace {
@@ -195,33 +201,39 @@ void print(const Json& json, const Console& console) {
   console.out << json.dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
-// A line for each checkpoint; returns kBad if one of them is damaged.
-int list(const Options& options, const Console& console) {
-  const fs::path folder = options.path;
-  const std::vector<fs::path> paths = checkpoints_below(folder);
-  if (paths.empty()) throw CheckpointError(options.path, ": has no checkpoints");
-  std::vector<saving::Found> all = saving::list_checkpoints(folder);
-  Json json = {{"path", options.path}, {"kind", "save_folder"}, {"checkpoints", Json::array()}};
+using Listed = std::pair<std::string, Manifest>;  // a checkpoint's name
+
+// A line for each checkpoint, and the metrics of the last one.
+void print_list(const std::vector<Listed>& all, const Options& options, const Console& console) {
+  const std::string shown = net::shown_url(options.path);
+  Json json = {{"path", shown}, {"kind", "save_folder"}, {"checkpoints", Json::array()}};
   Table table("lrrrl");
   table.row({"name", "epoch", "batch", "size", "parent"});
-  for (const auto& [path, manifest] : all) {
-    const std::string name = fs::relative(path, fs::canonical(folder)).string();
+  for (const auto& [name, manifest] : all) {
     table.row({printable(name), count_text(manifest.time.epoch), count_text(manifest.time.batch),
                bytes_text(bytes_of(manifest)), printable(manifest.parent)});
     json["checkpoints"].push_back({{"name", name}, {"manifest", json_of(manifest)}});
   }
-  if (options.json) {
-    print(json, console);
-    return all.size() == paths.size() ? kGood : kBad;
-  }
-  console.out << colored(console, Color::BOLD, printable(options.path)) << '\n';
+  if (options.json) return print(json, console);
+  console.out << colored(console, Color::BOLD, printable(shown)) << '\n';
   table.print(console.out);
-  if (!all.empty() && !all.back().manifest.metrics.empty()) {
-    console.out << "\n  metrics of the newest\n";
-    Table metrics("lr");
-    for (const auto& [name, value] : all.back().manifest.metrics) metrics.row({printable(name), number_text(value)});
-    metrics.print(console.out, 4);
-  }
+  if (all.empty() || all.back().second.metrics.empty()) return;
+  console.out << "\n  metrics of the newest\n";
+  Table metrics("lr");
+  for (const auto& [name, value] : all.back().second.metrics) metrics.row({printable(name), number_text(value)});
+  metrics.print(console.out, 4);
+}
+
+// Returns kBad if a checkpoint is damaged.
+int list(const Options& options, const Console& console) {
+  const fs::path folder = options.path;
+  const std::vector<fs::path> paths = checkpoints_below(folder);
+  if (paths.empty()) throw CheckpointError(options.path, ": has no checkpoints");
+  std::vector<Listed> all;
+  for (const auto& [path, manifest] : saving::list_checkpoints(folder))
+    all.emplace_back(fs::relative(path, fs::canonical(folder)).string(), manifest);
+  print_list(all, options, console);
+  if (options.json) return all.size() == paths.size() ? kGood : kBad;
   for (const fs::path& path : paths) try {
       saving::open_checkpoint(path);
     } catch (const CheckpointError& error) {
@@ -230,15 +242,71 @@ int list(const Options& options, const Console& console) {
   return all.size() == paths.size() ? kGood : kBad;
 }
 
+// A folder of checkpoints below a URI, of which the manifests are read.
+int list_remote(net::RemoteStore& store, const std::vector<std::string>& names, const Options& options,
+                const Console& console) {
+  std::vector<Listed> all;
+  for (const std::string& name : names) try {
+      all.emplace_back(name, read_manifest(store, name));
+    } catch (const CheckpointError& error) {
+      console.err << "composer: " << one_line(error) << '\n';
+    }
+  std::ranges::stable_sort(all, {}, [](const Listed& one) { return one.second.time.batch; });
+  print_list(all, options, console);
+  return all.size() == names.size() ? kGood : kBad;
+}
+
+std::vector<std::string> checkpoints_in(net::RemoteStore& store) {
+  const std::string end = std::string("/") + Manifest::kFileName;
+  std::vector<std::string> names;
+  for (const net::RemoteFile& file : store.list())
+    if (file.name.ends_with(end)) names.push_back(file.name.substr(0, file.name.size() - end.size()));
+  return names;
+}
+
+int inspect_contents(const Contents& contents, const Options& options, const Console& console);
+
+// A folder that is removed at the end of the scope.
+struct TemporaryFolder {
+  TemporaryFolder() {
+    if (::mkdtemp(path.data()) == nullptr) throw Error(path, ": no folder can be made there: ", std::strerror(errno));
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::string path = fs::temp_directory_path() / "composer-inspect-XXXXXX";
+};
+
+// Anything else is downloaded into a temporary folder.
+int inspect_remote(const Options& options, const Console& console) {
+  if (!options.path.starts_with("http")) {
+    const auto store = net::open_store(options.path);
+    if (const auto names = checkpoints_in(*store); !names.empty()) return list_remote(*store, names, options, console);
+  }
+  const TemporaryFolder folder;
+  Contents contents =
+      open_contents(download_from(options.path, fs::path(folder.path) / "files"), options.allow_unknown);
+  contents.path = net::shown_url(options.path);
+  return inspect_contents(contents, options, console);
+}
+
 int inspect(const Options& options, const Console& console) {
+  if (net::is_uri(options.path)) return inspect_remote(options, console);
   if (kind_of(options.path) == Kind::SAVE_FOLDER) return list(options, console);
-  const Contents contents = open_contents(options.path, options.allow_unknown);
+  Contents contents = open_contents(options.path, options.allow_unknown);
+  if (contents.checkpoint && !options.json) contents.path = contents.checkpoint->path;  // a link's target
+  return inspect_contents(contents, options, console);
+}
+
+int inspect_contents(const Contents& contents, const Options& options, const Console& console) {
   if (options.json) {
     print(json_of(contents, options), console);
     return kGood;
   }
-  const std::string name = contents.checkpoint ? contents.checkpoint->path.string() : options.path;
-  console.out << colored(console, Color::BOLD, printable(name)) << '\n';
+  console.out << colored(console, Color::BOLD, printable(contents.path.string())) << '\n';
   if (contents.checkpoint) {
     print_manifest(contents, console);
     print_hyperparameters(contents, console);
@@ -260,7 +328,8 @@ int inspect(const Options& options, const Console& console) {
 Command add_inspect(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("inspect", "shows the contents of a checkpoint or file of weights");
-  command->add_option("path", options->path, "checkpoint, save folder, .safetensors or .pt")->required();
+  command->add_option("path", options->path, "checkpoint, save folder, .safetensors or .pt, or the URI of one")
+      ->required();
   command->add_flag("--tensors", options->tensors, "list every tensor");
   command->add_flag("--stats", options->stats, "list every tensor with min, max, mean and NaNs");
   command->add_flag("--json", options->json, "print JSON");

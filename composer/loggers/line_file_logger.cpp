@@ -9,7 +9,7 @@
 #include "composer/core/error.h"
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
-#include "composer/loggers/log_mark.h"
+#include "composer/util/log_mark.h"
 #include "composer/util/output_file.h"
 
 namespace composer::loggers {
@@ -138,9 +138,9 @@ bool LineFormat::takes(LogRecord::Kind kind) const {
 struct LineFileLogger::Log {
   std::shared_ptr<LineWriter> writer;
   bool resumes = false;
-  bool waits = false;           // until FIT_START, since it overwrites the file or gives it another name
-  bool is_open = false;         // the file
-  std::optional<LogMark> mark;  // what the checkpoint knows of the log, if it is that
+  bool waits = false;                 // until FIT_START, since it overwrites the file or gives it another name
+  bool is_open = false;               // the file
+  std::optional<util::LogMark> mark;  // what the checkpoint knows of the log, if it is that
 };
 
 LineFileLogger::LineFileLogger(std::string name, LineFileOptions options, bool with_rank)
@@ -224,29 +224,29 @@ void LineFileLogger::fit_start(const State& state, Logger&) {
 // The log of the resumed run, without what was logged after the checkpoint.
 void LineFileLogger::open_own() {
   const std::string path = log_->writer->where();
-  const LogMark::Match match = log_->mark->compare(path);
-  if (match == LogMark::Match::OTHER) return open_as_new_or_discard();  // the file was replaced since
-  if (match == LogMark::Match::SHORTER)
+  const util::LogMark::Match match = log_->mark->compare(path);
+  if (match == util::LogMark::Match::OTHER) return open_as_new_or_discard();  // the file was replaced since
+  if (match == util::LogMark::Match::SHORTER)
     warn(join(name(), ": ", path, " is shorter than when the checkpoint was written"));
   log_->writer->open(util::FileMode::APPEND);
   log_->is_open = true;
-  if (match == LogMark::Match::SAME) log_->writer->cut(log_->mark->size);
+  if (match == util::LogMark::Match::SAME) log_->writer->cut(log_->mark->size);
   release();
 }
 
 void LineFileLogger::visit_state(StateVisitor& visit) {
   if (!log_) return;
-  LogMark mark;
+  util::LogMark mark;
   const std::string path = log_->writer->where();
   if (visit.is_loading()) {
     mark.visit_state(visit);
     if (log_->is_open || !log_->resumes) return;  // another run's log is not this one's
-    if (mark.compare(path) == LogMark::Match::OTHER) return;
+    if (mark.compare(path) == util::LogMark::Match::OTHER) return;
     log_->mark = std::move(mark);
     drop_held();  // the log has them
   } else if (log_->is_open) {
     sync();  // a checkpoint must not know of lines that a loss of power takes away
-    mark = LogMark::of(path, log_->writer->size());
+    mark = util::LogMark::of(path, log_->writer->size());
     mark.visit_state(visit);
   } else if (log_->mark) {
     log_->mark->visit_state(visit);

@@ -9,8 +9,8 @@
 #include "composer/core/state_dict.h"
 #include "composer/loggers/background_option.h"
 #include "composer/loggers/event_writer.h"
-#include "composer/loggers/log_mark.h"
 #include "composer/loggers/no_writer.h"
+#include "composer/util/log_mark.h"
 #include "composer/util/name_format.h"
 
 namespace composer::loggers {
@@ -21,12 +21,12 @@ constexpr const char* kName = "TensorBoardLogger";
 // What a checkpoint knows of an event file.
 struct FileMark {
   std::string name;
-  LogMark mark;
+  util::LogMark mark;
 };
 
 void cut(const std::string& folder, const FileMark& file) {
   const std::string path = folder + '/' + file.name;
-  if (file.mark.compare(path) != LogMark::Match::SAME) return;  // removed, or already cut by an earlier resume
+  if (file.mark.compare(path) != util::LogMark::Match::SAME) return;  // removed, or already cut by an earlier resume
   std::error_code error;
   std::filesystem::resize_file(path, static_cast<std::uintmax_t>(file.mark.size), error);
   if (error)
@@ -114,7 +114,7 @@ void TensorBoardLogger::visit_state(StateVisitor& visit) {
   } else {
     sync();
     file.name = open_->writer->file_name();
-    file.mark = LogMark::of(open_->folder + '/' + file.name, open_->writer->size());
+    file.mark = util::LogMark::of(open_->folder + '/' + file.name, open_->writer->size());
   }
   visit("file", file.name);
   file.mark.visit_state(visit);

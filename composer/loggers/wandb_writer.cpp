@@ -101,7 +101,8 @@ bool WandBWriter::can_continue(const WandBMark& mark) const {
   const bool is_name = fs::path(mark.folder).filename() == mark.folder && mark.folder.starts_with("offline-run-") &&
                        fs::path(mark.id).filename() == mark.id;  // a checkpoint may be forged
   return is_name && mark.rank == options_.rank &&
-         mark.file.compare(join(options_.base, '/', mark.folder, "/run-", mark.id, ".wandb")) == LogMark::Match::SAME;
+         mark.file.compare(join(options_.base, '/', mark.folder, "/run-", mark.id, ".wandb")) ==
+             util::LogMark::Match::SAME;
 }
 
 void WandBWriter::continue_at(const WandBMark& mark) {
@@ -116,8 +117,12 @@ void WandBWriter::continue_at(const WandBMark& mark) {
 }
 
 WandBMark WandBWriter::mark() const {
-  return {fs::path(folder_).filename(),       id(),     options_.rank, runtime(now()),
-          LogMark::of(path(), file_->size()), position_};
+  return {fs::path(folder_).filename(),
+          id(),
+          options_.rank,
+          runtime(now()),
+          util::LogMark::of(path(), file_->size()),
+          position_};
 }
 
 // Part of a record would hide all that follow.

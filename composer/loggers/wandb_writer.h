@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "composer/loggers/background_logger.h"
-#include "composer/loggers/log_mark.h"
 #include "composer/loggers/run_logger.h"
 #include "composer/loggers/wandb_file.h"
 #include "composer/loggers/wandb_media.h"
+#include "composer/util/log_mark.h"
 #include "composer/util/output_file.h"
 
 namespace composer {
@@ -37,7 +37,7 @@ struct WandBMark {
   std::string id;
   int rank = 0;        // that wrote it
   double runtime = 0;  // seconds
-  LogMark file;
+  util::LogMark file;
   WandBPosition position;
   void visit_state(StateVisitor& visit);
 };

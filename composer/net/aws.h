@@ -14,6 +14,7 @@ namespace composer::net {
 
 struct AwsKeys {
   std::string id, secret, token;  // token: empty unless they are temporary
+  bool operator==(const AwsKeys&) const = default;
 };
 
 // The value of an environment variable; empty: unset.

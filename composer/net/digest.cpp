@@ -73,7 +73,13 @@ std::string sha256(const std::filesystem::path& file, std::uint64_t offset, std:
   return of_file(EVP_sha256(), file, offset, size);
 }
 
-std::string md5(const std::filesystem::path& file) { return of_file(EVP_md5(), file, 0, {}); }
+std::string md5(std::string_view text) {
+  Hash hash(EVP_md5());
+  hash.update(text);
+  return hash.text();
+}
+
+std::string md5_of_file(const std::filesystem::path& file) { return of_file(EVP_md5(), file, 0, {}); }
 
 std::string hmac_sha256(std::string_view key, std::string_view text) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> bytes;

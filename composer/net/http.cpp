@@ -1,6 +1,7 @@
 #include "composer/net/http.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <condition_variable>
@@ -74,26 +75,53 @@ void check(const HttpRequest& request) {
     throw ConfigError(shown_url(request.url), ": contains white space; it must be percent-encoded");
 }
 
+bool is_secret(std::string name) {
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return std::ranges::any_of(std::array{"auth", "token", "key", "cookie", "sig", "cred", "pass", "secret", "policy"},
+                             [&](const char* part) { return name.find(part) != std::string::npos; });
+}
+
+// The password of a URL, its query, and those of the query's values that are secrets.
+std::vector<std::string> secrets_of(const std::string& url) {
+  std::vector<std::string> secrets;
+  const std::size_t host = url.find("://") + 3, query = std::min(url.find('?'), url.size());
+  const std::string authority = url.substr(host, std::min(url.find('/', host), query) - host);
+  if (const std::size_t at = authority.rfind('@'); at != std::string::npos) {
+    const std::string user = authority.substr(0, at);
+    secrets.push_back(user.substr(user.find(':') + 1));  // of a user alone, that
+  }
+  if (query == url.size()) return secrets;
+  secrets.push_back(url.substr(query + 1));
+  for (std::size_t begin = query + 1; begin < url.size();) {
+    const std::size_t end = std::min(url.find('&', begin), url.size());
+    const std::size_t equals = std::min(url.find('=', begin), end);
+    if (equals < end && is_secret(url.substr(begin, equals - begin)))
+      secrets.push_back(url.substr(equals + 1, end - equals - 1));
+    begin = end + 1;
+  }
+  return secrets;
+}
+
 // Replaces the values that a server may repeat and nobody should read.
-std::string without_secrets(std::string text, const std::vector<HttpHeader>& sent) {
+std::string without_secrets(std::string text, const std::string& url, const std::vector<HttpHeader>& sent) {
+  std::vector<std::string> secrets = secrets_of(url);
   for (const HttpHeader& header : sent) {
-    std::string name = header.name;
-    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    const bool secret = name.find("auth") != std::string::npos || name.find("token") != std::string::npos ||
-                        name.find("key") != std::string::npos || name.find("cookie") != std::string::npos;
-    if (!secret) continue;
-    const std::string value = header.value.substr(std::min(header.value.find(' '), header.value.size() - 1) + 1);
-    for (const std::string& hidden : {header.value, value})
+    if (!is_secret(header.name)) continue;
+    secrets.push_back(header.value);
+    secrets.push_back(header.value.substr(std::min(header.value.find(' '), header.value.size() - 1) + 1));
+  }
+  for (const std::string& secret : secrets)
+    for (const std::string& hidden : {secret, percent_decoded(secret)})
       for (std::size_t at = 0; hidden.size() > 3 && (at = text.find(hidden, at)) != std::string::npos;)
         text.replace(at, hidden.size(), "***");
-  }
   return text;
 }
 
 HttpError error_of(const HttpRequest& request, const Attempt& attempt, int tries) {
   const HttpResponse& response = attempt.response;
   const bool answered = attempt.failure.empty();
-  ServerMessage said = answered ? message_of(response.body) : ServerMessage{};
+  ServerMessage said =
+      answered ? message_of(without_secrets(response.body, request.url, attempt.sent)) : ServerMessage{};
   std::string text = join(request.method, " ", shown_url(request.url), ": ");
   text += answered ? join("status ", response.status) : attempt.failure;
   if (!said.code.empty()) text += join(" ", said.code);
@@ -101,8 +129,8 @@ HttpError error_of(const HttpRequest& request, const Attempt& attempt, int tries
   if (!attempt.redirect.empty()) text += "; the server redirects to " + shown_url(attempt.redirect);
   if (const std::string what = answered ? remedy(response.status) : std::string(); !what.empty()) text += "; " + what;
   if (tries > 1) text += join(" (after ", tries, " attempts)");
-  return {without_secrets(std::move(text), attempt.sent), answered ? response.status : 0, std::move(said.code),
-          may_pass(attempt)};
+  return {without_secrets(std::move(text), request.url, attempt.sent), answered ? response.status : 0,
+          std::move(said.code), may_pass(attempt)};
 }
 
 }  // namespace

@@ -20,11 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Names that leave the folder would write anywhere.
+// Names that leave the folder would write anywhere. Servers and proxies may resolve "." and "..", and drop empty parts.
 void check_name(const std::string& name) {
-  const fs::path path(name);
-  if (name.empty() || path.is_absolute() || std::ranges::find(path, "..") != path.end())
-    throw ConfigError("\"", name, "\" cannot be the name of a file in a remote folder");
+  if (!is_plain_path(name)) throw ConfigError("\"", name, "\" cannot be the name of a file in a remote folder");
 }
 
 class FileStore final : public RemoteStore {
@@ -33,8 +31,7 @@ class FileStore final : public RemoteStore {
 
   std::string uri() const override { return "file://" + folder_.string(); }
 
-  void put(const fs::path& file, const std::string& name, const std::stop_token& stop) override {
-    check_name(name);
+  void do_put(const fs::path& file, const std::string& name, const std::stop_token& stop) override {
     copy(file, folder_ / name, stop);
   }
 
@@ -49,25 +46,23 @@ class FileStore final : public RemoteStore {
     return files;
   }
 
-  void remove(const std::string& name, const std::stop_token& /*stop*/) override {
-    check_name(name);
+  void do_remove(const std::string& name, const std::stop_token& /*stop*/) override {
     fs::remove(folder_ / name);
     for (fs::path up = (folder_ / name).parent_path(); up != folder_; up = up.parent_path())
       if (std::error_code error; !fs::remove(up, error)) return;  // not empty
   }
 
-  std::optional<std::uint64_t> size(const std::string& name, const std::stop_token& /*stop*/) override {
+  std::optional<std::uint64_t> do_size(const std::string& name, const std::stop_token& /*stop*/) override {
     std::error_code error;
     const std::uint64_t bytes = fs::file_size(folder_ / name, error);
-    if (error == std::errc::no_such_file_or_directory) return {};
+    if (error == std::errc::no_such_file_or_directory || error == std::errc::is_a_directory) return {};
     if (error) throw Error(uri_of(name), ": cannot be read: ", error.message());
     return bytes;
   }
 
  protected:
   Expected fetch(const std::string& name, const fs::path& to, const std::stop_token& stop) override {
-    check_name(name);
-    const auto bytes = size(name, stop);
+    const auto bytes = do_size(name, stop);
     if (!bytes) throw HttpError(uri_of(name) + ": does not exist", 404, "", false);
     copy(folder_ / name, to, stop);
     return {bytes, ""};
@@ -97,7 +92,7 @@ class HttpStore final : public RemoteStore {
 
   std::string uri() const override { return shown_url(url_); }
 
-  void put(const fs::path& file, const std::string& name, const std::stop_token& stop) override {
+  void do_put(const fs::path& file, const std::string& name, const std::stop_token& stop) override {
     client_.send({"PUT", url(name), {}, FilePart{file}}, stop);
   }
 
@@ -105,7 +100,7 @@ class HttpStore final : public RemoteStore {
     throw ConfigError(uri(), ": HTTP servers do not list files; use s3:// or file:// where that is needed");
   }
 
-  void remove(const std::string& name, const std::stop_token& stop) override {
+  void do_remove(const std::string& name, const std::stop_token& stop) override {
     try {
       client_.send({"DELETE", url(name)}, stop);
     } catch (const HttpError& error) {
@@ -113,11 +108,11 @@ class HttpStore final : public RemoteStore {
     }
   }
 
-  std::optional<std::uint64_t> size(const std::string& name, const std::stop_token& stop) override {
+  std::optional<std::uint64_t> do_size(const std::string& name, const std::stop_token& stop) override {
     try {
       HttpRequest request{"HEAD", url(name)};
       request.redirects = kRedirects;
-      return length(client_.send(request, stop)).value_or(0);
+      return length_of(client_.send(request, stop), uri_of(name));
     } catch (const HttpError& error) {
       if (error.status != 404 && error.status != 410) throw;
       return {};
@@ -129,22 +124,14 @@ class HttpStore final : public RemoteStore {
     HttpRequest request{"GET", url(name)};
     request.to_file = to;
     request.redirects = kRedirects;
-    return {length(client_.send(request, stop)), ""};
+    return {length_of(client_.send(request, stop)), ""};
   }
 
  private:
   static constexpr int kRedirects = 10;
 
-  static std::optional<std::uint64_t> length(const HttpResponse& response) {
-    const std::string text = response.header("content-length");
-    std::uint64_t bytes = 0;
-    if (text.empty() || std::from_chars(text.data(), text.data() + text.size(), bytes).ec != std::errc()) return {};
-    return bytes;
-  }
-
   // A query, such as that of a signed URL, stays at the end.
   std::string url(const std::string& name) const {
-    check_name(name);
     const std::size_t query = std::min(url_.find('?'), url_.size());
     std::string path = url_.substr(0, query);
     while (path.ends_with('/')) path.pop_back();
@@ -167,11 +154,50 @@ void sync_file(const fs::path& path) {
 
 }  // namespace
 
+bool is_plain_path(std::string_view path) {
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('/', begin), path.size());
+    const std::string_view part = path.substr(begin, end - begin);
+    if (part.empty() || part == "." || part == "..") return false;
+    begin = end + 1;
+  }
+  return true;
+}
+
+std::optional<std::uint64_t> length_of(const HttpResponse& response) {
+  const std::string text = response.header("content-length");
+  std::uint64_t bytes = 0;
+  if (text.empty() || std::from_chars(text.data(), text.data() + text.size(), bytes).ec != std::errc()) return {};
+  return bytes;
+}
+
+std::uint64_t length_of(const HttpResponse& response, const std::string& uri) {
+  if (const auto bytes = length_of(response)) return *bytes;
+  throw HttpError("HEAD " + uri + ": the server does not tell its size, as it sends no Content-Length", response.status,
+                  "", false);
+}
+
 RemoteStore::~RemoteStore() = default;
+
+void RemoteStore::put(const fs::path& file, const std::string& name, const std::stop_token& stop) {
+  check_name(name);
+  do_put(file, name, stop);
+}
+
+void RemoteStore::remove(const std::string& name, const std::stop_token& stop) {
+  check_name(name);
+  do_remove(name, stop);
+}
+
+std::optional<std::uint64_t> RemoteStore::size(const std::string& name, const std::stop_token& stop) {
+  check_name(name);
+  return do_size(name, stop);
+}
 
 std::string RemoteStore::uri_of(std::string_view name) const { return uri() + "/" + std::string(name); }
 
 void RemoteStore::get(const std::string& name, const fs::path& to, const std::stop_token& stop) {
+  check_name(name);
   const fs::path folder = to.has_parent_path() ? to.parent_path() : fs::path(".");
   fs::create_directories(folder);
   const fs::path temporary = folder / ("." + to.filename().string() + "." + std::to_string(::getpid()) + ".part");
@@ -180,7 +206,7 @@ void RemoteStore::get(const std::string& name, const fs::path& to, const std::st
     const std::uint64_t size = fs::file_size(temporary);
     if (expected.size && size != *expected.size)
       throw HttpError(join(uri_of(name), ": has ", *expected.size, " bytes, and ", size, " arrived"), 0, "", true);
-    if (!expected.md5.empty() && md5(temporary) != expected.md5)
+    if (!expected.md5.empty() && md5_of_file(temporary) != expected.md5)
       throw HttpError(join(uri_of(name), ": was damaged on its way: its MD5 is not ", expected.md5), 0, "", true);
     sync_file(temporary);
     fs::rename(temporary, to);

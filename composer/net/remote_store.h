@@ -18,9 +18,10 @@ struct RemoteFile {
   std::uint64_t size = 0;
 };
 
-// The files below a URI. Names are relative to it, with "/" between their parts. A file is replaced as a whole, except
-// where an HTTP server does otherwise. Functions throw HttpError for what a server reports, and Error for local files;
-// neither contains secrets. Use from one thread at a time.
+// The files below a URI. Names are relative to it, with "/" between their parts. A part must not be empty, "." or "..",
+// which could lead out of the folder. A file is replaced as a whole, except where an HTTP server does otherwise.
+// Functions throw ConfigError for other names, HttpError for what a server reports, and Error for local files; none
+// contains secrets. Use from one thread at a time.
 class COMPOSER_EXPORT RemoteStore {
  public:
   RemoteStore() = default;
@@ -30,21 +31,25 @@ class COMPOSER_EXPORT RemoteStore {
 
   virtual std::string uri() const = 0;  // for messages
   std::string uri_of(std::string_view name) const;
-  virtual void put(const std::filesystem::path& file, const std::string& name, const std::stop_token& stop = {}) = 0;
+  void put(const std::filesystem::path& file, const std::string& name, const std::stop_token& stop = {});
   // Replaces `to`, which appears whole or not at all: the download has a temporary name in its folder until its size,
   // and its MD5 where the server tells it, are verified and it is on the disk.
   void get(const std::string& name, const std::filesystem::path& to, const std::stop_token& stop = {});
   // Files whose name begins with `prefix`, sorted by name. Throws ConfigError for http:// and https://.
   virtual std::vector<RemoteFile> list(const std::string& prefix = {}, const std::stop_token& stop = {}) = 0;
-  virtual void remove(const std::string& name, const std::stop_token& stop = {}) = 0;  // a missing one is no error
-  // The file's bytes; nullopt: it is missing.
-  virtual std::optional<std::uint64_t> size(const std::string& name, const std::stop_token& stop = {}) = 0;
+  void remove(const std::string& name, const std::stop_token& stop = {});  // a missing one is no error
+  // The file's bytes; nullopt: it is missing. Throws HttpError if the server does not tell them.
+  std::optional<std::uint64_t> size(const std::string& name, const std::stop_token& stop = {});
 
  protected:
   struct Expected {
     std::optional<std::uint64_t> size;
     std::string md5;  // hexadecimal; empty: unknown
   };
+  // The functions above, for names that have been checked.
+  virtual void do_put(const std::filesystem::path& file, const std::string& name, const std::stop_token& stop) = 0;
+  virtual void do_remove(const std::string& name, const std::stop_token& stop) = 0;
+  virtual std::optional<std::uint64_t> do_size(const std::string& name, const std::stop_token& stop) = 0;
   // Writes the file, which may exist, and returns what the server says of it.
   virtual Expected fetch(const std::string& name, const std::filesystem::path& to, const std::stop_token& stop) = 0;
 };

@@ -27,7 +27,7 @@ std::uint64_t number_of(const std::string& text) {
   return number;
 }
 
-// Listings encode keys as forms do.
+// Listings that say so encode keys as forms do.
 std::string key_of(std::string text) {
   std::ranges::replace(text, '+', ' ');
   return percent_decoded(text);
@@ -40,6 +40,33 @@ std::string unquoted(std::string text) {
 
 bool is_md5(const std::string& text) {
   return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+std::string bytes_of(const std::string& hexadecimal) {
+  std::string bytes;
+  for (std::size_t i = 0; i < hexadecimal.size(); i += 2) {
+    unsigned value = 0;
+    std::from_chars(hexadecimal.data() + i, hexadecimal.data() + i + 2, value, 16);
+    bytes += static_cast<char>(value);
+  }
+  return bytes;
+}
+
+// The ETag of an object made of these parts; empty if theirs are no MD5, as with some encryptions.
+std::string joined_etag(const std::vector<std::string>& parts) {
+  std::string bytes;
+  for (const std::string& etag : parts) {
+    if (!is_md5(etag)) return {};
+    bytes += bytes_of(etag);
+  }
+  return join(md5(bytes), '-', parts.size());
+}
+
+// Whether other credentials may help. Responses to HEAD have no code.
+bool may_be_expired(const HttpError& error) {
+  if (error.code.empty()) return error.status == 400 || error.status == 401 || error.status == 403;
+  return error.code == "ExpiredToken" || error.code == "InvalidToken" || error.code == "InvalidAccessKeyId" ||
+         error.code == "TokenRefreshRequired";
 }
 
 std::string hash_of(const Body& body) {
@@ -81,7 +108,7 @@ class S3Store final : public RemoteStore {
 
   std::string uri() const override { return "s3://" + bucket_ + (prefix_.empty() ? "" : "/" + prefix_); }
 
-  void put(const fs::path& file, const std::string& name, const std::stop_token& stop) override {
+  void do_put(const fs::path& file, const std::string& name, const std::stop_token& stop) override {
     std::error_code error;
     const std::uint64_t size = fs::file_size(file, error);
     if (error) throw Error(file.string(), ": cannot be read: ", error.message());
@@ -100,9 +127,10 @@ class S3Store final : public RemoteStore {
       Query query{{"list-type", "2"}, {"encoding-type", "url"}, {"prefix", all}};
       if (!next.empty()) query.emplace_back("continuation-token", next);
       const std::string page = call("GET", "", query, {}, stop).body;
+      const bool encoded = xml_text(page, "EncodingType") == "url";
       for (std::size_t at = 0; (at = page.find("<Contents>", at)) != std::string::npos; ++at) {
         const std::string entry = page.substr(at, page.find("</Contents>", at) - at);
-        const std::string found = key_of(xml_text(entry, "Key"));
+        const std::string key = xml_text(entry, "Key"), found = encoded ? key_of(key) : key;
         if (found.size() > skipped) files.push_back({found.substr(skipped), number_of(xml_text(entry, "Size"))});
       }
       next = xml_text(page, "NextContinuationToken");
@@ -111,7 +139,7 @@ class S3Store final : public RemoteStore {
     return files;
   }
 
-  void remove(const std::string& name, const std::stop_token& stop) override {
+  void do_remove(const std::string& name, const std::stop_token& stop) override {
     try {
       call("DELETE", key(name), {}, {}, stop);
     } catch (const HttpError& error) {
@@ -119,9 +147,9 @@ class S3Store final : public RemoteStore {
     }
   }
 
-  std::optional<std::uint64_t> size(const std::string& name, const std::stop_token& stop) override {
+  std::optional<std::uint64_t> do_size(const std::string& name, const std::stop_token& stop) override {
     try {
-      return number_of(call("HEAD", key(name), {}, {}, stop).header("content-length"));
+      return length_of(call("HEAD", key(name), {}, {}, stop), uri_of(name));
     } catch (const HttpError& error) {
       if (error.status != 404) throw;
       return {};
@@ -132,7 +160,7 @@ class S3Store final : public RemoteStore {
   Expected fetch(const std::string& name, const fs::path& to, const std::stop_token& stop) override {
     const HttpResponse response = call("GET", key(name), {}, {}, stop, to);
     Expected expected;
-    if (response.headers.contains("content-length")) expected.size = number_of(response.header("content-length"));
+    expected.size = length_of(response);
     // Of parts and of what is encrypted with other keys it is something else.
     const std::string etag = unquoted(response.header("etag"));
     const std::string encryption = response.header("x-amz-server-side-encryption");
@@ -165,7 +193,22 @@ class S3Store final : public RemoteStore {
                     const std::stop_token& stop, const fs::path& to_file = {}) {
     HttpRequest made = request(method, path, query, std::move(body));
     made.to_file = to_file;
+    try {
+      return client_.send(made, stop);
+    } catch (const HttpError& error) {
+      if (!may_be_expired(error) || !read_keys_again()) throw;
+    }
     return client_.send(made, stop);
+  }
+
+  // Returns whether there are others than before.
+  bool read_keys_again() {
+    try {
+      const AwsKeys before = std::exchange(keys_, find_keys(environment));
+      return keys_ != before;
+    } catch (const ConfigError&) {  // the first error says more
+      return false;
+    }
   }
 
   void put_in_parts(const fs::path& file, std::uint64_t size, const std::string& name, const std::stop_token& stop) {
@@ -176,23 +219,45 @@ class S3Store final : public RemoteStore {
     const std::string id = xml_text(call("POST", path, {{"uploads", ""}}, {}, stop).body, "UploadId");
     if (id.empty()) throw HttpError("POST " + uri_of(name) + ": the server began no upload in parts", 200, "", true);
     try {
-      std::string xml = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">";
-      int number = 0;
+      std::vector<std::string> etags;
       for (std::uint64_t offset = 0; offset < size; offset += part_size) {
-        ++number;
-        const HttpResponse part = call("PUT", path, {{"partNumber", std::to_string(number)}, {"uploadId", id}},
-                                       FilePart{file, offset, std::min(part_size, size - offset)}, stop);
-        xml +=
-            join("<Part><PartNumber>", number, "</PartNumber><ETag>", unquoted(part.header("etag")), "</ETag></Part>");
+        const Query query{{"partNumber", std::to_string(etags.size() + 1)}, {"uploadId", id}};
+        const FilePart part{file, offset, std::min(part_size, size - offset)};
+        etags.push_back(unquoted(call("PUT", path, query, part, stop).header("etag")));
       }
-      const HttpResponse end = call("POST", path, {{"uploadId", id}}, xml + "</CompleteMultipartUpload>", stop);
-      if (end.body.find("<Error>") == std::string::npos) return;
-      const ServerMessage said = message_of(end.body);  // an error may come with status 200
-      throw HttpError("POST " + uri_of(name) + ": the parts were not joined: " + said.code + " " + said.text, 200,
-                      said.code, said.code == "InternalError" || said.code == "SlowDown");
+      join_parts(name, id, etags, size, stop);
     } catch (...) {
       give_up(path, id);
       throw;
+    }
+  }
+
+  void join_parts(const std::string& name, const std::string& id, const std::vector<std::string>& etags,
+                  std::uint64_t size, const std::stop_token& stop) {
+    std::string xml = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">";
+    for (std::size_t i = 0; i < etags.size(); ++i)
+      xml += join("<Part><PartNumber>", i + 1, "</PartNumber><ETag>", etags[i], "</ETag></Part>");
+    xml += "</CompleteMultipartUpload>";
+    std::string body;
+    try {
+      body = call("POST", key(name), {{"uploadId", id}}, xml, stop).body;
+    } catch (const HttpError& error) {
+      // Of two attempts the first may have succeeded, and its response was lost.
+      if (error.code != "NoSuchUpload" || !has(name, size, joined_etag(etags), stop)) throw;
+      return;
+    }
+    if (body.find("<Error>") == std::string::npos) return;
+    const ServerMessage said = message_of(body);  // an error may come with status 200
+    throw HttpError("POST " + uri_of(name) + ": the parts were not joined: " + said.code + " " + said.text, 200,
+                    said.code, said.code == "InternalError" || said.code == "SlowDown");
+  }
+
+  bool has(const std::string& name, std::uint64_t size, const std::string& etag, const std::stop_token& stop) {
+    try {
+      const HttpResponse response = call("HEAD", key(name), {}, {}, stop);
+      return length_of(response) == size && !etag.empty() && unquoted(response.header("etag")) == etag;
+    } catch (const HttpError&) {  // the caller reports why it asks
+      return false;
     }
   }
 
@@ -200,9 +265,15 @@ class S3Store final : public RemoteStore {
   void give_up(const std::string& path, const std::string& id) noexcept {
     try {
       abort_client_.send(request("DELETE", path, {{"uploadId", id}}, {}));
+    } catch (const HttpError& error) {
+      if (error.status != 404) warn_of_parts(error);  // otherwise there are none
     } catch (const std::exception& error) {
-      warn(join("s3: the parts of a failed upload stay in the bucket ", bucket_, ": ", error.what()));
+      warn_of_parts(error);
     }
+  }
+
+  void warn_of_parts(const std::exception& error) const {
+    warn(join("s3: the parts of a failed upload stay in the bucket ", bucket_, ": ", error.what()));
   }
 
   std::string bucket_, prefix_;
@@ -225,6 +296,8 @@ std::unique_ptr<RemoteStore> open_s3_store(const std::string& uri, StoreOptions 
   if (bucket.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") !=
       std::string::npos)
     throw ConfigError(uri, ": ", bucket, " cannot be the name of a bucket");
+  if (!prefix.empty() && !is_plain_path(prefix))
+    throw ConfigError(uri, ": ", prefix, " cannot be a folder of a bucket, as a part of it is empty, \".\" or \"..\"");
   return std::make_unique<S3Store>(bucket, prefix, std::move(options));
 }
 

@@ -1,10 +1,20 @@
 #pragma once
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "composer/net/remote_store.h"
 
 namespace composer::net {
+
+// Whether no part of the path is empty, "." or "..".
+bool is_plain_path(std::string_view path);
+
+// The Content-Length. Without one: nullopt, or HttpError with the file's URI.
+std::optional<std::uint64_t> length_of(const HttpResponse& response);
+std::uint64_t length_of(const HttpResponse& response, const std::string& uri);
 
 // Of s3://bucket/folder.
 std::unique_ptr<RemoteStore> open_s3_store(const std::string& uri, StoreOptions options);

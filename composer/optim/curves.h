@@ -7,6 +7,7 @@
 
 #include "composer/core/error.h"
 #include "composer/optim/schedule.h"
+#include "composer/util/exact_text.h"
 
 namespace composer::optim::detail {
 
@@ -17,6 +18,7 @@ void check_positive(std::string_view who, std::string_view option, double value)
 
 // with_options("linear", "alpha_i", 1, "t_max", Time("1dur")) is "linear(alpha_i=1, t_max=1.0dur)".
 std::string to_text(const std::vector<Time>& times);
+inline std::string to_text(double value) { return util::exact_text(value); }
 template <class T>
 T to_text(const T& value) {
   return value;

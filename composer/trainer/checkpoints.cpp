@@ -1,5 +1,6 @@
 // When checkpoints are written, and which one is loaded.
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -73,6 +74,16 @@ Loaded read_remote(const std::string& uri, bool weights_only) {
   return loaded;
 }
 
+// With its placeholders replaced. Those of a URL may be in its path alone, so that messages show no secrets.
+std::string expanded(const std::string& path, const std::string& run_name) {
+  if (!path.starts_with("http://") && !path.starts_with("https://")) return saving::format_name(path, run_name);
+  const std::size_t end = std::min(path.find_first_of("?#"), path.size());
+  const std::size_t begin = std::min(path.find('/', path.find("://") + 3), end);
+  const std::string names = path.substr(begin, end - begin);
+  if (names.find_first_of("{}") == std::string::npos) return path;
+  return path.substr(0, begin) + saving::format_name(names, run_name) + path.substr(end);
+}
+
 Loaded read(const std::filesystem::path& path, bool weights_only) {
   if (!std::filesystem::is_regular_file(path)) {
     const saving::Found found = saving::open_checkpoint(path);
@@ -103,6 +114,9 @@ std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options)
   const auto store = net::open_store(given);
   const auto newest = find_newest(*store, fits);
   if (!newest || (found && newest->manifest.time.batch <= found->manifest.time.batch)) return found;
+  std::uint64_t bytes = 0;
+  for (const auto& file : newest->manifest.files) bytes += file.size;
+  warn(join("save_folder: downloading ", store->uri_of(newest->name), ", ", bytes, " bytes, to ", folder));
   return saving::open_checkpoint(download(*store, *newest, folder, newest->name));
 }
 
@@ -164,7 +178,7 @@ void Trainer::Impl::load_checkpoint() {
 }
 
 void Trainer::Impl::load(const LoadOptions& from) {
-  const std::string path = saving::format_name(from.path, state.run_name);
+  const std::string path = expanded(from.path, state.run_name);
   Loaded loaded = net::is_uri(path) ? read_remote(path, from.weights_only) : read(path, from.weights_only);
   saving::ignore_keys(loaded.state, from.ignore_keys);
   if (!loaded.weights_only) check_run_state(loaded.state);
@@ -213,6 +227,12 @@ std::string Trainer::Impl::save_by_hand(const std::string& name) {
 
 namespace {
 
+// The checkpoint as the user named its folder, which may be a URI.
+std::string shown_checkpoint(const std::string& path, const TrainerOptions& options, const std::string& run_name) {
+  const std::string given = saving::format_name(options.save_folder, run_name), folder = local_save_folder(given);
+  return folder == given ? path : given + "/" + std::filesystem::relative(path, folder).string();
+}
+
 std::string position(const Timestamp& now) { return join("epoch ", now.epoch, ", batch ", now.batch); }
 
 }  // namespace
@@ -221,7 +241,8 @@ void Trainer::Impl::tell_resumed() {
   if (!resumption.found) return;
   Progress progress = this->progress();
   if (progress.epoch_is_complete()) progress.now = progress.now.to_next_epoch();  // that is all that is left to do
-  const std::string from = join(resumption.loaded_from, " (", position(state.timestamp), ')');
+  const std::string from =
+      join(shown_checkpoint(resumption.loaded_from, options, state.run_name), " (", position(state.timestamp), ')');
   if (!resumption.finished.empty())
     warn(join("this run is complete: ", from, " was saved after a stop: ", resumption.finished));
   else if (progress.limit_reached())
@@ -244,6 +265,12 @@ void Trainer::Impl::tell_interrupted() {
         join("; saved to ", newest, options.save_weights_only || !options.autoresume ? "" : "; start again to resume");
   else
     text += join("; what came after ", newest, " is not saved, because of save_interval");
+  if (saver && net::is_uri(options.save_folder)) {
+    const auto left = state.run->time_left();
+    text += "; waiting for uploads to " + saving::format_name(options.save_folder, state.run_name);
+    if (left) text += join(", up to ", std::lround(std::max(0.0, left->count())), " s");
+    text += "; another signal ends the process, and the next start uploads what is missing";
+  }
   warn(text);
 }
 

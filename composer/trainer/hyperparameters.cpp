@@ -13,6 +13,7 @@
 #include "composer/optim/any_optimizer.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/trainer/trainer.h"
+#include "composer/util/exact_text.h"
 
 namespace composer {
 namespace {
@@ -31,9 +32,17 @@ StateValue value_of(const LogValue& logged) {
 std::string text_of(const StateValue& saved) {
   if (const auto* text = std::get_if<std::string>(&saved)) return *text;
   if (const auto* number = std::get_if<std::int64_t>(&saved)) return std::to_string(*number);
-  if (const auto* number = std::get_if<double>(&saved)) return join(*number);
+  if (const auto* number = std::get_if<double>(&saved)) return util::exact_text(*number);
   if (const auto* yes = std::get_if<bool>(&saved)) return *yes ? "true" : "false";
   return "?";
+}
+
+// Numbers are compared exactly, whether they are integers or not; a NaN is equal to itself. Others by their text.
+bool is_same(const StateValue& a, const StateValue& b) {
+  const auto* one = std::get_if<double>(&a);
+  const auto* other = std::get_if<double>(&b);
+  if (one && other) return *one == *other || (*one != *one && *other != *other);
+  return text_of(a) == text_of(b);
 }
 
 std::string text_of(const Interval& interval) {
@@ -138,7 +147,7 @@ StateDict changed(const StateDict& before, const StateDict& now) {
   StateDict changes;
   for (const auto& [name, value] : now.entries()) {
     const StateValue* old = before.find(name);
-    if (!old || text_of(*old) != text_of(value)) changes[name] = value;
+    if (!old || !is_same(*old, value)) changes[name] = value;
   }
   return changes;
 }

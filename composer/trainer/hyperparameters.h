@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "composer/core/export.h"
 #include "composer/core/log_records.h"
 #include "composer/core/state_dict.h"
 
@@ -18,12 +19,12 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
                              std::optional<std::int64_t> train_batch_size, const StateDict& before);
 
 // Of `now`, what `before` does not have or has with another value.
-StateDict changed(const StateDict& before, const StateDict& now);
+COMPOSER_EXPORT StateDict changed(const StateDict& before, const StateDict& now);
 
 // For Logger::log_hyperparameters().
 LogValue log_value(const StateValue& value);
 
 // One warning of all that both have, and that differs.
-void warn_of_changes(const StateDict& before, const StateDict& now);
+COMPOSER_EXPORT void warn_of_changes(const StateDict& before, const StateDict& now);
 
 }  // namespace composer

@@ -165,8 +165,8 @@ void Trainer::Impl::end() {
   state.optimizer->zero_grad(/*set_to_none=*/true);
   if (saver) saver->wait();
   fit_end_is_owed = false;
+  tell_interrupted();  // before uploads, which may take long or fail
   if (saver) saver->wait_for_mirror(state);
-  tell_interrupted();
 }
 
 void Trainer::Impl::fire_end(Event event) {

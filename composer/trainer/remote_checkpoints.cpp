@@ -148,21 +148,60 @@ fs::path download(net::RemoteStore& store, const RemoteCheckpoint& checkpoint, c
   return to;
 }
 
+namespace {
+
+// What a URI names: the last part of its path, in what precedes it. The query of a signed URL belongs to neither.
+struct Place {
+  std::string parent, leaf, path, query;  // path: both, as they are written
+};
+
+Place place_of(const std::string& uri) {
+  const bool is_url = uri.starts_with("http");
+  const std::size_t end = is_url ? std::min(uri.find_first_of("?#"), uri.size()) : uri.size();
+  Place place{.path = uri.substr(0, end)};
+  if (end < uri.size() && uri[end] == '?') place.query = uri.substr(end, uri.find('#', end) - end);
+  while (place.path.ends_with('/')) place.path.pop_back();
+  const std::size_t slash = place.path.rfind('/') + 1;
+  if (slash < place.path.find("://") + 4) return place;  // a host or a bucket
+  place.parent = place.path.substr(0, slash);
+  place.leaf = place.path.substr(slash);
+  if (is_url) place.leaf = net::percent_decoded(place.leaf);
+  if (is_url && (!stays_below(place.leaf) || place.leaf == "."))
+    throw ConfigError("load_path: ", net::shown_url(uri), ": names no file");
+  return place;
+}
+
+}  // namespace
+
 fs::path download_from(const std::string& uri, const fs::path& folder) {
-  std::string path = uri;
-  while (path.ends_with('/')) path.pop_back();
-  const std::string leaf = path.substr(path.rfind('/') + 1);
-  const auto store = net::open_store(path);
-  if (store->size(kManifest)) {
-    const RemoteCheckpoint one{"", read_manifest(*store, "", {})};
-    return download(*store, one, folder, leaf);
-  }
-  const std::size_t end = path.size() - leaf.size();
-  if (const auto parent = net::open_store(path.substr(0, end)); parent->size(leaf)) {
-    parent->get(leaf, folder / leaf);
-    return folder / leaf;
-  }
-  if (!path.starts_with("http"))
+  const Place place = place_of(uri);
+  const bool is_url = uri.starts_with("http");
+  if (is_url && place.leaf.empty()) throw ConfigError("load_path: ", net::shown_url(uri), ": names no file");
+  const auto store = net::open_store(place.path + place.query);
+  const auto checkpoint = [&] {
+    return download(*store, {"", read_manifest(*store, "", {})}, folder, place.leaf.empty() ? "files" : place.leaf);
+  };
+  const auto file = [&] {
+    net::open_store(place.parent + place.query)->get(place.leaf, folder / place.leaf);
+    return folder / place.leaf;
+  };
+  if (!place.query.empty()) try {  // signatures mostly hold for one file, and for GET alone
+      return file();
+    } catch (const net::HttpError& error) {
+      if (error.status < 400 || error.may_pass) throw;
+      try {
+        return checkpoint();
+      } catch (const net::HttpError&) {
+        throw error;
+      }
+    }
+  if (store->size(kManifest)) return checkpoint();
+  if (!place.leaf.empty()) try {
+      return file();
+    } catch (const net::HttpError& error) {
+      if (error.status != 404 && error.status != 410) throw;
+    }
+  if (!is_url)
     if (const auto newest = find_newest(*store, [](const Manifest&) { return true; }))
       return download(*store, *newest, folder, newest->name);
   throw CheckpointError("load_path: ", store->uri(),

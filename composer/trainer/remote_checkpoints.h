@@ -38,7 +38,8 @@ COMPOSER_EXPORT std::filesystem::path download(net::RemoteStore& store, const Re
                                                const std::filesystem::path& folder, const std::string& name);
 
 // The manifest of a checkpoint in the store. Throws CheckpointError if it is damaged.
-saving::Manifest read_manifest(net::RemoteStore& store, const std::string& name, const std::stop_token& stop);
+COMPOSER_EXPORT saving::Manifest read_manifest(net::RemoteStore& store, const std::string& name,
+                                               const std::stop_token& stop = {});
 
 // What a URI names: a checkpoint, a folder of checkpoints (the newest is taken), or a file. Downloaded into `folder`,
 // and its path there.

@@ -57,12 +57,20 @@ class Links {
 
 // What the queue's thread and the Saver's share.
 struct Shared {
-  std::string run_id;
   bool overwrite = false;
-  std::mutex mutex;                  // of the following
+  std::mutex mutex;  // of the following
+  std::string run_id;
   std::set<std::string> superseded;  // retired before they were uploaded
   std::vector<std::string> retired;  // their copies are to be deleted after the next upload
 
+  void set_run(const std::string& id) {
+    const std::lock_guard lock(mutex);
+    run_id = id;
+  }
+  bool is_of_run(const Manifest& manifest) {
+    const std::lock_guard lock(mutex);
+    return manifest.run_id == run_id;
+  }
   bool is_superseded(const std::string& name) {
     const std::lock_guard lock(mutex);
     return superseded.contains(name);
@@ -87,7 +95,7 @@ bool upload(net::RemoteStore& store, const Found& checkpoint, const Links& files
   if (shared.is_superseded(name)) return false;
   if (const auto before = remote_manifest(store, name, stop)) {
     if (before->id == checkpoint.manifest.id) return true;
-    if (before->run_id != shared.run_id && !shared.overwrite)
+    if (!shared.overwrite && !shared.is_of_run(*before))
       throw CheckpointError(store.uri_of(name),
                             " already exists and was not written by this run; use another save_folder or set ",
                             "save_overwrite");
@@ -99,9 +107,9 @@ bool upload(net::RemoteStore& store, const Found& checkpoint, const Links& files
   return true;
 }
 
-void remove(net::RemoteStore& store, const std::string& name, const Shared& shared, const std::stop_token& stop) {
+void remove(net::RemoteStore& store, const std::string& name, Shared& shared, const std::stop_token& stop) {
   const auto before = remote_manifest(store, name, stop);
-  if (!before || before->run_id != shared.run_id) return;
+  if (!before || !shared.is_of_run(*before)) return;
   store.remove(name + kManifest, stop);
   for (const net::RemoteFile& file : store.list(name + "/", stop)) store.remove(file.name, stop);
 }
@@ -123,7 +131,8 @@ class RemoteMirror final : public saving::Mirror {
   }
 
   void begin(const fs::path& folder, const std::string& run_id) override {
-    shared_->run_id = run_id;
+    folder_ = folder;
+    shared_->set_run(run_id);
     if (std::exchange(begun_, true)) return;
     std::error_code ignored;
     fs::remove_all(waiting_folder(folder), ignored);  // of a killed process
@@ -144,7 +153,8 @@ class RemoteMirror final : public saving::Mirror {
       text += join(text.empty() ? "" : "\n", "uploads to ", uri_, " are not finished after ",
                    limit.value_or(kLongestWait).count(), " s");
     if (text.empty()) return;
-    text = "save_folder: " + text;
+    text = join("save_folder: ", text, "\n  the checkpoints are in ", folder_.string(),
+                "; the next start with this save_folder uploads the newest");
     if (on_failure_ != saving::OnFailure::CONTINUE) throw CheckpointError(text);
     warn(text);
   }
@@ -194,6 +204,7 @@ class RemoteMirror final : public saving::Mirror {
   saving::OnFailure on_failure_;
   std::shared_ptr<Shared> shared_;
   std::string uri_;
+  fs::path folder_;  // of this machine
   std::unique_ptr<net::UploadQueue> queue_;
   bool begun_ = false;
   std::size_t next_ = 0, told_ = 0;

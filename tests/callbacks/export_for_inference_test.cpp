@@ -214,7 +214,7 @@ TEST_CASE("A complete run that is started again exports again, with the sample t
   CHECK(fs::exists(folder / "again.pt"));
 }
 
-TEST_CASE("The file is sent to loggers") {
+TEST_CASE("The file is sent to loggers by a name that differs for each run") {
   struct Files final : LoggerDestination {
     void upload_file(const LogFile& file, const State&) override { names.push_back(file.name); }
     std::vector<std::string> names;
@@ -222,7 +222,7 @@ TEST_CASE("The file is sent to loggers") {
   const Folder folder;
   const auto files = std::make_shared<Files>();
   fit({.save_path = (folder / "net.pt").string()}, false, [&](TrainerOptions& options) { options.loggers.add(files); });
-  CHECK(files->names == std::vector<std::string>{"net.pt"});
+  CHECK(files->names == std::vector<std::string>{"tiny/net.pt"});
 }
 
 }  // namespace

@@ -231,6 +231,86 @@ TEST_CASE("MLPerfCallback does not write over a result, and a resumed run goes o
   CHECK(std::ranges::count(keys, "epoch_start") == 2);
 }
 
+// Trains to `until`, or as after a kill that left no later checkpoint than `last`.
+Trainer resumed(const Folder& folder, const MLPerfCallbackOptions& options, const char* until,
+                const std::vector<std::string>& lost = {}) {
+  for (const std::string& checkpoint : lost) fs::remove_all(folder / "checkpoints" / checkpoint);
+  TrainerOptions with = two_epochs(options);
+  with.save_folder = (folder / "checkpoints").string();
+  with.save_interval = "2ba";
+  with.max_duration = Time::parse(until);
+  Trainer trainer(std::move(with));
+  trainer.fit();
+  return trainer;
+}
+
+TEST_CASE("A resumed run removes from its result what was logged after the checkpoint") {
+  const Folder folder;
+  resumed(folder, in(folder), "2ep");
+  const auto whole = read(folder / kResult);
+  const Warnings warnings;
+  for (const auto& lost :
+       {std::vector<std::string>{"ep1-ba6", "ep1-ba8"}, {"ep1-ba8"}}) {  // the first epoch ends again
+    resumed(folder, in(folder), "2ep", lost);
+    const auto now = read(folder / kResult);
+    CHECK(keys_of(now) == keys_of(whole));
+    for (std::size_t i = 0; i < std::min(now.size(), whole.size()); ++i)
+      for (const char* field : {"epoch_num", "first_epoch_num"})
+        CHECK(now[i]["metadata"].value(field, -1) == whole[i]["metadata"].value(field, -1));
+  }
+}
+
+TEST_CASE("exit_at_target ends a resumed run whose killed process had logged its success") {
+  const Folder folder;
+  MLPerfCallbackOptions options = in(folder);
+  options.target = -1;
+  options.exit_at_target = true;
+  resumed(folder, options, "2ep");
+  const auto whole = keys_of(read(folder / kResult));
+  const Warnings warnings;
+  Trainer trainer = resumed(folder, options, "2ep", {"ep0-ba4"});
+  CHECK(trainer.state().timestamp.epoch == 1);
+  CHECK(keys_of(read(folder / kResult)) == whole);
+}
+
+TEST_CASE("exit_at_target ends a resumed run whose success is older than its checkpoint") {
+  const Folder folder;
+  MLPerfCallbackOptions options = in(folder);
+  options.target = -1;
+  resumed(folder, options, "2ep");
+  options.exit_at_target = true;
+  const Warnings warnings;
+  Trainer trainer = resumed(folder, options, "5ep");
+  CHECK(trainer.state().timestamp.epoch == 2);
+  const auto records = read(folder / kResult);
+  only(records, "run_stop");
+  CHECK(records.back()["key"] == "run_stop");
+}
+
+TEST_CASE("A resumed run does not append to a result that it has not written") {
+  const Folder folder;
+  resumed(folder, in(folder), "1ep");
+  const Folder other;
+  resumed(other, in(other), "2ep");
+  fs::copy_file(other / kResult, folder / kResult, fs::copy_options::overwrite_existing);
+  const auto before = read(folder / kResult);
+  const Warnings warnings;
+  CHECK_THROWS_WITH_AS(resumed(folder, in(folder), "2ep"), doctest::Contains("is not the result of this run"),
+                       RunError);
+  CHECK(read(folder / kResult) == before);
+}
+
+TEST_CASE("A resumed run whose result is lost begins a new one") {
+  const Folder folder;
+  resumed(folder, in(folder), "1ep");
+  fs::remove(folder / kResult);
+  const Warnings warnings;
+  resumed(folder, in(folder), "2ep");
+  const auto records = read(folder / kResult);
+  only(records, "run_start");
+  CHECK(std::ranges::count(keys_of(records), "eval_accuracy") == 2);
+}
+
 TEST_CASE("MLPerfCallback runs the command that clears caches, and says what is wrong with it") {
   const Folder folder;
   MLPerfCallbackOptions options = in(folder);

@@ -1,5 +1,8 @@
 #include "tests/cli/cli.h"
 
+#include <fstream>
+#include <iterator>
+
 #include <doctest/doctest.h>
 
 #include "composer/checkpoint/folder.h"
@@ -8,6 +11,7 @@
 #include "composer/formats/pt_file.h"
 #include "composer/formats/safetensors.h"
 #include "tests/checkpoint/golden.h"
+#include "tests/support/fake_s3.h"
 
 namespace composer::test {
 namespace {
@@ -347,6 +351,37 @@ TEST_CASE("no subcommand survives a damaged file with a good exit code, or says 
     CHECK(answer.complains("model.safetensors"));
   }
   CHECK_FALSE(fs::exists(folder / "w.pt"));
+}
+
+TEST_CASE("inspect shows the checkpoints, a checkpoint and a file of a bucket by their URIs") {
+  const CliFolder folder;
+  train_into(folder / "ck");
+  FakeS3 server;
+  auto variables_of_server = variables_of(server);
+  const Variables variables(variables_of_server);
+  for (const auto& entry : fs::recursive_directory_iterator(folder.path / "ck")) {
+    if (!entry.is_regular_file() || entry.path().filename().string().starts_with('.')) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    server.set("runs/" + entry.path().lexically_relative(folder.path / "ck").generic_string(),
+               {std::istreambuf_iterator<char>(file), {}});
+  }
+  const Answer list = composer_program({"inspect", "s3://b/runs"});
+  CHECK_MESSAGE(list.code == 0, list.err);
+  CHECK(list.out.starts_with("s3://b/runs\n"));
+  for (const char* text : {"ep0-ba2", "ep0-ba4", "metrics of the newest"}) CHECK_MESSAGE(list.says(text), list.out);
+  const Answer one = composer_program({"inspect", "s3://b/runs/ep0-ba2"});
+  CHECK_MESSAGE(one.code == 0, one.err);
+  CHECK(one.out.starts_with("s3://b/runs/ep0-ba2\n"));
+  CHECK(one.says("epoch 0, batch 2"));
+  CHECK(composer_program({"inspect", "s3://b/runs/ep0-ba2/model.safetensors", "--json"})
+            .says("\"kind\": \"safetensors\""));
+  const Answer none = composer_program({"inspect", "s3://b/none"});
+  CHECK(none.code == 2);
+  CHECK(none.complains("s3://b/none: is neither a checkpoint"));
+  server.set("runs/ep0-ba2/manifest.json", "{");
+  const Answer damaged = composer_program({"inspect", "s3://b/runs"});
+  CHECK(damaged.code == 1);
+  CHECK(damaged.complains("ep0-ba2"));
 }
 
 }  // namespace

@@ -28,5 +28,10 @@ TEST_CASE("sha256() is that of FIPS 180-4 and of sha256sum, also around the leng
   }
 }
 
+TEST_CASE("md5() is that of RFC 1321") {
+  CHECK(md5("") == "d41d8cd98f00b204e9800998ecf8427e");
+  CHECK(md5("abc") == "900150983cd24fb0d6963f7d28e17f72");
+}
+
 }  // namespace
 }  // namespace composer::net

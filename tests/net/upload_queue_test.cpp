@@ -18,12 +18,12 @@ namespace {
 
 struct NoStore final : RemoteStore {
   std::string uri() const override { return "s3://b"; }
-  void put(const std::filesystem::path&, const std::string&, const std::stop_token&) override {}
   std::vector<RemoteFile> list(const std::string&, const std::stop_token&) override { return {}; }
-  void remove(const std::string&, const std::stop_token&) override {}
-  std::optional<std::uint64_t> size(const std::string&, const std::stop_token&) override { return {}; }
 
  protected:
+  void do_put(const std::filesystem::path&, const std::string&, const std::stop_token&) override {}
+  void do_remove(const std::string&, const std::stop_token&) override {}
+  std::optional<std::uint64_t> do_size(const std::string&, const std::stop_token&) override { return {}; }
   Expected fetch(const std::string&, const std::filesystem::path&, const std::stop_token&) override { return {}; }
 };
 

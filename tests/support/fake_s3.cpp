@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "composer/net/digest.h"
 #include "composer/net/http.h"
 
 namespace composer::test {
@@ -13,8 +14,13 @@ HttpReply error(int status, const std::string& code) {
   return {status, "<?xml version=\"1.0\"?><Error><Code>" + code + "</Code><Message>It failed</Message></Error>"};
 }
 
-std::string etag(const std::string& content) {
-  return "ETag: \"" + std::to_string(std::hash<std::string>()(content)) + "\"";
+std::string etag(const std::string& hash) { return "ETag: \"" + hash + "\""; }
+
+std::string bytes_of(const std::string& hexadecimal) {
+  std::string bytes;
+  for (std::size_t i = 0; i < hexadecimal.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(hexadecimal.substr(i, 2), nullptr, 16));
+  return bytes;
 }
 
 std::map<std::string, std::string> parsed(const std::string& query) {
@@ -42,6 +48,11 @@ void FakeS3::set(const std::string& key, const std::string& content) {
   objects_[key] = content;
 }
 
+void FakeS3::lose_completion() {
+  const std::lock_guard lock(mutex_);
+  lose_completion_ = true;
+}
+
 void FakeS3::erase(const std::string& key) {
   const std::lock_guard lock(mutex_);
   objects_.erase(key);
@@ -66,7 +77,7 @@ HttpReply FakeS3::list(const std::map<std::string, std::string>& query) const {
   const std::string prefix = query.at("prefix");
   const auto token = query.find("continuation-token");
   auto from = token == query.end() ? objects_.begin() : objects_.lower_bound(token->second);
-  std::string page = "<ListBucketResult>";
+  std::string page = "<ListBucketResult><EncodingType>url</EncodingType>";
   int entries = 0;
   for (; from != objects_.end(); ++from) {
     if (!from->first.starts_with(prefix)) continue;
@@ -101,21 +112,24 @@ HttpReply FakeS3::answer(const HttpCall& call) {
     if (upload == uploads_.end()) return error(404, "NoSuchUpload");
     if (call.method == "PUT") {
       upload->second[std::stoi(query.at("partNumber"))] = call.body;
-      return {200, "", {etag(call.body)}};
+      return {200, "", {etag(net::md5(call.body))}};
     }
     if (call.method == "POST") {
-      std::string whole;
-      for (const auto& [number, part] : upload->second) whole += part;
+      std::string whole, hashes;
+      for (const auto& [number, part] : upload->second) whole += part, hashes += bytes_of(net::md5(part));
       objects_[key] = whole;
+      etags_[key] = net::md5(hashes) + "-" + std::to_string(upload->second.size());
       history_.push_back(objects_);
     }
     uploads_.erase(upload);
-    return {200, "<R><ETag>x-2</ETag></R>"};
+    if (std::exchange(lose_completion_, false)) return {200, "", {}, HttpReply::Fault::CLOSE};
+    return {200, "<R></R>"};
   }
   if (call.method == "PUT") {
     objects_[key] = call.body;
+    etags_.erase(key);
     history_.push_back(objects_);
-    return {200, "", {etag(call.body)}};
+    return {200, "", {etag(net::md5(call.body))}};
   }
   if (call.method == "DELETE") {
     objects_.erase(key);
@@ -124,7 +138,8 @@ HttpReply FakeS3::answer(const HttpCall& call) {
   }
   const auto found = objects_.find(key);
   if (found == objects_.end()) return call.method == "HEAD" ? HttpReply{404} : error(404, "NoSuchKey");
-  return {200, found->second, {etag(found->second)}};
+  const auto joined = etags_.find(key);
+  return {200, found->second, {etag(joined == etags_.end() ? net::md5(found->second) : joined->second)}};
 }
 
 Variables::Variables(const std::map<std::string, std::string>& values) {

@@ -20,6 +20,8 @@ class FakeS3 {
   void erase(const std::string& key);
   std::vector<HttpCall> calls() const { return server_.calls(); }
   std::size_t open_uploads() const;
+  // The next upload in parts is joined, but the connection closes without a response.
+  void lose_completion();
   // Replies in place of the bucket if it returns a reply.
   void intercept(std::function<std::optional<HttpReply>(const HttpCall&)> instead);
   // The objects after each change.
@@ -33,7 +35,9 @@ class FakeS3 {
   std::map<std::string, std::string> objects_;
   std::vector<std::map<std::string, std::string>> history_;
   std::map<std::string, std::map<int, std::string>> uploads_;
+  std::map<std::string, std::string> etags_;  // of objects made of parts
   int next_upload_ = 0;
+  bool lose_completion_ = false;
   std::function<std::optional<HttpReply>(const HttpCall&)> instead_;
   HttpServer server_;  // the last: it calls answer()
 };

@@ -1,5 +1,9 @@
+#include "composer/trainer/hyperparameters.h"
+
+#include <cmath>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -126,4 +130,40 @@ TEST_CASE("A run that goes on logs and warns of the options that have changed, a
   CHECK(value<std::int64_t>(*memory, "Tagged/tag") == 4);
   CHECK(value<std::string>(*memory, "max_duration") == "2ep");
   CHECK_FALSE(memory->hyperparameters().contains("optimizer/lr"));
+}
+
+TEST_CASE("A hyperparameter that changes in its 7th digit has changed, and the warning shows the digits that differ") {
+  StateDict before, now;
+  before["rate"] = 0.1, now["rate"] = 0.1 + 1e-9;
+  before["large"] = 12345678., now["large"] = 12345679.;
+  before["count"] = 3., now["count"] = std::int64_t{3};
+  before["same"] = 1. / 3, now["same"] = 1. / 3;
+  before["not a number"] = now["not a number"] = std::nan("");
+  before["plain"] = 0.5, now["plain"] = 0.25;
+  const StateDict changes = changed(before, now);
+  std::vector<std::string> names;
+  for (const auto& [name, value] : changes.entries()) names.push_back(name);
+  CHECK(names == std::vector<std::string>{"rate", "large", "plain"});
+  const Warnings warnings;
+  warn_of_changes(before, now);
+  CHECK(warnings.say("rate: 0.1 -> 0.100000001\n"));
+  CHECK(warnings.say("large: 12345678 -> 12345679\n"));
+  CHECK(warnings.say("plain: 0.5 -> 0.25"));
+}
+
+TEST_CASE("A resumed run warns of a schedule and a rate that change in their 7th digit") {
+  const Folder folder;
+  const auto run = [&](const char* until, double lr, double alpha) {
+    TrainerOptions options = tiny_options();
+    options.optimizer = optim::sgd({.lr = lr});
+    options.schedulers = {optim::linear({.alpha_f = alpha})};
+    options.save_folder = (folder / "ck").string();
+    options.max_duration = Time::parse(until);
+    Trainer(std::move(options)).fit();
+  };
+  run("1ep", 0.1, 0.5);
+  const Warnings warnings;
+  run("2ep", 0.10000001, 0.50000001);
+  CHECK(warnings.say("optimizer/lr: 0.1 -> 0.10000001"));
+  CHECK(warnings.say("alpha_f=0.50000001"));
 }

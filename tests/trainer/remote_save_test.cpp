@@ -1,5 +1,6 @@
 // Runs whose save_folder or load_path is a URI.
 #include <condition_variable>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <fstream>
@@ -93,6 +94,8 @@ TEST_CASE("A run saved to a bucket resumes from there on another machine, bit by
   std::string from;
   CHECK(at::equal(trained(options_of("3ep"), &from), expected));
   CHECK(contains(from, "ep2-ba8"));
+  CHECK(warnings.say("save_folder: downloading s3://b/runs/tiny/ep2-ba8, "));
+  CHECK(warnings.say("resumed from s3://b/runs/tiny/ep2-ba8 (epoch 2, batch 8)"));
   CHECK(bucket.complete().size() == 3);
   for (const auto& objects : bucket.server.history()) check_complete(objects);
 }
@@ -169,6 +172,24 @@ TEST_CASE("What was not uploaded ends the fit with an error, and is uploaded by 
   trained(options_of("3ep"), &from);
   CHECK(contains(from, "ep2-ba8"));
   CHECK(bucket.complete() == std::vector<std::string>{"runs/tiny/ep2-ba8", "runs/tiny/ep3-ba12"});
+}
+
+TEST_CASE("An interrupted run says where it is saved before it waits for uploads, which then fail") {
+  Bucket bucket;
+  test::Warnings warnings;
+  bucket.server.intercept([](const HttpCall& call) -> std::optional<HttpReply> {
+    return call.method == "PUT" ? std::optional(HttpReply{403}) : std::nullopt;
+  });
+  TrainerOptions options = options_of("2ep");
+  options.handle_signals = true;
+  options.callbacks = {test::At([](Event event, const State& state) {
+    if (event == Event::BATCH_END && state.timestamp.batch == 2) std::raise(SIGINT);
+  })};
+  const std::string error = error_of([&] { trained(options); });
+  CHECK(warnings.say("interrupted (SIGINT) after batch 2; saved to " + (bucket.cache / "libcomposer").string()));
+  CHECK(warnings.say("; waiting for uploads to s3://b/runs/tiny, up to "));
+  CHECK(contains(error, "was not uploaded to s3://b/runs/tiny"));
+  CHECK(contains(error, "the next start with this save_folder uploads the newest"));
 }
 
 TEST_CASE("With CONTINUE, what was not uploaded is a warning") {

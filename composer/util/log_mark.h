@@ -8,7 +8,7 @@ namespace composer {
 class StateVisitor;
 }
 
-namespace composer::loggers {
+namespace composer::util {
 
 // Identifies a log in a checkpoint, so that only that log is ever cut or continued: its size, and checksums of its
 // beginning and end. A moved or copied log still matches.
@@ -27,4 +27,4 @@ struct COMPOSER_EXPORT LogMark {
   void visit_state(StateVisitor& visit);
 };
 
-}  // namespace composer::loggers
+}  // namespace composer::util

@@ -1,4 +1,4 @@
-#include "composer/loggers/log_mark.h"
+#include "composer/util/log_mark.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -7,7 +7,7 @@
 #include "composer/core/state_dict.h"
 #include "composer/util/checksum.h"
 
-namespace composer::loggers {
+namespace composer::util {
 namespace {
 
 constexpr std::int64_t kBytes = 4096;
@@ -17,7 +17,7 @@ std::string checksum_of(const std::string& path, std::int64_t from, std::int64_t
   std::ifstream file(path, std::ios::binary);
   std::string bytes(static_cast<std::size_t>(count), '\0');
   if (!file.seekg(from) || !file.read(bytes.data(), count)) return {};
-  util::Checksum sum;
+  Checksum sum;
   sum.update(bytes.data(), bytes.size());
   return sum.text();
 }
@@ -50,4 +50,4 @@ void LogMark::visit_state(StateVisitor& visit) {
   if (!visit.is_loading() || visit.has("tail")) visit("tail", tail);
 }
 
-}  // namespace composer::loggers
+}  // namespace composer::util

@@ -1,0 +1,179 @@
+// What goes wrong between S3 and a RemoteStore.
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "composer/net/remote_store.h"
+#include "tests/support/error_of.h"
+#include "tests/support/fake_s3.h"
+#include "tests/support/folder.h"
+#include "tests/support/http_server.h"
+#include "tests/support/warnings.h"
+
+namespace composer::net {
+namespace {
+
+using test::error_of;
+using test::FakeS3;
+using test::HttpCall;
+using test::HttpReply;
+namespace fs = std::filesystem;
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+fs::path write(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+std::unique_ptr<RemoteStore> open(const std::string& uri) {
+  StoreOptions options;
+  options.http.sleep = [](std::chrono::milliseconds, const std::stop_token&) {};
+  options.part_size = 5 << 20;
+  return open_store(uri, options);
+}
+
+}  // namespace
+
+TEST_CASE("An upload in parts whose last response is lost has succeeded if the object is there") {
+  const test::Folder folder;
+  FakeS3 server;
+  const test::Variables variables(variables_of(server));
+  const test::Warnings warnings;
+  const std::string data((5 << 20) + 1, 'd'), stale(data.size(), 's');
+  server.set("f/m", stale);
+  server.lose_completion();
+  open("s3://b/f")->put(write(folder / "long", data), "m");
+  CHECK(server.objects().at("f/m") == data);
+  CHECK(warnings.texts.empty());
+}
+
+TEST_CASE("An upload in parts that S3 does not know any more has failed, also if an older object has its size") {
+  const test::Folder folder;
+  FakeS3 server;
+  const test::Variables variables(variables_of(server));
+  const test::Warnings warnings;
+  const std::string data((5 << 20) + 1, 'd'), stale(data.size(), 's');
+  server.set("f/m", stale);
+  server.intercept([](const HttpCall& call) -> std::optional<HttpReply> {
+    if (call.method != "GET" && call.method != "HEAD" && contains(call.target, "uploadId=") &&
+        !contains(call.target, "partNumber"))
+      return HttpReply{404, "<Error><Code>NoSuchUpload</Code><Message>gone</Message></Error>"};
+    return {};
+  });
+  const auto store = open("s3://b/f");
+  write(folder / "long", data);
+  CHECK(contains(error_of([&] { store->put(folder / "long", "m"); }), "NoSuchUpload"));
+  CHECK(server.objects().at("f/m") == stale);
+  CHECK(contains(error_of([&] { store->put(folder / "long", "none"); }), "NoSuchUpload"));
+  CHECK(warnings.texts.empty());  // no parts are left
+}
+
+TEST_CASE("Names with empty parts, \".\" or \"..\" are refused by every store, and nothing is sent") {
+  const test::Folder folder;
+  FakeS3 server;
+  const test::Variables variables(variables_of(server));
+  write(folder / "f", "text");
+  fs::create_directory(folder / "remote");
+  for (const std::string& uri :
+       {std::string("s3://b/p"), server.url() + "/p", "file://" + (folder / "remote").string()}) {
+    const auto store = open(uri);
+    for (const char* name : {"", "/a", "a/", "a//b", ".", "./a", "a/./b", "..", "../a", "a/../../b", "a/.."}) {
+      CAPTURE(uri);
+      CAPTURE(name);
+      const std::string refused = "cannot be the name";
+      CHECK(contains(error_of([&] { store->put(folder / "f", name); }), refused));
+      CHECK(contains(error_of([&] { store->get(name, folder / "got" / "x"); }), refused));
+      CHECK(contains(error_of([&] { store->remove(name); }), refused));
+      CHECK(contains(error_of([&] { store->size(name); }), refused));
+    }
+  }
+  CHECK(server.calls().empty());
+  CHECK_FALSE(fs::exists(folder / "got"));
+  for (const char* uri : {"s3://b/../p", "s3://b/p/./q", "s3://b/p//q"}) {
+    CAPTURE(uri);
+    CHECK(contains(error_of([&] { open(uri); }), "cannot be a folder of a bucket"));
+  }
+}
+
+TEST_CASE("A listing is decoded only if S3 says that it is encoded") {
+  FakeS3 server;
+  const test::Variables variables(variables_of(server));
+  std::string encoding;
+  server.intercept([&](const HttpCall&) {
+    return HttpReply{200, "<ListBucketResult>" + encoding +
+                              "<Contents><Key>f/a+b%20c&amp;.json</Key><Size>3</Size></Contents></ListBucketResult>"};
+  });
+  const auto store = open("s3://b/f");
+  CHECK(store->list().at(0).name == "a+b%20c&.json");
+  encoding = "<EncodingType>url</EncodingType>";
+  CHECK(store->list().at(0).name == "a b c&.json");
+}
+
+TEST_CASE("A file whose length the server does not tell has no size, rather than none") {
+  FakeS3 server;
+  const test::Variables variables(variables_of(server));
+  server.intercept([](const HttpCall&) {
+    return HttpReply{200, "", {"Transfer-Encoding: chunked", "Content-Length-Unknown: 1"}};
+  });
+  for (const std::string& uri : {std::string("s3://b/f"), server.url() + "/f"}) {
+    CAPTURE(uri);
+    CHECK(contains(error_of([&] { open(uri)->size("m"); }), "f/m: the server does not tell its size"));
+  }
+}
+
+TEST_CASE("Temporary credentials that expire are read again from their file") {
+  const test::Folder folder;
+  FakeS3 server;
+  auto values = variables_of(server);
+  values["AWS_ACCESS_KEY_ID"] = values["AWS_SECRET_ACCESS_KEY"] = values["AWS_PROFILE"] = "";
+  values["AWS_SHARED_CREDENTIALS_FILE"] = folder / "credentials";
+  const test::Variables variables(values);
+  const auto credentials = [&](const std::string& id) {
+    write(folder / "credentials", "[default]\naws_access_key_id = " + id + "\naws_secret_access_key = verysecret\n" +
+                                      "aws_session_token = token-of-" + id + "\n");
+  };
+  server.intercept([](const HttpCall& call) -> std::optional<HttpReply> {
+    const bool expired = contains(call.headers.at("authorization"), "Credential=first/");
+    if (!expired) return {};
+    return HttpReply{400, "<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"};
+  });
+  credentials("first");
+  const auto store = open("s3://b/f");
+  write(folder / "x", "text");
+  CHECK(contains(error_of([&] { store->put(folder / "x", "x"); }), "400 ExpiredToken"));
+  CHECK(server.calls().size() == 1);  // the file has no others
+  credentials("second");
+  store->put(folder / "x", "x");
+  CHECK(server.objects().at("f/x") == "text");
+  CHECK(server.calls().size() == 3);
+  CHECK(server.calls().back().headers.at("x-amz-security-token") == "token-of-second");
+
+  credentials("first");
+  const auto other = open("s3://b/f");
+  credentials("third");
+  CHECK(other->size("x") == 4);  // a response to HEAD has no code
+  write(folder / "long", std::string((5 << 20) + 1, 'd'));
+  other->put(folder / "long", "long");
+  CHECK(server.objects().at("f/long").size() == (5 << 20) + 1);
+}
+
+TEST_CASE("Credentials that expire are read again from the environment") {
+  FakeS3 server;
+  auto values = variables_of(server);
+  const test::Variables variables(values);
+  server.intercept([](const HttpCall& call) -> std::optional<HttpReply> {
+    if (!contains(call.headers.at("authorization"), "Credential=id/")) return {};
+    return HttpReply{400, "<Error><Code>ExpiredToken</Code></Error>"};
+  });
+  const auto store = open("s3://b/f");
+  values["AWS_ACCESS_KEY_ID"] = "another";
+  const test::Variables later(values);
+  CHECK(store->list().empty());
+}
+
+}  // namespace composer::net
