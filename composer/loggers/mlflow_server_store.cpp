@@ -52,7 +52,8 @@ net::HttpOptions http_options(std::int64_t attempts, std::chrono::seconds total_
 
 class ServerStore final : public MlflowStore {
  public:
-  ServerStore(std::string url, std::int64_t attempts) : url_(std::move(url)), calls_(http_options(attempts, 60s)), files_(http_options(attempts, 0s)) {
+  ServerStore(std::string url, std::int64_t attempts)
+      : url_(std::move(url)), calls_(http_options(attempts, 60s)), files_(http_options(attempts, 0s)) {
     while (url_.ends_with('/')) url_.pop_back();
     const char* token = std::getenv("MLFLOW_TRACKING_TOKEN");  // NOLINT(concurrency-mt-unsafe): nothing sets it
     if (token != nullptr && *token != '\0') authorization_ = join("Bearer ", token);

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cwctype>
-
 #include <locale.h>
 
 namespace composer::loggers {

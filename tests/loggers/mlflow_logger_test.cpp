@@ -1,5 +1,6 @@
 #include "composer/loggers/mlflow_logger.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -185,6 +186,30 @@ TEST_CASE("Keys that MLflow does not allow are renamed by MLFlowLogger") {
     run.close();
     CHECK(steps(only_run(folder.path()), file) == Steps{1});
   }
+}
+
+TEST_CASE("Keys with symbols, of great length, or that are folders of others cost no other key its values") {
+  const test::Folder folder;
+  const test::Warnings warnings;
+  Run run(folder.path());
+  std::string very_long;
+  for (int i = 0; i < 200; ++i) very_long += "日";
+  for (std::int64_t step = 0; step < 3; ++step) {
+    const auto value = static_cast<double>(step);
+    run.logger.log_metrics(
+        {{"acc", value}, {"acc/top1", value}, {very_long, value}, {"d\u00e9/\u2713", value}, {"loss", value}}, step);
+  }
+  run.close();
+  const fs::path metrics = only_run(folder.path()) / "metrics";
+  const auto lines = [&](const fs::path& path) {
+    const std::string text = content_of(metrics / path);
+    return std::ranges::count(text, '\n');
+  };
+  CHECK(lines("loss") == 3);
+  CHECK(lines("d\u00e9/_") == 3);
+  CHECK(lines(very_long.substr(0, 249)) == 3);
+  CHECK(lines("acc") + lines("acc/top1") == 3);
+  CHECK(warnings.say("3 records could not be written"));
 }
 
 TEST_CASE("MLFlowLogger leaves out values that stay, renames metrics, and ignores keys by pattern") {

@@ -3,10 +3,10 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -257,6 +257,55 @@ TEST_CASE(
   damage("ep1-ba4"), damage("ep2-ba8"), damage("ep3-ba12"), damage("ep4-ba16");
   fs::remove_all(cache / "libcomposer");
   CHECK(contains(error_of([&] { run("5ep"); }), "ep1-ba4"));
+}
+
+TEST_CASE(
+    "A name in the bucket that leads to the save folder itself, or out of it, is passed over and deletes nothing") {
+  Bucket bucket;
+  test::Warnings warnings;
+  trained(options_of("2ep"));
+  const auto files = [&] {
+    std::set<std::string> all;
+    for (const auto& entry : fs::recursive_directory_iterator(bucket.cache / "libcomposer"))
+      if (entry.is_regular_file()) all.insert(entry.path().string());
+    return all;
+  };
+  const auto before = files();
+  const auto objects = bucket.server.objects();
+  for (const char* name : {"runs/tiny/./", "runs/tiny/../", "runs/tiny//"}) {
+    for (const auto& [key, content] : objects) {
+      if (!key.starts_with("runs/tiny/ep2-ba8/")) continue;
+      std::string forged = content;
+      if (key.ends_with("manifest.json")) forged.replace(forged.find("\"batch\": 8"), 10, "\"batch\": 9");
+      bucket.server.set(name + key.substr(18), forged);
+    }
+  }
+  std::string from;
+  static_cast<void>(error_of([&] { trained(options_of("2ep"), &from); }));
+  CHECK(contains(from, "ep2-ba8"));
+  const auto after = files();
+  for (const std::string& file : before) CHECK(after.contains(file));
+}
+
+TEST_CASE(
+    "A name in the bucket that leads to the save folder itself, or out of it, is passed over and deletes nothing") {
+  Bucket bucket;
+  test::Warnings warnings;
+  trained(options_of("3ep"));
+  const fs::path folder = local_save_folder("s3://b/runs/tiny");
+  fs::remove_all(folder / "ep3-ba12");
+  const auto objects = bucket.server.objects();
+  for (const auto& [key, content] : objects) {
+    const std::string newest = "runs/tiny/ep3-ba12/";
+    if (!key.starts_with(newest)) continue;
+    bucket.server.erase(key);
+    for (const char* odd : {"runs/tiny/./", "runs/tiny/../", "runs/tiny//"})
+      bucket.server.set(odd + key.substr(newest.size()), content);
+  }
+  std::string from;
+  trained(options_of("3ep"), &from);
+  CHECK(contains(from, "ep2-ba8"));
+  for (const char* name : {"ep1-ba4", "ep2-ba8", "ep3-ba12"}) CHECK(fs::exists(folder / name / "manifest.json"));
 }
 
 TEST_CASE("A checkpoint of another run in the bucket is replaced only if that was asked for") {
