@@ -136,4 +136,10 @@ std::vector<HttpHeader> signature(const AwsRequest& request, const AwsKeys& keys
   return signing;
 }
 
+std::string host_header(std::string_view scheme, std::string_view host) {
+  const std::string_view port = scheme == "https://" ? ":443" : ":80";
+  if (host.ends_with(port)) host.remove_suffix(port.size());
+  return std::string(host);
+}
+
 }  // namespace composer::net

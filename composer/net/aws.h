@@ -43,4 +43,8 @@ COMPOSER_EXPORT std::vector<HttpHeader> signature(const AwsRequest& request, con
                                                   const std::string& region, std::time_t now,
                                                   const std::map<std::string, std::string>& more = {});
 
+// The host as a client sends it, and as it is signed: without the port that the scheme, "http://" or "https://", has
+// anyway.
+COMPOSER_EXPORT std::string host_header(std::string_view scheme, std::string_view host);
+
 }  // namespace composer::net

@@ -191,9 +191,16 @@ HttpResponse HttpClient::send(const HttpRequest& request, const std::stop_token&
 }
 
 std::string shown_url(std::string_view url) {
-  url = url.substr(0, url.find_first_of("?#"));
   const std::size_t scheme = url.find("://");
   const std::size_t host = scheme == std::string::npos ? 0 : scheme + 3;
+  // A password in which "/", "?" or "#" should have been encoded: what looks like the port is none.
+  const std::string_view before_path = url.substr(host, url.find_first_of("/?#", host) - host);
+  const std::size_t colon = before_path.find(':');
+  const bool has_port = before_path.starts_with('[') || colon == std::string_view::npos ||
+                        before_path.find_first_not_of("0123456789", colon + 1) == std::string_view::npos;
+  if (const std::size_t at = url.rfind('@'); !has_port && before_path.find('@') == std::string_view::npos)
+    return std::string(url.substr(0, host)) + (at == std::string_view::npos ? "***" : shown_url(url.substr(at + 1)));
+  url = url.substr(0, url.find_first_of("?#"));
   const std::size_t path = std::min(url.find('/', host), url.size());
   const std::size_t user = url.substr(0, path).rfind('@');
   std::string shown(url.substr(0, host));

@@ -88,7 +88,8 @@ Location location_of(const std::string& bucket, const std::string& endpoint, con
   }
   const std::size_t begin = endpoint.find("://") + 3;
   const std::size_t slash = std::min(endpoint.find('/', begin), endpoint.size());
-  return {endpoint.substr(0, begin), endpoint.substr(begin, slash - begin), endpoint.substr(slash) + "/" + bucket};
+  const std::string scheme = endpoint.substr(0, begin);
+  return {scheme, host_header(scheme, endpoint.substr(begin, slash - begin)), endpoint.substr(slash) + "/" + bucket};
 }
 
 class S3Store final : public RemoteStore {

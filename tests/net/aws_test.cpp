@@ -31,6 +31,15 @@ std::string header(const std::vector<HttpHeader>& headers, const std::string& na
 
 constexpr std::time_t kMay2013 = 1369353600;  // 2013-05-24 00:00:00 UTC
 
+TEST_CASE("The host that is signed has no port that its scheme has anyway, as clients send it") {
+  CHECK(host_header("http://", "127.0.0.1:80") == "127.0.0.1");
+  CHECK(host_header("https://", "s3.example:443") == "s3.example");
+  CHECK(host_header("http://", "s3.example:443") == "s3.example:443");
+  CHECK(host_header("http://", "s3.example:9000") == "s3.example:9000");
+  CHECK(host_header("https://", "[::1]:443") == "[::1]");
+  CHECK(host_header("http://", "s3.example") == "s3.example");
+}
+
 }  // namespace
 
 TEST_CASE("Requests are signed as in the examples that Amazon publishes for S3") {

@@ -378,6 +378,10 @@ TEST_CASE("Options out of range are rejected with their value") {
 TEST_CASE("URLs are shown without user, password, query and fragment") {
   CHECK(shown_url("https://user:pass@host:1/a@b?x=1#y") == "https://host:1/a@b");
   CHECK(shown_url("https://host?x=@/") == "https://host");
+  CHECK(shown_url("http://user:pa/ssWORD@host:9/x") == "http://host:9/x");
+  CHECK(shown_url("http://user:pa#ss?WORD@host/x?y") == "http://host/x");
+  CHECK(shown_url("http://AKIA:s3/cr+et") == "http://***");
+  CHECK(shown_url("http://[::1]:80/a@b") == "http://[::1]:80/a@b");
   CHECK(shown_url("s3://bucket/key") == "s3://bucket/key");
   CHECK(shown_url("nothing") == "nothing");
 }
