@@ -35,7 +35,7 @@ using Named = std::pair<std::string, at::Tensor>;
 
 void collect(const StateDict& dict, const std::string& path, std::vector<Named>& found) {
   for (const auto& [name, value] : dict.entries()) {
-    const std::string here = path + "/" + name;
+    const std::string here = join(path, "/", name);
     if (const auto* tensor = std::get_if<at::Tensor>(&value); tensor && tensor->defined())
       found.emplace_back(here, *tensor);
     if (const auto* inner = std::get_if<StateDict>(&value)) collect(*inner, here, found);

@@ -10,12 +10,13 @@
 
 namespace composer::loggers {
 
-struct OutputCapture::Collected {
-  Collected(bool out, bool err) : parts({Part{"stdout", out, {}}, Part{"stderr", err, {}}}) {}
+class OutputCapture::Collected {
+ public:
+  Collected(bool out, bool err) : parts_({Part{"stdout", out, {}}, Part{"stderr", err, {}}}) {}
 
   void add(std::size_t stream, std::string_view text) {
-    const std::lock_guard lock(mutex);
-    Part& part = parts.at(stream);
+    const std::lock_guard lock(mutex_);
+    Part& part = parts_.at(stream);
     if (!part.wanted) return;
     for (std::size_t end = 0; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1)) {
       part.rest += text.substr(0, end);
@@ -25,11 +26,11 @@ struct OutputCapture::Collected {
   }
 
   std::vector<Line> take(bool rest) {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(mutex_);
     if (rest)
-      for (Part& part : parts)
+      for (Part& part : parts_)
         if (!part.rest.empty()) finish(part);
-    return std::exchange(lines, {});
+    return std::exchange(lines_, {});
   }
 
  private:
@@ -42,12 +43,12 @@ struct OutputCapture::Collected {
   void finish(Part& part) {
     while (part.rest.ends_with('\r')) part.rest.pop_back();
     if (const std::size_t over = part.rest.rfind('\r'); over != std::string::npos) part.rest.erase(0, over + 1);
-    lines.push_back({part.name, std::exchange(part.rest, {})});
+    lines_.push_back({part.name, std::exchange(part.rest, {})});
   }
 
-  std::mutex mutex;
-  std::array<Part, 2> parts;
-  std::vector<Line> lines;
+  std::mutex mutex_;
+  std::array<Part, 2> parts_;
+  std::vector<Line> lines_;
 };
 
 namespace {

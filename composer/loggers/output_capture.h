@@ -28,7 +28,7 @@ class OutputCapture {
   std::vector<Line> take(bool rest = false);
 
  private:
-  struct Collected;
+  class Collected;
   std::shared_ptr<Collected> collected_;
 };
 
