@@ -1,3 +1,50 @@
 #define DOCTEST_CONFIG_NO_POSIX_SIGNALS  // its handlers would look like a program's own
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <iostream>
+#include <sstream>
+
 #include <doctest/doctest.h>
+
+namespace {
+
+// Keeps what a test writes to std::cerr (mostly warnings that it provokes), and shows it if the test fails: between
+// thousands of lines that mean nothing, nobody finds the failure.
+struct QuietUnlessFailed : doctest::IReporter {
+  explicit QuietUnlessFailed(const doctest::ContextOptions& /*options*/) {}
+  ~QuietUnlessFailed() override { restore(); }
+  QuietUnlessFailed(const QuietUnlessFailed&) = delete;
+  QuietUnlessFailed& operator=(const QuietUnlessFailed&) = delete;
+
+  void test_case_start(const doctest::TestCaseData& /*test*/) override {
+    kept.str("");
+    if (!before) before = std::cerr.rdbuf(kept.rdbuf());
+  }
+  void test_case_end(const doctest::CurrentTestCaseStats& stats) override {
+    restore();
+    if (stats.failure_flags != 0) std::cerr << kept.str() << std::flush;
+  }
+  void test_run_end(const doctest::TestRunStats& /*stats*/) override { restore(); }
+
+  void report_query(const doctest::QueryData& /*query*/) override {}
+  void test_run_start() override {}
+  void test_case_reenter(const doctest::TestCaseData& /*test*/) override {}
+  void test_case_exception(const doctest::TestCaseException& /*error*/) override {}
+  void subcase_start(const doctest::SubcaseSignature& /*subcase*/) override {}
+  void subcase_end() override {}
+  void log_assert(const doctest::AssertData& /*check*/) override {}
+  void log_message(const doctest::MessageData& /*message*/) override {}
+  void test_case_skipped(const doctest::TestCaseData& /*test*/) override {}
+
+ private:
+  void restore() {
+    if (before) std::cerr.rdbuf(before);
+    before = nullptr;
+  }
+
+  std::ostringstream kept;
+  std::streambuf* before = nullptr;
+};
+
+}  // namespace
+
+REGISTER_LISTENER("quiet_unless_failed", 1, QuietUnlessFailed);

