@@ -16,12 +16,12 @@ struct QuietUnlessFailed : doctest::IReporter {
   QuietUnlessFailed& operator=(const QuietUnlessFailed&) = delete;
 
   void test_case_start(const doctest::TestCaseData& /*test*/) override {
-    kept.str("");
-    if (!before) before = std::cerr.rdbuf(kept.rdbuf());
+    kept_.str("");
+    if (!before_) before_ = std::cerr.rdbuf(kept_.rdbuf());
   }
   void test_case_end(const doctest::CurrentTestCaseStats& stats) override {
     restore();
-    if (stats.failure_flags != 0) std::cerr << kept.str() << std::flush;
+    if (stats.failure_flags != 0) std::cerr << kept_.str() << std::flush;
   }
   void test_run_end(const doctest::TestRunStats& /*stats*/) override { restore(); }
 
@@ -37,12 +37,12 @@ struct QuietUnlessFailed : doctest::IReporter {
 
  private:
   void restore() {
-    if (before) std::cerr.rdbuf(before);
-    before = nullptr;
+    if (before_) std::cerr.rdbuf(before_);
+    before_ = nullptr;
   }
 
-  std::ostringstream kept;
-  std::streambuf* before = nullptr;
+  std::ostringstream kept_;
+  std::streambuf* before_ = nullptr;
 };
 
 }  // namespace
