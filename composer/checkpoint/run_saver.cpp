@@ -59,7 +59,7 @@ RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* 
   if (!resumed) return;
   saver_->adopt(*resumed);
   resumed_ = *resumed;
-}
+}  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): it loses sight of the function that Saver now owns
 
 RunSaver::~RunSaver() = default;
 RunSaver::RunSaver(RunSaver&&) noexcept = default;

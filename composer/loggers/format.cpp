@@ -46,7 +46,8 @@ std::string shape_of(const at::Tensor& tensor) {
 
 // Whether YAML takes the text for itself. Cautious: some that would do are quoted.
 bool is_plain(std::string_view text) {
-  const bool version = text.find_first_not_of("0123456789.") == text.npos && std::ranges::count(text, '.') == 2;
+  const bool version =
+      text.find_first_not_of("0123456789.") == std::string_view::npos && std::ranges::count(text, '.') == 2;
   if (version) return text.front() != '.' && text.back() != '.';
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   if (text.empty() || !(is_letter(text.front()) || text.front() == '/') || text.back() == ' ') return false;
@@ -56,7 +57,7 @@ bool is_plain(std::string_view text) {
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
   for (const char* word : {"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
     if (lower == word) return false;
-  return text.find(": ") == text.npos && text.back() != ':' && text.find(" #") == text.npos;
+  return text.find(": ") == std::string_view::npos && text.back() != ':' && text.find(" #") == std::string_view::npos;
 }
 
 std::string yaml_text(std::string_view text) {
