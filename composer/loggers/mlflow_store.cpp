@@ -64,7 +64,8 @@ std::string mlflow_key(std::string_view key) {
     for (std::string_view left = valid; !left.empty();) {
       const std::string_view character = left.substr(0, character_at(left));
       left.remove_prefix(character.size());
-      if ((bytes += character.size()) > kLongest) break;
+      bytes += character.size();
+      if (bytes > kLongest) break;
       if (is_allowed(character))
         all += character;
       else
