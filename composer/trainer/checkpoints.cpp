@@ -45,7 +45,7 @@ std::optional<saving::Found> one_before_in_store(const saving::Found& found, con
              other.time.batch < damaged.time.batch;
     });
     if (newest) return saving::open_checkpoint(download(*store, *newest, folder, newest->name));
-  } catch (const CheckpointError&) {  // the damage that it was asked for is told
+  } catch (const CheckpointError&) {  // NOLINT(bugprone-empty-catch): the damage it was asked for is told
   }
   return std::nullopt;
 }

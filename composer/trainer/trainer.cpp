@@ -178,7 +178,7 @@ void Trainer::Impl::tell_watchers(const std::exception_ptr& error) noexcept try 
       warn(join(plugin.name, ": run_fails(): ", describe(other)));
     }
   }
-} catch (...) {  // also too little memory for the list; the error itself must leave
+} catch (...) {  // NOLINT(bugprone-empty-catch): too little memory for the list; the error itself must leave
 }
 
 void Trainer::Impl::require_open(const char* call) const {

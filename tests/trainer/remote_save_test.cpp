@@ -150,7 +150,7 @@ TEST_CASE("Training does not wait for a slow bucket, and what is retired meanwhi
   CHECK(bucket.complete() == std::vector<std::string>{"runs/tiny/ep1-ba8"});
   int puts = 0;
   for (const HttpCall& call : bucket.server.calls()) puts += call.method == "PUT" && contains(call.target, "manifest");
-  CHECK(puts <= 2);  // the first, which was begun, and the last
+  CHECK(puts <= 3);  // the first, which was begun; the last; and the one before it if the last was still being written
 }
 
 TEST_CASE("What was not uploaded ends the fit with an error, and is uploaded by the next start") {
