@@ -1,4 +1,4 @@
-// How fast are our products of float matrices, compared with those of libtorch and with its brgemm?
+// How fast are our products of fp32 and small bf16 matrices, compared with those of libtorch and with its brgemm?
 #include <cstring>
 #include <stdexcept>
 
@@ -9,11 +9,10 @@
 
 #include "benchmarks/bench.h"
 #include "composer/kernels/gemm.h"
+#include "composer/kernels/gemm_bf16.h"
 
 namespace composer::bench {
 namespace {
-
-using kernels::Operand;
 
 // N: an operand as it is; T: the transpose of what is in memory.
 struct Shape {
@@ -54,7 +53,21 @@ std::string processor() {
   return "unknown processor";
 }
 
-Operand operand(const at::Tensor& t) { return {t.const_data_ptr<float>(), t.stride(-2), t.stride(-1)}; }
+template <class Gemm, class T>
+void product(const Shape& s, const at::Tensor& a, const at::Tensor& b, at::Tensor& c) {
+  const kernels::GemmBatch batch{.size = s.batch, .a = s.m * s.k, .b = s.k * s.n, .c = s.m * s.n};
+  const Gemm gemm{.m = s.m,
+                  .n = s.n,
+                  .k = s.k,
+                  .a = {a.const_data_ptr<T>(), a.stride(-2), a.stride(-1)},
+                  .b = {b.const_data_ptr<T>(), b.stride(-2), b.stride(-1)},
+                  .c = c.mutable_data_ptr<T>(),
+                  .c_row = s.n};
+  if constexpr (std::is_same_v<T, float>)
+    kernels::gemm(gemm, batch);
+  else
+    kernels::gemm_bf16(gemm, batch);
+}
 
 // Rows of 32, columns of 64 and parts of 256, without a copy of either operand.
 [[maybe_unused]] void brgemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
@@ -80,21 +93,25 @@ class Products {
     std::printf("%s, %s, %d thread%s; median of the rounds, in GFLOP/s\n", processor().c_str(),
                 kernels::gemm_instructions(), threads, threads > 1 ? "s" : "");
     std::printf("%-24s %8s %8s %8s  %s\n", "", "library", "ours", "brgemm", "ours/library (half of the rounds)");
-    for (const Shape& shape : shapes(quick_))
-      for (const std::string& form : shape.forms) measure(shape, form, threads);
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16})
+      for (const Shape& shape : shapes(quick_))
+        for (const std::string& form : shape.forms)
+          if (type == at::kFloat || kernels::is_small_for_bf16(shape.m, shape.n, shape.k))
+            measure(shape, form, type, threads);
     std::printf("\n");
   }
   void write() const { write_json(options_.json, results_); }
 
  private:
-  void measure(const Shape& s, const std::string& form, int threads) {
+  void measure(const Shape& s, const std::string& form, at::ScalarType type, int threads) {
+    const bool bf16 = type == at::kBFloat16;
     const std::string shape = (s.batch > 1 ? std::to_string(s.batch) + "x" : "") + std::to_string(s.m) + "x" +
-                              std::to_string(s.n) + "x" + std::to_string(s.k) + " " + form;
+                              std::to_string(s.n) + "x" + std::to_string(s.k) + " " + form + (bf16 ? " bf16" : "");
     const std::string group = shape + ", " + std::to_string(threads) + (threads > 1 ? " threads" : " thread");
     if (group.find(options_.only) == std::string::npos) return;
     const auto matrix = [&](std::int64_t rows, std::int64_t columns, bool transposed) {
-      at::Tensor t =
-          transposed ? at::randn({s.batch, columns, rows}).transpose(1, 2) : at::randn({s.batch, rows, columns});
+      at::Tensor t = transposed ? at::randn({s.batch, columns, rows}, type).transpose(1, 2)
+                                : at::randn({s.batch, rows, columns}, type);
       return s.batch == 1 ? t[0] : t;
     };
     const at::Tensor a = matrix(s.m, s.k, form[0] == 'T'), b = matrix(s.k, s.n, form[1] == 'T');
@@ -107,18 +124,11 @@ class Products {
                                           }},
                                          {"ours", [&](int times) {
                                             for (int i = 0; i < times; ++i)
-                                              kernels::gemm(
-                                                  {.m = s.m,
-                                                   .n = s.n,
-                                                   .k = s.k,
-                                                   .a = operand(a),
-                                                   .b = operand(b),
-                                                   .c = own.mutable_data_ptr<float>(),
-                                                   .c_row = s.n},
-                                                  {.size = s.batch, .a = s.m * s.k, .b = s.k * s.n, .c = s.m * s.n});
+                                              bf16 ? product<kernels::Bf16Gemm, c10::BFloat16>(s, a, b, own)
+                                                   : product<kernels::Gemm, float>(s, a, b, own);
                                           }}};
 #ifdef CPUBLAS_BRGEMM_F32F32F32
-    if (form == "NN" && !batched && threads == 1)
+    if (!bf16 && form == "NN" && !batched && threads == 1)
       contenders.push_back({"brgemm", [&](int times) {
                               for (int i = 0; i < times; ++i) brgemm(a, b, tiled);
                             }});
@@ -127,7 +137,7 @@ class Products {
     for (std::size_t i = 0; i < contenders.size(); ++i) {
       contenders[i].run(1);
       const at::Tensor& result = i == 0 ? library : i == 1 ? own : tiled;
-      if ((result.to(at::kDouble) - exact).norm().item<double>() > 1e-5 * exact.norm().item<double>())
+      if ((result.to(at::kDouble) - exact).norm().item<double>() > (bf16 ? 5e-3 : 1e-5) * exact.norm().item<double>())
         throw std::runtime_error(group + ": " + contenders[i].name + " is wrong");
     }
     const double flops = 2.0 * static_cast<double>(s.batch * s.m) * static_cast<double>(s.n * s.k);
