@@ -3,19 +3,23 @@
 #include <iostream>
 #include <sstream>
 
+#include <ATen/Context.h>
+
 #include <doctest/doctest.h>
 
 namespace {
 
+// Begins each test with the same random numbers, whatever ran before it.
 // Keeps what a test writes to std::cerr (mostly warnings that it provokes), and shows it if the test fails: between
 // thousands of lines that mean nothing, nobody finds the failure.
-struct QuietUnlessFailed : doctest::IReporter {
-  explicit QuietUnlessFailed(const doctest::ContextOptions& /*options*/) {}
-  ~QuietUnlessFailed() override { restore(); }
-  QuietUnlessFailed(const QuietUnlessFailed&) = delete;
-  QuietUnlessFailed& operator=(const QuietUnlessFailed&) = delete;
+struct EachByItself : doctest::IReporter {
+  explicit EachByItself(const doctest::ContextOptions& /*options*/) {}
+  ~EachByItself() override { restore(); }
+  EachByItself(const EachByItself&) = delete;
+  EachByItself& operator=(const EachByItself&) = delete;
 
   void test_case_start(const doctest::TestCaseData& /*test*/) override {
+    at::manual_seed(17);
     kept_.str("");
     if (!before_) before_ = std::cerr.rdbuf(kept_.rdbuf());
   }
@@ -27,7 +31,7 @@ struct QuietUnlessFailed : doctest::IReporter {
 
   void report_query(const doctest::QueryData& /*query*/) override {}
   void test_run_start() override {}
-  void test_case_reenter(const doctest::TestCaseData& /*test*/) override {}
+  void test_case_reenter(const doctest::TestCaseData& /*test*/) override { at::manual_seed(17); }
   void test_case_exception(const doctest::TestCaseException& /*error*/) override {}
   void subcase_start(const doctest::SubcaseSignature& /*subcase*/) override {}
   void subcase_end() override {}
@@ -47,4 +51,4 @@ struct QuietUnlessFailed : doctest::IReporter {
 
 }  // namespace
 
-REGISTER_LISTENER("quiet_unless_failed", 1, QuietUnlessFailed);
+REGISTER_LISTENER("each_by_itself", 1, EachByItself);

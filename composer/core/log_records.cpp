@@ -86,11 +86,11 @@ LogHistogram LogHistogram::of(const at::Tensor& values, std::int64_t bins) {
   const at::Tensor index = bin.clamp(0, static_cast<double>(bins - 1)).to(at::kLong);
   at::Tensor counts = at::zeros({bins}, flat.options().dtype(at::kLong));
   counts.scatter_add_(0, index, finite.to(at::kLong));
-  return {counts, edges};
+  return {counts, edges, flat.numel() - finite.sum()};
 }
 
 LogHistogram LogHistogram::of(const std::vector<double>& counts, const std::vector<double>& edges) {
-  LogHistogram histogram{at::tensor(counts, at::kDouble), at::tensor(edges, at::kDouble)};
+  LogHistogram histogram{.counts = at::tensor(counts, at::kDouble), .edges = at::tensor(edges, at::kDouble)};
   check("LogHistogram", histogram);
   if (std::ranges::any_of(counts, [](double count) { return !(count >= 0); }))
     throw DataError("Logger: LogHistogram: counts must be >= 0");
@@ -134,13 +134,16 @@ void check(std::string_view key, const LogTable& table) {
 
 void check(std::string_view key, const LogHistogram& histogram) {
   check_key(key);
-  const auto& [counts, edges] = histogram;
+  const auto& [counts, edges, left_out] = histogram;
   check_dense(key, "counts", counts);
   check_dense(key, "edges", edges);
   if (counts.dim() != 1 || counts.numel() == 0) fail(key, "counts must be of shape [bins], got ", counts.sizes());
   if (edges.dim() != 1 || edges.numel() != counts.numel() + 1)
     fail(key, "edges must be of shape [", counts.numel() + 1, "] for ", counts.numel(), " counts, got ", edges.sizes());
   if (!edges.is_floating_point()) fail(key, "edges must be floating-point, got type ", edges.scalar_type());
+  if (left_out.defined() &&
+      (left_out.numel() != 1 || !at::isIntegralType(left_out.scalar_type(), /*includeBool=*/false)))
+    fail(key, "left_out must be one integer, got shape ", left_out.sizes(), " and type ", left_out.scalar_type());
 }
 
 void check(const LogFile& file) {

@@ -49,10 +49,14 @@ struct LogTable {
 struct COMPOSER_EXPORT LogHistogram {
   at::Tensor counts;  // [bins], real numbers >= 0
   at::Tensor edges;   // [bins + 1], floating-point, ascending
+  // [], an integer: how many values were left out as infinite or not a number; undefined if that is not known. Loggers
+  // that write in the background warn of the first.
+  at::Tensor left_out = {};
 
   // Counts the finite values of a tensor of any shape in `bins` intervals of equal width between the least and the
-  // greatest. Computes on the tensor's device without waiting for it and keeps no reference to the values, so weights
-  // may be changed afterwards. Throws DataError for complex and empty tensors, and unless bins is from 1 to 10,000.
+  // greatest; the others are left out. Computes on the tensor's device without waiting for it and keeps no reference to
+  // the values, so weights may be changed afterwards. Throws DataError for complex and empty tensors, and unless bins
+  // is from 1 to 10,000.
   static LogHistogram of(const at::Tensor& values, std::int64_t bins = 64);
   static LogHistogram of(const std::vector<double>& counts, const std::vector<double>& edges);
 };

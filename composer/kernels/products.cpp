@@ -22,7 +22,8 @@
 namespace composer::kernels {
 namespace {
 
-thread_local const ProductTable* current = nullptr;
+thread_local const ProductTable* current = nullptr;  // of the innermost scope
+thread_local ProductScope* innermost = nullptr;
 thread_local ProductRecorder* recorder = nullptr;
 
 // One matrix, or as many as are in a batch.
@@ -305,17 +306,24 @@ bool is_chosen(const ProductShape& shape) { return ProductKernels::is_chosen(sha
 
 ProductScope::ProductScope(const ProductTable& table)
     : table_(&table),
-      before_(std::exchange(current, &table)),
+      before_(std::exchange(innermost, this)),
       included_before_(c10::impl::tls_is_dispatch_key_included(kKey)) {
+  current = table_;
   table_has_changed();
 }
 ProductScope::~ProductScope() {
-  if (current != table_)
-    warn(
-        "ProductScope: scopes must end in the reverse order, on the thread that began them; the choice of products on "
-        "this thread is now that of another scope");
-  current = before_;
-  c10::impl::tls_set_dispatch_key_included(kKey, included_before_);
+  if (innermost == this) {
+    innermost = before_;
+    current = before_ ? before_->table_ : nullptr;
+    c10::impl::tls_set_dispatch_key_included(kKey, included_before_);
+    return;
+  }
+  warn("ProductScope: scopes must end in the reverse order, on the thread that began them");
+  ProductScope* later = innermost;
+  while (later && later->before_ != this) later = later->before_;
+  if (!later) return;  // another thread's
+  later->before_ = before_;
+  later->included_before_ = included_before_;
 }
 
 void ProductScope::table_has_changed() {

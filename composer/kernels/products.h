@@ -73,7 +73,7 @@ class COMPOSER_EXPORT ProductScope {
  public:
   [[nodiscard]] explicit ProductScope(const ProductTable& table);
   ProductScope(const ProductTable&& table) = delete;  // it would be gone already
-  ~ProductScope();                                    // warns if another scope was begun later and has not ended
+  ~ProductScope();                                    // warns if a later one has not ended, which stays as it is
   ProductScope(const ProductScope&) = delete;
   ProductScope& operator=(const ProductScope&) = delete;
 
@@ -81,7 +81,8 @@ class COMPOSER_EXPORT ProductScope {
   static void table_has_changed();
 
  private:
-  const ProductTable *table_, *before_;
+  const ProductTable* table_;
+  ProductScope* before_;  // the scope around it
   bool included_before_;
 };
 

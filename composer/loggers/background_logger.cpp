@@ -49,6 +49,7 @@ struct ReadContent {
   void operator()(LogHistogram& histogram) const {
     histogram.counts = on_host(histogram.counts.to(at::kDouble));
     histogram.edges = on_host(histogram.edges.to(at::kDouble));
+    if (histogram.left_out.defined()) histogram.left_out = on_host(histogram.left_out);
   }
 };
 
@@ -127,6 +128,7 @@ struct BackgroundLogger::Channel {
           writer,
           [&] {
             read_tensors(record);
+            look_at_histogram(writer, record);
             if (LogRecord& to = records[readable++]; &to != &record) std::swap(to, record);
           },
           1);
@@ -134,6 +136,15 @@ struct BackgroundLogger::Channel {
       attempt(
           writer, [&] { writer.write(records.first(readable)); }, static_cast<std::int64_t>(readable));
     for (LogRecord& record : records) empty(record);
+  }
+
+  static void look_at_histogram(RecordWriter& writer, const LogRecord& record) {
+    const auto* histogram = std::get_if<LogHistogram>(&record.content);
+    if (histogram == nullptr || !histogram->left_out.defined() || writer.left_out_) return;
+    const auto count = histogram->left_out.item<std::int64_t>();
+    if (count == 0) return;
+    writer.partial_ = join(record.key->name, ", batch ", record.step, ": ", count);
+    writer.left_out_ = true;
   }
 
   static void finish(RecordWriter& writer) {
@@ -174,7 +185,7 @@ struct BackgroundLogger::Channel {
   const Seconds timeout;
   std::vector<LogRecord> held;
   const std::shared_ptr<StringMap<LogKey>> keys = std::make_shared<StringMap<LogKey>>();  // records refer to them
-  bool told = false, warned = false, warned_full = false, hangs = false;
+  bool told = false, warned = false, warned_full = false, warned_left_out = false, hangs = false;
   util::BackgroundQueue<LogRecord> queue;
 };
 
@@ -246,6 +257,9 @@ void BackgroundLogger::warn_once() {
   if (channel.queue.dropped() > 0 && !std::exchange(channel.warned_full, true))
     warn(join(name_, ": ", channel.writer->where(), " is written more slowly than records arrive; more than ",
               options_.capacity, " wait, and some are dropped"));
+  if (channel.writer->left_out_ && !std::exchange(channel.warned_left_out, true))
+    warn(join(name_, ": ", channel.writer->partial_,
+              " values are infinite or not a number, and are left out of the histogram; later ones are not reported"));
   if (!channel.writer->failed_ || std::exchange(channel.warned, true)) return;
   const std::lock_guard lock(channel.writer->mutex_);
   warn(join(channel.writer->reason_, "; training continues, and ", channel.writer->noun(),

@@ -92,9 +92,10 @@ class COMPOSER_EXPORT RecordWriter {
   friend class BackgroundLogger;
   bool drops_ = true;
   std::string name_;  // of the logger
-  std::atomic<bool> failed_ = false;
-  std::mutex mutex_;    // of the following
-  std::string reason_;  // of the first failure
+  std::atomic<bool> failed_ = false, left_out_ = false;
+  std::string partial_;  // the first histogram that some values were left out of; constant once left_out_ is set
+  std::mutex mutex_;     // of the following
+  std::string reason_;   // of the first failure
   std::int64_t lost_ = 0;
   std::exception_ptr error_;  // of close()
 };

@@ -360,13 +360,20 @@ TEST_CASE("A scope takes no temporary table, and warns if another one was begun 
     inner.reset();
     outer.reset();
     CHECK(warnings.texts.empty());
-    outer = std::make_unique<ProductScope>(none);
-    inner = std::make_unique<ProductScope>(table);
+  }
+  if (!kernels::has_gemm()) return;
+  const auto is_on = [] { return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake); };
+  const at::Tensor a = left(), b = right(), own = own_mm(a, b);
+  for (const bool inner_is_own : {true, false}) {
+    const test::Warnings warnings;
+    auto outer = std::make_unique<ProductScope>(inner_is_own ? none : table);
+    const ProductScope inner(inner_is_own ? table : none);
     outer.reset();
     CHECK(warnings.say("must end in the reverse order"));
-    inner.reset();
+    CHECK(is_on() == inner_is_own);
+    if (inner_is_own) CHECK(same(at::mm(a, b), own));
   }
-  const ProductScope clean(none);  // the thread has no scope again
+  CHECK_FALSE(is_on());
 }
 
 TEST_CASE("An infinite alpha makes NaN where libtorch's product does, and nowhere else") {

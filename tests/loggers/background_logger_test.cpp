@@ -96,6 +96,24 @@ class Gate {
   bool open_ = false, reached_ = false;
 };
 
+TEST_CASE("Histograms that leave values out as not finite are told once, by the thread that trains") {
+  Run run;
+  const test::Warnings warnings;
+  const auto log = [&](const char* key, const std::vector<double>& values) {
+    run.logger.log_histogram(key, LogHistogram::of(at::tensor(values)), 7);
+    run.remote.flush();
+  };
+  log("whole", {1, 2});
+  CHECK(warnings.texts.empty());
+  log("part", {1, NAN, 2, INFINITY});
+  log("none", {NAN});
+  run.close();
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK(warnings.texts[0] ==
+        "Remote: part, batch 7: 2 values are infinite or not a number, and are left out of the histogram; later ones "
+        "are not reported");
+}
+
 TEST_CASE("BackgroundLogger writes every record once, in order, with its tensors read") {
   Run run;
   run.logger.log_hyperparameters({{"h", true}});
