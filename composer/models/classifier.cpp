@@ -26,7 +26,7 @@ Classifier::Classifier(std::shared_ptr<torch::nn::Module> module, Forward forwar
 
 Classifier::~Classifier() = default;
 
-Outputs Classifier::forward(const Batch& batch) { return forward_(batch.at(options_.input)); }
+Outputs Classifier::forward(const Batch& batch) { return forward_(batch, options_.input); }
 
 Losses Classifier::loss(const Outputs& outputs, const Batch& batch) {
   return options_.loss_fn(outputs.only(), batch.at(options_.target));

@@ -25,15 +25,13 @@ struct ClassifierOptions {
 };
 
 // Makes a trainable model of any torch module with `at::Tensor forward(at::Tensor)` that returns logits [N, C, ...],
-// including torch::nn::Sequential. The module is registered as "module".
+// including torch::nn::Sequential, or with `at::Tensor forward(const Batch&)`. The module is registered as "module".
 class COMPOSER_EXPORT Classifier : public Model {
  public:
   template <class Module>
   requires std::derived_from<Module, torch::nn::Module> Classifier(std::shared_ptr<Module> module,
                                                                    ClassifierOptions options)
-      : Classifier(
-            module, [raw = module.get()](const at::Tensor& x) -> at::Tensor { return raw->forward(x); },
-            std::move(options)) {}
+      : Classifier(module, call<Module>(module.get()), std::move(options)) {}
   // For torch's module holders: torch::nn::Sequential(...), torch::nn::Linear(4, 2).
   template <class Module>
   Classifier(const torch::nn::ModuleHolder<Module>& module, ClassifierOptions options)
@@ -48,7 +46,21 @@ class COMPOSER_EXPORT Classifier : public Model {
   std::int64_t num_classes() const { return options_.num_classes; }
 
  private:
-  using Forward = std::function<at::Tensor(const at::Tensor&)>;
+  using Forward = std::function<at::Tensor(const Batch&, const std::string& input)>;
+  template <class Module, class Input>
+  static constexpr bool takes = requires {
+    static_cast<at::Tensor (Module::*)(Input)>(&Module::forward);
+  };
+  template <class Module>
+  static Forward call(Module* module) {
+    // Sequential::forward takes anything.
+    if constexpr (takes<Module, const Batch&> && !takes<Module, const at::Tensor&>)
+      return [module](const Batch& batch, const std::string&) { return module->forward(batch); };
+    else
+      return [module](const Batch& batch, const std::string& input) -> at::Tensor {
+        return module->forward(batch.at(input));
+      };
+  }
   Classifier(std::shared_ptr<torch::nn::Module> module, Forward forward, ClassifierOptions options);
 
   ClassifierOptions options_;

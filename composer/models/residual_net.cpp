@@ -22,19 +22,37 @@ Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t size, std::in
 
 }  // namespace
 
-BasicBlock::BasicBlock(std::int64_t in, std::int64_t out, std::int64_t stride)
-    : conv1_(this, "conv1", convolution(in, out, 3, stride)),
-      bn1_(this, "bn1", BatchNorm2d(out)),
-      conv2_(this, "conv2", convolution(out, out, 3, 1)),
-      bn2_(this, "bn2", BatchNorm2d(out)) {
+void ShortcutBlock::register_shortcut(std::int64_t in, std::int64_t out, std::int64_t stride) {
   if (stride == 1 && in == out) return;
   const Layer convolves(convolution(in, out, 1, stride)), normalises(BatchNorm2d{out});
   downsample_ = Layer(this, "downsample", Sequential(convolves, normalises));
 }
 
+at::Tensor ShortcutBlock::shortcut(const at::Tensor& x) { return downsample_ ? downsample_(x) : x; }
+
+BasicBlock::BasicBlock(std::int64_t in, std::int64_t out, std::int64_t stride)
+    : conv1_(this, "conv1", convolution(in, out, 3, stride)),
+      bn1_(this, "bn1", BatchNorm2d(out)),
+      conv2_(this, "conv2", convolution(out, out, 3, 1)),
+      bn2_(this, "bn2", BatchNorm2d(out)) {
+  register_shortcut(in, out, stride);
+}
+
 at::Tensor BasicBlock::branch(const at::Tensor& x) { return bn2_(conv2_(bn1_(conv1_(x)).relu_())); }
 
-at::Tensor BasicBlock::shortcut(const at::Tensor& x) { return downsample_ ? downsample_(x) : x; }
+Bottleneck::Bottleneck(std::int64_t in, std::int64_t width, std::int64_t stride)
+    : conv1_(this, "conv1", convolution(in, width, 1, 1)),
+      bn1_(this, "bn1", BatchNorm2d(width)),
+      conv2_(this, "conv2", convolution(width, width, 3, stride)),
+      bn2_(this, "bn2", BatchNorm2d(width)),
+      conv3_(this, "conv3", convolution(width, kExpansion * width, 1, 1)),
+      bn3_(this, "bn3", BatchNorm2d(kExpansion * width)) {
+  register_shortcut(in, kExpansion * width, stride);
+}
+
+at::Tensor Bottleneck::branch(const at::Tensor& x) {
+  return bn3_(conv3_(bn2_(conv2_(bn1_(conv1_(x)).relu_())).relu_()));
+}
 
 ResidualNet::ResidualNet(const ResidualNetOptions& options)
     : small_images_(options.small_images),
@@ -45,12 +63,14 @@ ResidualNet::ResidualNet(const ResidualNetOptions& options)
     maxpool_ = Layer(this, "maxpool", torch::nn::MaxPool2d(torch::nn::MaxPool2dOptions(3).stride(2).padding(1)));
   std::int64_t in = options.width;
   for (std::size_t stage = 0; stage < options.blocks.size(); ++stage) {
-    const std::int64_t out = options.width << stage;
+    const std::int64_t width = options.width << stage;
     Sequential stage_blocks;
     for (std::int64_t i = 0; i < options.blocks[stage]; ++i) {
-      blocks_.emplace_back(std::make_shared<BasicBlock>(in, out, stage > 0 && i == 0 ? 2 : 1));
+      const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
+      blocks_.push_back(options.bottlenecks ? Layer(std::make_shared<Bottleneck>(in, width, stride))
+                                            : Layer(std::make_shared<BasicBlock>(in, width, stride)));
       stage_blocks->push_back(blocks_.back());
-      in = out;
+      in = options.bottlenecks ? Bottleneck::kExpansion * width : width;
     }
     register_module("layer" + std::to_string(stage + 1), stage_blocks);
   }

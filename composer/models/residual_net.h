@@ -10,25 +10,47 @@
 
 namespace composer::models::detail {
 
-// Two 3x3 convolutions and a shortcut, which is a 1x1 convolution with batch norm where the shape changes.
-class BasicBlock final : public ResidualBlock {
+// A branch and a shortcut, which is a 1x1 convolution with batch norm where the shape changes.
+class ShortcutBlock : public ResidualBlock {
+ protected:
+  void register_shortcut(std::int64_t in, std::int64_t out, std::int64_t stride);
+
+ private:
+  at::Tensor shortcut(const at::Tensor& x) override;
+  at::Tensor add(at::Tensor branch, const at::Tensor& shortcut) override { return branch.add_(shortcut); }
+  at::Tensor finish(at::Tensor sum) override { return sum.relu_(); }
+
+  Layer downsample_;  // null: the shortcut is the input
+};
+
+// Two 3x3 convolutions.
+class BasicBlock final : public ShortcutBlock {
  public:
   BasicBlock(std::int64_t in, std::int64_t out, std::int64_t stride);
 
  private:
   at::Tensor branch(const at::Tensor& x) override;
-  at::Tensor shortcut(const at::Tensor& x) override;
-  at::Tensor add(at::Tensor branch, const at::Tensor& shortcut) override { return branch.add_(shortcut); }
-  at::Tensor finish(at::Tensor sum) override { return sum.relu_(); }
 
   Layer conv1_, bn1_, conv2_, bn2_;
-  Layer downsample_;  // null: the shortcut is the input
+};
+
+// A 3x3 convolution of `width` channels between two of 1x1, of which the second has four times as many.
+class Bottleneck final : public ShortcutBlock {
+ public:
+  static constexpr std::int64_t kExpansion = 4;
+  Bottleneck(std::int64_t in, std::int64_t width, std::int64_t stride);
+
+ private:
+  at::Tensor branch(const at::Tensor& x) override;
+
+  Layer conv1_, bn1_, conv2_, bn2_, conv3_, bn3_;
 };
 
 struct ResidualNetOptions {
   std::int64_t num_classes, in_channels;
   std::int64_t width;  // channels of the first stage; each further stage has twice as many and half the size
   std::vector<std::int64_t> blocks;  // number per stage
+  bool bottlenecks = false;          // instead of basic blocks
   bool small_images;                 // start with a 3x3 convolution instead of 7x7 with stride 2 and max-pooling
 };
 

@@ -7,20 +7,37 @@
 #include "composer/models/residual_net.h"
 
 namespace composer::models {
+namespace {
+
+std::vector<std::int64_t> blocks_of(std::int64_t depth) {
+  switch (depth) {
+    case 18:
+      return {2, 2, 2, 2};
+    case 34:
+    case 50:
+      return {3, 4, 6, 3};
+    case 101:
+      return {3, 4, 23, 3};
+    case 152:
+      return {3, 8, 36, 3};
+    default:
+      throw ConfigError("resnet: depth must be 18, 34, 50, 101 or 152, got ", depth);
+  }
+}
+
+}  // namespace
 
 std::shared_ptr<Classifier> resnet(ResNetOptions options) {
   const auto [depth, num_classes, in_channels, small_images] = options;
-  if (depth != 18 && depth != 34) throw ConfigError("resnet: depth must be 18 or 34, got ", depth);
+  const std::vector<std::int64_t> blocks = blocks_of(depth);
   if (num_classes < 1) throw ConfigError("resnet: num_classes must be >= 1, got ", num_classes);
   if (in_channels < 1) throw ConfigError("resnet: in_channels must be >= 1, got ", in_channels);
-  detail::ResidualNetOptions parts{
-      .num_classes = num_classes, .in_channels = in_channels, .width = 64, .small_images = small_images};
-  if (depth == 18) {
-    parts.blocks = {2, 2, 2, 2};
-  } else {
-    parts.blocks = {3, 4, 6, 3};
-  }
-  auto net = std::make_shared<detail::ResidualNet>(parts);
+  auto net = std::make_shared<detail::ResidualNet>(detail::ResidualNetOptions{.num_classes = num_classes,
+                                                                              .in_channels = in_channels,
+                                                                              .width = 64,
+                                                                              .blocks = blocks,
+                                                                              .bottlenecks = depth >= 50,
+                                                                              .small_images = small_images});
   for (at::Tensor& parameter : net->parameters())
     if (parameter.dim() == 4) torch::nn::init::kaiming_normal_(parameter, 0, torch::kFanOut, torch::kReLU);
   return std::make_shared<Classifier>(

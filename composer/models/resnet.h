@@ -8,15 +8,16 @@
 namespace composer::models {
 
 struct ResNetOptions {
-  std::int64_t depth = 18;  // 18 or 34
+  std::int64_t depth = 18;  // 18, 34, 50, 101 or 152
   std::int64_t num_classes = 1000;
   std::int64_t in_channels = 3;
   bool small_images = false;  // start with a 3x3 convolution without pooling, for images of about 32x32 pixels
 };
 
-// The residual net for photographs (He et al. 2016) with basic blocks: conv1 (7x7, stride 2), max-pool, four stages
-// with 64 to 512 channels, the mean over the image, fc. Parameters are named, shaped and initialised as torchvision's
-// resnet18 and resnet34. Accepts any image size and both memory formats.
+// The residual net for photographs (He et al. 2016): conv1 (7x7, stride 2), max-pool, four stages with 64 to 512
+// channels (basic blocks) or, from depth 50, with 256 to 2048 (bottlenecks, whose 3x3 convolution has the stride), the
+// mean over the image, fc. Parameters are named, shaped and initialised as those of torchvision's resnet18 to
+// resnet152. Accepts any image size and both memory formats.
 COMPOSER_EXPORT std::shared_ptr<Classifier> resnet(ResNetOptions options = {});
 
 }  // namespace composer::models

@@ -75,6 +75,15 @@ TEST_CASE("Metrics, loss and names can be chosen") {
   CHECK_THROWS_AS(model.forward(batch()), DataError);
 }
 
+TEST_CASE("A module that takes a batch gets all of it") {
+  struct Weighted : torch::nn::Module {
+    at::Tensor forward(const Batch& batch) { return batch["input"] * batch["weight"]; }
+  };
+  Classifier model(std::make_shared<Weighted>(), {.num_classes = 3});
+  const Outputs outputs = model.forward({{"input", at::ones({2, 3})}, {"weight", at::full({2, 1}, 5)}});
+  CHECK(outputs.only().equal(at::full({2, 3}, 5.F)));
+}
+
 TEST_CASE("A classifier without classes or module is refused") {
   CHECK_THROWS_WITH_AS(Classifier(torch::nn::Linear(4, 3), {}), "Classifier: num_classes must be >= 1, got 0",
                        ConfigError);

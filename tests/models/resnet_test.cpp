@@ -22,9 +22,12 @@ std::int64_t count(const Model& model) {
 
 }  // namespace
 
-TEST_CASE("ResNet-18 and 34 have as many parameters as torchvision's") {
+TEST_CASE("ResNets have as many parameters as torchvision's") {
   CHECK(count(*models::resnet()) == 11689512);
   CHECK(count(*models::resnet({.depth = 34})) == 21797672);
+  CHECK(count(*models::resnet({.depth = 50})) == 25557032);
+  CHECK(count(*models::resnet({.depth = 101})) == 44549160);
+  CHECK(count(*models::resnet({.depth = 152})) == 60192808);
   const std::int64_t other_stem = 64 * 3 * (49 - 9), other_head = 990 * 513;
   CHECK(count(*models::resnet({.num_classes = 10, .small_images = true})) == 11689512 - other_stem - other_head);
 }
@@ -84,7 +87,8 @@ TEST_CASE("ResNet-18 learns a few images by heart") {
 }
 
 TEST_CASE("ResNets that cannot be are refused") {
-  CHECK_THROWS_WITH_AS(models::resnet({.depth = 20}), "resnet: depth must be 18 or 34, got 20", ConfigError);
+  CHECK_THROWS_WITH_AS(models::resnet({.depth = 20}), "resnet: depth must be 18, 34, 50, 101 or 152, got 20",
+                       ConfigError);
   CHECK_THROWS_WITH_AS(models::resnet({.num_classes = 0}), doctest::Contains("got 0"), ConfigError);
   CHECK_THROWS_WITH_AS(models::resnet({.in_channels = 0}), doctest::Contains("in_channels"), ConfigError);
 }

@@ -1,0 +1,254 @@
+#include "composer/models/bert.h"
+
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/surgery/layer.h"
+
+namespace composer::models {
+namespace {
+
+using torch::nn::Dropout;
+using torch::nn::Embedding;
+using torch::nn::EmbeddingOptions;
+using torch::nn::Linear;
+
+torch::nn::LayerNorm layer_norm(std::int64_t width) {
+  constexpr double kEps = 1e-12;
+  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}).eps(kEps));
+}
+
+class Embeddings final : public torch::nn::Module {
+ public:
+  explicit Embeddings(const BertOptions& options)
+      : word_(EmbeddingOptions(options.vocabulary, options.width).padding_idx(0)),
+        position_(options.sequence_length, options.width),
+        type_(options.token_types, options.width) {
+    register_module("word_embeddings", word_);
+    register_module("position_embeddings", position_);
+    register_module("token_type_embeddings", type_);
+    norm_ = Layer(this, "LayerNorm", layer_norm(options.width));
+    dropout_ = Layer(this, "dropout", Dropout(options.dropout));
+  }
+
+  at::Tensor forward(const at::Tensor& tokens, const at::Tensor* types) {
+    const std::int64_t longest = position_->weight.size(0);
+    if (tokens.dim() != 2 || tokens.size(1) > longest)
+      throw DataError("bert: expected input_ids [N, T] with T <= ", longest, ", got ", tokens.sizes());
+    const at::Tensor of_type = types ? type_->forward(*types) : type_->weight[0];
+    return dropout_(norm_(word_->forward(tokens) + of_type + position_->weight.narrow(0, 0, tokens.size(1))));
+  }
+
+ private:
+  Embedding word_, position_, type_;
+  Layer norm_, dropout_;
+};
+
+class SelfAttention final : public torch::nn::Module {
+ public:
+  explicit SelfAttention(const BertOptions& options)
+      : heads_(options.heads),
+        dropout_(options.attention_dropout),
+        query_(this, "query", Linear(options.width, options.width)),
+        key_(this, "key", Linear(options.width, options.width)),
+        value_(this, "value", Linear(options.width, options.width)) {}
+
+  at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& mask) {
+    const auto split = [this](const at::Tensor& y) {
+      return y.view({y.size(0), y.size(1), heads_, y.size(2) / heads_}).transpose(1, 2);
+    };
+    return at::scaled_dot_product_attention(split(query_(x)), split(key_(x)), split(value_(x)), mask,
+                                            is_training() ? dropout_ : 0)
+        .transpose(1, 2)
+        .flatten(2);
+  }
+
+ private:
+  std::int64_t heads_;
+  double dropout_;
+  Layer query_, key_, value_;
+};
+
+// What follows attention and the feed-forward layer: back to the width of the block, plus what went in.
+class Output final : public torch::nn::Module {
+ public:
+  Output(std::int64_t in, std::int64_t width, double dropout)
+      : dense_(this, "dense", Linear(in, width)),
+        norm_(this, "LayerNorm", layer_norm(width)),
+        dropout_(this, "dropout", Dropout(dropout)) {}
+
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& before) { return norm_(dropout_(dense_(x)) + before); }
+
+ private:
+  Layer dense_, norm_, dropout_;
+};
+
+class Attention final : public torch::nn::Module {
+ public:
+  explicit Attention(const BertOptions& options)
+      : self_(register_module("self", std::make_shared<SelfAttention>(options))),
+        output_(register_module("output", std::make_shared<Output>(options.width, options.width, options.dropout))) {}
+
+  at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& mask) {
+    return output_->forward(self_->forward(x, mask), x);
+  }
+
+ private:
+  std::shared_ptr<SelfAttention> self_;
+  std::shared_ptr<Output> output_;
+};
+
+class Intermediate final : public torch::nn::Module {
+ public:
+  Intermediate(std::int64_t width, std::int64_t inner) : dense_(this, "dense", Linear(width, inner)) {}
+  at::Tensor forward(const at::Tensor& x) { return at::gelu(dense_(x)); }
+
+ private:
+  Layer dense_;
+};
+
+class Block final : public torch::nn::Module {
+ public:
+  Block(const BertOptions& options, std::int64_t inner)
+      : attention_(register_module("attention", std::make_shared<Attention>(options))),
+        intermediate_(this, "intermediate", std::make_shared<Intermediate>(options.width, inner)),
+        output_(register_module("output", std::make_shared<Output>(inner, options.width, options.dropout))) {}
+
+  at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& mask) {
+    const at::Tensor attended = attention_->forward(x, mask);
+    return output_->forward(intermediate_(attended), attended);
+  }
+
+ private:
+  std::shared_ptr<Attention> attention_;
+  Layer intermediate_;
+  std::shared_ptr<Output> output_;
+};
+
+class Encoder final : public torch::nn::Module {
+ public:
+  Encoder(const BertOptions& options, std::int64_t inner) {
+    torch::nn::ModuleList layers;
+    for (std::int64_t i = 0; i < options.depth; ++i) {
+      blocks_.push_back(std::make_shared<Block>(options, inner));
+      layers->push_back(blocks_.back());
+    }
+    register_module("layer", layers);
+  }
+
+  at::Tensor forward(at::Tensor x, const std::optional<at::Tensor>& mask) {
+    for (const auto& block : blocks_) x = block->forward(x, mask);
+    return x;
+  }
+
+ private:
+  std::vector<std::shared_ptr<Block>> blocks_;
+};
+
+class Pooler final : public torch::nn::Module {
+ public:
+  explicit Pooler(std::int64_t width) : dense_(this, "dense", Linear(width, width)) {}
+  at::Tensor forward(const at::Tensor& x) { return dense_(x.select(1, 0)).tanh(); }
+
+ private:
+  Layer dense_;
+};
+
+class Body final : public torch::nn::Module {
+ public:
+  Body(const BertOptions& options, std::int64_t inner)
+      : embeddings_(register_module("embeddings", std::make_shared<Embeddings>(options))),
+        encoder_(register_module("encoder", std::make_shared<Encoder>(options, inner))),
+        pooler_(this, "pooler", std::make_shared<Pooler>(options.width)) {}
+
+  at::Tensor forward(const at::Tensor& tokens, const at::Tensor* types, const at::Tensor* kept) {
+    std::optional<at::Tensor> mask;  // [N, 1, 1, T]: the keys that each token looks at
+    if (kept) {
+      if (kept->sizes() != tokens.sizes())
+        throw DataError("bert: attention_mask must have the shape of input_ids, ", tokens.sizes(), ", got ",
+                        kept->sizes());
+      mask = kept->to(at::kBool).view({kept->size(0), 1, 1, kept->size(1)});
+    }
+    return pooler_(encoder_->forward(embeddings_->forward(tokens, types), mask));
+  }
+
+ private:
+  std::shared_ptr<Embeddings> embeddings_;
+  std::shared_ptr<Encoder> encoder_;
+  Layer pooler_;
+};
+
+class Bert final : public torch::nn::Module {
+ public:
+  Bert(const BertOptions& options, std::int64_t inner)
+      : bert_(register_module("bert", std::make_shared<Body>(options, inner))),
+        dropout_(this, "dropout", Dropout(options.dropout)),
+        classifier_(this, "classifier", Linear(options.width, options.num_classes)) {
+    initialise();
+  }
+
+  at::Tensor forward(const Batch& batch) {
+    return classifier_(
+        dropout_(bert_->forward(batch.at("input_ids"), batch.find("token_type_ids"), batch.find("attention_mask"))));
+  }
+
+ private:
+  void initialise() {
+    constexpr double kStddev = 0.02;
+    for (auto& parameter : named_parameters()) {
+      if (parameter.key().ends_with("bias"))
+        torch::nn::init::zeros_(parameter.value());
+      else if (parameter.value().dim() == 2)
+        torch::nn::init::normal_(parameter.value(), 0, kStddev);
+    }
+    const at::NoGradGuard no_grad;
+    named_parameters()["bert.embeddings.word_embeddings.weight"][0].zero_();
+  }
+
+  std::shared_ptr<Body> bert_;
+  Layer dropout_, classifier_;
+};
+
+}  // namespace
+
+std::shared_ptr<Classifier> bert(BertOptions options) {
+  const auto& [num_classes, vocabulary, sequence_length, token_types, width, depth, heads, mlp_width, dropout,
+               attention_dropout] = options;
+  for (const auto& [name, value] : {std::pair{"num_classes", num_classes},
+                                    {"vocabulary", vocabulary},
+                                    {"sequence_length", sequence_length},
+                                    {"token_types", token_types},
+                                    {"width", width},
+                                    {"depth", depth},
+                                    {"heads", heads}})
+    if (value < 1) throw ConfigError("bert: ", name, " must be >= 1, got ", value);
+  if (mlp_width < 0) throw ConfigError("bert: mlp_width must be >= 0, got ", mlp_width);
+  for (const auto& [name, rate] : {std::pair{"dropout", dropout}, {"attention_dropout", attention_dropout}})
+    if (!(rate >= 0 && rate < 1)) throw ConfigError("bert: ", name, " must be in [0, 1), got ", rate);
+  if (width % heads != 0) throw ConfigError("bert: width must be a multiple of heads (", heads, "), got ", width);
+  return std::make_shared<Classifier>(
+      std::make_shared<Bert>(options, mlp_width == 0 ? 4 * width : mlp_width),
+      ClassifierOptions{
+          .num_classes = num_classes,
+          .input = "input_ids",
+          .hyperparameters =
+              describe(options, {option("num_classes", &BertOptions::num_classes),
+                                 option("vocabulary", &BertOptions::vocabulary),
+                                 option("sequence_length", &BertOptions::sequence_length),
+                                 option("token_types", &BertOptions::token_types), option("width", &BertOptions::width),
+                                 option("depth", &BertOptions::depth), option("heads", &BertOptions::heads),
+                                 option("mlp_width", &BertOptions::mlp_width), option("dropout", &BertOptions::dropout),
+                                 option("attention_dropout", &BertOptions::attention_dropout)})});
+}
+
+}  // namespace composer::models

@@ -1,0 +1,29 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "composer/core/export.h"
+#include "composer/models/classifier.h"
+
+namespace composer::models {
+
+struct VitOptions {
+  std::int64_t image_size = 32;  // height and width in pixels, a multiple of patch_size
+  std::int64_t patch_size = 4;
+  std::int64_t num_classes = 10;
+  std::int64_t in_channels = 3;
+  std::int64_t width = 192;  // a multiple of heads
+  std::int64_t depth = 6;
+  std::int64_t heads = 3;
+  std::int64_t mlp_width = 0;  // 0: four times the width
+  double dropout = 0;          // after the position embedding and in the feed-forward layers; in [0, 1)
+  double attention_dropout = 0;
+};
+
+// The vision transformer (Dosovitskiy et al. 2021, arXiv:2010.11929): patches, a class token and learned positions,
+// `depth` blocks with the norm first, a linear head of the class token. Parameters are named, shaped and initialised as
+// torchvision's VisionTransformer's, so {.image_size = 224, .patch_size = 16, .num_classes = 1000, .width = 768,
+// .depth = 12, .heads = 12} loads the weights of vit_b_16. Throws DataError for images of another size.
+COMPOSER_EXPORT std::shared_ptr<Classifier> vit(VitOptions options = {});
+
+}  // namespace composer::models
