@@ -163,7 +163,12 @@ void RunSaver::wait_for_mirror(const State& state) {
   if (!options_.mirror) return;
   std::optional<std::chrono::duration<double>> limit;
   if (const std::optional<Seconds> left = state.run->time_left()) limit = *left;
-  options_.mirror->wait(limit);
+  try {
+    options_.mirror->wait(limit);
+  } catch (const CheckpointError& error) {
+    if (!state.run->interrupted()) throw;
+    warn(error.what());  // the run ends as one that was interrupted and goes on from this machine
+  }
 }
 
 void RunSaver::save_if_due(Event event, const State& state) {

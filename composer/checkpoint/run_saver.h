@@ -69,7 +69,7 @@ class COMPOSER_EXPORT RunSaver {
   std::string save_by_hand(const std::string& name, const State& state);
   void wait();  // returns when everything is on disk
   // Returns when the mirror has copied everything, or when the grace period after a signal ends. Throws
-  // CheckpointError for what is not copied, unless on_failure is CONTINUE.
+  // CheckpointError for what is not copied, unless on_failure is CONTINUE; a run that was interrupted warns.
   void wait_for_mirror(const State& state);
   std::vector<std::string> paths() const;  // oldest first; the last may still be being written
   const SaverOptions& options() const { return saver_->options(); }

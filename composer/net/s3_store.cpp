@@ -123,7 +123,9 @@ class S3Store final : public RemoteStore {
     std::vector<RemoteFile> files;
     const std::string all = prefix_.empty() ? prefix : prefix_ + "/" + prefix;
     const std::size_t skipped = all.size() - prefix.size();
+    constexpr int kMostPages = 10'000;  // of up to 1,000 files
     std::string next;
+    int pages = 0;
     do {
       Query query{{"list-type", "2"}, {"encoding-type", "url"}, {"prefix", all}};
       if (!next.empty()) query.emplace_back("continuation-token", next);
@@ -134,7 +136,9 @@ class S3Store final : public RemoteStore {
         const std::string key = xml_text(entry, "Key"), found = encoded ? key_of(key) : key;
         if (found.size() > skipped) files.push_back({found.substr(skipped), number_of(xml_text(entry, "Size"))});
       }
-      next = xml_text(page, "NextContinuationToken");
+      const std::string before = std::exchange(next, xml_text(page, "NextContinuationToken"));
+      if (!next.empty() && (next == before || ++pages == kMostPages))
+        throw HttpError(join(uri_of(prefix), ": the server's list of files does not end"), 0, "", false);
     } while (!next.empty());
     std::ranges::sort(files, {}, &RemoteFile::name);
     return files;

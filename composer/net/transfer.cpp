@@ -300,7 +300,8 @@ void set_request(CURL* easy, const HttpRequest& request, Upload& upload) {
   curl_easy_setopt(easy, CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
   curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+  // What is encrypted stays so.
+  curl_easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR, request.url.starts_with("https:") ? "https" : "http,https");
   curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, request.redirects > 0 ? 1L : 0L);
   curl_easy_setopt(easy, CURLOPT_MAXREDIRS, static_cast<long>(request.redirects));
   curl_easy_setopt(easy, CURLOPT_USERAGENT, "libcomposer/" COMPOSER_VERSION);

@@ -92,13 +92,40 @@ std::vector<UploadQueue::Failure> UploadQueue::failures() const {
   return shared_->failures;
 }
 
-std::string text_of(const std::vector<UploadQueue::Failure>& failures, const std::string& uri) {
+namespace {
+
+std::string replaced(std::string text, const std::string& name, const std::string& by) {
+  if (name.empty()) return text;
+  for (auto at = text.find(name); at != text.npos; at = text.find(name, at + by.size()))
+    text.replace(at, name.size(), by);
+  return text;
+}
+
+}  // namespace
+
+std::string text_of(const std::vector<UploadQueue::Failure>& failures, const std::string& uri, std::string_view noun) {
   constexpr std::size_t kMost = 5;
+  struct Group {
+    std::string names, reason;
+    std::size_t size = 0;
+  };
+  std::vector<std::pair<std::string, Group>> groups;  // by the reason without the name
+  for (const auto& [what, reason] : failures) {
+    const std::string key = replaced(reason, what, "*");
+    auto group = std::ranges::find(groups, key, &std::pair<std::string, Group>::first);
+    if (group == groups.end()) group = groups.insert(groups.end(), {key, {.reason = reason}});
+    Group& same = group->second;
+    if (same.size++ < kMost) same.names += (same.names.empty() ? "" : ", ") + what;
+  }
   std::string text =
-      join(failures.size(), failures.size() == 1 ? " file was" : " files were", " not uploaded to ", uri);
-  for (std::size_t i = 0; i < std::min(failures.size(), kMost); ++i)
-    text += join("\n  ", failures[i].what, ": ", failures[i].reason);
-  if (failures.size() > kMost) text += join("\n  and ", failures.size() - kMost, " more");
+      join(failures.size(), ' ', noun, failures.size() == 1 ? " was" : "s were", " not uploaded to ", uri);
+  for (std::size_t i = 0; i < std::min(groups.size(), kMost); ++i) {
+    const Group& group = groups[i].second;
+    text += "\n  " + group.names;
+    if (group.size > kMost) text += join(" and ", group.size - kMost, " more");
+    text += ": " + group.reason;
+  }
+  if (groups.size() > kMost) text += join("\n  and others for ", groups.size() - kMost, " more reasons");
   return text;
 }
 

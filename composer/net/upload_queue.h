@@ -6,6 +6,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "composer/core/export.h"
@@ -54,7 +55,8 @@ class COMPOSER_EXPORT UploadQueue {
   std::unique_ptr<Thread> thread_;
 };
 
-// "3 files were not uploaded to s3://bucket: a (reason), b (reason) and 1 more", for errors at the end.
-COMPOSER_EXPORT std::string text_of(const std::vector<UploadQueue::Failure>& failures, const std::string& uri);
+// "3 files were not uploaded to s3://bucket", and a line for each reason with the names, for errors at the end.
+COMPOSER_EXPORT std::string text_of(const std::vector<UploadQueue::Failure>& failures, const std::string& uri,
+                                    std::string_view noun = "file");
 
 }  // namespace composer::net

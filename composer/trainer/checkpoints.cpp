@@ -103,7 +103,7 @@ Loaded read(const std::filesystem::path& path, bool weights_only) {
 std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options) {
   if (options.save_folder.empty() || !options.autoresume || options.save_weights_only) return std::nullopt;
   const std::string given = saving::format_name(options.save_folder, options.run_name);
-  const std::string folder = local_save_folder(given);
+  const std::string folder = local_save_folder(given, options.save_staging_folder);
   const auto fits = [&](const saving::Manifest& manifest) { return can_go_on(manifest, options.run_name); };
   const auto find = [&] {
     return saving::find_latest(folder, saving::format_name(options.save_latest_filename, options.run_name), fits);
@@ -124,11 +124,13 @@ std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options)
 std::unique_ptr<saving::RunSaver> Trainer::Impl::make_saver() {
   if (options.save_folder.empty()) return nullptr;
   const std::string given = saving::format_name(options.save_folder, state.run_name);
-  const std::string folder = local_save_folder(given);
+  const std::string folder = local_save_folder(given, options.save_staging_folder);
   std::shared_ptr<saving::Mirror> mirror;
   if (folder != given)
-    mirror =
-        make_remote_mirror({.uri = given, .overwrite = options.save_overwrite, .on_failure = options.save_on_failure});
+    mirror = make_remote_mirror({.uri = given,
+                                 .overwrite = options.save_overwrite,
+                                 .on_failure = options.save_on_failure,
+                                 .longest_wait = options.save_upload_timeout});
   return std::make_unique<saving::RunSaver>(
       saving::RunSaverOptions{.folder = mirror ? folder : options.save_folder,
                               .filename = options.save_filename,
@@ -152,7 +154,7 @@ StateDict Trainer::Impl::read_resumed() {
       return saving::load(*found);
     } catch (const CheckpointError& damaged) {
       const std::string given = saving::format_name(options.save_folder, state.run_name);
-      const std::string folder = local_save_folder(given);
+      const std::string folder = local_save_folder(given, options.save_staging_folder);
       std::optional<saving::Found> before = one_before(*found, folder);
       if (!before && folder != given) before = one_before_in_store(*found, given, folder);
       if (!before) throw;
@@ -229,7 +231,8 @@ namespace {
 
 // The checkpoint as the user named its folder, which may be a URI.
 std::string shown_checkpoint(const std::string& path, const TrainerOptions& options, const std::string& run_name) {
-  const std::string given = saving::format_name(options.save_folder, run_name), folder = local_save_folder(given);
+  const std::string given = saving::format_name(options.save_folder, run_name);
+  const std::string folder = local_save_folder(given, options.save_staging_folder);
   return folder == given ? path : given + "/" + std::filesystem::relative(path, folder).string();
 }
 

@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 using saving::Manifest;
 
 const std::string kManifest = Manifest::kFileName;
+constexpr std::uint64_t kLargestManifest = 16 << 20;  // in bytes; ours have a few thousand
 
 fs::path cache_folder() {
   const auto variable = [](const char* name) {
@@ -80,7 +81,7 @@ bool is_whole(const RemoteCheckpoint& checkpoint, const std::vector<net::RemoteF
 
 }  // namespace
 
-std::string local_save_folder(const std::string& save_folder) {
+std::string local_save_folder(const std::string& save_folder, const std::string& staging) {
   if (!net::is_uri(save_folder)) return save_folder;
   std::string readable = net::shown_url(save_folder);
   readable.erase(0, readable.find("://") + 3);
@@ -89,13 +90,15 @@ std::string local_save_folder(const std::string& save_folder) {
   util::Checksum checksum;
   checksum.update(save_folder.data(), save_folder.size());
   const std::string name = readable.substr(0, 80) + "-" + checksum.text().substr(5, 16);
-  return cache_folder() / name / "checkpoints";
+  return (staging.empty() ? cache_folder() : fs::path(staging)) / name / "checkpoints";
 }
 
 Manifest read_manifest(net::RemoteStore& store, const std::string& name, const std::stop_token& stop) {
   const Scratch scratch(fs::temp_directory_path());
   const fs::path file = scratch.path() / kManifest;
   store.get(in(name, kManifest), file, stop);
+  if (const auto size = fs::file_size(file); size > kLargestManifest)
+    throw CheckpointError(store.uri_of(in(name, kManifest)), ": is no manifest: it has ", size, " bytes");
   std::ifstream stream(file, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
   return Manifest::parse(text, store.uri_of(in(name, kManifest)));
@@ -109,6 +112,8 @@ std::optional<RemoteCheckpoint> find_newest(net::RemoteStore& store, const std::
     const std::string end = "/" + kManifest;
     if (!file.name.ends_with(end) || !stays_below(file.name)) continue;
     try {
+      if (file.size > kLargestManifest)
+        throw CheckpointError(store.uri_of(file.name), ": is no manifest: it has ", file.size, " bytes");
       RemoteCheckpoint one{file.name.substr(0, file.name.size() - end.size()), {}};
       one.manifest = read_manifest(store, one.name, {});
       if (!fits(one.manifest)) continue;

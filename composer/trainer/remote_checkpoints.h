@@ -1,6 +1,7 @@
 #pragma once
 // Checkpoints below a URI. A checkpoint is complete there if its manifest.json exists: that is written last and removed
 // first.
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -18,9 +19,10 @@
 
 namespace composer {
 
-// The folder of this machine in which the checkpoints of a URI are written before they are uploaded: below
-// $XDG_CACHE_HOME/libcomposer/uploads, or ~/.cache/libcomposer/uploads. Other paths are returned as they are.
-COMPOSER_EXPORT std::string local_save_folder(const std::string& save_folder);
+// The folder of this machine in which the checkpoints of a URI are written before they are uploaded: below `staging`,
+// or if that is empty below $XDG_CACHE_HOME/libcomposer/uploads or ~/.cache/libcomposer/uploads. A save_folder that is
+// no URI is returned as it is.
+COMPOSER_EXPORT std::string local_save_folder(const std::string& save_folder, const std::string& staging = {});
 
 struct RemoteCheckpoint {
   std::string name;
@@ -49,6 +51,7 @@ struct RemoteMirrorOptions {
   std::string uri;
   bool overwrite = false;  // also replace checkpoints of other runs
   saving::OnFailure on_failure = saving::OnFailure::FAIL;
+  std::chrono::duration<double> longest_wait{3600};  // of wait() without a limit
   net::StoreOptions store = {};
 };
 

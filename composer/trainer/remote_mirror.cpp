@@ -18,8 +18,7 @@ using saving::Found;
 using saving::Manifest;
 using Duration = std::chrono::duration<double>;
 
-constexpr Duration kLongestWait{3600};  // for the end of a fit
-constexpr Duration kLongestClose{60};   // after an error
+constexpr Duration kLongestClose{60};  // after an error
 
 const std::string kManifest = std::string("/") + Manifest::kFileName;
 
@@ -117,7 +116,7 @@ void remove(net::RemoteStore& store, const std::string& name, Shared& shared, co
 class RemoteMirror final : public saving::Mirror {
  public:
   explicit RemoteMirror(RemoteMirrorOptions options)
-      : on_failure_(options.on_failure), shared_(std::make_shared<Shared>()) {
+      : on_failure_(options.on_failure), longest_wait_(options.longest_wait), shared_(std::make_shared<Shared>()) {
     shared_->overwrite = options.overwrite;
     auto store = net::open_store(options.uri, std::move(options.store));
     uri_ = store->uri();
@@ -127,7 +126,7 @@ class RemoteMirror final : public saving::Mirror {
   ~RemoteMirror() override {
     queue_->end(kLongestClose);
     if (const auto failures = new_failures(); !failures.empty())
-      warn(join("save_folder: ", net::text_of(failures, uri_)));
+      warn(join("save_folder: ", net::text_of(failures, uri_, "checkpoint")));
   }
 
   void begin(const fs::path& folder, const std::string& run_id) override {
@@ -146,12 +145,12 @@ class RemoteMirror final : public saving::Mirror {
   }
 
   void wait(std::optional<Duration> limit) override {
-    const bool done = queue_->drain(limit.value_or(kLongestWait));
+    const Duration longest = limit.value_or(longest_wait_);
+    const bool done = queue_->drain(longest);
     std::string text;
-    if (const auto failures = new_failures(); !failures.empty()) text = net::text_of(failures, uri_);
+    if (const auto failures = new_failures(); !failures.empty()) text = net::text_of(failures, uri_, "checkpoint");
     if (!done)
-      text += join(text.empty() ? "" : "\n", "uploads to ", uri_, " are not finished after ",
-                   limit.value_or(kLongestWait).count(), " s");
+      text += join(text.empty() ? "" : "\n", "uploads to ", uri_, " are not finished after ", longest.count(), " s");
     if (text.empty()) return;
     text = join("save_folder: ", text, "\n  the checkpoints are in ", folder_.string(),
                 "; the next start with this save_folder uploads the newest");
@@ -202,6 +201,7 @@ class RemoteMirror final : public saving::Mirror {
   }
 
   saving::OnFailure on_failure_;
+  Duration longest_wait_;
   std::shared_ptr<Shared> shared_;
   std::string uri_;
   fs::path folder_;  // of this machine

@@ -69,6 +69,8 @@ void check_options(const TrainerOptions& options, at::Device device) {
   check_precision(options.precision, device);
   if (!(options.grace_period.count() > 0))
     throw ConfigError("grace_period: must be > 0 seconds, got ", options.grace_period.count());
+  if (!(options.save_upload_timeout.count() > 0))
+    throw ConfigError("save_upload_timeout: must be > 0 seconds, got ", options.save_upload_timeout.count());
   if (options.grad_scaler) const optim::GradScaler checked(*options.grad_scaler, at::kCPU);
   check_subset(options.train_dataloader_label, options.train_subset_num_batches);
   scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());

@@ -89,7 +89,8 @@ struct TrainerOptions {
   bool fold_batch_norms = false;
 
   // Checkpoints: each a folder below save_folder that appears whole or not at all (docs/checkpoints.md). In the
-  // folder's name {run_name} is replaced, in the others also counts, as {epoch} and {batch:06}.
+  // folder's name {run_name} is replaced, in the others also counts, as {epoch} and {batch:06}. A URI, s3://bucket/folder
+  // or file:///folder, is where copies of them are uploaded to meanwhile.
   std::string save_folder = {};  // empty: none are written
   std::string save_filename = "ep{epoch}-ba{batch}";
   std::string save_latest_filename = "latest";  // a link to the newest; empty: none
@@ -101,11 +102,16 @@ struct TrainerOptions {
   saving::OnFailure save_on_failure = saving::OnFailure::FAIL;
   bool save_async = true;                          // written by another thread while training goes on
   std::vector<std::string> save_ignore_keys = {};  // globs of what is not saved: "optimizer/*"
+  // If save_folder is a URI: where on this machine checkpoints are written before they are uploaded (empty: below
+  // ~/.cache/libcomposer/uploads), and for how long the end of a fit waits for uploads.
+  std::string save_staging_folder = {};
+  Seconds save_upload_timeout{3600};
   // A save_folder that has a checkpoint of this run (of any run, if run_name is empty) is where training goes on, from
   // the newest, whatever load_path says.
   bool autoresume = true;
 
-  std::string load_path = {};  // a checkpoint to start from, as another run; or a file of weights
+  // A checkpoint to start from, as another run, or a file of weights; also as s3://, file://, http:// or https:// URI.
+  std::string load_path = {};
   bool load_weights_only = false;
   bool load_strict_model_weights = true;           // false: the model may have more or fewer weights
   std::vector<std::string> load_ignore_keys = {};  // globs of what is not loaded

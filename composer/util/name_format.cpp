@@ -26,9 +26,9 @@ std::optional<std::int64_t> process_count(std::string_view name) {
 // As a part of a path: it may contain folders, but must stay below what comes before it.
 std::string_view checked(std::string_view run_name) {
   const std::filesystem::path path = run_name;
-  if (path.is_absolute() || std::ranges::any_of(path, [](const auto& part) { return part == ".."; }))
+  if (path.is_absolute() || std::ranges::any_of(path, [](const auto& part) { return part == ".." || part == "."; }))
     throw ConfigError("run_name: ", run_name,
-                      " leaves the folder that it is part of; it must not start with / or contain ..");
+                      " leaves the folder that it is part of; it must not start with / or contain .. or a part .");
   return run_name;
 }
 

@@ -114,6 +114,22 @@ TEST_CASE("A listing is decoded only if S3 says that it is encoded") {
   CHECK(store->list().at(0).name == "a b c&.json");
 }
 
+TEST_CASE("A listing that does not end is an error") {
+  FakeS3 server;
+  const test::Variables variables(variables_of(server));
+  int pages = 0;
+  bool same = true;
+  server.intercept([&](const HttpCall&) {
+    return HttpReply{200, join("<ListBucketResult><NextContinuationToken>", same ? 7 : ++pages,
+                               "</NextContinuationToken></ListBucketResult>")};
+  });
+  const auto store = open("s3://b/f");
+  CHECK_THROWS_WITH_AS(store->list(), doctest::Contains("the server's list of files does not end"), HttpError);
+  same = false;
+  CHECK_THROWS_WITH_AS(store->list(), doctest::Contains("the server's list of files does not end"), HttpError);
+  CHECK(pages == 10'000);
+}
+
 TEST_CASE("A file whose length the server does not tell has no size, rather than none") {
   FakeS3 server;
   const test::Variables variables(variables_of(server));

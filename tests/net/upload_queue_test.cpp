@@ -82,7 +82,7 @@ TEST_CASE("Uploads are made in their order, and those after a failure as well") 
   CHECK(failed == std::vector<std::string>{"b: no b", "c: no c"});
   CHECK(sink.texts == std::vector<std::string>{"Owner: b was not uploaded: no b"});
   REQUIRE(queue.failures().size() == 2);
-  CHECK(text_of(queue.failures(), "s3://b") == "2 files were not uploaded to s3://b\n  b: no b\n  c: no c");
+  CHECK(text_of(queue.failures(), "s3://b") == "2 files were not uploaded to s3://b\n  b, c: no b");
 }
 
 TEST_CASE("At the limit the current upload is cancelled and the others are reported") {
@@ -119,11 +119,17 @@ TEST_CASE("Uploads beyond the capacity are reported and do not make the sender w
   CHECK(failed.size() == 3);
 }
 
-TEST_CASE("A list of failures names five") {
-  std::vector<UploadQueue::Failure> failures(7, {"x", "no"});
-  CHECK(text_of(failures, "s3://b").ends_with("\n  x: no\n  and 2 more"));
-  failures.resize(1);
-  CHECK(text_of(failures, "s3://b") == "1 file was not uploaded to s3://b\n  x: no");
+TEST_CASE("A list of failures gives each reason once, whatever file it names, with five names") {
+  std::vector<UploadQueue::Failure> failures;
+  for (const char* name : {"a1", "b2", "c3", "d4", "e5", "f6", "g7"})
+    failures.push_back({name, std::string("PUT s3://b/") + name + "/x: no"});
+  failures.push_back({"h", "full"});
+  CHECK(text_of(failures, "s3://b") ==
+        "8 files were not uploaded to s3://b\n  a1, b2, c3, d4, e5 and 2 more: PUT s3://b/a1/x: no\n  h: full");
+  CHECK(text_of({{"x", "no"}}, "s3://b") == "1 file was not uploaded to s3://b\n  x: no");
+  failures.clear();
+  for (const char* reason : {"1", "2", "3", "4", "5", "6", "7"}) failures.push_back({"x", reason});
+  CHECK(text_of(failures, "s3://b").ends_with("\n  x: 5\n  and others for 2 more reasons"));
 }
 
 TEST_CASE("A queue without room is rejected") {

@@ -161,7 +161,7 @@ TEST_CASE("What was not uploaded ends the fit with an error, and is uploaded by 
     return HttpReply{403, "<Error><Code>AccessDenied</Code><Message>No</Message></Error>"};
   });
   const std::string error = error_of([] { trained(options_of("2ep")); });
-  CHECK(contains(error, "save_folder: 2 files were not uploaded to s3://b/runs/tiny"));
+  CHECK(contains(error, "save_folder: 2 checkpoints were not uploaded to s3://b/runs/tiny"));
   CHECK(contains(error, "ep2-ba8: PUT"));
   CHECK(contains(error, "AccessDenied: No; check the credentials"));
   CHECK_FALSE(contains(error, "verysecret"));
@@ -174,7 +174,7 @@ TEST_CASE("What was not uploaded ends the fit with an error, and is uploaded by 
   CHECK(bucket.complete() == std::vector<std::string>{"runs/tiny/ep2-ba8", "runs/tiny/ep3-ba12"});
 }
 
-TEST_CASE("An interrupted run says where it is saved before it waits for uploads, which then fail") {
+TEST_CASE("An interrupted run says where it is saved, and ends as such also if the bucket does not take it") {
   Bucket bucket;
   test::Warnings warnings;
   bucket.server.intercept([](const HttpCall& call) -> std::optional<HttpReply> {
@@ -185,11 +185,60 @@ TEST_CASE("An interrupted run says where it is saved before it waits for uploads
   options.callbacks = {test::At([](Event event, const State& state) {
     if (event == Event::BATCH_END && state.timestamp.batch == 2) std::raise(SIGINT);
   })};
-  const std::string error = error_of([&] { trained(options); });
+  trained(options);
   CHECK(warnings.say("interrupted (SIGINT) after batch 2; saved to " + (bucket.cache / "libcomposer").string()));
   CHECK(warnings.say("; waiting for uploads to s3://b/runs/tiny, up to "));
-  CHECK(contains(error, "was not uploaded to s3://b/runs/tiny"));
-  CHECK(contains(error, "the next start with this save_folder uploads the newest"));
+  CHECK(warnings.say("save_folder: 1 checkpoint was not uploaded to s3://b/runs/tiny"));
+  CHECK(warnings.say("the next start with this save_folder uploads the newest"));
+}
+
+TEST_CASE(
+    "Checkpoints wait in save_staging_folder, and the end of a fit for them as long as save_upload_timeout says") {
+  Bucket bucket;
+  const test::Folder staging;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool open = false;
+  bucket.server.intercept([&](const HttpCall& call) -> std::optional<HttpReply> {
+    if (call.method != "PUT") return {};
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return open; });
+    return {};
+  });
+  TrainerOptions options = options_of("1ep");
+  options.save_staging_folder = staging.path();
+  options.save_upload_timeout = Seconds(0.01);
+  {
+    Trainer trainer(options);
+    const std::string error = error_of([&] { trainer.fit(); });
+    CHECK(contains(error, "uploads to s3://b/runs/tiny are not finished after 0.01 s"));
+    CHECK(contains(error, "the checkpoints are in " + local_save_folder("s3://b/runs/tiny", staging.path())));
+    CHECK_FALSE(fs::exists(bucket.cache / "libcomposer"));
+    const std::lock_guard lock(mutex);
+    open = true;
+    changed.notify_all();
+  }
+  CHECK(bucket.complete() == std::vector<std::string>{"runs/tiny/ep1-ba4"});
+  options.save_upload_timeout = Seconds(0);
+  CHECK(contains(error_of([&] { Trainer trainer(options); }), "save_upload_timeout: must be > 0 seconds, got 0"));
+}
+
+TEST_CASE("A manifest of an absurd size is no checkpoint, and is not read") {
+  Bucket bucket;
+  const test::Warnings warnings;
+  trained(options_of("1ep"));
+  bucket.forget_machine();
+  const std::string key = "runs/tiny/ep9-ba9/manifest.json";
+  const auto store = net::open_store("s3://b");
+  const test::Folder folder;
+  std::ofstream(folder / "large") << std::string((16 << 20) + 1, ' ');
+  store->put(folder / "large", key);
+  std::string from;
+  trained(options_of("2ep"), &from);
+  CHECK(contains(from, "ep1-ba4"));
+  for (const HttpCall& call : bucket.server.calls()) CHECK_FALSE((call.method == "GET" && contains(call.target, key)));
+  CHECK(
+      contains(error_of([&] { read_manifest(*store, "runs/tiny/ep9-ba9"); }), "is no manifest: it has 16777217 bytes"));
 }
 
 TEST_CASE("With CONTINUE, what was not uploaded is a warning") {
@@ -201,7 +250,7 @@ TEST_CASE("With CONTINUE, what was not uploaded is a warning") {
   TrainerOptions options = options_of("1ep");
   options.save_on_failure = saving::OnFailure::CONTINUE;
   trained(options);
-  CHECK(warnings.say("save_folder: 1 file was not uploaded to s3://b/runs/tiny"));
+  CHECK(warnings.say("save_folder: 1 checkpoint was not uploaded to s3://b/runs/tiny"));
 }
 
 TEST_CASE("A bucket that cannot be listed is an error, so that no run starts from scratch beside its checkpoints") {
