@@ -217,7 +217,7 @@ class Finder final : public OperatorWatch::Listener, public LayerImpl::Observer 
 
   // Where operators without weights are.
   std::string between() const {
-    const std::string after = last_.empty() ? "before the first layer" : "after " + last_;
+    std::string after = last_.empty() ? "before the first layer" : "after " + last_;
     if (running_.empty()) return after;
     const auto& [name, has_run_one] = running_.back();
     return "in " + *name + (has_run_one && *name != last_ ? ", " + after : "");
