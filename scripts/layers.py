@@ -26,7 +26,7 @@ MAY_KNOW = {
     "dist": GROUND,
     "step": GROUND + ["kernels", "formats", "metrics", "data", "optim", "dist"],
     "trainer": GROUND + ["net", "kernels", "formats", "metrics", "data", "optim", "models", "checkpoint", "step", "dist"],
-    "callbacks": GROUND + ["formats", "metrics", "data", "optim", "checkpoint", "dist", "profiler"],
+    "callbacks": GROUND + ["formats", "metrics", "data", "optim", "surgery", "checkpoint", "dist", "profiler"],
     "algorithms": GROUND + ["formats", "metrics", "data", "optim", "surgery", "dist"],
     "loggers": GROUND + ["metrics", "dist", "net"],
     "profiler": GROUND,

@@ -2,17 +2,26 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/SequenceNumber.h>
 
 #include "composer/core/error.h"
 #include "composer/core/model.h"
+#include "composer/surgery/layer.h"
 #include "composer/util/operator_watch.h"
 
 namespace composer::callbacks {
@@ -77,39 +86,86 @@ struct Found {
   std::string output, rows;
 };
 
+// Nothing was computed: the output is an input, or a part of it.
+bool is_view(const OperatorCall& call, const at::Tensor& output) {
+  if (call.inputs.size() == 1 && !call.name.ends_with('_') && call.inputs.front().is_same(output)) return true;
+  bool is_alias = false;
+  for (const at::Tensor& input : call.inputs) {
+    if (input.is_same(output)) return false;  // it writes there
+    is_alias = is_alias || (output.has_storage() && input.is_alias_of(output));
+  }
+  return is_alias;
+}
+
+// Its output is memory that nothing has been written to; a deterministic run fills it with NaN.
+bool only_allocates(std::string_view name) {
+  return name.find("empty") != std::string_view::npos || name == "aten::resize_";
+}
+
 // Keeps the first operators whose outputs are NaN and infinite.
-class Finder final : public OperatorWatch::Listener {
+class Finder final : public OperatorWatch::Listener, public LayerImpl::Observer {
  public:
   explicit Finder(const Model& model) {
     for (const auto& item : model.named_parameters()) add(item.key(), item.value());
-    for (const auto& item : model.named_buffers()) add(item.key(), item.value());
+    for (const auto& item : model.named_buffers()) {
+      add(item.key(), item.value());
+      buffers_.insert(item.value().unsafeGetTensorImpl());
+    }
+    for (const auto& item : model.named_modules("", /*include_self=*/false))
+      if (const auto layer = std::dynamic_pointer_cast<LayerImpl>(item.value())) {
+        layers_.try_emplace(layer.get(), item.key());
+        layer->observe(this);
+        observed_.push_back(layer);
+      }
   }
+  ~Finder() override {
+    for (const auto& layer : observed_) layer->observe(nullptr);
+  }
+  Finder(const Finder&) = delete;
+  Finder& operator=(const Finder&) = delete;
 
   void begin(const OperatorCall& call) override {
     open_.push_back({std::string(call.name), call.is_node});
     if (call.is_node) {
-      const auto found = places_.find(call.sequence);
-      if (found != places_.end()) place_ = found->second;
+      ++nodes_;
+      // That of the operator which made the node, also if libtorch does not record it (torch::autograd::Function).
+      if (const auto next = places_.upper_bound(call.sequence); call.sequence >= 0 && next != places_.begin())
+        place_ = std::prev(next)->second;
       return;
     }
+    if (nodes_ > 0 || in_module_ > 0) return;
     for (const at::Tensor& input : call.inputs) {
-      const auto module = modules_.find(input.unsafeGetTensorImpl());
-      if (module == modules_.end()) continue;
-      last_ = module->second;
-      place_ = "in " + last_;
-      if (in_module_ == 0) in_module_ = open_.size();  // not one that it calls
-      break;
+      const std::string* const module = module_of(input);
+      if (!module) continue;
+      last_ = *module;
+      in_module_ = open_.size();
+      if (!running_.empty()) running_.back().has_run_one = true;
+      return move_to("in " + last_);
     }
-    if (call.sequence >= 0) places_.try_emplace(call.sequence, place_);
   }
 
   void end(const OperatorCall& call) override {
     if (!call.is_node) look(call);
-    if (!open_.empty()) open_.pop_back();
-    if (in_module_ > open_.size()) {  // what has weights is over; what follows belongs to nobody, or to what is around
-      in_module_ = 0;
-      if (!last_.empty()) place_ = "after " + last_;
-    }
+    if (open_.empty()) return;
+    if (open_.back().is_node) --nodes_;
+    open_.pop_back();
+    if (in_module_ <= open_.size()) return;
+    in_module_ = 0;
+    move_to(between());
+  }
+
+  void begin(const LayerImpl& layer) override {
+    if (!is_forward()) return;
+    running_.push_back({&layers_.at(&layer)});
+    move_to(between());
+  }
+
+  void end(const LayerImpl&) override {
+    if (!is_forward() || running_.empty()) return;
+    last_ = *running_.back().name;
+    running_.pop_back();
+    if (!running_.empty()) running_.back().has_run_one = true;
+    move_to(between());
   }
 
   const std::optional<Found>& culprit() const {
@@ -125,16 +181,54 @@ class Finder final : public OperatorWatch::Listener {
     bool is_node;
   };
 
+  struct Weight {
+    std::string module;
+    const void* end;  // of its memory
+  };
+  struct Running {
+    const std::string* name;
+    bool has_run_one = false;  // a module within it
+  };
+
   void add(const std::string& name, const at::Tensor& tensor) {
     const std::size_t dot = name.rfind('.');
-    modules_.try_emplace(tensor.unsafeGetTensorImpl(), dot == std::string::npos ? "the model" : name.substr(0, dot));
+    if (tensor.has_storage() && tensor.numel() > 0)
+      weights_.try_emplace(tensor.const_data_ptr(),
+                           Weight{dot == std::string::npos ? "the model" : name.substr(0, dot),
+                                  static_cast<const std::byte*>(tensor.const_data_ptr()) + tensor.nbytes()});
+  }
+
+  // The module with this weight or one that this is a view of, else null.
+  const std::string* module_of(const at::Tensor& tensor) const {
+    if (!tensor.has_storage() || tensor.numel() == 0) return nullptr;
+    const void* const at = tensor.const_data_ptr();
+    const auto next = weights_.upper_bound(at);
+    if (next == weights_.begin() || !std::less<>()(at, std::prev(next)->second.end)) return nullptr;
+    return &std::prev(next)->second.module;
+  }
+
+  // Layers also run on other threads, and in a backward pass that repeats a part of the forward pass.
+  bool is_forward() const { return nodes_ == 0 && std::this_thread::get_id() == thread_; }
+
+  void move_to(std::string place) {
+    place_ = std::move(place);
+    places_.insert_or_assign(static_cast<std::int64_t>(at::sequence_number::peek()), place_);
+  }
+
+  // Where operators without weights are.
+  std::string between() const {
+    std::string after = last_.empty() ? "before the first layer" : "after " + last_;
+    if (running_.empty()) return after;
+    const auto& [name, has_run_one] = running_.back();
+    return "in " + *name + (has_run_one && *name != last_ ? ", " + after : "");
   }
 
   void look(const OperatorCall& call) {
-    if (nan_) return;
+    if (nan_ || only_allocates(call.name)) return;
     for (const at::Tensor& output : call.outputs) {
       const Counts counts = count(output);
       if (counts.nan == 0 && (counts.inf == 0 || inf_ || fills(call.name))) continue;
+      if (is_view(call, output)) continue;
       Found found = describe(call, output);
       if (counts.nan > 0)
         nan_ = std::move(found);
@@ -147,18 +241,27 @@ class Finder final : public OperatorWatch::Listener {
   Found describe(const OperatorCall& call, const at::Tensor& output) const {
     Found found{.name = std::string(call.name), .place = place_, .output = statistics(output), .rows = rows_of(output)};
     if (open_.size() > 1) found.outer = open_.front().name;
+    const bool is_norm = call.name.find("batch_norm") != std::string_view::npos;
     for (const at::Tensor& input : call.inputs) {
-      found.finite_inputs = found.finite_inputs && (input.is_same(output) || is_finite(input));
+      // What a batch norm counts has been NaN since the microbatch ran first, and does not matter while it trains.
+      const bool counts = !input.is_same(output) && !(is_norm && buffers_.contains(input.unsafeGetTensorImpl()));
+      found.finite_inputs = found.finite_inputs && (!counts || is_finite(input));
       found.inputs.push_back(statistics(input));
     }
     return found;
   }
 
-  std::unordered_map<const c10::TensorImpl*, std::string> modules_;  // by the weights that they have
-  std::unordered_map<std::int64_t, std::string> places_;             // of operators, for their nodes
+  const std::thread::id thread_ = std::this_thread::get_id();
+  std::vector<std::shared_ptr<LayerImpl>> observed_;
+  std::unordered_map<const LayerImpl*, std::string> layers_;
+  std::map<const void*, Weight, std::less<>> weights_;  // by the beginning of their memory
+  std::unordered_set<const c10::TensorImpl*> buffers_;
   std::vector<Open> open_;
+  std::vector<Running> running_;
   std::string last_, place_ = "before the first layer";
-  std::size_t in_module_ = 0;  // the depth of the operator that has the weights
+  std::map<std::int64_t, std::string> places_;  // of nodes, from this number on
+  std::size_t in_module_ = 0;                   // the depth of the operator that has the weights
+  std::size_t nodes_ = 0;                       // in progress
   std::optional<Found> nan_, inf_;
 };
 
@@ -184,25 +287,43 @@ std::string in_batch(const State& state) {
 }
 
 std::string in_weights(const State& state) {
-  for (const auto& item : state.model->named_parameters())
-    if (!is_finite(item.value()))
-      return join("the weights had it already, from the gradients of an earlier batch: ", item.key(), " is ",
-                  statistics(item.value()),
-                  "\nto find that batch, its samples and the operator, set check_gradients = true and start again from "
-                  "the last checkpoint");
-  return "";
+  std::string first;
+  std::size_t others = 0;
+  for (const auto& item : state.model->named_parameters()) {
+    if (is_finite(item.value())) continue;
+    if (first.empty())
+      first = join(item.key(), " is ", statistics(item.value()));
+    else
+      ++others;
+  }
+  if (first.empty() || others == 0) return first;
+  return join(first, ", and so ", others == 1 ? "is " : "are ", others, others == 1 ? " other" : " others");
 }
 
 }  // namespace
 
 Culprit find_culprit(const State& state, bool gradients, const std::function<void()>& repeat) {
   const at::NoGradGuard no_grad;
-  if (std::string before = in_weights(state); !before.empty()) return {before, /*of_this_batch=*/false};
-  if (std::string before = in_batch(state); !before.empty()) return {before};
+  const std::string weights = in_weights(state);
+  if (std::string before = in_batch(state); weights.empty() && !before.empty()) return {before};
   Finder finder(*state.model);
   {
     const OperatorWatch watch(finder);
     repeat();
+  }
+  if (!weights.empty()) {
+    const bool is_first = state.timestamp.batch == 0;
+    std::string text =
+        join("the weights had it ",
+             is_first ? "before the first batch" : "already, from the gradients of an earlier batch", ": ", weights);
+    if (const auto& first = finder.nan())
+      text += join("\nfirst used by ", first->outer.empty() ? first->name : first->outer, ' ', first->place);
+    if (!is_first)
+      text +=
+          "\nto find that batch, its samples and the operator, set check_gradients = true and start again from the "
+          "last "
+          "checkpoint";
+    return {text, /*of_this_batch=*/false};
   }
   const auto& culprit = finder.culprit();
   if (!culprit)

@@ -167,6 +167,20 @@ struct BackgroundLogger::Channel {
     }
   }
 
+  // The calls of a batch log the same keys in the same order, so most are found without a look into the map.
+  LogKey& interned(std::string_view key) {
+    LogKey*& next = last == nullptr ? first : last->next;
+    if (next == nullptr || next->name != key) {
+      next = &(*keys)[key];
+      if (next->name.empty()) {
+        next->name = key;
+        next->encoded = writer->encoded(key);
+      }
+    }
+    last = next;
+    return *last;
+  }
+
   // Whatever it throws was then told to the user, and close() need not repeat it.
   template <class Call>
   void telling(const Call& call) {
@@ -185,6 +199,7 @@ struct BackgroundLogger::Channel {
   const Seconds timeout;
   std::vector<LogRecord> held;
   const std::shared_ptr<StringMap<LogKey>> keys = std::make_shared<StringMap<LogKey>>();  // records refer to them
+  LogKey *first = nullptr, *last = nullptr;
   bool told = false, warned = false, warned_full = false, warned_left_out = false, hangs = false;
   util::BackgroundQueue<LogRecord> queue;
 };
@@ -233,8 +248,7 @@ void BackgroundLogger::add(LogRecord& record, std::span<const LogEntry> entries)
   for (const auto& [key, value] : entries) {
     const auto* tensor = std::get_if<at::Tensor>(&value);
     if (tensor != nullptr) check_scalar(key, *tensor);
-    LogKey& interned = (*channel_->keys)[key];
-    if (interned.name.empty()) interned = {std::string(key), channel_->writer->encoded(key)};
+    LogKey& interned = channel_->interned(key);
     if (tensor != nullptr && !tensor->is_cpu()) {
       record.stream = stream_of(*tensor);
       record.fields.push_back({&interned, tensor->detach()});
@@ -244,7 +258,7 @@ void BackgroundLogger::add(LogRecord& record, std::span<const LogEntry> entries)
   }
 }
 
-void BackgroundLogger::send(LogRecord record) {
+void BackgroundLogger::send(LogRecord&& record) {
   Channel& channel = *channel_;
   if (holding_) return channel.held.push_back(std::move(record));
   channel.telling([&] { channel.queue.send(std::move(record)); });
@@ -292,9 +306,7 @@ void BackgroundLogger::log_content(LogRecord::Kind kind, std::string_view key, c
                                    const at::Tensor& tensor, std::int64_t step, const State& state) {
   if (!open(state).takes(kind)) return;
   LogRecord made = record(kind, step, state);
-  LogKey& interned = (*channel_->keys)[key];
-  if (interned.name.empty()) interned = {std::string(key), channel_->writer->encoded(key)};
-  made.key = &interned;
+  made.key = &channel_->interned(key);
   made.content = content;
   made.stream = stream_of(tensor);
   send(std::move(made));

@@ -43,7 +43,8 @@ struct BackgroundOptions {
 
 struct LogKey {
   std::string name;
-  std::string encoded;  // by RecordWriter::encoded(), once for each key
+  std::string encoded;     // by RecordWriter::encoded(), once for each key
+  LogKey* next = nullptr;  // that was logged after it; internal to BackgroundLogger
 };
 
 // What one call has logged. For the writer, all values and tensors are on the host.
@@ -146,7 +147,7 @@ class COMPOSER_EXPORT BackgroundLogger : public LoggerDestination {
   template <class Content>
   void log_content(LogRecord::Kind kind, std::string_view key, const Content& content, const at::Tensor& tensor,
                    std::int64_t step, const State& state);
-  void send(LogRecord record);
+  void send(LogRecord&& record);
   void warn_once();
   std::string name_;
   BackgroundOptions options_;

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
 
 #include "composer/core/model.h"
@@ -35,7 +36,9 @@ void write(at::Tensor& buffer, const at::Tensor& values) {
 
 }  // namespace
 
+// Whoever watches operators must not see these copies among those of the model.
 BatchUndo::BatchUndo(State& state) {
+  const at::DisableRecordFunctionGuard quiet;
   const at::NoGradGuard no_grad;
   random_.add(state.device);
   const std::vector<at::Tensor> buffers = state.model->buffers();
@@ -44,6 +47,7 @@ BatchUndo::BatchUndo(State& state) {
 }
 
 void BatchUndo::restore() {
+  const at::DisableRecordFunctionGuard quiet;
   const at::NoGradGuard no_grad;
   random_.restore();
   for (Saved& saved : buffers_) {

@@ -25,6 +25,19 @@ LayerImpl::LayerImpl(std::shared_ptr<torch::nn::Module> module, CannotBeCalled) 
 
 LayerImpl::~LayerImpl() = default;
 
+at::Tensor LayerImpl::observed(const at::Tensor& x) {
+  struct Scope {
+    explicit Scope(const LayerImpl& given) : layer(given) { observer.begin(layer); }
+    ~Scope() { observer.end(layer); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    const LayerImpl& layer;
+    Observer& observer = *layer.observer_;  // also if it is replaced meanwhile
+  };
+  const Scope scope(*this);
+  return call_(*this, x);
+}
+
 void LayerImpl::put(std::shared_ptr<torch::nn::Module> module, torch::nn::AnyModule any, Call call) {
   if (!module) throw ConfigError("Layer: the module is null");
   if (module_) module->train(module_->is_training());

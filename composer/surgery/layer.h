@@ -40,7 +40,7 @@ class COMPOSER_EXPORT LayerImpl final : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& x) {
     was_called_ = true;
-    return call_(*this, x);
+    return observer_ ? observed(x) : call_(*this, x);
   }
 
   // Puts another module there, in the mode (training or evaluation) of the one before. Throws ConfigError for null.
@@ -64,6 +64,16 @@ class COMPOSER_EXPORT LayerImpl final : public torch::nn::Module {
   }
 
   bool was_called() const { return was_called_; }  // since the last hold()
+
+  // Called on the thread that calls forward(), before and after it, also if it throws.
+  class Observer {
+   public:
+    virtual ~Observer() = default;
+    virtual void begin(const LayerImpl& layer) = 0;
+    virtual void end(const LayerImpl& layer) = 0;
+  };
+  // Null: none. The observer must exist until it is replaced. A clone has none.
+  void observe(Observer* observer) { observer_ = observer; }
   // To be called after the module that it holds has registered or replaced something of its own.
   void refresh();
 
@@ -79,11 +89,13 @@ class COMPOSER_EXPORT LayerImpl final : public torch::nn::Module {
   using Call = at::Tensor (*)(LayerImpl& self, const at::Tensor& x);
 
   LayerImpl() = default;
+  at::Tensor observed(const at::Tensor& x);
   void put(std::shared_ptr<torch::nn::Module> module, torch::nn::AnyModule any, Call call);
   void clone_(torch::nn::Module& other, const std::optional<torch::Device>& device) override;
 
   Call call_ = nullptr;
   bool was_called_ = false;
+  Observer* observer_ = nullptr;
   std::shared_ptr<torch::nn::Module> module_;
   torch::nn::AnyModule any_;  // how to call the module, if its type is not known here
 };

@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <pthread.h>
 #include <span>
 #include <thread>
 #include <unistd.h>
@@ -18,6 +20,18 @@
 #include "composer/core/error.h"
 
 namespace composer::util {
+
+namespace detail {
+
+inline std::atomic<std::uint64_t> forks{0};
+
+// Different in a forked process. getpid() would be a system call for each message.
+inline std::uint64_t this_process() {
+  static const bool is_counted = ::pthread_atfork(nullptr, nullptr, [] { ++forks; }) == 0;
+  return is_counted ? forks.load(std::memory_order_relaxed) : static_cast<std::uint64_t>(::getpid());
+}
+
+}  // namespace detail
 
 // What send() does while the queue is full.
 enum class FullQueue : std::uint8_t { WAIT, DROP_NEWEST, DROP_OLDEST };
@@ -34,7 +48,8 @@ class BackgroundQueue {
   using Duration = std::chrono::duration<double>;
 
   struct Options {
-    Duration delay{1};             // >= 0; longest time that a message waits before it is handled
+    Duration delay{1};             // >= 0; longest time that a message waits before it is handled. With `reuse`,
+                                   // 512 messages do not wait longer, so that there are always some to reuse
     std::size_t capacity = 65536;  // >= 1; messages that wait. As many may be being handled
     FullQueue when_full = FullQueue::WAIT;
     bool reuse = false;  // keep handled messages for spare()
@@ -55,10 +70,13 @@ class BackgroundQueue {
   // A message to be filled and sent. It has been handled before if there is such a one and `reuse` is set.
   Message spare() {
     if (!is_here()) return {};
-    const std::lock_guard lock(all_->mutex);
-    if (all_->spares.empty()) return {};
-    Message message = std::move(all_->spares.back());
-    all_->spares.pop_back();
+    if (spares_.empty()) {
+      const std::lock_guard lock(all_->mutex);
+      spares_.swap(all_->spares);
+    }
+    if (spares_.empty()) return {};
+    Message message = std::move(spares_.back());
+    spares_.pop_back();
     return message;
   }
 
@@ -76,7 +94,11 @@ class BackgroundQueue {
     if (all.waiting.size() < all.options.capacity) {
       all.waiting.push_back(std::move(message));
       ++all.sent;
-      if (all.waiting.size() == 1) all.work.notify_one();  // it now begins to wait for more
+      const bool is_enough = all.options.reuse && all.waiting.size() == Shared::kSpares / 2;
+      if (is_enough) all.hurry = true;
+      const bool is_first = all.waiting.size() == 1;  // it now begins to wait for more
+      lock.unlock();
+      if (is_first || is_enough) all.work.notify_one();
       return;
     }
     ++dropped_;
@@ -203,9 +225,10 @@ class BackgroundQueue {
     std::thread thread;
   };
 
-  bool is_here() const { return ::getpid() == process_; }
+  bool is_here() const { return detail::this_process() == process_; }
 
-  const pid_t process_ = ::getpid();
+  const std::uint64_t process_ = detail::this_process();
+  std::vector<Message> spares_;  // of the sender's thread
   std::uint64_t dropped_ = 0, abandoned_ = 0;
   std::shared_ptr<Shared> all_;  // null after end()
 };

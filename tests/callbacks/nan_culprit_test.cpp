@@ -124,7 +124,7 @@ TEST_CASE("NaNMonitor finds the operator of the backward pass, if it checks grad
   CHECK(says(error, "after fc1"));
 }
 
-TEST_CASE("NaNMonitor says that the weights were NaN already") {
+TEST_CASE("NaNMonitor says that the weights were NaN before the first batch") {
   TrainerOptions with = options([](const at::Tensor& x) { return x; }, {.folder = ""});
   {
     const at::NoGradGuard no_grad;
@@ -132,7 +132,7 @@ TEST_CASE("NaNMonitor says that the weights were NaN already") {
   }
   const std::string error = error_of_fit(std::move(with));
   CAPTURE(error);
-  CHECK(says(error, "the weights had it already"));
+  CHECK(says(error, "the weights had it before the first batch"));
   CHECK(says(error, "fc2.weight is Float [3, 4]"));
   CHECK(says(error, "1 NaN"));
 }
