@@ -24,10 +24,17 @@ std::string text_of(const Module& module) {
   return stream.str();
 }
 
+// Counts of batches stay whole numbers.
+void move(const at::Tensor& tensor, const at::Tensor& like) {
+  const auto type = at::isFloatingType(tensor.scalar_type()) ? like.scalar_type() : tensor.scalar_type();
+  tensor.set_data(tensor.detach().to(like.device(), type));
+}
+
 bool move_to_parameters(const Module& like, Module& now) {
   for (const at::Tensor& parameter : like.parameters())
     if (at::isFloatingType(parameter.scalar_type())) {
-      now.to(parameter.device(), parameter.scalar_type());
+      for (const at::Tensor& one : now.parameters()) move(one, parameter);
+      for (const at::Tensor& one : now.buffers()) move(one, parameter);
       return true;
     }
   return false;
