@@ -125,6 +125,7 @@ Outcome apply_gradient_clipping(const Json& c, const CaseTensors& tensors) {
 
 // The name in the registry for the class of each algorithm whose constructor is compared.
 const std::map<std::string, std::string> kConstructors = {{"BlurPool constructor", "blurpool"},
+                                                          {"GhostBatchNorm constructor", "ghost_batchnorm"},
                                                           {"GradientClipping constructor", "gradient_clipping"},
                                                           {"LabelSmoothing constructor", "label_smoothing"},
                                                           {"MixUp constructor", "mixup"}};
