@@ -4,7 +4,9 @@ namespace composer::algorithms {
 
 // Each is defined beside its class.
 namespace entries {
+Entry<Algorithms> blurpool();
 Entry<Algorithms> free_outputs();
+Entry<Algorithms> ghost_batchnorm();
 Entry<Algorithms> gradient_clipping();
 Entry<Algorithms> label_smoothing();
 Entry<Algorithms> mixup();
@@ -12,10 +14,8 @@ Entry<Algorithms> mixup();
 
 const Registry<Algorithms>& registry() {
   static const Registry<Algorithms> entries = {
-      entries::free_outputs(),
-      entries::gradient_clipping(),
-      entries::label_smoothing(),
-      entries::mixup(),
+      entries::blurpool(),          entries::free_outputs(),    entries::ghost_batchnorm(),
+      entries::gradient_clipping(), entries::label_smoothing(), entries::mixup(),
   };
   return entries;
 }

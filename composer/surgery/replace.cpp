@@ -24,13 +24,25 @@ std::string text_of(const Module& module) {
   return stream.str();
 }
 
-// New weights are made on the CPU in libtorch's default type.
-void move_to_where(const Module& before, Module& now) {
-  for (const at::Tensor& parameter : before.parameters())
+// Counts of batches stay whole numbers.
+void move(const at::Tensor& tensor, const at::Tensor& like) {
+  const auto type = at::isFloatingType(tensor.scalar_type()) ? like.scalar_type() : tensor.scalar_type();
+  tensor.set_data(tensor.detach().to(like.device(), type));
+}
+
+bool move_to_parameters(const Module& like, Module& now) {
+  for (const at::Tensor& parameter : like.parameters())
     if (at::isFloatingType(parameter.scalar_type())) {
-      now.to(parameter.device(), parameter.scalar_type());
-      return;
+      for (const at::Tensor& one : now.parameters()) move(one, parameter);
+      for (const at::Tensor& one : now.buffers()) move(one, parameter);
+      return true;
     }
+  return false;
+}
+
+// New weights and buffers are made on the CPU in libtorch's default type.
+void move_to_where(const Module& before, const Module& model, Module& now) {
+  if (!move_to_parameters(before, now)) move_to_parameters(model, now);
 }
 
 // What a Layer shows of the module that it holds may have been replaced below it.
@@ -43,8 +55,8 @@ void refresh_all(Module& module, std::set<const Module*>& seen) {
 
 class Surgeon {
  public:
-  Surgeon(const ReplacementPolicy& policy, const LeavesAlone& leaves_alone)
-      : policy_(policy), leaves_alone_(leaves_alone) {}
+  Surgeon(const Module& model, const ReplacementPolicy& policy, const LeavesAlone& leaves_alone)
+      : model_(model), policy_(policy), leaves_alone_(leaves_alone) {}
 
   void visit(Module& parent, const std::string& prefix) {
     if (!seen_.insert(&parent).second) return;
@@ -87,7 +99,7 @@ class Surgeon {
     const Layer now = answer_about(name, place);
     if (now.is_empty() || now->module() == place->module()) return;
     const std::string before = text_of(*place);
-    move_to_where(*place, *now.ptr());
+    move_to_where(*place, model_, *now.ptr());
     place.ptr()->hold(*now);
     result_.made.push_back({name, before, text_of(*place), place});
   }
@@ -102,6 +114,7 @@ class Surgeon {
     sequential.replace_module(key, place.ptr());
   }
 
+  const Module& model_;
   const ReplacementPolicy& policy_;
   const LeavesAlone& leaves_alone_;
   std::set<const Module*> seen_, places_;
@@ -136,7 +149,7 @@ std::vector<std::string> Replacements::never_called() const {
 
 Replacements replace_modules(Module& model, const ReplacementPolicy& policy, const LeavesAlone& leaves_alone) {
   if (!policy) throw ConfigError("replace_modules: the policy is empty");
-  Surgeon surgeon(policy, leaves_alone);
+  Surgeon surgeon(model, policy, leaves_alone);
   surgeon.visit(model, "");
   std::set<const Module*> seen;
   refresh_all(model, seen);

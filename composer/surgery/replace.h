@@ -48,8 +48,9 @@ using LeavesAlone = std::function<bool(const torch::nn::Module& module)>;
 
 // Asks the policy about every module below the model, outer before inner, and puts what it returns into the module's
 // place. A place is a Layer or an entry of a torch::nn::Sequential; one that several parents share is asked about once.
-// New modules get the device and the floating-point type of those before them. What `leaves_alone` accepts is not
-// visited: name the types that the policy makes, so that applying it twice changes nothing more.
+// New modules get the device and the floating-point type of those before them, or of the model if those have none. What
+// `leaves_alone` accepts is not visited: name the types that the policy makes, so that applying it twice changes
+// nothing more.
 COMPOSER_EXPORT Replacements replace_modules(torch::nn::Module& model, const ReplacementPolicy& policy,
                                              const LeavesAlone& leaves_alone = {});
 

@@ -8,6 +8,7 @@
 #include "composer/algorithms/label_smoothing.h"
 #include "composer/algorithms/mixup.h"
 #include "composer/algorithms/registry.h"
+#include "tests/replay/algorithms_surgery.h"
 #include "tests/replay/errors.h"
 #include "tests/replay/replay.h"
 
@@ -123,7 +124,9 @@ Outcome apply_gradient_clipping(const Json& c, const CaseTensors& tensors) {
 }
 
 // The name in the registry for the class of each algorithm whose constructor is compared.
-const std::map<std::string, std::string> kConstructors = {{"GradientClipping constructor", "gradient_clipping"},
+const std::map<std::string, std::string> kConstructors = {{"BlurPool constructor", "blurpool"},
+                                                          {"GhostBatchNorm constructor", "ghost_batchnorm"},
+                                                          {"GradientClipping constructor", "gradient_clipping"},
                                                           {"LabelSmoothing constructor", "label_smoothing"},
                                                           {"MixUp constructor", "mixup"}};
 
@@ -155,6 +158,7 @@ Outcome run(const Json& c, const Context& context) {
   const auto function = c.at("function").get<std::string>();
   const auto found = handlers.find(function);
   if (const auto name = kConstructors.find(function); name != kConstructors.end()) return construct(c, name->second);
+  if (const auto outcome = replay_surgery(c, context)) return *outcome;
   if (found == handlers.end()) return unsupported(function);
   return found->second(c, CaseTensors(c, context));
 }

@@ -1,0 +1,43 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/empty_options.h"
+#include "composer/core/export.h"
+#include "composer/surgery/surgery_algorithm.h"
+
+namespace composer::algorithms {
+
+struct BlurPoolOptions {
+  bool replace_convs = true;       // convolutions with a stride above 1
+  bool replace_maxpools = true;    // 2-d max-pools
+  bool blur_first = true;          // blur before the convolution; after it costs about stride^2 more work
+  std::int64_t min_channels = 16;  // >= 1; input channels from which on a convolution is replaced
+};
+
+// Filters each channel of [N, C, H, W] by itself, padded by half of the filter: [1, 1, h, w] for all channels, or
+// [C, 1, h, w]. Undefined: the 3x3 filter of weights 1, 2, 1.
+COMPOSER_EXPORT at::Tensor blur_2d(const at::Tensor& input, std::int64_t stride = 1, const at::Tensor& filter = {});
+
+// Puts a blur before or after strided convolutions, and between each max-pool and its stride. Weights stay the same
+// tensors; "conv1.weight" is called "conv1.conv.weight" afterwards. Throws ConfigError for invalid options.
+COMPOSER_EXPORT Replacements blurpool(torch::nn::Module& model, const BlurPoolOptions& options = {});
+
+// Does this at INIT: convolutions and pools become less sensitive to shifts of the image (arXiv:1904.11486).
+class COMPOSER_EXPORT BlurPool final : public SurgeryAlgorithm {
+ public:
+  explicit BlurPool(BlurPoolOptions options = {});  // throws ConfigError
+  explicit BlurPool(EmptyOptions) : BlurPool(BlurPoolOptions()) {}
+  StateDict local_hparams() const override;
+
+ private:
+  Replacements operate(torch::nn::Module& model) const override;
+  void log(const Replacements& done, Logger& logger) const override;
+  std::string nothing_found() const override;
+
+  BlurPoolOptions options_;
+};
+
+}  // namespace composer::algorithms
