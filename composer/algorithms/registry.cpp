@@ -4,6 +4,7 @@ namespace composer::algorithms {
 
 // Each is defined beside its class.
 namespace entries {
+Entry<Algorithms> cutout();
 Entry<Algorithms> free_outputs();
 Entry<Algorithms> gradient_clipping();
 Entry<Algorithms> label_smoothing();
@@ -12,10 +13,8 @@ Entry<Algorithms> mixup();
 
 const Registry<Algorithms>& registry() {
   static const Registry<Algorithms> entries = {
-      entries::free_outputs(),
-      entries::gradient_clipping(),
-      entries::label_smoothing(),
-      entries::mixup(),
+      entries::cutout(),          entries::free_outputs(), entries::gradient_clipping(),
+      entries::label_smoothing(), entries::mixup(),
   };
   return entries;
 }
