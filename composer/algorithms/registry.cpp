@@ -5,6 +5,7 @@ namespace composer::algorithms {
 // Each is defined beside its class.
 namespace entries {
 Entry<Algorithms> blurpool();
+Entry<Algorithms> cutout();
 Entry<Algorithms> free_outputs();
 Entry<Algorithms> ghost_batchnorm();
 Entry<Algorithms> gradient_clipping();
@@ -13,10 +14,17 @@ Entry<Algorithms> mixup();
 }  // namespace entries
 
 const Registry<Algorithms>& registry() {
+  // clang-format off: one a line
   static const Registry<Algorithms> entries = {
-      entries::blurpool(),          entries::free_outputs(),    entries::ghost_batchnorm(),
-      entries::gradient_clipping(), entries::label_smoothing(), entries::mixup(),
+      entries::blurpool(),
+      entries::cutout(),
+      entries::free_outputs(),
+      entries::ghost_batchnorm(),
+      entries::gradient_clipping(),
+      entries::label_smoothing(),
+      entries::mixup(),
   };
+  // clang-format on
   return entries;
 }
 

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include "composer/algorithms/cutout.h"
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/label_smoothing.h"
 #include "composer/algorithms/mixup.h"
@@ -87,6 +88,27 @@ Outcome gen_mixing_coef(const Json& c, const CaseTensors&) {
   return judge(c, c.at("coefficients"), got, rules());
 }
 
+Outcome cutout_batch(const Json& c, const CaseTensors& tensors) {
+  const Json& log = c.at("random_log");
+  std::size_t drawn = 0;
+  const auto sample = [&](std::int64_t low, std::int64_t high) {
+    const Json& draw = log.at(drawn++);
+    const auto first = draw.at("args").at(0).get<std::int64_t>();
+    const bool both = draw.contains("kwargs");  // otherwise `first` is the upper bound
+    if (low != (both ? first : 0) || high != (both ? draw["kwargs"].at("high").get<std::int64_t>() : first))
+      throw std::runtime_error("other bounds were recorded");
+    return draw.at("value").get<std::int64_t>();
+  };
+  const at::Tensor input = tensors.at("in.input");
+  const auto holes = algorithms::cutout_holes(input.size(-2), input.size(-1),
+                                              {.num_holes = c.at("num_holes").get<std::int64_t>(),
+                                               .length = c.at("length").get<double>(),
+                                               .uniform_sampling = c.value("uniform_sampling", false)},
+                                              sample);
+  if (drawn != log.size()) return wrong("fewer random numbers were drawn than recorded");
+  return judge(c, to_json(tensors.at("out.input")), to_json(algorithms::cutout_batch(input, holes)), rules());
+}
+
 Json clip(const Json& c, const CaseTensors& tensors) {
   const std::map<std::string, algorithms::ClippingType> types = {{"norm", algorithms::ClippingType::NORM},
                                                                  {"value", algorithms::ClippingType::VALUE},
@@ -125,6 +147,7 @@ Outcome apply_gradient_clipping(const Json& c, const CaseTensors& tensors) {
 
 // The name in the registry for the class of each algorithm whose constructor is compared.
 const std::map<std::string, std::string> kConstructors = {{"BlurPool constructor", "blurpool"},
+                                                          {"CutOut constructor", "cutout"},
                                                           {"GhostBatchNorm constructor", "ghost_batchnorm"},
                                                           {"GradientClipping constructor", "gradient_clipping"},
                                                           {"LabelSmoothing constructor", "label_smoothing"},
@@ -152,6 +175,7 @@ Outcome construct(const Json& c, const std::string& entry) {
 Outcome run(const Json& c, const Context& context) {
   using Handler = Outcome (*)(const Json&, const CaseTensors&);
   static const std::map<std::string, Handler> handlers = {{"smooth_labels", smooth_labels},
+                                                          {"cutout_batch", cutout_batch},
                                                           {"mixup_batch", mixup_batch},
                                                           {"_gen_mixing_coef", gen_mixing_coef},
                                                           {"apply_gradient_clipping", apply_gradient_clipping}};

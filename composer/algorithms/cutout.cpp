@@ -1,0 +1,84 @@
+#include "composer/algorithms/cutout.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+#include "composer/util/random.h"
+
+namespace composer::algorithms {
+namespace {
+
+constexpr std::uint64_t kStream = 0x6375746f7574;  // sets these random numbers apart from those of other uses of a seed
+
+}  // namespace
+
+std::vector<CutOutHole> cutout_holes(std::int64_t height, std::int64_t width, const CutOutOptions& options,
+                                     const std::function<std::int64_t(std::int64_t low, std::int64_t high)>& sample) {
+  const auto side = static_cast<std::int64_t>(options.length * static_cast<double>(std::min(height, width)));
+  const std::int64_t half = side / 2, before = options.uniform_sampling ? -((side + 1) / 2) : 0,
+                     after = options.uniform_sampling ? half : 0;
+  std::vector<CutOutHole> holes;
+  for (std::int64_t i = 0; i < options.num_holes; ++i) {
+    const std::int64_t row = sample(before, height + after), column = sample(before, width + after);
+    const auto clip = [half](std::int64_t centre, std::int64_t size) {
+      return std::pair(std::clamp<std::int64_t>(centre - half, 0, size),
+                       std::clamp<std::int64_t>(centre + half, 0, size));
+    };
+    const auto [top, bottom] = clip(row, height);
+    const auto [left, right] = clip(column, width);
+    holes.push_back({top, left, bottom, right});
+  }
+  return holes;
+}
+
+at::Tensor cutout_batch(const at::Tensor& input, const std::vector<CutOutHole>& holes) {
+  at::Tensor cut = input.clone();
+  for (const auto& [top, left, bottom, right] : holes)
+    cut.narrow(-2, top, bottom - top).narrow(-1, left, right - left).zero_();
+  return cut;
+}
+
+CutOut::CutOut(CutOutOptions options) : options_(std::move(options)) {
+  if (options_.num_holes < 1) throw ConfigError("CutOut: num_holes must be >= 1, got ", options_.num_holes);
+  if (!(options_.length >= 0 && options_.length <= 1))
+    throw ConfigError("CutOut: length must be from 0 to 1, got ", options_.length);
+  if (options_.input_key.empty()) throw ConfigError("CutOut: input_key must not be empty");
+}
+
+void CutOut::apply(Event, State& state, Logger&) {
+  const at::Tensor input = state.batch.at(options_.input_key);
+  if (input.dim() != 4)
+    throw ConfigError("CutOut: needs images [N, C, H, W]; \"", options_.input_key, "\" is ", input.sizes());
+  RandomStream random(hash64(state.seed, kStream, state.timestamp.batch));
+  const auto sample = [&](std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(high - low)));
+  };
+  state.batch.set(options_.input_key,
+                  cutout_batch(input, cutout_holes(input.size(2), input.size(3), options_, sample)));
+}
+
+namespace {
+
+std::vector<Option<CutOutOptions>> option_list() {
+  using O = CutOutOptions;
+  return {option("num_holes", &O::num_holes).refuses({"0", "1.5"}),
+          option("length", &O::length).refuses({"-0.1", "1.1"}),
+          option("uniform_sampling", &O::uniform_sampling).refuses({"yes"}),
+          option("input_key", &O::input_key).refuses({""})};
+}
+
+}  // namespace
+
+StateDict CutOut::local_hparams() const { return describe(options_, option_list()); }
+
+namespace entries {
+
+Entry<Algorithms> cutout() { return entry<CutOut>("cutout", "Hides random squares of the images", option_list()); }
+
+}  // namespace entries
+}  // namespace composer::algorithms
