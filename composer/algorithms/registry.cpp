@@ -14,7 +14,7 @@ Entry<Algorithms> mixup();
 }  // namespace entries
 
 const Registry<Algorithms>& registry() {
-  // clang-format off: one a line
+  // clang-format off
   static const Registry<Algorithms> entries = {
       entries::blurpool(),
       entries::cutout(),
