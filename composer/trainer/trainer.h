@@ -89,8 +89,8 @@ struct TrainerOptions {
   bool fold_batch_norms = false;
 
   // Checkpoints: each a folder below save_folder that appears whole or not at all (docs/checkpoints.md). In the
-  // folder's name {run_name} is replaced, in the others also counts, as {epoch} and {batch:06}. A URI, s3://bucket/folder
-  // or file:///folder, is where copies of them are uploaded to meanwhile.
+  // folder's name {run_name} is replaced, in the others also counts, as {epoch} and {batch:06}. To a URI,
+  // s3://bucket/folder or file:///folder, copies of them are uploaded meanwhile.
   std::string save_folder = {};  // empty: none are written
   std::string save_filename = "ep{epoch}-ba{batch}";
   std::string save_latest_filename = "latest";  // a link to the newest; empty: none

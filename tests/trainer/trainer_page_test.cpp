@@ -66,7 +66,7 @@ TrainerOptions options{
     .save_on_failure = saving::OnFailure::FAIL,
     .save_async = true,
     .save_ignore_keys = {},
-    .save_staging_folder = "",
+    .save_staging_folder = {},
     .save_upload_timeout = Seconds{3600},
     .autoresume = true,
     .load_path = {},
