@@ -36,7 +36,12 @@ bool is_in_scope();
 // Whether the innermost scope's table says so; also notes the shape.
 bool is_chosen(const ProductShape& shape);
 
+// Likewise, without noting it.
+bool is_own(const ProductShape& shape);
+
 // mkldnn_rnn_layer and its backward operator.
 void replace_lstm(torch::Library& aten);
+// _scaled_dot_product_flash_attention_for_cpu and its backward operator.
+void replace_attention(torch::Library& aten);
 
 }  // namespace composer::kernels

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "composer/kernels/gates.h"
+#include "composer/kernels/softmax.h"
 
 namespace composer::kernels {
 
@@ -45,6 +46,8 @@ struct MicroKernels {
   void (*narrow)(const float* from, std::int64_t count, std::uint16_t* to);
   void (*cell_forward)(const CellForward&);
   void (*cell_backward)(const CellBackward&);
+  void (*softmax)(const Softmax&);
+  void (*softmax_backward)(const SoftmaxBackward&);
 };
 
 // Those in use (gemm.h). Throws ConfigError where has_gemm() is false.
@@ -209,7 +212,9 @@ struct Table {
             .widen = &widen<Lanes>,
             .narrow = &narrow<Lanes>,
             .cell_forward = &cell_forward<Lanes>,
-            .cell_backward = &cell_backward<Lanes>};
+            .cell_backward = &cell_backward<Lanes>,
+            .softmax = &softmax<Lanes>,
+            .softmax_backward = &softmax_backward<Lanes>};
   }
 };
 

@@ -12,7 +12,7 @@ std::size_t ProductTable::Hash::operator()(const ProductShape& s) const {
   const auto number = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
   const std::uint64_t is_bf16 = s.type == at::kBFloat16;
   const std::uint64_t kind =
-      is_bf16 << 5 | static_cast<std::uint64_t>(s.a) << 3 | static_cast<std::uint64_t>(s.b) << 1 | s.adds;
+      is_bf16 << 7 | static_cast<std::uint64_t>(s.a) << 4 | static_cast<std::uint64_t>(s.b) << 1 | s.adds;
   return hash64(number(s.m) << 32 ^ number(s.n), number(s.k) << 32 ^ number(s.batch) << 8 ^ kind);
 }
 
@@ -32,7 +32,7 @@ bool ProductTable::own(const ProductShape& shape) const { return find(shape).val
 static constexpr std::string_view kBf16 = " bf16";
 
 std::string to_string(const ProductShape& s) {
-  constexpr std::string_view kLayouts = "RCNL";
+  constexpr std::string_view kLayouts = "RCNLA";
   return join(s.batch == 1 ? "" : join(s.batch, 'x'), s.m, 'x', s.n, 'x', s.k, ' ', kLayouts[static_cast<int>(s.a)],
               kLayouts[static_cast<int>(s.b)], s.adds ? "+" : "", s.type == at::kBFloat16 ? kBf16 : "");
 }
@@ -56,9 +56,11 @@ std::optional<ProductShape> read_shape(std::string_view& text) {
     text.remove_prefix(static_cast<std::size_t>(end - text.data()));
     if (++count == sizes.size() || !text.starts_with('x')) break;
   }
-  const auto layout = [&text](std::size_t at) { return std::string_view("RCNL").find(text[at]); };
-  if (count < 3 || text.size() < 3 || text[0] != ' ' || layout(1) > 3 || layout(2) > 3) return {};
-  if ((text[1] == 'L') != (text[2] == 'L') || (text[1] == 'L' && text.substr(3).starts_with('+'))) return {};
+  const auto layout = [&text](std::size_t at) { return std::string_view("RCNLA").find(text[at]); };
+  if (count < 3 || text.size() < 3 || text[0] != ' ' || layout(1) > 4 || layout(2) > 4) return {};
+  const bool is_lstm = text[1] == 'L', is_attention = text[1] == 'A';
+  if (is_lstm != (text[2] == 'L') || is_attention != (text[2] == 'A')) return {};
+  if (is_lstm && text.substr(3).starts_with('+')) return {};
   const std::size_t batch = count - 3;
   ProductShape shape{.batch = batch ? sizes[0] : 1,
                      .m = sizes[batch],
@@ -69,7 +71,7 @@ std::optional<ProductShape> read_shape(std::string_view& text) {
                      .adds = text.substr(3).starts_with('+')};
   text.remove_prefix(shape.adds ? 4 : 3);
   if (!text.starts_with(kBf16)) return shape;
-  if (shape.a == Layout::LSTM) return {};
+  if (is_lstm || is_attention) return {};
   shape.type = at::kBFloat16;
   text.remove_prefix(kBf16.size());
   return shape;

@@ -297,12 +297,14 @@ struct ProductKernels {
     aten_.impl("baddbmm.out", TORCH_FN((add_out<at::_ops::baddbmm_out, 3>)));
     aten_.impl("baddbmm_", TORCH_FN((add_in_place<at::_ops::baddbmm_, 3>)));
     replace_lstm(aten_);
+    replace_attention(aten_);
   }
 
   torch::Library all_, aten_;
 };
 
 bool is_chosen(const ProductShape& shape) { return ProductKernels::is_chosen(shape); }
+bool is_own(const ProductShape& shape) { return current && current->own(shape); }
 
 ProductScope::ProductScope(const ProductTable& table)
     : table_(&table),

@@ -1,6 +1,6 @@
 #pragma once
-// Products of matrices and layers of an LSTM on the CPU by kernels of our own (gemm.h, gemm_bf16.h, lstm.h) in the
-// place of libtorch's libraries.
+// Products of matrices, layers of an LSTM and attention on the CPU by kernels of our own (gemm.h, gemm_bf16.h, lstm.h,
+// attention.h) in the place of libtorch's libraries.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -14,8 +14,9 @@
 
 namespace composer::kernels {
 
-// Where the elements of an operand are that follow each other in memory. LSTM: see lstm_shape().
-enum class Layout : std::uint8_t { ROWS, COLUMNS, NEITHER, LSTM };
+// Where the elements of an operand are that follow each other in memory. LSTM: see lstm_shape(); ATTENTION: see
+// attention_shape().
+enum class Layout : std::uint8_t { ROWS, COLUMNS, NEITHER, LSTM, ATTENTION };
 
 // What the time of a product depends on: `batch` products of an m x k and a k x n matrix.
 struct ProductShape {
@@ -32,8 +33,22 @@ inline ProductShape lstm_shape(std::int64_t steps, std::int64_t samples, std::in
   return {.batch = steps, .m = samples, .n = hidden, .k = inputs, .a = Layout::LSTM, .b = Layout::LSTM, .adds = false};
 }
 
+// Attention with `heads` (of all samples) x `queries` x `keys` scores from rows of `depth` numbers. Its layouts are
+// ATTENTION. Forward and backward passes have the same shape.
+inline ProductShape attention_shape(std::int64_t heads, std::int64_t queries, std::int64_t keys, std::int64_t depth,
+                                    bool causal) {
+  return {.batch = heads,
+          .m = queries,
+          .n = keys,
+          .k = depth,
+          .a = Layout::ATTENTION,
+          .b = Layout::ATTENTION,
+          .adds = causal};
+}
+
 // "32x128x784 RC+": m, n and k, the layouts of a and b (rows, columns or neither), and + if it adds; "8x" before a
 // batch, " bf16" after it if it is one of bfloat16. "32x16x128x64 LL": steps, samples, hidden and inputs of an LSTM.
+// "64x128x128x32 AA+": heads, queries, keys and depth of attention, and + if it is causal.
 COMPOSER_EXPORT std::string to_string(const ProductShape& shape);
 
 // Which products are computed by our kernels.
@@ -65,10 +80,12 @@ class COMPOSER_EXPORT ProductTable {
 
 // While it lives, aten::mm, addmm, bmm and baddbmm on this thread, and in the backward passes that it starts, compute
 // what the table says with our kernels: float or small ones of bfloat16, on the CPU, strided, not empty, operands that
-// do not overlap themselves. So do the layers of torch::nn::LSTM (aten::mkldnn_rnn_layer), whose backward passes are
-// computed as the forward pass was, in any scope or in none. Everything else goes where it went before. Scopes nest:
-// the innermost decides; they end in the reverse order, on the thread that began them. `table` outlives the scope.
-// Backward passes within backward passes, some 60 deep, run on threads of libtorch's, where no scope is.
+// do not overlap themselves. So do attention without a mask or with a causal one
+// (aten::_scaled_dot_product_flash_attention_for_cpu), and the layers of torch::nn::LSTM (aten::mkldnn_rnn_layer),
+// whose backward passes are computed as the forward pass was, in any scope or in none. Everything else goes where it
+// went before. Scopes nest: the innermost decides; they end in the reverse order, on the thread that began them.
+// `table` outlives the scope. Backward passes within backward passes, some 60 deep, run on threads of libtorch's, where
+// no scope is.
 class COMPOSER_EXPORT ProductScope {
  public:
   [[nodiscard]] explicit ProductScope(const ProductTable& table);

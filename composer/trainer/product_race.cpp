@@ -8,6 +8,8 @@
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
@@ -46,6 +48,7 @@ at::Tensor operand(std::int64_t batch, std::int64_t rows, std::int64_t columns, 
       break;
     case Layout::NEITHER:
     case Layout::LSTM:
+    case Layout::ATTENTION:
       matrices = filled(rows, 2 * columns).slice(2, 0, 2 * columns, 2);
       break;
   }
@@ -74,9 +77,23 @@ std::function<void()> lstm_of(const ProductShape& shape) {
   };
 }
 
+// Forward and backward of attention, with the rows of the heads of a sample side by side, as projections leave them.
+std::function<void()> attention_of(const ProductShape& shape) {
+  const auto heads = [&](std::int64_t rows) {
+    return at::full({1, rows, shape.batch, shape.k}, 0.1, at::kFloat).transpose(1, 2);
+  };
+  const at::Tensor q = heads(shape.m), k = heads(shape.n), v = heads(shape.n), gradient = heads(shape.m);
+  return [=, causal = shape.adds] {
+    constexpr double kDropout = 0;
+    const auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, kDropout, causal);
+    at::_scaled_dot_product_flash_attention_for_cpu_backward(gradient, q, k, v, output, logsumexp, kDropout, causal);
+  };
+}
+
 // Computes a product of this shape once each time it is called.
 std::function<void()> product_of(const ProductShape& shape) {
   if (shape.a == Layout::LSTM) return lstm_of(shape);
+  if (shape.a == Layout::ATTENTION) return attention_of(shape);
   const at::Tensor a = operand(shape.batch, shape.m, shape.k, shape.a, shape.type),
                    b = operand(shape.batch, shape.k, shape.n, shape.b, shape.type),
                    plus = shape.adds ? at::full({shape.n}, 0.5, shape.type) : at::Tensor();
@@ -86,7 +103,9 @@ std::function<void()> product_of(const ProductShape& shape) {
 
 double work(const std::pair<ProductShape, std::int64_t>& shape) {
   const auto& [s, count] = shape;
-  const auto inner = s.a == Layout::LSTM ? 12 * (s.k + s.n) : s.k;  // four gates, and two gradients for each product
+  const auto inner = s.a == Layout::LSTM        ? 12 * (s.k + s.n)  // four gates, and two gradients for each product
+                     : s.a == Layout::ATTENTION ? 7 * s.k
+                                                : s.k;
   return static_cast<double>(count) * static_cast<double>(s.batch) * static_cast<double>(s.m) *
          static_cast<double>(s.n) * static_cast<double>(inner);
 }
