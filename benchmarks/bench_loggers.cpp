@@ -3,6 +3,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -21,10 +24,11 @@ namespace fs = std::filesystem;
 
 class Bench {
  public:
-  Bench(std::string label, std::shared_ptr<LoggerDestination> to)
-      : name(std::move(label)), destination_(std::move(to)), logger_(state_, destinations()) {}
+  using Loggers = std::vector<std::shared_ptr<LoggerDestination>>;
+  Bench(std::string label, Loggers to)
+      : name(std::move(label)), destinations_(std::move(to)), logger_(state_, pointers()) {}
   ~Bench() {
-    if (destination_) destination_->close(state_, logger_);
+    for (const auto& destination : destinations_) destination->close(state_, logger_);
   }
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
@@ -42,8 +46,10 @@ class Bench {
   std::vector<double> thread_us, process_us;
 
  private:
-  std::vector<LoggerDestination*> destinations() const {
-    return destination_ ? std::vector{destination_.get()} : std::vector<LoggerDestination*>();
+  std::vector<LoggerDestination*> pointers() const {
+    std::vector<LoggerDestination*> pointers;
+    for (const auto& destination : destinations_) pointers.push_back(destination.get());
+    return pointers;
   }
 
   void log_batch() {
@@ -58,7 +64,7 @@ class Bench {
     state_.timestamp = now.to_next_batch(32, 0, Seconds(0.01));
   }
 
-  const std::shared_ptr<LoggerDestination> destination_;
+  const Loggers destinations_;
   const at::Tensor loss_ = at::full({}, 0.25), accuracy_ = at::full({}, 0.5);
   State state_;
   Logger logger_;
@@ -67,14 +73,22 @@ class Bench {
 void measure_loggers(const Options& options, const fs::path& folder) {
   std::vector<std::unique_ptr<Bench>> all;
   const auto add = [&]<class T>(std::string name, T destination) {
-    all.push_back(std::make_unique<Bench>(std::move(name), std::make_shared<T>(std::move(destination))));
+    all.push_back(
+        std::make_unique<Bench>(std::move(name), Bench::Loggers{std::make_shared<T>(std::move(destination))}));
   };
-  all.push_back(std::make_unique<Bench>("no logger", nullptr));
+  all.push_back(std::make_unique<Bench>("no logger", Bench::Loggers()));
   add("in_memory", loggers::InMemoryLogger());
   add("json_lines", loggers::JsonLinesLogger({.path = folder / "a.jsonl"}));
   add("file", loggers::FileLogger({.path = folder / "a.txt"}));
   add("csv", loggers::CsvLogger({.path = folder / "a.csv"}));
   add("tensorboard", loggers::TensorBoardLogger({.folder = folder / "board"}));
+  all.push_back(std::make_unique<Bench>(
+      "last four",
+      Bench::Loggers{
+          std::make_shared<loggers::JsonLinesLogger>(loggers::JsonLinesLoggerOptions{.path = folder / "b.jsonl"}),
+          std::make_shared<loggers::FileLogger>(loggers::FileLoggerOptions{.path = folder / "b.txt"}),
+          std::make_shared<loggers::CsvLogger>(loggers::CsvLoggerOptions{.path = folder / "b.csv"}),
+          std::make_shared<loggers::TensorBoardLogger>(loggers::TensorBoardLoggerOptions{.folder = folder / "more"})}));
 
   constexpr int kBatches = 1000;
   const int rounds = std::max(3, static_cast<int>(40 * options.effort));

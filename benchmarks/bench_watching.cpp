@@ -437,9 +437,10 @@ void measure_watching(const Options& options, const fs::path& folder) {
   for (const int threads : all_threads > 1 ? std::vector{1, all_threads} : std::vector{1}) {
     at::set_num_threads(threads);
     for (const Task& task : tasks()) {
-      Facilities facilities(folder);
       const bool is_small = task.image.size() == 1;
       const std::string group = task.name + ", " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
+      Facilities facilities(folder / group);
+      fs::create_directory(facilities.folder);
       const auto some = [&](std::vector<Subject> all) {
         if (!is_small || threads > 1) std::erase_if(all, [](const Subject& subject) { return !subject.of_cnn; });
         return all;

@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
 
 #include "composer/core/error.h"
 #include "composer/core/plugins.h"
+#include "composer/core/shared_copy.h"
 #include "composer/core/state.h"
 #include "composer/util/name_format.h"
 
@@ -51,7 +53,30 @@ void check_keys(std::span<const LogEntry> entries) {
     if (entry.key.empty()) throw DataError("Logger: a key must not be empty");
 }
 
+// Entries that are being handed out.
+class Call {
+ public:
+  explicit Call(std::span<const LogEntry> entries) : entries_(entries), outer_(std::exchange(innermost, this)) {}
+  ~Call() { innermost = outer_; }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  static std::shared_ptr<KeptEntries>* copy_of(std::span<const LogEntry> entries) {
+    const bool is_same = innermost != nullptr && innermost->entries_.data() == entries.data() &&
+                         innermost->entries_.size() == entries.size();
+    return is_same ? &innermost->copy_ : nullptr;
+  }
+
+ private:
+  static inline thread_local Call* innermost = nullptr;
+  const std::span<const LogEntry> entries_;
+  Call* const outer_;
+  std::shared_ptr<KeptEntries> copy_;
+};
+
 }  // namespace
+
+std::shared_ptr<KeptEntries>* shared_copy(std::span<const LogEntry> entries) { return Call::copy_of(entries); }
 
 LoggerDestination::~LoggerDestination() = default;
 void LoggerDestination::log_metrics(std::span<const LogEntry>, std::int64_t, const State&) {}
@@ -76,6 +101,7 @@ std::int64_t Logger::step_or_batch(std::optional<std::int64_t> step) const {
 
 void Logger::log_metrics(std::span<const LogEntry> metrics, std::optional<std::int64_t> step) {
   check_keys(metrics);
+  const Call call(metrics);
   for (LoggerDestination* destination : destinations_) destination->log_metrics(metrics, step_or_batch(step), state_);
 }
 
@@ -86,6 +112,7 @@ void Logger::log_metrics(std::initializer_list<LogEntry> metrics, std::optional<
 void Logger::log_hyperparameters(std::span<const LogEntry> hyperparameters) {
   check_keys(hyperparameters);
   for (const LogEntry& entry : hyperparameters) hyperparameters_[std::string(entry.key)] = entry.value;
+  const Call call(hyperparameters);
   for (LoggerDestination* destination : destinations_) destination->log_hyperparameters(hyperparameters, state_);
 }
 
@@ -119,6 +146,7 @@ void Logger::upload_file(const LogFile& file) {
 }
 
 void Logger::log_traces(std::span<const LogEntry> traces) {
+  const Call call(traces);
   for (LoggerDestination* destination : tracing_) destination->log_traces(traces, state_);
 }
 

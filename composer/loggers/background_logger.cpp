@@ -1,6 +1,7 @@
 #include "composer/loggers/background_logger.h"
 
-#include <chrono>
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -10,6 +11,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/state.h"
+#include "composer/loggers/kept_entries.h"
 #include "composer/loggers/scalar.h"
 #include "composer/loggers/string_map.h"
 #include "composer/util/background_queue.h"
@@ -53,30 +55,10 @@ struct ReadContent {
   }
 };
 
-void read_tensors(LogRecord& record) {
-  const at::NoGradGuard no_grad;
-  std::optional<c10::StreamGuard> on_stream;
-  if (record.stream) on_stream.emplace(*record.stream);
-  for (auto& [key, value] : record.fields)
-    if (std::holds_alternative<at::Tensor>(value)) value = value_on_host(value);
-  std::visit(ReadContent{}, record.content);
-}
-
-void empty(LogRecord& record) {
-  record.fields.clear();
-  record.content = std::monostate();
-  record.stream.reset();
-  record.key = nullptr;
-}
-
 // The work of this tensor's device is queued there.
 std::optional<c10::Stream> stream_of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_cpu()) return {};
   return c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
-}
-
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 void check(const std::string& name, const BackgroundOptions& options) {
@@ -106,36 +88,90 @@ void RecordWriter::lose(std::int64_t count, const std::string& reason) {
   failed_ = true;
 }
 
+// A record on its way to the background thread.
+struct BackgroundLogger::Message {
+  struct Content {
+    std::string key;
+    decltype(LogRecord::content) value;
+    std::optional<c10::Stream> stream;  // computes the tensors until they are read
+  };
+  LogRecord::Kind kind = LogRecord::Kind::METRICS;
+  std::int64_t step = 0;
+  std::shared_ptr<KeptEntries> entries = nullptr;  // of other kinds than METRICS, HYPERPARAMETERS and TRACES: none
+  std::unique_ptr<Content> content = nullptr;      // of these
+};
+
 // What belongs to one opening of the logger.
 struct BackgroundLogger::Channel {
+  // Of the background thread: what it makes of messages.
+  struct Received {
+    static constexpr std::size_t kAtOnce = 512;
+    std::vector<LogRecord> records = std::vector<LogRecord>(kAtOnce);  // whose memory is used again
+    StringMap<LogKey> keys;
+    LogKey *first = nullptr, *last = nullptr;
+  };
+
   Channel(std::shared_ptr<RecordWriter> made, const BackgroundOptions& options)
       : writer(std::move(made)),
         timeout(options.flush_timeout),
-        queue([writer = writer, keys = keys](std::span<LogRecord> records) { write(*writer, records); },
+        queue([writer = writer, received = std::make_shared<Received>()](
+                  std::span<Message> messages) { write(*writer, *received, messages); },
               {.delay = options.flush_interval,
                .capacity = static_cast<std::size_t>(options.capacity),
-               .when_full = full_queue(options.when_full),
-               .reuse = true},
+               .when_full = full_queue(options.when_full)},
               [writer = writer] { finish(*writer); }) {}
   ~Channel() { queue.end(limit()); }
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  static void write(RecordWriter& writer, std::span<LogRecord> records) {
-    std::size_t readable = 0;  // of the records, which are moved to the front
-    for (LogRecord& record : records)
+  static void write(RecordWriter& writer, Received& received, std::span<Message> messages) {
+    for (; messages.size() > Received::kAtOnce; messages = messages.subspan(Received::kAtOnce))
+      write_at_once(writer, received, messages.first(Received::kAtOnce));
+    write_at_once(writer, received, messages);
+  }
+
+  static void write_at_once(RecordWriter& writer, Received& received, std::span<Message> messages) {
+    std::size_t readable = 0;
+    for (Message& message : messages)
       attempt(
           writer,
           [&] {
-            read_tensors(record);
+            LogRecord& record = received.records[readable];
+            read(writer, received, message, record);
             look_at_histogram(writer, record);
-            if (LogRecord& to = records[readable++]; &to != &record) std::swap(to, record);
+            ++readable;
           },
           1);
+    const std::span<LogRecord> records(received.records.data(), readable);
     if (readable > 0)
       attempt(
-          writer, [&] { writer.write(records.first(readable)); }, static_cast<std::int64_t>(readable));
-    for (LogRecord& record : records) empty(record);
+          writer, [&] { writer.write(records); }, static_cast<std::int64_t>(readable));
+    for (LogRecord& record : records) {
+      record.fields.clear();
+      record.content = std::monostate();
+    }
+  }
+
+  static void read(const RecordWriter& writer, Received& received, Message& message, LogRecord& record) {
+    KeptEntries& entries = *message.entries;
+    record.kind = message.kind;
+    record.step = message.step;
+    record.epoch = entries.epoch;
+    record.batch = entries.batch;
+    record.time = entries.time;
+    record.wall_time = entries.wall_time;
+    record.fields.clear();
+    record.content = std::monostate();  // of a record that could not be read
+    for (const auto& [key, value] : entries.read()) record.fields.push_back({&interned(writer, received, key), value});
+    record.key = nullptr;
+    if (!message.content) return;
+    Message::Content& content = *message.content;
+    const at::NoGradGuard no_grad;
+    std::optional<c10::StreamGuard> on_stream;
+    if (content.stream) on_stream.emplace(*content.stream);
+    std::visit(ReadContent{}, content.value);
+    record.key = &interned(writer, received, content.key);
+    record.content = std::move(content.value);
   }
 
   static void look_at_histogram(RecordWriter& writer, const LogRecord& record) {
@@ -168,17 +204,18 @@ struct BackgroundLogger::Channel {
   }
 
   // The calls of a batch log the same keys in the same order, so most are found without a look into the map.
-  LogKey& interned(std::string_view key) {
-    LogKey*& next = last == nullptr ? first : last->next;
+  static LogKey& interned(const RecordWriter& writer, Received& received, std::string_view key) {
+    LogKey*& next = received.last == nullptr ? received.first : received.last->next;
     if (next == nullptr || next->name != key) {
-      next = &(*keys)[key];
-      if (next->name.empty()) {
-        next->name = key;
-        next->encoded = writer->encoded(key);
+      LogKey& known = received.keys[key];
+      if (known.name.empty()) {
+        known.encoded = writer.encoded(key);
+        known.name = key;
       }
+      next = &known;
     }
-    last = next;
-    return *last;
+    received.last = next;
+    return *next;
   }
 
   // Whatever it throws was then told to the user, and close() need not repeat it.
@@ -197,11 +234,9 @@ struct BackgroundLogger::Channel {
 
   const std::shared_ptr<RecordWriter> writer;
   const Seconds timeout;
-  std::vector<LogRecord> held;
-  const std::shared_ptr<StringMap<LogKey>> keys = std::make_shared<StringMap<LogKey>>();  // records refer to them
-  LogKey *first = nullptr, *last = nullptr;
+  std::vector<Message> held;
   bool told = false, warned = false, warned_full = false, warned_left_out = false, hangs = false;
-  util::BackgroundQueue<LogRecord> queue;
+  util::BackgroundQueue<Message> queue;
 };
 
 BackgroundLogger::BackgroundLogger(std::string name, const BackgroundOptions& options)
@@ -228,40 +263,13 @@ void BackgroundLogger::hold() { holding_ = true; }
 
 void BackgroundLogger::release() {
   holding_ = false;
-  for (LogRecord& record : std::exchange(channel_->held, {})) send(std::move(record));
+  for (Message& message : std::exchange(channel_->held, {})) send(std::move(message));
 }
 
-LogRecord BackgroundLogger::record(LogRecord::Kind kind, std::int64_t step, const State& state) {
-  LogRecord record = channel_->queue.spare();
-  const Timestamp& now = state.timestamp;
-  record.kind = kind;
-  record.step = step;
-  record.epoch = now.epoch;
-  record.batch = now.batch;
-  record.time = now.total_wct.count();
-  record.wall_time = seconds_since_1970();
-  return record;
-}
-
-void BackgroundLogger::add(LogRecord& record, std::span<const LogEntry> entries) {
-  record.fields.reserve(entries.size());
-  for (const auto& [key, value] : entries) {
-    const auto* tensor = std::get_if<at::Tensor>(&value);
-    if (tensor != nullptr) check_scalar(key, *tensor);
-    LogKey& interned = channel_->interned(key);
-    if (tensor != nullptr && !tensor->is_cpu()) {
-      record.stream = stream_of(*tensor);
-      record.fields.push_back({&interned, tensor->detach()});
-    } else {
-      record.fields.push_back({&interned, value_on_host(value)});
-    }
-  }
-}
-
-void BackgroundLogger::send(LogRecord&& record) {
+void BackgroundLogger::send(Message&& message) {
   Channel& channel = *channel_;
-  if (holding_) return channel.held.push_back(std::move(record));
-  channel.telling([&] { channel.queue.send(std::move(record)); });
+  if (holding_) return channel.held.push_back(std::move(message));
+  channel.telling([&] { channel.queue.send(std::move(message)); });
   warn_once();
 }
 
@@ -280,36 +288,31 @@ void BackgroundLogger::warn_once() {
             " are dropped until writing works again"));
 }
 
+void BackgroundLogger::log_entries(LogRecord::Kind kind, std::span<const LogEntry> entries, std::int64_t step,
+                                   const State& state) {
+  if (open(state).takes(kind)) send({.kind = kind, .step = step, .entries = KeptEntries::of(entries, state)});
+}
+
 void BackgroundLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) {
-  if (!open(state).takes(LogRecord::Kind::METRICS)) return;
-  LogRecord made = record(LogRecord::Kind::METRICS, step, state);
-  add(made, metrics);
-  send(std::move(made));
+  log_entries(LogRecord::Kind::METRICS, metrics, step, state);
 }
 
 void BackgroundLogger::log_hyperparameters(std::span<const LogEntry> hyperparameters, const State& state) {
-  if (!open(state).takes(LogRecord::Kind::HYPERPARAMETERS)) return;
-  LogRecord made = record(LogRecord::Kind::HYPERPARAMETERS, state.timestamp.batch, state);
-  add(made, hyperparameters);
-  send(std::move(made));
+  log_entries(LogRecord::Kind::HYPERPARAMETERS, hyperparameters, state.timestamp.batch, state);
 }
 
 void BackgroundLogger::log_traces(std::span<const LogEntry> traces, const State& state) {
-  if (!open(state).takes(LogRecord::Kind::TRACES)) return;
-  LogRecord made = record(LogRecord::Kind::TRACES, state.timestamp.batch, state);
-  add(made, traces);
-  send(std::move(made));
+  log_entries(LogRecord::Kind::TRACES, traces, state.timestamp.batch, state);
 }
 
 template <class Content>
 void BackgroundLogger::log_content(LogRecord::Kind kind, std::string_view key, const Content& content,
                                    const at::Tensor& tensor, std::int64_t step, const State& state) {
   if (!open(state).takes(kind)) return;
-  LogRecord made = record(kind, step, state);
-  made.key = &channel_->interned(key);
-  made.content = content;
-  made.stream = stream_of(tensor);
-  send(std::move(made));
+  send({.kind = kind,
+        .step = step,
+        .entries = std::make_shared<KeptEntries>(std::span<const LogEntry>(), state),
+        .content = std::make_unique<Message::Content>(std::string(key), content, stream_of(tensor))});
 }
 
 void BackgroundLogger::log_images(std::string_view key, const LogImages& images, std::int64_t step,

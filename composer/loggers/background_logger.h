@@ -5,14 +5,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
-
-#include <c10/core/Stream.h>
 
 #include "composer/core/export.h"
 #include "composer/core/logger.h"
@@ -44,7 +41,7 @@ struct BackgroundOptions {
 struct LogKey {
   std::string name;
   std::string encoded;     // by RecordWriter::encoded(), once for each key
-  LogKey* next = nullptr;  // that was logged after it; internal to BackgroundLogger
+  LogKey* next = nullptr;  // that was written after it; internal to BackgroundLogger
 };
 
 // What one call has logged. For the writer, all values and tensors are on the host.
@@ -61,7 +58,6 @@ struct LogRecord {
   std::vector<Field> fields;    // of metrics, hyperparameters and traces
   const LogKey* key = nullptr;  // of the content
   std::variant<std::monostate, LogImages, LogTable, LogHistogram, LogFile> content;
-  std::optional<c10::Stream> stream;  // computes the tensors until they are read
 };
 
 // Writes the records of a BackgroundLogger. Derive from it for a format or a service.
@@ -76,7 +72,7 @@ class COMPOSER_EXPORT RecordWriter {
   virtual std::string_view noun() const;  // of what is counted in messages: "records"
   // Called by the thread that trains: records of other kinds are not queued. Metrics and hyperparameters by default.
   virtual bool takes(LogRecord::Kind kind) const;
-  // Called by the thread that trains, once for each key. Must be a pure function.
+  // Called by the background thread, once for each key.
   virtual std::string encoded(std::string_view key) const;
 
  protected:
@@ -101,9 +97,10 @@ class COMPOSER_EXPORT RecordWriter {
   std::exception_ptr error_;  // of close()
 };
 
-// The base of loggers that write to a disk or a network. Training only copies records into a bounded queue; a
-// background thread reads the tensors and calls the RecordWriter, without any lock. Errors of the writer become one
-// warning of the thread that trains, or an exception of its next call.
+// The base of loggers that write to a disk or a network. Training only copies records, once for all of a trainer's
+// loggers, and puts them into a bounded queue; a background thread reads the tensors and calls the RecordWriter,
+// without any lock. Errors of the writer become one warning of the thread that trains, or an exception of its next
+// call.
 class COMPOSER_EXPORT BackgroundLogger : public LoggerDestination {
  public:
   ~BackgroundLogger() override;
@@ -142,12 +139,12 @@ class COMPOSER_EXPORT BackgroundLogger : public LoggerDestination {
 
  private:
   struct Channel;
-  LogRecord record(LogRecord::Kind kind, std::int64_t step, const State& state);
-  void add(LogRecord& record, std::span<const LogEntry> entries);
+  struct Message;
+  void log_entries(LogRecord::Kind kind, std::span<const LogEntry> entries, std::int64_t step, const State& state);
   template <class Content>
   void log_content(LogRecord::Kind kind, std::string_view key, const Content& content, const at::Tensor& tensor,
                    std::int64_t step, const State& state);
-  void send(LogRecord&& record);
+  void send(Message&& message);
   void warn_once();
   std::string name_;
   BackgroundOptions options_;

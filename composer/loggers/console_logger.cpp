@@ -135,7 +135,7 @@ void ConsoleLogger::print_training(const State& state) {
 
 void ConsoleLogger::print_metrics(std::string text, const char* kind) {
   for (const auto* entry : buffers_->metrics.entries())
-    text += join("\n\t ", kind, entry->key, ": ", format_log_value(entry->value));
+    text.append("\n\t ").append(kind).append(entry->key).append(": ").append(format_log_value(entry->value));
   options_.stream.write(text += '\n');
   buffers_->metrics.clear();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +25,9 @@ std::string print(const char* format, Values... values) {
 
 std::string to_text(double value) {
   if (std::isnan(value)) return "nan";
-  return print("%.4f", value);
+  std::array<char, 400> text;  // the largest takes 315
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, 4).ptr;
+  return {text.data(), end};
 }
 
 // As few digits as give the same number.

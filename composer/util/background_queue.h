@@ -48,11 +48,10 @@ class BackgroundQueue {
   using Duration = std::chrono::duration<double>;
 
   struct Options {
-    Duration delay{1};             // >= 0; longest time that a message waits before it is handled. With `reuse`,
-                                   // 512 messages do not wait longer, so that there are always some to reuse
+    Duration delay{1};             // >= 0; longest time that a message waits before it is handled; 4096 messages, or
+                                   // half of the capacity, do not wait longer
     std::size_t capacity = 65536;  // >= 1; messages that wait. As many may be being handled
     FullQueue when_full = FullQueue::WAIT;
-    bool reuse = false;  // keep handled messages for spare()
   };
 
   // `finish` is called by the thread after the last message, unless the handler threw; what it throws is ignored. The
@@ -66,19 +65,6 @@ class BackgroundQueue {
   ~BackgroundQueue() { end({}); }  // after everything was handled
   BackgroundQueue(const BackgroundQueue&) = delete;
   BackgroundQueue& operator=(const BackgroundQueue&) = delete;
-
-  // A message to be filled and sent. It has been handled before if there is such a one and `reuse` is set.
-  Message spare() {
-    if (!is_here()) return {};
-    if (spares_.empty()) {
-      const std::lock_guard lock(all_->mutex);
-      spares_.swap(all_->spares);
-    }
-    if (spares_.empty()) return {};
-    Message message = std::move(spares_.back());
-    spares_.pop_back();
-    return message;
-  }
 
   void send(Message message) {
     if (!is_here()) throw Error("what was opened before a fork() cannot be written to after it; open it in the child");
@@ -94,7 +80,7 @@ class BackgroundQueue {
     if (all.waiting.size() < all.options.capacity) {
       all.waiting.push_back(std::move(message));
       ++all.sent;
-      const bool is_enough = all.options.reuse && all.waiting.size() == Shared::kSpares / 2;
+      const bool is_enough = all.waiting.size() == std::min(Shared::kMany, (all.options.capacity + 1) / 2);
       if (is_enough) all.hurry = true;
       const bool is_first = all.waiting.size() == 1;  // it now begins to wait for more
       lock.unlock();
@@ -176,12 +162,11 @@ class BackgroundQueue {
         lock.unlock();
         std::rotate(taken.begin(), taken.begin() + static_cast<std::ptrdiff_t>(first), taken.end());
         std::exception_ptr thrown = failed ? nullptr : call([&] { handle(taken); });
+        const std::size_t count = taken.size();
+        taken.clear();  // without the lock, which the sender needs
         lock.lock();
         if (thrown) error = std::move(thrown);
-        done += taken.size();
-        for (Message& message : taken)
-          if (options.reuse && spares.size() < kSpares) spares.push_back(std::move(message));
-        taken.clear();
+        done += count;
         handled.notify_all();
       }
       if (!error && !abandoned) {
@@ -205,19 +190,20 @@ class BackgroundQueue {
 
     template <class Condition>
     bool wait(std::unique_lock<std::mutex>& lock, std::optional<Duration> limit, const Condition& condition) {
-      if (limit) return handled.wait_for(lock, *limit, condition);
+      if (limit) return handled.wait_for(lock, std::min(*limit, kLongestLimit), condition);
       handled.wait(lock, condition);
       return true;
     }
 
-    static constexpr std::size_t kSpares = 1024;
-    const Handler handle;  // called by the thread only
+    static constexpr std::size_t kMany = 4096;
+    static constexpr Duration kLongestLimit{1e8};  // 3 years; clocks cannot count as long as infinity
+    const Handler handle;                          // called by the thread only
     const std::function<void()> finish;
     const Options options;
 
     std::mutex mutex;  // of the following but the thread
     std::condition_variable work, handled;
-    std::vector<Message> waiting, spares;
+    std::vector<Message> waiting;
     std::size_t oldest = 0;  // index of the first message in `waiting`
     std::uint64_t sent = 0, done = 0;
     bool hurry = false, ending = false, abandoned = false, ended = false;
@@ -228,7 +214,6 @@ class BackgroundQueue {
   bool is_here() const { return detail::this_process() == process_; }
 
   const std::uint64_t process_ = detail::this_process();
-  std::vector<Message> spares_;  // of the sender's thread
   std::uint64_t dropped_ = 0, abandoned_ = 0;
   std::shared_ptr<Shared> all_;  // null after end()
 };

@@ -10,7 +10,9 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
+#include "composer/core/shared_copy.h"
 #include "composer/core/state.h"
+#include "composer/loggers/kept_entries.h"
 #include "tests/support/in_child.h"
 #include "tests/support/warnings.h"
 
@@ -125,6 +127,57 @@ TEST_CASE("BackgroundLogger writes every record once, in order, with its tensors
   CHECK(run.script->written == std::vector<std::string>{"0 <h> 1", "4 <a> 2.5", "4 <b> 3", "0 i 6", "0 g Double"});
   run.close();
   CHECK(run.script->gone);
+}
+
+TEST_CASE("Loggers of one trainer share one copy of what a call logs, and one that filters gets a copy of its own") {
+  class Keeper final : public LoggerDestination {
+   public:
+    explicit Keeper(bool filters) : filters_(filters) {}
+    void log_metrics(std::span<const LogEntry> metrics, std::int64_t, const State& state) override {
+      kept.push_back(KeptEntries::of(filters_ ? metrics.first(1) : metrics, state));
+    }
+    std::vector<std::shared_ptr<KeptEntries>> kept;
+
+   private:
+    const bool filters_;
+  };
+  State state;
+  state.timestamp.batch = 3;
+  Keeper first(false), second(false), filtering(true);
+  Logger logger(state, {&first, &filtering, &second});
+  const std::vector<LogEntry> entries = {{"a", at::full({}, 2.5)}, {"bc", std::string("text")}};
+  logger.log_metrics(entries);
+  logger.log_metrics(entries);  // at the same address
+  for (const std::size_t call : {0, 1}) {
+    CHECK(first.kept[call] == second.kept[call]);
+    CHECK(filtering.kept[call] != first.kept[call]);
+    CHECK(filtering.kept[call]->read().size() == 1);
+    REQUIRE(first.kept[call]->read().size() == 2);
+    CHECK(first.kept[call]->batch == 3);
+    CHECK(first.kept[call]->read()[0].key == "a");
+    CHECK(std::get<double>(first.kept[call]->read()[0].value) == 2.5);
+    CHECK(first.kept[call]->read()[1].key == "bc");
+    CHECK(std::get<std::string>(first.kept[call]->read()[1].value) == "text");
+  }
+  CHECK(first.kept[0] != first.kept[1]);
+  CHECK(shared_copy(entries) == nullptr);  // nobody hands them out
+}
+
+TEST_CASE("A number that is changed after it was logged is written as it was") {
+  Run run;
+  at::Tensor loss = at::full({}, 2.5);
+  run.logger.log_metrics({{"a", loss}}, 4);
+  loss.fill_(7);
+  run.close();
+  CHECK(run.script->written == std::vector<std::string>{"4 <a> 2.5"});
+}
+
+TEST_CASE("BackgroundLogger writes thousands of records that arrive at once") {
+  Run run({.flush_interval = 3600s});
+  for (std::int64_t i = 0; i < 9'001; ++i) run.log(i, i % 3 == 0 ? "a" : "b");
+  run.close();
+  REQUIRE(run.script->written.size() == 9'001);
+  for (std::size_t i = 0; i < 9'001; ++i) CHECK(run.script->written[i] == join(i, i % 3 == 0 ? " <a> " : " <b> ", i));
 }
 
 TEST_CASE("BackgroundLogger that is destroyed without close() writes what it had") {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <numeric>
 #include <random>
 #include <string>
@@ -19,11 +20,11 @@ using Queue = BackgroundQueue<int>;
 // Closed, it stops the thread that passes through it.
 class Gate {
  public:
-  void pass() {
+  bool pass(std::chrono::seconds limit = 3600s) {
     std::unique_lock lock(mutex_);
     ++waiting_;
     changed_.notify_all();
-    changed_.wait(lock, [this] { return open_; });
+    return changed_.wait_for(lock, limit, [this] { return open_; });
   }
   void open() {
     const std::lock_guard lock(mutex_);
@@ -98,6 +99,17 @@ TEST_CASE("A queue whose handler hangs ends within its limit, and its thread end
   CHECK(*calls == 1);
 }
 
+TEST_CASE("A limit of infinite seconds is waited for") {
+  Gate gate;
+  Queue queue([&](std::span<int>) { gate.pass(); }, {.delay = 0s});
+  queue.send(0);
+  std::jthread other([&] {
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // sync() waits meanwhile
+    gate.open();
+  });
+  CHECK(queue.sync(Queue::Duration(INFINITY)));
+}
+
 TEST_CASE("The destructor of a queue handles what waits, then calls finish once on its thread") {
   std::vector<int> handled;
   {
@@ -108,16 +120,29 @@ TEST_CASE("The destructor of a queue handles what waits, then calls finish once 
   CHECK(handled == std::vector{0, 1, 2, -1});
 }
 
-TEST_CASE("Messages that were handled are given out again with their memory") {
-  const std::string text(1000, 'x');
-  BackgroundQueue<std::string> queue([](std::span<std::string> messages) { messages[0].clear(); },
-                                     {.delay = 0s, .reuse = true});
-  CHECK(queue.spare().capacity() < 1000);
-  queue.send(text);
-  queue.sync();
-  const std::string again = queue.spare();
-  CHECK(again.empty());
-  CHECK(again.capacity() >= 1000);
+TEST_CASE("A message that takes long to be destroyed does not make the sender wait") {
+  Gate gate;
+  bool opened = false;
+  {
+    BackgroundQueue<std::shared_ptr<void>> queue([](std::span<std::shared_ptr<void>>) {}, {.delay = 0s});
+    queue.send(std::shared_ptr<void>(&gate, [&](void*) { opened = gate.pass(10s); }));
+    gate.wait_for_visitor();
+    queue.send(nullptr);
+    gate.open();
+  }
+  CHECK(opened);
+}
+
+TEST_CASE("Many messages, or half of what the queue takes, do not wait for its delay") {
+  for (const std::size_t capacity : {std::size_t{10}, std::size_t{1} << 16}) {
+    const std::size_t many = capacity == 10 ? 5 : 4096;
+    std::atomic<std::size_t> handled = 0;
+    Queue queue([&](std::span<int> messages) { handled += messages.size(); }, {.delay = 3600s, .capacity = capacity});
+    for (std::size_t i = 0; i < many; ++i) queue.send(0);
+    while (handled < many) std::this_thread::yield();
+    queue.send(0);
+    CHECK(handled == many);
+  }
 }
 
 TEST_CASE("After a fork, the child's queue refuses messages and ends without a thread") {

@@ -1,0 +1,48 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <c10/core/Stream.h>
+
+#include "composer/core/export.h"
+#include "composer/core/logger.h"
+
+namespace composer {
+
+// What one call of a Logger has logged, for destinations that write it later.
+class COMPOSER_EXPORT KeptEntries {
+ public:
+  struct Field {
+    std::string_view key;
+    LogValue value;
+  };
+
+  // The destinations of a Logger get the same object for the same call. Numbers in host memory are read immediately.
+  // Throws DataError for a tensor that is not one real number.
+  static std::shared_ptr<KeptEntries> of(std::span<const LogEntry> entries, const State& state);
+
+  KeptEntries(std::span<const LogEntry> entries, const State& state);
+  KeptEntries(const KeptEntries&) = delete;
+  KeptEntries& operator=(const KeptEntries&) = delete;
+
+  // On the host: the first call, by any thread, waits for the devices. Throws what reading a tensor throws.
+  const std::vector<Field>& read();
+
+  const std::int64_t epoch, batch;
+  const double time;       // seconds of training
+  const double wall_time;  // seconds since 1970
+
+ private:
+  std::string keys_;  // one after the other
+  std::vector<Field> fields_;
+  std::optional<c10::Stream> stream_;  // computes the tensors until they are read
+  std::once_flag was_read_;
+};
+
+}  // namespace composer
