@@ -68,8 +68,9 @@ RunSaver& RunSaver::operator=(RunSaver&&) noexcept = default;
 void RunSaver::begin_fit(const State& state) {
   if (!lock_ && options_.num_checkpoints_to_keep != 0) lock_folder(state);
   try {
+    const std::vector<std::string> retired = saver_->retired();  // prepare() deletes those of this machine
     prepare(state);
-    if (options_.mirror) options_.mirror->begin(options().folder, options().run_id);
+    if (options_.mirror) options_.mirror->begin(options().folder, options().run_id, saver_->saved(), retired);
     resumed_.reset();
   } catch (...) {
     lock_.reset();
@@ -142,6 +143,7 @@ void RunSaver::prepare(const State& state) {
 
 // What was not written is not saved.
 void RunSaver::check() {
+  if (options_.mirror) options_.mirror->check();
   try {
     saver_->rethrow_error();
   } catch (...) {

@@ -161,7 +161,7 @@ std::vector<std::string> Saver::saved() const {
   return names;
 }
 
-// Checkpoints to be deleted once this one is written are named in it, too: the process may end between the two.
+// Checkpoints that are to be deleted, here or in the mirror, are named in it, too: the process may end before they are.
 void Saver::visit_state(StateVisitor& visit) {
   std::vector<std::string> saved, by_hand;
   std::vector<double> values;
@@ -175,9 +175,15 @@ void Saver::visit_state(StateVisitor& visit) {
   };
   visit("saved", saved);
   visit("values", values);
-  optional("retired", list_.retired);
+  std::vector<std::string> retired = list_.retired;
+  if (options_.mirror && !visit.is_loading())
+    for (std::string& name : options_.mirror->undeleted())
+      if (std::ranges::find(saved, name) == saved.end() && std::ranges::find(retired, name) == retired.end())
+        retired.push_back(std::move(name));
+  optional("retired", retired);
   optional("by_hand", by_hand);
   if (!visit.is_loading()) return;
+  list_.retired = std::move(retired);
   wait();
   if (saved.size() != values.size()) throw CheckpointError("checkpoint: saver/values does not match saver/saved");
   const auto has = [](const std::vector<std::string>& names, const std::string& name) {

@@ -67,6 +67,8 @@ class COMPOSER_EXPORT Saver {
 
   // Names of the existing checkpoints, oldest first. The last one may still be being written.
   std::vector<std::string> saved() const;
+  // Names of those that clean_up() is to delete.
+  const std::vector<std::string>& retired() const { return list_.retired; }
   void visit_state(StateVisitor& visit);
   void adopt(const Manifest& resumed);  // the run resumes from it; it becomes the parent of the next one
   // Whether save() has written the checkpoint with this id, or adopt() has taken it.

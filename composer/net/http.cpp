@@ -61,6 +61,8 @@ void check(const HttpOptions& options) {
     throw ConfigError("HTTP: connect_limit must be above 0, not ", options.connect_limit.count(), " ms");
   if (options.stall_limit.count() < 1000)
     throw ConfigError("HTTP: stall_limit must be at least 1000 ms, not ", options.stall_limit.count());
+  if (options.least_speed < 1)
+    throw ConfigError("HTTP: least_speed must be at least 1 byte per second, not ", options.least_speed);
   if (options.total_limit.count() < 0)
     throw ConfigError("HTTP: total_limit must not be negative: ", options.total_limit.count(), " ms");
   if (retry.attempts < 1) throw ConfigError("HTTP: attempts must be at least 1, not ", retry.attempts);

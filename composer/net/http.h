@@ -88,7 +88,8 @@ using Sleep = std::function<void(std::chrono::milliseconds, const std::stop_toke
 
 struct HttpOptions {
   std::chrono::milliseconds connect_limit{10'000};  // > 0; time to connect
-  std::chrono::milliseconds stall_limit{60'000};    // >= 1 s; longest time without a byte in either direction
+  std::chrono::milliseconds stall_limit{60'000};    // >= 1 s; longest time that a transfer is slower than least_speed
+  std::int64_t least_speed = 1024;                  // >= 1; bytes per second, in both directions together
   std::chrono::milliseconds total_limit{0};         // time of one attempt; 0: unlimited
   std::uint64_t most_in_memory = 256 << 20;         // bytes; a longer body is an error unless it goes to a file
   RetryPolicy retry = {};

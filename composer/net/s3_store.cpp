@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <ctime>
+#include <map>
+#include <random>
 #include <utility>
 #include <variant>
 
@@ -20,6 +22,7 @@ using Body = decltype(HttpRequest::body);
 
 constexpr std::uint64_t kMostParts = 10'000;
 constexpr std::uint64_t kLeastPart = 5 << 20;
+constexpr const char* kMark = "x-amz-meta-libcomposer-upload";  // of objects made of parts: the upload that made them
 
 std::uint64_t number_of(const std::string& text) {
   std::uint64_t number = 0;
@@ -52,7 +55,7 @@ std::string bytes_of(const std::string& hexadecimal) {
   return bytes;
 }
 
-// The ETag of an object made of these parts; empty if theirs are no MD5, as with some encryptions.
+// The ETag of an object made of these parts, unless it is encrypted; empty if theirs are no MD5.
 std::string joined_etag(const std::vector<std::string>& parts) {
   std::string bytes;
   for (const std::string& etag : parts) {
@@ -60,6 +63,13 @@ std::string joined_etag(const std::vector<std::string>& parts) {
     bytes += bytes_of(etag);
   }
   return join(md5(bytes), '-', parts.size());
+}
+
+std::string new_mark() {
+  std::random_device random;
+  std::string mark;
+  for (int i = 0; i < 16; ++i) mark += "0123456789abcdef"[random() & 15];
+  return mark;
 }
 
 // Whether other credentials may help. Responses to HEAD have no code.
@@ -186,11 +196,17 @@ class S3Store final : public RemoteStore {
     return "/" + percent_encoded(prefix_.empty() ? name : prefix_ + "/" + name, /*keep_slashes=*/true);
   }
 
-  HttpRequest request(const char* method, const std::string& path, const Query& query, Body body) const {
+  using Headers = std::map<std::string, std::string>;  // names in lower case
+
+  HttpRequest request(const char* method, const std::string& path, const Query& query, Body body,
+                      const Headers& headers = {}) const {
     const AwsRequest to_sign{method, at_.host, at_.folder + path, query, hash_of(body)};
     HttpRequest request{method, at_.scheme + at_.host + to_sign.path, {}, std::move(body)};
+    for (const auto& [name, value] : headers) request.headers.push_back({name, value});
     if (!query.empty()) request.url += "?" + query_text(query);
-    request.more_headers = [this, to_sign] { return signature(to_sign, keys_, region_, std::time(nullptr)); };
+    request.more_headers = [this, to_sign, headers] {
+      return signature(to_sign, keys_, region_, std::time(nullptr), headers);
+    };
     return request;
   }
 
@@ -198,6 +214,10 @@ class S3Store final : public RemoteStore {
                     const std::stop_token& stop, const fs::path& to_file = {}) {
     HttpRequest made = request(method, path, query, std::move(body));
     made.to_file = to_file;
+    return call(made, stop);
+  }
+
+  HttpResponse call(const HttpRequest& made, const std::stop_token& stop) {
     try {
       return client_.send(made, stop);
     } catch (const HttpError& error) {
@@ -216,12 +236,20 @@ class S3Store final : public RemoteStore {
     }
   }
 
+  // What tells the object of an upload in parts from others of its name.
+  struct Joined {
+    std::uint64_t size;
+    std::string mark, etag;
+  };
+
   void put_in_parts(const fs::path& file, std::uint64_t size, const std::string& name, const std::stop_token& stop) {
     constexpr std::uint64_t kMiB = 1 << 20;
     const std::uint64_t least = (size + kMostParts - 1) / kMostParts;
     const std::uint64_t part_size = std::max(part_size_, (least + kMiB - 1) / kMiB * kMiB);
     const std::string path = key(name);
-    const std::string id = xml_text(call("POST", path, {{"uploads", ""}}, {}, stop).body, "UploadId");
+    const std::string mark = new_mark();
+    const HttpRequest begin = request("POST", path, {{"uploads", ""}}, {}, {{kMark, mark}});
+    const std::string id = xml_text(call(begin, stop).body, "UploadId");
     if (id.empty()) throw HttpError("POST " + uri_of(name) + ": the server began no upload in parts", 200, "", true);
     try {
       std::vector<std::string> etags;
@@ -230,7 +258,7 @@ class S3Store final : public RemoteStore {
         const FilePart part{file, offset, std::min(part_size, size - offset)};
         etags.push_back(unquoted(call("PUT", path, query, part, stop).header("etag")));
       }
-      join_parts(name, id, etags, size, stop);
+      join_parts(name, id, etags, {size, mark, joined_etag(etags)}, stop);
     } catch (...) {
       give_up(path, id);
       throw;
@@ -238,7 +266,7 @@ class S3Store final : public RemoteStore {
   }
 
   void join_parts(const std::string& name, const std::string& id, const std::vector<std::string>& etags,
-                  std::uint64_t size, const std::stop_token& stop) {
+                  const Joined& joined, const std::stop_token& stop) {
     std::string xml = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">";
     for (std::size_t i = 0; i < etags.size(); ++i)
       xml += join("<Part><PartNumber>", i + 1, "</PartNumber><ETag>", etags[i], "</ETag></Part>");
@@ -248,7 +276,7 @@ class S3Store final : public RemoteStore {
       body = call("POST", key(name), {{"uploadId", id}}, xml, stop).body;
     } catch (const HttpError& error) {
       // Of two attempts the first may have succeeded, and its response was lost.
-      if (error.code != "NoSuchUpload" || !has(name, size, joined_etag(etags), stop)) throw;
+      if (error.code != "NoSuchUpload" || !has(name, joined, stop)) throw;
       return;
     }
     if (body.find("<Error>") == std::string::npos) return;
@@ -257,10 +285,13 @@ class S3Store final : public RemoteStore {
                     said.code, said.code == "InternalError" || said.code == "SlowDown");
   }
 
-  bool has(const std::string& name, std::uint64_t size, const std::string& etag, const std::stop_token& stop) {
+  // By the mark, since the ETag of an encrypted object may be anything, or by the ETag at servers that keep no marks.
+  bool has(const std::string& name, const Joined& joined, const std::stop_token& stop) {
     try {
       const HttpResponse response = call("HEAD", key(name), {}, {}, stop);
-      return length_of(response) == size && !etag.empty() && unquoted(response.header("etag")) == etag;
+      if (length_of(response) != joined.size) return false;
+      return response.header(kMark) == joined.mark ||
+             (!joined.etag.empty() && unquoted(response.header("etag")) == joined.etag);
     } catch (const HttpError&) {  // the caller reports why it asks
       return false;
     }

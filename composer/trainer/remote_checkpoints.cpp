@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iterator>
-#include <unistd.h>
 #include <utility>
 
 #include "composer/checkpoint/file_system.h"
+#include "composer/checkpoint/scratch.h"
 #include "composer/core/error.h"
 #include "composer/util/checksum.h"
 
@@ -21,7 +19,9 @@ namespace fs = std::filesystem;
 using saving::Manifest;
 
 const std::string kManifest = Manifest::kFileName;
-constexpr std::uint64_t kLargestManifest = 16 << 20;  // in bytes; ours have a few thousand
+constexpr const char *kFetch = ".fetch-",
+                     *kFetchFile = "composer-fetch-";  // beside a save folder; among other programs'
+constexpr std::uint64_t kLargestManifest = 16 << 20;   // in bytes; ours have a few thousand
 
 fs::path cache_folder() {
   const auto variable = [](const char* name) {
@@ -32,28 +32,6 @@ fs::path cache_folder() {
   if (const auto home = variable("HOME"); home.is_absolute()) return home / ".cache/libcomposer/uploads";
   throw ConfigError("save_folder: a URI needs a folder of this machine, and neither XDG_CACHE_HOME nor HOME is set");
 }
-
-// A folder that is removed at the end of the scope.
-class Scratch {
- public:
-  explicit Scratch(const fs::path& parent) {
-    fs::create_directories(parent);
-    std::string name = parent / ".fetch-XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr)
-      throw Error(parent.string(), ": no folder can be made there: ", std::strerror(errno));
-    path_ = name;
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 // Names come from the server, and must lead neither out of the folder nor to the folder itself.
 bool stays_below(const std::string& name) {
@@ -94,7 +72,7 @@ std::string local_save_folder(const std::string& save_folder, const std::string&
 }
 
 Manifest read_manifest(net::RemoteStore& store, const std::string& name, const std::stop_token& stop) {
-  const Scratch scratch(fs::temp_directory_path());
+  const saving::Scratch scratch(fs::temp_directory_path(), kFetchFile);
   const fs::path file = scratch.path() / kManifest;
   store.get(in(name, kManifest), file, stop);
   if (const auto size = fs::file_size(file); size > kLargestManifest)
@@ -134,13 +112,21 @@ std::optional<RemoteCheckpoint> find_newest(net::RemoteStore& store, const std::
   return newest;
 }
 
+void remove_leftover_downloads(const fs::path& folder) {
+  saving::Scratch::remove_leftovers(folder.parent_path(), kFetch);
+  for (const char* prefix : {kFetchFile, kLoadPrefix})
+    saving::Scratch::remove_leftovers(fs::temp_directory_path(), prefix);
+}
+
 fs::path download(net::RemoteStore& store, const RemoteCheckpoint& checkpoint, const fs::path& folder,
                   const std::string& name) {
   saving::FileSystem& files = saving::real_files();
   if (!stays_below(name)) throw CheckpointError(store.uri_of(checkpoint.name), ": cannot be the name of a folder");
+  remove_leftover_downloads(folder);  // they may be large
   const fs::path to = folder / name;
   fs::create_directories(to.parent_path());
-  const Scratch scratch(folder.parent_path());  // a kill must not leave a checkpoint of another name in the folder
+  const saving::Scratch scratch(folder.parent_path(),
+                                kFetch);  // a kill must not leave a checkpoint of another name in the folder
   for (const Manifest::File& file : checkpoint.manifest.files) {
     if (!stays_below(file.name)) throw CheckpointError(store.uri_of(checkpoint.name), ": has a file ", file.name);
     store.get(in(checkpoint.name, file.name), scratch.path() / file.name);

@@ -35,9 +35,16 @@ COMPOSER_EXPORT std::optional<RemoteCheckpoint> find_newest(net::RemoteStore& st
                                                             const std::function<bool(const saving::Manifest&)>& fits);
 
 // Downloads a checkpoint to a name in a folder, where it appears whole or not at all and replaces one of that name.
-// Returns its path. Temporary files are beside the folder.
+// Returns its path. Temporary files are in a folder beside it, which is removed at the next start if the process is
+// killed.
 COMPOSER_EXPORT std::filesystem::path download(net::RemoteStore& store, const RemoteCheckpoint& checkpoint,
                                                const std::filesystem::path& folder, const std::string& name);
+
+// Removes what killed processes have left of downloads, beside this folder and in the folder of temporary files.
+COMPOSER_EXPORT void remove_leftover_downloads(const std::filesystem::path& folder);
+
+// Prefix of the folders of temporary files into which a load_path is downloaded.
+constexpr const char* kLoadPrefix = "composer-load-";
 
 // The manifest of a checkpoint in the store. Throws CheckpointError if it is damaged.
 COMPOSER_EXPORT saving::Manifest read_manifest(net::RemoteStore& store, const std::string& name,
@@ -49,6 +56,7 @@ COMPOSER_EXPORT std::filesystem::path download_from(const std::string& uri, cons
 
 struct RemoteMirrorOptions {
   std::string uri;
+  std::string run_name;
   bool overwrite = false;  // also replace checkpoints of other runs
   saving::OnFailure on_failure = saving::OnFailure::FAIL;
   std::chrono::duration<double> longest_wait{3600};  // of wait() without a limit
@@ -56,7 +64,7 @@ struct RemoteMirrorOptions {
 };
 
 // Uploads checkpoints on a background thread. Files that wait are hard links beside the save folder, so that the
-// checkpoint may be deleted meanwhile.
+// checkpoint may be deleted meanwhile. Another process that saves the same run there is detected: see RemoteOwner.
 COMPOSER_EXPORT std::shared_ptr<saving::Mirror> make_remote_mirror(RemoteMirrorOptions options);
 
 }  // namespace composer

@@ -80,6 +80,8 @@ def test(folder, url):
     body = s3.get_object(Bucket="bucket", Key="some/folder/a/long")["Body"].read()
     check(hashlib.sha256(body).digest() == hashlib.sha256((folder / "long").read_bytes()).digest(),
           "boto3 reads what was sent in parts")
+    mark = s3.head_object(Bucket="bucket", Key="some/folder/a/long")["Metadata"].get("libcomposer-upload", "")
+    check(len(mark) == 16, f"the object that was sent in parts has the mark of its upload: {mark}")
     check(not s3.list_multipart_uploads(Bucket="bucket").get("Uploads"), "no parts are left")
 
     wrong = ours("list", "s3://bucket/some", AWS_SECRET_ACCESS_KEY="wrongsecret")

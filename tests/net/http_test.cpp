@@ -259,6 +259,20 @@ TEST_CASE("A slow response is read to its end") {
   CHECK(get(server.url(), {}).body == std::string(500, 'x'));
 }
 
+TEST_CASE("A response that drips fails after the stall limit, whether it goes to memory or to a file") {
+  const test::Folder folder;
+  HttpServer server([](const HttpCall&) { return HttpReply{200, "", {}, Fault::DRIP}; });
+  Pauses pauses;
+  HttpOptions options = pauses.options(1);
+  options.stall_limit = milliseconds(1000);
+  options.total_limit = milliseconds(10'000);  // if it does not
+  HttpRequest request{"GET", server.url()};
+  SUBCASE("to memory") {}
+  SUBCASE("to a file") { request.to_file = folder / "file"; }
+  const std::string error = error_of([&] { HttpClient(options).send(request); });
+  CHECK(contains(error, "too slow"));
+}
+
 TEST_CASE("A request that waits for the server is cancelled from another thread") {
   for (const Fault fault : {Fault::HANG, Fault::HANG_HALF}) {
     HttpServer server([&](const HttpCall&) { return HttpReply{200, "body", {}, fault}; });
@@ -370,6 +384,7 @@ TEST_CASE("Options out of range are rejected with their value") {
   CHECK(contains(error([](HttpOptions& o) { o.connect_limit = milliseconds(0); }),
                  "connect_limit must be above 0, not 0"));
   CHECK(contains(error([](HttpOptions& o) { o.stall_limit = milliseconds(999); }), "not 999"));
+  CHECK(contains(error([](HttpOptions& o) { o.least_speed = 0; }), "least_speed must be at least 1 byte per second"));
   CHECK(contains(error([](HttpOptions& o) { o.total_limit = milliseconds(-1); }), "total_limit"));
   CHECK(contains(error([](HttpOptions& o) { o.retry.attempts = 0; }), "attempts must be at least 1, not 0"));
   CHECK(contains(error([](HttpOptions& o) { o.retry.first_pause = milliseconds(-1); }), "pauses"));

@@ -73,6 +73,27 @@ TEST_CASE("An upload in parts that S3 does not know any more has failed, also if
   CHECK(warnings.texts.empty());  // no parts are left
 }
 
+TEST_CASE("Files go to a bucket whose ETags are no MD5, as with SSE-KMS, and come back") {
+  const test::Folder folder;
+  FakeS3 server;
+  server.encrypt();
+  const test::Variables variables(variables_of(server));
+  const test::Warnings warnings;
+  const auto store = open("s3://b/f");
+  const std::string data((5 << 20) + 1, 'd');
+  write(folder / "long", data);
+  write(folder / "short", "short");
+  server.set("f/lost", std::string(data.size(), 's'));
+  store->put(folder / "long", "long");
+  store->put(folder / "short", "short");
+  server.lose_completion();
+  store->put(folder / "long", "lost");
+  CHECK(server.objects().at("f/lost") == data);
+  for (const char* name : {"long", "short", "lost"}) CHECK_NOTHROW(store->get(name, folder / "back"));
+  CHECK(warnings.texts.empty());
+  CHECK(server.open_uploads() == 0);
+}
+
 TEST_CASE("Names with empty parts, \".\" or \"..\" are refused by every store, and nothing is sent") {
   const test::Folder folder;
   FakeS3 server;

@@ -10,6 +10,8 @@
 namespace composer::test {
 namespace {
 
+constexpr const char* kMark = "x-amz-meta-libcomposer-upload";
+
 HttpReply error(int status, const std::string& code) {
   return {status, "<?xml version=\"1.0\"?><Error><Code>" + code + "</Code><Message>It failed</Message></Error>"};
 }
@@ -52,6 +54,13 @@ void FakeS3::lose_completion() {
   const std::lock_guard lock(mutex_);
   lose_completion_ = true;
 }
+
+void FakeS3::encrypt() {
+  const std::lock_guard lock(mutex_);
+  encrypts_ = true;
+}
+
+std::string FakeS3::hash(const std::string& content) const { return net::md5((encrypts_ ? "key" : "") + content); }
 
 void FakeS3::erase(const std::string& key) {
   const std::lock_guard lock(mutex_);
@@ -104,21 +113,23 @@ HttpReply FakeS3::answer(const HttpCall& call) {
   if (query.contains("list-type")) return list(query);
   if (query.contains("uploads")) {
     const std::string id = "upload/" + std::to_string(next_upload_++);
-    uploads_[id];
+    const auto mark = call.headers.find(kMark);
+    uploads_[id] = {mark == call.headers.end() ? "" : mark->second};
     return {200, "<R><UploadId>" + id + "</UploadId></R>"};
   }
   if (query.contains("uploadId")) {
     const auto upload = uploads_.find(query.at("uploadId"));
     if (upload == uploads_.end()) return error(404, "NoSuchUpload");
     if (call.method == "PUT") {
-      upload->second[std::stoi(query.at("partNumber"))] = call.body;
-      return {200, "", {etag(net::md5(call.body))}};
+      upload->second.parts[std::stoi(query.at("partNumber"))] = call.body;
+      return {200, "", {etag(hash(call.body))}};
     }
     if (call.method == "POST") {
       std::string whole, hashes;
-      for (const auto& [number, part] : upload->second) whole += part, hashes += bytes_of(net::md5(part));
+      for (const auto& [number, part] : upload->second.parts) whole += part, hashes += bytes_of(hash(part));
       objects_[key] = whole;
-      etags_[key] = net::md5(hashes) + "-" + std::to_string(upload->second.size());
+      etags_[key] = hash(hashes) + "-" + std::to_string(upload->second.parts.size());
+      marks_[key] = upload->second.mark;
       history_.push_back(objects_);
     }
     uploads_.erase(upload);
@@ -127,9 +138,9 @@ HttpReply FakeS3::answer(const HttpCall& call) {
   }
   if (call.method == "PUT") {
     objects_[key] = call.body;
-    etags_.erase(key);
+    etags_.erase(key), marks_.erase(key);
     history_.push_back(objects_);
-    return {200, "", {etag(net::md5(call.body))}};
+    return {200, "", {etag(hash(call.body))}};
   }
   if (call.method == "DELETE") {
     objects_.erase(key);
@@ -139,7 +150,11 @@ HttpReply FakeS3::answer(const HttpCall& call) {
   const auto found = objects_.find(key);
   if (found == objects_.end()) return call.method == "HEAD" ? HttpReply{404} : error(404, "NoSuchKey");
   const auto joined = etags_.find(key);
-  return {200, found->second, {etag(joined == etags_.end() ? net::md5(found->second) : joined->second)}};
+  std::vector<std::string> headers = {etag(joined == etags_.end() ? hash(found->second) : joined->second)};
+  if (encrypts_) headers.emplace_back("x-amz-server-side-encryption: aws:kms");
+  if (const auto mark = marks_.find(key); mark != marks_.end() && !mark->second.empty())
+    headers.push_back(kMark + (": " + mark->second));
+  return {200, found->second, std::move(headers)};
 }
 
 Variables::Variables(const std::map<std::string, std::string>& values) {

@@ -22,6 +22,8 @@ class FakeS3 {
   std::size_t open_uploads() const;
   // The next upload in parts is joined, but the connection closes without a response.
   void lose_completion();
+  // From now on ETags are not the MD5 of contents or of parts, as with SSE-KMS.
+  void encrypt();
   // Replies in place of the bucket if it returns a reply.
   void intercept(std::function<std::optional<HttpReply>(const HttpCall&)> instead);
   // The objects after each change.
@@ -34,10 +36,15 @@ class FakeS3 {
   mutable std::mutex mutex_;
   std::map<std::string, std::string> objects_;
   std::vector<std::map<std::string, std::string>> history_;
-  std::map<std::string, std::map<int, std::string>> uploads_;
-  std::map<std::string, std::string> etags_;  // of objects made of parts
+  struct Upload {
+    std::string mark;  // from its beginning to its object
+    std::map<int, std::string> parts = {};
+  };
+  std::string hash(const std::string& content) const;
+  std::map<std::string, Upload> uploads_;
+  std::map<std::string, std::string> etags_, marks_;  // of objects made of parts
   int next_upload_ = 0;
-  bool lose_completion_ = false;
+  bool lose_completion_ = false, encrypts_ = false;
   std::function<std::optional<HttpReply>(const HttpCall&)> instead_;
   HttpServer server_;  // the last: it calls answer()
 };

@@ -104,6 +104,13 @@ bool HttpServer::send(int connection, const std::string& text, bool slowly) cons
   return true;
 }
 
+void HttpServer::drip(int connection) const {
+  while (send(connection, "x", false)) {
+    pollfd end{wake_[0], POLLIN, 0};
+    if (::poll(&end, 1, 20) > 0) return;
+  }
+}
+
 void HttpServer::serve(int connection) {
   using enum HttpReply::Fault;
   std::string text;
@@ -128,7 +135,8 @@ void HttpServer::serve(int connection) {
   std::string answer = "HTTP/1.1 " + std::to_string(reply.status) + " Words\r\nConnection: close\r\n";
   const bool has_length =
       std::ranges::any_of(reply.headers, [](const std::string& line) { return line.starts_with("Content-Length"); });
-  if (!has_length && reply.status != 204) answer += "Content-Length: " + std::to_string(reply.body.size()) + "\r\n";
+  if (!has_length && reply.status != 204 && reply.fault != DRIP)
+    answer += "Content-Length: " + std::to_string(reply.body.size()) + "\r\n";
   for (const std::string& line : reply.headers) answer += line + "\r\n";
   answer += "\r\n";
   if (call->method != "HEAD") {
@@ -137,6 +145,7 @@ void HttpServer::serve(int connection) {
   }
   if (reply.fault == HANG) answer.clear();
   const bool sent = send(connection, answer, reply.fault == SLOW);
+  if (sent && reply.fault == DRIP) return drip(connection);
   if (!sent || (reply.fault != HANG && reply.fault != HANG_HALF)) {
     ::shutdown(connection, SHUT_WR);
     return;

@@ -23,6 +23,7 @@ struct HttpReply {
     HANG_HALF,  // sends half of the body, then nothing
     GARBAGE,    // sends no HTTP
     SLOW,       // sends one byte at a time
+    DRIP,       // sends the body, then one more byte every 20 ms, until the client or the server ends
   };
   int status = 200;
   std::string body = {};
@@ -49,6 +50,7 @@ class HttpServer {
   void serve(int connection);
   bool wait_for(int connection, short events) const;  // false: the server ends
   bool send(int connection, const std::string& text, bool slowly) const;
+  void drip(int connection) const;
   Handler handler_;
   int listener_ = -1, wake_[2] = {-1, -1}, port_ = 0;
   mutable std::mutex mutex_;

@@ -1,7 +1,10 @@
 // What `composer torture` kills: some seconds of training in which everything has a memory. Writes checkpoints/ and
 // log.jsonl below the folder it is started in, and goes on from them.
 //
-//   trainee [--epochs 30] [--threads 1] [--workers 0] [--microbatch 0] [--precision fp32]
+//   trainee [--epochs 30] [--threads 1] [--workers 0] [--microbatch 0] [--precision fp32] [--uploads PLACE]
+//
+// --uploads saves to a URI, or to a folder of this name as to a bucket. Checkpoints then wait in staging/.
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <string>
@@ -47,15 +50,15 @@ constexpr std::int64_t kFeatures = 64, kClasses = 10, kSamples = 1600;
 
 struct Settings {
   std::int64_t epochs = 30, threads = 1, workers = 0, microbatch = 0;
-  std::string precision = "fp32";
+  std::string precision = "fp32", uploads;
 };
 
 Settings settings_of(int argc, char** argv) {
-  std::map<std::string, std::string> given = {
-      {"--epochs", "30"}, {"--threads", "1"}, {"--workers", "0"}, {"--microbatch", "0"}, {"--precision", "fp32"}};
+  std::map<std::string, std::string> given = {{"--epochs", "30"},    {"--threads", "1"},      {"--workers", "0"},
+                                              {"--microbatch", "0"}, {"--precision", "fp32"}, {"--uploads", ""}};
   for (int i = 1; i + 1 < argc; i += 2) given.at(argv[i]) = argv[i + 1];
-  return {std::stoll(given["--epochs"]), std::stoll(given["--threads"]), std::stoll(given["--workers"]),
-          std::stoll(given["--microbatch"]), given["--precision"]};
+  return {std::stoll(given["--epochs"]),     std::stoll(given["--threads"]), std::stoll(given["--workers"]),
+          std::stoll(given["--microbatch"]), given["--precision"],           given["--uploads"]};
 }
 
 // Points around the centre of their class, always the same.
@@ -121,6 +124,11 @@ std::shared_ptr<Model> model() {
   return std::make_shared<models::Classifier>(net, models::ClassifierOptions{.num_classes = kClasses});
 }
 
+std::string save_folder_of(const std::string& uploads) {
+  if (uploads.empty()) return "checkpoints";
+  return uploads.find("://") == std::string::npos ? "file://" + std::filesystem::absolute(uploads).string() : uploads;
+}
+
 TrainerOptions options_of(const Settings& settings) {
   TrainerOptions options{.model = model(), .train_dataloader = loader_of(settings.workers)};
   options.eval_dataloader = data::in_memory(points(200, 0.3), {.batch_size = 64, .shuffle = false});
@@ -142,7 +150,8 @@ TrainerOptions options_of(const Settings& settings) {
   options.device_train_microbatch_size = settings.microbatch;
   options.run_name = "trainee";
   options.device = at::Device(at::kCPU);
-  options.save_folder = "checkpoints";
+  options.save_folder = save_folder_of(settings.uploads);
+  options.save_staging_folder = "staging";
   options.save_interval = "12ba";
   options.save_num_checkpoints_to_keep = 3;
   return options;

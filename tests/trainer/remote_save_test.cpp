@@ -1,4 +1,5 @@
 // Runs whose save_folder or load_path is a URI.
+#include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <filesystem>
@@ -18,53 +19,22 @@
 #include "composer/core/error.h"
 #include "composer/formats/weights.h"
 #include "composer/trainer/remote_checkpoints.h"
+#include "tests/support/bucket.h"
 #include "tests/support/error_of.h"
-#include "tests/support/fake_s3.h"
 #include "tests/support/folder.h"
-#include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
 namespace composer {
 namespace {
 
 namespace fs = std::filesystem;
+using test::Bucket;
+using test::bucket_options;
+using test::contains;
 using test::error_of;
-using test::FakeS3;
 using test::HttpCall;
 using test::HttpReply;
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
-
-// A bucket, and a cache folder of its own for what waits to be uploaded.
-struct Bucket {
-  Bucket() : server_variables(test::variables_of(server)), cache_variable({{"XDG_CACHE_HOME", cache.path()}}) {}
-  std::vector<std::string> complete() const {
-    std::vector<std::string> names;
-    for (const auto& [key, content] : server.objects())
-      if (key.ends_with("/manifest.json")) names.push_back(key.substr(0, key.rfind('/')));
-    return names;
-  }
-  void forget_machine() const { fs::remove_all(cache / "libcomposer"); }
-
-  FakeS3 server;
-  test::Folder cache;
-  test::Variables server_variables, cache_variable;
-};
-
-TrainerOptions options_of(const char* duration, const char* interval = "1ep") {
-  TrainerOptions options = test::tiny_options();
-  options.save_folder = "s3://b/runs/{run_name}";
-  options.max_duration = Time::parse(duration);
-  options.save_interval = Time::parse(interval);
-  return options;
-}
-
-at::Tensor trained(const TrainerOptions& options, std::string* from = nullptr) {
-  Trainer trainer(options);
-  trainer.fit();
-  if (from != nullptr) *from = trainer.resumed_from();
-  return test::weights_of(trainer);
-}
+using test::trained;
 
 // Whatever is complete has all files with the sizes of its manifest, and they are of this checkpoint.
 void check_complete(const std::map<std::string, std::string>& objects) {
@@ -85,14 +55,14 @@ void check_complete(const std::map<std::string, std::string>& objects) {
 TEST_CASE("A run saved to a bucket resumes from there on another machine, bit by bit") {
   Bucket bucket;
   test::Warnings warnings;
-  TrainerOptions plain = options_of("3ep");
+  TrainerOptions plain = bucket_options("3ep");
   plain.save_folder.clear();
   const at::Tensor expected = trained(plain);
-  trained(options_of("2ep"));
+  trained(bucket_options("2ep"));
   CHECK(bucket.complete() == std::vector<std::string>{"runs/tiny/ep1-ba4", "runs/tiny/ep2-ba8"});
   bucket.forget_machine();
   std::string from;
-  CHECK(at::equal(trained(options_of("3ep"), &from), expected));
+  CHECK(at::equal(trained(bucket_options("3ep"), &from), expected));
   CHECK(contains(from, "ep2-ba8"));
   CHECK(warnings.say("save_folder: downloading s3://b/runs/tiny/ep2-ba8, "));
   CHECK(warnings.say("resumed from s3://b/runs/tiny/ep2-ba8 (epoch 2, batch 8)"));
@@ -104,7 +74,7 @@ TEST_CASE("A run saved to a folder by its URI resumes from there") {
   const test::Folder cache, remote;
   const test::Variables variable({{"XDG_CACHE_HOME", cache.path()}});
   test::Warnings warnings;
-  TrainerOptions options = options_of("1ep");
+  TrainerOptions options = bucket_options("1ep");
   options.save_folder = "file://" + remote.path().string() + "/{run_name}";
   trained(options);
   CHECK(saving::list_checkpoints(remote / "tiny").size() == 1);
@@ -119,7 +89,7 @@ TEST_CASE("A run saved to a folder by its URI resumes from there") {
 
 TEST_CASE("A bucket keeps as many checkpoints as the run, and none is ever incomplete") {
   Bucket bucket;
-  TrainerOptions options = options_of("2ep", "1ba");
+  TrainerOptions options = bucket_options("2ep", "1ba");
   options.save_num_checkpoints_to_keep = 2;
   trained(options);
   CHECK(bucket.complete() == std::vector<std::string>{"runs/tiny/ep1-ba7", "runs/tiny/ep1-ba8"});
@@ -137,7 +107,7 @@ TEST_CASE("Training does not wait for a slow bucket, and what is retired meanwhi
     changed.wait(lock, [&] { return open; });
     return {};
   });
-  TrainerOptions options = options_of("2ep", "1ba");
+  TrainerOptions options = bucket_options("2ep", "1ba");
   options.save_num_checkpoints_to_keep = 1;
   options.autoresume = false;  // it would list the bucket
   options.callbacks = {test::At([&](Event event, const State&) {
@@ -160,7 +130,7 @@ TEST_CASE("What was not uploaded ends the fit with an error, and is uploaded by 
     if (call.method != "PUT") return {};
     return HttpReply{403, "<Error><Code>AccessDenied</Code><Message>No</Message></Error>"};
   });
-  const std::string error = error_of([] { trained(options_of("2ep")); });
+  const std::string error = error_of([] { trained(bucket_options("2ep")); });
   CHECK(contains(error, "save_folder: 2 checkpoints were not uploaded to s3://b/runs/tiny"));
   CHECK(contains(error, "ep2-ba8: PUT"));
   CHECK(contains(error, "AccessDenied: No; check the credentials"));
@@ -168,10 +138,10 @@ TEST_CASE("What was not uploaded ends the fit with an error, and is uploaded by 
   bucket.server.intercept({});
   CHECK(bucket.complete().empty());
   std::string from;
-  trained(options_of("2ep"), &from);  // complete: nothing is trained
-  trained(options_of("3ep"), &from);
+  trained(bucket_options("2ep"), &from);  // complete: nothing is trained
+  trained(bucket_options("3ep"), &from);
   CHECK(contains(from, "ep2-ba8"));
-  CHECK(bucket.complete() == std::vector<std::string>{"runs/tiny/ep2-ba8", "runs/tiny/ep3-ba12"});
+  CHECK(bucket.complete() == std::vector<std::string>{"runs/tiny/ep1-ba4", "runs/tiny/ep2-ba8", "runs/tiny/ep3-ba12"});
 }
 
 TEST_CASE("An interrupted run says where it is saved, and ends as such also if the bucket does not take it") {
@@ -180,7 +150,7 @@ TEST_CASE("An interrupted run says where it is saved, and ends as such also if t
   bucket.server.intercept([](const HttpCall& call) -> std::optional<HttpReply> {
     return call.method == "PUT" ? std::optional(HttpReply{403}) : std::nullopt;
   });
-  TrainerOptions options = options_of("2ep");
+  TrainerOptions options = bucket_options("2ep");
   options.handle_signals = true;
   options.callbacks = {test::At([](Event event, const State& state) {
     if (event == Event::BATCH_END && state.timestamp.batch == 2) std::raise(SIGINT);
@@ -189,7 +159,7 @@ TEST_CASE("An interrupted run says where it is saved, and ends as such also if t
   CHECK(warnings.say("interrupted (SIGINT) after batch 2; saved to " + (bucket.cache / "libcomposer").string()));
   CHECK(warnings.say("; waiting for uploads to s3://b/runs/tiny, up to "));
   CHECK(warnings.say("save_folder: 1 checkpoint was not uploaded to s3://b/runs/tiny"));
-  CHECK(warnings.say("the next start with this save_folder uploads the newest"));
+  CHECK(warnings.say("the next start with this save_folder uploads what is missing"));
 }
 
 TEST_CASE(
@@ -205,7 +175,7 @@ TEST_CASE(
     changed.wait(lock, [&] { return open; });
     return {};
   });
-  TrainerOptions options = options_of("1ep");
+  TrainerOptions options = bucket_options("1ep");
   options.save_staging_folder = staging.path();
   options.save_upload_timeout = Seconds(0.01);
   {
@@ -214,19 +184,85 @@ TEST_CASE(
     CHECK(contains(error, "uploads to s3://b/runs/tiny are not finished after 0.01 s"));
     CHECK(contains(error, "the checkpoints are in " + local_save_folder("s3://b/runs/tiny", staging.path())));
     CHECK_FALSE(fs::exists(bucket.cache / "libcomposer"));
+  }
+  {
     const std::lock_guard lock(mutex);
     open = true;
     changed.notify_all();
   }
+  options.save_upload_timeout = Seconds(600);
+  trained(options);  // complete: nothing is trained
   CHECK(bucket.complete() == std::vector<std::string>{"runs/tiny/ep1-ba4"});
   options.save_upload_timeout = Seconds(0);
   CHECK(contains(error_of([&] { Trainer trainer(options); }), "save_upload_timeout: must be > 0 seconds, got 0"));
 }
 
+TEST_CASE(
+    "A bucket that answers one byte after another delays the end of a program as long as save_upload_timeout says") {
+  Bucket bucket;
+  const test::Warnings warnings;
+  bucket.server.intercept([](const HttpCall& call) -> std::optional<HttpReply> {
+    return call.method == "PUT" ? std::optional(HttpReply{200, "", {}, HttpReply::Fault::DRIP}) : std::nullopt;
+  });
+  TrainerOptions options = bucket_options("1ep");
+  options.save_upload_timeout = Seconds(0.1);
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(contains(error_of([&] { trained(options); }), "uploads to s3://b/runs/tiny are not finished after 0.1 s"));
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));
+  bucket.server.intercept({});
+  trained(bucket_options("1ep"));  // complete: nothing is trained
+  CHECK(bucket.complete() == std::vector<std::string>{"runs/tiny/ep1-ba4"});
+}
+
+TEST_CASE("Two runs with one save_folder upload their own checkpoints, also if both wait") {
+  Bucket bucket;
+  const test::Warnings warnings;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool open = false, reached = false;
+  bucket.server.intercept([&](const HttpCall& call) -> std::optional<HttpReply> {
+    if (call.method != "PUT" || !contains(call.target, "model.safetensors")) return {};
+    std::unique_lock lock(mutex);
+    reached = true;
+    changed.notify_all();
+    changed.wait(lock, [&] { return open; });
+    return {};
+  });
+  const auto options = [](const char* name) {
+    TrainerOptions options = bucket_options("1ep");
+    options.save_folder = "s3://b/runs";
+    options.save_filename = "{run_name}-ba{batch}";
+    options.save_latest_filename = "{run_name}-latest";
+    options.autoresume = false;  // it would list the bucket
+    options.run_name = name;
+    return options;
+  };
+  Trainer one(options("one")), other(options("other"));
+  one.begin();
+  while (one.step()) {
+  }
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return reached; });
+  }
+  other.begin();
+  while (other.step()) {
+  }
+  {
+    const std::lock_guard lock(mutex);
+    open = true;
+    changed.notify_all();
+  }
+  CHECK_NOTHROW(one.end());
+  CHECK_NOTHROW(other.end());
+  CHECK(bucket.complete() == std::vector<std::string>{"runs/one-ba4", "runs/other-ba4"});
+  check_complete(bucket.server.objects());
+}
+
 TEST_CASE("A manifest of an absurd size is no checkpoint, and is not read") {
   Bucket bucket;
   const test::Warnings warnings;
-  trained(options_of("1ep"));
+  trained(bucket_options("1ep"));
   bucket.forget_machine();
   const std::string key = "runs/tiny/ep9-ba9/manifest.json";
   const auto store = net::open_store("s3://b");
@@ -234,7 +270,7 @@ TEST_CASE("A manifest of an absurd size is no checkpoint, and is not read") {
   std::ofstream(folder / "large") << std::string((16 << 20) + 1, ' ');
   store->put(folder / "large", key);
   std::string from;
-  trained(options_of("2ep"), &from);
+  trained(bucket_options("2ep"), &from);
   CHECK(contains(from, "ep1-ba4"));
   for (const HttpCall& call : bucket.server.calls()) CHECK_FALSE((call.method == "GET" && contains(call.target, key)));
   CHECK(
@@ -247,7 +283,7 @@ TEST_CASE("With CONTINUE, what was not uploaded is a warning") {
   bucket.server.intercept([](const HttpCall& call) -> std::optional<HttpReply> {
     return call.method == "PUT" ? std::optional(HttpReply{403}) : std::nullopt;
   });
-  TrainerOptions options = options_of("1ep");
+  TrainerOptions options = bucket_options("1ep");
   options.save_on_failure = saving::OnFailure::CONTINUE;
   trained(options);
   CHECK(warnings.say("save_folder: 1 checkpoint was not uploaded to s3://b/runs/tiny"));
@@ -256,22 +292,22 @@ TEST_CASE("With CONTINUE, what was not uploaded is a warning") {
 TEST_CASE("A bucket that cannot be listed is an error, so that no run starts from scratch beside its checkpoints") {
   Bucket bucket;
   bucket.server.intercept([](const HttpCall&) { return HttpReply{403}; });
-  CHECK(contains(error_of([] { trained(options_of("1ep")); }), "status 403"));
+  CHECK(contains(error_of([] { trained(bucket_options("1ep")); }), "status 403"));
 }
 
 TEST_CASE("A checkpoint without its manifest is not resumed, and one with missing files is not either") {
   Bucket bucket;
   test::Warnings warnings;
-  trained(options_of("2ep"));
+  trained(bucket_options("2ep"));
   bucket.forget_machine();
   bucket.server.erase("runs/tiny/ep2-ba8/manifest.json");
   std::string from;
-  trained(options_of("2ep"), &from);
+  trained(bucket_options("2ep"), &from);
   CHECK(contains(from, "ep1-ba4"));
   bucket.forget_machine();
   bucket.server.erase("runs/tiny/ep1-ba4/model.safetensors");
   bucket.server.erase("runs/tiny/ep2-ba8/manifest.json");
-  CHECK(contains(error_of([] { trained(options_of("2ep")); }), "ep1-ba4: files are missing"));
+  CHECK(contains(error_of([] { trained(bucket_options("2ep")); }), "ep1-ba4: files are missing"));
 }
 
 TEST_CASE(
@@ -280,7 +316,7 @@ TEST_CASE(
   const test::Variables variable({{"XDG_CACHE_HOME", cache.path()}});
   test::Warnings warnings;
   const auto run = [&](const char* duration, std::string* from = nullptr) {
-    TrainerOptions options = options_of(duration);
+    TrainerOptions options = bucket_options(duration);
     options.save_folder = "file://" + remote.path().string() + "/{run_name}";
     options.model = test::tiny_model();
     return trained(options, from);
@@ -297,7 +333,7 @@ TEST_CASE(
     fs::remove_all(cache / "libcomposer");
   }
   std::string from;
-  TrainerOptions plain = options_of("4ep");
+  TrainerOptions plain = bucket_options("4ep");
   plain.save_folder.clear();
   plain.model = test::tiny_model();
   CHECK(at::equal(run("4ep", &from), trained(plain)));
@@ -312,7 +348,7 @@ TEST_CASE(
     "A name in the bucket that leads to the save folder itself, or out of it, is passed over and deletes nothing") {
   Bucket bucket;
   test::Warnings warnings;
-  trained(options_of("2ep"));
+  trained(bucket_options("2ep"));
   const auto files = [&] {
     std::set<std::string> all;
     for (const auto& entry : fs::recursive_directory_iterator(bucket.cache / "libcomposer"))
@@ -330,7 +366,7 @@ TEST_CASE(
     }
   }
   std::string from;
-  static_cast<void>(error_of([&] { trained(options_of("2ep"), &from); }));
+  static_cast<void>(error_of([&] { trained(bucket_options("2ep"), &from); }));
   CHECK(contains(from, "ep2-ba8"));
   const auto after = files();
   for (const std::string& file : before) CHECK(after.contains(file));
@@ -340,7 +376,7 @@ TEST_CASE(
     "A name in the bucket that leads to the save folder itself, or out of it, is passed over and deletes nothing") {
   Bucket bucket;
   test::Warnings warnings;
-  trained(options_of("3ep"));
+  trained(bucket_options("3ep"));
   const fs::path folder = local_save_folder("s3://b/runs/tiny");
   fs::remove_all(folder / "ep3-ba12");
   const auto objects = bucket.server.objects();
@@ -352,7 +388,7 @@ TEST_CASE(
       bucket.server.set(odd + key.substr(newest.size()), content);
   }
   std::string from;
-  trained(options_of("3ep"), &from);
+  trained(bucket_options("3ep"), &from);
   CHECK(contains(from, "ep2-ba8"));
   for (const char* name : {"ep1-ba4", "ep2-ba8", "ep3-ba12"}) CHECK(fs::exists(folder / name / "manifest.json"));
 }
@@ -360,10 +396,10 @@ TEST_CASE(
 TEST_CASE("A checkpoint of another run in the bucket is replaced only if that was asked for") {
   Bucket bucket;
   test::Warnings warnings;
-  trained(options_of("1ep"));
+  trained(bucket_options("1ep"));
   const auto before = bucket.server.objects();
   bucket.forget_machine();
-  TrainerOptions options = options_of("1ep");
+  TrainerOptions options = bucket_options("1ep");
   options.autoresume = false;
   CHECK(contains(error_of([&] { trained(options); }), "already exists and was not written by this run"));
   CHECK(bucket.server.objects() == before);
@@ -378,7 +414,7 @@ TEST_CASE("A checkpoint of another run in the bucket is replaced only if that wa
 TEST_CASE("load_path takes a checkpoint, a run and a file of a bucket") {
   Bucket bucket;
   test::Warnings warnings;
-  const at::Tensor expected = trained(options_of("2ep"));
+  const at::Tensor expected = trained(bucket_options("2ep"));
   bucket.server.set("weights/w.safetensors", bucket.server.objects().at("runs/tiny/ep2-ba8/model.safetensors"));
   for (const char* path : {"s3://b/runs/tiny", "s3://b/runs/{run_name}/ep2-ba8/", "s3://b/weights/w.safetensors"}) {
     CAPTURE(path);
@@ -397,7 +433,7 @@ TEST_CASE("A save_folder of a scheme that cannot list files, or of none, is reje
   const test::Folder cache;
   const test::Variables variable({{"XDG_CACHE_HOME", cache.path()}});
   for (const char* uri : {"http://127.0.0.1:1/x", "gs://b/x"}) {
-    TrainerOptions options = options_of("1ep");
+    TrainerOptions options = bucket_options("1ep");
     options.save_folder = uri;
     CHECK(contains(error_of([&] { Trainer trainer(options); }), uri));
   }

@@ -1,0 +1,65 @@
+#include "composer/checkpoint/scratch.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+#include <unistd.h>
+
+#include <sys/stat.h>
+
+#include "composer/checkpoint/folder_lock.h"
+#include "composer/core/error.h"
+
+namespace composer::saving {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kRandom = "XXXXXX";  // of mkdtemp()
+
+bool is_scratch(const std::string& name, const std::string& prefix) {
+  return name.starts_with(prefix) && name.size() == prefix.size() + kRandom.size() &&
+         std::ranges::all_of(name.substr(prefix.size()), [](unsigned char c) { return std::isalnum(c) != 0; });
+}
+
+bool is_own(const fs::path& path) {
+  struct stat there = {};
+  return ::lstat(path.c_str(), &there) == 0 && S_ISDIR(there.st_mode) && there.st_uid == ::geteuid();
+}
+
+}  // namespace
+
+// Another process may take the folder for a leftover between its creation and its locking.
+Scratch::Scratch(const fs::path& parent, const std::string& prefix) {
+  fs::create_directories(parent);
+  remove_leftovers(parent, prefix);
+  using State = FolderLock::State;
+  do {
+    std::string name = parent / (prefix + std::string(kRandom));
+    if (::mkdtemp(name.data()) == nullptr)
+      throw Error(parent.string(), ": no folder can be made there: ", std::strerror(errno));
+    path_ = name;
+    lock_ = std::make_unique<FolderLock>(path_);
+  } while (lock_->state() == State::TAKEN || lock_->state() == State::GONE);
+}
+
+Scratch::~Scratch() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+void Scratch::remove_leftovers(const fs::path& parent, const std::string& prefix) {
+  std::error_code error;
+  for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error)) {
+    const fs::path& path = it->path();
+    if (!is_scratch(path.filename(), prefix) || !is_own(path)) continue;
+    const FolderLock lock(path);
+    std::error_code ignored;  // the next start tries again
+    if (lock.state() == FolderLock::State::HELD) fs::remove_all(path, ignored);
+  }
+}
+
+}  // namespace composer::saving

@@ -1,0 +1,30 @@
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "composer/core/export.h"
+
+namespace composer::saving {
+
+class FolderLock;
+
+// A new folder PREFIXxxxxxx in `parent`, removed at the end of the scope unless it was renamed. Missing parents are
+// made. Folders that killed processes have left under this prefix are removed first; a live process locks its own.
+// Where the file system has no locks, they stay.
+class COMPOSER_EXPORT Scratch {
+ public:
+  Scratch(const std::filesystem::path& parent, const std::string& prefix);  // throws Error
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+  static void remove_leftovers(const std::filesystem::path& parent, const std::string& prefix);
+
+ private:
+  std::filesystem::path path_;
+  std::unique_ptr<FolderLock> lock_;
+};
+
+}  // namespace composer::saving

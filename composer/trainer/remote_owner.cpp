@@ -1,0 +1,141 @@
+#include "composer/trainer/remote_owner.h"
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include "composer/checkpoint/scratch.h"
+#include "composer/core/error.h"
+#include "composer/util/checksum.h"
+
+namespace composer {
+namespace {
+
+namespace fs = std::filesystem;
+using Fields = std::map<std::string, std::string>;  // lines "name: value"
+
+constexpr const char* kPrefix = "composer-fetch-";
+
+std::string new_token() {
+  std::random_device random;
+  std::string token;
+  for (int i = 0; i < 16; ++i) token += "0123456789abcdef"[random() & 15];
+  return token;
+}
+
+// Runs of other names may save below the same URI.
+std::string file_of(const std::string& run_name) {
+  util::Checksum sum;
+  sum.update(run_name.data(), run_name.size());
+  const std::string text = sum.text();
+  return ".owner-" + text.substr(text.find(':') + 1);
+}
+
+std::string host() {
+  std::array<char, 256> name = {};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "an unknown host";
+}
+
+// Within which numbers of processes are unique: a system since it was booted, and a container in it.
+std::string machine() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  std::error_code error;
+  const fs::path processes = fs::read_symlink("/proc/self/ns/pid", error);
+  return boot.empty() || error ? "" : host() + ' ' + boot + ' ' + processes.string();
+}
+
+std::string now() {
+  const std::time_t time = std::time(nullptr);
+  std::tm utc = {};
+  ::gmtime_r(&time, &utc);
+  std::array<char, 32> text = {};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc)};
+}
+
+std::optional<Fields> read(net::RemoteStore& store, const std::string& file, const std::stop_token& stop) {
+  const saving::Scratch scratch(fs::temp_directory_path(), kPrefix);
+  try {
+    store.get(file, scratch.path() / "owner", stop);
+  } catch (const net::HttpError& error) {
+    if (error.status != 404) throw;
+    return std::nullopt;
+  }
+  Fields fields;
+  std::ifstream lines(scratch.path() / "owner");
+  for (std::string line; fields.size() < 16 && std::getline(lines, line);)
+    if (const std::size_t colon = line.find(": "); colon != line.npos)
+      fields[line.substr(0, colon)] = line.substr(colon + 2, 256);
+  return fields;
+}
+
+// False only if it is certain: it has ended by itself, or its process was on this machine and does not exist any more.
+bool may_run(Fields& owner) {
+  if (owner["ended"] == "yes") return false;
+  if (owner["machine"].empty() || owner["machine"] != machine()) return true;
+  const std::string& text = owner["process"];
+  pid_t process = 0;
+  if (std::from_chars(text.data(), text.data() + text.size(), process).ec != std::errc() || process <= 0) return true;
+  return ::kill(process, 0) == 0 || errno != ESRCH;
+}
+
+std::string shown(Fields& owner) {
+  if (owner["process"].empty()) return "another process";
+  return join("process ", owner["process"], " on ", owner["host"], ", which started at ", owner["since"]);
+}
+
+}  // namespace
+
+RemoteOwner::RemoteOwner(std::string run_name)
+    : run_name_(std::move(run_name)), file_(file_of(run_name_)), token_(new_token()) {}
+
+void RemoteOwner::hold(net::RemoteStore& store, const std::stop_token& stop) {
+  auto owner = read(store, file_, stop);
+  const bool is_own = owner && (*owner)["token"] == token_;
+  if (held_ && is_own) return;
+  if (held_ && owner)
+    throw CheckpointError("save_folder: ", store.uri(), ": the run ", run_name_, " was taken over by ", shown(*owner),
+                          "; this process saves nothing there any more. Train a run in one process at a time, or set ",
+                          "another run_name");
+  if (owner && !is_own && may_run(*owner)) {
+    leaves_file_ = true;
+    warn(join("save_folder: ", store.uri(), ": took the run ", run_name_, " over from ", shown(*owner),
+              "; if that is still running, it ends with an error at its next checkpoint"));
+  }
+  write(store, /*ended=*/false, stop);
+  held_ = true;
+}
+
+void RemoteOwner::release(net::RemoteStore& store, const std::stop_token& stop) {
+  if (!std::exchange(held_, false)) return;
+  auto owner = read(store, file_, stop);
+  if (!owner || (*owner)["token"] != token_) return;
+  if (leaves_file_)
+    write(store, /*ended=*/true, stop);
+  else
+    store.remove(file_, stop);
+}
+
+void RemoteOwner::write(net::RemoteStore& store, bool ended, const std::stop_token& stop) const {
+  const saving::Scratch scratch(fs::temp_directory_path(), kPrefix);
+  const fs::path path = scratch.path() / "owner";
+  std::ofstream file(path);
+  file << "token: " << token_ << "\nprocess: " << ::getpid() << "\nhost: " << host() << "\nmachine: " << machine()
+       << "\nsince: " << now() << "\nended: " << (ended ? "yes" : "no") << '\n';
+  file.close();
+  if (!file) throw Error(path.string(), ": cannot be written");
+  store.put(path, file_, stop);
+}
+
+}  // namespace composer
