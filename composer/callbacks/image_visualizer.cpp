@@ -1,12 +1,16 @@
 #include "composer/callbacks/image_visualizer.h"
 
+#include <cstdint>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "composer/callbacks/image_grid.h"
 #include "composer/checkpoint/name_format.h"
@@ -110,6 +114,46 @@ std::string name_of(const State& state) {
 
 }  // namespace
 
+// The least and the greatest value of images that were shown. A device answers later.
+struct ImageVisualizer::Range {
+  static constexpr float kOvershoot = 0.1F;  // as interpolation makes; it changes no image much
+
+  void ask(const at::Tensor& images, const std::string& name) {
+    if (is_asked || !images.is_floating_point()) return;
+    const auto [least, greatest] = images.aminmax();
+    const at::Tensor both = at::stack({least, greatest}).to(at::kFloat);
+    is_asked = true;
+    key = name;
+    if (both.is_cpu()) {
+      values = both;
+      return;
+    }
+    values = at::empty({2}, at::TensorOptions().dtype(at::kFloat).pinned_memory(true));
+    values.copy_(both, /*non_blocking=*/true);
+    arrived.emplace(both.device().type());
+    arrived->record(c10::impl::VirtualGuardImpl(both.device().type()).getStream(both.device()));
+  }
+
+  // Whether it has warned.
+  bool tell(const ImageVisualizerOptions& options) {
+    if (!is_asked || (arrived && !arrived->query())) return false;
+    is_asked = false;
+    const float least = values.const_data_ptr<float>()[0], greatest = values.const_data_ptr<float>()[1];
+    if (!(least < -kOvershoot) && !(greatest > 1 + kOvershoot)) return false;
+    const bool normalized = options.mean.empty() && options.stddev.empty();
+    warn(join("ImageVisualizer: ", key, " have values from ", least, " to ", greatest,
+              ", of which those below 0 are shown as black and those above 1 as white; ",
+              normalized ? "set mean and stddev to those with which the inputs were normalized, or rescale"
+                         : "check mean and stddev, or set rescale"));
+    return true;
+  }
+
+  bool is_asked = false;
+  std::string key;  // of what is asked
+  at::Tensor values;
+  std::optional<c10::Event> arrived;  // unset: at once
+};
+
 // Files of grids, written by a background thread.
 struct ImageVisualizer::Files {
   struct Job {
@@ -162,11 +206,15 @@ ImageVisualizer::ImageVisualizer(ImageVisualizer&&) noexcept = default;
 
 void ImageVisualizer::init(const State& state, Logger&) {
   due_ = eval_due_ = has_warned_ = false;
+  range_ = std::make_unique<Range>();
   files_.reset();
   if (!options_.folder.empty()) files_ = std::make_unique<Files>(saving::format_name(options_.folder, state.run_name));
 }
 
-void ImageVisualizer::batch_start(const State& state, Logger&) { due_ = is_due(options_.interval, state.timestamp); }
+void ImageVisualizer::batch_start(const State& state, Logger&) {
+  due_ = is_due(options_.interval, state.timestamp);
+  tell_range();
+}
 
 void ImageVisualizer::before_forward(const State& state, Logger& logger) {
   if (options_.mode != ImageMode::INPUT || !std::exchange(due_, false)) return;
@@ -190,7 +238,14 @@ void ImageVisualizer::eval_after_forward(const State& state, Logger& logger) {
   show(state, name_of(state), join(state.dataloader_label, "-ba", state.timestamp.batch), logger);
 }
 
-void ImageVisualizer::eval_end(const State&, Logger&) { eval_due_ = false; }
+void ImageVisualizer::eval_end(const State&, Logger&) {
+  eval_due_ = false;
+  tell_range();
+}
+
+void ImageVisualizer::tell_range() {
+  if (range_ && range_->tell(options_)) range_.reset();
+}
 
 void ImageVisualizer::show(const State& state, const std::string& key, const std::string& file, Logger& logger) {
   const at::Tensor& inputs = state.batch.at(options_.input_key);
@@ -206,11 +261,15 @@ void ImageVisualizer::show(const State& state, const std::string& key, const std
   if (options_.mode == ImageMode::SEGMENTATION)
     images.masks = masks_of(state.outputs.front(), state.batch.at(options_.target_key), images.images.size(0));
   composer::check(key, images);
+  if (range_) range_->ask(images.images, key);
+  tell_range();
   logger.log_images(key, images);
   if (files_) files_->send(images, file);
 }
 
 void ImageVisualizer::close(const State&, Logger&) {
+  if (range_ && range_->arrived) range_->arrived->synchronize();
+  tell_range();
   if (!files_) return;
   files_->queue.sync();
   files_->warn_of_failures();

@@ -32,7 +32,8 @@ struct ImageVisualizerOptions {
 // Logs images of the first microbatch of each batch that is due as Images/Train, and those of the first microbatch of
 // each evaluation as Images/Eval, or Images/Eval/<label> if the label is not "eval". With a folder, writes each of
 // these as a grid in one PNG file. Inputs that are not [N, C, H, W] or [N, H, W] are passed over, with a warning.
-// Throws ConfigError from the constructor, and DataError for images or masks that cannot be shown.
+// Values below 0 or above 1 are shown as black or white, with a warning. Throws ConfigError from the constructor, and
+// DataError for images or masks that cannot be shown.
 class COMPOSER_EXPORT ImageVisualizer final : public Callback {
  public:
   explicit ImageVisualizer(ImageVisualizerOptions options = {});
@@ -53,11 +54,14 @@ class COMPOSER_EXPORT ImageVisualizer final : public Callback {
 
  private:
   struct Files;
+  struct Range;
+  void tell_range();
   void show(const State& state, const std::string& key, const std::string& file, Logger& logger);
 
   ImageVisualizerOptions options_;
   bool due_ = false, eval_due_ = false;
   bool has_warned_ = false;       // of inputs that are not images
+  std::unique_ptr<Range> range_;  // null once it was found that values are not from 0 to 1
   std::unique_ptr<Files> files_;  // null without a folder
 };
 

@@ -144,6 +144,44 @@ TEST_CASE("ImageVisualizer rescales each image by itself") {
   CHECK(shown({.rescale = true}, inputs).images.equal(at::tensor({0.0F, 1.0F, 0.0F, 0.0F}).view({2, 1, 1, 2})));
 }
 
+TEST_CASE("ImageVisualizer says once that values would be shown as black or white, unless it brings them to 0 to 1") {
+  const at::Tensor pixels = at::linspace(0, 1, 2 * 3 * 4 * 4).view({2, 3, 4, 4});
+  const at::Tensor normalized = (pixels - 0.5) / 0.25;
+  struct Row {
+    ImageVisualizerOptions options;
+    at::Tensor inputs;
+    std::string warning;
+  };
+  const std::string undo = "set mean and stddev to those with which the inputs were normalized, or rescale";
+  for (const auto& [options, inputs, warning] :
+       std::vector<Row>{{{}, pixels, ""},
+                        {{}, pixels * 1.1 - 0.05, ""},  // as interpolation makes
+                        {{}, normalized, "ImageVisualizer: Images/Train have values from -2 to 2, of which"},
+                        {{}, normalized.to(at::kHalf), undo},
+                        {{}, pixels * 255, "from 0 to 255"},
+                        {{}, (pixels * 255).to(at::kByte), ""},
+                        {{.rescale = true}, normalized, ""},
+                        {{.mean = {0.5}, .stddev = {0.25}}, normalized, ""},
+                        {{.mean = {0.5}, .stddev = {0.5}}, normalized, "from -0.5 to 1.5"},
+                        {{.mean = {0.5}, .stddev = {0.5}}, normalized, "check mean and stddev, or set rescale"}}) {
+    CAPTURE(warning);
+    const Warnings warnings;
+    ImageLog log;
+    State state;
+    Logger logger(state, {&log});
+    ImageVisualizer visualizer(options);
+    state.batch = {{"input", inputs}};
+    visualizer.init(state, logger);
+    for (int i = 0; i < 3; ++i) {
+      visualizer.batch_start(state, logger);
+      visualizer.before_forward(state, logger);
+    }
+    visualizer.close(state, logger);
+    CHECK(warnings.texts.size() == (warning.empty() ? 0 : 1));
+    if (!warning.empty()) CHECK(warnings.say(warning));
+  }
+}
+
 TEST_CASE("ImageVisualizer shows images without channels, of bools and of whole numbers") {
   const at::Tensor numbers = at::tensor({-5, 7, 255, 300}, at::kLong).view({1, 2, 2});
   const at::Tensor seven = at::tensor({0, 7, 255, 255}, at::kByte).view({1, 1, 2, 2});
