@@ -1,5 +1,7 @@
 #include "composer/models/bert.h"
 
+#include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,7 +15,9 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/surgery/feed_forward.h"
 #include "composer/surgery/layer.h"
+#include "composer/surgery/position_bias.h"
 
 namespace composer::models {
 namespace {
@@ -31,7 +35,8 @@ torch::nn::LayerNorm layer_norm(std::int64_t width) {
 class Embeddings final : public torch::nn::Module {
  public:
   explicit Embeddings(const BertOptions& options)
-      : word_(EmbeddingOptions(options.vocabulary, options.width).padding_idx(0)),
+      : longest_(options.sequence_length),
+        word_(EmbeddingOptions(options.vocabulary, options.width).padding_idx(0)),
         position_(options.sequence_length, options.width),
         type_(options.token_types, options.width) {
     register_module("word_embeddings", word_);
@@ -42,14 +47,21 @@ class Embeddings final : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor* types) {
-    const std::int64_t longest = position_->weight.size(0);
-    if (tokens.dim() != 2 || tokens.size(1) > longest)
-      throw DataError("bert: expected input_ids [N, T] with T <= ", longest, ", got ", tokens.sizes());
+    if (tokens.dim() != 2 || tokens.size(1) > longest_)
+      throw DataError("bert: expected input_ids [N, T] with T <= ", longest_, ", got ", tokens.sizes());
     const at::Tensor of_type = types ? type_->forward(*types) : type_->weight[0];
-    return dropout_(norm_(word_->forward(tokens) + of_type + position_->weight.narrow(0, 0, tokens.size(1))));
+    at::Tensor x = word_->forward(tokens) + of_type;
+    if (position_) x = x + position_->weight.narrow(0, 0, tokens.size(1));
+    return dropout_(norm_(x));
+  }
+  void remove_positions(std::int64_t longest) {
+    longest_ = longest;
+    unregister_module("position_embeddings");
+    position_ = nullptr;
   }
 
  private:
+  std::int64_t longest_;
   Embedding word_, position_, type_;
   Layer norm_, dropout_;
 };
@@ -108,13 +120,12 @@ class Attention final : public torch::nn::Module {
   std::shared_ptr<Output> output_;
 };
 
-class Intermediate final : public torch::nn::Module {
+class Intermediate final : public FeedForward {
  public:
-  Intermediate(std::int64_t width, std::int64_t inner) : dense_(this, "dense", Linear(width, inner)) {}
-  at::Tensor forward(const at::Tensor& x) { return at::gelu(dense_(x)); }
-
- private:
-  Layer dense_;
+  Intermediate(std::int64_t width, std::int64_t inner)
+      : FeedForward("dense", width, inner, [](const at::Tensor& x) { return at::gelu(x); }) {}
+  at::Tensor forward(const at::Tensor& x) { return wide(x); }
+  Layer with_gate(const Gate& gate) const override { return gated(*this, gate); }
 };
 
 class Block final : public torch::nn::Module {
@@ -164,25 +175,44 @@ class Pooler final : public torch::nn::Module {
   Layer dense_;
 };
 
-class Body final : public torch::nn::Module {
+class Body final : public torch::nn::Module, public LearnsPositions {
  public:
   Body(const BertOptions& options, std::int64_t inner)
-      : embeddings_(register_module("embeddings", std::make_shared<Embeddings>(options))),
+      : heads_(options.heads),
+        embeddings_(register_module("embeddings", std::make_shared<Embeddings>(options))),
         encoder_(register_module("encoder", std::make_shared<Encoder>(options, inner))),
         pooler_(this, "pooler", std::make_shared<Pooler>(options.width)) {}
 
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor* types, const at::Tensor* kept) {
-    std::optional<at::Tensor> mask;  // [N, 1, 1, T]: the keys that each token looks at
+    // [N, 1, 1, T]: the keys that each token looks at; with a bias on the scores [1 or N, heads, T, T]
+    std::optional<at::Tensor> mask;
     if (kept) {
       if (kept->sizes() != tokens.sizes())
         throw DataError("bert: attention_mask must have the shape of input_ids, ", tokens.sizes(), ", got ",
                         kept->sizes());
       mask = kept->to(at::kBool).view({kept->size(0), 1, 1, kept->size(1)});
     }
-    return pooler_(encoder_->forward(embeddings_->forward(tokens, types), mask));
+    const at::Tensor x = embeddings_->forward(tokens, types);
+    if (bias_) {
+      constexpr double kNever = -std::numeric_limits<double>::infinity();
+      const at::Tensor bias = bias_(tokens.size(1), x);
+      mask = mask ? bias.masked_fill(mask->logical_not(), kNever) : bias;
+    }
+    return pooler_(encoder_->forward(x, mask));
+  }
+
+  std::int64_t attention_heads() const override { return heads_; }
+  bool is_causal() const override { return false; }
+  bool set_position_bias(PositionBias bias, std::int64_t max_tokens) override {
+    if (bias_) return false;
+    bias_ = std::move(bias);
+    embeddings_->remove_positions(max_tokens);
+    return true;
   }
 
  private:
+  std::int64_t heads_;
+  PositionBias bias_;  // empty: positions are learned
   std::shared_ptr<Embeddings> embeddings_;
   std::shared_ptr<Encoder> encoder_;
   Layer pooler_;

@@ -7,7 +7,7 @@
 
 namespace composer::models {
 
-Classifier::Classifier(std::shared_ptr<torch::nn::Module> module, Forward forward, ClassifierOptions options)
+Classifier::Classifier(std::shared_ptr<torch::nn::Module> module, detail::ModuleCall forward, ClassifierOptions options)
     : options_(std::move(options)), forward_(std::move(forward)) {
   if (!module) throw ConfigError("Classifier: the module is null");
   auto& [num_classes, train_metrics, val_metrics, loss_fn, input, target, hyperparameters] = options_;

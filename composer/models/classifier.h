@@ -11,6 +11,7 @@
 #include "composer/core/export.h"
 #include "composer/core/model.h"
 #include "composer/core/state_dict.h"
+#include "composer/models/module_call.h"
 
 namespace composer::models {
 
@@ -31,7 +32,7 @@ class COMPOSER_EXPORT Classifier : public Model {
   template <class Module>
   requires std::derived_from<Module, torch::nn::Module> Classifier(std::shared_ptr<Module> module,
                                                                    ClassifierOptions options)
-      : Classifier(module, call<Module>(module.get()), std::move(options)) {}
+      : Classifier(module, detail::call_of(module.get()), std::move(options)) {}
   // For torch's module holders: torch::nn::Sequential(...), torch::nn::Linear(4, 2).
   template <class Module>
   Classifier(const torch::nn::ModuleHolder<Module>& module, ClassifierOptions options)
@@ -46,25 +47,10 @@ class COMPOSER_EXPORT Classifier : public Model {
   std::int64_t num_classes() const { return options_.num_classes; }
 
  private:
-  using Forward = std::function<at::Tensor(const Batch&, const std::string& input)>;
-  template <class Module, class Input>
-  static constexpr bool takes = requires {
-    static_cast<at::Tensor (Module::*)(Input)>(&Module::forward);
-  };
-  template <class Module>
-  static Forward call(Module* module) {
-    // Sequential::forward takes anything.
-    if constexpr (takes<Module, const Batch&> && !takes<Module, const at::Tensor&>)
-      return [module](const Batch& batch, const std::string&) { return module->forward(batch); };
-    else
-      return [module](const Batch& batch, const std::string& input) -> at::Tensor {
-        return module->forward(batch.at(input));
-      };
-  }
-  Classifier(std::shared_ptr<torch::nn::Module> module, Forward forward, ClassifierOptions options);
+  Classifier(std::shared_ptr<torch::nn::Module> module, detail::ModuleCall forward, ClassifierOptions options);
 
   ClassifierOptions options_;
-  Forward forward_;  // forward() of the registered module
+  detail::ModuleCall forward_;  // forward() of the registered module
 };
 
 }  // namespace composer::models

@@ -1,6 +1,7 @@
 #include "composer/models/gpt.h"
 
 #include <cmath>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,9 +14,10 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
-#include "composer/metrics/language.h"
+#include "composer/models/language_model.h"
+#include "composer/surgery/feed_forward.h"
 #include "composer/surgery/layer.h"
-#include "composer/util/loss.h"
+#include "composer/surgery/position_bias.h"
 
 namespace composer::models {
 namespace {
@@ -27,41 +29,48 @@ LayerNorm layer_norm(std::int64_t width) { return LayerNorm(torch::nn::LayerNorm
 
 class Attention : public torch::nn::Module {
  public:
-  explicit Attention(const GptOptions& options)
+  // The bias of the model: empty unless it replaces the learned positions.
+  Attention(const GptOptions& options, const PositionBias& bias)
       : heads_(options.heads),
+        bias_(&bias),
         c_attn_(this, "c_attn", Linear(options.width, 3 * options.width)),
         c_proj_(this, "c_proj", Linear(options.width, options.width)) {}
 
   at::Tensor forward(const at::Tensor& x) {
     const std::int64_t samples = x.size(0), tokens = x.size(1), width = x.size(2);
     const at::Tensor all = c_attn_(x).view({samples, tokens, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4});
+    std::optional<at::Tensor> bias;
+    if (*bias_) bias = (*bias_)(tokens, all);
     const at::Tensor y =
-        at::scaled_dot_product_attention(all[0], all[1], all[2], {}, /*dropout_p=*/0, /*is_causal=*/true);
+        at::scaled_dot_product_attention(all[0], all[1], all[2], bias, /*dropout_p=*/0, /*is_causal=*/!bias);
     return c_proj_(y.transpose(1, 2).reshape({samples, tokens, width}));
   }
 
  private:
   std::int64_t heads_;
+  const PositionBias* bias_;
   Layer c_attn_, c_proj_;
 };
 
-class FeedForward : public torch::nn::Module {
+class Mlp final : public FeedForward {
  public:
-  explicit FeedForward(std::int64_t width)
-      : c_fc_(this, "c_fc", Linear(width, 4 * width)), c_proj_(this, "c_proj", Linear(4 * width, width)) {}
-  at::Tensor forward(const at::Tensor& x) { return c_proj_(at::gelu(c_fc_(x), "tanh")); }
+  explicit Mlp(std::int64_t width)
+      : FeedForward("c_fc", width, 4 * width, [](const at::Tensor& x) { return at::gelu(x, "tanh"); }),
+        c_proj_(this, "c_proj", Linear(4 * width, width)) {}
+  at::Tensor forward(const at::Tensor& x) { return c_proj_(wide(x)); }
+  Layer with_gate(const Gate& gate) const override { return gated(*this, gate); }
 
  private:
-  Layer c_fc_, c_proj_;
+  Layer c_proj_;
 };
 
 class Block : public torch::nn::Module {
  public:
-  explicit Block(const GptOptions& options)
+  Block(const GptOptions& options, const PositionBias& bias)
       : ln_1_(this, "ln_1", layer_norm(options.width)),
-        attn_(this, "attn", std::make_shared<Attention>(options)),
+        attn_(this, "attn", std::make_shared<Attention>(options, bias)),
         ln_2_(this, "ln_2", layer_norm(options.width)),
-        mlp_(this, "mlp", std::make_shared<FeedForward>(options.width)) {}
+        mlp_(this, "mlp", std::make_shared<Mlp>(options.width)) {}
 
   at::Tensor forward(at::Tensor x) {
     x = x + attn_(ln_1_(x));
@@ -72,15 +81,18 @@ class Block : public torch::nn::Module {
   Layer ln_1_, attn_, ln_2_, mlp_;
 };
 
-class Gpt : public torch::nn::Module {
+class Gpt : public torch::nn::Module, public LearnsPositions {
  public:
   explicit Gpt(const GptOptions& options)
-      : wte_(options.vocabulary, options.width), wpe_(options.sequence_length, options.width) {
+      : heads_(options.heads),
+        longest_(options.sequence_length),
+        wte_(options.vocabulary, options.width),
+        wpe_(options.sequence_length, options.width) {
     register_module("wte", wte_);
     register_module("wpe", wpe_);
     torch::nn::Sequential h;
     for (std::int64_t i = 0; i < options.depth; ++i) {
-      blocks_.emplace_back(std::make_shared<Block>(options));
+      blocks_.emplace_back(std::make_shared<Block>(options, bias_));
       h->push_back(blocks_.back());
     }
     register_module("h", h);
@@ -92,13 +104,24 @@ class Gpt : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& tokens) {
-    const std::int64_t longest = wpe_->weight.size(0);
-    if (tokens.dim() != 2 || tokens.size(1) > longest)
-      throw DataError("gpt: expected tokens [N, T] with T <= ", longest, ", got ", tokens.sizes());
-    at::Tensor x = wte_->forward(tokens) + wpe_->weight.narrow(0, 0, tokens.size(1));
+    if (tokens.dim() != 2 || tokens.size(1) > longest_)
+      throw DataError("gpt: expected tokens [N, T] with T <= ", longest_, ", got ", tokens.sizes());
+    at::Tensor x = wte_->forward(tokens);
+    if (wpe_) x = x + wpe_->weight.narrow(0, 0, tokens.size(1));
     for (const Layer& block : blocks_) x = block(x);
     x = ln_f_(x);
     return lm_head_ ? lm_head_(x) : at::linear(x, wte_->weight);
+  }
+
+  std::int64_t attention_heads() const override { return heads_; }
+  bool is_causal() const override { return true; }
+  bool set_position_bias(PositionBias bias, std::int64_t max_tokens) override {
+    if (bias_) return false;
+    bias_ = std::move(bias);
+    longest_ = max_tokens;
+    unregister_module("wpe");
+    wpe_ = nullptr;
+    return true;
   }
 
  private:
@@ -117,6 +140,8 @@ class Gpt : public torch::nn::Module {
     }
   }
 
+  std::int64_t heads_, longest_;
+  PositionBias bias_;  // empty: positions are learned
   torch::nn::Embedding wte_, wpe_;
   std::vector<Layer> blocks_;
   Layer ln_f_, lm_head_;
@@ -135,24 +160,14 @@ std::shared_ptr<Classifier> gpt(GptOptions options) {
   if (!(smoothing >= 0 && smoothing <= 1))
     throw ConfigError("gpt: label_smoothing must be from 0 to 1, got ", smoothing);
   if (width % heads != 0) throw ConfigError("gpt: width must be a multiple of heads (", heads, "), got ", width);
-  return std::make_shared<Classifier>(
-      std::make_shared<Gpt>(options),
-      ClassifierOptions{
-          .num_classes = vocabulary,
-          .train_metrics = Metrics(metrics::LanguageCrossEntropy()),
-          .val_metrics = Metrics(metrics::LanguageCrossEntropy(), metrics::LanguagePerplexity()),
-          .loss_fn =
-              [smoothing](const at::Tensor& logits, const at::Tensor& target) {
-                const at::Tensor flat = logits.flatten(0, 1), next = target.flatten();
-                if (smoothing == 0) return soft_cross_entropy(flat, next);
-                return at::cross_entropy_loss(flat, next, {}, at::Reduction::Mean, -100, smoothing);
-              },
-          .input = "input_ids",
-          .hyperparameters = describe(
-              options, {option("vocabulary", &GptOptions::vocabulary),
-                        option("sequence_length", &GptOptions::sequence_length), option("width", &GptOptions::width),
-                        option("depth", &GptOptions::depth), option("heads", &GptOptions::heads),
-                        option("tied", &GptOptions::tied), option("label_smoothing", &GptOptions::label_smoothing)})});
+  const StateDict hyperparameters =
+      describe(options, {option("vocabulary", &GptOptions::vocabulary),
+                         option("sequence_length", &GptOptions::sequence_length), option("width", &GptOptions::width),
+                         option("depth", &GptOptions::depth), option("heads", &GptOptions::heads),
+                         option("tied", &GptOptions::tied), option("label_smoothing", &GptOptions::label_smoothing)});
+  ClassifierOptions classifier = classifier_options({.label_smoothing = smoothing, .hyperparameters = hyperparameters});
+  classifier.num_classes = vocabulary;
+  return std::make_shared<Classifier>(std::make_shared<Gpt>(options), std::move(classifier));
 }
 
 }  // namespace composer::models

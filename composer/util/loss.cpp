@@ -134,7 +134,11 @@ at::Tensor at_least_float(const at::Tensor& tensor) {
 
 at::Tensor soft_cross_entropy(const at::Tensor& logits, const at::Tensor& target,
                               const SoftCrossEntropyOptions& options) {
-  if (target_kind(logits, target) == TargetKind::PROBABILITIES) return of_probabilities(logits, target, options);
+  if (target_kind(logits, target) == TargetKind::PROBABILITIES) {
+    if (logits.dim() < 2)
+      throw DataError("the logits must have their classes in dimension 1; logits and target are ", logits.sizes());
+    return of_probabilities(logits, target, options);
+  }
   const at::Tensor indices = classes(target);
   try {
     return at::cross_entropy_loss(logits, indices, if_defined(options.weight), code(options.reduction),

@@ -102,6 +102,8 @@ TEST_CASE("Targets of a shape that fits neither kind are an error that tells bot
   CHECK_THROWS_WITH_AS(soft_cross_entropy(at::zeros({5, 4}), at::zeros({5, 3})),
                        doctest::Contains("logits are [5, 4], the target is [5, 3]"), DataError);
   CHECK_THROWS_AS(soft_cross_entropy(at::zeros({5, 4}), at::zeros(4, at::kLong)), DataError);
+  CHECK_THROWS_WITH_AS(soft_cross_entropy(at::zeros(5), at::zeros(5)),
+                       "the logits must have their classes in dimension 1; logits and target are [5]", DataError);
   CHECK_THROWS_AS(ensure_targets_one_hot(at::zeros({2, 3, 4, 5}), at::zeros({2, 4, 6}, at::kLong)), DataError);
 }
 

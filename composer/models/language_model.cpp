@@ -1,0 +1,32 @@
+#include "composer/models/language_model.h"
+
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/cross_entropy_loss.h>
+
+#include "composer/core/error.h"
+#include "composer/metrics/language.h"
+#include "composer/util/loss.h"
+
+namespace composer::models {
+
+ClassifierOptions classifier_options(LanguageModelOptions options) {
+  const double smoothing = options.label_smoothing;
+  if (!(smoothing >= 0 && smoothing <= 1))
+    throw ConfigError("LanguageModel: label_smoothing must be from 0 to 1, got ", smoothing);
+  return {.train_metrics = Metrics(metrics::LanguageCrossEntropy({.target = options.target})),
+          .val_metrics = Metrics(metrics::LanguageCrossEntropy({.target = options.target}),
+                                 metrics::LanguagePerplexity({.target = options.target})),
+          .loss_fn =
+              [smoothing](const at::Tensor& logits, const at::Tensor& target) {
+                const at::Tensor flat = logits.flatten(0, 1), next = target.flatten();
+                if (smoothing == 0) return soft_cross_entropy(flat, next);
+                return at::cross_entropy_loss(flat, next, {}, at::Reduction::Mean, -100, smoothing);
+              },
+          .input = std::move(options.input),
+          .target = std::move(options.target),
+          .hyperparameters = std::move(options.hyperparameters)};
+}
+
+LanguageModel::~LanguageModel() = default;
+
+}  // namespace composer::models

@@ -1,0 +1,33 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "composer/core/export.h"
+#include "composer/core/state_dict.h"
+#include "composer/models/classifier.h"
+
+namespace composer::models {
+
+struct LanguageModelOptions {
+  double label_smoothing = 0;  // 0 to 1: fraction of each target spread evenly over all tokens in the loss
+  std::string input = "input_ids", target = "target";  // names of the tensors in the batch
+  StateDict hyperparameters = {};                      // what Model::local_hparams() returns
+};
+
+// Those of a Classifier whose loss is the mean over the tokens of a microbatch, with LanguageCrossEntropy and, in
+// evaluation, LanguagePerplexity as its metrics. Throws ConfigError.
+COMPOSER_EXPORT ClassifierOptions classifier_options(LanguageModelOptions options);
+
+// As Classifier, of a module that maps tokens, int64 [N, T], to logits [N, T, vocabulary] of the next tokens. The
+// targets are the following tokens, int64 [N, T]; -100 is ignored.
+class COMPOSER_EXPORT LanguageModel final : public Classifier {
+ public:
+  template <class Module>
+  explicit LanguageModel(const Module& module, LanguageModelOptions options = {})
+      : Classifier(module, classifier_options(std::move(options))) {}
+  ~LanguageModel() override;
+};
+
+}  // namespace composer::models

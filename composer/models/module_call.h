@@ -1,0 +1,31 @@
+#pragma once
+#include <functional>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/tensors.h"
+
+namespace composer::models::detail {
+
+// forward() of a module, given the batch or the tensor in it that is called `input`.
+using ModuleCall = std::function<at::Tensor(const Batch& batch, const std::string& input)>;
+
+template <class Module, class Input>
+constexpr bool takes = requires {
+  static_cast<at::Tensor (Module::*)(Input)>(&Module::forward);
+};
+
+// The module must live as long as what this returns.
+template <class Module>
+ModuleCall call_of(Module* module) {
+  // Sequential::forward takes anything.
+  if constexpr (takes<Module, const Batch&> && !takes<Module, const at::Tensor&>)
+    return [module](const Batch& batch, const std::string&) { return module->forward(batch); };
+  else
+    return [module](const Batch& batch, const std::string& input) -> at::Tensor {
+      return module->forward(batch.at(input));
+    };
+}
+
+}  // namespace composer::models::detail

@@ -1,0 +1,52 @@
+#pragma once
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <torch/nn/pimpl.h>
+
+#include "composer/core/export.h"
+#include "composer/core/model.h"
+#include "composer/core/state_dict.h"
+#include "composer/models/module_call.h"
+
+namespace composer::models {
+
+struct RegressorOptions {
+  std::optional<Metrics> train_metrics;  // default: MeanSquaredError
+  std::optional<Metrics> val_metrics;    // default: MeanSquaredError, MeanAbsoluteError
+  // Loss of (outputs, targets), a mean over the batch; unset: the mean squared error.
+  std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss_fn;
+  std::string input = "input", target = "target";  // names of the tensors in the batch
+  StateDict hyperparameters = {};                  // what Model::local_hparams() returns
+};
+
+// As Classifier, of a module that returns numbers of the targets' shape. Other shapes are a DataError: libtorch would
+// compare each output [N, 1] with each target [N].
+class COMPOSER_EXPORT Regressor : public Model {
+ public:
+  template <class Module>
+  requires std::derived_from<Module, torch::nn::Module>
+  explicit Regressor(std::shared_ptr<Module> module, RegressorOptions options = {})
+      : Regressor(module, detail::call_of(module.get()), std::move(options)) {}
+  template <class Module>
+  explicit Regressor(const torch::nn::ModuleHolder<Module>& module, RegressorOptions options = {})
+      : Regressor(module.ptr(), std::move(options)) {}
+  ~Regressor() override;
+
+  Outputs forward(const Batch& batch) override;
+  Losses loss(const Outputs& outputs, const Batch& batch) override;
+  Metrics get_metrics(bool is_train) const override;
+  StateDict local_hparams() const override { return options_.hyperparameters; }
+
+ private:
+  Regressor(std::shared_ptr<torch::nn::Module> module, detail::ModuleCall forward, RegressorOptions options);
+
+  RegressorOptions options_;
+  detail::ModuleCall forward_;  // forward() of the registered module
+};
+
+}  // namespace composer::models
