@@ -93,6 +93,11 @@ class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public Sk
 
   // Replaces parameter `before` by `now`, with empty state. Throws ConfigError if `before` is not in a group.
   void replace_parameter(const at::Tensor& before, at::Tensor now);
+  // Drops a parameter and its state. Throws ConfigError if it is not in a group.
+  void remove_parameter(const at::Tensor& parameter);
+  // Puts these parameters, one list for each group, into the place of those that there are. Those that were there
+  // before keep their state and, if none is given, their name.
+  void set_parameters(const std::vector<NamedParameters>& groups);
 
   // The groups and their options as text.
   std::string table() const;

@@ -4,8 +4,11 @@
 #include <map>
 #include <memory>
 #include <sstream>
+#include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
@@ -124,6 +127,52 @@ void NamedOptimizer::replace_parameter(const at::Tensor& before, at::Tensor now)
     }
   }
   throw ConfigError(who_, ": replace_parameter(): the tensor to replace is not a parameter of this optimizer");
+}
+
+void NamedOptimizer::remove_parameter(const at::Tensor& parameter) {
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    std::vector<at::Tensor>& parameters = param_groups_[g].params();
+    const auto found = std::ranges::find_if(parameters, [&](const at::Tensor& one) { return one.is_same(parameter); });
+    if (found == parameters.end()) continue;
+    const auto index = found - parameters.begin();
+    state_.erase(found->unsafeGetTensorImpl());
+    if (in_backward_)  // hooks know the places of parameters
+      for (const at::Tensor& one : parameters) unhook(one);
+    parameters.erase(found);
+    names_.at(g).erase(names_[g].begin() + index);
+    if (!in_backward_) return;
+    completions_[g].erase(completions_[g].begin() + index);
+    for (std::size_t i = 0; i < parameters.size(); ++i) hook(g, i);
+    return;
+  }
+  throw ConfigError(who_, ": remove_parameter(): the tensor is not a parameter of this optimizer");
+}
+
+void NamedOptimizer::set_parameters(const std::vector<NamedParameters>& groups) {
+  if (groups.size() != param_groups_.size() || names_.size() != groups.size())
+    throw ConfigError(who_, ": set_parameters(): got ", groups.size(), " lists, must get ", names_.size());
+  std::unordered_map<void*, std::string> known;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    std::vector<at::Tensor>& parameters = param_groups_[g].params();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      known[parameters[i].unsafeGetTensorImpl()] = name_of(g, i);
+      if (in_backward_) unhook(parameters[i]);
+    }
+    parameters.clear();
+    names_[g].clear();
+  }
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (const auto& [name, tensor] : groups[g]) {
+      const auto before = known.extract(tensor.unsafeGetTensorImpl());
+      param_groups_[g].params().push_back(tensor);
+      names_[g].push_back(name.empty() && before ? before.mapped() : name);
+    }
+  for (const auto& [parameter, name] : known) state_.erase(parameter);
+  if (!in_backward_) return;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    completions_[g].assign(groups[g].size(), {});
+    for (std::size_t i = 0; i < groups[g].size(); ++i) hook(g, i);
+  }
 }
 
 std::string NamedOptimizer::table() const {
