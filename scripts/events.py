@@ -27,9 +27,10 @@ The events from `BEFORE_FORWARD` to `AFTER_BACKWARD` repeat for each microbatch.
 `ITERATION_END` or `FIT_END`, and precedes the next `..._CHECKPOINT`. `eval()` fires `EVAL_STANDALONE_START` and `_END` around it
 instead of `EVAL_BEFORE_ALL` and `EVAL_AFTER_ALL`.
 
-An algorithm should replace modules at `INIT`: the optimizer is created afterwards, for the parameters that the model then has. If it
-replaces them later, or if the optimizer was passed as a `shared_ptr`, it must update the optimizer: `replace_parameter(before, now)`
-for ours, `add_param_group()` for libtorch's. A fit rejects a model with a trainable parameter that is in no group.
+An algorithm should replace modules at `INIT`: the optimizer is created afterwards, for the parameters that the model then has, or
+[refitted](optimizers.md) if it was passed as a `shared_ptr`. If the algorithm replaces modules later, it must update the optimizer:
+`replace_parameter(before, now)` for ours, `add_param_group()` for libtorch's. A fit rejects a model with a trainable parameter that is
+in no group.
 
 `EVAL_BEFORE_ALL`, `EVAL_START`, `EVAL_STANDALONE_START` and `PREDICT_START` are always followed by their closing event. A signal cuts
 an evaluation short: it reports no metrics, and `EVAL_END` and `EVAL_AFTER_ALL` fire while `state.run->interrupted()` is true; an

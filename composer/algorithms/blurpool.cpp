@@ -11,6 +11,8 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
+#include "composer/core/model.h"
+#include "composer/core/state.h"
 
 namespace composer::algorithms {
 namespace {
@@ -111,7 +113,7 @@ Replacements blurpool(nn::Module& model, const BlurPoolOptions& options) {
 
 BlurPool::BlurPool(BlurPoolOptions options) : SurgeryAlgorithm("BlurPool"), options_(options) { check(options_); }
 
-Replacements BlurPool::operate(nn::Module& model) const { return blurpool(model, options_); }
+Replacements BlurPool::operate(State& state) const { return blurpool(*state.model, options_); }
 
 void BlurPool::log(const Replacements& done, Logger& logger) const {
   logger.log_hyperparameters({{"blurpool/num_blurpool_layers", count<BlurMaxPool2d>(done)},

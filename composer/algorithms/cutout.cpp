@@ -58,8 +58,10 @@ void CutOut::apply(Event, State& state, Logger&) {
   const auto sample = [&](std::int64_t low, std::int64_t high) {
     return low + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(high - low)));
   };
-  state.batch.set(options_.input_key,
-                  cutout_batch(input, cutout_holes(input.size(2), input.size(3), options_, sample)));
+  const std::int64_t height = input.size(2), width = input.size(3);
+  const std::vector<CutOutHole> holes =
+      options_.draw ? options_.draw(height, width) : cutout_holes(height, width, options_, sample);
+  state.batch.set(options_.input_key, cutout_batch(input, holes));
 }
 
 namespace {

@@ -22,6 +22,8 @@ struct CutOutOptions {
   double length = 0.5;            // 0 to 1; side of a square as a fraction of the shorter side of the images
   bool uniform_sampling = false;  // hide each pixel equally often; otherwise those near the border less often
   std::string input_key = "input";
+  // Called for each batch; unset: random.
+  std::function<std::vector<CutOutHole>(std::int64_t height, std::int64_t width)> draw = nullptr;
 };
 
 // Draws the squares for images of this size, clipped to the image. `sample(low, high)` returns an integer from low to

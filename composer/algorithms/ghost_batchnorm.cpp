@@ -12,6 +12,8 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
+#include "composer/core/model.h"
+#include "composer/core/state.h"
 
 namespace composer::algorithms {
 namespace {
@@ -92,7 +94,7 @@ GhostBatchNorm::GhostBatchNorm(GhostBatchNormOptions options) : SurgeryAlgorithm
   check(options_);
 }
 
-Replacements GhostBatchNorm::operate(nn::Module& model) const { return ghost_batchnorm(model, options_); }
+Replacements GhostBatchNorm::operate(State& state) const { return ghost_batchnorm(*state.model, options_); }
 
 void GhostBatchNorm::log(const Replacements& done, Logger& logger) const {
   logger.log_hyperparameters({{"GhostBatchNorm/num_new_modules", static_cast<std::int64_t>(done.made.size())}});

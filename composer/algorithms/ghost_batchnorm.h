@@ -26,7 +26,7 @@ class COMPOSER_EXPORT GhostBatchNorm final : public SurgeryAlgorithm {
   StateDict local_hparams() const override;
 
  private:
-  Replacements operate(torch::nn::Module& model) const override;
+  Replacements operate(State& state) const override;
   void log(const Replacements& done, Logger& logger) const override;
   std::string nothing_found() const override;
 

@@ -6,24 +6,17 @@
 
 #include <ATen/ATen.h>
 
+#include "composer/algorithms/mixing.h"
 #include "composer/algorithms/sampling.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
-#include "composer/core/model.h"
 #include "composer/core/state.h"
-#include "composer/util/loss.h"
+#include "composer/util/random.h"
 
 namespace composer::algorithms {
 namespace {
 
 constexpr std::uint64_t kStream = 0x6d69787570;  // sets these random numbers apart from those of other uses of a seed
-
-at::Tensor mix(const at::Tensor& a, const at::Tensor& b, double share) { return a.mul(1 - share).add_(b, share); }
-
-// In float32 whatever the logits are: shares of a half-precision target would not add up to 1.
-at::Tensor one_hot(const at::Tensor& logits, const at::Tensor& target) {
-  return ensure_targets_one_hot(logits, target).to(at::kFloat);
-}
 
 }  // namespace
 
@@ -51,27 +44,20 @@ EventSet MixUp::events() const {
 }
 
 MixUpDraw MixUp::draw(const State& state, std::int64_t samples) {
-  microbatch_ = state.timestamp.batch == batch_ ? microbatch_ + 1 : 0;
-  batch_ = state.timestamp.batch;
+  const std::int64_t microbatch = microbatches_.next(state.timestamp.batch);
   if (options_.draw) return options_.draw(samples);
-  RandomStream random(hash64(state.seed, kStream, batch_, microbatch_));
+  RandomStream random(hash64(state.seed, kStream, state.timestamp.batch, microbatch));
   const double mixing = gen_mixing_coef(options_.alpha, [&](double a, double b) { return sample_beta(a, b, random); });
   return {mixing, sample_permutation(samples, random)};
 }
 
 void MixUp::apply(Event event, State& state, Logger&) {
-  if (event == Event::BEFORE_TRAIN_BATCH) {  // also when a batch is trained again
-    batch_ = -1;
-    return;
-  }
-  const at::Tensor target = state.batch.at(options_.target_key);
+  if (event == Event::BEFORE_TRAIN_BATCH) return microbatches_.restart();  // also when a batch is trained again
   if (event == Event::BEFORE_FORWARD) {
     const at::Tensor input = state.batch.at(options_.input_key);
-    if (const at::ScalarType type = input.scalar_type(); type == at::kLong || type == at::kInt)
-      throw ConfigError("MixUp: \"", options_.input_key, "\" is ", input.sizes(), " of ", type,
-                        "; token ids and other codes cannot be mixed. Use inputs in uint8 or a floating-point type");
+    check_can_be_mixed("MixUp", options_.input_key, input);
     const MixUpDraw drawn = draw(state, input.size(0));
-    MixedBatch mixed = mixup_batch(input, target, drawn);
+    MixedBatch mixed = mixup_batch(input, state.batch.at(options_.target_key), drawn);
     state.batch.set(options_.input_key, std::move(mixed.input));
     permuted_target_ = std::move(mixed.permuted_target);
     mixing_ = drawn.mixing;
@@ -79,17 +65,9 @@ void MixUp::apply(Event event, State& state, Logger&) {
   }
   const at::Tensor permuted = std::exchange(permuted_target_, {});
   if (event == Event::BEFORE_LOSS) {
-    const at::Tensor& logits = state.outputs.only();
-    if (!find_target_kind(logits, target))
-      throw ConfigError("MixUp: needs outputs [N, C, ...] with the classes in dimension 1; the output is ",
-                        logits.sizes(), ", \"", options_.target_key, "\" is ", target.sizes(),
-                        "; set interpolate_loss if the loss accepts such targets");
-    state.batch.set(options_.target_key, mix(one_hot(logits, target), one_hot(logits, permuted), mixing_));
+    mix_targets("MixUp", state, options_.target_key, permuted, mixing_);
   } else {
-    Batch other = state.batch;
-    other.set(options_.target_key, permuted);
-    const Losses losses = state.model->loss(state.outputs, other);
-    for (auto& [name, loss] : state.loss) loss = mix(loss, losses.at(name), mixing_);
+    mix_losses(state, options_.target_key, permuted, mixing_);
   }
 }
 

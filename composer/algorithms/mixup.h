@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "composer/algorithms/microbatch_count.h"
 #include "composer/core/algorithm.h"
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
@@ -54,7 +55,7 @@ class COMPOSER_EXPORT MixUp final : public Algorithm {
   MixUpOptions options_;
   double mixing_ = 0;
   at::Tensor permuted_target_;  // set at BEFORE_FORWARD, until it is used
-  std::int64_t batch_ = -1, microbatch_ = 0;
+  MicrobatchCount microbatches_;
 };
 
 }  // namespace composer::algorithms

@@ -1,5 +1,6 @@
 #include "composer/algorithms/sampling.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <utility>
@@ -36,6 +37,16 @@ double sample_log_gamma(double shape, RandomStream& random) {
 double sample_beta(double a, double b, RandomStream& random) {
   const double log_a = sample_log_gamma(a, random), log_b = sample_log_gamma(b, random);
   return 1 / (1 + std::exp(log_b - log_a));
+}
+
+std::vector<double> sample_dirichlet(double alpha, std::int64_t n, RandomStream& random) {
+  std::vector<double> shares;
+  for (std::int64_t i = 0; i < n; ++i) shares.push_back(sample_log_gamma(alpha, random));
+  const double largest = *std::ranges::max_element(shares);
+  double sum = 0;
+  for (double& share : shares) sum += share = std::exp(share - largest);
+  for (double& share : shares) share /= sum;
+  return shares;
 }
 
 at::Tensor sample_permutation(std::int64_t n, RandomStream& random) {

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -9,6 +10,9 @@ namespace composer::algorithms {
 
 // Samples the beta distribution; a and b > 0, however small.
 double sample_beta(double a, double b, RandomStream& random);
+
+// Samples the symmetric Dirichlet distribution: n shares whose sum is 1. alpha > 0, n >= 1.
+std::vector<double> sample_dirichlet(double alpha, std::int64_t n, RandomStream& random);
 
 // A uniformly random permutation of 0 to n - 1: int64 [n] on the CPU.
 at::Tensor sample_permutation(std::int64_t n, RandomStream& random);

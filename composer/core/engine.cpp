@@ -228,7 +228,7 @@ class Engine::WatchedCall {
   const std::vector<CallWatcher*>& watchers_;
 };
 
-void Engine::dispatch(Event event) {
+void Engine::dispatch(Event event, bool alone) {
   check(event);
   const Dispatching scope(*this);
   for (CallWatcher* watcher : watchers_) watcher->event_begins(event, state_);
@@ -238,7 +238,7 @@ void Engine::dispatch(Event event) {
     run_algorithms(event, listeners);
   } else {
     run_algorithms(event, listeners);
-    run_callbacks(event, listeners);
+    if (!alone) run_callbacks(event, listeners);
   }
   for (CallWatcher* watcher : watchers_) watcher->event_ends(event, state_);
 }

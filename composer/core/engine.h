@@ -51,6 +51,10 @@ class COMPOSER_EXPORT Engine {
   void run_event(Event event) {
     if (listening_.contains(event)) dispatch(event);
   }
+  // The same for the algorithms alone.
+  void run_algorithms_alone(Event event) {
+    if (listening_.contains(event)) dispatch(event, /*alone=*/true);
+  }
 
   // After an error between `opens` and `closes`: the algorithms that have seen the first see the second, so that what
   // they opened is closed. What they throw is a warning.
@@ -105,7 +109,7 @@ class COMPOSER_EXPORT Engine {
   std::unique_ptr<Table> table_of(const std::vector<Pass>& passes) const;
   void use(std::unique_ptr<Table> table);
   void forget_after(const Callback& callback);
-  void dispatch(Event event);
+  void dispatch(Event event, bool alone = false);
   void check(Event event) const;
   void run_algorithms(Event event, Listeners& listeners);
   void run_callbacks(Event event, Listeners& listeners);

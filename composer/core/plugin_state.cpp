@@ -40,21 +40,6 @@ void visit_all(StateVisitor& group, const std::vector<Plugin<Base>>& plugins, St
 
 }  // namespace
 
-void visit_required_algorithms(StateVisitor& visit, const Engine& engine) {
-  std::vector<std::string> required;
-  const auto is_here = [&](const std::string& name) {
-    return std::ranges::any_of(engine.algorithms(), [&](const auto& plugin) { return plugin.name == name; });
-  };
-  for (const auto& plugin : engine.algorithms())
-    if (plugin.object->required_on_load()) required.push_back(plugin.name);
-  if (visit.is_loading() && !visit.has("required_algorithms")) return;
-  visit("required_algorithms", required);
-  for (const std::string& name : required)
-    if (!is_here(name))
-      throw CheckpointError("checkpoint: was trained with ", name,
-                            ", without which it cannot be loaded; give the trainer a ", name, " with the same options");
-}
-
 void visit_plugins(StateVisitor& visit, const Engine& engine) {
   const auto group = [&](const char* name, const auto& plugins) {
     if (visit.is_loading()) {

@@ -6,9 +6,6 @@ namespace composer {
 
 class Engine;
 
-// Which algorithms what is saved cannot do without. When loading: CheckpointError if one of them is not here.
-COMPOSER_EXPORT void visit_required_algorithms(StateVisitor& visit, const Engine& engine);
-
 // The state of every algorithm, callback and logger under the name of its class; a second one of a class is "Name-2",
 // so several of one class are told apart by their order alone. When loading, a state without a plug-in is a warning,
 // and so is a plug-in without a state.

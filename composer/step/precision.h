@@ -8,19 +8,4 @@ namespace composer {
 // Throws ConfigError if this device cannot train in this precision.
 void check_precision(Precision precision, at::Device device);
 
-// Autocast of what runs in this scope, if the precision asks for it; nothing for fp32.
-class AutocastScope {
- public:
-  AutocastScope(Precision precision, at::Device device);
-  ~AutocastScope();
-  AutocastScope(const AutocastScope&) = delete;
-  AutocastScope& operator=(const AutocastScope&) = delete;
-
- private:
-  const bool active_;
-  const at::DeviceType device_;
-  bool was_enabled_ = false;
-  at::ScalarType dtype_ = at::kFloat;  // before
-};
-
 }  // namespace composer

@@ -14,7 +14,7 @@
 #include "composer/step/batch_undo.h"
 #include "composer/step/module_modes.h"
 #include "composer/step/outside_leaves.h"
-#include "composer/step/precision.h"
+#include "composer/util/autocast.h"
 #include "composer/util/out_of_memory.h"
 
 namespace composer {
@@ -101,28 +101,28 @@ void TrainStep::weigh(const Feed& feed) {
   for (Microbatch& microbatch : microbatches_) microbatch.share /= weight_;
 }
 
-void TrainStep::step_once(const TrainBatch& train_batch) {
+void TrainStep::step_once(const std::function<at::Tensor()>& closure) {
   if (!scales_) {
-    state_.optimizer->step(train_batch);
+    state_.optimizer->step(closure);
     return;
   }
   {
     const at::AutoGradMode enable_grad(true);  // as step() does for its closure
-    train_batch();
+    closure();
   }
   scaler_->step(*state_.optimizer);
   scaler_->update();
 }
 
 void TrainStep::step_optimizer(const Feed& feed, const TrainBatch& train_batch) {
-  if (!auto_) return rule_ ? step_once([&] { return make_gradients(feed, train_batch); }) : step_once(train_batch);
+  if (!auto_) return step_once([&] { return make_gradients(train_batch); });
   BatchUndo undo(state_);
   while (true) {
     bool has_gradients = false;  // then the weights may have changed: there is no way back
     try {
       return step_once([&] {
         const MemoryScope scope(state_.device, auto_->limit());
-        at::Tensor loss = make_gradients(feed, train_batch);
+        at::Tensor loss = make_gradients(train_batch);
         has_gradients = true;
         return loss;
       });
@@ -135,15 +135,17 @@ void TrainStep::step_optimizer(const Feed& feed, const TrainBatch& train_batch) 
   }
 }
 
-at::Tensor TrainStep::make_gradients(const Feed& feed, const TrainBatch& train_batch) {
-  if (!rule_) return train_batch();
+at::Tensor TrainStep::make_gradients(const TrainBatch& train_batch) {
+  measured_ = false;
+  if (!rule_) return train_batch(/*counts=*/true);
   at::Tensor loss;
   rule_->make_gradients(state_, [&](bool counts) {
     if (loss.defined()) throw ConfigError(rule_name_, "::make_gradients: a pass after the one that counts");
     if (counts)
-      loss = train_batch();
+      loss = train_batch(/*counts=*/true);
     else
-      rehearse(feed);
+      rehearse(train_batch);
+    measured_ = true;
   });
   if (!loss.defined()) throw ConfigError(rule_name_, "::make_gradients: no pass that counts");
   return loss;
@@ -207,7 +209,11 @@ void TrainStep::repeat(bool backward) {
 
 std::vector<std::int64_t> TrainStep::sample_indices(const Feed& feed) const {
   std::vector<std::int64_t> all = feed.sample_indices();
-  if (!is_split_ || all.empty()) return all;
+  if (all.empty()) return all;
+  if (!is_split_) {
+    if (feed.count_samples(whole_) != static_cast<std::int64_t>(all.size())) all.clear();  // an algorithm has selected
+    return all;
+  }
   std::int64_t from = 0, sum = 0;
   for (std::size_t i = 0; i < microbatches_.size(); ++i) {
     if (i == index_) from = sum;
@@ -218,18 +224,10 @@ std::vector<std::int64_t> TrainStep::sample_indices(const Feed& feed) const {
   return {all.begin() + from, all.begin() + from + count};
 }
 
-// The gradients of the batch and nothing else.
-void TrainStep::rehearse(const Feed& feed) {
+// Leaves the gradients of the batch, and what it shows at these weights.
+void TrainStep::rehearse(const TrainBatch& train_batch) {
   BatchUndo undo(state_);
-  state_.optimizer->zero_grad(/*set_to_none=*/true);
-  for (std::size_t i = 0; i < microbatches_.size(); ++i) {
-    enter(feed, i);
-    if (!counts()) continue;
-    run_forward();
-    run_loss();
-    differentiate(total_loss());
-  }
-  leave();
+  train_batch(/*counts=*/false);
   state_.outputs.clear();
   state_.loss.clear();
   undo.restore();
@@ -274,7 +272,7 @@ void TrainStep::take_back(BatchUndo& undo) {
 // The batch begins anew: an optimizer may run its closure several times, and metrics count the last.
 void TrainStep::zero_gradients() {
   state_.optimizer->zero_grad(/*set_to_none=*/true);
-  metrics_.reset();
+  if (!measured_) metrics_.reset();
 }
 
 void TrainStep::enter(const Feed& feed, std::size_t index) {
@@ -358,11 +356,13 @@ at::Tensor TrainStep::total_loss() const {
 
 void TrainStep::backward() {
   const at::Tensor total = total_loss();
-  if (current_.first) state_.batch_loss.clear();
+  if (current_.first && !measured_) state_.batch_loss.clear();
   if (!counts()) return;
-  add_to_batch_loss("total", total);
-  for (const auto& [name, loss] : state_.loss)
-    if (name != "total") add_to_batch_loss(name, mean_of(loss));
+  if (!measured_) {
+    add_to_batch_loss("total", total);
+    for (const auto& [name, loss] : state_.loss)
+      if (name != "total") add_to_batch_loss(name, mean_of(loss));
+  }
   if (!graph_ || !graph_->take_gradients()) differentiate(total);
 }
 
@@ -402,7 +402,7 @@ void TrainStep::add_to_batch_loss(std::string_view name, const at::Tensor& mean)
 }
 
 void TrainStep::update_metrics() {
-  if (metrics_.empty() || !counts()) return;
+  if (measured_ || metrics_.empty() || !counts()) return;
   const at::NoGradGuard no_grad;
   const AutocastScope autocast(state_.precision, state_.device);
   metrics_.update(*state_.model, current_.batch, outputs_for_metrics());

@@ -25,7 +25,9 @@ class StepRule;
 // batch's samples (or loss-generating tokens), however it is split: each microbatch counts by its share of them.
 class TrainStep {
  public:
-  using TrainBatch = std::function<at::Tensor()>;
+  // Makes the gradients of the batch, and returns its loss. What algorithms do to gradients, and what others see,
+  // belongs to a pass that counts.
+  using TrainBatch = std::function<at::Tensor(bool counts)>;
 
   TrainStep(State& state, Logger& logger, bool weigh_by_tokens)
       : state_(state), logger_(logger), weigh_by_tokens_(weigh_by_tokens) {}
@@ -84,12 +86,12 @@ class TrainStep {
   void weigh(const Feed& feed);
   void enter(const Feed& feed, const Batch& batch, double share, bool first);
   const Batch& batch_of(const Microbatch& microbatch) const { return is_split_ ? microbatch.batch : whole_; }
-  void step_once(const TrainBatch& train_batch);
+  void step_once(const std::function<at::Tensor()>& closure);
   void choose_microbatch_size(const Feed& feed);
   void try_microbatches(const Feed& feed, std::int64_t size);
   void take_back(BatchUndo& undo);
-  at::Tensor make_gradients(const Feed& feed, const TrainBatch& train_batch);
-  void rehearse(const Feed& feed);
+  at::Tensor make_gradients(const TrainBatch& train_batch);
+  void rehearse(const TrainBatch& train_batch);
   void run_forward();
   void run_loss();
   at::Tensor total_loss() const;
@@ -121,6 +123,7 @@ class TrainStep {
   Microbatch current_;           // on the device, as algorithms find it; without a batch if there are no metrics
   bool reuses_outputs_ = false;  // Model::eval_forward gives the outputs of training
   StepRule* rule_ = nullptr;
+  bool measured_ = false;  // a pass of the rule has shown the losses and metrics of the batch
   std::string rule_name_;
   std::vector<std::string> loss_keys_;  // beside state.batch_loss
   std::vector<LogEntry> entries_;       // kept for its capacity

@@ -36,7 +36,7 @@ void SurgeryAlgorithm::apply(Event event, State& state, Logger& logger) {
 }
 
 void SurgeryAlgorithm::operate_on(State& state, Logger& logger) {
-  done_ = operate(*state.model);
+  done_ = operate(state);
   if (!done_.out_of_reach.empty())
     warn(join(name_, ": could not replace ", listed(done_.out_of_reach),
               ": declare these modules as composer::Layer or as entries of a torch::nn::Sequential"));

@@ -9,9 +9,9 @@
 namespace composer {
 
 // The base of algorithms that replace modules of the model. They do it at INIT: the trainer makes the optimizer after
-// that, of the parameters that the model then has. A ready optimizer that lacks one of them is a ConfigError before the
-// first step. Logs the replacements as the table surgery/<name>. Warns if nothing was replaced, if modules in typed
-// members could not be replaced, and, once, if a new module is not called in the first batches.
+// that, of the parameters that the model then has, or refits a ready one (optim/refit.h). Logs the replacements as the
+// table surgery/<name>. Warns if nothing was replaced, if modules in typed members could not be replaced, and, once, if
+// a new module is not called in the first batches.
 class COMPOSER_EXPORT SurgeryAlgorithm : public Algorithm {
  public:
   static constexpr std::int64_t kWatchedBatches = 20;
@@ -24,8 +24,8 @@ class COMPOSER_EXPORT SurgeryAlgorithm : public Algorithm {
 
  protected:
   explicit SurgeryAlgorithm(std::string name);
-  // Replaces modules of the model.
-  virtual Replacements operate(torch::nn::Module& model) const = 0;
+  // Replaces modules of state.model. The other fields are those at INIT.
+  virtual Replacements operate(State& state) const = 0;
   // Logs what was replaced in numbers.
   virtual void log(const Replacements& done, Logger& logger) const = 0;
   // Completes "no module was replaced: there is ...".

@@ -8,7 +8,7 @@
 #include "composer/core/error.h"
 #include "composer/core/model.h"
 #include "composer/step/batch_undo.h"
-#include "composer/step/precision.h"
+#include "composer/util/autocast.h"
 
 namespace composer {
 namespace {

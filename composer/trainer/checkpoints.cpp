@@ -10,6 +10,7 @@
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/ignore_keys.h"
 #include "composer/checkpoint/name_format.h"
+#include "composer/checkpoint/scratch.h"
 #include "composer/core/error.h"
 #include "composer/formats/weights.h"
 #include "composer/net/remote_store.h"
@@ -66,9 +67,7 @@ Loaded read(const std::filesystem::path& path, bool weights_only);
 
 // Of a URI, whose files are kept until they are read.
 Loaded read_remote(const std::string& uri, bool weights_only) {
-  std::string name = std::filesystem::temp_directory_path() / "composer-load-XXXXXX";
-  if (::mkdtemp(name.data()) == nullptr) throw Error("load_path: ", name, ": no folder can be made there");
-  const saving::TemporaryPath folder(saving::real_files(), name);
+  const saving::Scratch folder(std::filesystem::temp_directory_path(), kLoadPrefix);
   Loaded loaded = read(download_from(uri, folder.path() / "files"), weights_only);
   loaded.path = net::shown_url(uri);
   return loaded;
@@ -128,6 +127,7 @@ std::unique_ptr<saving::RunSaver> Trainer::Impl::make_saver() {
   std::shared_ptr<saving::Mirror> mirror;
   if (folder != given)
     mirror = make_remote_mirror({.uri = given,
+                                 .run_name = state.run_name,
                                  .overwrite = options.save_overwrite,
                                  .on_failure = options.save_on_failure,
                                  .longest_wait = options.save_upload_timeout});
@@ -167,7 +167,7 @@ void Trainer::Impl::load_checkpoint() {
   if (resumption.found) {
     const StateDict saved = read_resumed();
     const std::string path = resumption.found->path.string();
-    check_run_state(saved);
+    check_run_state(saved, path);
     load_weights(saved, path, /*strict=*/options.load_strict_model_weights);
     load_run_state(saved);
     resumption.loaded_from = path;
@@ -183,7 +183,7 @@ void Trainer::Impl::load(const LoadOptions& from) {
   const std::string path = expanded(from.path, state.run_name);
   Loaded loaded = net::is_uri(path) ? read_remote(path, from.weights_only) : read(path, from.weights_only);
   saving::ignore_keys(loaded.state, from.ignore_keys);
-  if (!loaded.weights_only) check_run_state(loaded.state);
+  if (!loaded.weights_only) check_run_state(loaded.state, loaded.path);
   // Ignored weights may be missing in a resumed run; weights alone are loaded as strictly as was asked for.
   const bool strict = from.strict_model_weights && (from.weights_only || from.ignore_keys.empty());
   weights_in_use.with_trained([&] {

@@ -75,10 +75,9 @@ void check_trains_all(const torch::nn::Module& model, const torch::optim::Optimi
       ours > 0 ? "" : join(" (none of the ", known.size(), " that it has is in the model: is it another model's?)");
   throw ConfigError("optimizer: ", unknown.size(), " of ", trainable,
                     " trainable parameters are in no group, among them ", unknown.front(), others,
-                    ". What options describe, as optim::sgd(), is made of the parameters after INIT: ",
-                    "replace modules there. Later, or for an optimizer that was given ready, call its "
-                    "replace_parameter(before, now) ",
-                    "or add_param_group(). For what is not to be trained, set requires_grad to false");
+                    ". The optimizer gets the parameters of modules that are replaced at INIT. Later, call its "
+                    "replace_parameter(before, now) or add_param_group(). For what is not to be trained, set ",
+                    "requires_grad to false");
 }
 
 void check_labels(const std::string& train_label, const std::vector<std::string>& eval_labels) {

@@ -29,14 +29,6 @@ StateValue value_of(const LogValue& logged) {
       logged);
 }
 
-std::string text_of(const StateValue& saved) {
-  if (const auto* text = std::get_if<std::string>(&saved)) return *text;
-  if (const auto* number = std::get_if<std::int64_t>(&saved)) return std::to_string(*number);
-  if (const auto* number = std::get_if<double>(&saved)) return util::exact_text(*number);
-  if (const auto* yes = std::get_if<bool>(&saved)) return *yes ? "true" : "false";
-  return "?";
-}
-
 // Numbers are compared exactly, whether they are integers or not; a NaN is equal to itself. Others by their text.
 bool is_same(const StateValue& a, const StateValue& b) {
   const auto* one = std::get_if<double>(&a);
@@ -97,6 +89,14 @@ void add_optimizer(StateDict& into, const torch::optim::Optimizer& optimizer) {
 }
 
 }  // namespace
+
+std::string text_of(const StateValue& saved) {
+  if (const auto* text = std::get_if<std::string>(&saved)) return *text;
+  if (const auto* number = std::get_if<std::int64_t>(&saved)) return std::to_string(*number);
+  if (const auto* number = std::get_if<double>(&saved)) return util::exact_text(*number);
+  if (const auto* yes = std::get_if<bool>(&saved)) return *yes ? "true" : "false";
+  return "?";
+}
 
 StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger,
                              std::optional<std::int64_t> train_batch_size, const StateDict& before) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "composer/core/export.h"
 #include "composer/core/log_records.h"
@@ -20,6 +21,9 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
 
 // Of `now`, what `before` does not have or has with another value.
 COMPOSER_EXPORT StateDict changed(const StateDict& before, const StateDict& now);
+
+// As messages show it.
+std::string text_of(const StateValue& value);
 
 // For Logger::log_hyperparameters().
 LogValue log_value(const StateValue& value);

@@ -15,6 +15,7 @@
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
 #include "composer/kernels/products.h"
+#include "composer/optim/parameter_group.h"
 #include "composer/step/code_after.h"
 #include "composer/step/feed.h"
 #include "composer/step/train_step.h"
@@ -72,7 +73,7 @@ struct Trainer::Impl {
   bool step();
   void end_epoch();
   void end_iteration();
-  at::Tensor train_batch();
+  at::Tensor train_batch(bool counts);
   void end();
   void fire_end(Event event);
   void evaluate_if_due(Event event);
@@ -82,10 +83,10 @@ struct Trainer::Impl {
   void eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end);
   std::vector<Outputs> predict(Feed feed, bool return_outputs);
   class Opened;
-  void fire(Event event) {
+  void fire(Event event, bool to_all = true) {
     last_event = event;
     if (event < Event::EVAL_BEFORE_ALL) last_of_training = event;
-    engine.run_event(event);
+    to_all ? engine.run_event(event) : engine.run_algorithms_alone(event);
   }
 
   // setup.cpp: what options mean, and whether it can be done
@@ -99,7 +100,7 @@ struct Trainer::Impl {
   OptionalTime goal_of(const FitOptions& fit, const Timestamp& from) const;
   OptionalTime end_of(const FitOptions& fit, const OptionalTime& goal, const Timestamp& from, const Feed& feed,
                       bool needs_limit) const;
-  void make_optimizer();
+  void make_optimizer(optim::NamedParameters before_init);
   void read_learning_rates();
   void check_first_batch();
   // Otherwise they are as the program has them around the call.
@@ -144,7 +145,7 @@ struct Trainer::Impl {
     std::shared_ptr<SignalWatch> signals_;
   };
   StateDict run_state(bool weights_only);
-  void check_run_state(const StateDict& saved) const;
+  void check_run_state(const StateDict& saved, const std::string& from) const;
   void load_run_state(const StateDict& saved);
   void load_weights(const StateDict& saved, const std::string& from, bool strict);
   void visit_state(StateVisitor& visit);

@@ -4,9 +4,9 @@
 
 #include <torch/optim/optimizer.h>
 
-#include "composer/step/precision.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/impl.h"
+#include "composer/util/autocast.h"
 
 namespace composer {
 namespace {
@@ -32,8 +32,9 @@ void Trainer::Impl::Opened::cut_short() {
 }
 
 void Trainer::Impl::construct() {
+  auto before_init = state.optimizer ? optim::parameters_of(*state.model) : optim::NamedParameters();
   fire(Event::INIT);
-  make_optimizer();
+  make_optimizer(std::move(before_init));
   log_hyperparameters();
   set_up();
   fire(Event::BEFORE_LOAD);
@@ -95,7 +96,7 @@ bool Trainer::Impl::step() {
   log_batch_time();
   const Feed& feed = fit->source.feed();
   train_step.start(feed);
-  train_step.step_optimizer(feed, [this] { return train_batch(); });
+  train_step.step_optimizer(feed, [this](bool counts) { return train_batch(counts); });
   count_batch_after([this] {
     train_step.log();
     train_step.report_metrics();
@@ -123,30 +124,31 @@ void Trainer::Impl::end_iteration() {
   checkpoint(Event::ITERATION_CHECKPOINT);
 }
 
-// The closure of the optimizer's step: gradients of state.batch. Returns the loss.
-at::Tensor Trainer::Impl::train_batch() {
-  fire(Event::BEFORE_TRAIN_BATCH);
+// The closure of the optimizer's step: gradients of state.batch. Returns the loss. A pass of a StepRule that does not
+// count changes the batch as algorithms do, and no callback sees it.
+at::Tensor Trainer::Impl::train_batch(bool counts) {
+  fire(Event::BEFORE_TRAIN_BATCH, counts);
   train_step.zero_gradients();
   for (std::size_t i = 0; i < train_step.num_microbatches(); ++i) {
     train_step.enter(fit->source.feed(), i);
 
-    fire(Event::BEFORE_FORWARD);
+    fire(Event::BEFORE_FORWARD, counts);
     train_step.forward();
-    fire(Event::AFTER_FORWARD);
+    fire(Event::AFTER_FORWARD, counts);
 
-    fire(Event::BEFORE_LOSS);
+    fire(Event::BEFORE_LOSS, counts);
     train_step.loss();
-    fire(Event::AFTER_LOSS);
+    fire(Event::AFTER_LOSS, counts);
     if (std::exchange(fit->first_loss, false) && run_link) train_step.warn_of_outside_leaves();  // a trial says nothing
 
-    fire(Event::BEFORE_BACKWARD);
+    fire(Event::BEFORE_BACKWARD, counts);
     train_step.backward();
-    fire(Event::AFTER_BACKWARD);
+    fire(Event::AFTER_BACKWARD, counts);
 
     train_step.update_metrics();
   }
   train_step.leave();
-  fire(Event::AFTER_TRAIN_BATCH);
+  if (counts) fire(Event::AFTER_TRAIN_BATCH);
   return state.batch_loss.at("total");
 }
 

@@ -15,6 +15,7 @@
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
+#include "composer/trainer/required_algorithms.h"
 
 namespace composer {
 namespace {
@@ -126,12 +127,6 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   field("stop", finished);
   if (visit.is_loading() && resumption.found) resumption.finished = finished;  // another run's end is not ours
   if (is_there("pending_evaluations")) evaluations.visit_pending(visit);
-  if (state.optimizer && is_there("optimizer")) {
-    StateVisitor inner = visit.scope("optimizer");
-    visit_optimizer(inner, *state.optimizer, *state.model);
-  } else if (resumption.found && state.optimizer) {
-    warn(join(resumption.found->path.string(), ": has no optimizer, so that one begins anew"));
-  }
   if (is_there("metrics")) {
     StateVisitor inner = visit.scope("metrics");
     visit_metrics(inner, state.metrics);
@@ -142,6 +137,13 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   visit("tuned", tuned);
   visit_required_algorithms(visit, engine);
   visit_plugins(visit, engine);
+  // After the algorithms, which may give it the parameters that it had when it was saved.
+  if (state.optimizer && is_there("optimizer")) {
+    StateVisitor inner = visit.scope("optimizer");
+    visit_optimizer(inner, *state.optimizer, *state.model);
+  } else if (resumption.found && state.optimizer) {
+    warn(join(resumption.found->path.string(), ": has no optimizer, so that one begins anew"));
+  }
   // What another run has saved is not this one's to count and delete.
   if (!saver) return;
   StateDict saved;
@@ -173,7 +175,14 @@ StateDict Trainer::Impl::run_state(bool weights_only) {
 }
 
 // Throws for what would be refused later, when the weights are loaded already.
-void Trainer::Impl::check_run_state(const StateDict& saved) const {
+void Trainer::Impl::check_run_state(const StateDict& saved, const std::string& from) const {
+  const RequiredAlgorithms required = compare_required_algorithms(saved, engine);
+  if (!required.missing.empty())
+    throw CheckpointError(from, ": was trained with ", required.missing,
+                          ", without which it cannot be loaded; give the trainer the same algorithms");
+  // Of a run that goes on, all that differs is told.
+  if (!required.differing.empty() && !resumption.found)
+    warn(join(from, ": was trained with other options of algorithms that it requires: ", required.differing));
   const StateValue* optimizer = saved.find("optimizer");
   if (optimizer && state.optimizer) check_optimizer(std::get<StateDict>(*optimizer), *state.optimizer);
 }
@@ -184,8 +193,17 @@ void Trainer::Impl::load_weights(const StateDict& saved, const std::string& from
   formats::NamedTensors weights;
   for (const auto& [name, value] : std::get<StateDict>(*found).entries())
     weights.emplace_back(name, std::get<at::Tensor>(value));
-  const WeightsReport report = composer::load_weights(*state.model, weights, from, {.strict = strict});
-  if (!strict) check_loaded(report, weights.size(), from);
+  try {
+    const WeightsReport report = composer::load_weights(*state.model, weights, from, {.strict = strict});
+    if (!strict) check_loaded(report, weights.size(), from);
+  } catch (const WeightsError& error) {
+    const auto [missing, differing] = compare_required_algorithms(saved, engine);
+    std::string why;
+    if (!missing.empty()) why += "\nIt was trained with " + missing + ", which this trainer does not have.";
+    if (!differing.empty()) why += "\nIt was trained with other options of algorithms: " + differing;
+    if (why.empty()) throw;
+    throw WeightsError(error.what() + why, error.report);
+  }
 }
 
 void Trainer::Impl::load_run_state(const StateDict& saved) {

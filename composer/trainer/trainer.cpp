@@ -17,6 +17,7 @@
 #include "composer/core/model.h"
 #include "composer/data/seekable_loader.h"
 #include "composer/kernels/gemm.h"
+#include "composer/optim/refit.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/impl.h"
 
@@ -110,10 +111,12 @@ Trainer::Impl::Impl(TrainerOptions given)
 }
 
 // After INIT: algorithms may have replaced parts of the model there.
-void Trainer::Impl::make_optimizer() {
+void Trainer::Impl::make_optimizer(optim::NamedParameters before_init) {
   state.model->to(state.device);
   optim::NamedParameters parameters = optim::parameters_of(*state.model);
-  if (!state.optimizer && options.optimizer && !parameters.empty())
+  if (state.optimizer)
+    optim::refit(*state.optimizer, before_init, parameters);
+  else if (options.optimizer && !parameters.empty())
     state.optimizer = options.optimizer.make(std::move(parameters));
   if (state.optimizer) base_lr = optim::learning_rates(*state.optimizer);
 }

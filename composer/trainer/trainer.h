@@ -39,7 +39,7 @@ struct TrainerOptions {
   std::int64_t eval_subset_num_batches = -1;  // of evaluators that have none
 
   // Of all parameters that require gradients; required for fit(). Made after INIT, where algorithms may replace
-  // modules.
+  // modules; a ready one is refitted then.
   optim::AnyOptimizer optimizer = {};
   std::vector<optim::Scheduler> schedulers = {};  // the product of them times the optimizer's learning rates
   double scale_schedule_ratio = 1;                // of schedules and max_duration

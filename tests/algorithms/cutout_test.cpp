@@ -5,7 +5,9 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
+#include "tests/support/cut_and_resumed.h"
 #include "tests/support/fake_run.h"
+#include "tests/support/tiny_images.h"
 
 using namespace composer;
 using algorithms::CutOut;
@@ -69,6 +71,24 @@ TEST_CASE("CutOut hides by seed and batch, so that a resumed run hides the same"
   CHECK(at::equal(cut(resumed, run, images), next));
   run.state.seed = 18;
   CHECK_FALSE(at::equal(cut(other, run, images), next));
+}
+
+TEST_CASE("CutOut hides what a function of the user says") {
+  CutOut cutout({.draw = [](std::int64_t height, std::int64_t width) -> std::vector<algorithms::CutOutHole> {
+    return {{0, 0, height / 2, width}};
+  }});
+  FakeRun run;
+  CHECK(at::equal(cut(cutout, run, at::ones({2, 1, 4, 4}))[1][0], at::cat({at::zeros({2, 4}), at::ones({2, 4})})));
+}
+
+TEST_CASE("A run with CutOut that is cut off and resumed ends with the weights of one that is not") {
+  test::check_cut_and_resumed(
+      [] {
+        TrainerOptions with = test::tiny_image_options();
+        with.algorithms = {CutOut()};
+        return with;
+      },
+      3);
 }
 
 TEST_CASE("CutOut refuses inputs that are no images, and options that make no sense") {

@@ -20,6 +20,7 @@
 #include "tests/battery/host_reads.h"
 #include "tests/support/sandbox.h"
 #include "tests/support/tiny.h"
+#include "tests/support/tiny_images.h"
 
 using namespace composer;
 using composer::test::HostReads;
@@ -107,20 +108,11 @@ class Neighbour final : public Callback {
   int left_;
 };
 
-// The samples of tiny_data() as images [1, 2, 2], because some algorithms accept nothing else.
+// What algorithms find in a batch: images [1, 2, 2], because some accept nothing else, and tokens.
 std::shared_ptr<Loader> image_loader(std::int64_t samples) {
-  Batch batch = test::tiny_data(samples);
-  batch.set("input", batch.at("input").view({samples, 1, 2, 2}));
+  Batch batch = test::tiny_images(samples, 2);
+  batch.set("input_ids", at::arange(samples * 8, at::kLong).remainder(11).view({samples, 8}));
   return data::in_memory(std::move(batch), {.batch_size = 4, .shuffle = false});
-}
-
-std::shared_ptr<Model> image_model() {
-  const torch::nn::Linear linear(4, 3);
-  const at::NoGradGuard no_grad;
-  linear->weight.copy_(at::cos(at::arange(12, at::kFloat)).view({3, 4}));
-  linear->bias.zero_();
-  return std::make_shared<models::Classifier>(torch::nn::Sequential(torch::nn::Flatten(), linear),
-                                              models::ClassifierOptions{.num_classes = 3});
 }
 
 TrainerOptions options() {
@@ -138,7 +130,7 @@ TrainerOptions options(const Callbacks& list) {
 }
 TrainerOptions options(const Algorithms& list) {
   TrainerOptions with = options();
-  with.model = image_model();
+  with.model = test::tiny_image_model();
   with.train_dataloader = image_loader(16);
   with.eval_dataloader = image_loader(6);
   with.algorithms = list;

@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 
 #include "composer/algorithms/gradient_clipping.h"
+#include "composer/algorithms/gyro_dropout.h"
 #include "composer/algorithms/mixup.h"
 #include "composer/core/algorithm.h"
 #include "composer/core/error.h"
@@ -323,6 +324,11 @@ TEST_CASE("What cannot be recorded is said once, also over two fits, and trained
        [](TrainerOptions& o) { o.device_train_microbatch_size = "auto"; }},
       {"MixUp may change what is recorded, at BEFORE_LOSS",
        [](TrainerOptions& o) { o.algorithms = {algorithms::MixUp({.alpha = 0.3})}; }},
+      {"GyroDropout may change what is recorded, at AFTER_FORWARD",
+       [](TrainerOptions& o) {
+         o.model = model_with_memory();
+         o.algorithms = {algorithms::GyroDropout({.sigma = 4, .tau = 2})};
+       }},
       {"Idle may change what is recorded, at AFTER_FORWARD",
        [](TrainerOptions& o) { o.algorithms = {Idle(Event::AFTER_FORWARD)}; }},
       {"Idle may change what is recorded, at BEFORE_BACKWARD",

@@ -11,6 +11,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
+#include "tests/support/cut_and_resumed.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
@@ -31,8 +32,8 @@ class Unbias final : public SurgeryAlgorithm {
     at::Tensor forward(const at::Tensor& x) { return line->forward(x); }
     nn::Linear line;
   };
-  Replacements operate(nn::Module& model) const override {
-    return replace_modules<Made>(model, [](const std::string&, const Layer& place) -> Layer {
+  Replacements operate(State& state) const override {
+    return replace_modules<Made>(*state.model, [](const std::string&, const Layer& place) -> Layer {
       const auto* line = place->as<nn::LinearImpl>();
       return line ? Layer(std::make_shared<Made>(*line)) : Layer();
     });
@@ -123,13 +124,38 @@ TEST_CASE("A replaced module that is not called in the first 20 batches is warne
         }) == 1);
 }
 
-TEST_CASE("A ready optimizer without the new weights is an error before the first step") {
-  const auto model = std::make_shared<Net>(false);
-  TrainerOptions options = options_of(model);
-  options.optimizer = std::make_shared<torch::optim::SGD>(model->parameters(), 0.1);
-  Trainer trainer(std::move(options));
-  CHECK_THROWS_WITH_AS(trainer.fit(), doctest::Contains("first.line.weight"), std::exception);
-  CHECK(trainer.state().timestamp.batch == 0);
+TEST_CASE("A ready optimizer trains the new weights in the group of those before, and has the old ones no more") {
+  const auto trained = [](bool ours) {
+    at::manual_seed(3);
+    const auto model = std::make_shared<Net>(false);
+    TrainerOptions options = options_of(model);
+    options.seed = 1;
+    std::shared_ptr<optim::Optimizer> ready = std::make_shared<torch::optim::SGD>(model->parameters(), 0.1);
+    if (ours) ready = optim::sgd({.lr = 0.1}).make(optim::parameters_of(*model));
+    options.optimizer = ready;
+    Trainer trainer(std::move(options));
+    const at::Tensor before = weights_of(trainer);
+    trainer.fit();
+    CHECK(ready->param_groups().at(0).params().size() == 1);
+    const at::Tensor after = weights_of(trainer);
+    CHECK_FALSE(after.equal(before));
+    return after;
+  };
+  CHECK(trained(true).allclose(trained(false)));
+}
+
+TEST_CASE("A run with a ready optimizer goes on after surgery as if it had not been cut off") {
+  check_cut_and_resumed(
+      [] {
+        at::manual_seed(3);
+        const auto model = std::make_shared<Net>(false);
+        TrainerOptions options = options_of(model);
+        options.seed = 1;
+        options.max_duration = "2ep";
+        options.optimizer = optim::adam({.lr = 0.1}).make(optim::parameters_of(*model));
+        return options;
+      },
+      5);
 }
 
 }  // namespace

@@ -1,0 +1,110 @@
+#include "composer/algorithms/augmix.h"
+
+#include <cmath>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "composer/algorithms/sampling.h"
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+#include "composer/util/random.h"
+
+namespace composer::algorithms {
+namespace {
+
+constexpr std::uint64_t kStream = 0x6175676d6978;  // sets these random numbers apart from those of other uses of a seed
+
+// One number of each image, to be combined with [N, C, H, W].
+template <class NumberOf>
+at::Tensor per_image(const std::vector<AugMixDraw>& draws, at::Device device, NumberOf&& number_of) {
+  std::vector<float> numbers;
+  for (const AugMixDraw& draw : draws) numbers.push_back(static_cast<float>(number_of(draw)));
+  return at::tensor(numbers, at::kFloat).to(device, /*non_blocking=*/true).view({-1, 1, 1, 1});
+}
+
+at::Tensor mixed(const at::Tensor& bytes, const std::vector<AugMixDraw>& draws) {
+  const std::size_t width = draws.empty() ? 0 : draws.front().weights.size();
+  std::vector<ImageChanges> changes;  // of all images by their first chain, then by their second
+  for (std::size_t chain = 0; chain < width; ++chain)
+    for (const AugMixDraw& draw : draws) changes.push_back(draw.chains.at(chain));
+  if (changes.empty()) return bytes;
+  const auto parts = change_images(bytes.repeat({static_cast<std::int64_t>(width), 1, 1, 1}), changes)
+                         .chunk(static_cast<std::int64_t>(width));
+  at::Tensor sum;
+  for (std::size_t chain = 0; chain < width; ++chain) {
+    const at::Tensor weights =
+        per_image(draws, bytes.device(), [&](const AugMixDraw& draw) { return draw.weights.at(chain); });
+    sum = chain == 0 ? parts[chain].mul(weights) : sum.add_(parts[chain].mul(weights));
+  }
+  const at::Tensor mixing = per_image(draws, bytes.device(), [](const AugMixDraw& draw) { return draw.mixing; });
+  return bytes.mul(1 - mixing).add_(sum.mul_(mixing)).clamp_(0, 255).to(at::kByte);
+}
+
+}  // namespace
+
+std::vector<AugMixDraw> draw_augmix(at::IntArrayRef sizes, const AugMixOptions& options, std::uint64_t seed) {
+  RandomStream random(seed);
+  std::vector<AugMixDraw> draws(static_cast<std::size_t>(sizes[0]));
+  for (AugMixDraw& draw : draws) {
+    draw.weights = sample_dirichlet(options.alpha, options.width, random);
+    draw.mixing = sample_beta(options.alpha, options.alpha, random);
+    draw.chains.resize(draw.weights.size());
+    for (ImageChanges& chain : draw.chains) {
+      const std::int64_t depth = options.depth > 0 ? options.depth : 1 + static_cast<std::int64_t>(random.below(3));
+      for (std::int64_t step = 0; step < depth; ++step)
+        chain.push_back(sample_image_change(options.augmentation_set, options.severity, sizes[2], sizes[3], random));
+    }
+  }
+  return draws;
+}
+
+at::Tensor augmix_batch(const at::Tensor& images, const std::vector<AugMixDraw>& draws) {
+  return from_bytes(mixed(to_bytes(images, "AugMix"), draws), images);
+}
+
+AugMix::AugMix(AugMixOptions options) : options_(std::move(options)) {
+  if (!(options_.severity >= 0 && options_.severity <= 10))
+    throw ConfigError("AugMix: severity must be from 0 to 10, got ", options_.severity);
+  if (options_.width < 1) throw ConfigError("AugMix: width must be >= 1, got ", options_.width);
+  if (!(options_.alpha > 0 && std::isfinite(options_.alpha)))
+    throw ConfigError("AugMix: alpha must be > 0, got ", options_.alpha);
+  if (options_.input_key.empty()) throw ConfigError("AugMix: input_key must not be empty");
+}
+
+void AugMix::apply(Event, State& state, Logger&) {
+  const at::Tensor images = state.batch.at(options_.input_key);
+  const at::Tensor bytes = to_bytes(images, "AugMix");
+  if (!std::exchange(is_checked_, true)) warn_unless_from_0_to_1(images, "AugMix");
+  const auto draws = draw_augmix(images.sizes(), options_, hash64(state.seed, kStream, state.timestamp.batch));
+  state.batch.set(options_.input_key, from_bytes(mixed(bytes, draws), images));
+}
+
+namespace {
+
+std::vector<Option<AugMixOptions>> option_list() {
+  using O = AugMixOptions;
+  return {
+      option("severity", &O::severity).refuses({"-1", "11"}),
+      option("depth", &O::depth).refuses({"1.5"}),
+      option("width", &O::width).refuses({"0"}),
+      option("alpha", &O::alpha).refuses({"0", "-1", "inf"}),
+      option("augmentation_set", &O::augmentation_set,
+             {{"all", AugmentationSet::ALL}, {"safe", AugmentationSet::SAFE}, {"original", AugmentationSet::ORIGINAL}})
+          .refuses({"some"}),
+      option("input_key", &O::input_key).refuses({""})};
+}
+
+}  // namespace
+
+StateDict AugMix::local_hparams() const { return describe(options_, option_list()); }
+
+namespace entries {
+
+Entry<Algorithms> augmix() {
+  return entry<AugMix>("augmix", "Mixes images with changed versions of themselves", option_list());
+}
+
+}  // namespace entries
+}  // namespace composer::algorithms

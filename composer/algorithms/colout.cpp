@@ -1,0 +1,85 @@
+#include "composer/algorithms/colout.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "composer/algorithms/sampling.h"
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+#include "composer/util/random.h"
+
+namespace composer::algorithms {
+namespace {
+
+constexpr std::uint64_t kStream = 0x636f6c6f7574;  // sets these random numbers apart from those of other uses of a seed
+
+void check_share(const char* name, double share) {
+  if (!(share >= 0 && share <= 1)) throw ConfigError("ColOut: ", name, " must be from 0 to 1, got ", share);
+}
+
+}  // namespace
+
+ColOutKept colout_kept(std::int64_t height, std::int64_t width, double p_row, double p_col,
+                       const std::function<at::Tensor(std::int64_t n)>& permute) {
+  const auto some = [&](std::int64_t size, double p) {
+    const auto kept = std::max<std::int64_t>(1, static_cast<std::int64_t>((1 - p) * static_cast<double>(size)));
+    return std::get<0>(permute(size).slice(0, 0, kept).sort());
+  };
+  at::Tensor rows = some(height, p_row);
+  return {std::move(rows), some(width, p_col)};
+}
+
+at::Tensor colout_batch(const at::Tensor& input, const ColOutKept& kept) {
+  return input.index_select(-2, kept.rows.to(input.device(), /*non_blocking=*/true))
+      .index_select(-1, kept.columns.to(input.device(), /*non_blocking=*/true));
+}
+
+ColOut::ColOut(ColOutOptions options) : options_(std::move(options)) {
+  check_share("p_row", options_.p_row);
+  check_share("p_col", options_.p_col);
+  if (options_.input_key.empty() || options_.target_key.empty())
+    throw ConfigError("ColOut: input_key and target_key must not be empty");
+}
+
+void ColOut::apply(Event, State& state, Logger&) {
+  const at::Tensor input = state.batch.at(options_.input_key);
+  if (input.dim() != 4)
+    throw ConfigError("ColOut: needs images [N, C, H, W]; \"", options_.input_key, "\" is ", input.sizes());
+  const std::int64_t height = input.size(2), width = input.size(3);
+  RandomStream random(hash64(state.seed, kStream, state.timestamp.batch));
+  const auto permute = [&](std::int64_t n) { return sample_permutation(n, random); };
+  const ColOutKept kept = options_.draw ? options_.draw(height, width)
+                                        : colout_kept(height, width, options_.p_row, options_.p_col, permute);
+  state.batch.set(options_.input_key, colout_batch(input, kept));
+  if (!options_.resize_target) return;
+  const at::Tensor target = state.batch.at(options_.target_key);
+  if (target.dim() > 2 && target.sizes().slice(target.dim() - 2) == input.sizes().slice(2))
+    state.batch.set(options_.target_key, colout_batch(target, kept));
+}
+
+namespace {
+
+std::vector<Option<ColOutOptions>> option_list() {
+  using O = ColOutOptions;
+  return {option("p_row", &O::p_row).refuses({"-0.1", "1.1"}), option("p_col", &O::p_col).refuses({"-0.1", "1.1"}),
+          option("resize_target", &O::resize_target).refuses({"maybe"}),
+          option("input_key", &O::input_key).refuses({""}), option("target_key", &O::target_key).refuses({""})};
+}
+
+}  // namespace
+
+StateDict ColOut::local_hparams() const { return describe(options_, option_list()); }
+
+namespace entries {
+
+Entry<Algorithms> colout() {
+  return entry<ColOut>("colout", "Drops random rows and columns of the images", option_list());
+}
+
+}  // namespace entries
+}  // namespace composer::algorithms

@@ -1,0 +1,133 @@
+#include "composer/algorithms/cutmix.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "composer/algorithms/mixing.h"
+#include "composer/algorithms/sampling.h"
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+#include "composer/util/random.h"
+
+namespace composer::algorithms {
+namespace {
+
+constexpr std::uint64_t kStream = 0x6375746d6978;  // sets these random numbers apart from those of other uses of a seed
+
+at::Tensor in_box(const at::Tensor& images, const CutMixBox& box) {
+  return images.slice(-2, box.top, box.bottom).slice(-1, box.left, box.right);
+}
+
+at::Tensor with_box(const at::Tensor& images, const at::Tensor& permutation, const CutMixBox& box) {
+  at::Tensor cut = images.clone();
+  in_box(cut, box).copy_(in_box(images, box).index_select(0, permutation));
+  return cut;
+}
+
+bool has_size_of(const at::Tensor& target, const at::Tensor& images) {
+  return target.dim() > 2 && target.sizes().slice(target.dim() - 2) == images.sizes().slice(images.dim() - 2);
+}
+
+}  // namespace
+
+CutMixBox cutmix_box(std::int64_t height, std::int64_t width, double length, bool uniform_sampling,
+                     const std::function<std::int64_t(std::int64_t low, std::int64_t high)>& sample) {
+  const auto cut = [&](std::int64_t size) {
+    const auto side = static_cast<std::int64_t>(length * static_cast<double>(size));
+    const std::int64_t before = uniform_sampling ? -((side + 1) / 2) : 0, after = uniform_sampling ? side / 2 : 0;
+    const std::int64_t centre = sample(before, size + after);
+    return std::pair(std::clamp<std::int64_t>(centre - side / 2, 0, size),
+                     std::clamp<std::int64_t>(centre + side / 2, 0, size));
+  };
+  const auto [top, bottom] = cut(height);
+  const auto [left, right] = cut(width);
+  return {top, left, bottom, right};
+}
+
+CutMixBatch cutmix_batch(const at::Tensor& input, const at::Tensor& target, const at::Tensor& permutation,
+                         const CutMixBox& box) {
+  const auto area = static_cast<double>((box.bottom - box.top) * (box.right - box.left));
+  const at::Tensor of_input = permutation.to(input.device(), /*non_blocking=*/true),
+                   of_target = permutation.to(target.device(), /*non_blocking=*/true);
+  return {with_box(input, of_input, box),
+          has_size_of(target, input) ? with_box(target, of_target, box) : target.index_select(0, of_target),
+          1 - area / static_cast<double>(input.size(2) * input.size(3))};
+}
+
+CutMix::CutMix(CutMixOptions options) : options_(std::move(options)) {
+  if (!(options_.alpha > 0 && std::isfinite(options_.alpha)))
+    throw ConfigError("CutMix: alpha must be > 0, got ", options_.alpha);
+  if (options_.input_key.empty() || options_.target_key.empty())
+    throw ConfigError("CutMix: input_key and target_key must not be empty");
+}
+
+EventSet CutMix::events() const {
+  return {Event::BEFORE_TRAIN_BATCH, Event::BEFORE_FORWARD,
+          options_.interpolate_loss ? Event::BEFORE_BACKWARD : Event::BEFORE_LOSS};
+}
+
+CutMixDraw CutMix::draw(const State& state, const at::Tensor& input) {
+  const std::int64_t microbatch = microbatches_.next(state.timestamp.batch), height = input.size(2),
+                     width = input.size(3);
+  if (options_.draw) return options_.draw(input.size(0), height, width);
+  RandomStream random(hash64(state.seed, kStream, state.timestamp.batch, microbatch));
+  at::Tensor permutation = sample_permutation(input.size(0), random);
+  const double length = std::sqrt(1 - sample_beta(options_.alpha, options_.alpha, random));
+  const auto sample = [&](std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(high - low)));
+  };
+  return {std::move(permutation), cutmix_box(height, width, length, options_.uniform_sampling, sample)};
+}
+
+void CutMix::cut(State& state) {
+  const at::Tensor input = state.batch.at(options_.input_key), target = state.batch.at(options_.target_key);
+  if (input.dim() != 4)
+    throw ConfigError("CutMix: needs images [N, C, H, W]; \"", options_.input_key, "\" is ", input.sizes());
+  if (options_.interpolate_loss && has_size_of(target, input))
+    throw ConfigError("CutMix: interpolate_loss needs one target per image; \"", options_.target_key, "\" is ",
+                      target.sizes());
+  const auto [permutation, box] = draw(state, input);
+  CutMixBatch cut = cutmix_batch(input, target, permutation, box);
+  state.batch.set(options_.input_key, std::move(cut.input));
+  other_target_ = std::move(cut.other_target);
+  kept_ = cut.kept;
+}
+
+void CutMix::apply(Event event, State& state, Logger&) {
+  if (event == Event::BEFORE_TRAIN_BATCH) return microbatches_.restart();
+  if (event == Event::BEFORE_FORWARD) return cut(state);
+  at::Tensor other = std::exchange(other_target_, {});
+  if (event == Event::BEFORE_BACKWARD) return mix_losses(state, options_.target_key, other, 1 - kept_);
+  if (has_size_of(other, state.batch.at(options_.input_key))) {
+    state.batch.set(options_.target_key, std::move(other));
+  } else {
+    mix_targets("CutMix", state, options_.target_key, other, 1 - kept_);
+  }
+}
+
+namespace {
+
+std::vector<Option<CutMixOptions>> option_list() {
+  using O = CutMixOptions;
+  return {option("alpha", &O::alpha).refuses({"-1", "0", "inf"}),
+          option("interpolate_loss", &O::interpolate_loss).refuses({"yes"}),
+          option("uniform_sampling", &O::uniform_sampling).refuses({"yes"}),
+          option("input_key", &O::input_key).refuses({""}), option("target_key", &O::target_key).refuses({""})};
+}
+
+}  // namespace
+
+StateDict CutMix::local_hparams() const { return describe(options_, option_list()); }
+
+namespace entries {
+
+Entry<Algorithms> cutmix() {
+  return entry<CutMix>("cutmix", "Trains on images with a rectangle of another image", option_list());
+}
+
+}  // namespace entries
+}  // namespace composer::algorithms

@@ -1,0 +1,123 @@
+#include "composer/algorithms/ema.h"
+
+#include <cmath>
+#include <utility>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/model.h"
+#include "composer/core/state.h"
+#include "composer/core/state_dict.h"
+
+namespace composer::algorithms {
+namespace {
+
+bool has_come(Time start, const State& state) {
+  if (start.unit() != TimeUnit::DURATION) return state.timestamp.reached(start);
+  return start <= 0 || (state.max_duration && state.elapsed_duration() >= start.as_double());
+}
+
+void check_interval(const char* option, Time time) {
+  if ((time.unit() != TimeUnit::BATCH && time.unit() != TimeUnit::EPOCH) || time <= 0)
+    throw ConfigError("EMA: ", option, " must be > 0, in batches (ba) or epochs (ep), got ", time);
+}
+
+OptionalTime half_life_of(const EMAOptions& options) {
+  if (options.half_life || options.smoothing != 0) return options.half_life;
+  return "1000ba";
+}
+
+Time interval_of(const EMAOptions& options) {
+  const OptionalTime half_life = half_life_of(options);
+  if (half_life) check_interval("half_life", *half_life);
+  if (options.update_interval) check_interval("update_interval", *options.update_interval);
+  if (!half_life) return options.update_interval.value_or(Time("1ba"));
+  const Time interval = options.update_interval.value_or(Time(1, half_life->unit()));
+  if (interval.unit() != half_life->unit())
+    throw ConfigError("EMA: update_interval must be in the unit of half_life, ", *half_life, ", got ", interval);
+  return interval;
+}
+
+double smoothing_of(const EMAOptions& options, Time interval) {
+  if (!(options.smoothing >= 0 && options.smoothing < 1))
+    throw ConfigError("EMA: smoothing must be in (0, 1), or 0 to take it from half_life, got ", options.smoothing);
+  if (options.half_life && options.smoothing != 0)
+    throw ConfigError("EMA: half_life is ", *options.half_life, " and smoothing is ", options.smoothing,
+                      "; give one of the two");
+  const OptionalTime half_life = half_life_of(options);
+  return half_life ? std::exp(-std::log(2.0) * (interval / *half_life).as_double()) : options.smoothing;
+}
+
+}  // namespace
+
+WeightsByName copy_weights(const torch::nn::Module& model) {
+  WeightAverages copies;
+  copies.begin(model);
+  return copies.by_name();
+}
+
+void compute_ema(const torch::nn::Module& model, WeightsByName& averages, double smoothing) {
+  WeightAverages all;
+  all.by_name() = averages;
+  all.move(model, 1 - smoothing);
+  averages = all.by_name();
+}
+
+EMA::EMA(EMAOptions options)
+    : options_(std::move(options)), interval_(interval_of(options_)), smoothing_(smoothing_of(options_, interval_)) {
+  const Time start = options_.ema_start;
+  if (start < 0 || (start.unit() == TimeUnit::DURATION && !(start <= 1)))
+    throw ConfigError("EMA: ema_start must be >= 0, and a share at most 1dur, got ", start);
+}
+
+EventSet EMA::events() const {
+  return {Event::INIT, Event::AFTER_LOAD, Event::FIT_START,
+          interval_.unit() == TimeUnit::BATCH ? Event::BATCH_END : Event::EPOCH_END};
+}
+
+bool EMA::match(Event event, const State& state) const {
+  if (event == Event::INIT || event == Event::AFTER_LOAD || event == Event::FIT_START) return !averages_.empty();
+  if (averages_.empty()) return has_come(options_.ema_start, state);
+  return state.timestamp.get(interval_.unit()).count() % interval_.count() == 0;
+}
+
+void EMA::apply(Event event, State& state, Logger&) {
+  if (event == Event::INIT)
+    averages_ = {};  // of another trainer
+  else if (event == Event::AFTER_LOAD || event == Event::FIT_START)
+    averages_.find(*state.model);
+  else if (averages_.empty())
+    averages_.begin(*state.model);
+  else
+    averages_.move(*state.model, 1 - smoothing_);
+}
+
+const WeightsByName* EMA::weights_for(WeightsUse) { return averages_.empty() ? nullptr : &averages_.by_name(); }
+
+void EMA::visit_state(StateVisitor& visit) {
+  if (visit.is_loading() && !visit.has("averages"))
+    averages_ = {};
+  else
+    visit("averages", averages_);
+}
+
+namespace {
+
+std::vector<Option<EMAOptions>> option_list() {
+  using O = EMAOptions;
+  return {option("half_life", &O::half_life).refuses({"0ba", "100sp", "-1ep"}),
+          option("smoothing", &O::smoothing).refuses({"1", "-0.1"}),
+          option("ema_start", &O::ema_start).refuses({"-1ba", "1.5dur"}),
+          option("update_interval", &O::update_interval).refuses({"0ba", "1ep", "5"})};
+}
+
+}  // namespace
+
+StateDict EMA::local_hparams() const { return describe(options_, option_list()); }
+
+namespace entries {
+
+Entry<Algorithms> ema() { return entry<EMA>("ema", "Averages the weights, for evaluation and exports", option_list()); }
+
+}  // namespace entries
+}  // namespace composer::algorithms

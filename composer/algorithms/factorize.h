@@ -1,0 +1,49 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "composer/algorithms/factorize_matrix.h"
+#include "composer/core/empty_options.h"
+#include "composer/core/export.h"
+#include "composer/surgery/surgery_algorithm.h"
+
+namespace composer::algorithms {
+
+struct FactorizeOptions {
+  bool factorize_convs = true;      // 2-d convolutions of one group
+  bool factorize_linears = true;    // linear layers
+  std::int64_t min_channels = 256;  // >= 1; input and output channels from which on a convolution is factorized
+  double latent_channels = 0.25;    // > 0; channels between the two factors; below 1: a fraction of the smaller number
+  std::int64_t min_features = 256;  // >= 1; likewise for linear layers
+  double latent_features = 128;     // > 0
+  bool keep_weights = true;         // factors whose product is closest to the weights; otherwise random ones
+};
+
+// The number that `latent` means between `in` and `out`: itself from 1 on, otherwise this fraction of the smaller one,
+// and at least 1.
+COMPOSER_EXPORT std::int64_t clean_latent_size(double latent, std::int64_t in, std::int64_t out);
+// The largest rank at which two factors cost fewer multiplications than a linear layer, or than a convolution with a
+// kernel of kernel_area elements.
+COMPOSER_EXPORT std::int64_t max_rank_with_possible_speedup(std::int64_t in, std::int64_t out,
+                                                            std::int64_t kernel_area = 1);
+
+// Replaces convolutions and linear layers by two smaller ones each, module0 and module1, where that saves
+// multiplications. Throws ConfigError for invalid options.
+COMPOSER_EXPORT Replacements factorize(torch::nn::Module& model, const FactorizeOptions& options = {});
+
+// Does this at INIT.
+class COMPOSER_EXPORT Factorize final : public SurgeryAlgorithm {
+ public:
+  explicit Factorize(FactorizeOptions options = {});  // throws ConfigError
+  explicit Factorize(EmptyOptions) : Factorize(FactorizeOptions()) {}
+  StateDict local_hparams() const override;
+
+ private:
+  Replacements operate(State& state) const override;
+  void log(const Replacements& done, Logger& logger) const override;
+  std::string nothing_found() const override;
+
+  FactorizeOptions options_;
+};
+
+}  // namespace composer::algorithms

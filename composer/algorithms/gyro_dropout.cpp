@@ -1,0 +1,165 @@
+#include "composer/algorithms/gyro_dropout.h"
+
+#include <algorithm>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/nn/modules/dropout.h>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/logger.h"
+#include "composer/core/model.h"
+#include "composer/core/state.h"
+#include "composer/surgery/surgery_algorithm.h"
+#include "composer/util/random.h"
+
+namespace composer::algorithms {
+namespace {
+
+namespace nn = torch::nn;
+
+constexpr std::uint64_t kStream = 0x6779726f;  // sets these random numbers apart from those of other uses of a seed
+
+struct GyroDropoutLayer final : nn::Module {
+  GyroDropoutLayer(GyroDropoutOptions given, std::int64_t place, std::shared_ptr<const GyroDropoutPosition> at)
+      : options(given), index(place), position(std::move(at)) {}
+
+  at::Tensor forward(const at::Tensor& x) {
+    if (!is_training() || options.p == 0) return x;
+    const bool fit = masks.defined() && seed == position->seed && round == position->round &&
+                     masks.device() == x.device() && masks.sizes().slice(1) == x.sizes().slice(1);
+    if (!fit) choose(x);
+    return drop_by_masks(x, masks, options.p);
+  }
+
+  void choose(const at::Tensor& x) {
+    seed = position->seed;
+    round = position->round;
+    RandomStream random(hash64(seed, kStream, index, 0, round));
+    std::vector<at::Tensor> chosen;
+    for (std::int64_t i = 0; i < options.tau; ++i)
+      chosen.push_back(draw(static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(options.sigma))), x));
+    masks = at::stack(chosen).to(x.device(), /*non_blocking=*/true);
+  }
+
+  // One of sigma masks, made when it is needed: all of them can be larger than the model.
+  at::Tensor draw(std::int64_t number, const at::Tensor& x) const {
+    const at::Generator numbers = at::detail::createCPUGenerator(hash64(seed, kStream, index, 1, number));
+    return at::rand(x.sizes().slice(1), numbers, at::TensorOptions(at::kFloat)).gt(options.p);
+  }
+
+  void pretty_print(std::ostream& stream) const override {
+    stream << "composer::GyroDropout(p=" << options.p << ", sigma=" << options.sigma << ", tau=" << options.tau << ")";
+  }
+
+  GyroDropoutOptions options;
+  std::int64_t index;
+  std::shared_ptr<const GyroDropoutPosition> position;
+  at::Tensor masks;  // not a buffer: a resumed run draws the same
+  std::uint64_t seed = 0;
+  std::int64_t round = 0;
+};
+
+void check(const GyroDropoutOptions& options) {
+  if (!(options.p >= 0 && options.p < 1))
+    throw ConfigError("GyroDropout: p must be at least 0 and below 1, got ", options.p);
+  if (options.sigma < 1) throw ConfigError("GyroDropout: sigma must be >= 1, got ", options.sigma);
+  if (options.tau < 1) throw ConfigError("GyroDropout: tau must be >= 1, got ", options.tau);
+}
+
+std::int64_t round_of(const State& state, const GyroDropoutOptions& options) {
+  if (!state.max_duration) throw ConfigError("GyroDropout: needs a max_duration");
+  const Time limit = *state.max_duration;
+  std::optional<std::int64_t> batches;
+  if (limit.unit() == TimeUnit::BATCH) batches = limit.count();
+  if (limit.unit() == TimeUnit::EPOCH && state.dataloader_len) batches = limit.count() * *state.dataloader_len;
+  if (batches) return state.timestamp.batch / gyro_dropout_period(*batches, options);
+  const double rounds = static_cast<double>(options.sigma) / static_cast<double>(options.tau);
+  return static_cast<std::int64_t>(state.elapsed_duration() * rounds);
+}
+
+}  // namespace
+
+std::int64_t gyro_dropout_period(std::int64_t batches, const GyroDropoutOptions& options) {
+  return std::max<std::int64_t>(1, batches / options.sigma * options.tau);
+}
+
+at::Tensor drop_by_masks(const at::Tensor& x, const at::Tensor& masks, double p) {
+  const std::int64_t samples = x.size(0), tau = masks.size(0);
+  const at::Tensor mask_of = at::arange(samples, x.options().dtype(at::kLong)).mul_(tau).div_(samples, "floor");
+  const at::Tensor kept = masks.to(x.scalar_type()).mul(1 / (1 - p));
+  return x * kept.index({mask_of});
+}
+
+Replacements gyro_dropout(nn::Module& model, const GyroDropoutOptions& options,
+                          std::shared_ptr<const GyroDropoutPosition> position) {
+  check(options);
+  std::int64_t index = 0;
+  return replace_modules<GyroDropoutLayer>(model, only<nn::Dropout>([&](const std::string&, const Layer&) -> Layer {
+                                             return std::make_shared<GyroDropoutLayer>(options, index++, position);
+                                           }));
+}
+
+class GyroDropout::Surgery final : public SurgeryAlgorithm {
+ public:
+  Surgery(GyroDropoutOptions options, std::shared_ptr<const GyroDropoutPosition> position)
+      : SurgeryAlgorithm("GyroDropout"), options_(options), position_(std::move(position)) {}
+
+ private:
+  Replacements operate(State& state) const override { return gyro_dropout(*state.model, options_, position_); }
+  void log(const Replacements& done, Logger& logger) const override {
+    logger.log_hyperparameters({{"GyroDropout/num_new_modules", static_cast<std::int64_t>(done.made.size())}});
+  }
+  std::string nothing_found() const override { return "no dropout"; }
+
+  GyroDropoutOptions options_;
+  std::shared_ptr<const GyroDropoutPosition> position_;
+};
+
+GyroDropout::GyroDropout(GyroDropoutOptions options)
+    : options_(options), position_(std::make_shared<GyroDropoutPosition>()) {
+  check(options_);
+  surgery_ = std::make_unique<Surgery>(options_, position_);
+}
+GyroDropout::~GyroDropout() = default;
+GyroDropout::GyroDropout(GyroDropout&&) noexcept = default;
+GyroDropout& GyroDropout::operator=(GyroDropout&&) noexcept = default;
+
+bool GyroDropout::match(Event event, const State& state) const {
+  if (event == Event::BATCH_START) return true;
+  return event != Event::AFTER_FORWARD && surgery_->match(event, state);
+}
+
+void GyroDropout::apply(Event event, State& state, Logger& logger) {
+  if (event == Event::BATCH_START)
+    *position_ = {state.seed, round_of(state, options_)};
+  else
+    surgery_->apply(event, state, logger);
+}
+
+namespace {
+
+std::vector<Option<GyroDropoutOptions>> option_list() {
+  using O = GyroDropoutOptions;
+  return {option("p", &O::p).refuses({"-0.1", "1"}), option("sigma", &O::sigma).refuses({"0"}),
+          option("tau", &O::tau).refuses({"0"})};
+}
+
+}  // namespace
+
+StateDict GyroDropout::local_hparams() const { return describe(options_, option_list()); }
+
+namespace entries {
+
+Entry<Algorithms> gyro_dropout() {
+  return entry<GyroDropout>("gyro_dropout", "Drops by a few masks, each for several batches", option_list());
+}
+
+}  // namespace entries
+}  // namespace composer::algorithms

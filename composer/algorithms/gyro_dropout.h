@@ -1,0 +1,63 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/algorithm.h"
+#include "composer/core/empty_options.h"
+#include "composer/core/export.h"
+#include "composer/surgery/replace.h"
+
+namespace composer::algorithms {
+
+struct GyroDropoutOptions {
+  double p = 0.5;            // at least 0, below 1; probability that a number is dropped
+  std::int64_t sigma = 256;  // >= 1; masks of a layer in the whole run
+  std::int64_t tau = 16;     // >= 1; masks that are used at a time, each for a part of the batch
+};
+
+// What the layers of a model follow. Equal numbers give equal masks.
+struct GyroDropoutPosition {
+  std::uint64_t seed = 0;
+  std::int64_t round = 0;  // masks are chosen anew when it changes
+};
+
+// Batches between two choices of masks in a run of so many batches: at least 1.
+COMPOSER_EXPORT std::int64_t gyro_dropout_period(std::int64_t batches, const GyroDropoutOptions& options = {});
+
+// Drops what the masks [tau, ...] of zeros and ones say from x [N, ...], and divides the rest by 1 - p. Each mask is
+// for about N / tau samples that follow each other.
+COMPOSER_EXPORT at::Tensor drop_by_masks(const at::Tensor& x, const at::Tensor& masks, double p);
+
+// Replaces every torch::nn::Dropout by one that follows `position`, which the caller moves. Throws ConfigError for
+// invalid options.
+COMPOSER_EXPORT Replacements gyro_dropout(torch::nn::Module& model, const GyroDropoutOptions& options,
+                                          std::shared_ptr<const GyroDropoutPosition> position);
+
+// Does this at INIT: a few subnets are trained for several batches each, instead of another one with each sample. Each
+// mask is made when it is used, so only tau of them are in memory. Masks depend only on the trainer's seed, the place
+// of the layer and the number of the batch, so a resumed run uses the same. Requires a max_duration.
+class COMPOSER_EXPORT GyroDropout final : public Algorithm {
+ public:
+  explicit GyroDropout(GyroDropoutOptions options = {});  // throws ConfigError
+  explicit GyroDropout(EmptyOptions) : GyroDropout(GyroDropoutOptions{}) {}
+  ~GyroDropout() override;
+  GyroDropout(GyroDropout&&) noexcept;
+  GyroDropout& operator=(GyroDropout&&) noexcept;
+  StateDict local_hparams() const override;
+  // AFTER_FORWARD says that a graph of a step must not be kept: it would go on with the masks that it was made with.
+  EventSet events() const override { return {Event::INIT, Event::BATCH_START, Event::AFTER_FORWARD, Event::BATCH_END}; }
+  bool match(Event event, const State& state) const override;
+  void apply(Event event, State& state, Logger& logger) override;
+  bool required_on_load() const override { return true; }
+
+ private:
+  class Surgery;
+
+  GyroDropoutOptions options_;
+  std::shared_ptr<GyroDropoutPosition> position_;
+  std::unique_ptr<Surgery> surgery_;
+};
+
+}  // namespace composer::algorithms

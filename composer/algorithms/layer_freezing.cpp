@@ -1,0 +1,127 @@
+#include "composer/algorithms/layer_freezing.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <unordered_set>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/logger.h"
+#include "composer/core/model.h"
+#include "composer/core/state.h"
+#include "composer/core/state_dict.h"
+#include "composer/optim/named_optimizer.h"
+
+namespace composer::algorithms {
+namespace {
+
+void add_layers(const torch::nn::Module& module, std::vector<std::vector<at::Tensor>>& layers) {
+  const auto children = module.children();
+  for (const auto& child : children) add_layers(*child, layers);
+  if (!children.empty()) return;
+  if (std::vector<at::Tensor> parameters = module.parameters(); !parameters.empty())
+    layers.push_back(std::move(parameters));
+}
+
+void remove(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) {
+  for (auto& group : optimizer.param_groups()) {
+    auto& parameters = group.params();
+    const auto found = std::ranges::find_if(parameters, [&](const at::Tensor& one) { return one.is_same(parameter); });
+    if (found == parameters.end()) continue;
+    if (auto* ours = dynamic_cast<optim::NamedOptimizer*>(&optimizer)) return ours->remove_parameter(parameter);
+    optimizer.state().erase(parameter.unsafeGetTensorImpl());
+    parameters.erase(found);
+    return;
+  }
+}
+
+using Layers = std::vector<std::vector<at::Tensor>>;
+
+Layers layers_of(const torch::nn::Module& model) {
+  Layers layers;
+  add_layers(model, layers);
+  return layers;
+}
+
+void freeze(const Layers& layers, std::size_t depth, torch::optim::Optimizer& optimizer) {
+  std::unordered_set<const void*> trained;
+  for (std::size_t i = depth; i < layers.size(); ++i)
+    for (const at::Tensor& parameter : layers[i]) trained.insert(parameter.unsafeGetTensorImpl());
+  for (std::size_t i = 0; i < std::min(depth, layers.size()); ++i) {
+    for (const at::Tensor& parameter : layers[i]) {
+      if (!parameter.requires_grad() || trained.contains(parameter.unsafeGetTensorImpl())) continue;
+      remove(optimizer, parameter);
+      parameter.mutable_grad().reset();  // nobody sets it to zero any more
+      parameter.set_requires_grad(false);
+    }
+  }
+}
+
+}  // namespace
+
+double freeze_schedule(double current_duration, const LayerFreezingOptions& options) {
+  const double done = std::min(current_duration, 1.0);  // the last batch may overshoot the end of the run
+  if (done <= options.freeze_start) return 0;
+  return options.freeze_level * ((done - options.freeze_start) / (1 - options.freeze_start));
+}
+
+FrozenLayers freeze_layers(torch::nn::Module& model, torch::optim::Optimizer& optimizer, double current_duration,
+                           const LayerFreezingOptions& options) {
+  const Layers layers = layers_of(model);
+  const double percentage = freeze_schedule(current_duration, options);
+  const auto most = std::max<std::int64_t>(static_cast<std::int64_t>(layers.size()) - 1, 0);
+  const auto depth = std::min(static_cast<std::int64_t>(percentage * static_cast<double>(most)), most);
+  freeze(layers, static_cast<std::size_t>(depth), optimizer);
+  return {depth, percentage};
+}
+
+LayerFreezing::LayerFreezing(LayerFreezingOptions options) : options_(options) {
+  if (!(options_.freeze_start >= 0 && options_.freeze_start <= 1))
+    throw ConfigError("LayerFreezing: freeze_start must be from 0 to 1, got ", options_.freeze_start);
+  if (!(options_.freeze_level >= 0 && options_.freeze_level <= 1))
+    throw ConfigError("LayerFreezing: freeze_level must be from 0 to 1, got ", options_.freeze_level);
+}
+
+void LayerFreezing::apply(Event event, State& state, Logger& logger) {
+  if (event == Event::INIT) {
+    state_ = &state;
+    frozen_ = 0;
+    return;
+  }
+  const FrozenLayers now = freeze_layers(*state.model, *state.optimizer, state.elapsed_duration(), options_);
+  frozen_ = std::max(frozen_, now.depth);
+  logger.log_metrics({{"layer_freezing/layers_frozen", frozen_}, {"layer_freezing/percentage_frozen", now.percentage}});
+}
+
+// The optimizer is loaded next, and the checkpoint has no state of frozen parameters.
+void LayerFreezing::visit_state(StateVisitor& visit) {
+  visit("layers_frozen", frozen_);
+  if (visit.is_loading() && frozen_ > 0 && state_ && state_->optimizer)
+    freeze(layers_of(*state_->model), static_cast<std::size_t>(frozen_), *state_->optimizer);
+}
+
+namespace {
+
+std::vector<Option<LayerFreezingOptions>> option_list() {
+  using O = LayerFreezingOptions;
+  return {option("freeze_start", &O::freeze_start).refuses({"-0.1", "1.1"}),
+          option("freeze_level", &O::freeze_level).refuses({"-0.1", "1.1"})};
+}
+
+}  // namespace
+
+StateDict LayerFreezing::local_hparams() const { return describe(options_, option_list()); }
+
+namespace entries {
+
+Entry<Algorithms> layer_freezing() {
+  return entry<LayerFreezing>("layer_freezing", "Stops training the first layers, one after another", option_list());
+}
+
+}  // namespace entries
+}  // namespace composer::algorithms

@@ -1,0 +1,55 @@
+#pragma once
+#include <cstdint>
+
+#include "composer/core/algorithm.h"
+#include "composer/core/empty_options.h"
+#include "composer/core/export.h"
+
+namespace torch {
+namespace nn {
+class Module;
+}
+namespace optim {
+class Optimizer;
+}
+}  // namespace torch
+
+namespace composer::algorithms {
+
+struct LayerFreezingOptions {
+  double freeze_start = 0.5;  // 0 to 1; share of the run after which layers are frozen
+  double freeze_level = 1.0;  // 0 to 1; share of the layers that is frozen at the end of the run, the last left out
+};
+
+// The share of the layers that is frozen when so much of the run is done: 0 until freeze_start, then growing linearly.
+COMPOSER_EXPORT double freeze_schedule(double current_duration, const LayerFreezingOptions& options);
+
+struct FrozenLayers {
+  std::int64_t depth;  // number of frozen layers
+  double percentage;   // freeze_schedule()
+};
+
+// Freezes the first layers of a model: modules without children that have parameters, in the model's order, all but the
+// last. Their parameters do not require gradients any more, and leave the optimizer together with their state; those
+// that a later layer has too stay trained.
+COMPOSER_EXPORT FrozenLayers freeze_layers(torch::nn::Module& model, torch::optim::Optimizer& optimizer,
+                                           double current_duration, const LayerFreezingOptions& options = {});
+
+// Does this at the end of each epoch. Throws ConfigError from the constructor.
+class COMPOSER_EXPORT LayerFreezing final : public Algorithm {
+ public:
+  explicit LayerFreezing(LayerFreezingOptions options = {});
+  explicit LayerFreezing(EmptyOptions) : LayerFreezing() {}
+  StateDict local_hparams() const override;
+  EventSet events() const override { return {Event::INIT, Event::EPOCH_END}; }
+  void apply(Event event, State& state, Logger& logger) override;
+  bool takes_part_in_trials() const override { return false; }
+  void visit_state(StateVisitor& visit) override;
+
+ private:
+  LayerFreezingOptions options_;
+  std::int64_t frozen_ = 0;
+  State* state_ = nullptr;  // of the trainer, from INIT on
+};
+
+}  // namespace composer::algorithms

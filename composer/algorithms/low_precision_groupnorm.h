@@ -1,0 +1,25 @@
+#pragma once
+#include <string>
+
+#include "composer/core/export.h"
+#include "composer/core/state.h"
+#include "composer/surgery/surgery_algorithm.h"
+
+namespace composer::algorithms {
+
+// Lets group norms compute in the type of autocast where autocast is on, which otherwise computes them in float32.
+// Parameters stay the same tensors under the same names. Replaces nothing if the precision is FP32.
+COMPOSER_EXPORT Replacements low_precision_groupnorm(torch::nn::Module& model, Precision precision);
+
+// Does this at INIT.
+class COMPOSER_EXPORT LowPrecisionGroupNorm final : public SurgeryAlgorithm {
+ public:
+  LowPrecisionGroupNorm();
+
+ private:
+  Replacements operate(State& state) const override;
+  void log(const Replacements& done, Logger& logger) const override;
+  std::string nothing_found() const override;
+};
+
+}  // namespace composer::algorithms

@@ -1,0 +1,30 @@
+#pragma once
+#include <string>
+
+#include "composer/core/algorithm.h"
+#include "composer/core/empty_options.h"
+#include "composer/core/export.h"
+
+namespace composer::algorithms {
+
+struct NoOpModelOptions {
+  std::string target_key = "target";  // name in the batch of what the outputs are computed from
+};
+
+// Replaces the model at INIT by one of a single weight, 1.5 at first: the outputs are the targets times the weight, the
+// loss is their mean squared difference, and there are no metrics. What such a run costs is not the model's: the
+// loader, callbacks and loggers.
+class COMPOSER_EXPORT NoOpModel final : public Algorithm {
+ public:
+  explicit NoOpModel(NoOpModelOptions options = {});  // throws ConfigError
+  explicit NoOpModel(EmptyOptions) : NoOpModel(NoOpModelOptions()) {}
+  StateDict local_hparams() const override;
+  EventSet events() const override { return {Event::INIT}; }
+  void apply(Event event, State& state, Logger& logger) override;
+  bool required_on_load() const override { return true; }
+
+ private:
+  NoOpModelOptions options_;
+};
+
+}  // namespace composer::algorithms

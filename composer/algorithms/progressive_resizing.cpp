@@ -1,0 +1,146 @@
+#include "composer/algorithms/progressive_resizing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/logger.h"
+#include "composer/core/state.h"
+#include "composer/util/random.h"
+
+namespace composer::algorithms {
+namespace {
+
+constexpr std::uint64_t kStream = 0x726573697a65;  // sets these random numbers apart from those of other uses of a seed
+
+bool have_same_size(const at::Tensor& target, const at::Tensor& images) {
+  return target.dim() > 2 && target.sizes().slice(target.dim() - 2) == images.sizes().slice(images.dim() - 2);
+}
+
+// The nearest pixels, chosen as torch.nn.functional.interpolate(scale_factor=scale) does: in single precision.
+at::Tensor nearest(std::int64_t from, std::int64_t to, double scale, at::Device device) {
+  const auto step = static_cast<float>(1 / scale);
+  return at::arange(to, at::kFloat)
+      .mul_(step)
+      .floor_()
+      .clamp_max_(static_cast<double>(from - 1))
+      .to(at::kLong)
+      .to(device, /*non_blocking=*/true);
+}
+
+void check_share(const char* name, double share) {
+  if (!(share >= 0 && share <= 1))
+    throw ConfigError("ProgressiveResizing: ", name, " must be from 0 to 1, got ", share);
+}
+
+// With a limit in epochs, the share of the run that is done changes between epochs only.
+void warn_unless_whole_images_follow(const State& state, const ProgressiveResizingOptions& options) {
+  if (!state.max_duration || state.max_duration->unit() != TimeUnit::EPOCH || options.finetune_fraction == 0) return;
+  const std::int64_t epochs = state.max_duration->count();
+  if (options.initial_scale == 1 ||
+      static_cast<double>(epochs - 1) >= (1 - options.finetune_fraction) * static_cast<double>(epochs))
+    return;
+  warn(join("ProgressiveResizing: no images of their own size are trained, because the last of ", epochs,
+            " epochs begins before the last ", options.finetune_fraction,
+            " of the run. Give max_duration in batches, or a larger finetune_fraction"));
+}
+
+}  // namespace
+
+ResizedBatch resize_batch(const at::Tensor& input, const at::Tensor& target, double scale, ResizingMode mode,
+                          bool resize_target, const std::function<std::int64_t(std::int64_t high)>& sample) {
+  if (scale >= 1) return {input, target};
+  const std::int64_t height = input.size(-2), width = input.size(-1);
+  const auto scaled = [scale](std::int64_t size) {
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(size) * scale));
+  };
+  const std::int64_t rows = scaled(height), columns = scaled(width);
+  std::function<at::Tensor(const at::Tensor&)> resize;
+  if (mode == ResizingMode::CROP) {
+    const std::int64_t top = rows < height ? sample(height - rows) : 0;
+    const std::int64_t left = columns < width ? sample(width - columns) : 0;
+    resize = [=](const at::Tensor& images) {
+      return images.narrow(-2, top, rows).narrow(-1, left, columns).contiguous(images.suggest_memory_format());
+    };
+  } else {
+    const at::Tensor row = nearest(height, rows, scale, input.device()),
+                     column = nearest(width, columns, scale, input.device());
+    resize = [=](const at::Tensor& images) { return images.index_select(-2, row).index_select(-1, column); };
+  }
+  return {resize(input), resize_target && have_same_size(target, input) ? resize(target) : target};
+}
+
+ProgressiveResizing::ProgressiveResizing(ProgressiveResizingOptions options) : options_(std::move(options)) {
+  check_share("initial_scale", options_.initial_scale);
+  check_share("finetune_fraction", options_.finetune_fraction);
+  check_share("delay_fraction", options_.delay_fraction);
+  if (options_.delay_fraction + options_.finetune_fraction > 1)
+    throw ConfigError("ProgressiveResizing: delay_fraction + finetune_fraction must be at most 1, got ",
+                      options_.delay_fraction, " + ", options_.finetune_fraction);
+  if (options_.size_increment < 1)
+    throw ConfigError("ProgressiveResizing: size_increment must be >= 1, got ", options_.size_increment);
+  if (options_.input_key.empty() || options_.target_key.empty())
+    throw ConfigError("ProgressiveResizing: input_key and target_key must not be empty");
+}
+
+double ProgressiveResizing::scale_at(double elapsed) const {
+  if (elapsed < options_.delay_fraction) return options_.initial_scale;
+  if (elapsed >= 1 - options_.finetune_fraction) return 1;
+  const double growing = 1 - options_.finetune_fraction - options_.delay_fraction;
+  const double grown = growing > 0 ? std::min((elapsed - options_.delay_fraction) / growing, 1.) : 1.;
+  return options_.initial_scale + (1 - options_.initial_scale) * grown;
+}
+
+void ProgressiveResizing::apply(Event, State& state, Logger& logger) {
+  const at::Tensor input = state.batch.at(options_.input_key);
+  if (input.dim() != 4)
+    throw ConfigError("ProgressiveResizing: needs images [N, C, H, W]; \"", options_.input_key, "\" is ",
+                      input.sizes());
+  if (!std::exchange(is_checked_, true)) warn_unless_whole_images_follow(state, options_);
+  const double scale = scale_at(state.elapsed_duration()), width = static_cast<double>(input.size(3)),
+               increment = static_cast<double>(options_.size_increment);
+  const double used = scale < 1 ? std::max(1., std::nearbyint(width * scale / increment)) * increment / width : 1;
+  const at::Tensor target = options_.resize_targets ? state.batch.at(options_.target_key) : at::Tensor();
+  RandomStream random(hash64(state.seed, kStream, state.timestamp.batch));
+  const auto sample = [&](std::int64_t high) {
+    return static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(high)));
+  };
+  ResizedBatch resized = resize_batch(input, target, used, options_.mode, options_.resize_targets, sample);
+  logger.log_metrics({{"progressive_resizing/height", resized.input.size(2)},
+                      {"progressive_resizing/width", resized.input.size(3)},
+                      {"progressive_resizing/scale_factor", scale}});
+  state.batch.set(options_.input_key, std::move(resized.input));
+  if (options_.resize_targets) state.batch.set(options_.target_key, std::move(resized.target));
+}
+
+namespace {
+
+std::vector<Option<ProgressiveResizingOptions>> option_list() {
+  using O = ProgressiveResizingOptions;
+  return {option("mode", &O::mode, {{"resize", ResizingMode::RESIZE}, {"crop", ResizingMode::CROP}}).refuses({"zoom"}),
+          option("initial_scale", &O::initial_scale).refuses({"-0.1", "1.1"}),
+          option("finetune_fraction", &O::finetune_fraction).refuses({"-0.1", "0.6"}),
+          option("delay_fraction", &O::delay_fraction).refuses({"-0.1", "0.9"}),
+          option("size_increment", &O::size_increment).refuses({"0"}),
+          option("resize_targets", &O::resize_targets).refuses({"maybe"}),
+          option("input_key", &O::input_key).refuses({""}),
+          option("target_key", &O::target_key).refuses({""})};
+}
+
+}  // namespace
+
+StateDict ProgressiveResizing::local_hparams() const { return describe(options_, option_list()); }
+
+namespace entries {
+
+Entry<Algorithms> progressive_resizing() {
+  return entry<ProgressiveResizing>("progressive_resizing", "Trains on small images at first", option_list());
+}
+
+}  // namespace entries
+}  // namespace composer::algorithms

@@ -1,0 +1,71 @@
+#include "composer/algorithms/randaugment.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+#include "composer/util/random.h"
+
+namespace composer::algorithms {
+namespace {
+
+constexpr std::uint64_t kStream = 0x72616e64617567;  // sets these random numbers apart from other uses of a seed
+
+}  // namespace
+
+std::vector<ImageChanges> draw_randaugment(at::IntArrayRef sizes, const RandAugmentOptions& options,
+                                           std::uint64_t seed) {
+  RandomStream random(seed);
+  std::vector<ImageChanges> changes(static_cast<std::size_t>(sizes[0]));
+  for (ImageChanges& of_image : changes)
+    for (std::int64_t step = 0; step < options.depth; ++step)
+      of_image.push_back(sample_image_change(options.augmentation_set, options.severity, sizes[2], sizes[3], random));
+  return changes;
+}
+
+at::Tensor randaugment_batch(const at::Tensor& images, const std::vector<ImageChanges>& changes) {
+  return from_bytes(change_images(to_bytes(images, "RandAugment"), changes), images);
+}
+
+RandAugment::RandAugment(RandAugmentOptions options) : options_(std::move(options)) {
+  if (!(options_.severity >= 0 && options_.severity <= 10))
+    throw ConfigError("RandAugment: severity must be from 0 to 10, got ", options_.severity);
+  if (options_.depth < 0) throw ConfigError("RandAugment: depth must be >= 0, got ", options_.depth);
+  if (options_.input_key.empty()) throw ConfigError("RandAugment: input_key must not be empty");
+}
+
+void RandAugment::apply(Event, State& state, Logger&) {
+  const at::Tensor images = state.batch.at(options_.input_key);
+  const at::Tensor bytes = to_bytes(images, "RandAugment");
+  if (!std::exchange(is_checked_, true)) warn_unless_from_0_to_1(images, "RandAugment");
+  const auto changes = draw_randaugment(images.sizes(), options_, hash64(state.seed, kStream, state.timestamp.batch));
+  state.batch.set(options_.input_key, from_bytes(change_images(bytes, changes), images));
+}
+
+namespace {
+
+std::vector<Option<RandAugmentOptions>> option_list() {
+  using O = RandAugmentOptions;
+  return {
+      option("severity", &O::severity).refuses({"-1", "11"}), option("depth", &O::depth).refuses({"-1"}),
+      option("augmentation_set", &O::augmentation_set,
+             {{"all", AugmentationSet::ALL}, {"safe", AugmentationSet::SAFE}, {"original", AugmentationSet::ORIGINAL}})
+          .refuses({"some"}),
+      option("input_key", &O::input_key).refuses({""})};
+}
+
+}  // namespace
+
+StateDict RandAugment::local_hparams() const { return describe(options_, option_list()); }
+
+namespace entries {
+
+Entry<Algorithms> randaugment() {
+  return entry<RandAugment>("randaugment", "Changes images by random operations", option_list());
+}
+
+}  // namespace entries
+}  // namespace composer::algorithms

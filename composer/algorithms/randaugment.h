@@ -1,0 +1,45 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/algorithms/image_ops.h"
+#include "composer/core/algorithm.h"
+#include "composer/core/empty_options.h"
+#include "composer/core/export.h"
+
+namespace composer::algorithms {
+
+struct RandAugmentOptions {
+  double severity = 9;     // 0 to 10; larger changes more
+  std::int64_t depth = 2;  // >= 0; operations per image
+  AugmentationSet augmentation_set = AugmentationSet::ALL;
+  std::string input_key = "input";
+};
+
+// Draws `depth` operations for each of N images [N, C, H, W]. The same for the same seed.
+COMPOSER_EXPORT std::vector<ImageChanges> draw_randaugment(at::IntArrayRef sizes, const RandAugmentOptions& options,
+                                                           std::uint64_t seed);
+
+// Images in uint8, or with values from 0 to 1 in a floating-point type, which are rounded to 256 levels.
+COMPOSER_EXPORT at::Tensor randaugment_batch(const at::Tensor& images, const std::vector<ImageChanges>& changes);
+
+// Changes each image of a batch by random operations (arXiv:1909.13719). They depend only on the trainer's seed and the
+// number of the batch, so a resumed run uses the same. Throws ConfigError at the first batch unless the input is
+// [N, C, H, W] with one or three channels, in uint8 or a floating-point type; warns of values that are not from 0 to 1.
+class COMPOSER_EXPORT RandAugment final : public Algorithm {
+ public:
+  explicit RandAugment(RandAugmentOptions options = {});  // throws ConfigError
+  explicit RandAugment(EmptyOptions) : RandAugment(RandAugmentOptions{}) {}
+  StateDict local_hparams() const override;
+  EventSet events() const override { return {Event::AFTER_DATALOADER}; }
+  void apply(Event event, State& state, Logger& logger) override;
+
+ private:
+  RandAugmentOptions options_;
+  bool is_checked_ = false;
+};
+
+}  // namespace composer::algorithms

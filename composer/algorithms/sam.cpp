@@ -1,0 +1,85 @@
+#include "composer/algorithms/sam.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/optim/optimizer.h>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/state.h"
+
+namespace composer::algorithms {
+namespace {
+
+// In float32 at least: epsilon would be 0 in float16.
+at::Tensor norm_of(const std::vector<at::Tensor>& gradients) {
+  const auto is_double = [](const at::Tensor& one) { return one.scalar_type() == at::kDouble; };
+  const at::ScalarType type = std::ranges::any_of(gradients, is_double) ? at::kDouble : at::kFloat;
+  return at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2, type)), 2);
+}
+
+}  // namespace
+
+SharpStep::SharpStep(const std::vector<at::Tensor>& parameters, double rho, double epsilon) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& parameter : parameters) {
+    const at::Tensor& gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    if (gradient.layout() != at::kStrided)
+      throw ConfigError("SAM: cannot use the sparse gradient of a parameter ", parameter.sizes(),
+                        ". Make it dense, e.g. an embedding's by sparse(false)");
+    moved_.push_back(parameter);
+    gradients.push_back(gradient);
+    before_.push_back(at::empty_like(parameter));
+  }
+  if (moved_.empty()) return;
+  at::_foreach_copy_(before_, moved_);
+  at::_foreach_mul_(gradients, norm_of(gradients).add_(epsilon).reciprocal_().mul_(rho));
+  at::_foreach_add_(moved_, gradients);
+}
+
+SharpStep::~SharpStep() {
+  const at::NoGradGuard no_grad;
+  if (!moved_.empty()) at::_foreach_copy_(moved_, before_);
+}
+
+SAM::SAM(SAMOptions options) : options_(options) {
+  if (!(options_.rho >= 0 && std::isfinite(options_.rho)))
+    throw ConfigError("SAM: rho must be >= 0, got ", options_.rho);
+  if (!(options_.epsilon > 0 && std::isfinite(options_.epsilon)))
+    throw ConfigError("SAM: epsilon must be > 0, got ", options_.epsilon);
+  if (options_.interval < 1) throw ConfigError("SAM: interval must be >= 1, got ", options_.interval);
+}
+
+void SAM::make_gradients(State& state, const Pass& pass) {
+  if ((state.timestamp.batch + 1) % options_.interval != 0) return pass(/*counts=*/true);
+  pass(/*counts=*/false);
+  std::vector<at::Tensor> parameters;
+  for (const auto& group : state.optimizer->param_groups())
+    parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+  const SharpStep step(parameters, options_.rho, options_.epsilon);
+  pass(/*counts=*/true);
+}
+
+namespace {
+
+std::vector<Option<SAMOptions>> option_list() {
+  using O = SAMOptions;
+  return {option("rho", &O::rho).refuses({"-0.1", "inf"}), option("epsilon", &O::epsilon).refuses({"0", "-1"}),
+          option("interval", &O::interval).refuses({"0", "-1"})};
+}
+
+}  // namespace
+
+StateDict SAM::local_hparams() const { return describe(options_, option_list()); }
+
+namespace entries {
+
+Entry<Algorithms> sam() { return entry<SAM>("sam", "Seeks flat minima by a second pass", option_list()); }
+
+}  // namespace entries
+}  // namespace composer::algorithms

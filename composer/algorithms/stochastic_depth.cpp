@@ -1,0 +1,109 @@
+#include "composer/algorithms/stochastic_depth.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/logger.h"
+#include "composer/core/model.h"
+#include "composer/core/state.h"
+#include "composer/surgery/layer.h"
+
+namespace composer::algorithms {
+namespace {
+
+void check(const StochasticDepthOptions& options) {
+  if (!(options.drop_rate >= 0 && options.drop_rate <= 1))
+    throw ConfigError("StochasticDepth: drop_rate must be from 0 to 1, got ", options.drop_rate);
+  const double warmup = options.drop_warmup.as_double();
+  if (options.drop_warmup.unit() != TimeUnit::DURATION || !(warmup >= 0 && warmup <= 1))
+    throw ConfigError("StochasticDepth: drop_warmup must be a share of the run from 0dur to 1dur, got ",
+                      to_string(options.drop_warmup));
+  if (warmup > 0 && options.stochastic_method == StochasticMethod::SAMPLE)
+    throw ConfigError("StochasticDepth: drop_warmup must be 0dur with stochastic_method sample, got ",
+                      to_string(options.drop_warmup));
+}
+
+// A block in several places counts once.
+void collect(torch::nn::Module& module, std::vector<ResidualBlock*>& blocks) {
+  for (const auto& child : bare(module).children()) {
+    if (!child) continue;
+    auto* const block = dynamic_cast<ResidualBlock*>(&bare(*child));
+    if (block && std::ranges::find(blocks, block) == blocks.end()) blocks.push_back(block);
+    collect(*child, blocks);
+  }
+}
+
+}  // namespace
+
+std::size_t stochastic_depth(torch::nn::Module& model, const StochasticDepthOptions& options, double scale) {
+  check(options);
+  std::vector<ResidualBlock*> blocks;
+  collect(model, blocks);
+  const auto how =
+      options.stochastic_method == StochasticMethod::BLOCK ? ResidualBlock::Drop::BATCH : ResidualBlock::Drop::SAMPLE;
+  const auto number = static_cast<double>(blocks.size());
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const double share =
+        options.drop_distribution == DropDistribution::LINEAR ? static_cast<double>(i + 1) / number : 1;
+    blocks[i]->set_drop(share * options.drop_rate * scale, how);
+  }
+  return blocks.size();
+}
+
+StochasticDepth::StochasticDepth(StochasticDepthOptions options) : options_(options) { check(options_); }
+
+// A CUDA graph would repeat the choices of the batch that it was captured in. It is not captured if an algorithm
+// listens between forward and backward.
+EventSet StochasticDepth::events() const {
+  if (warms_up())
+    return {Event::INIT, Event::BATCH_START, Event::EVAL_START, Event::PREDICT_START, Event::AFTER_FORWARD};
+  if (options_.stochastic_method == StochasticMethod::BLOCK) return {Event::INIT, Event::AFTER_FORWARD};
+  return {Event::INIT};
+}
+
+bool StochasticDepth::match(Event event, const State&) const { return event != Event::AFTER_FORWARD; }
+
+void StochasticDepth::apply(Event event, State& state, Logger& logger) {
+  if (event == Event::INIT) {
+    scale_ = warms_up() ? 0 : 1;
+    const std::size_t blocks = stochastic_depth(*state.model, options_, scale_);
+    if (blocks == 0)
+      warn("StochasticDepth: has no effect: no module of the model derives from composer::ResidualBlock");
+    logger.log_metrics({{"stochastic_depth/num_stochastic_layers", static_cast<std::int64_t>(blocks)}});
+    return;
+  }
+  const double warmup = options_.drop_warmup.as_double();
+  const double scale = state.max_duration ? std::min(1.0, state.elapsed_duration() / warmup) : 1;
+  if (std::exchange(scale_, scale) != scale) stochastic_depth(*state.model, options_, scale);
+  if (event == Event::BATCH_START) logger.log_metrics({{"stochastic_depth/drop_rate", options_.drop_rate * scale}});
+}
+
+namespace {
+
+std::vector<Option<StochasticDepthOptions>> option_list() {
+  using O = StochasticDepthOptions;
+  return {option("stochastic_method", &O::stochastic_method,
+                 {{"block", StochasticMethod::BLOCK}, {"sample", StochasticMethod::SAMPLE}})
+              .refuses({"foo"}),
+          option("drop_rate", &O::drop_rate).refuses({"-0.1", "1.1"}),
+          option("drop_distribution", &O::drop_distribution,
+                 {{"linear", DropDistribution::LINEAR}, {"uniform", DropDistribution::UNIFORM}})
+              .refuses({"foo"}),
+          option("drop_warmup", &O::drop_warmup).refuses({"1ep", "-0.1dur", "1.1dur"})};
+}
+
+}  // namespace
+
+StateDict StochasticDepth::local_hparams() const { return describe(options_, option_list()); }
+
+namespace entries {
+
+Entry<Algorithms> stochastic_depth() {
+  return entry<StochasticDepth>("stochastic_depth", "Drops blocks of residual nets at random", option_list());
+}
+
+}  // namespace entries
+}  // namespace composer::algorithms

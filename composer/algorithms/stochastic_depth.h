@@ -1,0 +1,57 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "composer/core/algorithm.h"
+#include "composer/core/empty_options.h"
+#include "composer/core/export.h"
+#include "composer/core/time.h"
+#include "composer/surgery/residual_block.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace composer::algorithms {
+
+enum class StochasticMethod : std::uint8_t {
+  BLOCK,   // for all samples of a microbatch at once, which saves the block's time
+  SAMPLE,  // for each sample by itself
+};
+enum class DropDistribution : std::uint8_t {
+  LINEAR,  // block i of n, from 1 on: drop_rate * i / n
+  UNIFORM  // drop_rate for every block
+};
+
+struct StochasticDepthOptions {
+  StochasticMethod stochastic_method = StochasticMethod::BLOCK;
+  double drop_rate = 0.2;  // 0 to 1; the probability that a block is dropped, at most
+  DropDistribution drop_distribution = DropDistribution::LINEAR;
+  Time drop_warmup = "0dur";  // share of the run in which the rates rise from 0; 0 with SAMPLE
+};
+
+// Sets the drop rates of the residual blocks (surgery/residual_block.h) of the model, times `scale` (0 to 1), in the
+// order in which they are registered. Returns their number. Throws ConfigError for invalid options.
+COMPOSER_EXPORT std::size_t stochastic_depth(torch::nn::Module& model, const StochasticDepthOptions& options = {},
+                                             double scale = 1);
+
+// Does this at INIT, and during the warm-up before each batch: residual blocks are dropped at random in training
+// (arXiv:1603.09382). Weights and their names stay as they are. Without a max_duration there is no warm-up.
+class COMPOSER_EXPORT StochasticDepth final : public Algorithm {
+ public:
+  explicit StochasticDepth(StochasticDepthOptions options = {});  // throws ConfigError
+  explicit StochasticDepth(EmptyOptions) : StochasticDepth(StochasticDepthOptions()) {}
+  StateDict local_hparams() const override;
+  EventSet events() const override;
+  bool match(Event event, const State& state) const override;
+  void apply(Event event, State& state, Logger& logger) override;
+  bool required_on_load() const override { return true; }
+
+ private:
+  bool warms_up() const { return options_.drop_warmup.as_double() > 0; }
+
+  StochasticDepthOptions options_;
+  double scale_ = 0;  // of the rates that the blocks have
+};
+
+}  // namespace composer::algorithms

@@ -1,0 +1,185 @@
+#include "composer/algorithms/swa.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numbers>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/core/model.h"
+#include "composer/core/state.h"
+#include "composer/core/state_dict.h"
+#include "composer/optim/any_optimizer.h"
+
+namespace composer::algorithms {
+namespace {
+
+void check_time(const char* option, Time time) {
+  if (time.unit() != TimeUnit::DURATION && time.unit() != TimeUnit::EPOCH)
+    throw ConfigError("SWA: ", option, " must be a share of the run (dur) or in epochs (ep), got ", time);
+  if (!(time >= 0) || (time.unit() == TimeUnit::DURATION && !(time <= 1)))
+    throw ConfigError("SWA: ", option, " must be >= 0, and a share at most 1dur, got ", time);
+}
+
+void check(const SWAOptions& options) {
+  check_time("swa_start", options.swa_start);
+  check_time("swa_end", options.swa_end);
+  if (options.swa_start.unit() != options.swa_end.unit())
+    throw ConfigError("SWA: swa_start and swa_end must have the same unit, got ", options.swa_start, " and ",
+                      options.swa_end);
+  if (!(options.swa_end > options.swa_start))
+    throw ConfigError("SWA: swa_end must be after swa_start, ", options.swa_start, ", got ", options.swa_end);
+  const Time interval = options.update_interval;
+  if ((interval.unit() != TimeUnit::BATCH && interval.unit() != TimeUnit::EPOCH) || interval <= 0)
+    throw ConfigError("SWA: update_interval must be > 0, in batches (ba) or epochs (ep), got ", interval);
+  if (options.anneal_steps < 1) throw ConfigError("SWA: anneal_steps must be >= 1, got ", options.anneal_steps);
+  if (!(options.swa_lr >= 0 && std::isfinite(options.swa_lr)))
+    throw ConfigError("SWA: swa_lr must be > 0, or 0 for the rates at swa_start, got ", options.swa_lr);
+  if (options.swa_lr > 0 && !options.schedule_swa_lr)
+    throw ConfigError("SWA: swa_lr is ", options.swa_lr, ", and has no effect unless schedule_swa_lr is true");
+}
+
+bool has_come(Time time, const State& state) {
+  if (time.unit() != TimeUnit::DURATION) return state.timestamp.reached(time);
+  return state.max_duration && state.elapsed_duration() >= time.as_double();
+}
+
+// Running statistics and counts are those of the last update.
+void copy_buffers(const torch::nn::Module& model, WeightsByName& averages) {
+  const at::NoGradGuard no_grad;
+  const auto buffers = model.named_buffers();
+  for (auto& [name, average] : averages)
+    if (const at::Tensor* buffer = buffers.find(name)) average.copy_(*buffer, /*non_blocking=*/true);
+}
+
+}  // namespace
+
+double swa_learning_rate(double from, std::int64_t updates, const SWAOptions& options) {
+  const double to = options.swa_lr > 0 ? options.swa_lr : from;
+  const double done = std::min(static_cast<double>(updates) / static_cast<double>(options.anneal_steps), 1.0);
+  const double share =
+      options.anneal_strategy == AnnealStrategy::LINEAR ? done : (1 - std::cos(std::numbers::pi * done)) / 2;
+  return to * share + from * (1 - share);
+}
+
+SWA::SWA(SWAOptions options) : options_(options) { check(options_); }
+
+Event SWA::update_event() const {
+  return options_.update_interval.unit() == TimeUnit::BATCH ? Event::BATCH_END : Event::EPOCH_END;
+}
+
+EventSet SWA::events() const {
+  return {Event::INIT, Event::FIT_START, Event::BATCH_START, Event::BATCH_END, Event::EPOCH_END, Event::FIT_END};
+}
+
+bool SWA::match(Event event, const State& state) const {
+  if (event == Event::INIT || event == Event::FIT_START || event == Event::FIT_END) return true;
+  if (event == Event::BATCH_START) return options_.schedule_swa_lr && updates_ > 0;
+  if (completed_) return false;
+  if (event == update_event()) return has_come(options_.swa_start, state);
+  // A run in epochs comes to its end when the last one is counted, after its last batch.
+  return updates_ > 0 && has_come(options_.swa_end, state);
+}
+
+void SWA::apply(Event event, State& state, Logger&) {
+  if (event == Event::INIT) return begin_anew();
+  if (event == Event::FIT_START) {
+    if (state.max_duration && state.max_duration->unit() == options_.swa_end.unit() && !completed_ &&
+        *state.max_duration < options_.swa_end)
+      warn(join("SWA: swa_end is ", options_.swa_end, ", and training ends before, at ", *state.max_duration,
+                "; the model will not get the averages"));
+    return averages_.find(*state.model);
+  }
+  if (event == Event::FIT_END) return warn_of_lost_averages(state);
+  if (event == Event::BATCH_START) return set_learning_rates(state);
+  if (event == update_event()) update(state);
+  if (has_come(options_.swa_end, state)) finish(state);
+}
+
+void SWA::update(State& state) {
+  const std::int64_t now = state.timestamp.get(options_.update_interval.unit()).count();
+  if (updates_ == 0) {
+    started_at_ = now;
+    rates_ = optim::learning_rates(*state.optimizer);
+    averages_.begin(*state.model);
+  }
+  if ((now - started_at_) % options_.update_interval.count() == 0) {
+    ++updates_;
+    averages_.move(*state.model, 1 / static_cast<double>(updates_));
+    copy_buffers(*state.model, averages_.by_name());
+  }
+}
+
+void SWA::begin_anew() {
+  averages_ = {};
+  updates_ = started_at_ = 0;
+  completed_ = false;
+  rates_.clear();
+}
+
+void SWA::warn_of_lost_averages(const State& state) const {
+  if (completed_ || !state.max_duration || state.elapsed_duration() < 1) return;
+  warn(join("SWA: the run is over, and the model did not get the averages: ",
+            updates_ == 0 ? join("update_interval is ", options_.update_interval, ", and none ended after swa_start, ",
+                                 options_.swa_start)
+                          : join("swa_end is ", options_.swa_end)));
+}
+
+// The trainer's schedules, if there are any, set the rates of the next batch before.
+void SWA::set_learning_rates(State& state) const {
+  const std::size_t groups = std::min(rates_.size(), state.optimizer->param_groups().size());
+  for (std::size_t group = 0; group < groups; ++group)
+    optim::set_learning_rate(*state.optimizer, group, swa_learning_rate(rates_[group], updates_, options_));
+}
+
+void SWA::finish(State& state) {
+  averages_.put_into(*state.model);
+  averages_ = {};
+  completed_ = true;
+  if (state.max_duration && state.elapsed_duration() >= 1 && !state.model->buffers().empty())
+    warn(join("SWA: training ends where averaging does, at ", options_.swa_end,
+              ", so running statistics of batch norms are not those of the averaged weights; set an earlier swa_end"));
+}
+
+void SWA::visit_state(StateVisitor& visit) {
+  visit("updates", updates_);
+  visit("started_at", started_at_);
+  visit("completed", completed_);
+  visit("learning_rates", rates_);
+  if (visit.is_loading() && !visit.has("averages"))
+    averages_ = {};
+  else
+    visit("averages", averages_);
+}
+
+namespace {
+
+std::vector<Option<SWAOptions>> option_list() {
+  using O = SWAOptions;
+  return {
+      option("swa_start", &O::swa_start).refuses({"-0.1dur", "1ep", "5ba", "0.98dur"}),
+      option("swa_end", &O::swa_end).refuses({"1.5dur", "4ep", "0.5dur"}),
+      option("update_interval", &O::update_interval).refuses({"0ba", "10sp"}),
+      option("schedule_swa_lr", &O::schedule_swa_lr).refuses({"yes"}),
+      option("anneal_strategy", &O::anneal_strategy, {{"linear", AnnealStrategy::LINEAR}, {"cos", AnnealStrategy::COS}})
+          .refuses({"step"}),
+      option("anneal_steps", &O::anneal_steps).refuses({"0"}),
+      option("swa_lr", &O::swa_lr).refuses({"-1", "0.1"})};
+}
+
+}  // namespace
+
+StateDict SWA::local_hparams() const { return describe(options_, option_list()); }
+
+namespace entries {
+
+Entry<Algorithms> swa() { return entry<SWA>("swa", "Averages the weights of the last epochs", option_list()); }
+
+}  // namespace entries
+}  // namespace composer::algorithms

@@ -1,0 +1,59 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "composer/algorithms/weight_averages.h"
+#include "composer/core/algorithm.h"
+#include "composer/core/empty_options.h"
+#include "composer/core/export.h"
+#include "composer/core/time.h"
+
+namespace composer::algorithms {
+
+enum class AnnealStrategy : std::uint8_t { LINEAR, COS };
+
+struct SWAOptions {
+  Time swa_start = "0.7dur";     // in shares of the run, or epochs
+  Time swa_end = "0.97dur";      // > swa_start, in the same unit; the model gets the averages, and trains on with them
+  Time update_interval = "1ep";  // >= 1, in batches or epochs; counted from swa_start
+  bool schedule_swa_lr = false;  // from swa_start on, the learning rate goes to swa_lr
+  AnnealStrategy anneal_strategy = AnnealStrategy::LINEAR;
+  std::int64_t anneal_steps = 10;  // >= 1; updates until the rate is swa_lr
+  double swa_lr = 0;               // > 0; 0: the rates at swa_start. Needs schedule_swa_lr
+};
+
+// The learning rate after so many updates, on the way from `from` to options.swa_lr.
+COMPOSER_EXPORT double swa_learning_rate(double from, std::int64_t updates, const SWAOptions& options);
+
+// Averages the weights that training visits after swa_start, each alike (arXiv:1803.05407). Throws ConfigError from the
+// constructor.
+class COMPOSER_EXPORT SWA final : public Algorithm {
+ public:
+  explicit SWA(SWAOptions options = {});
+  explicit SWA(EmptyOptions) : SWA() {}
+  StateDict local_hparams() const override;
+  EventSet events() const override;
+  bool match(Event event, const State& state) const override;
+  void apply(Event event, State& state, Logger& logger) override;
+  bool takes_part_in_trials() const override { return false; }
+  void visit_state(StateVisitor& visit) override;
+
+  std::int64_t updates() const { return updates_; }  // that the averages consist of
+  const WeightsByName& averages() const { return averages_.by_name(); }
+
+ private:
+  Event update_event() const;
+  void begin_anew();
+  void update(State& state);
+  void warn_of_lost_averages(const State& state) const;
+  void set_learning_rates(State& state) const;
+  void finish(State& state);
+
+  SWAOptions options_;
+  WeightAverages averages_;
+  std::int64_t updates_ = 0, started_at_ = 0;  // the latter in the unit of update_interval
+  bool completed_ = false;
+  std::vector<double> rates_;  // of the groups, when it started
+};
+
+}  // namespace composer::algorithms

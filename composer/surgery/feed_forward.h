@@ -1,0 +1,56 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include "composer/core/export.h"
+#include "composer/surgery/layer.h"
+
+namespace composer {
+
+using Activation = std::function<at::Tensor(const at::Tensor&)>;
+
+// The wide part of a feed-forward layer, activation(dense(x)), or with a gate (arXiv:2002.05202)
+// activation(gated_layer(x)) * dense(x). A module that derives from it takes part in algorithms::GatedLinearUnits.
+class COMPOSER_EXPORT FeedForward : public torch::nn::Module {
+ public:
+  struct Gate {
+    Activation activation;              // empty: that of the layer
+    bool gated_layer_bias = false;      // the new layer, to which the activation is applied, has a bias
+    bool non_gated_layer_bias = false;  // `dense` keeps its bias
+  };
+
+  ~FeedForward() override;
+  // This layer with a gate, for the place where this one stands: `dense` has the same weight, the gate new ones.
+  // What is not part of the gate is shared.
+  virtual Layer with_gate(const Gate& gate) const = 0;
+  bool has_gate() const { return static_cast<bool>(gate_); }
+
+ protected:
+  // Registers torch::nn::Linear(in, out) as `dense`, under this name.
+  FeedForward(std::string dense_name, std::int64_t in, std::int64_t out, Activation activation);
+  FeedForward(const FeedForward&) = default;
+  FeedForward& operator=(const FeedForward&) = default;
+
+  at::Tensor wide(const at::Tensor& x) const;
+  // What with_gate() of the derived class returns.
+  template <class M>
+  static Layer gated(const M& layer, const Gate& gate) {
+    const auto made = std::make_shared<M>(layer);
+    made->add_gate(gate);
+    return made;
+  }
+
+ private:
+  void add_gate(const Gate& gate);
+
+  std::string dense_name_;
+  Activation activation_;
+  Layer dense_, gate_;  // gate_: null without a gate
+};
+
+}  // namespace composer
