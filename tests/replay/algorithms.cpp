@@ -9,15 +9,21 @@
 #include "composer/algorithms/label_smoothing.h"
 #include "composer/algorithms/mixup.h"
 #include "composer/algorithms/registry.h"
+#include "tests/replay/algorithms_augmentations.h"
+#include "tests/replay/algorithms_depth.h"
+#include "tests/replay/algorithms_images.h"
+#include "tests/replay/algorithms_models.h"
 #include "tests/replay/algorithms_surgery.h"
+#include "tests/replay/algorithms_training.h"
 #include "tests/replay/errors.h"
+#include "tests/replay/recorded.h"
 #include "tests/replay/replay.h"
 
 namespace composer::replay {
 namespace {
 
-const Rules& rules() {
-  static const Rules all = {
+Rules all_rules() {
+  Rules all = {
       {.name = "ignored_targets_stay_without_probability",
        .applies_to = "Label smoothing of a target with a negative class, as -100",
        .composer_does =
@@ -36,45 +42,31 @@ const Rules& rules() {
              }
            }},
   };
+  for (const Rules& more : {model_rules(), depth_rules(), image_rules()})
+    all.insert(all.end(), more.begin(), more.end());
   return all;
 }
-
-// The tensors of one case: in.target, out.
-class CaseTensors {
- public:
-  CaseTensors(const Json& c, const Context& context)
-      : all_(context.tensors()), prefix_(c.at("id").get<std::string>() + "/") {}
-  at::Tensor at(const std::string& name) const { return all_.at(prefix_ + name).clone(); }
-  bool contains(const std::string& name) const { return all_.contains(prefix_ + name); }
-
- private:
-  const Context::Tensors& all_;
-  std::string prefix_;
-};
-
-Json to_json(const at::Tensor& tensor) {
-  Json values = Json::array();
-  const at::Tensor flat = tensor.to(at::kDouble).contiguous().view(-1);
-  for (std::int64_t i = 0; i < flat.numel(); ++i) values.push_back(number(flat[i].item<double>()));
-  return {{"dtype", c10::toString(tensor.scalar_type())}, {"shape", tensor.sizes().vec()}, {"values", values}};
+const Rules& rules() {
+  static const Rules all = all_rules();
+  return all;
 }
 
 constexpr Tolerance kSingle{1e-6, 1e-7};
 
-Outcome smooth_labels(const Json& c, const CaseTensors& tensors) {
+Outcome smooth_labels(const Json& c, const Recorded& tensors) {
   const at::Tensor got =
       algorithms::smooth_labels(tensors.at("in.logits"), tensors.at("in.target"), c.at("smoothing").get<double>());
   return judge(c, to_json(tensors.at("out")), to_json(got), rules(), kSingle);
 }
 
-Outcome mixup_batch(const Json& c, const CaseTensors& tensors) {
+Outcome mixup_batch(const Json& c, const Recorded& tensors) {
   const auto [input, target] = algorithms::mixup_batch(tensors.at("in.input"), tensors.at("in.target"),
                                                        {c.at("mixing").get<double>(), tensors.at("in.indices")});
   return judge(c, {to_json(tensors.at("out.input")), to_json(tensors.at("out.permuted_target"))},
                {to_json(input), to_json(target)}, rules(), kSingle);
 }
 
-Outcome gen_mixing_coef(const Json& c, const CaseTensors&) {
+Outcome gen_mixing_coef(const Json& c, const Recorded&) {
   const Json& log = c.at("random_log");
   std::size_t drawn = 0;
   Json got = Json::array();
@@ -88,7 +80,7 @@ Outcome gen_mixing_coef(const Json& c, const CaseTensors&) {
   return judge(c, c.at("coefficients"), got, rules());
 }
 
-Outcome cutout_batch(const Json& c, const CaseTensors& tensors) {
+Outcome cutout_batch(const Json& c, const Recorded& tensors) {
   const Json& log = c.at("random_log");
   std::size_t drawn = 0;
   const auto sample = [&](std::int64_t low, std::int64_t high) {
@@ -109,7 +101,7 @@ Outcome cutout_batch(const Json& c, const CaseTensors& tensors) {
   return judge(c, to_json(tensors.at("out.input")), to_json(algorithms::cutout_batch(input, holes)), rules());
 }
 
-Json clip(const Json& c, const CaseTensors& tensors) {
+Json clip(const Json& c, const Recorded& tensors) {
   const std::map<std::string, algorithms::ClippingType> types = {{"norm", algorithms::ClippingType::NORM},
                                                                  {"value", algorithms::ClippingType::VALUE},
                                                                  {"adaptive", algorithms::ClippingType::ADAPTIVE}};
@@ -130,7 +122,7 @@ Json clip(const Json& c, const CaseTensors& tensors) {
   return got;
 }
 
-Outcome apply_gradient_clipping(const Json& c, const CaseTensors& tensors) {
+Outcome apply_gradient_clipping(const Json& c, const Recorded& tensors) {
   Json recorded = Json::array();
   Tolerance tolerance{};
   if (!c.at("error").is_null()) {
@@ -146,12 +138,32 @@ Outcome apply_gradient_clipping(const Json& c, const CaseTensors& tensors) {
 }
 
 // The name in the registry for the class of each algorithm whose constructor is compared.
-const std::map<std::string, std::string> kConstructors = {{"BlurPool constructor", "blurpool"},
-                                                          {"CutOut constructor", "cutout"},
-                                                          {"GhostBatchNorm constructor", "ghost_batchnorm"},
-                                                          {"GradientClipping constructor", "gradient_clipping"},
-                                                          {"LabelSmoothing constructor", "label_smoothing"},
-                                                          {"MixUp constructor", "mixup"}};
+const std::map<std::string, std::string> kConstructors = {
+    {"Alibi constructor", "alibi"},
+    {"AugMix constructor", "augmix"},
+    {"BlurPool constructor", "blurpool"},
+    {"ChannelsLast constructor", "channels_last"},
+    {"ColOut constructor", "colout"},
+    {"CutMix constructor", "cutmix"},
+    {"CutOut constructor", "cutout"},
+    {"Factorize constructor", "factorize"},
+    {"GatedLinearUnits constructor", "gated_linear_units"},
+    {"GhostBatchNorm constructor", "ghost_batchnorm"},
+    {"GradientClipping constructor", "gradient_clipping"},
+    {"GyroDropout constructor", "gyro_dropout"},
+    {"LabelSmoothing constructor", "label_smoothing"},
+    {"LayerFreezing constructor", "layer_freezing"},
+    {"LowPrecisionLayerNorm constructor", "low_precision_layernorm"},
+    {"MixUp constructor", "mixup"},
+    {"NoOpModel constructor", "no_op_model"},
+    {"ProgressiveResizing constructor", "progressive_resizing"},
+    {"RandAugment constructor", "randaugment"},
+    {"SAM constructor", "sam"},
+    {"SelectiveBackprop constructor", "selective_backprop"},
+    {"SeqLengthWarmup constructor", "seq_length_warmup"},
+    {"SqueezeExcite constructor", "squeeze_excite"},
+    {"StochasticDepth constructor", "stochastic_depth"},
+    {"WeightStandardization constructor", "weight_standardization"}};
 
 // The flags of each row of constructor arguments, or its error. `find_unused_parameters` and `backwards_create_graph`
 // are for wrappers of models that are not there; a text that makes the object again is Python's.
@@ -163,7 +175,7 @@ Outcome construct(const Json& c, const std::string& entry) {
     recorded.push_back(want);
     Settings settings;
     for (const auto& [name, value] : row.at("kwargs").items())
-      settings[name] = value.is_string() ? value.get<std::string>() : value.dump();
+      if (name != "target_layer_name") settings[name] = value.is_string() ? value.get<std::string>() : value.dump();
     got.push_back(result_of(want, [&]() -> Json {
       const Algorithms made = algorithms::registry().find(entry).make(settings);
       return {{"required_on_load", made.list().front().object->required_on_load()}};
@@ -173,7 +185,7 @@ Outcome construct(const Json& c, const std::string& entry) {
 }
 
 Outcome run(const Json& c, const Context& context) {
-  using Handler = Outcome (*)(const Json&, const CaseTensors&);
+  using Handler = Outcome (*)(const Json&, const Recorded&);
   static const std::map<std::string, Handler> handlers = {{"smooth_labels", smooth_labels},
                                                           {"cutout_batch", cutout_batch},
                                                           {"mixup_batch", mixup_batch},
@@ -182,13 +194,19 @@ Outcome run(const Json& c, const Context& context) {
   const auto function = c.at("function").get<std::string>();
   const auto found = handlers.find(function);
   if (const auto name = kConstructors.find(function); name != kConstructors.end()) return construct(c, name->second);
-  if (const auto outcome = replay_surgery(c, context)) return *outcome;
+  for (const auto& part :
+       {replay_surgery, replay_models, replay_depth, replay_training_algorithm, replay_images, replay_augmentations})
+    if (const auto outcome = part(c, context)) return *outcome;
   if (found == handlers.end()) return unsupported(function);
-  return found->second(c, CaseTensors(c, context));
+  return found->second(c, Recorded(c, context));
 }
 
 }  // namespace
 
-Suite algorithms_suite() { return {"algorithms.json", "Algorithms", run, rules()}; }
+Suite algorithms_suite() {
+  Rules all = rules();
+  for (const Rule& rule : training_algorithm_rules()) all.push_back(rule);
+  return {"algorithms.json", "Algorithms", run, all};
+}
 
 }  // namespace composer::replay

@@ -14,34 +14,12 @@
 #include "composer/algorithms/blurpool.h"
 #include "composer/algorithms/ghost_batchnorm.h"
 #include "tests/replay/errors.h"
+#include "tests/replay/recorded.h"
 
 namespace composer::replay {
 namespace {
 
 namespace nn = torch::nn;
-
-class Recorded {
- public:
-  Recorded(const Json& c, const Context& context)
-      : all_(context.tensors()), prefix_(c.at("id").get<std::string>() + "/") {}
-  at::Tensor at(const std::string& name) const { return all_.at(prefix_ + name).clone(); }
-
- private:
-  const Context::Tensors& all_;
-  std::string prefix_;
-};
-
-Json to_json(const at::Tensor& tensor) {
-  Json values = Json::array();
-  const at::Tensor flat = tensor.detach().to(at::kDouble).contiguous().view(-1);
-  for (std::int64_t i = 0; i < flat.numel(); ++i) values.push_back(number(flat[i].item<double>()));
-  return {{"dtype", c10::toString(tensor.scalar_type())}, {"shape", tensor.sizes().vec()}, {"values", values}};
-}
-
-Outcome judge_tensor(const Json& c, const at::Tensor& recorded, const at::Tensor& got) {
-  const Tolerance tolerance = got.scalar_type() == at::kDouble ? Tolerance{1e-12, 1e-14} : Tolerance{1e-5, 1e-6};
-  return judge(c, to_json(recorded), to_json(got), {}, tolerance);
-}
 
 Outcome blur_2d(const Json& c, const Recorded& recorded) {
   const at::Tensor filter = c.at("filter") == "default" ? at::Tensor() : recorded.at("in.filter");

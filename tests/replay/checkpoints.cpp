@@ -13,6 +13,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include "composer/algorithms/ghost_batchnorm.h"
 #include "composer/callbacks/checkpoint_saver.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/error.h"
@@ -23,6 +24,7 @@
 #include "tests/replay/make_optimizer.h"
 #include "tests/replay/program.h"
 #include "tests/replay/training_run.h"
+#include "tests/replay/training_surgery.h"
 #include "tests/support/sandbox.h"
 
 namespace composer::replay {
@@ -99,6 +101,11 @@ TrainerOptions checkpoint_options(const Json& config, const Context& context) {
   static const Json no_choices = Json::array();
   static RandomLog random(no_choices);
   Algorithms algorithms = make_training_algorithms(config, random);
+  for (const Json& one : config.value("algorithms", Json::array()))
+    if (one.at("class") == "GhostBatchNorm")
+      algorithms.add(algorithms::GhostBatchNorm({.ghost_batch_size = one.at("ghost_batch_size")}));
+    else if (is_surgery(one))
+      throw Unsupported{"algorithm " + one.at("class").get<std::string>()};
   Json arguments = config.value("trainer", Json::object());
   if (config.contains("schedulers")) arguments["schedulers"] = config["schedulers"];
   TrainerOptions options = trainer_options(arguments);

@@ -148,6 +148,16 @@ void keep_values_of_metrics(Json& expected, const Json& c) {
   std::sort(items.begin(), items.end());
 }
 
+// Of EMA; the other algorithms that were recorded have no state.
+void keep_averages_by_name(Json& expected, const Json&) {
+  for_each_item(expected, [](std::string path, std::string type, auto&& add) {
+    if (!take_prefix(path, "algorithms/")) return add(path, type);
+    if (path.empty()) return add("algorithms", type);
+    const std::size_t dict = path.find("_dict/");
+    if (dict != std::string::npos) add("algorithms/EMA/averages/" + path.substr(dict + 6), type);
+  });
+}
+
 bool always(const Json&) { return true; }
 
 }  // namespace
@@ -186,6 +196,13 @@ Rules keys_rules() {
        .why = "stoppers and the choice of the best checkpoint ask for values",
        .matches = always,
        .ours = keep_values_of_metrics},
+      {.name = "averages_by_name",
+       .applies_to = "the state of EMA in a checkpoint",
+       .composer_does = "parameters and buffers apart, and whether the model has the averages",
+       .we_do = "the averages by their names; a checkpoint has the trained weights as the model's, always",
+       .why = "a run goes on from trained weights",
+       .matches = [](const Json& c) { return c["config"].contains("algorithms"); },
+       .ours = keep_averages_by_name},
       {.name = "random_numbers_of_libtorch",
        .applies_to = "random numbers in a checkpoint",
        .composer_does = "the states of `numpy`, `python` and `torch`",

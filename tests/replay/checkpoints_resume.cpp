@@ -91,7 +91,12 @@ void go_on(const Json& c, const Context& context, const Weights& first, const Js
   if (recorded.contains("weights_equal_first_run_at_end"))
     for (const auto& [name, tensor] : loaded)
       got["weights_equal_first_run_at_end"][name] = is_equal(loaded, first, name);
-  trainer.fit();
+  try {
+    trainer.fit();
+  } catch (...) {
+    got["batches"] = rows;
+    throw;
+  }
   if (recorded.contains("batches")) got["batches"] = rows;
   if (recorded.contains("final")) got["final"] = counts(state.timestamp, recorded["final"]);
   if (!recorded.contains("equal")) return;
@@ -152,6 +157,34 @@ Rules resume_rules() {
            [](Json& expected, const Json&) {
              expected = {{"error", {{"type", "RuntimeError"}}}, {"batches", Json::array()}};
            }},
+      {.name = "required_algorithms_are_not_added",
+       .applies_to =
+           "a checkpoint of a run with an algorithm that it cannot be loaded without, which the trainer lacks",
+       .composer_does = "a warning; adds the algorithm with the options that it had",
+       .we_do = "an error that names the algorithm and its options",
+       .why =
+           "what a run does stands in the program, and the model was made, and is known to others, before it is loaded",
+       .matches =
+           [](const Json& c) {
+             return c["first"].contains("algorithms") && !c["second"].contains("algorithms") &&
+                    !c["second"]["trainer"].contains("load_exclude_algorithms") &&
+                    c["first"]["algorithms"][0]["class"] == "GhostBatchNorm";
+           },
+       .ours =
+           [](Json& expected, const Json&) {
+             expected = {{"error", {{"type", "RuntimeError"}}}, {"batches", Json::array()}};
+           }},
+      {.name = "layers_throw_errors_of_libtorch",
+       .applies_to = "a batch norm that is given one number for each channel",
+       .composer_does = "`ValueError`, of `torch.nn`",
+       .we_do = "libtorch's `c10::Error` (`RuntimeError` in Python)",
+       .why = "it is libtorch's check",
+       .matches =
+           [](const Json& c) {
+             return c["second"].contains("algorithms") &&
+                    c["second"]["algorithms"][0].value("ghost_batch_size", 0) == 1;
+           },
+       .ours = [](Json& expected, const Json&) { expected["error"]["type"] = "RuntimeError"; }},
       {.name = "schedules_do_not_lag_after_loading",
        .applies_to = "the schedules of a run that goes on",
        .composer_does = "trains batch k with the learning rate of batch k-1, also the first one after the checkpoint",

@@ -419,10 +419,40 @@ Rule eval_at_iterations() {
               }};
 }
 
+// Whether a row is of a pass over a batch.
+bool pass_of(const Json& row) {
+  const auto event = parse_event(row.at(EVENT).get<std::string>());
+  return event >= Event::BEFORE_TRAIN_BATCH && event <= Event::AFTER_TRAIN_BATCH;
+}
+
+Rule silent_pass() {
+  return {.name = "sam_fires_once",
+          .applies_to = "The events of a batch that is trained with SAM",
+          .composer_does = "Fires the events from `BEFORE_TRAIN_BATCH` to `AFTER_TRAIN_BATCH` for both passes.",
+          .we_do =
+              "Fires them to callbacks and loggers for the second pass, which gives the gradients of the step; "
+              "algorithms see the events of the first one too, but for `AFTER_TRAIN_BATCH`.",
+          .why = "What is measured and logged per batch is the same with and without SAM.",
+          .matches = [](const Json& c) { return !trainer_argument(c, "algorithms").is_null(); },
+          .ours =
+              [](Json& result, const Json&) {
+                for (Json& call : result) {
+                  Json kept = Json::array();
+                  for (const Json& row : call["trace"]) {
+                    if (is(row, "before_train_batch"))
+                      while (pass_of(kept.back())) kept.erase(kept.size() - 1);
+                    kept.push_back(row);
+                  }
+                  call["trace"] = kept;
+                }
+              }};
+}
+
 }  // namespace
 
 Rules events_rules() {
   return {options_first(),
+          silent_pass(),
           empty_loader(),
           epochs_of_unknown_length(),
           eval_without_evaluators(),

@@ -1,8 +1,6 @@
 // messages.json: misuse, and whether it ends in an error of a fitting type or a warning. Texts are our own.
 #include "tests/replay/messages.h"
 
-#include <set>
-
 #include <c10/util/Exception.h>
 
 #include "tests/replay/errors.h"
@@ -37,20 +35,13 @@ const std::function<Json()>* find(const std::string& id) {
   return nullptr;
 }
 
-// What the library does not have: the part that the case is about, or one that it needs.
-std::string missing_part(const Json& c) {
-  static const std::set<std::string> areas = {"FileLogger"};
-  const auto area = c.at("area").get<std::string>();
-  if (areas.contains(area)) return area;
-  return "misuse of " + area + " that has no translation yet";
-}
-
 Outcome run(const Json& c, const Context&) {
   Json recorded = without_message(c);
   recorded = {{"error", recorded["error"]}, {"result", c.at("result")}, {"warned", !c.at("warnings").empty()}};
   if (refused_by_compiler(c)) return judge(c, recorded, {{"compiles", false}}, messages_rules());
   const auto* misuse = find(c.at("id"));
-  if (misuse == nullptr) return unsupported(missing_part(c));
+  if (misuse == nullptr)
+    return unsupported("misuse of " + c.at("area").get<std::string>() + " that has no translation yet");
   return judge(c, recorded, commit(*misuse, recorded), messages_rules());
 }
 

@@ -11,6 +11,7 @@
 #include <torch/nn/module.h>
 
 #include "composer/core/model.h"
+#include "composer/loggers/file_logger.h"
 #include "composer/trainer/trainer.h"
 #include "tests/replay/messages.h"
 
@@ -29,6 +30,11 @@ template <class Key>
 concept FindsInBatch = requires(const Batch batch, Key key) {
   batch.at(key);
 };
+template <class T>
+concept NamesItsFile = requires(const T logger) {
+  logger.filename();
+}
+|| requires(const T logger) { logger.path(); };
 
 // What the tables below rest on.
 static_assert(FitsInteger<int> && !FitsInteger<double> && !FitsInteger<const char*>);
@@ -47,6 +53,7 @@ static_assert(!std::is_convertible_v<std::string, at::Tensor> && !std::is_conver
 static_assert(!std::is_convertible_v<std::vector<std::string>, Batch>);
 static_assert(Comparable<Precision, Precision> && !Comparable<Precision, const char*>);
 static_assert(FindsInBatch<const char*> && !FindsInBatch<int>);
+static_assert(!NamesItsFile<loggers::FileLogger>);
 
 bool is(const Json& c, std::string_view area, std::string_view misuse) {
   return c["area"].get<std::string>() == area && c["misuse"].get<std::string>() == misuse;
@@ -73,6 +80,8 @@ bool has_wrong_type(const Json& c) {
   }};
   return std::ranges::any_of(list, [&](const auto& entry) { return is(c, entry[0], entry[1]); });
 }
+
+bool asks_for_file(const Json& c) { return is(c, "FileLogger", "filename before init"); }
 
 bool is_string_enum(const Json& c) { return c["area"] == "StringEnum"; }
 
@@ -103,6 +112,13 @@ Rules rules_of_types() {
        .we_do = "`enum class`: a comparison with a text does not compile. `parse_event` and its like read texts.",
        .why = "The compiler knows the types.",
        .matches = is_string_enum,
+       .ours = does_not_compile},
+      {.name = "file_loggers_do_not_name_their_file",
+       .applies_to = "Asking a `FileLogger` for the name of its file before the run has a name",
+       .composer_does = "Raises `RuntimeError`.",
+       .we_do = "There is no such function, so it does not compile. The path is an option.",
+       .why = "A function that fails until INIT tells nothing that the option does not.",
+       .matches = asks_for_file,
        .ours = does_not_compile},
       {.name = "items_of_batches_have_names",
        .applies_to = "Items of a batch by position, or by a slice",
@@ -231,7 +247,9 @@ Rules rules_of_trainer() {
 
 }  // namespace
 
-bool refused_by_compiler(const Json& c) { return has_wrong_type(c) || is_string_enum(c) || has_position(c); }
+bool refused_by_compiler(const Json& c) {
+  return has_wrong_type(c) || is_string_enum(c) || has_position(c) || asks_for_file(c);
+}
 
 Rules messages_rules() {
   Rules all = rules_of_types();

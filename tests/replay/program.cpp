@@ -8,6 +8,7 @@
 
 #include "composer/core/state.h"
 #include "composer/models/classifier.h"
+#include "tests/replay/algorithms_training.h"
 #include "tests/replay/make_scheduler.h"
 
 namespace composer::replay {
@@ -126,7 +127,7 @@ TrainerOptions trainer_options(const Json& arguments) {
                  "accumulate_train_batch_on_tokens", "train_dataloader_label", "seed", "save_filename",
                  "save_latest_filename", "save_folder", "save_interval", "save_num_checkpoints_to_keep",
                  "save_weights_only", "save_overwrite", "save_ignore_keys", "save_metrics", "autoresume", "load_path",
-                 "load_weights_only", "load_strict_model_weights", "load_ignore_keys",
+                 "load_weights_only", "load_strict_model_weights", "load_ignore_keys", "algorithms",
                  // nothing is read to come to where a run goes on
                  "spin_dataloaders"});
   TrainerOptions options{.model = toy_model(), .run_name = "replay"};
@@ -145,6 +146,8 @@ TrainerOptions trainer_options(const Json& arguments) {
   options.step_schedulers_every_batch = arguments.value("step_schedulers_every_batch", true);
   options.accumulate_train_batch_on_tokens = arguments.value("accumulate_train_batch_on_tokens", false);
   options.train_dataloader_label = arguments.value("train_dataloader_label", "train");
+  for (const Json& one : arguments.value("algorithms", Json::array()))
+    if (!add_training_algorithm(options.algorithms, one)) throw Unsupported{"algorithm " + one.at("class").dump()};
   set_saving(options, arguments);
   return options;
 }

@@ -1,5 +1,6 @@
 // training.json: whole runs, batch by batch, and the weights they end with.
 #include <optional>
+#include <set>
 #include <stdexcept>
 
 #include <ATen/ATen.h>
@@ -7,9 +8,12 @@
 
 #include "composer/core/state.h"
 #include "composer/data/in_memory.h"
+#include "composer/optim/sgd.h"
 #include "composer/trainer/trainer.h"
+#include "tests/replay/algorithms_training.h"
 #include "tests/replay/program.h"
 #include "tests/replay/training_run.h"
+#include "tests/replay/training_surgery.h"
 
 namespace composer::replay {
 namespace {
@@ -71,23 +75,25 @@ Json train(const Json& c, const Context& context, const Change& change) {
   const Json& config = c.at("config");
   RandomLog random(c.at("random_log"));
   Algorithms algorithms = make_training_algorithms(config, random);
-  const TrainingRun run = make_training_run(config, context);
+  const TrainingRun run = make_training_run(c, context);
   Json result = {{"rows", Json::array()}};
 
   TrainerOptions options{
       .model = run.model,
       .train_dataloader = data::in_memory(run.train, {.batch_size = run.batch_size, .shuffle = false}),
-      .optimizer = run.optimizer,
+      .optimizer = has_no_op_model(c) ? optim::AnyOptimizer(optim::sgd({.lr = config["optimizer"].at("lr")}))
+                                      : optim::AnyOptimizer(run.optimizer),
       .schedulers = schedulers_of(config.value("schedulers", Json::array()))};
   options.step_schedulers_every_batch = config.value("step_schedulers_every_batch", true);
   options.max_duration = time_of(config.value("max_duration", "30ba"));
   if (change.rates)
     options.schedulers = {
         schedule_table(schedule_factors(config, run.train.front().size(0), run.batch_size, *change.rates))};
+  TrainingAlgorithms shown(algorithms, c);
   options.algorithms = std::move(algorithms);
   for (const auto& fault : change.faults.list()) options.algorithms.add(fault.object);
   if (change.bias) options.callbacks = {record_bias(*change.bias)};
-  options.loggers = {std::make_shared<RowLogger>(result)};
+  options.loggers = {std::make_shared<RowLogger>(result), shown.watch()};
   options.run_name = "replay";
   options.device = at::Device(at::kCPU);
   options.device_train_microbatch_size = config.value("device_train_microbatch_size", std::int64_t{0});
@@ -100,7 +106,9 @@ Json train(const Json& c, const Context& context, const Change& change) {
   trainer.fit();
 
   if (!random.finished()) throw std::runtime_error("fewer random choices are made than were recorded");
-  result.update(final_json(config, *run.model, *run.optimizer));
+  const State& end = trainer.state();
+  result.update(final_json(config, *end.model, *end.optimizer));
+  shown.add_to(result, *end.model);
   if (config.contains("eval"))
     for (const auto& [name, value] : trainer.state().metrics.all().at("eval"))
       result["final_eval_metrics"][name] = metric_json(name, value.item<double>());
@@ -111,7 +119,7 @@ Json train(const Json& c, const Context& context, const Change& change) {
 Json recording(const Json& c, const Context& context) {
   Json result;
   for (const char* key : {"rows", "optimizer_parameters_at_end", "optimizer_class_at_end"}) result[key] = c.at(key);
-  for (const char* key : {"eval_history", "final_eval_metrics"})
+  for (const char* key : {"eval_history", "final_eval_metrics", "requires_grad_at_end", "algorithm_metrics"})
     if (c.contains(key)) result[key] = c[key];
   result["final"] = result["optimizer"] = Json::object();
   const std::string prefix = c.at("id").get<std::string>() + "/";
@@ -119,9 +127,10 @@ Json recording(const Json& c, const Context& context) {
   for (auto found = tensors.lower_bound(prefix); found != tensors.end() && found->first.starts_with(prefix); ++found) {
     const std::string name = found->first.substr(prefix.size());
     const std::size_t dot = name.find('.');
-    if (const std::string kind = name.substr(0, dot); kind == "final" || kind == "optimizer")
+    if (const std::string kind = name.substr(0, dot);
+        std::set<std::string>{"final", "optimizer", "ema", "swa"}.contains(kind))
       result[kind][name.substr(dot + 1)] = tensor_json(found->second);
-    else
+    else if (kind != "after_init")  // what the run begins with
       throw Unsupported{"tensors " + kind};
   }
   return result;
@@ -144,9 +153,30 @@ void without_lag(Json& expected, const Json& c, const Context& context) {
   expected = train_with(Rates::OURS);
 }
 
-// Without a context: to be listed only.
-Rules rules(const Context* context, const BiasPath* path) {
+// Without swa_lr the recording must come out; then the same with it.
+void obey_swa_lr(Json& expected, const Json& c, const Context& context) {
+  Json without = c;
+  for (Json& one : without["config"]["algorithms"]) one.erase("swa_lr");
+  if (const auto difference = first_difference(expected, train(without, context, {}), tolerance_of(c)))
+    throw std::runtime_error("the run without swa_lr is not what was recorded: " + *difference);
+  expected = train(c, context, {});
+}
+
+bool has_swa_lr(const Json& c) {
+  for (const Json& one : c["config"].value("algorithms", Json::array()))
+    if (one.contains("swa_lr")) return true;
+  return false;
+}
+
+Rules own_rules(const Context* context, const BiasPath* path) {
   return {
+      {.name = "swa_lr_counts",
+       .applies_to = "`swa_lr` of SWA",
+       .composer_does = "Overwrites it with the learning rate at `swa_start`.",
+       .we_do = "The learning rate goes to `swa_lr`.",
+       .why = "It is what the documentation says.",
+       .matches = has_swa_lr,
+       .ours = [context](Json& expected, const Json& c) { obey_swa_lr(expected, c, *context); }},
       {.name = "schedules_do_not_lag_and_multiply",
        .applies_to = "The losses and weights of a run with schedules",
        .composer_does = "Batch k trains with the rate of batch k-1 (k >= 1); of several schedules the last one wins.",
@@ -169,6 +199,14 @@ Rules rules(const Context* context, const BiasPath* path) {
        .why = "The rounding errors of another machine cannot be repeated, and mean nothing.",
        .matches = has_noisy_bias,
        .ours = [context, path](Json& expected, const Json& c) { replace_noise(expected, c, *context, *path); }}};
+}
+
+// Without a context: to be listed only.
+Rules rules(const Context* context, const BiasPath* path) {
+  Rules all = training_run_rules(context);
+  for (const Rule& rule : surgery_run_rules(context)) all.push_back(rule);
+  for (const Rule& rule : own_rules(context, path)) all.push_back(rule);
+  return all;
 }
 
 }  // namespace

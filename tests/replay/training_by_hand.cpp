@@ -1,6 +1,8 @@
 // Training without a trainer.
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <torch/nn/utils/clip_grad.h>
@@ -29,20 +31,21 @@ double right(const at::Tensor& logits, const Batch& batch) {
 
 class Loop {
  public:
-  Loop(const Json& config, const Context& context, const ByHand& how)
-      : config_(config),
+  Loop(const Json& c, const Context& context, const ByHand& how)
+      : config_(c.at("config")),
         how_(how),
-        run_(make_training_run(config, context)),
+        run_(make_training_run(c, context)),
         base_(optim::learning_rates(*run_.optimizer)),
-        algorithms_(config.value("algorithms", Json::array())),
-        max_duration_(time_of(config.value("max_duration", "30ba"))),
+        algorithms_(config_.value("algorithms", Json::array())),
+        max_duration_(time_of(config_.value("max_duration", "30ba"))),
         len_((size(run_.train) + run_.batch_size - 1) / run_.batch_size),
-        factors_(schedule_factors(config, size(run_.train), run_.batch_size, how.rates)) {
+        factors_(schedule_factors(config_, size(run_.train), run_.batch_size, how.rates)) {
     for (const Json& algorithm : algorithms_)
-      if (algorithm["class"] != "GradientClipping" && algorithm["class"] != "LabelSmoothing")
+      if (algorithm["class"] != "GradientClipping" && algorithm["class"] != "LabelSmoothing" &&
+          algorithm["class"] != "SAM")
         throw Unsupported{"a plain loop with " + algorithm["class"].get<std::string>()};
     result_ = {{"rows", Json::array()}};
-    if (config.contains("eval")) result_["eval_history"] = Json::object();
+    if (config_.contains("eval")) result_["eval_history"] = Json::object();
   }
 
   Json run() {
@@ -106,10 +109,10 @@ class Loop {
     }
   }
 
-  void train(const Batch& batch) {
+  // Returns how many samples the model gets right.
+  double differentiate(const Batch& batch, std::map<std::string, double>& losses) {
     const std::int64_t given = config_.value("device_train_microbatch_size", std::int64_t{0});
     const std::int64_t step = given == 0 ? size(batch) : given;
-    std::map<std::string, double> losses;
     double correct = 0;
     run_.optimizer->zero_grad();
     for (std::int64_t begin = 0; begin < size(batch); begin += step) {
@@ -130,12 +133,45 @@ class Loop {
       (total * share).backward();
       correct += right(outputs.only(), part);
     }
+    return correct;
+  }
+
+  // The second pass of SAM, if it is its turn. Returns how many samples it gets right.
+  std::optional<double> second_pass(const Batch& batch, const std::vector<at::Tensor>& buffers) {
+    for (const Json& algorithm : algorithms_) {
+      if (algorithm["class"] != "SAM" || (now_.batch + 1) % algorithm.value("interval", 1) != 0) continue;
+      const at::NoGradGuard no_grad;
+      const std::vector<at::Tensor> parameters = run_.model->parameters();
+      std::vector<at::Tensor> steps;
+      double squares = 0;
+      for (const at::Tensor& one : parameters) squares += one.grad().square().sum().item<double>();
+      for (const at::Tensor& one : parameters)
+        steps.push_back(one.grad() * (algorithm.value("rho", 0.05) / (std::sqrt(squares) + 1e-12)));
+      for (std::size_t i = 0; i < steps.size(); ++i) parameters[i].add_(steps[i]);
+      for (std::size_t i = 0; i < buffers.size() && !how_.both_passes; ++i) run_.model->buffers()[i].copy_(buffers[i]);
+      const at::AutoGradMode enable_grad(true);
+      std::map<std::string, double> uphill;
+      const double correct = differentiate(batch, uphill);
+      const at::NoGradGuard none;
+      for (std::size_t i = 0; i < steps.size(); ++i) parameters[i].sub_(steps[i]);
+      return correct;
+    }
+    return std::nullopt;
+  }
+
+  void train(const Batch& batch) {
+    std::vector<at::Tensor> buffers;
+    for (const at::Tensor& buffer : run_.model->buffers()) buffers.push_back(buffer.clone());
+    std::map<std::string, double> losses;
+    double correct = differentiate(batch, losses);
+    auto counted = static_cast<double>(size(batch));
+    if (const auto again = second_pass(batch, buffers); again && how_.both_passes) correct += *again, counted *= 2;
     clip();
     run_.optimizer->step();
     result_["rows"].push_back({now_.batch + 1,
                                optim::learning_rates(*run_.optimizer),
                                losses,
-                               {{"MulticlassAccuracy", as_float(correct / static_cast<double>(size(batch)))}}});
+                               {{"MulticlassAccuracy", as_float(correct / counted)}}});
   }
 
   void evaluate_every(TimeUnit unit, std::int64_t count) {
@@ -179,8 +215,6 @@ class Loop {
 
 }  // namespace
 
-Json train_by_hand(const Json& c, const Context& context, const ByHand& how) {
-  return Loop(c.at("config"), context, how).run();
-}
+Json train_by_hand(const Json& c, const Context& context, const ByHand& how) { return Loop(c, context, how).run(); }
 
 }  // namespace composer::replay

@@ -92,6 +92,9 @@ void replace_noise(Json& expected, const Json& c, const Context& context, const 
   require_noise(path, is_single(c));
   const ReferenceOptimizer optimizer = follow(path, c);
   const Json bias = tensor_json(optimizer.value());
+  // As small here as there, it changes nothing; a plain loop does not know all algorithms.
+  if (!is_single(c) && !first_difference(expected["final"][kNoisyBias], bias, {.relative = 0, .absolute = 1e-14}))
+    return;
   const bool evaluation = is_single(c) || differs_notably(expected["final"][kNoisyBias], bias);
   const Json plain = train_by_hand(c, context, {.bias = &path});
   expected["final"][kNoisyBias] = bias;

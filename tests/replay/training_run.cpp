@@ -19,8 +19,11 @@
 #include "composer/metrics/loss_metrics.h"
 #include "composer/models/classifier.h"
 #include "composer/util/loss.h"
+#include "tests/replay/algorithms_training.h"
 #include "tests/replay/make_optimizer.h"
 #include "tests/replay/program.h"
+#include "tests/replay/training_augmentations.h"
+#include "tests/replay/training_surgery.h"
 
 namespace composer::replay {
 namespace {
@@ -82,6 +85,7 @@ Batch data_of(const Json& config, const Context::Tensors& data, const std::strin
     const std::int64_t samples = config["num_samples"];
     x = x.narrow(0, 0, samples), y = y.narrow(0, 0, samples);
   }
+  if (config.value("binary_labels", false)) y = y.ge(5).to(at::kLong);
   return {{"input", x.to(c10::get_default_dtype_as_scalartype()).contiguous()}, {"target", y.contiguous()}};
 }
 
@@ -125,14 +129,16 @@ void require_known(const Json& arguments, const char* what, const std::set<std::
     if (!known.contains(name)) throw Unsupported{std::string(what) + " " + name};
 }
 
-TrainingRun make_training_run(const Json& config, const Context& context) {
-  require_known(
-      config, "configuration",
-      {"model", "dtype", "optimizer", "schedulers", "algorithms", "batch_size", "num_samples", "max_duration",
-       "device_train_microbatch_size", "eval", "loss_mode", "save_optimizer_state", "step_schedulers_every_batch"});
+TrainingRun make_training_run(const Json& c, const Context& context) {
+  const Json& config = c.at("config");
+  require_known(config, "configuration",
+                {"model", "dtype", "optimizer", "schedulers", "algorithms", "batch_size", "num_samples", "max_duration",
+                 "device_train_microbatch_size", "eval", "loss_mode", "save_optimizer_state",
+                 "step_schedulers_every_batch", "binary_labels"});
   const Context::Tensors& data = context.tensors("training_data");
   const std::int64_t batch_size = config.at("model") == "conv" ? 8 : 16;
   const std::shared_ptr<Model> model = make_model(config, data);
+  replace_modules_of(c, context, *model);
   return {.model = model,
           .optimizer = make_optimizer(config.at("optimizer"), *model),
           .train = data_of(config, data, ""),
@@ -153,6 +159,9 @@ Algorithms make_training_algorithms(const Json& config, RandomLog& log) {
       {"LabelSmoothing", add_label_smoothing}, {"MixUp", add_mixup}, {"GradientClipping", add_gradient_clipping}};
   Algorithms list;
   for (const Json& one : config.value("algorithms", Json::array())) {
+    if (is_surgery(one) || add_training_algorithm(list, one) || add_augmentation(list, one, log) ||
+        add_no_op_model(list, one))
+      continue;
     const auto found = known.find(one.at("class"));
     if (found == known.end()) throw Unsupported{"algorithm " + one.at("class").get<std::string>()};
     found->second(list, one, log);

@@ -26,7 +26,7 @@ struct TrainingRun {
 void require_known(const Json& arguments, const char* what, const std::set<std::string>& known);
 
 // Made with the default dtype of the case in force. Throws Unsupported for what the library does not have.
-TrainingRun make_training_run(const Json& config, const Context& context);
+TrainingRun make_training_run(const Json& c, const Context& context);
 
 // The random choices of a run, in the order in which they were recorded.
 class RandomLog {
@@ -52,10 +52,11 @@ Json final_json(const Json& config, const Model& model, const torch::optim::Opti
 struct ByHand {
   Rates rates = Rates::OURS;
   const BiasPath* bias = nullptr;  // the values that the bias before a batch norm takes, instead of being trained
+  bool both_passes = false;        // with SAM: metrics and running statistics count both of them
 };
 
 // The rows and the final weights of a case, trained by a plain loop of libtorch. Throws Unsupported for algorithms
-// other than gradient clipping and label smoothing.
+// other than gradient clipping, label smoothing and SAM.
 Json train_by_hand(const Json& c, const Context& context, const ByHand& how = {});
 
 // What a case of training.json comes to; `faults` are further algorithms, by which tests show that faults are found.
