@@ -13,9 +13,10 @@ docs = root / 'docs'
 STRUCTS = ['TrainerOptions', 'FitOptions', 'EvalOptions', 'PredictOptions']  # of composer/trainer/trainer.h
 # But for space and comments, each C++ block of these pages is a part of one of these sources...
 PAGES = ['trainer.md', 'callbacks/writing.md', 'loggers/writing.md']
-SOURCES = ['tests/trainer/trainer_page_test.cpp', 'examples/own_loop.cpp', 'examples/own_parts.cpp']
+SOURCES = ['tests/trainer/trainer_page_test.cpp', 'examples/own_loop.cpp', 'examples/own_parts.cpp',
+           'tests/package/own_algorithms.cpp']
 # ... and so are the blocks of others that begin like this.
-BLOCKS = {'algorithms/writing.md': ['class NoisyInputs'], 'data.md': ['const Batch samples', 'class Surface'],
+BLOCKS = {'algorithms/writing.md': ['class NoisyInputs', 'struct Line', 'struct Scaled', 'struct ScaleOptions', 'const Registry'], 'data.md': ['const Batch samples', 'class Surface'],
           'metrics.md': ['class MaxError'], 'models.md': ['class TwoHeads']}
 
 

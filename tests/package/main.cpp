@@ -1,5 +1,5 @@
-// A program outside of this project: trains a model of its own, watched by a callback of its own, and gets the
-// library's errors by their type.
+// A program outside of this project: trains models of its own, watched by a callback of its own and changed by
+// algorithms of its own, and gets the library's errors by their type.
 #include <cmath>
 #include <iostream>
 #include <memory>
@@ -12,6 +12,8 @@
 #include <composer/data/in_memory.h>
 #include <composer/trainer/trainer.h>
 #include <composer/util/recompute.h>
+
+#include "own_algorithms.h"
 
 struct Line : composer::Model {
   torch::nn::Linear line{1, 1};
@@ -36,6 +38,7 @@ bool recomputes() {
 
 int main() {
   if (!recomputes()) return 3;
+  check_own_algorithms();
   const at::Tensor x = at::linspace(-1, 1, 64).unsqueeze(1);
   auto model = std::make_shared<Line>();
   auto count = std::make_shared<Count>();
