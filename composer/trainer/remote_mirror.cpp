@@ -48,15 +48,17 @@ std::string waiting_folder_of(const std::string& run_name) {
 class Links {
  public:
   Links(const Found& checkpoint, fs::path folder) : folder_(std::move(folder)) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-    for (const Manifest::File& file : checkpoint.manifest.files) link(checkpoint.path, file.name);
-    link(checkpoint.path, Manifest::kFileName);
+    remove();
+    try {
+      fs::create_directories(folder_);
+      for (const Manifest::File& file : checkpoint.manifest.files) link(checkpoint.path, file.name);
+      link(checkpoint.path, Manifest::kFileName);
+    } catch (...) {  // the checkpoint may have been deleted meanwhile
+      remove();
+      throw;
+    }
   }
-  ~Links() {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
+  ~Links() { remove(); }
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
   fs::path operator/(const std::string& name) const { return folder_ / name; }
@@ -66,6 +68,10 @@ class Links {
     std::error_code error;
     fs::create_hard_link(from / name, folder_ / name, error);
     if (error) fs::copy_file(from / name, folder_ / name);
+  }
+  void remove() const {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
   }
   fs::path folder_;
 };
