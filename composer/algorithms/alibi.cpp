@@ -82,6 +82,12 @@ std::size_t replace_positions(torch::nn::Module& module, std::int64_t max_tokens
   return replaced;
 }
 
+bool learns_positions(const torch::nn::Module& module) {
+  if (dynamic_cast<const LearnsPositions*>(&bare(module))) return true;
+  return std::ranges::any_of(bare(module).children(),
+                             [](const auto& child) { return child && learns_positions(*child); });
+}
+
 }  // namespace
 
 std::vector<double> alibi_head_slopes(std::int64_t heads) {
@@ -139,7 +145,8 @@ bool Alibi::match(Event event, const State&) const {
 
 void Alibi::apply(Event event, State& state, Logger&) {
   if (event == Event::INIT) {
-    has_effect_ = alibi(*state.model, options_) > 0;
+    // A model that another trainer has changed is fine.
+    has_effect_ = alibi(*state.model, options_) > 0 || learns_positions(*state.model);
     if (!has_effect_)
       warn("Alibi: has no effect: no module of the model derives from composer::LearnsPositions and has positions");
     return;

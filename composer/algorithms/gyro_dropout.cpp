@@ -101,9 +101,11 @@ Replacements gyro_dropout(nn::Module& model, const GyroDropoutOptions& options,
                           std::shared_ptr<const GyroDropoutPosition> position) {
   check(options);
   std::int64_t index = 0;
-  return replace_modules<GyroDropoutLayer>(model, only<nn::Dropout>([&](const std::string&, const Layer&) -> Layer {
-                                             return std::make_shared<GyroDropoutLayer>(options, index++, position);
-                                           }));
+  // Those of another trainer follow this position from now on.
+  return replace_modules(model, [&](const std::string&, const Layer& place) -> Layer {
+    if (!place->as<nn::DropoutImpl>() && !place->as<GyroDropoutLayer>()) return {};
+    return std::make_shared<GyroDropoutLayer>(options, index++, position);
+  });
 }
 
 class GyroDropout::Surgery final : public SurgeryAlgorithm {
@@ -132,15 +134,13 @@ GyroDropout::GyroDropout(GyroDropout&&) noexcept = default;
 GyroDropout& GyroDropout::operator=(GyroDropout&&) noexcept = default;
 
 bool GyroDropout::match(Event event, const State& state) const {
-  if (event == Event::BATCH_START) return true;
-  return event != Event::AFTER_FORWARD && surgery_->match(event, state);
+  return event != Event::AFTER_FORWARD && (event != Event::INIT || surgery_->match(event, state));
 }
 
 void GyroDropout::apply(Event event, State& state, Logger& logger) {
-  if (event == Event::BATCH_START)
-    *position_ = {state.seed, round_of(state, options_)};
-  else
+  if ((event == Event::INIT || event == Event::BATCH_END) && surgery_->match(event, state))
     surgery_->apply(event, state, logger);
+  if (event != Event::INIT) *position_ = {state.seed, round_of(state, options_)};
 }
 
 namespace {

@@ -47,7 +47,11 @@ class COMPOSER_EXPORT GyroDropout final : public Algorithm {
   GyroDropout& operator=(GyroDropout&&) noexcept;
   StateDict local_hparams() const override;
   // AFTER_FORWARD says that a graph of a step must not be kept: it would go on with the masks that it was made with.
-  EventSet events() const override { return {Event::INIT, Event::BATCH_START, Event::AFTER_FORWARD, Event::BATCH_END}; }
+  // Before BATCH_START, too: another algorithm may run the model at AFTER_DATALOADER.
+  EventSet events() const override {
+    return {Event::INIT,        Event::FIT_START,     Event::EPOCH_START,
+            Event::BATCH_START, Event::AFTER_FORWARD, Event::BATCH_END};
+  }
   bool match(Event event, const State& state) const override;
   void apply(Event event, State& state, Logger& logger) override;
   bool required_on_load() const override { return true; }

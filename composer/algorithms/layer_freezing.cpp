@@ -93,6 +93,10 @@ void LayerFreezing::apply(Event event, State& state, Logger& logger) {
     frozen_ = 0;
     return;
   }
+  if (event == Event::FIT_START) {
+    if (!state.max_duration) throw ConfigError("LayerFreezing: needs a max_duration");
+    return;
+  }
   const FrozenLayers now = freeze_layers(*state.model, *state.optimizer, state.elapsed_duration(), options_);
   frozen_ = std::max(frozen_, now.depth);
   logger.log_metrics({{"layer_freezing/layers_frozen", frozen_}, {"layer_freezing/percentage_frozen", now.percentage}});
@@ -100,7 +104,13 @@ void LayerFreezing::apply(Event event, State& state, Logger& logger) {
 
 // The optimizer is loaded next, and the checkpoint has no state of frozen parameters.
 void LayerFreezing::visit_state(StateVisitor& visit) {
-  visit("layers_frozen", frozen_);
+  std::int64_t saved = frozen_;
+  visit("layers_frozen", saved);
+  if (saved < frozen_)
+    throw CheckpointError("LayerFreezing: ", frozen_, " layers are frozen, and ", saved,
+                          " were when the checkpoint was saved. Frozen layers stay frozen: load it with load_path in a "
+                          "new trainer");
+  frozen_ = saved;
   if (visit.is_loading() && frozen_ > 0 && state_ && state_->optimizer)
     freeze(layers_of(*state_->model), static_cast<std::size_t>(frozen_), *state_->optimizer);
 }

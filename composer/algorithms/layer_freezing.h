@@ -41,7 +41,7 @@ class COMPOSER_EXPORT LayerFreezing final : public Algorithm {
   explicit LayerFreezing(LayerFreezingOptions options = {});
   explicit LayerFreezing(EmptyOptions) : LayerFreezing() {}
   StateDict local_hparams() const override;
-  EventSet events() const override { return {Event::INIT, Event::EPOCH_END}; }
+  EventSet events() const override { return {Event::INIT, Event::FIT_START, Event::EPOCH_END}; }
   void apply(Event event, State& state, Logger& logger) override;
   bool takes_part_in_trials() const override { return false; }
   void visit_state(StateVisitor& visit) override;

@@ -5,6 +5,7 @@
 #include "composer/core/error.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
+#include "composer/util/autocast.h"
 #include "composer/util/loss.h"
 
 namespace composer::algorithms {
@@ -38,6 +39,7 @@ void mix_targets(const char* algorithm, State& state, const std::string& key, co
 void mix_losses(State& state, const std::string& key, const at::Tensor& other, double share) {
   Batch batch = state.batch;
   batch.set(key, other);
+  const AutocastScope autocast(state.precision, state.device);
   const Losses losses = state.model->loss(state.outputs, batch);
   for (auto& [name, loss] : state.loss) loss = mix(loss, losses.at(name), share);
 }

@@ -39,6 +39,9 @@ SharpStep::SharpStep(const std::vector<at::Tensor>& parameters, double rho, doub
   if (moved_.empty()) return;
   at::_foreach_copy_(before_, moved_);
   at::_foreach_mul_(gradients, norm_of(gradients).add_(epsilon).reciprocal_().mul_(rho));
+  // With an infinite norm, as after an overflow of scaled losses, the weights stay where they are: the second pass
+  // would leave NaN in running statistics.
+  for (at::Tensor& gradient : gradients) gradient.nan_to_num_(0, 0, 0);
   at::_foreach_add_(moved_, gradients);
 }
 

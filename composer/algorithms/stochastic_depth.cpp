@@ -59,7 +59,9 @@ StochasticDepth::StochasticDepth(StochasticDepthOptions options) : options_(opti
 // listens between forward and backward.
 EventSet StochasticDepth::events() const {
   if (warms_up())
-    return {Event::INIT, Event::BATCH_START, Event::EVAL_START, Event::PREDICT_START, Event::AFTER_FORWARD};
+    // Before BATCH_START, too: another algorithm may run the model at AFTER_DATALOADER.
+    return {Event::INIT,      Event::AFTER_LOAD, Event::FIT_START,     Event::EPOCH_START,  Event::BATCH_START,
+            Event::BATCH_END, Event::EVAL_START, Event::PREDICT_START, Event::AFTER_FORWARD};
   if (options_.stochastic_method == StochasticMethod::BLOCK) return {Event::INIT, Event::AFTER_FORWARD};
   return {Event::INIT};
 }

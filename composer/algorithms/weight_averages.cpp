@@ -1,5 +1,6 @@
 #include "composer/algorithms/weight_averages.h"
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -23,7 +24,22 @@ bool is_alike(const at::Tensor& a, const at::Tensor& b) {
   return a.device() == b.device() && a.scalar_type() == b.scalar_type() && a.strides() == b.strides();
 }
 
+bool is_expanded(const at::Tensor& tensor) {
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim)
+    if (tensor.stride(dim) == 0 && tensor.size(dim) > 1) return true;
+  return false;
+}
+
 }  // namespace
+
+// The average of two infinities is not a number.
+void WeightAverages::find_copied() {
+  copied_.clear();
+  for (const auto& [name, tensor] : by_name_) {
+    const bool is_averaged = tensor.is_floating_point() || tensor.is_complex();
+    if (!is_averaged || at::isinf(tensor).any().item<bool>()) copied_.insert(name);
+  }
+}
 
 void WeightAverages::begin(const torch::nn::Module& model) {
   const at::NoGradGuard no_grad;
@@ -32,7 +48,9 @@ void WeightAverages::begin(const torch::nn::Module& model) {
     if (!parameter.requires_grad()) done.insert(parameter.unsafeGetTensorImpl());
   by_name_.clear();
   for (const auto& [name, tensor] : composer::state_dict(model))
-    if (done.insert(tensor.unsafeGetTensorImpl()).second) by_name_.emplace_back(name, tensor.clone());
+    if (!is_expanded(tensor) && done.insert(tensor.unsafeGetTensorImpl()).second)
+      by_name_.emplace_back(name, tensor.clone());
+  find_copied();
   find(model);
 }
 
@@ -46,9 +64,9 @@ void WeightAverages::find(const torch::nn::Module& model) {
     if (found == ours.end()) continue;
     const at::Tensor& value = found->second;
     if (average.sizes() == value.sizes() && !is_alike(average, value)) average = at::empty_like(value).copy_(average);
-    const bool is_averaged = value.is_floating_point() || value.is_complex();
-    (is_averaged ? averages_ : counts_).push_back(average);
-    (is_averaged ? values_ : counted_).push_back(value);
+    const bool is_copied = copied_.contains(name);
+    (is_copied ? counts_ : averages_).push_back(average);
+    (is_copied ? counted_ : values_).push_back(value);
   }
 }
 
@@ -75,6 +93,7 @@ void WeightAverages::visit_state(StateVisitor& visit) {
   by_name_.clear();
   for (const std::string& name : visit.names()) visit(name, by_name_.emplace_back(name, before[name]).second);
   averages_ = values_ = counts_ = counted_ = {};
+  find_copied();
 }
 
 }  // namespace composer::algorithms
