@@ -43,6 +43,7 @@ SharpStep::SharpStep(const std::vector<at::Tensor>& parameters, double rho, doub
   // would leave NaN in running statistics.
   for (at::Tensor& gradient : gradients) gradient.nan_to_num_(0, 0, 0);
   at::_foreach_add_(moved_, gradients);
+  for (const at::Tensor& parameter : moved_) parameter.mutable_grad().reset();  // the next pass begins without them
 }
 
 SharpStep::~SharpStep() {

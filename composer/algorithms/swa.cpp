@@ -96,10 +96,7 @@ void SWA::apply(Event event, State& state, Logger&) {
                 "; the model will not get the averages"));
     return averages_.find(*state.model);
   }
-  if (event == Event::FIT_END) {
-    if (completed_) rates_.clear();  // the next fit has its own
-    return warn_of_lost_averages(state);
-  }
+  if (event == Event::FIT_END) return warn_of_lost_averages(state);
   if (event == Event::BATCH_START) return set_learning_rates(state);
   if (event == update_event()) update(state);
   if (has_come(options_.swa_end, state)) finish(state);

@@ -35,10 +35,8 @@ bool is_expanded(const at::Tensor& tensor) {
 // The average of two infinities is not a number.
 void WeightAverages::find_copied() {
   copied_.clear();
-  for (const auto& [name, tensor] : by_name_) {
-    const bool is_averaged = tensor.is_floating_point() || tensor.is_complex();
-    if (!is_averaged || at::isinf(tensor).any().item<bool>()) copied_.insert(name);
-  }
+  for (const auto& [name, tensor] : by_name_)
+    if (at::isinf(tensor).any().item<bool>()) copied_.insert(name);
 }
 
 void WeightAverages::begin(const torch::nn::Module& model) {
@@ -64,7 +62,7 @@ void WeightAverages::find(const torch::nn::Module& model) {
     if (found == ours.end()) continue;
     const at::Tensor& value = found->second;
     if (average.sizes() == value.sizes() && !is_alike(average, value)) average = at::empty_like(value).copy_(average);
-    const bool is_copied = copied_.contains(name);
+    const bool is_copied = copied_.contains(name) || !(value.is_floating_point() || value.is_complex());
     (is_copied ? counts_ : averages_).push_back(average);
     (is_copied ? counted_ : values_).push_back(value);
   }

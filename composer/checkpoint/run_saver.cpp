@@ -30,6 +30,14 @@ std::function<std::optional<std::chrono::steady_clock::duration>()> time_left_of
   };
 }
 
+bool is_there(const std::filesystem::path& folder, const Manifest& manifest, FileSystem& files) {
+  try {
+    return open_checkpoint(folder / manifest.name, files).manifest.id == manifest.id;
+  } catch (const CheckpointError&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 void check(const RunSaverOptions& options) {
@@ -104,6 +112,9 @@ void RunSaver::check_newest() const {
                           "run; make this Trainer again, so that it resumes from there, or train with the other one");
   }
   if (newest && newest->manifest.id == resumed_->id) return;
+  // One that was downloaded is newer than what this machine has had before, where the link still leads.
+  if (newest && newest->manifest.time.batch < resumed_->time.batch && is_there(own.folder, *resumed_, saver_->files()))
+    return;
   throw CheckpointError("save_folder: ", (own.folder / resumed_->name).string(), ", from which this run was resumed, ",
                         newest ? join("is not its newest checkpoint any more: ", newest->path.string(), " is")
                                : std::string("does not exist any more"),

@@ -37,13 +37,16 @@ Scratch::Scratch(const fs::path& parent, const std::string& prefix) {
   fs::create_directories(parent);
   remove_leftovers(parent, prefix);
   using State = FolderLock::State;
-  do {
+  while (true) {
     std::string name = parent / (prefix + std::string(kRandom));
     if (::mkdtemp(name.data()) == nullptr)
       throw Error(parent.string(), ": no folder can be made there: ", std::strerror(errno));
     path_ = name;
     lock_ = std::make_unique<FolderLock>(path_);
-  } while (lock_->state() == State::TAKEN || lock_->state() == State::GONE);
+    if (lock_->state() != State::TAKEN && lock_->state() != State::GONE) return;
+    if (lock_->state() == State::GONE && fs::remove(path_))  // it was there: no file can be opened
+      throw Error(parent.string(), ": a folder there cannot be opened: ", std::strerror(errno));
+  }
 }
 
 Scratch::~Scratch() {

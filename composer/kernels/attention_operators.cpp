@@ -6,6 +6,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward_ops.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_ops.h>
+#include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
 #include "composer/kernels/attention.h"
@@ -29,8 +30,7 @@ Rows rows_of(const at::Tensor& tensor, Data* data) {
 ConstHeadRows read(const at::Tensor& tensor) { return rows_of<ConstHeadRows>(tensor, tensor.const_data_ptr<float>()); }
 HeadRows written(const at::Tensor& tensor) { return rows_of<HeadRows>(tensor, tensor.mutable_data_ptr<float>()); }
 
-// [batch, heads, rows, depth], the heads of a row side by side: as libtorch's, so that they become one row again
-// without a copy.
+// [batch, heads, rows, depth], the heads of a row side by side.
 at::Tensor empty_heads(at::IntArrayRef sizes) {
   const at::Tensor rows =
       at::detail::empty_cpu({sizes[0], sizes[2], sizes[1], sizes[3]}, at::TensorOptions(at::kFloat));
@@ -87,9 +87,11 @@ Two forward(c10::DispatchKeySet keys, const at::Tensor& query, const at::Tensor&
     return leave<at::_ops::_scaled_dot_product_flash_attention_for_cpu>(keys, query, key, value, dropout_p, is_causal,
                                                                         attn_mask, scale);
   const Operands made = readable(*given);
-  at::Tensor output = empty_heads(query.sizes());
+  at::Tensor output = at::empty_like(query);  // with libtorch's strides: code may rely on them
+  const at::Tensor computed = output.stride(3) == 1 || output.size(3) == 1 ? output : empty_heads(query.sizes());
   const at::Tensor logsumexp = empty_heads({query.size(0), query.size(1), query.size(2), 1});
-  attention_forward(made.attention(), written(output), written(logsumexp));
+  attention_forward(made.attention(), written(computed), written(logsumexp));
+  if (!computed.is_same(output)) output.copy_(computed);
   return {std::move(output), logsumexp.squeeze(3)};
 }
 

@@ -152,11 +152,14 @@ void hold(net::RemoteStore& store, Shared& shared, const std::stop_token& stop) 
 
 // Returns false if there is no need to. `files` makes links to the checkpoint's files.
 bool upload(net::RemoteStore& store, const Found& checkpoint, const std::function<std::shared_ptr<Links>()>& files,
-            const std::string& name, Shared& shared, const std::stop_token& stop) {
+            const std::string& name, bool is_new, Shared& shared, const std::stop_token& stop) {
   if (shared.is_retired(name)) return false;
   hold(store, shared, stop);
   const auto before = remote_manifest(store, name, stop);
   if (before && before->id == checkpoint.manifest.id) return true;
+  // Another machine may have gone on from an earlier checkpoint: what this one has had is then of no use any more.
+  if (before && !is_new && shared.is_of_run(*before) && before->time.batch >= checkpoint.manifest.time.batch)
+    return true;
   if (before && !shared.overwrite && !shared.is_of_run(*before))
     throw CheckpointError(store.uri_of(name),
                           " already exists and was not written by this run; use another save_folder or set ",
@@ -179,9 +182,10 @@ void remove(net::RemoteStore& store, const std::string& name, Shared& shared, co
   std::vector<std::string> parts = {saving::kModelFile, saving::kStateFile, Manifest::kFileName};
   if (before)
     for (const Manifest::File& file : before->files) parts.push_back(file.name);
-  for (const net::RemoteFile& file : store.list(name + "/", stop)) {
+  const std::string prefix = name + "/";
+  for (const net::RemoteFile& file : store.list(prefix, stop)) {
     const bool is_part = std::ranges::any_of(parts, [&](const std::string& part) {  // or its temporary file
-      return file.name.starts_with(name + "/" + part);
+      return file.name.starts_with(prefix + part);
     });
     if (is_part) store.remove(file.name, stop);
   }
@@ -200,10 +204,10 @@ class RemoteMirror final : public saving::Mirror {
   }
 
   ~RemoteMirror() override {
-    if (queue_->drain(gave_up_ ? Duration(0) : kLongestClose)) release(kLongestRelease);
-    queue_->end(Duration(0));
-    if (const auto failures = new_failures(); !failures.empty())
-      warn(join("save_folder: ", net::text_of(failures, uri_, "checkpoint")));
+    try {
+      end();
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): of a forked process, which uploads nothing
+    }
   }
 
   void begin(const fs::path& folder, const std::string& run_id, const std::vector<std::string>& kept,
@@ -227,7 +231,7 @@ class RemoteMirror final : public saving::Mirror {
     try {
       const Found found = saving::open_checkpoint(folder / name);
       auto links = std::make_shared<Links>(found, next_waiting());
-      send(found, name, retired, [links] { return links; });
+      send(found, name, /*is_new=*/true, retired, [links] { return links; });
     } catch (const std::exception& error) {  // such as a full disk; reported as a failed upload
       queue_->send({name, [reason = std::string(error.what())](net::RemoteStore&, const std::stop_token&) {
                       throw CheckpointError(reason);
@@ -264,6 +268,13 @@ class RemoteMirror final : public saving::Mirror {
   fs::path waiting_folder() const { return folder_.parent_path() / waiting_; }
   fs::path next_waiting() { return waiting_folder() / std::to_string(next_++); }
 
+  void end() {
+    if (queue_->drain(gave_up_ ? Duration(0) : kLongestClose)) release(kLongestRelease);
+    queue_->end(Duration(0));
+    if (const auto failures = new_failures(); !failures.empty())
+      warn(join("save_folder: ", net::text_of(failures, uri_, "checkpoint")));
+  }
+
   // Early, so that another process that saves the run learns of it. If this fails, the next upload does it.
   void own() {
     queue_->send({"the owner", [shared = shared_](net::RemoteStore& store, const std::stop_token& stop) {
@@ -291,7 +302,7 @@ class RemoteMirror final : public saving::Mirror {
     if (!fs::exists(folder_ / name, ignored)) return shared_->set_due(retired);  // it is in the bucket alone
     try {
       const Found found = saving::open_checkpoint(folder_ / name);
-      send(found, name, retired, [found, waiting = next_waiting()]() -> std::shared_ptr<Links> {
+      send(found, name, /*is_new=*/false, retired, [found, waiting = next_waiting()]() -> std::shared_ptr<Links> {
         const auto is_same = [&](const fs::path& path) {
           return saving::open_checkpoint(path).manifest.id == found.manifest.id;
         };
@@ -309,14 +320,15 @@ class RemoteMirror final : public saving::Mirror {
     }
   }
 
-  void send(const Found& found, const std::string& name, const std::vector<std::string>& retired,
+  void send(const Found& found, const std::string& name, bool is_new, const std::vector<std::string>& retired,
             const std::function<std::shared_ptr<Links>()>& files) {
     queue_->send(
         {name,
-         [found, name, retired, files, shared = shared_](net::RemoteStore& store, const std::stop_token& stop) {
+         [found, name, is_new, retired, files, shared = shared_](net::RemoteStore& store, const std::stop_token& stop) {
            shared->set_due(retired);
-           if (!upload(store, found, files, name, *shared, stop)) return;
+           if (!upload(store, found, files, name, is_new, *shared, stop)) return;
            while (const auto old = shared->next_due()) {
+             hold(store, *shared, stop);
              try {
                remove(store, *old, *shared, stop);
              } catch (const ConfigError& error) {  // the name comes from a checkpoint, which may be forged

@@ -113,6 +113,7 @@ void RemoteOwner::hold(net::RemoteStore& store, const std::stop_token& stop) {
     warn(join("save_folder: ", store.uri(), ": took the run ", run_name_, " over from ", shown(*owner),
               "; if that is still running, it ends with an error at its next checkpoint"));
   }
+  if (owner && !is_own && (*owner)["stays"] == "yes") leaves_file_ = true;  // for one that was taken over before
   write(store, /*ended=*/false, stop);
   held_ = true;
 }
@@ -132,7 +133,8 @@ void RemoteOwner::write(net::RemoteStore& store, bool ended, const std::stop_tok
   const fs::path path = scratch.path() / "owner";
   std::ofstream file(path);
   file << "token: " << token_ << "\nprocess: " << ::getpid() << "\nhost: " << host() << "\nmachine: " << machine()
-       << "\nsince: " << now() << "\nended: " << (ended ? "yes" : "no") << '\n';
+       << "\nsince: " << now() << "\nended: " << (ended ? "yes" : "no") << "\nstays: " << (leaves_file_ ? "yes" : "no")
+       << '\n';
   file.close();
   if (!file) throw Error(path.string(), ": cannot be written");
   store.put(path, file_, stop);

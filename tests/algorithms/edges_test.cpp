@@ -128,17 +128,6 @@ TEST_CASE("An overflow of SAM's first pass leaves no NaN in running statistics")
   CHECK(model->norm->running_mean.isfinite().all().item<bool>());
 }
 
-TEST_CASE("SWA leaves the learning rates to the fits after its end") {
-  TrainerOptions options = options_of(
-      net(), {algorithms::SWA(
-                 {.swa_start = "0ep", .swa_end = "2ep", .schedule_swa_lr = true, .anneal_steps = 2, .swa_lr = 0.01})});
-  Trainer trainer(std::move(options));
-  trainer.fit();
-  trainer.state().optimizer->param_groups()[0].options().set_lr(0.5);
-  trainer.fit(FitOptions{.duration = "1ep"});
-  CHECK(trainer.state().optimizer->param_groups()[0].options().get_lr() == 0.5);
-}
-
 TEST_CASE("Losses of mixed targets are computed in the precision of the run") {
   TrainerOptions options = options_of(net(), {algorithms::MixUp({.interpolate_loss = true})});
   options.precision = Precision::AMP_BF16;

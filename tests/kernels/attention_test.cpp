@@ -129,6 +129,7 @@ TEST_CASE("Attention and its gradients are as exact as libtorch's") {
         };
         const double of_ours = error(ours[i]), of_theirs = error(theirs[i]);
         CHECK(ours[i].sizes() == theirs[i].sizes());
+        CHECK(ours[i].strides() == theirs[i].strides());
         if (c.causal && c.scale.value_or(1) <= 0) {
           CHECK(of_ours < 1e-6);
           continue;

@@ -103,7 +103,19 @@ TEST_CASE("An owner that ends removes its file, unless one that may be running h
   third.hold(*place.store);
   CHECK(warnings.texts.empty());
   third.release(*place.store);
-  CHECK(place.file().empty());
+  CHECK(contains(place.text(), "ended: yes"));  // `one` may look again
+}
+
+TEST_CASE("A process that was taken over does not take the run back after two others have ended") {
+  const Place place;
+  const test::Warnings warnings;
+  RemoteOwner one("tiny"), second("tiny"), third("tiny");
+  one.hold(*place.store);
+  for (RemoteOwner* other : {&second, &third}) {
+    other->hold(*place.store);
+    other->release(*place.store);
+  }
+  CHECK(contains(error_of([&] { one.hold(*place.store); }), "taken over"));
 }
 
 TEST_CASE("A run whose process was killed on this machine is taken over without a warning") {

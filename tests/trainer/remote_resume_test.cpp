@@ -10,6 +10,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include <ATen/ATen.h>
+
 #include <doctest/doctest.h>
 #include <sys/file.h>
 
@@ -53,6 +55,25 @@ TrainerOptions two_kept(const char* duration) {
 }
 
 }  // namespace
+
+TEST_CASE("A run that another machine has continued comes back to the first one") {
+  const Bucket bucket;
+  const test::Folder one, two;
+  const test::Warnings warnings;
+  const auto on = [](const test::Folder& machine, const char* duration) {
+    TrainerOptions options = bucket_options(duration, "1ba");
+    options.save_staging_folder = machine.path().string();
+    return options;
+  };
+  trained(on(one, "2ba"));
+  trained(on(two, "3ba"));
+  std::string from;
+  const at::Tensor weights = trained(on(one, "4ba"), &from);
+  CHECK(contains(from, "ep0-ba3"));
+  TrainerOptions unbroken = bucket_options("4ba");
+  unbroken.save_folder.clear();
+  CHECK(at::equal(weights, trained(unbroken)));
+}
 
 TEST_CASE("Copies that one process could not delete in the bucket are deleted by the next one") {
   Bucket bucket;
