@@ -16,7 +16,7 @@
 namespace composer::algorithms {
 namespace {
 
-void copy(std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
+void copy(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
   if (!to.empty()) at::_foreach_copy_(to, from, /*non_blocking=*/true);
 }
 
@@ -30,14 +30,15 @@ bool is_expanded(const at::Tensor& tensor) {
   return false;
 }
 
-}  // namespace
-
-// The average of two infinities is not a number.
-void WeightAverages::find_copied() {
-  copied_.clear();
-  for (const auto& [name, tensor] : by_name_)
-    if (at::isinf(tensor).any().item<bool>()) copied_.insert(name);
+// Not by _foreach_lerp_: the average of two equal infinities, as in a mask, is that infinity.
+void move_to(const std::vector<at::Tensor>& averages, const std::vector<at::Tensor>& values, double share) {
+  if (averages.empty() || share == 0) return;
+  if (share == 1) return copy(averages, values);
+  at::_foreach_mul_(averages, 1 - share);
+  at::_foreach_add_(averages, values, share);
 }
+
+}  // namespace
 
 void WeightAverages::begin(const torch::nn::Module& model) {
   const at::NoGradGuard no_grad;
@@ -48,7 +49,6 @@ void WeightAverages::begin(const torch::nn::Module& model) {
   for (const auto& [name, tensor] : composer::state_dict(model))
     if (!is_expanded(tensor) && done.insert(tensor.unsafeGetTensorImpl()).second)
       by_name_.emplace_back(name, tensor.clone());
-  find_copied();
   find(model);
 }
 
@@ -62,16 +62,16 @@ void WeightAverages::find(const torch::nn::Module& model) {
     if (found == ours.end()) continue;
     const at::Tensor& value = found->second;
     if (average.sizes() == value.sizes() && !is_alike(average, value)) average = at::empty_like(value).copy_(average);
-    const bool is_copied = copied_.contains(name) || !(value.is_floating_point() || value.is_complex());
-    (is_copied ? counts_ : averages_).push_back(average);
-    (is_copied ? counted_ : values_).push_back(value);
+    const bool is_averaged = value.is_floating_point() || value.is_complex();
+    (is_averaged ? averages_ : counts_).push_back(average);
+    (is_averaged ? values_ : counted_).push_back(value);
   }
 }
 
 void WeightAverages::move(const torch::nn::Module& model, double share) {
   const at::NoGradGuard no_grad;
   if (averages_.empty() && counts_.empty()) find(model);
-  if (!averages_.empty()) at::_foreach_lerp_(averages_, values_, share);
+  move_to(averages_, values_, share);
   copy(counts_, counted_);
 }
 
@@ -91,7 +91,6 @@ void WeightAverages::visit_state(StateVisitor& visit) {
   by_name_.clear();
   for (const std::string& name : visit.names()) visit(name, by_name_.emplace_back(name, before[name]).second);
   averages_ = values_ = counts_ = counted_ = {};
-  find_copied();
 }
 
 }  // namespace composer::algorithms

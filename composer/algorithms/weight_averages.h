@@ -1,6 +1,4 @@
 #pragma once
-#include <set>
-#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -17,8 +15,8 @@ class StateVisitor;
 namespace composer::algorithms {
 
 // Averages of the trainable parameters and of the buffers of a model. Whole numbers, such as counts of batches, are not
-// averaged, nor are tensors with an infinity, such as masks: they become what the model has. Tensors that are expanded,
-// which cannot be written to, are left out. begin() and loading wait for a GPU, nothing else does.
+// averaged: they become what the model has. Tensors that are expanded, which cannot be written to, are left out. Nothing
+// here waits for a GPU.
 class WeightAverages {
  public:
   bool empty() const { return by_name_.empty(); }
@@ -35,9 +33,7 @@ class WeightAverages {
   void visit_state(StateVisitor& visit);          // find() comes next
 
  private:
-  void find_copied();
   WeightsByName by_name_;
-  std::set<std::string> copied_;  // not averaged
   // Beside one another; empty until they are needed. The last two of whole numbers.
   std::vector<at::Tensor> averages_, values_, counts_, counted_;
 };
