@@ -94,6 +94,7 @@ std::vector<double> alibi_head_slopes(std::int64_t heads) {
   if (heads < 1) throw ConfigError("alibi_head_slopes: heads must be at least 1, got ", heads);
   const auto powers = [](std::int64_t of, std::int64_t number, std::int64_t step) {
     std::vector<double> slopes;
+    slopes.reserve(static_cast<std::size_t>(number));
     for (std::int64_t i = 0; i < number; ++i)
       slopes.push_back(std::exp2(-8.0 * static_cast<double>(1 + step * i) / static_cast<double>(of)));
     return slopes;
@@ -119,7 +120,7 @@ std::size_t alibi(torch::nn::Module& model, const AlibiOptions& options) {
 }
 
 Batch alibi_cut_sequences(const Batch& batch, double scaling, const std::string& input_key) {
-  const at::Tensor tokens = batch.at(input_key);
+  const at::Tensor& tokens = batch.at(input_key);
   if (tokens.dim() != 2) throw ConfigError("Alibi: needs tokens [N, T]; \"", input_key, "\" is ", tokens.sizes());
   const std::int64_t length = tokens.size(1);
   constexpr double kRounding = 1e-9;  // 49 * (1.0 / 49) is less than 1

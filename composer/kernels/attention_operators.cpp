@@ -80,6 +80,7 @@ Operands readable(const Operands& given) {
   return made;
 }
 
+// NOLINTNEXTLINE(readability-function-size): the operator's parameters
 Two forward(c10::DispatchKeySet keys, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
             double dropout_p, bool is_causal, const std::optional<at::Tensor>& attn_mask, std::optional<double> scale) {
   const auto given = operands(query, key, value, dropout_p, is_causal, attn_mask, scale);

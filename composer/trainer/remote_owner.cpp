@@ -75,7 +75,7 @@ std::optional<Fields> read(net::RemoteStore& store, const std::string& file, con
   Fields fields;
   std::ifstream lines(scratch.path() / "owner");
   for (std::string line; fields.size() < 16 && std::getline(lines, line);)
-    if (const std::size_t colon = line.find(": "); colon != line.npos)
+    if (const std::size_t colon = line.find(": "); colon != std::string::npos)
       fields[line.substr(0, colon)] = line.substr(colon + 2, 256);
   return fields;
 }
