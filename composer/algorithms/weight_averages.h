@@ -15,8 +15,8 @@ class StateVisitor;
 namespace composer::algorithms {
 
 // Averages of the trainable parameters and of the buffers of a model. Whole numbers, such as counts of batches, are not
-// averaged: they become what the model has. Tensors that are expanded, which cannot be written to, are left out. Nothing
-// here waits for a GPU.
+// averaged: they become what the model has. Tensors that are expanded, which cannot be written to, are left out.
+// Nothing here waits for a GPU.
 class WeightAverages {
  public:
   bool empty() const { return by_name_.empty(); }
