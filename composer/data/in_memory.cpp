@@ -59,7 +59,10 @@ Batch checked(Batch data) {
 // on any thread.
 class Assembly {
  public:
-  Assembly(Batch data, const InMemoryOptions& options, std::shared_ptr<const Sampler> sampler);
+  Assembly(Batch data, const InMemoryOptions& options);
+
+  // The same data for this sampler, with memory of its own.
+  std::shared_ptr<Assembly> with(std::shared_ptr<const Sampler> sampler) const;
 
   Batch make(std::int64_t epoch, std::int64_t batch);
 
@@ -83,8 +86,11 @@ class Assembly {
   static at::Tensor view(const std::string& name, const at::Tensor& source, const Place& place);
   void prepare_device(std::uint64_t seed, std::int64_t epoch);
 
+  Assembly(const Assembly& other, std::shared_ptr<const Sampler> sampler);
+
   Batch data_;
   std::string image_;
+  std::size_t keep_;
   std::shared_ptr<const Sampler> sampler_;
   std::int64_t samples_;
   ImagePass pass_;
@@ -93,10 +99,10 @@ class Assembly {
   OnDevice on_device_;                                // there is no second thread if the data is on a device
 };
 
-Assembly::Assembly(Batch data, const InMemoryOptions& options, std::shared_ptr<const Sampler> sampler)
+Assembly::Assembly(Batch data, const InMemoryOptions& options)
     : data_(std::move(data)),
       image_(options.image),
-      sampler_(std::move(sampler)),
+      keep_(static_cast<std::size_t>(options.prefetch) + kHeldByOthers),
       samples_(data_.front().size(0)),
       pin_memory_(options.pin_memory) {
   const bool images =
@@ -115,10 +121,23 @@ Assembly::Assembly(Batch data, const InMemoryOptions& options, std::shared_ptr<c
       tensor = tensor.contiguous(tensor.suggest_memory_format());
     }
     tensor = tensor.variable_data();  // with a version of its own: 0 until an operator writes into a view of it
-    const auto keep = static_cast<std::size_t>(options.prefetch) + kHeldByOthers;
-    memory_.push_back(std::make_unique<BatchMemory>(keep, options.pin_memory));
   }
   if (images) pass_ = ImagePass(options, data_.at(image_));
+}
+
+Assembly::Assembly(const Assembly& other, std::shared_ptr<const Sampler> sampler)
+    : data_(other.data_),
+      image_(other.image_),
+      keep_(other.keep_),
+      sampler_(std::move(sampler)),
+      samples_(other.samples_),
+      pass_(other.pass_),
+      pin_memory_(other.pin_memory_) {
+  for (std::size_t i = 0; i < data_.size(); ++i) memory_.push_back(std::make_unique<BatchMemory>(keep_, pin_memory_));
+}
+
+std::shared_ptr<Assembly> Assembly::with(std::shared_ptr<const Sampler> sampler) const {
+  return std::shared_ptr<Assembly>(new Assembly(*this, std::move(sampler)));
 }
 
 Batch Assembly::make(std::int64_t epoch, std::int64_t batch) {
@@ -230,10 +249,12 @@ std::shared_ptr<Loader> in_memory(Batch data, InMemoryOptions options) {
                                                                   .seed = options.seed,
                                                                   .drop_last = options.drop_last});
   const detail::SeekableLoader::Ahead ahead{.threads = options.prefetch > 0, .depth = options.prefetch};
-  const auto assembly = std::make_shared<Assembly>(std::move(data), options, sampler);
-  return std::make_shared<detail::SeekableLoader>(
-      std::move(sampler), ahead,
-      [assembly](std::int64_t epoch, std::int64_t batch, detail::StillWanted) { return assembly->make(epoch, batch); });
+  const auto all = std::make_shared<const Assembly>(std::move(data), options);
+  return std::make_shared<detail::SeekableLoader>(std::move(sampler), ahead, [all](const auto& batches) {
+    return [assembly = all->with(batches)](std::int64_t epoch, std::int64_t batch, detail::StillWanted) {
+      return assembly->make(epoch, batch);
+    };
+  });
 }
 
 }  // namespace composer::data

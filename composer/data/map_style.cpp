@@ -1,6 +1,7 @@
 #include "composer/data/map_style.h"
 
 #include <exception>
+#include <mutex>
 #include <span>
 
 #include <ATen/core/grad_mode.h>
@@ -30,18 +31,50 @@ class MapStyle {
  private:
   Sample get(std::int64_t index, std::int64_t epoch, std::int64_t batch) const;
   Batch collate(std::vector<Sample> samples, std::span<const std::int64_t> indices);
+  Batch make(std::int64_t epoch, std::int64_t batch, detail::Sampler::Span span, const detail::StillWanted& wanted);
+  Batch empty(std::int64_t epoch, std::int64_t batch);
+  void remember(const Batch& batch);
 
   SampleSource source_;
   MapStyleOptions options_;
   std::shared_ptr<const detail::Sampler> sampler_;
   detail::Stack stack_;
+  std::mutex mutex_;  // guards empty_
+  Batch empty_;       // a batch with 0 rows, if the sampler is sliced and a batch has been made
 };
 
 Batch MapStyle::make(std::int64_t epoch, std::int64_t batch, detail::StillWanted wanted) {
   // The same here as on a thread of its own, where no mode of the caller holds.
   const c10::InferenceMode no_inference(false);
   const at::NoGradGuard no_grad;
-  const auto [from, count] = sampler_->span(batch);
+  const detail::Sampler::Span span = sampler_->span(batch);
+  if (span.count == 0) return empty(epoch, batch);
+  Batch made = make(epoch, batch, span, wanted);
+  if (sampler_->is_sliced() && !made.empty()) remember(made);
+  return made;
+}
+
+// Names, types and shapes are those of the first batch made. If there is none, the first sample of all ranks is read.
+Batch MapStyle::empty(std::int64_t epoch, std::int64_t batch) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!empty_.empty()) return empty_;
+  }
+  remember(make(epoch, batch, {.from = sampler_->span_of_all(batch).from, .count = 1}, {}));
+  const std::lock_guard lock(mutex_);
+  return empty_;
+}
+
+void MapStyle::remember(const Batch& batch) {
+  const std::lock_guard lock(mutex_);
+  if (!empty_.empty()) return;
+  for (const auto& [name, tensor] : batch)
+    empty_.set(name, tensor.defined() && tensor.dim() > 0 ? tensor.slice(0, 0, 0).clone() : tensor);
+}
+
+Batch MapStyle::make(std::int64_t epoch, std::int64_t batch, detail::Sampler::Span span,
+                     const detail::StillWanted& wanted) {
+  const auto [from, count] = span;
   const std::shared_ptr<const detail::Sampler::Order> order = sampler_->order(epoch);
   std::vector<std::int64_t> indices;
   std::vector<Sample> samples;
@@ -93,10 +126,12 @@ std::shared_ptr<Loader> map_style(SampleSource source, MapStyleOptions options) 
                                                                           .drop_last = options.drop_last});
   const detail::SeekableLoader::Ahead ahead{.threads = options.num_workers,
                                             .depth = options.num_workers * options.prefetch_factor};
-  const auto maker = std::make_shared<MapStyle>(std::move(source), std::move(options), sampler);
   return std::make_shared<detail::SeekableLoader>(
-      std::move(sampler), ahead, [maker](std::int64_t epoch, std::int64_t batch, detail::StillWanted wanted) {
-        return maker->make(epoch, batch, wanted);
+      std::move(sampler), ahead, [source = std::move(source), options = std::move(options)](const auto& batches) {
+        const auto maker = std::make_shared<MapStyle>(source, options, batches);
+        return [maker](std::int64_t epoch, std::int64_t batch, detail::StillWanted wanted) {
+          return maker->make(epoch, batch, wanted);
+        };
       });
 }
 

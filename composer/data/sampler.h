@@ -13,6 +13,7 @@ struct SamplerOptions {
   bool shuffle = true;
   std::optional<std::uint64_t> seed;
   bool drop_last = false;
+  std::int64_t rank = 0, world_size = 1;  // span() is this rank's slice of each batch
 };
 
 // Determines which samples are in which batch of which epoch. Thread-safe, except for set_default_seed().
@@ -26,8 +27,12 @@ class Sampler {
   // Throws ConfigError, or DataError if there are no samples.
   explicit Sampler(SamplerOptions options);
 
+  // The same order, with the slices of a rank. Throws ConfigError if this sampler has slices already.
+  std::shared_ptr<Sampler> for_rank(std::int64_t rank, std::int64_t world_size) const;
+
   std::int64_t num_batches() const { return batches_; }
-  std::int64_t batch_size() const { return options_.batch_size; }
+  std::int64_t batch_size() const;  // of this rank
+  bool is_sliced() const { return options_.world_size > 1; }
   bool shuffles() const { return options_.shuffle; }
   // Used if the options set no seed; initially 17. Do not call while other threads use the sampler.
   void set_default_seed(std::uint64_t seed);
@@ -35,8 +40,10 @@ class Sampler {
   std::uint64_t seed() const { return options_.seed.value_or(default_seed_); }
   // Throws ConfigError for an invalid position; the one after the last batch is valid.
   void check(std::int64_t epoch, std::int64_t batch) const;
-  // The part of the epoch's order that a batch covers.
+  // The part of the epoch's order that a batch covers, as far as it is this rank's. May be empty.
   Span span(std::int64_t batch) const;
+  // The same for all ranks together. Never empty.
+  Span span_of_all(std::int64_t batch) const;
   // The order of an epoch's samples; nullptr means 0, 1, 2... The last two requested epochs are cached, because batches
   // of the next epoch are prepared while the last ones of the current epoch are still being made. Up to 16 are cached
   // while readers at that many epochs request them in turn.

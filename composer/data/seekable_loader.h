@@ -1,6 +1,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,12 +22,18 @@ class SeekableLoader final : public Loader {
     std::int64_t threads = 0, depth = 0;  // threads 0: next() makes the batches
   };
 
-  // With threads, `make` may be called from all of them at once, but not after the destructor. The threads start with
+  // Returns the function that makes the batches of this sampler; called once for each loader.
+  using MakeFor = std::function<ReadAhead::Make(const std::shared_ptr<const Sampler>& sampler)>;
+
+  // With threads, the batches may be made by all of them at once, but not after the destructor. The threads start with
   // the first next(). In a process forked after that, seek() and next() throw ConfigError.
-  SeekableLoader(std::shared_ptr<Sampler> sampler, Ahead ahead, ReadAhead::Make make);
+  SeekableLoader(std::shared_ptr<Sampler> sampler, Ahead ahead, MakeFor make_for);
   ~SeekableLoader() override;
   SeekableLoader(const SeekableLoader&) = delete;
   SeekableLoader& operator=(const SeekableLoader&) = delete;
+
+  // Returns another loader of the same data, which makes only the rank's slice of each batch.
+  std::shared_ptr<Loader> for_rank(std::int64_t rank, std::int64_t world_size) const;
 
   void set_default_seed(std::uint64_t seed) override;
   void seek(std::int64_t epoch, std::int64_t batch) override;
@@ -42,6 +49,7 @@ class SeekableLoader final : public Loader {
 
   std::shared_ptr<Sampler> sampler_;
   Ahead ahead_;
+  MakeFor make_for_;
   ReadAhead::Make make_;
   std::mutex mutex_;  // guards the members below
   std::int64_t epoch_ = 0, batch_ = 0;
