@@ -1,3 +1,5 @@
+#include <csignal>
+
 #include <doctest/doctest.h>
 
 #include "tests/property/run.h"
@@ -20,6 +22,8 @@ std::string reproducer(const Program& program, const Failure& failure) {
 TEST_CASE(
     "Whatever programs do with trainers, every batch is trained once and in order, and what is opened is closed") {
   constexpr std::uint64_t kPrograms = 500;
+  std::signal(SIGINT, SIG_DFL);  // ignored where the tests are started in the background of a script
+  std::signal(SIGTERM, SIG_DFL);
   for (std::uint64_t number = 0; number < kPrograms; ++number) {
     const Program program = generate(/*seed=*/1, number, Style::QUICK);
     const auto failure = run(program);
