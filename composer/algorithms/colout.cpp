@@ -26,6 +26,8 @@ void check_share(const char* name, double share) {
 
 ColOutKept colout_kept(std::int64_t height, std::int64_t width, double p_row, double p_col,
                        const std::function<at::Tensor(std::int64_t n)>& permute) {
+  check_share("p_row", p_row);
+  check_share("p_col", p_col);
   const auto some = [&](std::int64_t size, double p) {
     const auto kept = std::max<std::int64_t>(1, static_cast<std::int64_t>((1 - p) * static_cast<double>(size)));
     return std::get<0>(permute(size).slice(0, 0, kept).sort());

@@ -36,6 +36,7 @@ bool has_size_of(const at::Tensor& target, const at::Tensor& images) {
 
 CutMixBox cutmix_box(std::int64_t height, std::int64_t width, double length, bool uniform_sampling,
                      const std::function<std::int64_t(std::int64_t low, std::int64_t high)>& sample) {
+  if (!(length >= 0 && length <= 1)) throw ConfigError("cutmix_box: length must be from 0 to 1, got ", length);
   const auto cut = [&](std::int64_t size) {
     const auto side = static_cast<std::int64_t>(length * static_cast<double>(size));
     const std::int64_t before = uniform_sampling ? -((side + 1) / 2) : 0, after = uniform_sampling ? side / 2 : 0;

@@ -15,10 +15,17 @@ namespace {
 
 constexpr std::uint64_t kStream = 0x6375746f7574;  // sets these random numbers apart from those of other uses of a seed
 
+void check(const CutOutOptions& options) {
+  if (options.num_holes < 1) throw ConfigError("CutOut: num_holes must be >= 1, got ", options.num_holes);
+  if (!(options.length >= 0 && options.length <= 1))
+    throw ConfigError("CutOut: length must be from 0 to 1, got ", options.length);
+}
+
 }  // namespace
 
 std::vector<CutOutHole> cutout_holes(std::int64_t height, std::int64_t width, const CutOutOptions& options,
                                      const std::function<std::int64_t(std::int64_t low, std::int64_t high)>& sample) {
+  check(options);
   const auto side = static_cast<std::int64_t>(options.length * static_cast<double>(std::min(height, width)));
   const std::int64_t half = side / 2, before = options.uniform_sampling ? -((side + 1) / 2) : 0,
                      after = options.uniform_sampling ? half : 0;
@@ -44,9 +51,7 @@ at::Tensor cutout_batch(const at::Tensor& input, const std::vector<CutOutHole>& 
 }
 
 CutOut::CutOut(CutOutOptions options) : options_(std::move(options)) {
-  if (options_.num_holes < 1) throw ConfigError("CutOut: num_holes must be >= 1, got ", options_.num_holes);
-  if (!(options_.length >= 0 && options_.length <= 1))
-    throw ConfigError("CutOut: length must be from 0 to 1, got ", options_.length);
+  check(options_);
   if (options_.input_key.empty()) throw ConfigError("CutOut: input_key must not be empty");
 }
 

@@ -57,6 +57,8 @@ WeightsByName copy_weights(const torch::nn::Module& model) {
 }
 
 void compute_ema(const torch::nn::Module& model, WeightsByName& averages, double smoothing) {
+  if (!(smoothing >= 0 && smoothing <= 1))
+    throw ConfigError("compute_ema: smoothing must be from 0 to 1, got ", smoothing);
   WeightAverages all;
   all.by_name() = averages;
   all.move(model, 1 - smoothing);

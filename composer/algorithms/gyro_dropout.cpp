@@ -87,10 +87,16 @@ std::int64_t round_of(const State& state, const GyroDropoutOptions& options) {
 }  // namespace
 
 std::int64_t gyro_dropout_period(std::int64_t batches, const GyroDropoutOptions& options) {
+  check(options);
   return std::max<std::int64_t>(1, batches / options.sigma * options.tau);
 }
 
 at::Tensor drop_by_masks(const at::Tensor& x, const at::Tensor& masks, double p) {
+  if (!(p >= 0 && p < 1)) throw ConfigError("drop_by_masks: p must be at least 0 and below 1, got ", p);
+  if (x.dim() < 1 || masks.dim() < 1 || masks.size(0) < 1)
+    throw ConfigError("drop_by_masks: needs x [N, ...] and masks [tau, ...] with tau >= 1; x is ", x.sizes(),
+                      ", masks are ", masks.sizes());
+  if (x.size(0) == 0) return x;
   const std::int64_t samples = x.size(0), tau = masks.size(0);
   const at::Tensor mask_of = at::arange(samples, x.options().dtype(at::kLong)).mul_(tau).div_(samples, "floor");
   const at::Tensor kept = masks.to(x.scalar_type()).mul(1 / (1 - p));

@@ -62,9 +62,19 @@ void freeze(const Layers& layers, std::size_t depth, torch::optim::Optimizer& op
   }
 }
 
+void check(const LayerFreezingOptions& options) {
+  if (!(options.freeze_start >= 0 && options.freeze_start <= 1))
+    throw ConfigError("LayerFreezing: freeze_start must be from 0 to 1, got ", options.freeze_start);
+  if (!(options.freeze_level >= 0 && options.freeze_level <= 1))
+    throw ConfigError("LayerFreezing: freeze_level must be from 0 to 1, got ", options.freeze_level);
+}
+
 }  // namespace
 
 double freeze_schedule(double current_duration, const LayerFreezingOptions& options) {
+  check(options);
+  if (!(current_duration >= 0))
+    throw ConfigError("freeze_schedule: current_duration must be >= 0, got ", current_duration);
   const double done = std::min(current_duration, 1.0);  // the last batch may overshoot the end of the run
   if (done <= options.freeze_start) return 0;
   return options.freeze_level * ((done - options.freeze_start) / (1 - options.freeze_start));
@@ -80,12 +90,7 @@ FrozenLayers freeze_layers(torch::nn::Module& model, torch::optim::Optimizer& op
   return {depth, percentage};
 }
 
-LayerFreezing::LayerFreezing(LayerFreezingOptions options) : options_(options) {
-  if (!(options_.freeze_start >= 0 && options_.freeze_start <= 1))
-    throw ConfigError("LayerFreezing: freeze_start must be from 0 to 1, got ", options_.freeze_start);
-  if (!(options_.freeze_level >= 0 && options_.freeze_level <= 1))
-    throw ConfigError("LayerFreezing: freeze_level must be from 0 to 1, got ", options_.freeze_level);
-}
+LayerFreezing::LayerFreezing(LayerFreezingOptions options) : options_(options) { check(options_); }
 
 void LayerFreezing::apply(Event event, State& state, Logger& logger) {
   if (event == Event::INIT) {

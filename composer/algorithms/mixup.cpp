@@ -18,22 +18,30 @@ namespace {
 
 constexpr std::uint64_t kStream = 0x6d69787570;  // sets these random numbers apart from those of other uses of a seed
 
+void check_alpha(double alpha) {
+  if (!(alpha >= 0 && std::isfinite(alpha))) throw ConfigError("MixUp: alpha must be >= 0, got ", alpha);
+}
+
 }  // namespace
 
 double gen_mixing_coef(double alpha, const std::function<double(double, double)>& sample_beta) {
+  check_alpha(alpha);
   if (alpha == 0) return 0;
   const double z = sample_beta(alpha, alpha);
   return std::min(z, 1 - z);
 }
 
 MixedBatch mixup_batch(const at::Tensor& input, const at::Tensor& target, const MixUpDraw& draw) {
+  // One index would be mixed into every sample.
+  if (input.dim() < 1 || draw.permutation.dim() != 1 || draw.permutation.size(0) != input.size(0))
+    throw ConfigError("mixup_batch: needs a permutation of the samples of the input, ", input.sizes(), ", got ",
+                      draw.permutation.sizes());
   const at::Tensor other = draw.permutation.to(input.device(), /*non_blocking=*/true);
   return {mix(input, input.index_select(0, other), draw.mixing), target.index_select(0, other)};
 }
 
 MixUp::MixUp(MixUpOptions options) : options_(std::move(options)) {
-  if (!(options_.alpha >= 0 && std::isfinite(options_.alpha)))
-    throw ConfigError("MixUp: alpha must be >= 0, got ", options_.alpha);
+  check_alpha(options_.alpha);
   if (options_.input_key.empty() || options_.target_key.empty())
     throw ConfigError("MixUp: input_key and target_key must not be empty");
 }
