@@ -48,6 +48,11 @@ def names_in(listing):
     return {pathlib.PurePath(word).name for word in re.findall(r"[\w./-]+", listing.read_text())}
 
 
+def listing_of(folder):
+    """Its CMakeLists.txt, or that of the folder above."""
+    return folder / "CMakeLists.txt" if (folder / "CMakeLists.txt").exists() else listing_of(folder.parent)
+
+
 def check_header(name, quote, path):
     if path in TOO_WIDE:
         wrong.append(f"{name}: <{path}> is too wide for a header: include the narrow ones")
@@ -88,9 +93,9 @@ for file in files:
         other = path.split("/")[1]
         if MAY_KNOW[module] is not None and other != module and other not in MAY_KNOW[module]:
             wrong.append(f"{name}: {module} must not depend on {other} ({path})")
-    named = file.name in names_in(file.parent / "CMakeLists.txt")
+    named = file.name in names_in(listing_of(file.parent))
     if file.suffix == ".cpp" and not named:
-        wrong.append(f"{name}: not named in {file.parent.relative_to(root)}/CMakeLists.txt, so it is not built")
+        wrong.append(f"{name}: not named in {listing_of(file.parent).relative_to(root)}, so it is not built")
     if file.suffix == ".h" and named:
         public.add(name)
         for quote, path in includes:

@@ -15,7 +15,7 @@ struct Environment {
   std::string master_addr = "127.0.0.1";     // where rank 0, or the launcher, serves the store
   std::uint16_t master_port = 29500;
   bool agent_store = false;  // the launcher (torchrun) serves the store, so rank 0 does not
-  std::string launcher;      // "torchrun", "composer launch", "srun", "the environment"; empty: no launcher, one process
+  std::string launcher;  // "torchrun", "composer launch", "srun", "the environment"; empty: no launcher, one process
 
   bool operator==(const Environment&) const = default;
 };

@@ -73,14 +73,14 @@ class COMPOSER_EXPORT World {
   void sum(const at::Tensor& tensor);  // in place, over all ranks; equal bits on all ranks
   void max(const at::Tensor& tensor);
   void min(const at::Tensor& tensor);
-  void broadcast(const at::Tensor& tensor, int root = 0);                  // in place
-  void broadcast(const std::vector<at::Tensor>& tensors, int root = 0);    // in few messages
-  std::vector<at::Tensor> all_gather(const at::Tensor& tensor);            // by rank
-  void reduce_scatter(const at::Tensor& part, const at::Tensor& all);      // part: sum of the rank's part of all
-  void all_gather_into(const at::Tensor& all, const at::Tensor& part);     // all: the parts by rank
-  void exchange(const at::Tensor& received, const at::Tensor& sent);       // flat, in `size` equal parts (all-to-all)
-  std::string broadcast(std::string_view bytes, int root = 0);             // of any length, which may differ by rank
-  std::vector<std::string> all_gather(std::string_view bytes);             // likewise
+  void broadcast(const at::Tensor& tensor, int root = 0);                // in place
+  void broadcast(const std::vector<at::Tensor>& tensors, int root = 0);  // in few messages
+  std::vector<at::Tensor> all_gather(const at::Tensor& tensor);          // by rank
+  void reduce_scatter(const at::Tensor& part, const at::Tensor& all);    // part: sum of the rank's part of all
+  void all_gather_into(const at::Tensor& all, const at::Tensor& part);   // all: the parts by rank
+  void exchange(const at::Tensor& received, const at::Tensor& sent);     // flat, in `size` equal parts (all-to-all)
+  std::string broadcast(std::string_view bytes, int root = 0);           // of any length, which may differ by rank
+  std::vector<std::string> all_gather(std::string_view bytes);           // likewise
   // As sum(), but returns at once; call the result to wait. The tensor must not be touched meanwhile.
   std::function<void()> start_sum(const at::Tensor& tensor);
 

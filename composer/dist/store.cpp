@@ -1,0 +1,159 @@
+#include "composer/dist/store.h"
+
+#include <fcntl.h>
+#include <optional>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <sys/socket.h>
+
+#include "composer/core/error.h"
+#include "composer/dist/variables.h"
+#include "composer/dist/world.h"
+
+namespace composer::dist {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+std::string seconds(milliseconds time) { return join(static_cast<double>(time.count()) / 1000, " s"); }
+
+// `composer launch` binds the port before it starts rank 0, and hands over the socket: nothing can take the port in
+// between. Taken once; a second world of this process binds the port itself.
+std::optional<int> inherited_socket() {
+  const auto given = integer_variable("COMPOSER_MASTER_FD", 0, 1 << 20);
+  if (!given) return std::nullopt;
+  unsetenv("COMPOSER_MASTER_FD");
+  const int socket = static_cast<int>(*given);
+  int listening = 0;
+  socklen_t size = sizeof listening;
+  if (getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || listening == 0)
+    throw ConfigError("COMPOSER_MASTER_FD=", socket,
+                      " is not a listening socket; `composer launch` sets this variable");
+  fcntl(socket, F_SETFD, FD_CLOEXEC);  // not for the children of this process
+  return socket;
+}
+
+StorePtr connect(const Environment& environment, int times_joined, c10d::TCPStoreOptions options) {
+  options.port = environment.master_port;
+  options.numWorkers = static_cast<std::size_t>(environment.world_size);
+  options.waitWorkers = false;  // arrive() waits, and names the ranks that are missing
+  StorePtr store;
+  try {
+    store = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
+  } catch (const c10::Error& error) {  // a libtorch without libuv, and no function tells whether it has it
+    if (std::string_view(error.what_without_backtrace()).find("libuv") == std::string_view::npos) throw;
+    options.useLibUV = false;
+    store = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
+  }
+  // After a restart by torchrun, its store still has the keys of the attempt before.
+  const std::string prefix = join("composer/", environment.restart_count, "/", times_joined);
+  return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
+}
+
+// Sets the key unless another rank has; the value in force.
+std::string claim(c10d::Store& store, const std::string& key, const std::string& value) {
+  return store.compareSet(key, std::string(), value);
+}
+
+std::string rank_key(int rank) { return join("rank/", rank); }
+
+std::string this_process() {
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  return join("process ", getpid(), " on ", host);
+}
+
+// Ends the arrival of all ranks with the same text. Whoever serves the store waits for the others to read it.
+[[noreturn]] void refuse(c10d::Store& store, const Environment& environment, const std::string& why) {
+  const std::string text = claim(store, "refused", why);
+  const std::int64_t read = store.add("refused_read", 1);
+  if (serves_store(environment)) {
+    int arrived = 0;
+    for (int rank = 0; rank < environment.world_size; ++rank) arrived += store.check({rank_key(rank)}) ? 1 : 0;
+    const auto end = steady_clock::now() + std::chrono::seconds(2);
+    for (std::int64_t seen = read; seen < arrived && steady_clock::now() < end; seen = store.add("refused_read", 0))
+      std::this_thread::sleep_for(milliseconds(20));
+  }
+  throw ConfigError(text);
+}
+
+std::string missing_ranks(c10d::Store& store, int size) {
+  std::string missing;
+  for (int rank = 0; rank < size; ++rank)
+    if (!store.check({rank_key(rank)})) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+  return missing;
+}
+
+void check_in(c10d::Store& store, const Environment& environment) {
+  const std::string size = std::to_string(environment.world_size), me = this_process();
+  if (const std::string theirs = claim(store, "world_size", size); theirs != size)
+    refuse(store, environment,
+           join("rank ", environment.rank, " (", me, ") has WORLD_SIZE=", size, ", but another rank has ", theirs));
+  if (const std::string other = claim(store, rank_key(environment.rank), me); other != me)
+    refuse(store, environment, join("two processes have RANK=", environment.rank, ": ", other, " and ", me));
+}
+
+}  // namespace
+
+std::string beat_key(int rank) { return join("beat/", rank); }
+
+bool serves_store(const Environment& environment) { return environment.rank == 0 && !environment.agent_store; }
+
+int rank_of_store(const Environment& environment) { return environment.agent_store ? -1 : 0; }
+
+StorePtr open_store(const Environment& environment, int times_joined, milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.timeout = timeout;
+  options.isServer = serves_store(environment);
+  if (options.isServer) options.masterListenFd = inherited_socket();
+  try {
+    return connect(environment, times_joined, options);
+  } catch (const std::exception&) {
+    if (options.isServer)
+      throw_nested<ConfigError>("rank 0 cannot serve the store on port ", environment.master_port,
+                                "; if another program uses the port, set MASTER_PORT to a free one");
+    throw_nested<ConfigError>("rank ", environment.rank, " did not reach ",
+                              environment.agent_store ? "the launcher's store" : "rank 0", " at ",
+                              environment.master_addr, ":", environment.master_port, " within ", seconds(timeout),
+                              "; check MASTER_ADDR and MASTER_PORT, and whether rank 0 has started");
+  }
+}
+
+StorePtr second_connection(const Environment& environment, int times_joined, milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.timeout = timeout;
+  return connect(environment, times_joined, options);
+}
+
+void arrive(c10d::Store& store, const Environment& environment, milliseconds timeout) try {
+  // Before anybody can see this rank: whoever has seen all reads these keys.
+  claim(store, VERDICT_KEY, NO_VERDICT);
+  claim(store, beat_key(environment.rank), "0 w ");
+  check_in(store, environment);
+  std::vector<std::string> all;
+  for (int rank = 0; rank < environment.world_size; ++rank) all.push_back(rank_key(rank));
+  const auto end = steady_clock::now() + timeout;
+  for (milliseconds pause(2); !store.check(all); pause = std::min(pause * 2, milliseconds(200))) {
+    if (store.check({"refused"})) refuse(store, environment, "");
+    if (steady_clock::now() > end)
+      refuse(
+          store, environment,
+          join("rank ", environment.rank, " waited ", seconds(timeout), " at ", environment.master_addr, ":",
+               environment.master_port, "; ranks that did not arrive: ", missing_ranks(store, environment.world_size)));
+    std::this_thread::sleep_for(pause);
+  }
+  if (store.check({"refused"})) refuse(store, environment, "");
+} catch (const Error&) {
+  throw;
+} catch (const std::exception& error) {
+  throw PeerLost(rank_of_store(environment), join(environment.agent_store ? "the launcher's store" : "rank 0",
+                                                  " ended before all ranks had arrived", because()));
+}
+
+}  // namespace composer::dist

@@ -1,0 +1,18 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace composer::dist {
+
+// The value of an environment variable. Empty values count as unset.
+std::optional<std::string> variable(const char* name);
+
+// The value as a number within [low, high]. Throws ConfigError otherwise.
+std::int64_t integer(const std::string& name, const std::string& value, std::int64_t low, std::int64_t high);
+
+// integer() of a variable. The first overload throws ConfigError if it is unset.
+std::int64_t required_variable(const char* name, std::int64_t low, std::int64_t high);
+std::optional<std::int64_t> integer_variable(const char* name, std::int64_t low, std::int64_t high);
+
+}  // namespace composer::dist
