@@ -51,9 +51,10 @@ std::vector<std::string> describe(const DataParallel::Named& parameters, const D
                                   const DataParallelOptions& options) {
   std::vector<std::string> lines;
   const auto unused = options.find_unused_parameters;
-  lines.push_back(join("bucket_cap_mb = ", options.bucket_cap_mb, ", find_unused_parameters = ",
-                       !unused ? "unset" : (*unused ? "true" : "false"), ", gradients_in_bf16 = ",
-                       options.gradients_in_bf16, ", broadcast_buffers = ", options.broadcast_buffers));
+  lines.push_back(join("bucket_cap_mb = ", options.bucket_cap_mb,
+                       ", find_unused_parameters = ", !unused ? "unset" : (*unused ? "true" : "false"),
+                       ", gradients_in_bf16 = ", options.gradients_in_bf16,
+                       ", broadcast_buffers = ", options.broadcast_buffers));
   for (const auto& [name, tensor] : parameters) lines.push_back("the parameter " + describe_tensor(name, tensor));
   for (const auto& [name, tensor] : buffers) lines.push_back("the buffer " + describe_tensor(name, tensor));
   return lines;
@@ -79,7 +80,7 @@ std::string listed(const std::vector<std::size_t>& indices, const DataParallel::
 
 struct DataParallel::Impl {
   std::shared_ptr<World> world;
-  Named parameters, buffers;                 // buffers: those to broadcast
+  Named parameters, buffers;  // buffers: those to broadcast
   std::vector<Layout> layouts;
   std::optional<bool> find_unused;
   std::unique_ptr<GradientReducer> reducer;  // null if the world has one rank
@@ -159,7 +160,8 @@ DataParallel::DataParallel(std::shared_ptr<World> world, Named parameters, Named
   if (options.broadcast_buffers) m.buffers = buffers;
   for (const auto& [name, tensor] : m.parameters) m.layouts.emplace_back(tensor);
   m.find_unused = options.find_unused_parameters;
-  if (options.bucket_cap_mb < 1) throw ConfigError(kWho, ": bucket_cap_mb must be at least 1, got ", options.bucket_cap_mb);
+  if (options.bucket_cap_mb < 1)
+    throw ConfigError(kWho, ": bucket_cap_mb must be at least 1, got ", options.bucket_cap_mb);
 
   m.together([&] { check_same_on_all_ranks(*m.world, kWho, describe(m.parameters, buffers, options)); });
   check_on_this_rank(m.parameters);

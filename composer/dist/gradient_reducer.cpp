@@ -31,7 +31,7 @@ namespace {
 // The Reducer finishes in a callback of the backward pass that calls its last hook.
 void in_a_backward_pass(const std::function<void()>& run) {
   const at::AutoGradMode with_grad(true);
-  at::Tensor anchor = at::zeros({}, at::TensorOptions().requires_grad(true));
+  at::Tensor anchor = at::zeros({}).set_requires_grad(true);
   anchor.register_hook([&](const at::Tensor&) { run(); });
   anchor.backward();
 }
@@ -54,8 +54,9 @@ struct GradientReducer::Core {
   std::vector<Hook> hooks;           // one for each of our parameters
 };
 
-GradientReducer::GradientReducer(const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::vector<at::Tensor> parameters,
-                                 std::vector<std::string> names, const Options& options)
+GradientReducer::GradientReducer(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                                 std::vector<at::Tensor> parameters, std::vector<std::string> names,
+                                 const Options& options)
     : parameters_(std::move(parameters)), names_(std::move(names)), core_(std::make_unique<Core>()) {
   const auto count = static_cast<std::int64_t>(parameters_.size());
   std::vector<at::Tensor> reduced;

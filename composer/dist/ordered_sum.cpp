@@ -53,7 +53,7 @@ struct OrderedSum::Impl {
   std::vector<at::TensorOptions> options;  // of the flat tensors
   std::vector<std::int64_t> lengths;       // of the flat tensors, multiples of the number of ranks
   at::Tensor present;                      // for each tensor: whether a shard of this rank had it
-  std::vector<Partial> partials;           // as the digits of a binary counter: each of fewer shards than the one before
+  std::vector<Partial> partials;  // as the digits of a binary counter: each of fewer shards than the one before
   std::vector<std::vector<at::Tensor>> spare;
   std::int64_t added = 0;
 
@@ -125,7 +125,8 @@ OrderedSum::OrderedSum(std::shared_ptr<World> world, std::int64_t shards, const 
   const std::int64_t ranks = m.world->size();
   if (shards < 1 || !std::has_single_bit(static_cast<std::uint64_t>(shards)))
     throw ConfigError(kWho, ": the number of shards must be a power of two, got ", shards);
-  if (shards % ranks != 0) throw ConfigError(kWho, ": cannot divide ", shards, " shards equally among ", ranks, " ranks");
+  if (shards % ranks != 0)
+    throw ConfigError(kWho, ": cannot divide ", shards, " shards equally among ", ranks, " ranks");
   m.per_rank = shards / ranks;
 
   std::map<at::ScalarType, std::size_t> flats;
@@ -172,8 +173,7 @@ void OrderedSum::add(const std::vector<at::Tensor>& tensors) {
 std::vector<at::Tensor> OrderedSum::finish() {
   const at::NoGradGuard no_grad;
   Impl& m = *impl_;
-  if (m.added != m.per_rank)
-    throw ConfigError(kWho, ": this rank has ", m.per_rank, " shards, and got only ", m.added);
+  if (m.added != m.per_rank) throw ConfigError(kWho, ": this rank has ", m.per_rank, " shards, and got only ", m.added);
   // The result keeps its buffer; the caller may keep the result.
   const std::vector<at::Tensor> flats = std::move(m.partials.back().flats);
   m.partials.clear();
