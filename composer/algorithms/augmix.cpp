@@ -8,6 +8,7 @@
 #include "composer/algorithms/sampling.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/rank_seed.h"
 #include "composer/core/state.h"
 #include "composer/util/random.h"
 
@@ -77,7 +78,7 @@ void AugMix::apply(Event, State& state, Logger&) {
   const at::Tensor images = state.batch.at(options_.input_key);
   const at::Tensor bytes = to_bytes(images, "AugMix");
   if (!std::exchange(is_checked_, true)) warn_unless_from_0_to_1(images, "AugMix");
-  const auto draws = draw_augmix(images.sizes(), options_, hash64(state.seed, kStream, state.timestamp.batch));
+  const auto draws = draw_augmix(images.sizes(), options_, hash64(rank_seed(state), kStream, state.timestamp.batch));
   state.batch.set(options_.input_key, from_bytes(mixed(bytes, draws), images));
 }
 

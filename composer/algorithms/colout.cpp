@@ -10,6 +10,7 @@
 #include "composer/algorithms/sampling.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/rank_seed.h"
 #include "composer/core/state.h"
 #include "composer/util/random.h"
 
@@ -53,7 +54,7 @@ void ColOut::apply(Event, State& state, Logger&) {
   if (input.dim() != 4)
     throw ConfigError("ColOut: needs images [N, C, H, W]; \"", options_.input_key, "\" is ", input.sizes());
   const std::int64_t height = input.size(2), width = input.size(3);
-  RandomStream random(hash64(state.seed, kStream, state.timestamp.batch));
+  RandomStream random(hash64(rank_seed(state), kStream, state.timestamp.batch));
   const auto permute = [&](std::int64_t n) { return sample_permutation(n, random); };
   const ColOutKept kept = options_.draw ? options_.draw(height, width)
                                         : colout_kept(height, width, options_.p_row, options_.p_col, permute);

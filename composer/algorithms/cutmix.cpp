@@ -10,6 +10,7 @@
 #include "composer/algorithms/sampling.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/rank_seed.h"
 #include "composer/core/state.h"
 #include "composer/util/random.h"
 
@@ -75,7 +76,7 @@ CutMixDraw CutMix::draw(const State& state, const at::Tensor& input) {
   const std::int64_t microbatch = microbatches_.next(state.timestamp.batch), height = input.size(2),
                      width = input.size(3);
   if (options_.draw) return options_.draw(input.size(0), height, width);
-  RandomStream random(hash64(state.seed, kStream, state.timestamp.batch, microbatch));
+  RandomStream random(hash64(rank_seed(state), kStream, state.timestamp.batch, microbatch));
   at::Tensor permutation = sample_permutation(input.size(0), random);
   const double length = std::sqrt(1 - sample_beta(options_.alpha, options_.alpha, random));
   const auto sample = [&](std::int64_t low, std::int64_t high) {

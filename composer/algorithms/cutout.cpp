@@ -7,6 +7,7 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/rank_seed.h"
 #include "composer/core/state.h"
 #include "composer/util/random.h"
 
@@ -59,7 +60,7 @@ void CutOut::apply(Event, State& state, Logger&) {
   const at::Tensor input = state.batch.at(options_.input_key);
   if (input.dim() != 4)
     throw ConfigError("CutOut: needs images [N, C, H, W]; \"", options_.input_key, "\" is ", input.sizes());
-  RandomStream random(hash64(state.seed, kStream, state.timestamp.batch));
+  RandomStream random(hash64(rank_seed(state), kStream, state.timestamp.batch));
   const auto sample = [&](std::int64_t low, std::int64_t high) {
     return low + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(high - low)));
   };

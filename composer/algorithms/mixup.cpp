@@ -10,6 +10,7 @@
 #include "composer/algorithms/sampling.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/rank_seed.h"
 #include "composer/core/state.h"
 #include "composer/util/random.h"
 
@@ -54,7 +55,7 @@ EventSet MixUp::events() const {
 MixUpDraw MixUp::draw(const State& state, std::int64_t samples) {
   const std::int64_t microbatch = microbatches_.next(state.timestamp.batch);
   if (options_.draw) return options_.draw(samples);
-  RandomStream random(hash64(state.seed, kStream, state.timestamp.batch, microbatch));
+  RandomStream random(hash64(rank_seed(state), kStream, state.timestamp.batch, microbatch));
   const double mixing = gen_mixing_coef(options_.alpha, [&](double a, double b) { return sample_beta(a, b, random); });
   return {mixing, sample_permutation(samples, random)};
 }

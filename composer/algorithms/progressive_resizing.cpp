@@ -10,6 +10,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
+#include "composer/core/rank_seed.h"
 #include "composer/core/state.h"
 #include "composer/util/random.h"
 
@@ -106,7 +107,7 @@ void ProgressiveResizing::apply(Event, State& state, Logger& logger) {
                increment = static_cast<double>(options_.size_increment);
   const double used = scale < 1 ? std::max(1., std::nearbyint(width * scale / increment)) * increment / width : 1;
   const at::Tensor target = options_.resize_targets ? state.batch.at(options_.target_key) : at::Tensor();
-  RandomStream random(hash64(state.seed, kStream, state.timestamp.batch));
+  RandomStream random(hash64(rank_seed(state), kStream, state.timestamp.batch));
   const auto sample = [&](std::int64_t high) {
     return static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(high)));
   };

@@ -6,6 +6,7 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/rank_seed.h"
 #include "composer/core/state.h"
 #include "composer/util/random.h"
 
@@ -41,7 +42,8 @@ void RandAugment::apply(Event, State& state, Logger&) {
   const at::Tensor images = state.batch.at(options_.input_key);
   const at::Tensor bytes = to_bytes(images, "RandAugment");
   if (!std::exchange(is_checked_, true)) warn_unless_from_0_to_1(images, "RandAugment");
-  const auto changes = draw_randaugment(images.sizes(), options_, hash64(state.seed, kStream, state.timestamp.batch));
+  const auto changes =
+      draw_randaugment(images.sizes(), options_, hash64(rank_seed(state), kStream, state.timestamp.batch));
   state.batch.set(options_.input_key, from_bytes(change_images(bytes, changes), images));
 }
 

@@ -10,6 +10,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/model.h"
+#include "composer/core/rank_seed.h"
 #include "composer/core/state.h"
 #include "composer/util/autocast.h"
 #include "composer/util/loss.h"
@@ -146,7 +147,7 @@ void SelectiveBackprop::apply(Event event, State& state, Logger&) {
   for (const auto& [name, tensor] : state.batch) batch.set(name, tensor.to(state.device, /*non_blocking=*/true));
   const std::int64_t samples = batch.at(options_.input_key).size(0);
   if (samples == 0) return;
-  RandomStream random(hash64(state.seed, kStream, state.timestamp.batch));
+  RandomStream random(hash64(rank_seed(state), kStream, state.timestamp.batch));
   const auto choose = [&](const std::vector<double>& weights, std::int64_t n) {
     return options_.choose ? options_.choose(weights, n) : sample_positions(weights, n, random);
   };

@@ -67,23 +67,25 @@ void CheckpointSaver::init(const State& state, Logger&) {
 }
 
 void CheckpointSaver::fit_start(const State& state, Logger&) {
+  if (state.rank != 0) return;  // rank 0 saves for all
   open(state);
   saver_->prepare(state);
 }
 
 void CheckpointSaver::batch_checkpoint(const State& state, Logger&) {
-  saver_->save_if_due(Event::BATCH_CHECKPOINT, state);
+  if (saver_) saver_->save_if_due(Event::BATCH_CHECKPOINT, state);
 }
 
 void CheckpointSaver::epoch_checkpoint(const State& state, Logger&) {
-  saver_->save_if_due(Event::EPOCH_CHECKPOINT, state);
+  if (saver_) saver_->save_if_due(Event::EPOCH_CHECKPOINT, state);
 }
 
 void CheckpointSaver::iteration_checkpoint(const State& state, Logger&) {
-  saver_->save_if_due(Event::ITERATION_CHECKPOINT, state);
+  if (saver_) saver_->save_if_due(Event::ITERATION_CHECKPOINT, state);
 }
 
 void CheckpointSaver::fit_end(const State& state, Logger&) {
+  if (!saver_) return;
   saver_->save_last(state);
   saver_->wait();
 }

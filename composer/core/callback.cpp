@@ -3,6 +3,7 @@
 #include "composer/core/algorithm.h"
 #include "composer/core/call_watcher.h"
 #include "composer/core/error_watcher.h"
+#include "composer/core/for_all_ranks.h"
 #include "composer/core/state_dict.h"
 
 namespace composer {
@@ -10,6 +11,7 @@ namespace composer {
 Callback::~Callback() = default;
 CallWatcher::~CallWatcher() = default;
 ErrorWatcher::~ErrorWatcher() = default;
+ForAllRanks::~ForAllRanks() = default;
 
 void Callback::run_event(Event event, const State& state, Logger& logger) {
   switch (event) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "composer/core/export.h"
+#include "composer/core/for_all_ranks.h"
 #include "composer/core/logger.h"
 #include "composer/core/time.h"
 
@@ -22,7 +23,7 @@ struct COMPOSER_EXPORT LoggedPoint {
 // Keeps every metric and hyperparameter of the run in memory, in a few bytes each. Keep a shared_ptr to the logger to
 // read them. Values on a GPU are read together at EPOCH_END, or by the functions below, which then wait. Do not read
 // from another thread during training.
-class COMPOSER_EXPORT InMemoryLogger final : public LoggerDestination {
+class COMPOSER_EXPORT InMemoryLogger final : public LoggerDestination, public ForAllRanks {
  public:
   InMemoryLogger();
   ~InMemoryLogger() override;

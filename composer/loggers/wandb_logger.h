@@ -7,6 +7,7 @@
 #include "composer/core/by_name.h"
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
+#include "composer/core/for_all_ranks.h"
 #include "composer/core/state.h"
 #include "composer/core/time.h"
 #include "composer/loggers/run_logger.h"
@@ -41,7 +42,7 @@ struct WandBLoggerOptions {
 // Throws ConfigError at INIT if the folder cannot be written. A resumed run continues the offline run of its
 // checkpoint, once it trains, without what was logged after the checkpoint. If that folder is missing or was changed,
 // a new run is begun, and a warning says so.
-class COMPOSER_EXPORT WandBLogger final : public RunLogger {
+class COMPOSER_EXPORT WandBLogger final : public RunLogger, public ForAllRanks {
  public:
   explicit WandBLogger(WandBLoggerOptions options = {});
   explicit WandBLogger(EmptyOptions) : WandBLogger() {}

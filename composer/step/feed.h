@@ -23,13 +23,21 @@ class Feed {
   // `subset` batches an epoch at most; -1: all. Warns if the loader has fewer.
   Feed(AnyDataSpec spec, std::string label, std::int64_t subset);
 
-  Feed with_subset(std::int64_t subset) const { return Feed(spec_, label_, subset); }
+  Feed with_subset(std::int64_t subset) const {
+    Feed feed(spec_, label_, subset);
+    feed.batch_size_ = batch_size_;
+    return feed;
+  }
 
   explicit operator bool() const { return static_cast<bool>(spec_); }
   const std::string& label() const { return label_; }
   // Of the epoch that seek() went to; unset: unknown.
   std::optional<std::int64_t> num_batches() const { return num_batches_; }
-  std::optional<std::int64_t> batch_size() const { return spec_ ? spec_.dataloader->batch_size() : std::nullopt; }
+  // Samples of a batch, of all ranks; unset: unknown.
+  std::optional<std::int64_t> batch_size() const {
+    return batch_size_ ? batch_size_ : spec_ ? spec_.dataloader->batch_size() : std::nullopt;
+  }
+  void set_batch_size(std::optional<std::int64_t> size) { batch_size_ = size; }  // where the loader has a part of it
   const Loader* loader() const { return spec_.dataloader.get(); }
   std::int64_t subset() const { return subset_; }  // as it was asked for
   // To have while it is read. Throws ConfigError if a trainer on another thread reads the same loader.
@@ -64,6 +72,7 @@ class Feed {
   data::SharedLoader loader_;  // that of spec_
   std::string label_;
   std::int64_t subset_ = -1;
+  std::optional<std::int64_t> batch_size_;
   std::optional<std::int64_t> num_batches_;
   std::shared_ptr<Stage> stage_;  // of copies of this too: the loader is one
   bool warned_ = false;           // of an epoch that was shorter than the loader says

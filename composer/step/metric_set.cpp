@@ -75,11 +75,20 @@ void MetricSet::update(Model& model, const Batch& batch, const Outputs& outputs)
   for (const Entry& entry : list_) model.update_metric(batch, outputs, *entry.metric);
 }
 
-void MetricSet::report(State& state, Logger& logger, bool keep_if_empty) {
+void MetricSet::report(State& state, Logger& logger, bool keep_if_empty, dist::World* world) {
   if (list_.empty()) return;
+  if (!world) return compute(state, logger, keep_if_empty && !updated_);
+  std::vector<std::shared_ptr<Metric>> metrics;
+  metrics.reserve(list_.size());
+  for (const Entry& entry : list_) metrics.push_back(entry.metric);
+  const MetricSums::OverRanks all(sums_, *world, metrics, updated_, state.device);
+  compute(state, logger, keep_if_empty && !all.updated());
+}
+
+void MetricSet::compute(State& state, Logger& logger, bool keep) {
   report_.clear();
   for (const Entry& entry : list_) {
-    const at::Tensor* before = keep_if_empty && !updated_ ? state.metrics.find(label_, entry.name) : nullptr;
+    const at::Tensor* before = keep ? state.metrics.find(label_, entry.name) : nullptr;
     at::Tensor value = before ? *before : entry.metric->compute();
     if (!value.defined())
       throw ConfigError("metric ", label_, "/", entry.name, ": compute() returned an undefined tensor");

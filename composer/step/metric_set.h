@@ -5,6 +5,7 @@
 
 #include "composer/core/logger.h"
 #include "composer/core/metric.h"
+#include "composer/step/metric_sums.h"
 
 namespace composer {
 
@@ -21,8 +22,9 @@ class MetricSet {
   void reset();
   void update(Model& model, const Batch& batch, const Outputs& outputs);
   // Computes all, notes them in the state and logs them in one call. `keep_if_empty`: with nothing to compute them of,
-  // as in a run that goes on from the end of an epoch, they are what they were.
-  void report(State& state, Logger& logger, bool keep_if_empty = false);
+  // as in a run that goes on from the end of an epoch, they are what they were. With a world, they are those of the
+  // samples of all ranks, which call this alike.
+  void report(State& state, Logger& logger, bool keep_if_empty, dist::World* world);
   bool empty() const { return list_.empty(); }
   std::vector<std::string> names() const;
 
@@ -34,7 +36,9 @@ class MetricSet {
   std::string label_;
   bool updated_ = false;  // since the last reset
   std::vector<Entry> list_;
+  void compute(State& state, Logger& logger, bool keep);
   std::vector<LogEntry> report_;  // kept for its capacity
+  MetricSums sums_;
 };
 
 }  // namespace composer

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
@@ -71,30 +70,50 @@ void TrainStep::set_microbatch_size(MicrobatchSize size, std::int64_t bytes) {
 void TrainStep::start(const Feed& feed) {
   whole_ = state_.batch;
   if (auto_) samples_ = feed.count_samples(whole_);  // algorithms may have changed it
-  if (auto_ && !auto_->has_size()) choose_microbatch_size(feed);
+  if (auto_ && !auto_->has_size()) {
+    if (samples_ > 0) choose_microbatch_size(feed);
+    if (ranks()) state_.device_train_microbatch_size = ranks()->smallest(state_.device_train_microbatch_size);
+  }
   split(feed);
+  if (ranks()) weigh(feed);
 }
 
 void TrainStep::split(const Feed& feed) {
   const std::int64_t size = state_.device_train_microbatch_size;
   weight_ = 0;
   is_split_ = size != 0;
-  if (is_split_) {
+  if (ranks() && feed.count_samples(whole_) == 0) {  // nothing is trained on this rank
+    microbatches_.clear();
+  } else if (is_split_) {
     microbatches_.clear();
     for (Batch& part : feed.split(whole_, size))
       microbatches_.push_back({.batch = std::move(part), .first = microbatches_.empty()});
   } else {
     microbatches_.assign(1, {});
   }
-  const std::int64_t all = feed.batch_size().value_or(feed.samples());
+  const std::int64_t all = ranks() ? feed.samples() : feed.batch_size().value_or(feed.samples());
   microbatch_size_ = size == 0 ? all : size;
 }
 
 // On the host, once, however often the batch is trained.
 void TrainStep::weigh(const Feed& feed) {
-  for (Microbatch& microbatch : microbatches_) {
+  bool may_change = ranks() && feed.has_microbatch_transforms();
+  for (std::size_t i = 0; i < microbatches_.size(); ++i) {
+    Microbatch& microbatch = microbatches_[i];
     microbatch.share = weight_of(feed, batch_of(microbatch));
     weight_ += microbatch.share;
+    if (microbatch.share > 0)
+      last_ = i;
+    else
+      may_change = true;
+  }
+  if (ranks()) {
+    of_all_ = ranks()->start({.weight = weight_,
+                              .samples = feed.samples(),
+                              .tokens = feed.tokens(),
+                              .microbatches = static_cast<std::int64_t>(microbatches_.size())},
+                             may_change);
+    weight_ = of_all_.weight;
   }
   if (!(weight_ > 0))
     throw DataError("the batch has no ", weigh_by_tokens_ ? "loss-generating tokens" : "samples", " to weigh it by");
@@ -127,7 +146,8 @@ void TrainStep::step_optimizer(const Feed& feed, const TrainBatch& train_batch) 
         return loss;
       });
     } catch (...) {
-      if (has_gradients || !is_out_of_memory(std::current_exception())) throw;
+      // Other ranks are waiting for the gradients of this one, which cannot begin anew.
+      if (has_gradients || ranks() || !is_out_of_memory(std::current_exception())) throw;
       auto_->shrink(samples_);
     }
     take_back(undo);
@@ -151,62 +171,6 @@ at::Tensor TrainStep::make_gradients(const TrainBatch& train_batch) {
   return loss;
 }
 
-void TrainStep::keep_random() { random_.set(state_.device); }
-
-namespace {
-
-// Autograd counts the writes to a tensor, and refuses a backward pass for which one was written meanwhile. What is
-// written while this exists, and has its old values again when it ends, does not count.
-class Uncounted {
- public:
-  explicit Uncounted(const std::vector<at::Tensor>& tensors) {
-    for (const at::Tensor& tensor : tensors) {
-      if (tensor.is_inference()) continue;
-      counters_.emplace_back(tensor, torch::autograd::impl::version_counter(tensor));
-      torch::autograd::impl::set_version_counter(tensor, c10::VariableVersion(tensor._version()));
-    }
-  }
-  ~Uncounted() {
-    for (const auto& [tensor, counter] : counters_) torch::autograd::impl::set_version_counter(tensor, counter);
-  }
-  Uncounted(const Uncounted&) = delete;
-  Uncounted& operator=(const Uncounted&) = delete;
-
- private:
-  std::vector<std::pair<at::Tensor, c10::VariableVersion>> counters_;
-};
-
-}  // namespace
-
-// With gradients of its own, so that those of the batch stay what they are.
-void TrainStep::repeat(bool backward) {
-  if (!random_.is_set()) throw Error("state.run->repeat_microbatch: keep_random() was not called at BEFORE_FORWARD");
-  const Uncounted uncounted(state_.model->buffers());
-  BatchUndo undo(state_);
-  const Outputs outputs = state_.outputs;
-  const Losses losses = state_.loss;
-  std::vector<std::pair<at::Tensor, at::Tensor>> gradients;
-  for (at::Tensor& parameter : state_.model->parameters())
-    gradients.emplace_back(parameter, std::exchange(parameter.mutable_grad(), {}));
-  const auto take_back = [&] {
-    for (auto& [parameter, gradient] : gradients) parameter.mutable_grad() = gradient;
-    state_.outputs = outputs;
-    state_.loss = losses;
-    undo.restore();
-  };
-  try {
-    const at::AutoGradMode enable_grad(true);
-    random_.restore();
-    run_forward();
-    run_loss();
-    if (backward) differentiate(total_loss());
-  } catch (...) {
-    take_back();
-    throw;
-  }
-  take_back();
-}
-
 std::vector<std::int64_t> TrainStep::sample_indices(const Feed& feed) const {
   std::vector<std::int64_t> all = feed.sample_indices();
   if (all.empty()) return all;
@@ -222,51 +186,6 @@ std::vector<std::int64_t> TrainStep::sample_indices(const Feed& feed) const {
   if (sum != static_cast<std::int64_t>(all.size())) return {};
   const std::int64_t count = feed.count_samples(microbatches_[index_].batch);
   return {all.begin() + from, all.begin() + from + count};
-}
-
-// Leaves the gradients of the batch, and what it shows at these weights.
-void TrainStep::rehearse(const TrainBatch& train_batch) {
-  BatchUndo undo(state_);
-  train_batch(/*counts=*/false);
-  state_.outputs.clear();
-  state_.loss.clear();
-  undo.restore();
-}
-
-// Leaves no trace: random numbers, buffers and gradients are as they were.
-void TrainStep::choose_microbatch_size(const Feed& feed) {
-  BatchUndo undo(state_);
-  const Losses batch_loss = state_.batch_loss;
-  take_back(undo);
-  auto_->choose(samples_, [&](std::int64_t size) {
-    take_back(undo);
-    try_microbatches(feed, size);
-  });
-  take_back(undo);
-  state_.batch_loss = batch_loss;
-}
-
-// Two, because the second adds its gradients to those of the first.
-void TrainStep::try_microbatches(const Feed& feed, std::int64_t size) {
-  const at::AutoGradMode enable_grad(true);
-  const Batch part = feed.split(whole_, size).front();
-  for (const bool first : {true, false}) {
-    enter(feed, part, /*share=*/0.5, first);
-    forward();
-    loss();
-    backward();
-  }
-}
-
-// What an attempt to train the batch has left, whether it came to its end or not.
-void TrainStep::take_back(BatchUndo& undo) {
-  state_.optimizer->zero_grad(/*set_to_none=*/true);
-  state_.outputs.clear();
-  state_.loss.clear();
-  current_.batch.clear();
-  state_.batch = whole_;
-  undo.restore();
-  release_cached_memory(state_.device);
 }
 
 // The batch begins anew: an optimizer may run its closure several times, and metrics count the last.
@@ -323,6 +242,7 @@ void TrainStep::forward() {
     differentiate(total_loss());
   };
   if (graph_ && current_.share == 1 && graph_->run(all)) return;
+  if (ranks()) ranks()->before_forward(is_last());
   run_forward();
 }
 
@@ -363,7 +283,10 @@ void TrainStep::backward() {
     for (const auto& [name, loss] : state_.loss)
       if (name != "total") add_to_batch_loss(name, mean_of(loss));
   }
-  if (!graph_ || !graph_->take_gradients()) differentiate(total);
+  if (graph_ && graph_->take_gradients()) return;
+  if (ranks()) ranks()->before_backward(total, is_last());
+  differentiate(total);
+  if (ranks()) ranks()->after_backward(is_last());
 }
 
 void TrainStep::warn_of_outside_leaves() const {
@@ -390,7 +313,8 @@ void TrainStep::warn_of_outside_leaves() const {
 
 void TrainStep::differentiate(const at::Tensor& total) {
   if (!total.requires_grad()) throw_without_gradient(state_.loss);
-  const at::Tensor weighted = current_.share == 1 ? total : total * current_.share;
+  const double share = ranks() ? current_.share * ranks()->factor() : current_.share;
+  const at::Tensor weighted = share == 1 ? total : total * share;
   (scales_ ? scaler_->scale(weighted) : weighted).backward();
 }
 
@@ -423,6 +347,10 @@ Outputs TrainStep::outputs_for_metrics() {
 
 void TrainStep::leave() {
   assign(state_.batch, whole_);
+  if (ranks()) {
+    if (microbatches_.empty() && !measured_) state_.batch_loss.clear();
+    ranks()->finish(measured_ ? nullptr : &state_.batch_loss);
+  }
   if (scales_) scaler_->unscale(*state_.optimizer);
 }
 

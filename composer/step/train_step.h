@@ -1,15 +1,19 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
+#include "composer/dist/options.h"
 #include "composer/optim/grad_scaler.h"
 #include "composer/step/auto_microbatch.h"
 #include "composer/step/feed.h"
+#include "composer/step/gradient_sync.h"
 #include "composer/step/metric_set.h"
 #include "composer/step/microbatch_size.h"
 #include "composer/step/step_graph.h"
@@ -42,6 +46,24 @@ class TrainStep {
   bool trains_whole_batches() const { return !auto_ && state_.device_train_microbatch_size == 0; }
   void set_metrics(MetricSet metrics) { metrics_ = std::move(metrics); }
   std::vector<std::string> metric_names() const { return metrics_.names(); }
+  // With several ranks: batches are those of all of them, from now on. Within an Apart scope they are this rank's
+  // alone.
+  void join_ranks(const dist::DistributedOptions& options) { sync_ = std::make_unique<GradientSync>(state_, options); }
+  GradientSync* ranks() const { return apart_ ? nullptr : sync_.get(); }  // nullptr: this one is alone
+  class Apart {
+   public:
+    explicit Apart(TrainStep& step) : step_(step), before_(std::exchange(step.apart_, true)) {}
+    ~Apart() { step_.apart_ = before_; }
+    Apart(const Apart&) = delete;
+    Apart& operator=(const Apart&) = delete;
+
+   private:
+    TrainStep& step_;
+    bool before_;
+  };
+  // Of the batch that was started last, over all ranks.
+  std::int64_t samples(const Feed& feed) const { return ranks() ? of_all_.samples : feed.samples(); }
+  std::int64_t tokens(const Feed& feed) const { return ranks() ? of_all_.tokens : feed.tokens(); }
   // Of the algorithm that has one. Throws ConfigError for two of them, and for an optimizer that steps in backward.
   void use_rule(const Engine& engine);
   // Until the fit ends, batches are trained by a graph where that can be.
@@ -73,7 +95,9 @@ class TrainStep {
   void repeat(bool backward);
   std::vector<std::int64_t> sample_indices(const Feed& feed) const;
   void log();  // what the batch has shown, at the step before it is counted
-  void report_metrics() { metrics_.report(state_, logger_, /*keep_if_empty=*/true); }
+  void report_metrics() {
+    metrics_.report(state_, logger_, /*keep_if_empty=*/true, ranks() ? ranks()->world() : nullptr);
+  }
 
  private:
   struct Microbatch {
@@ -84,6 +108,7 @@ class TrainStep {
 
   void split(const Feed& feed);
   void weigh(const Feed& feed);
+  bool is_last() const { return index_ == last_; }
   void enter(const Feed& feed, const Batch& batch, double share, bool first);
   const Batch& batch_of(const Microbatch& microbatch) const { return is_split_ ? microbatch.batch : whole_; }
   void step_once(const std::function<at::Tensor()>& closure);
@@ -111,6 +136,9 @@ class TrainStep {
   std::pair<at::Tensor, at::Tensor> loaded_scale_;  // of a checkpoint, until a fit scales
   std::optional<AutoMicrobatch> auto_;
   std::optional<StepGraph> graph_;
+  std::unique_ptr<GradientSync> sync_;  // null: there is one rank
+  bool apart_ = false;
+  GradientSync::Counts of_all_;
   Batch whole_;               // as it came from the loader
   std::int64_t samples_ = 0;  // of it, if the size of microbatches is "auto"
   bool is_split_ = false;
@@ -119,6 +147,7 @@ class TrainStep {
   bool warned_of_nan_ = false;
   double weight_ = 0;            // of all microbatches, before their transforms; 0: not known yet
   std::size_t index_ = 0;        // of the current microbatch
+  std::size_t last_ = 0;         // of those that have a weight
   RandomMark random_;            // before it
   Microbatch current_;           // on the device, as algorithms find it; without a batch if there are no metrics
   bool reuses_outputs_ = false;  // Model::eval_forward gives the outputs of training

@@ -16,6 +16,7 @@
 #include "composer/net/remote_store.h"
 #include "composer/trainer/impl.h"
 #include "composer/trainer/remote_checkpoints.h"
+#include "composer/trainer/shared_files.h"
 
 namespace composer {
 namespace {
@@ -73,6 +74,24 @@ Loaded read_remote(const std::string& uri, bool weights_only) {
   return loaded;
 }
 
+// As rank 0 has it. Another rank that sees other files gets copies of rank 0's while it reads.
+Loaded read_for_all(const Ranks& ranks, const std::string& given, bool weights_only) {
+  if (ranks.alone()) return net::is_uri(given) ? read_remote(given, weights_only) : read(given, weights_only);
+  std::optional<saving::Scratch> downloaded;
+  const std::string path = ranks.same(ranks.together([&]() -> std::string {
+    if (!ranks.first() || !net::is_uri(given)) return given;
+    downloaded.emplace(std::filesystem::temp_directory_path(), kLoadPrefix);
+    return download_from(given, downloaded->path() / "files").string();
+  }));
+  ranks.together([&] {
+    if (ranks.first()) read(path, weights_only);  // its errors are everybody's, before anything is sent
+  });
+  const SharedFiles files(*ranks.world(), path);
+  Loaded loaded = ranks.together([&] { return read(files.path(), weights_only); });
+  loaded.path = net::is_uri(given) ? net::shown_url(given) : ranks.same(loaded.path);
+  return loaded;
+}
+
 // With its placeholders replaced. Those of a URL may be in its path alone, so that messages show no secrets.
 std::string expanded(const std::string& path, const std::string& run_name) {
   if (!path.starts_with("http://") && !path.starts_with("https://")) return saving::format_name(path, run_name);
@@ -121,7 +140,7 @@ std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options)
 
 // Nothing is written yet.
 std::unique_ptr<saving::RunSaver> Trainer::Impl::make_saver() {
-  if (options.save_folder.empty()) return nullptr;
+  if (options.save_folder.empty() || !ranks.first()) return nullptr;
   const std::string given = saving::format_name(options.save_folder, state.run_name);
   const std::string folder = local_save_folder(given, options.save_staging_folder);
   std::shared_ptr<saving::Mirror> mirror;
@@ -163,9 +182,22 @@ StateDict Trainer::Impl::read_resumed() {
     }
 }
 
+StateDict Trainer::Impl::read_resumed_together() {
+  if (ranks.alone()) return read_resumed();
+  StateDict saved = ranks.together([&] { return ranks.first() ? read_resumed() : StateDict(); });
+  const SharedFiles files(*ranks.world(), resumption.found->path);
+  const std::string path = ranks.same(resumption.found->path.string());  // rank 0 may have gone back to another
+  const std::string manifest = ranks.same(resumption.found->manifest.to_json());
+  return ranks.together([&] {
+    if (ranks.first()) return std::move(saved);
+    resumption.found = saving::Found{path, saving::Manifest::parse(manifest, path)};
+    return saving::load(saving::open_checkpoint(files.path()));
+  });
+}
+
 void Trainer::Impl::load_checkpoint() {
   if (resumption.found) {
-    const StateDict saved = read_resumed();
+    const StateDict saved = read_resumed_together();
     const std::string path = resumption.found->path.string();
     check_run_state(saved, path);
     load_weights(saved, path, /*strict=*/options.load_strict_model_weights);
@@ -181,7 +213,7 @@ void Trainer::Impl::load_checkpoint() {
 
 void Trainer::Impl::load(const LoadOptions& from) {
   const std::string path = expanded(from.path, state.run_name);
-  Loaded loaded = net::is_uri(path) ? read_remote(path, from.weights_only) : read(path, from.weights_only);
+  Loaded loaded = read_for_all(ranks, path, from.weights_only);
   saving::ignore_keys(loaded.state, from.ignore_keys);
   if (!loaded.weights_only) check_run_state(loaded.state, loaded.path);
   // Ignored weights may be missing in a resumed run; weights alone are loaded as strictly as was asked for.
@@ -220,11 +252,13 @@ void Trainer::Impl::require_exact_place(const char* call) const {
 }
 
 std::string Trainer::Impl::save_by_hand(const std::string& name) {
-  if (!saver) throw ConfigError("save_checkpoint: there is no save_folder to write it to");
+  if (options.save_folder.empty()) throw ConfigError("save_checkpoint: there is no save_folder to write it to");
   if (finding_lr) throw ConfigError("save_checkpoint: inside of find_lr(), whose steps are undone");
   require_own_weights("save_checkpoint");
   require_exact_place("save_checkpoint");
-  return located([&] { return saver->save_by_hand(name, state); });
+  return located([&] {
+    return ranks.same(ranks.together([&] { return saver ? saver->save_by_hand(name, state) : std::string(); }));
+  });
 }
 
 namespace {
@@ -241,7 +275,7 @@ std::string position(const Timestamp& now) { return join("epoch ", now.epoch, ",
 }  // namespace
 
 void Trainer::Impl::tell_resumed() {
-  if (!resumption.found) return;
+  if (!resumption.found || !ranks.first()) return;
   Progress progress = this->progress();
   if (progress.epoch_is_complete()) progress.now = progress.now.to_next_epoch();  // that is all that is left to do
   const std::string from =
@@ -255,7 +289,7 @@ void Trainer::Impl::tell_resumed() {
 }
 
 void Trainer::Impl::tell_interrupted() {
-  if (!interrupted() || !run_link) return;  // a trial says nothing
+  if (!interrupted() || !run_link || !ranks.first()) return;  // a trial says nothing
   std::string text = join("interrupted (", fit->ending.signal() == SIGINT ? "SIGINT" : "SIGTERM", ") after batch ",
                           state.timestamp.batch);
   if (!saver)

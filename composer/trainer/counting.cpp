@@ -2,6 +2,7 @@
 #include <csignal>
 
 #include "composer/core/error.h"
+#include "composer/core/rank_seed.h"
 #include "composer/trainer/impl.h"
 
 namespace composer {
@@ -35,14 +36,19 @@ bool Trainer::Impl::next_batch_aside(Feed& feed, Timestamp& timestamp) {
   return batch.has_value();
 }
 
+// Signals of other ranks are heard here as well, so that all of them stop after the same batch.
 void Trainer::Impl::count_batch_aside(const Feed& feed, Timestamp& timestamp) {
-  timestamp = timestamp.to_next_batch(feed.samples(), feed.tokens(), aside_stopwatch.lap());
+  Ranks::Aside counted{feed.samples(), feed.tokens(), signals->pending()};
+  if (ranks.splits()) counted = ranks.hear_aside(counted);
+  timestamp = timestamp.to_next_batch(counted.samples, counted.tokens, aside_stopwatch.lap());
+  if (ranks.splits() && fit) note_signal(counted.signal);
 }
 
 void Trainer::Impl::count_batch() {
   const Feed& feed = fit->source.feed();
   state.previous_timestamp = state.timestamp;
-  state.timestamp = state.timestamp.to_next_batch(feed.samples(), feed.tokens(), fit->stopwatch.lap());
+  state.timestamp =
+      state.timestamp.to_next_batch(train_step.samples(feed), train_step.tokens(feed), fit->stopwatch.lap());
   owed = {Owed::END, Event::BATCH_END, Event::BATCH_CHECKPOINT};
   schedules.apply(state);
   if (!progress().limit_reached()) fit->source.stage_next();
@@ -96,12 +102,40 @@ void Trainer::Impl::log_final_time() {
   if (now.token > 0) logger.log_metrics({{"time/token", now.token}, {"time/token_in_epoch", now.token_in_epoch}});
 }
 
-// Notes a signal, if one has come; true: this fit is interrupted.
+void Trainer::Impl::note_signal(int signal) {
+  if (fit->ending.note(signal))
+    state.stop.ask(fit->ending.signal() == SIGINT ? "interrupted (SIGINT)" : "told to end (SIGTERM)");
+}
+
+// Notes a signal, if one has come; true: this fit is interrupted. Several ranks note signals only where they hear of
+// each other's.
 bool Trainer::Impl::poll_signals() {
   if (!fit) return false;
-  if (fit->ending.note(signals->pending()))
-    state.stop.ask(fit->ending.signal() == SIGINT ? "interrupted (SIGINT)" : "told to end (SIGTERM)");
+  if (ranks.alone()) note_signal(signals->pending());
   return fit->ending.interrupted();
+}
+
+// Random numbers of a rank other than 0 are those of its place in training, so that nothing has to be saved of them.
+void Trainer::Impl::draw_by_rank() {
+  if (!ranks.first()) random.seed(hash64(rank_seed(state), static_cast<std::uint64_t>(state.timestamp.batch)));
+}
+
+// Batch-norm statistics differ by rank while training; all ranks are to evaluate one model.
+void Trainer::Impl::share_buffers() {
+  if (GradientSync* sync = train_step.ranks()) sync->share_buffers();
+}
+
+void Trainer::Impl::share_model() {
+  if (GradientSync* sync = train_step.ranks()) sync->share_model();
+}
+
+// At the head of a step.
+bool Trainer::Impl::stop_asked() {
+  poll_signals();
+  if (ranks.alone()) return state.stop.asked();
+  const Ranks::Heard heard = ranks.hear(state.stop, signals->pending());
+  note_signal(heard.signal);
+  return heard.stop || heard.signal != 0;
 }
 
 }  // namespace composer

@@ -14,6 +14,7 @@
 #include "composer/core/model.h"
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
+#include "composer/dist/world.h"
 #include "composer/kernels/products.h"
 #include "composer/optim/parameter_group.h"
 #include "composer/step/code_after.h"
@@ -25,6 +26,7 @@
 #include "composer/trainer/fit.h"
 #include "composer/trainer/process_scope.h"
 #include "composer/trainer/progress.h"
+#include "composer/trainer/ranks.h"
 #include "composer/trainer/resumption.h"
 #include "composer/trainer/schedule_plan.h"
 #include "composer/trainer/signals.h"
@@ -71,6 +73,7 @@ struct Trainer::Impl {
   void begin();
   void make_up();
   bool step();
+  bool stop_asked();
   void end_epoch();
   void end_iteration();
   at::Tensor train_batch(bool counts);
@@ -85,6 +88,7 @@ struct Trainer::Impl {
   class Opened;
   void fire(Event event, bool to_all = true) {
     last_event = event;
+    if (dist::World* world = ranks.world()) world->at(to_string(event), state.timestamp.epoch, state.timestamp.batch);
     if (event < Event::EVAL_BEFORE_ALL) last_of_training = event;
     to_all ? engine.run_event(event) : engine.run_algorithms_alone(event);
   }
@@ -100,6 +104,7 @@ struct Trainer::Impl {
   OptionalTime goal_of(const FitOptions& fit, const Timestamp& from) const;
   OptionalTime end_of(const FitOptions& fit, const OptionalTime& goal, const Timestamp& from, const Feed& feed,
                       bool needs_limit) const;
+  void join_ranks();
   void make_optimizer(optim::NamedParameters before_init);
   void read_learning_rates();
   void check_first_batch();
@@ -119,6 +124,7 @@ struct Trainer::Impl {
   // checkpoints.cpp: when they are written, and which is loaded
   std::unique_ptr<saving::RunSaver> make_saver();
   StateDict read_resumed();
+  StateDict read_resumed_together();
   void load_checkpoint();
   void load(const LoadOptions& from);
   void save_if_due(Event event);
@@ -156,6 +162,11 @@ struct Trainer::Impl {
   bool next_batch();
   bool next_batch_aside(Feed& feed, Timestamp& timestamp);
   void count_batch_aside(const Feed& feed, Timestamp& timestamp);
+  void note_signal(int signal);
+  // What several ranks do in addition; nothing for one.
+  void draw_by_rank();
+  void share_buffers();
+  void share_model();
   void count_batch();
   template <class F>
   void count_batch_after(F&& report);
@@ -176,6 +187,7 @@ struct Trainer::Impl {
   void release();
   void warn_of_unsaved() const;
   void tell_watchers(const std::exception_ptr& error) noexcept;
+  [[noreturn]] void rethrow_to_all();
   template <class F>
   auto located(F&& run);
   template <class F>
@@ -189,6 +201,7 @@ struct Trainer::Impl {
   };
 
   TrainerOptions options;
+  Ranks ranks;
   Resumption resumption;
   State state;
   OwnRandom random;
@@ -198,7 +211,8 @@ struct Trainer::Impl {
   std::vector<double> base_lr;  // of each parameter group, before any schedule
   std::vector<double> left_lr;  // likewise, as the trainer has set them last; other rates are the program's
   Logger logger;
-  Feed train;  // of the next fit, unless it is given another
+  Feed train;                          // of the next fit, unless it is given another
+  const Loader* own_loader = nullptr;  // of the options, as `train` has it
   Evaluations evaluations;
   SchedulePlan schedules;
   TrainStep train_step;
@@ -279,7 +293,7 @@ auto Trainer::Impl::located(F&& run) {
     tell_watchers(std::current_exception());
     logger.flush();
     try {
-      throw;
+      rethrow_to_all();
     } catch (const RunError&) {
       throw;  // the engine has said where
     } catch (...) {

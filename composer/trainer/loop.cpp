@@ -39,6 +39,7 @@ void Trainer::Impl::construct() {
   set_up();
   fire(Event::BEFORE_LOAD);
   load_checkpoint();
+  share_model();
   use_saved_products();
   fire(Event::AFTER_LOAD);
   read_learning_rates();
@@ -72,9 +73,10 @@ void Trainer::Impl::make_up() {
 // One batch, or the end of an epoch; false: training is over. Where we are is in state.timestamp alone, so a run that
 // stops between two steps goes on from there.
 bool Trainer::Impl::step() {
-  poll_signals();
+  const bool asked = stop_asked();
   const Progress before = progress();
-  if (fit->ending.decide(before.limit_reached(), state.stop.asked())) return false;
+  if (fit->ending.decide(before.limit_reached(), asked)) return false;
+  draw_by_rank();
   if (before.iteration_is_over()) {  // the run was saved before it had ended that
     end_iteration();
     return !fit->source.has_given() || step();
@@ -204,6 +206,7 @@ void Trainer::Impl::evaluate_all(const std::vector<EvalRun*>& runs) {
   if (runs.empty()) return;
   const Unbilled unbilled(fit ? &*fit : nullptr);
   const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
+  share_buffers();
   Opened all(*this, Event::EVAL_BEFORE_ALL, Event::EVAL_AFTER_ALL);
   for (EvalRun* run : runs) {
     if (!evaluate(*run, run->feed)) return all.cut_short();
@@ -241,7 +244,7 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed, bool to_the_end) {
       return false;
     }
   }
-  run.metrics.report(state, logger);
+  run.metrics.report(state, logger, /*keep_if_empty=*/false, ranks.world());
   evaluation.close();
   return true;
 }
@@ -249,6 +252,7 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed, bool to_the_end) {
 void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end) {
   const Unbilled unbilled(fit ? &*fit : nullptr);
   const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
+  share_buffers();
   Opened all(*this, Event::EVAL_STANDALONE_START, Event::EVAL_STANDALONE_END);
   for (EvalRun& run : runs) {
     Feed feed = subset_num_batches == -1 ? run.feed : run.feed.with_subset(subset_num_batches);
@@ -262,6 +266,7 @@ std::vector<Outputs> Trainer::Impl::predict(Feed feed, bool return_outputs) {
   const Unbilled unbilled(fit ? &*fit : nullptr);
   const Flag now(predicting);
   const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
+  share_buffers();
   const AsideScope aside(state, feed);
   AsideForward forward(state, aside_plan, feed, &Model::forward);
   state.predict_timestamp = {};

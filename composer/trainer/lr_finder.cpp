@@ -77,6 +77,7 @@ TrainerOptions unwatched(TrainerOptions options) {
 
 Trainer::Impl::Impl(const Impl& other, ForTrial)
     : options(unwatched(other.options)),
+      ranks(other.ranks),
       state(other.state),
       random(other.random),
       products(other.products),
@@ -84,11 +85,13 @@ Trainer::Impl::Impl(const Impl& other, ForTrial)
       base_lr(other.base_lr),
       logger(state, {}),
       train(other.train),
+      own_loader(other.own_loader),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
       aside_plan(false, false),
       engine(state, logger, other.engine, Engine::ForTrial{}) {
   state.stop = Stop();
   state.run = {};
+  if (!ranks.alone()) train_step.join_ranks(ranks.options());
   train_step.set_microbatch_size(other.train_step.microbatch_size(), options.microbatch_memory);
 }
 

@@ -25,13 +25,14 @@ void check_microbatch_size(MicrobatchSize size) {
 
 // An optimizer that steps in backward changes the weights with the gradients of a microbatch, or of a trial.
 void check_step_in_backward(const optim::Optimizer& optimizer, const Engine& engine, bool whole_batches, bool scales,
-                            bool tune) {
+                            bool tune, bool several_ranks) {
   const auto* ours = dynamic_cast<const optim::NamedOptimizer*>(&optimizer);
   if (!ours || !ours->steps_in_backward()) return;
   const char* option = nullptr;
   if (!whole_batches) option = "device_train_microbatch_size";
   if (scales) option = "a grad_scaler, which amp_fp16 has";
   if (tune) option = "tune";
+  if (several_ranks) option = "several processes";
   if (option) throw ConfigError("optimizer: step_in_backward does not go with ", option);
   for (const auto& algorithm : engine.algorithms())
     if (algorithm.events.contains(Event::AFTER_TRAIN_BATCH))
@@ -103,8 +104,10 @@ std::vector<std::string> labels_of(const std::vector<EvalRun>& runs) {
 void Trainer::Impl::set_up() {
   train_step.set_metrics(MetricSet(state.model->get_metrics(/*is_train=*/true), options.train_dataloader_label));
   evaluations.replace(make_runs(options.eval_dataloader, options.eval_interval, options.eval_subset_num_batches));
-  if (options.train_dataloader)
-    activate(Feed(options.train_dataloader, options.train_dataloader_label, options.train_subset_num_batches));
+  if (options.train_dataloader) {
+    activate(ranks.feed(options.train_dataloader, options.train_dataloader_label, options.train_subset_num_batches));
+    own_loader = train.loader();
+  }
   state.max_duration = scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
   schedules =
       SchedulePlan(options.schedulers, options.scale_schedule_ratio, options.step_schedulers_every_batch, base_lr);
@@ -127,7 +130,7 @@ std::vector<EvalRun> Trainer::Impl::make_runs(const Evaluators& given, const Int
   for (Evaluator& evaluator : given.checked(subset)) {
     const Metrics metrics = evaluator.metrics ? *evaluator.metrics : state.model->get_metrics(/*is_train=*/false);
     runs.push_back({.evaluator = evaluator,
-                    .feed = Feed(evaluator.dataloader, evaluator.label, *evaluator.subset_num_batches),
+                    .feed = ranks.feed(evaluator.dataloader, evaluator.label, *evaluator.subset_num_batches),
                     .interval = evaluator.eval_interval.value_or(interval),
                     .metrics = MetricSet(metrics, evaluator.label, evaluator.metric_names)});
   }
@@ -149,7 +152,9 @@ struct Trainer::Impl::FitPlan {
   Fit::Holds holds;
 };
 
-void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) { commit(plan_fit(fit, needs_loader)); }
+void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
+  commit(ranks.together([&] { return plan_fit(fit, needs_loader); }));
+}
 
 // Throws for whatever cannot be done; what it gives can be committed.
 Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool needs_loader) const {
@@ -196,7 +201,8 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
 
   const bool scales = options.grad_scaler || plan.precision == Precision::AMP_FP16;
   const MicrobatchSize size = plan.microbatch_size.value_or(train_step.microbatch_size());
-  check_step_in_backward(*state.optimizer, engine, !size.is_auto() && size.samples() == 0, scales, options.tune);
+  check_step_in_backward(*state.optimizer, engine, !size.is_auto() && size.samples() == 0, scales, options.tune,
+                         !ranks.alone());
   if (scales) optim::require_skippable(*state.optimizer, options.grad_scaler ? "grad_scaler" : "precision: amp_fp16");
   plan.holds.loader = plan.feed.lease();
   if (given.train_dataloader && plan.from.batch_in_epoch > 0)
@@ -257,6 +263,7 @@ void Trainer::Impl::commit(FitPlan plan) {
 
 void Trainer::Impl::check_first_batch() {
   if (fit->source.feed().tokens() > 0) return;
+  if (!ranks.alone() && fit->source.feed().samples() == 0) return;  // the other ranks have them
   check_without_tokens(state.max_duration, "max_duration");
   check_without_tokens(state.iteration_length, "iteration_length");
   for (const EvalRun& run : evaluations.runs()) check_without_tokens(run.interval, "eval_interval");
@@ -315,12 +322,20 @@ void Trainer::Impl::tune() {
   }
   if (!batch) return;  // that this is an error is said where it is trained on
   const bool has_size = state.device_train_microbatch_size > 0;
-  const std::vector<TuningChoice> choices =
-      Tuner(state, train_step, feed,
-            {.ways = options.tune,
-             .products = options.products == Products::TUNED ? &products : nullptr,
-             .stops = [this] { return poll_signals() || state.stop.asked(); }})
-          .run(std::move(*batch), options.tune_cache, tuned);
+  const TrainStep::Apart apart(train_step);
+  const auto choose = [&] {
+    return Tuner(state, train_step, feed,
+                 {.ways = options.tune,
+                  .products = options.products == Products::TUNED ? &products : nullptr,
+                  .stops = [this] { return poll_signals() || signals->pending() != 0 || state.stop.asked(); }})
+        .run(std::move(*batch), options.tune_cache, tuned);
+  };
+  std::vector<TuningChoice> choices;
+  if (ranks.first()) choices = choose();
+  if (!ranks.alone()) {  // the others take what rank 0 has measured
+    tuned = Tuned::parse(ranks.same(tuned ? tuned->text() : std::string()));
+    if (!ranks.first() && tuned) choices = choose();
+  }
   if (tuned && options.tune) process.threads = tuned->threads;
   for (const TuningChoice& choice : choices) tuning.push_back(to_string(choice));
   // That of the trial steps, if it is "auto": what was chosen may need more memory, or less.
@@ -354,9 +369,9 @@ void Trainer::Impl::abandon_fit() {
 // A subset is of one fit; the trainer's own is of the loader that its options name.
 Feed Trainer::Impl::feed_of(const FitOptions& fit) const {
   if (fit.train_dataloader)
-    return Feed(fit.train_dataloader, fit.train_dataloader_label, fit.train_subset_num_batches.value_or(-1));
+    return ranks.feed(fit.train_dataloader, fit.train_dataloader_label, fit.train_subset_num_batches.value_or(-1));
   if (!train) return train;
-  const bool is_own = train.loader() == options.train_dataloader.dataloader.get();
+  const bool is_own = train.loader() == own_loader;
   const std::int64_t subset = fit.train_subset_num_batches.value_or(is_own ? options.train_subset_num_batches : -1);
   return subset == train.subset() ? train : train.with_subset(subset);
 }
@@ -387,9 +402,11 @@ OptionalTime Trainer::Impl::end_of(const FitOptions& fit, const OptionalTime& go
 }
 
 void Trainer::Impl::log_hyperparameters() {
+  const dist::Environment& environment = ranks.options().world->environment();
+  const std::int64_t per_node = environment.local_world_size;
   logger.log_hyperparameters({{"composer_version", std::string(COMPOSER_VERSION)},
-                              {"num_nodes", std::int64_t{1}},
-                              {state.device.is_cuda() ? "num_gpus_per_node" : "num_cpus_per_node", std::int64_t{1}},
+                              {"num_nodes", std::max<std::int64_t>(ranks.size() / per_node, 1)},
+                              {state.device.is_cuda() ? "num_gpus_per_node" : "num_cpus_per_node", per_node},
                               {"rank_zero_seed", static_cast<std::int64_t>(state.seed)}});
 }
 

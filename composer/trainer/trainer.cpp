@@ -14,7 +14,9 @@
 
 #include "composer/core/error.h"
 #include "composer/core/error_watcher.h"
+#include "composer/core/for_all_ranks.h"
 #include "composer/core/model.h"
+#include "composer/core/rank_seed.h"
 #include "composer/data/seekable_loader.h"
 #include "composer/kernels/gemm.h"
 #include "composer/optim/refit.h"
@@ -46,14 +48,51 @@ std::uint64_t current_seed() {
   return generator.current_seed() & std::numeric_limits<std::int64_t>::max();  // logged as a signed number
 }
 
+at::Device device_of(const TrainerOptions& options) {
+  if (options.device) return *options.device;
+  if (!at::hasCUDA()) return at::kCPU;
+  const dist::World& world = *options.distributed.world;
+  if (world.is_alone()) return at::kCUDA;
+  return {at::kCUDA, static_cast<at::DeviceIndex>(world.environment().local_rank)};
+}
+
+// Those of rank 0, and what works on every rank.
+Loggers loggers_of(const Loggers& given, const Ranks& ranks) {
+  if (ranks.first()) return given;
+  Loggers kept;
+  for (const auto& plugin : given.list())
+    if (dynamic_cast<ForAllRanks*>(plugin.object.get())) kept.add(plugin.object);
+  return kept;
+}
+
+// The options become those of this rank.
+Ranks of_rank(TrainerOptions& options) {
+  Ranks ranks(options.distributed);
+  options.loggers = loggers_of(options.loggers, ranks);
+  return ranks;
+}
+
+// Of rank 0, which alone reads and writes the save_folder.
+std::optional<saving::Found> find_resumed(const TrainerOptions& options, const Ranks& ranks) {
+  std::optional<saving::Found> found =
+      ranks.together([&] { return ranks.first() ? checkpoint_to_resume(options) : std::nullopt; });
+  if (ranks.alone()) return found;
+  const std::string path = ranks.same(found ? found->path.string() : std::string());
+  const std::string manifest = ranks.same(found ? found->manifest.to_json() : std::string());
+  if (!path.empty() && !found) found = saving::Found{path, saving::Manifest::parse(manifest, path)};
+  return found;
+}
+
 State make_state(const TrainerOptions& options, const std::optional<saving::Found>& resumed) {
   if (!options.model) throw ConfigError("model: is required");
-  const at::Device device = options.device.value_or(at::hasCUDA() ? at::Device(at::kCUDA) : at::Device(at::kCPU));
+  const at::Device device = device_of(options);
   check_options(options, device);
   State state;
   state.run_name = resumed ? resumed->manifest.run_name : name_of_run(options.run_name);
   state.resumes = resumed.has_value();
   state.seed = options.seed.value_or(current_seed());
+  state.rank = options.distributed.world->rank();
+  state.world_size = options.distributed.world->size();
   state.model = options.model;
   state.device = device;
   state.precision = options.precision;
@@ -88,8 +127,9 @@ std::vector<LoggerDestination*> destinations(const Loggers& loggers) {
 
 Trainer::Impl::Impl(TrainerOptions given)
     : options(std::move(given)),
-      resumption{.found = checkpoint_to_resume(options)},
-      state(make_state(options, resumption.found)),
+      ranks(of_rank(options)),
+      resumption{.found = find_resumed(options, ranks)},
+      state(ranks.together([&] { return make_state(options, resumption.found); })),
       random(state.device, options.seed),
       process(settings_of(options, state.device)),
       logger(state, destinations(options.loggers)),
@@ -98,6 +138,7 @@ Trainer::Impl::Impl(TrainerOptions given)
       run_link(std::in_place, *this),
       saver(make_saver()),
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes) {
+  if (!ranks.alone()) join_ranks();
   train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
   products.set_others(options.products == Products::OWN);
   if (options.products == Products::OWN && state.device.is_cpu() && !kernels::has_gemm())
@@ -105,9 +146,40 @@ Trainer::Impl::Impl(TrainerOptions given)
   const RandomScope draws(random);
   std::optional<kernels::ProductScope> multiplies;
   if (decides_products()) multiplies.emplace(products);
-  construct();
+  try {
+    construct();
+  } catch (...) {
+    rethrow_to_all();
+  }
   // What hooks of the construction drew does not change what training draws.
-  if (options.seed) random.seed(*options.seed);
+  if (options.seed) random.seed(rank_seed(state));
+}
+
+void Trainer::Impl::join_ranks() {
+  if (options.cuda_graph)
+    throw ConfigError("cuda_graph: is for one process; several reduce gradients while they train");
+  ranks.world()->use_device(state.device);
+  state.seed = ranks.same(state.seed);
+  state.run_name = ranks.same(state.run_name);
+  if (!ranks.first()) random.seed(rank_seed(state));
+  train_step.join_ranks(ranks.options());
+}
+
+// The error that is being handled; the other ranks, which cannot go on without this one, end with a PeerLost.
+void Trainer::Impl::rethrow_to_all() {
+  dist::World* world = ranks.world();
+  if (!world) throw;
+  try {
+    world->rethrow();
+  } catch (const dist::PeerLost&) {
+    throw;
+  } catch (const std::exception& error) {
+    world->fail(error.what());
+    throw;
+  } catch (...) {
+    world->fail("an exception that is no std::exception");
+    throw;
+  }
 }
 
 // After INIT: algorithms may have replaced parts of the model there.
@@ -301,7 +373,7 @@ std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOpti
   const auto* loader = dynamic_cast<const data::detail::SeekableLoader*>(dataloader.dataloader.get());
   if (options.return_outputs && loader && loader->shuffles())
     warn("predict: the loader shuffles, so the outputs are in another order than its samples; set shuffle = false");
-  Feed feed(dataloader, "predict", options.subset_num_batches);
+  Feed feed = trainer.ranks.feed(dataloader, "predict", options.subset_num_batches);
   return trainer.located([&] { return trainer.predict(std::move(feed), options.return_outputs); });
 }
 

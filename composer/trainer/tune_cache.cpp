@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <fstream>
+#include <sstream>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -117,6 +118,21 @@ void Tuned::visit_state(StateVisitor& visit) {
   visit("autocast", autocast);
   visit("threads", threads);
   visit("products", products);
+}
+
+std::string Tuned::text() const {
+  return join(channels_last ? 1 : 0, ' ', autocast ? 1 : 0, ' ', threads, ' ', products ? 1 : 0, '\n',
+              products.value_or(""));
+}
+
+std::optional<Tuned> Tuned::parse(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  std::istringstream in(text);
+  Tuned tuned;
+  bool has_products = false;
+  in >> tuned.channels_last >> tuned.autocast >> tuned.threads >> has_products;
+  if (has_products) tuned.products = text.substr(text.find('\n') + 1);
+  return tuned;
 }
 
 }  // namespace composer

@@ -17,6 +17,9 @@ struct Tuned {
   std::optional<std::string> products;  // text of a kernels::ProductTable; unset: libtorch's, not raced
 
   void visit_state(StateVisitor& visit);
+  // For other processes. parse() gives nothing for an empty text.
+  std::string text() const;
+  static std::optional<Tuned> parse(const std::string& text);
 };
 
 // Results of earlier runs in a JSON file, by a text that names model, batch and machine. A file that is missing or

@@ -1,0 +1,67 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/state.h"
+#include "composer/dist/options.h"
+
+namespace composer {
+
+namespace dist {
+class DataParallel;
+class World;
+}  // namespace dist
+
+// Makes the gradients, losses and counts of a batch those of all ranks. All ranks call it alike. It is made for several
+// ranks only.
+class GradientSync {
+ public:
+  GradientSync(State& state, std::shared_ptr<dist::World> world, const dist::DistributedOptions& options);
+  ~GradientSync();
+  GradientSync(const GradientSync&) = delete;
+  GradientSync& operator=(const GradientSync&) = delete;
+
+  // What a rank contributes to a batch, or the sums over ranks.
+  struct Counts {
+    double weight = 0;  // of its samples in the loss
+    std::int64_t samples = 0, tokens = 0, microbatches = 0;
+  };
+  // Before the first microbatch of each batch. `may_change`: some microbatches may turn out to have no weight.
+  Counts start(const Counts& own, bool may_change);
+  // The gradient of a rank's share of the loss is to be multiplied by this, because ranks are averaged.
+  double factor() const { return static_cast<double>(size_); }
+  dist::World* world() const { return world_.get(); }
+
+  // Around forward and backward of a microbatch. `last`: of those of this rank that have a weight.
+  void before_forward(bool last);
+  void before_backward(const at::Tensor& loss, bool last);
+  void after_backward(bool last);
+  // After the last microbatch: gradients are the mean over ranks, losses (null: not asked for) the sums.
+  void finish(Losses* batch_loss);
+  // The least that a rank has; those <= 0 do not count.
+  std::int64_t smallest(std::int64_t size) const;
+
+  // Gives all ranks rank 0's buffers (parameters, too), so that they evaluate the same model.
+  void share_buffers();
+  void share_model();
+
+ private:
+  bool syncs(bool last) const;
+  std::vector<at::Tensor> trained() const;
+  void sum(Losses& losses);
+  void take_names(Losses& losses);
+
+  State& state_;
+  std::shared_ptr<dist::World> world_;
+  dist::DistributedOptions options_;
+  int size_;
+  bool by_hand_ = false;                          // this batch: all gradients after the last microbatch
+  bool some_are_empty_ = false;                   // this batch: ranks without samples
+  std::unique_ptr<dist::DataParallel> parallel_;  // of the tensors that are trained now
+};
+
+}  // namespace composer

@@ -1,0 +1,119 @@
+#include "composer/step/metric_sums.h"
+
+#include <algorithm>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "composer/core/error.h"
+#include "composer/dist/world.h"
+
+namespace composer {
+namespace {
+
+std::string text_of(const at::Tensor& sum) {
+  if (!sum.defined()) return "-";
+  std::string text = join(static_cast<int>(sum.scalar_type()), ' ', sum.is_cpu() ? 1 : 0, ' ', sum.dim());
+  for (const std::int64_t size : sum.sizes()) text += join(' ', size);
+  return text;
+}
+
+// The tensors of one kind, added up in one message.
+void add_up(dist::World& world, const std::vector<at::Tensor*>& sums) {
+  std::vector<at::Tensor> rows;
+  rows.reserve(sums.size());
+  for (const at::Tensor* sum : sums) rows.push_back(sum->reshape({-1}));
+  const at::Tensor flat = at::cat(rows);
+  world.sum(flat);
+  std::int64_t from = 0;
+  for (at::Tensor* sum : sums) {
+    const std::int64_t length = sum->numel();
+    *sum = flat.narrow(0, from, length).view(sum->sizes());
+    from += length;
+  }
+}
+
+}  // namespace
+
+// Once all sums are known they stay as they are, so ranks need to tell each other only until then.
+void MetricSums::learn(dist::World& world, const std::vector<at::Tensor>& own, const std::vector<std::string>& names) {
+  if (shapes_.size() != own.size()) shapes_.assign(own.size(), {});
+  if (std::ranges::all_of(shapes_, [](const Shape& shape) { return shape.known; })) return;
+  std::string mine;
+  for (const at::Tensor& sum : own) mine += text_of(sum) + '\n';
+  std::vector<std::string> seen(own.size(), "-");
+  for (const std::string& lines : world.all_gather(mine)) {
+    std::istringstream in(lines);
+    std::string line;
+    for (std::size_t i = 0; i < own.size() && std::getline(in, line); ++i) {
+      if (line == "-" || line == seen[i]) continue;
+      if (seen[i] != "-")
+        throw ConfigError("metric ", names[i],
+                          ": its sums have different shapes on different ranks, so they cannot be ",
+                          "added up (type, place, dimensions: ", seen[i], " and ", line, ")");
+      seen[i] = line;
+    }
+  }
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    if (seen[i] == "-") continue;
+    std::istringstream in(seen[i]);
+    int type = 0, on_cpu = 1;
+    std::size_t dims = 0;
+    in >> type >> on_cpu >> dims;
+    Shape& shape = shapes_[i];
+    shape = {.known = true, .on_cpu = on_cpu != 0, .type = static_cast<at::ScalarType>(type), .sizes = {}};
+    shape.sizes.resize(dims);
+    for (std::int64_t& size : shape.sizes) in >> size;
+  }
+}
+
+MetricSums::OverRanks::OverRanks(MetricSums& sums, dist::World& world,
+                                 const std::vector<std::shared_ptr<Metric>>& metrics, bool updated, at::Device device)
+    : metrics_(metrics) {
+  const at::NoGradGuard no_grad;
+  std::vector<std::string> names;
+  for (const auto& metric : metrics_) {
+    const std::size_t before = own_.size();
+    metric->visit_sums([&](std::string_view, at::Tensor& sum) {
+      own_.push_back(sum);
+      names.push_back(metric->name());
+    });
+    if (own_.size() == before)
+      throw ConfigError("metric ", metric->name(), ": has no sums that could be added up over processes; override ",
+                        "Metric::visit_sums");
+  }
+  sums.learn(world, own_, names);
+  std::vector<at::Tensor> all = own_;
+  all.push_back(at::full({1}, updated ? 1 : 0, at::kLong));
+  std::vector<std::pair<std::string, std::vector<at::Tensor*>>> kinds;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!all[i].defined()) {
+      const Shape& shape = sums.shapes_[i];
+      if (!shape.known) continue;
+      all[i] =
+          at::zeros(shape.sizes, at::TensorOptions(shape.on_cpu ? at::Device(at::kCPU) : device).dtype(shape.type));
+    }
+    const std::string kind = join(static_cast<int>(all[i].scalar_type()), all[i].is_cpu());
+    const auto found = std::ranges::find(kinds, kind, [](const auto& entry) { return entry.first; });
+    if (found != kinds.end())
+      found->second.push_back(&all[i]);
+    else
+      kinds.push_back({kind, {&all[i]}});
+  }
+  std::ranges::sort(kinds, {}, [](const auto& entry) { return entry.first; });  // one order on all ranks
+  for (const auto& [kind, list] : kinds) add_up(world, list);
+  updated_ = all.back().item<std::int64_t>() > 0;
+  std::size_t next = 0;
+  for (const auto& metric : metrics_) metric->visit_sums([&](std::string_view, at::Tensor& sum) { sum = all[next++]; });
+}
+
+MetricSums::OverRanks::~OverRanks() {
+  std::size_t next = 0;
+  for (const auto& metric : metrics_)
+    metric->visit_sums([&](std::string_view, at::Tensor& sum) { sum = own_[next++]; });
+}
+
+}  // namespace composer

@@ -1,0 +1,51 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include "composer/core/metric.h"
+
+namespace composer {
+
+namespace dist {
+class World;
+}  // namespace dist
+
+// Adds up the sums of a set of metrics over all ranks, which call it alike. Ranks that have seen no batch count as 0.
+class MetricSums {
+ public:
+  // Within it the metrics have the sums of all ranks; then their own again. `updated`: whether this rank has added
+  // anything since the last reset. Throws ConfigError for a metric without sums, and for ranks whose sums differ in
+  // shape.
+  class OverRanks {
+   public:
+    OverRanks(MetricSums& sums, dist::World& world, const std::vector<std::shared_ptr<Metric>>& metrics, bool updated,
+              at::Device device);
+    ~OverRanks();
+    OverRanks(const OverRanks&) = delete;
+    OverRanks& operator=(const OverRanks&) = delete;
+    bool updated() const { return updated_; }  // by any rank
+
+   private:
+    const std::vector<std::shared_ptr<Metric>>& metrics_;
+    std::vector<at::Tensor> own_;
+    bool updated_ = false;
+  };
+
+ private:
+  // How a sum looks; unknown as long as no rank has one.
+  struct Shape {
+    bool known = false, on_cpu = true;
+    at::ScalarType type = at::kDouble;
+    std::vector<std::int64_t> sizes;
+  };
+  void learn(dist::World& world, const std::vector<at::Tensor>& own, const std::vector<std::string>& names);
+
+  std::vector<Shape> shapes_;
+};
+
+}  // namespace composer

@@ -1,0 +1,102 @@
+#pragma once
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "composer/core/stop.h"
+#include "composer/data/data_spec.h"
+#include "composer/dist/options.h"
+#include "composer/step/feed.h"
+
+namespace composer {
+
+namespace dist {
+class World;
+}  // namespace dist
+
+// What the trainers of all ranks agree on. With one rank, nothing is asked and nothing changes.
+class Ranks {
+ public:
+  // Sets options.world to that of the process, if it is null. Throws ConfigError for options that contradict each
+  // other.
+  explicit Ranks(dist::DistributedOptions& options);
+
+  bool alone() const { return size_ == 1; }
+  bool first() const { return rank_ == 0; }  // the rank that logs and saves
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  dist::World* world() const { return alone() ? nullptr : options_.world.get(); }
+  const dist::DistributedOptions& options() const { return options_; }
+
+  // Runs what makes no collective, on every rank. If it throws on some, it does so on all: on the others a ConfigError
+  // that names the first such rank and its error.
+  template <class F>
+  auto together(F&& run) const;
+  // What rank 0 has.
+  std::uint64_t same(std::uint64_t value) const;
+  std::string same(const std::string& text) const;
+
+  // The batches of this rank, if loaders give those of all.
+  Feed feed(const AnyDataSpec& spec, const std::string& label, std::int64_t subset) const;
+  bool splits() const { return !alone() && options_.split_batches; }
+
+  struct Heard {
+    bool stop = false;
+    int signal = 0;
+  };
+  // Whether any rank was asked to stop, or got a signal. `stop` is asked as that of the first such rank.
+  Heard hear(const Stop& stop, int signal) const;
+
+  struct Aside {
+    std::int64_t samples = 0, tokens = 0;
+    int signal = 0;
+  };
+  // The same for a batch of an evaluation or prediction, of which every rank has its slice.
+  Aside hear_aside(const Aside& own) const;
+
+ private:
+  void settle(const std::exception_ptr& error, const std::string& text) const;
+
+  dist::DistributedOptions options_;
+  int rank_, size_;
+};
+
+template <class F>
+auto Ranks::together(F&& run) const {
+  using Result = std::invoke_result_t<F>;
+  if (alone()) return std::forward<F>(run)();
+  std::exception_ptr error;
+  std::string text;
+  const auto note = [&] {
+    error = std::current_exception();
+    try {
+      throw;
+    } catch (const std::exception& thrown) {
+      text = thrown.what();
+    } catch (...) {
+      text = "an exception that is no std::exception";
+    }
+  };
+  if constexpr (std::is_void_v<Result>) {
+    try {
+      std::forward<F>(run)();
+    } catch (...) {
+      note();
+    }
+    settle(error, text);
+  } else {
+    std::optional<Result> result;
+    try {
+      result.emplace(std::forward<F>(run)());
+    } catch (...) {
+      note();
+    }
+    settle(error, text);
+    return std::move(*result);
+  }
+}
+
+}  // namespace composer
