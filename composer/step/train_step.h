@@ -48,7 +48,9 @@ class TrainStep {
   std::vector<std::string> metric_names() const { return metrics_.names(); }
   // With several ranks: batches are those of all of them, from now on. Within an Apart scope they are this rank's
   // alone.
-  void join_ranks(const dist::DistributedOptions& options) { sync_ = std::make_unique<GradientSync>(state_, options); }
+  void join_ranks(std::shared_ptr<dist::World> world, const dist::DistributedOptions& options) {
+    sync_ = std::make_unique<GradientSync>(state_, std::move(world), options);
+  }
   GradientSync* ranks() const { return apart_ ? nullptr : sync_.get(); }  // nullptr: this one is alone
   class Apart {
    public:
