@@ -12,27 +12,27 @@
 
 namespace composer {
 
-Ranks::Ranks(dist::DistributedOptions& options) : rank_(0), size_(1) {
-  if (!options.world) options.world = dist::World::of_process();
-  options_ = options;
-  rank_ = options_.world->rank();
-  size_ = options_.world->size();
+Ranks::Ranks(std::shared_ptr<dist::World> world, const dist::DistributedOptions& options)
+    : world_(world ? std::move(world) : dist::World::of_process()),
+      options_(options),
+      rank_(world_->rank()),
+      size_(world_->size()) {
   if (options_.bucket_cap_mb < 1)
     throw ConfigError("distributed.bucket_cap_mb: must be >= 1 MiB, got ", options_.bucket_cap_mb);
 }
 
 void Ranks::settle(const std::exception_ptr& error, const std::string& text) const {
-  const std::vector<std::string> texts = options_.world->all_gather(error ? "!" + text : "");
+  const std::vector<std::string> texts = world_->all_gather(error ? "!" + text : "");
   if (error) std::rethrow_exception(error);
   for (std::size_t rank = 0; rank < texts.size(); ++rank)
     if (!texts[rank].empty()) throw ConfigError("rank ", rank, ": ", texts[rank].substr(1));
 }
 
 std::uint64_t Ranks::same(std::uint64_t value) const {
-  return alone() ? value : std::stoull(options_.world->broadcast(std::to_string(value)));
+  return alone() ? value : std::stoull(world_->broadcast(std::to_string(value)));
 }
 
-std::string Ranks::same(const std::string& text) const { return alone() ? text : options_.world->broadcast(text); }
+std::string Ranks::same(const std::string& text) const { return alone() ? text : world_->broadcast(text); }
 
 Feed Ranks::feed(const AnyDataSpec& spec, const std::string& label, std::int64_t subset) const {
   if (!spec || !splits()) return Feed(spec, label, subset);
@@ -47,13 +47,13 @@ Ranks::Heard Ranks::hear(const Stop& stop, int signal) const {
   const std::int64_t mine = size_ - rank_;
   const at::Tensor votes =
       at::tensor({static_cast<std::int64_t>(signal), asked && !finished ? mine : 0, finished ? mine : 0}, at::kLong);
-  options_.world->max(votes);
+  world_->max(votes);
   const std::int64_t* vote = votes.const_data_ptr<std::int64_t>();
   const std::int64_t of_all = std::max(vote[1], vote[2]);
   if (of_all > 0) {
     const Stop::Kind kind = vote[2] > 0 ? Stop::FINISHED : Stop::PAUSED;
     const std::string why =
-        options_.world->broadcast(asked ? stop.why() : "", static_cast<int>(size_ - (vote[2] > 0 ? vote[2] : vote[1])));
+        world_->broadcast(asked ? stop.why() : "", static_cast<int>(size_ - (vote[2] > 0 ? vote[2] : vote[1])));
     if (!asked || stop.kind() != kind) stop.ask(why, kind);
   }
   return {.stop = of_all > 0, .signal = static_cast<int>(vote[0])};
@@ -63,7 +63,7 @@ Ranks::Aside Ranks::hear_aside(const Aside& own) const {
   const at::Tensor sums = at::tensor({own.samples, own.tokens, static_cast<std::int64_t>(own.signal == SIGINT),
                                       static_cast<std::int64_t>(own.signal == SIGTERM)},
                                      at::kLong);
-  options_.world->sum(sums);
+  world_->sum(sums);
   const std::int64_t* sum = sums.const_data_ptr<std::int64_t>();
   return {.samples = sum[0], .tokens = sum[1], .signal = sum[3] > 0 ? SIGTERM : sum[2] > 0 ? SIGINT : 0};
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -20,15 +21,15 @@ class World;
 // What the trainers of all ranks agree on. With one rank, nothing is asked and nothing changes.
 class Ranks {
  public:
-  // Sets options.world to that of the process, if it is null. Throws ConfigError for options that contradict each
-  // other.
-  explicit Ranks(dist::DistributedOptions& options);
+  // `world` null: that of the process. Throws ConfigError for invalid options.
+  Ranks(std::shared_ptr<dist::World> world, const dist::DistributedOptions& options);
 
   bool alone() const { return size_ == 1; }
   bool first() const { return rank_ == 0; }  // the rank that logs and saves
   int rank() const { return rank_; }
   int size() const { return size_; }
-  dist::World* world() const { return alone() ? nullptr : options_.world.get(); }
+  dist::World* world() const { return alone() ? nullptr : world_.get(); }
+  const std::shared_ptr<dist::World>& shared_world() const { return world_; }
   const dist::DistributedOptions& options() const { return options_; }
 
   // Runs what makes no collective, on every rank. If it throws on some, it does so on all: on the others a ConfigError
@@ -60,6 +61,7 @@ class Ranks {
  private:
   void settle(const std::exception_ptr& error, const std::string& text) const;
 
+  std::shared_ptr<dist::World> world_;
   dist::DistributedOptions options_;
   int rank_, size_;
 };

@@ -402,7 +402,7 @@ OptionalTime Trainer::Impl::end_of(const FitOptions& fit, const OptionalTime& go
 }
 
 void Trainer::Impl::log_hyperparameters() {
-  const dist::Environment& environment = ranks.options().world->environment();
+  const dist::Environment& environment = options.world->environment();
   const std::int64_t per_node = environment.local_world_size;
   logger.log_hyperparameters({{"composer_version", std::string(COMPOSER_VERSION)},
                               {"num_nodes", std::max<std::int64_t>(ranks.size() / per_node, 1)},

@@ -51,7 +51,7 @@ std::uint64_t current_seed() {
 at::Device device_of(const TrainerOptions& options) {
   if (options.device) return *options.device;
   if (!at::hasCUDA()) return at::kCPU;
-  const dist::World& world = *options.distributed.world;
+  const dist::World& world = *options.world;
   if (world.is_alone()) return at::kCUDA;
   return {at::kCUDA, static_cast<at::DeviceIndex>(world.environment().local_rank)};
 }
@@ -67,7 +67,8 @@ Loggers loggers_of(const Loggers& given, const Ranks& ranks) {
 
 // The options become those of this rank.
 Ranks of_rank(TrainerOptions& options) {
-  Ranks ranks(options.distributed);
+  Ranks ranks(options.world, options.distributed);
+  options.world = ranks.shared_world();
   options.loggers = loggers_of(options.loggers, ranks);
   return ranks;
 }
@@ -91,8 +92,8 @@ State make_state(const TrainerOptions& options, const std::optional<saving::Foun
   state.run_name = resumed ? resumed->manifest.run_name : name_of_run(options.run_name);
   state.resumes = resumed.has_value();
   state.seed = options.seed.value_or(current_seed());
-  state.rank = options.distributed.world->rank();
-  state.world_size = options.distributed.world->size();
+  state.rank = options.world->rank();
+  state.world_size = options.world->size();
   state.model = options.model;
   state.device = device;
   state.precision = options.precision;
@@ -162,7 +163,7 @@ void Trainer::Impl::join_ranks() {
   state.seed = ranks.same(state.seed);
   state.run_name = ranks.same(state.run_name);
   if (!ranks.first()) random.seed(rank_seed(state));
-  train_step.join_ranks(ranks.options());
+  train_step.join_ranks(ranks.shared_world(), ranks.options());
 }
 
 // The error that is being handled; the other ranks, which cannot go on without this one, end with a PeerLost.
