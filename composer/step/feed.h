@@ -53,7 +53,8 @@ class Feed {
   void drop_staged();         // the loader then stands one batch further: seek() comes next
   void forget_batch();        // the last batch is not asked for on the device any more
   bool sure_of_next() const;  // the loader knows its length, and this is not the end
-  void prepare(Batch& batch);                        // transforms and counts a batch that came from elsewhere
+  void prepare(Batch& batch);  // transforms and counts a batch that came from elsewhere
+  void count_nothing() { samples_ = tokens_ = 0; }
   std::int64_t samples() const { return samples_; }  // of the last batch
   std::vector<std::int64_t> sample_indices() const;  // likewise; empty: unknown
   std::int64_t tokens() const { return tokens_; }

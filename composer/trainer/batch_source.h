@@ -30,7 +30,8 @@ class BatchSource {
   std::optional<Batch> next(std::int64_t epoch, std::int64_t batch, const std::function<void()>& release);
   // Begins to copy the one after that, if the feed copies ahead.
   void stage_next();
-  void lose_place() { placed_ = false; }  // the loader went elsewhere
+  void count_nothing() { feed_.count_nothing(); }  // the next batch has no samples
+  void lose_place() { placed_ = false; }           // the loader went elsewhere
   void lose_place_of(const Loader* other) { placed_ = placed_ && feed_.loader() != other; }
 
  private:

@@ -12,17 +12,47 @@ Progress Trainer::Impl::progress() const {
           .previous = state.previous_timestamp,
           .limit = fit && !fit->limited ? OptionalTime() : state.max_duration,
           .iteration_length = state.iteration_length,
-          .epoch_length = fit ? fit->source.epoch_length() : std::nullopt};
+          .epoch_length = fit ? epoch_length() : std::nullopt};
+}
+
+// In batches; unset: unknown, or no epoch ends.
+std::optional<std::int64_t> Trainer::Impl::epoch_length() const {
+  return fit->source.has_loader() && has_own_loaders() ? joint_length : fit->source.epoch_length();
 }
 
 bool Trainer::Impl::next_batch() {
-  std::optional<Batch> batch = fit->source.next(progress().loader_epoch(), state.timestamp.batch_in_epoch, [this] {
+  std::optional<Batch> batch =
+      fit->source.has_loader() && has_own_loaders() ? next_of_own_loader() : read_batch(state.timestamp.batch_in_epoch);
+  if (batch) state.batch = std::move(*batch);
+  state.dataloader_len = epoch_length();
+  return batch.has_value();
+}
+
+std::optional<Batch> Trainer::Impl::read_batch(std::int64_t batch_in_epoch) {
+  return fit->source.next(progress().loader_epoch(), batch_in_epoch, [this] {
     state.batch.clear();
     train_step.forget_batch();
   });
-  if (batch) state.batch = std::move(*batch);
-  state.dataloader_len = fit->source.epoch_length();
-  return batch.has_value();
+}
+
+// An epoch lasts until no rank has a batch. Those that have run out train none meanwhile.
+std::optional<Batch> Trainer::Impl::next_of_own_loader() {
+  const std::int64_t place = state.timestamp.batch_in_epoch;
+  const std::optional<std::int64_t> own = fit->source.epoch_length();
+  if (place == 0) fit->out_of_batches = false;
+  if (own && place > 0 && place >= *own) fit->out_of_batches = true;  // also of a run that goes on there
+  std::optional<Batch> batch;
+  if (!fit->out_of_batches) batch = read_batch(place);
+  fit->out_of_batches = !batch;
+  if (!ranks.any(batch.has_value())) return std::nullopt;
+  if (batch) return batch;
+  if (state.batch.empty()) state.batch = read_batch(0).value_or(Batch());  // for its tensors' shapes and types
+  fit->source.lose_place();
+  fit->source.count_nothing();
+  Batch nothing = state.batch;
+  for (auto& [name, tensor] : nothing)
+    if (tensor.dim() > 0) tensor = tensor.slice(0, 0, 0);
+  return nothing;
 }
 
 bool Trainer::Impl::next_batch_aside(Feed& feed, Timestamp& timestamp) {
@@ -34,6 +64,12 @@ bool Trainer::Impl::next_batch_aside(Feed& feed, Timestamp& timestamp) {
   else if (timestamp.batch == 0)
     warn(join(feed.label(), " loader: gave no batch, so there is nothing to measure"));
   return batch.has_value();
+}
+
+// A rank may have no sample of a small last batch.
+std::vector<Batch> Trainer::Impl::parts_aside(const Feed& feed, std::int64_t microbatch_size) const {
+  if (!ranks.alone() && feed.samples() == 0) return {};
+  return feed.split(state.batch, microbatch_size);
 }
 
 // Signals of other ranks are heard here as well, so that all of them stop after the same batch.

@@ -49,9 +49,10 @@ struct Fit {
   BatchSource source;
   Ending ending;
   Stopwatch stopwatch;
-  bool bills = true;        // time to the batch that comes next
-  bool first_batch = true;  // is not trained yet
-  bool first_loss = true;   // is not computed yet
+  bool bills = true;            // time to the batch that comes next
+  bool out_of_batches = false;  // in this epoch, where each rank has a loader of its own
+  bool first_batch = true;      // is not trained yet
+  bool first_loss = true;       // is not computed yet
   bool warned_of_mode = false;
   bool limited = true;  // false in a trial, whose end its caller decides
   // To be restored when the fit ends: what only this fit made of max_duration.

@@ -159,8 +159,13 @@ struct Trainer::Impl {
 
   // counting.cpp: what is counted and logged between the events
   Progress progress() const;
+  std::optional<std::int64_t> epoch_length() const;
+  bool has_own_loaders() const { return !ranks.alone() && !ranks.splits(); }
   bool next_batch();
+  std::optional<Batch> read_batch(std::int64_t batch_in_epoch);
+  std::optional<Batch> next_of_own_loader();
   bool next_batch_aside(Feed& feed, Timestamp& timestamp);
+  std::vector<Batch> parts_aside(const Feed& feed, std::int64_t microbatch_size) const;
   void count_batch_aside(const Feed& feed, Timestamp& timestamp);
   void note_signal(int signal);
   // What several ranks do in addition; nothing for one.
@@ -211,8 +216,9 @@ struct Trainer::Impl {
   std::vector<double> base_lr;  // of each parameter group, before any schedule
   std::vector<double> left_lr;  // likewise, as the trainer has set them last; other rates are the program's
   Logger logger;
-  Feed train;                          // of the next fit, unless it is given another
-  const Loader* own_loader = nullptr;  // of the options, as `train` has it
+  Feed train;                                // of the next fit, unless it is given another
+  std::optional<std::int64_t> joint_length;  // of its epochs, where ranks have loaders of their own
+  const Loader* own_loader = nullptr;        // of the options, as `train` has it
   Evaluations evaluations;
   SchedulePlan schedules;
   TrainStep train_step;

@@ -226,7 +226,7 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed, bool to_the_end) {
   run.metrics.reset();
   for (feed.seek(0, 0); next_batch_aside(feed, state.eval_timestamp);) {
     fire(Event::EVAL_BATCH_START);
-    for (Batch& microbatch : feed.split(state.batch, run.evaluator.device_eval_microbatch_size.value_or(0))) {
+    for (Batch& microbatch : parts_aside(feed, run.evaluator.device_eval_microbatch_size.value_or(0))) {
       state.batch = std::move(microbatch);
       feed.to_device(state.batch, state.device);
       fire(Event::EVAL_BEFORE_FORWARD);
@@ -274,10 +274,12 @@ std::vector<Outputs> Trainer::Impl::predict(Feed feed, bool return_outputs) {
   for (feed.seek(0, 0); next_batch_aside(feed, state.predict_timestamp);) {
     feed.to_device(state.batch, state.device);
     fire(Event::PREDICT_BATCH_START);
-    fire(Event::PREDICT_BEFORE_FORWARD);
-    forward();
-    fire(Event::PREDICT_AFTER_FORWARD);
-    if (return_outputs) results.push_back(on_cpu(state.outputs));
+    if (feed.samples() > 0 || ranks.alone()) {  // a rank may have no sample of a small last batch
+      fire(Event::PREDICT_BEFORE_FORWARD);
+      forward();
+      fire(Event::PREDICT_AFTER_FORWARD);
+      if (return_outputs) results.push_back(on_cpu(state.outputs));
+    }
     count_batch_aside(feed, state.predict_timestamp);
     fire(Event::PREDICT_BATCH_END);
   }

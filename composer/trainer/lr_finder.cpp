@@ -85,6 +85,7 @@ Trainer::Impl::Impl(const Impl& other, ForTrial)
       base_lr(other.base_lr),
       logger(state, {}),
       train(other.train),
+      joint_length(other.joint_length),
       own_loader(other.own_loader),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
       aside_plan(false, false),

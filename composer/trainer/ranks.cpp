@@ -28,6 +28,21 @@ void Ranks::settle(const std::exception_ptr& error, const std::string& text) con
     if (!texts[rank].empty()) throw ConfigError("rank ", rank, ": ", texts[rank].substr(1));
 }
 
+bool Ranks::any(bool own) const {
+  if (alone()) return own;
+  const at::Tensor vote = at::scalar_tensor(own ? 1 : 0, at::kLong);
+  world_->max(vote);
+  return vote.item<std::int64_t>() != 0;
+}
+
+std::optional<std::int64_t> Ranks::longest(const std::optional<std::int64_t>& own) const {
+  if (alone()) return own;
+  const at::Tensor votes = at::tensor({own.value_or(0), static_cast<std::int64_t>(!own)}, at::kLong);
+  world_->max(votes);
+  const std::int64_t* vote = votes.const_data_ptr<std::int64_t>();
+  return vote[1] != 0 ? std::nullopt : std::optional(vote[0]);
+}
+
 std::uint64_t Ranks::same(std::uint64_t value) const {
   return alone() ? value : std::stoull(world_->broadcast(std::to_string(value)));
 }

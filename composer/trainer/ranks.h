@@ -36,6 +36,9 @@ class Ranks {
   // that names the first such rank and its error.
   template <class F>
   auto together(F&& run) const;
+  bool any(bool own) const;
+  // The largest of what ranks have; unset if it is so on some rank.
+  std::optional<std::int64_t> longest(const std::optional<std::int64_t>& own) const;
   // What rank 0 has.
   std::uint64_t same(std::uint64_t value) const;
   std::string same(const std::string& text) const;

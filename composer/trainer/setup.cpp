@@ -121,7 +121,8 @@ void Trainer::Impl::activate(const Feed& feed) {
   if (options.copy_ahead && !state.device.is_cpu()) train.copy_ahead(copies_on_side_stream(state.device));
   state.has_dataloader = true;
   state.dataloader_label = feed ? feed.label() : options.train_dataloader_label;
-  state.dataloader_len = feed.num_batches();
+  if (has_own_loaders()) joint_length = ranks.longest(feed.num_batches());
+  state.dataloader_len = has_own_loaders() ? joint_length : feed.num_batches();
 }
 
 std::vector<EvalRun> Trainer::Impl::make_runs(const Evaluators& given, const Interval& interval,
