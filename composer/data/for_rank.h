@@ -12,6 +12,7 @@ namespace composer::data {
 // batch_transforms. batch_transforms gets the slice. With one rank, the spec is returned unchanged.
 // Random choices of in_memory and map_style depend on (seed, epoch, sample), not on the rank: give all ranks one seed.
 // Throws ConfigError without a loader, unless 0 <= rank < world_size, and for a loader that is sliced already.
-COMPOSER_EXPORT DataSpec for_rank(DataSpec spec, std::int64_t rank, std::int64_t world_size);
+// `shards`: as in rank_slice().
+COMPOSER_EXPORT DataSpec for_rank(DataSpec spec, std::int64_t rank, std::int64_t world_size, std::int64_t shards = 0);
 
 }  // namespace composer::data

@@ -34,21 +34,30 @@ Batch part(const Batch& batch, const DataSpec& spec, std::int64_t size, std::siz
 
 }  // namespace
 
-RankSlice rank_slice(std::int64_t samples, std::int64_t rank, std::int64_t world_size) {
+RankSlice rank_slice(std::int64_t samples, std::int64_t rank, std::int64_t world_size, std::int64_t shards) {
   if (world_size < 1) throw ConfigError("rank_slice: world_size must be >= 1, got ", world_size);
   if (rank < 0 || rank >= world_size)
     throw ConfigError("rank_slice: rank must be from 0 to ", world_size - 1, ", got ", rank);
   if (samples < 0) throw DataError("rank_slice: the number of samples must be >= 0, got ", samples);
+  if (shards != 0) {
+    if (shards < 0 || shards % world_size != 0)
+      throw ConfigError("rank_slice: shards must be a multiple of the number of ranks, ", world_size, ", got ", shards);
+    const std::int64_t of_rank = shards / world_size;
+    return {rank_slice(samples, rank * of_rank, shards).begin, rank_slice(samples, (rank + 1) * of_rank - 1, shards).end};
+  }
   const std::int64_t least = samples / world_size, longer = samples % world_size;
   const std::int64_t begin = rank * least + std::min(rank, longer);
   return {begin, begin + least + (rank < longer ? 1 : 0)};
 }
 
-Batch slice_batch(const Batch& batch, const DataSpec& spec, std::int64_t rank, std::int64_t world_size) {
+Batch slice_batch(const Batch& batch, const DataSpec& spec, std::int64_t rank, std::int64_t world_size,
+                  std::int64_t shards) {
   const std::int64_t samples = count(batch, spec);
-  const RankSlice slice = rank_slice(samples, rank, world_size);
+  const RankSlice slice = rank_slice(samples, rank, world_size, shards);
   if (slice.size() == samples) return batch;
   if (slice.size() == 0) return rows(batch, {});
+  if (shards != 0 && spec.split_batch)
+    throw ConfigError("virtual_shards: need batches whose rows are samples; this DataSpec has a split_batch");
   if (!spec.split_batch) {
     get_num_samples_in_batch(batch);  // rows are samples; throws otherwise
     return rows(batch, slice);

@@ -28,30 +28,31 @@ Sampler::Order shuffled(std::int64_t samples, std::uint64_t seed, std::int64_t e
 }  // namespace
 
 Sampler::Sampler(SamplerOptions options) : options_(options) {
-  const auto& [who, samples, batch_size, shuffle, seed, drop_last, rank, world_size] = options_;
+  const auto& [who, samples, batch_size, shuffle, seed, drop_last, rank, world_size, shards] = options_;
   if (batch_size < 1) throw ConfigError(who, ": batch_size must be >= 1, got ", batch_size);
   if (samples < 1) throw DataError(who, ": the data has no samples");
   batches_ = samples / batch_size + (!drop_last && samples % batch_size > 0);
   if (batches_ == 0)
     throw ConfigError(who, ": drop_last with a batch_size of ", batch_size, " leaves no batch of ", samples,
                       " samples");
-  rank_slice(0, rank, world_size);  // throws if there is no such rank
+  rank_slice(0, rank, world_size, shards);  // throws if there is no such rank
 }
 
-std::shared_ptr<Sampler> Sampler::for_rank(std::int64_t rank, std::int64_t world_size) const {
+std::shared_ptr<Sampler> Sampler::for_rank(std::int64_t rank, std::int64_t world_size, std::int64_t shards) const {
   if (is_sliced())
     throw ConfigError(options_.who, ": the loader already reads the slice of rank ", options_.rank, " of ",
                       options_.world_size, "; pass for_rank() the loader that it was made from");
   SamplerOptions options = options_;
   options.rank = rank;
   options.world_size = world_size;
+  options.shards = shards;
   auto sampler = std::make_shared<Sampler>(options);
   sampler->default_seed_ = default_seed_;
   return sampler;
 }
 
 std::int64_t Sampler::batch_size() const {
-  return rank_slice(options_.batch_size, options_.rank, options_.world_size).size();
+  return rank_slice(options_.batch_size, options_.rank, options_.world_size, options_.shards).size();
 }
 
 void Sampler::check(std::int64_t epoch, std::int64_t batch) const {
@@ -69,7 +70,7 @@ void Sampler::set_default_seed(std::uint64_t seed) {
 
 Sampler::Span Sampler::span(std::int64_t batch) const {
   const auto [from, count] = span_of_all(batch);
-  const RankSlice slice = rank_slice(count, options_.rank, options_.world_size);
+  const RankSlice slice = rank_slice(count, options_.rank, options_.world_size, options_.shards);
   return {from + slice.begin, slice.size()};
 }
 

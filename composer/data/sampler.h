@@ -13,7 +13,7 @@ struct SamplerOptions {
   bool shuffle = true;
   std::optional<std::uint64_t> seed;
   bool drop_last = false;
-  std::int64_t rank = 0, world_size = 1;  // span() is this rank's slice of each batch
+  std::int64_t rank = 0, world_size = 1, shards = 0;  // span() is this rank's slice of each batch, as in rank_slice()
 };
 
 // Determines which samples are in which batch of which epoch. Thread-safe, except for set_default_seed().
@@ -28,7 +28,7 @@ class Sampler {
   explicit Sampler(SamplerOptions options);
 
   // The same order, with the slices of a rank. Throws ConfigError if this sampler has slices already.
-  std::shared_ptr<Sampler> for_rank(std::int64_t rank, std::int64_t world_size) const;
+  std::shared_ptr<Sampler> for_rank(std::int64_t rank, std::int64_t world_size, std::int64_t shards = 0) const;
 
   std::int64_t num_batches() const { return batches_; }
   std::int64_t batch_size() const;  // of this rank

@@ -33,7 +33,7 @@ class SeekableLoader final : public Loader {
   SeekableLoader& operator=(const SeekableLoader&) = delete;
 
   // Returns another loader of the same data, which makes only the rank's slice of each batch.
-  std::shared_ptr<Loader> for_rank(std::int64_t rank, std::int64_t world_size) const;
+  std::shared_ptr<Loader> for_rank(std::int64_t rank, std::int64_t world_size, std::int64_t shards) const;
 
   void set_default_seed(std::uint64_t seed) override;
   void seek(std::int64_t epoch, std::int64_t batch) override;
