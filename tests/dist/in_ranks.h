@@ -1,9 +1,10 @@
 // Ranks as threads of the test.
 #pragma once
+#include <chrono>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 

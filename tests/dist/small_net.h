@@ -1,5 +1,6 @@
 // A network for tests of ranks, and gradients as values.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -90,6 +91,35 @@ inline Gradients mean_of(const std::vector<Gradients>& by_rank) {
   for (at::Tensor& one : mean)
     if (one.defined()) one.div_(static_cast<double>(by_rank.size()));
   return mean;
+}
+
+// A step whose backward pass reduces.
+inline void reduce(DataParallel& parallel, const SmallNet& net, const at::Tensor& x, int head = 2) {
+  parallel.before_forward();
+  const at::Tensor out = net.forward(x, head);
+  parallel.before_backward({out});
+  out.pow(2).sum().backward();
+  parallel.after_backward();
+}
+
+// A backward pass that adds up locally.
+inline void accumulate(const SmallNet& net, const at::Tensor& x, int head = 2) {
+  net.forward(x, head).pow(2).sum().backward();
+}
+
+// The gradients of a step on a rank without others.
+inline Gradients local_gradients(const SmallNet& like, const at::Tensor& x, int head = 2) {
+  SmallNet net(x.scalar_type());
+  for (std::size_t i = 0; i < net.parameters.size(); ++i) net.tensor(i).detach().copy_(like.tensor(i).detach());
+  accumulate(net, x, head);
+  return gradients_of(net.parameters);
+}
+
+inline void descend(const SmallNet& net) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : net.parameters)
+    if (tensor.grad().defined()) tensor.sub_(tensor.grad(), 0.01);
+  clear(net.parameters);
 }
 
 }  // namespace composer::dist::test
