@@ -43,7 +43,8 @@ RankSlice rank_slice(std::int64_t samples, std::int64_t rank, std::int64_t world
     if (shards < 0 || shards % world_size != 0)
       throw ConfigError("rank_slice: shards must be a multiple of the number of ranks, ", world_size, ", got ", shards);
     const std::int64_t of_rank = shards / world_size;
-    return {rank_slice(samples, rank * of_rank, shards).begin, rank_slice(samples, (rank + 1) * of_rank - 1, shards).end};
+    return {rank_slice(samples, rank * of_rank, shards).begin,
+            rank_slice(samples, (rank + 1) * of_rank - 1, shards).end};
   }
   const std::int64_t least = samples / world_size, longer = samples % world_size;
   const std::int64_t begin = rank * least + std::min(rank, longer);

@@ -11,7 +11,8 @@ SeekableLoader::SeekableLoader(std::shared_ptr<Sampler> sampler, Ahead ahead, Ma
     : sampler_(std::move(sampler)), ahead_(ahead), make_for_(std::move(make_for)), make_(make_for_(sampler_)) {}
 
 // With a sampler of its own, because two readers may have different seeds.
-std::shared_ptr<Loader> SeekableLoader::for_rank(std::int64_t rank, std::int64_t world_size, std::int64_t shards) const {
+std::shared_ptr<Loader> SeekableLoader::for_rank(std::int64_t rank, std::int64_t world_size,
+                                                 std::int64_t shards) const {
   return std::make_shared<SeekableLoader>(sampler_->for_rank(rank, world_size, shards), ahead_, make_for_);
 }
 

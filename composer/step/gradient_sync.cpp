@@ -17,9 +17,27 @@
 namespace composer {
 
 GradientSync::GradientSync(State& state, std::shared_ptr<dist::World> world, const dist::DistributedOptions& options)
-    : state_(state), world_(std::move(world)), options_(options), size_(world_->size()) {}
+    : state_(state), world_(std::move(world)), options_(options), size_(world_->size()) {
+  if (options.virtual_shards > 0) shards_.emplace(state, world_, options.virtual_shards);
+}
 
 GradientSync::~GradientSync() = default;
+
+std::vector<GradientSync::Shard> GradientSync::shards(std::int64_t samples) const {
+  std::vector<Shard> shards;
+  for (std::int64_t index = shards_->first(); const std::int64_t size : shards_->sizes(samples)) {
+    if (size > 0) shards.push_back({index, size});
+    ++index;
+  }
+  return shards;
+}
+
+void GradientSync::enter_shard(std::int64_t index) { shards_->enter(index); }
+
+void GradientSync::leave_shard(std::int64_t index, const Losses& losses) {
+  shards_->leave(index);
+  shard_losses_.emplace_back(index, losses);
+}
 
 // One message for all that ranks must know of each other before they train a batch.
 GradientSync::Counts GradientSync::start(const Counts& own, bool may_change) {
@@ -34,7 +52,12 @@ GradientSync::Counts GradientSync::start(const Counts& own, bool may_change) {
   // The Reducer wants one backward pass of each rank, or as many of each.
   by_hand_ = options_.ddp_sync_strategy == dist::SyncStrategy::FORCED_SYNC || some_are_empty_ || sum[6] > 0 ||
              (differ && options_.ddp_sync_strategy == dist::SyncStrategy::MULTI_AUTO_SYNC);
-  if (by_hand_ && options_.broadcast_buffers) share_buffers();
+  if (shards_) {
+    shards_->forget();
+    shard_losses_.clear();
+  } else if (by_hand_ && options_.broadcast_buffers) {
+    share_buffers();
+  }
   return {.weight = sum[0],
           .samples = std::llround(sum[1]),
           .tokens = std::llround(sum[2]),
@@ -42,7 +65,7 @@ GradientSync::Counts GradientSync::start(const Counts& own, bool may_change) {
 }
 
 bool GradientSync::syncs(bool last) const {
-  return !by_hand_ && (last || options_.ddp_sync_strategy == dist::SyncStrategy::MULTI_AUTO_SYNC);
+  return !by_hand_ && !shards_ && (last || options_.ddp_sync_strategy == dist::SyncStrategy::MULTI_AUTO_SYNC);
 }
 
 std::vector<at::Tensor> GradientSync::trained() const {
@@ -79,10 +102,43 @@ void GradientSync::after_backward(bool last) {
 }
 
 void GradientSync::finish(Losses* batch_loss) {
+  if (shards_) {
+    shards_->finish();
+    if (batch_loss) sum_shards(*batch_loss);
+    shard_losses_.clear();
+    return;
+  }
   if (by_hand_) dist::average_gradients(*world_, trained(), options_.bucket_cap_mb);
   if (!batch_loss) return;
   if (some_are_empty_) take_names(*batch_loss);
   sum(*batch_loss);
+}
+
+// A row for each shard, which one rank alone fills, so that adding up ranks rounds nothing.
+void GradientSync::sum_shards(Losses& losses) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [shard, of_shard] : shard_losses_)
+    if (losses.empty()) losses = of_shard;  // the last shard has no weight
+  if (some_are_empty_) take_names(losses);
+  const auto columns = static_cast<std::int64_t>(losses.size());
+  const at::Tensor rows = at::zeros({shards_->shards(), columns}, at::TensorOptions(state_.device).dtype(at::kDouble));
+  for (const auto& [shard, of_shard] : shard_losses_) {
+    std::int64_t column = 0;
+    for (const auto& [name, loss] : losses) {
+      if (const at::Tensor* own = of_shard.find(name)) rows[shard][column].copy_(*own);
+      ++column;
+    }
+  }
+  world_->sum(rows);
+  std::int64_t column = 0;
+  Losses summed;
+  for (const auto& [name, loss] : losses) {
+    at::Tensor total = rows[0][column].clone();
+    for (std::int64_t shard = 1; shard < shards_->shards(); ++shard) total.add_(rows[shard][column]);
+    summed.set(name, total.to(loss.scalar_type()));
+    ++column;
+  }
+  losses = std::move(summed);
 }
 
 std::int64_t GradientSync::smallest(std::int64_t size) const {

@@ -2,12 +2,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "composer/core/state.h"
 #include "composer/dist/options.h"
+#include "composer/step/shard_sums.h"
 
 namespace composer {
 
@@ -30,12 +32,22 @@ class GradientSync {
     double weight = 0;  // of its samples in the loss
     std::int64_t samples = 0, tokens = 0, microbatches = 0;
   };
+  // With virtual shards: those of this rank that have samples, and how many; each is a microbatch. Collective.
+  struct Shard {
+    std::int64_t index, samples;
+  };
+  bool has_shards() const { return shards_.has_value(); }
+  std::vector<Shard> shards(std::int64_t samples) const;
+
   // Before the first microbatch of each batch. `may_change`: some microbatches may turn out to have no weight.
   Counts start(const Counts& own, bool may_change);
   // The gradient of a rank's share of the loss is to be multiplied by this, because ranks are averaged.
-  double factor() const { return static_cast<double>(size_); }
-  dist::World* world() const { return world_.get(); }
+  double factor() const { return shards_ ? 1 : static_cast<double>(size_); }
+  dist::World* world() const { return size_ == 1 ? nullptr : world_.get(); }  // null: there is one rank
 
+  // Around a virtual shard.
+  void enter_shard(std::int64_t index);
+  void leave_shard(std::int64_t index, const Losses& losses);
   // Around forward and backward of a microbatch. `last`: of those of this rank that have a weight.
   void before_forward(bool last);
   void before_backward(const at::Tensor& loss, bool last);
@@ -53,15 +65,18 @@ class GradientSync {
   bool syncs(bool last) const;
   std::vector<at::Tensor> trained() const;
   void sum(Losses& losses);
+  void sum_shards(Losses& losses);
   void take_names(Losses& losses);
 
   State& state_;
   std::shared_ptr<dist::World> world_;
   dist::DistributedOptions options_;
   int size_;
-  bool by_hand_ = false;                          // this batch: all gradients after the last microbatch
-  bool some_are_empty_ = false;                   // this batch: ranks without samples
-  std::unique_ptr<dist::DataParallel> parallel_;  // of the tensors that are trained now
+  std::optional<ShardSums> shards_;
+  std::vector<std::pair<std::int64_t, Losses>> shard_losses_;  // of those of this rank
+  bool by_hand_ = false;                                       // this batch: all gradients after the last microbatch
+  bool some_are_empty_ = false;                                // this batch: ranks without samples
+  std::unique_ptr<dist::DataParallel> parallel_;               // of the tensors that are trained now
 };
 
 }  // namespace composer

@@ -82,7 +82,9 @@ void TrainStep::split(const Feed& feed) {
   const std::int64_t size = state_.device_train_microbatch_size;
   weight_ = 0;
   is_split_ = size != 0;
-  if (ranks() && feed.count_samples(whole_) == 0) {  // nothing is trained on this rank
+  if (ranks() && ranks()->has_shards()) {
+    split_into_shards(feed);
+  } else if (ranks() && feed.count_samples(whole_) == 0) {  // nothing is trained on this rank
     microbatches_.clear();
   } else if (is_split_) {
     microbatches_.clear();
@@ -93,6 +95,20 @@ void TrainStep::split(const Feed& feed) {
   }
   const std::int64_t all = ranks() ? feed.samples() : feed.batch_size().value_or(feed.samples());
   microbatch_size_ = size == 0 ? all : size;
+}
+
+// Each adds its losses to nothing, because the sum over shards has an order of its own.
+void TrainStep::split_into_shards(const Feed& feed) {
+  is_split_ = true;
+  microbatches_.clear();
+  std::int64_t from = 0;
+  for (const auto& [index, samples] : ranks()->shards(feed.count_samples(whole_))) {
+    Batch part = whole_;
+    for (auto& [name, tensor] : part)
+      if (tensor.dim() > 0) tensor = tensor.slice(0, from, from + samples);
+    microbatches_.push_back({.batch = std::move(part), .first = true, .shard = index});
+    from += samples;
+  }
 }
 
 // On the host, once, however often the batch is trained.
@@ -198,6 +214,7 @@ void TrainStep::enter(const Feed& feed, std::size_t index) {
   if (weight_ == 0) weigh(feed);
   const Microbatch& microbatch = microbatches_[index];
   index_ = index;
+  if (ranks() && ranks()->has_shards()) ranks()->enter_shard(microbatch.shard);
   enter(feed, batch_of(microbatch), microbatch.share, microbatch.first);
   if (feed.has_microbatch_transforms()) current_.share = weight_of(feed, state_.batch) / weight_;
 }
@@ -277,12 +294,18 @@ at::Tensor TrainStep::total_loss() const {
 void TrainStep::backward() {
   const at::Tensor total = total_loss();
   if (current_.first && !measured_) state_.batch_loss.clear();
-  if (!counts()) return;
-  if (!measured_) {
-    add_to_batch_loss("total", total);
-    for (const auto& [name, loss] : state_.loss)
-      if (name != "total") add_to_batch_loss(name, mean_of(loss));
+  if (counts()) {
+    if (!measured_) {
+      add_to_batch_loss("total", total);
+      for (const auto& [name, loss] : state_.loss)
+        if (name != "total") add_to_batch_loss(name, mean_of(loss));
+    }
+    make_own_gradients(total);
   }
+  if (ranks() && ranks()->has_shards()) ranks()->leave_shard(microbatches_[index_].shard, state_.batch_loss);
+}
+
+void TrainStep::make_own_gradients(const at::Tensor& total) {
   if (graph_ && graph_->take_gradients()) return;
   if (ranks()) ranks()->before_backward(total, is_last());
   differentiate(total);

@@ -106,6 +106,7 @@ class TrainStep {
     Batch batch;       // empty if the whole batch is the only one
     double share = 1;  // of its weight in that of all microbatches
     bool first = true;
+    std::int64_t shard = 0;  // with virtual shards
   };
 
   void split(const Feed& feed);
@@ -119,6 +120,8 @@ class TrainStep {
   void take_back(BatchUndo& undo);
   at::Tensor make_gradients(const TrainBatch& train_batch);
   void rehearse(const TrainBatch& train_batch);
+  void split_into_shards(const Feed& feed);
+  void make_own_gradients(const at::Tensor& total);
   void run_forward();
   void run_loss();
   at::Tensor total_loss() const;

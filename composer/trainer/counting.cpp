@@ -153,7 +153,8 @@ bool Trainer::Impl::poll_signals() {
 
 // Random numbers of a rank other than 0 are those of its place in training, so that nothing has to be saved of them.
 void Trainer::Impl::draw_by_rank() {
-  if (!ranks.first()) random.seed(hash64(rank_seed(state), static_cast<std::uint64_t>(state.timestamp.batch)));
+  if (!ranks.first() || ranks.has_shards())
+    random.seed(hash64(rank_seed(state), static_cast<std::uint64_t>(state.timestamp.batch)));
 }
 
 // Batch-norm statistics differ by rank while training; all ranks are to evaluate one model.

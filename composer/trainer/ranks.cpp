@@ -1,6 +1,7 @@
 #include "composer/trainer/ranks.h"
 
 #include <algorithm>
+#include <bit>
 #include <csignal>
 #include <vector>
 
@@ -19,6 +20,12 @@ Ranks::Ranks(std::shared_ptr<dist::World> world, const dist::DistributedOptions&
       size_(world_->size()) {
   if (options_.bucket_cap_mb < 1)
     throw ConfigError("distributed.bucket_cap_mb: must be >= 1 MiB, got ", options_.bucket_cap_mb);
+  const std::int64_t shards = options_.virtual_shards;
+  if (shards < 0 || (shards > 0 && (!std::has_single_bit(static_cast<std::uint64_t>(shards)) || shards % size_ != 0)))
+    throw ConfigError("distributed.virtual_shards: must be a power of two that is a multiple of the number of ranks, ",
+                      size_, ", or 0 for none, got ", shards);
+  if (shards > 0 && !options_.split_batches)
+    throw ConfigError("distributed.virtual_shards: needs split_batches, because shards are parts of one batch of all");
 }
 
 void Ranks::settle(const std::exception_ptr& error, const std::string& text) const {
@@ -51,7 +58,7 @@ std::string Ranks::same(const std::string& text) const { return alone() ? text :
 
 Feed Ranks::feed(const AnyDataSpec& spec, const std::string& label, std::int64_t subset) const {
   if (!spec || !splits()) return Feed(spec, label, subset);
-  Feed feed(data::for_rank(spec, rank_, size_), label, subset);
+  Feed feed(data::for_rank(spec, rank_, size_, options_.virtual_shards), label, subset);
   feed.set_batch_size(spec.dataloader->batch_size());
   return feed;
 }

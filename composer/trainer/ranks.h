@@ -45,6 +45,7 @@ class Ranks {
 
   // The batches of this rank, if loaders give those of all.
   Feed feed(const AnyDataSpec& spec, const std::string& label, std::int64_t subset) const;
+  bool has_shards() const { return options_.virtual_shards > 0; }
   bool splits() const { return !alone() && options_.split_batches; }
 
   struct Heard {

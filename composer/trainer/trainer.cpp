@@ -139,7 +139,7 @@ Trainer::Impl::Impl(TrainerOptions given)
       run_link(std::in_place, *this),
       saver(make_saver()),
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes) {
-  if (!ranks.alone()) join_ranks();
+  if (!ranks.alone() || ranks.has_shards()) join_ranks();
   train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
   products.set_others(options.products == Products::OWN);
   if (options.products == Products::OWN && state.device.is_cpu() && !kernels::has_gemm())
@@ -157,9 +157,12 @@ Trainer::Impl::Impl(TrainerOptions given)
 }
 
 void Trainer::Impl::join_ranks() {
+  if (ranks.has_shards() && options.device_train_microbatch_size.samples() != 0)
+    throw ConfigError(
+        "distributed.virtual_shards: each shard is a microbatch; leave device_train_microbatch_size at 0");
   if (options.cuda_graph)
     throw ConfigError("cuda_graph: is for one process; several reduce gradients while they train");
-  ranks.world()->use_device(state.device);
+  ranks.shared_world()->use_device(state.device);
   state.seed = ranks.same(state.seed);
   state.run_name = ranks.same(state.run_name);
   if (!ranks.first()) random.seed(rank_seed(state));
