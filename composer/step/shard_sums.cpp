@@ -128,7 +128,8 @@ void ShardSums::finish() {
   begun_sum_ = false;
   add_up_to(first_ + of_rank_);
   const std::vector<at::Tensor> sums = sum_->finish();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].mutable_grad() = sums[i];
+  for (std::size_t i = 0; i < parameters_.size(); ++i)  // without a trace of what they are views of
+    parameters_[i].mutable_grad() = sums[i].defined() ? sums[i].variable_data() : at::Tensor();
   std::size_t next = parameters_.size(), other = 0;
   for (const at::Tensor& buffer : buffers_) {
     if (is_summed(buffer)) {
