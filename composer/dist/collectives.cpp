@@ -47,12 +47,6 @@ void unpack(const at::Tensor& message, const Tensors& tensors, std::size_t begin
 
 }  // namespace
 
-// Reports the loss of a rank instead of what libtorch says of it.
-template <class Function>
-void World::Impl::collective(Function&& function) {
-  function();
-}
-
 c10d::Backend& World::Impl::backend(const at::Tensor& tensor) const {
   return *group->getBackend(tensor.device().type());
 }
@@ -74,26 +68,29 @@ void World::Impl::reduce(const at::Tensor& tensor, ReduceOp op) {
 }
 
 void World::barrier() {
-  if (impl_) impl_->collective([&] { impl_->group->getBackend(c10::DeviceType::CPU)->barrier()->wait(); });
+  if (is_alone()) return;
+  Impl& impl = Impl::of(impl_);
+  impl.collective([&] { impl.group->getBackend(c10::DeviceType::CPU)->barrier()->wait(); });
 }
 
 void World::sum(const at::Tensor& tensor) {
-  if (impl_) impl_->reduce(tensor, ReduceOp::SUM);
+  if (!is_alone()) Impl::of(impl_).reduce(tensor, ReduceOp::SUM);
 }
 void World::max(const at::Tensor& tensor) {
-  if (impl_) impl_->reduce(tensor, ReduceOp::MAX);
+  if (!is_alone()) Impl::of(impl_).reduce(tensor, ReduceOp::MAX);
 }
 void World::min(const at::Tensor& tensor) {
-  if (impl_) impl_->reduce(tensor, ReduceOp::MIN);
+  if (!is_alone()) Impl::of(impl_).reduce(tensor, ReduceOp::MIN);
 }
 
 std::function<void()> World::start_sum(const at::Tensor& tensor) {
-  if (!impl_ || tensor.numel() == 0) return [] {};
+  if (is_alone() || tensor.numel() == 0) return [] {};
   std::function<void()> wait;
-  impl_->collective([&] {
+  Impl& impl = Impl::of(impl_);
+  impl.collective([&] {
     const Reducible form = reducible(tensor, ReduceOp::SUM);
-    wait = [impl = impl_.get(), tensor, result = form.tensor, work = impl_->start_reduce(form.tensor, form.op)] {
-      impl->collective([&] {
+    wait = [&impl, tensor, result = form.tensor, work = impl.start_reduce(form.tensor, form.op)] {
+      impl.collective([&] {
         work->wait();
         copy_back(tensor, result);
       });
@@ -103,19 +100,20 @@ std::function<void()> World::start_sum(const at::Tensor& tensor) {
 }
 
 void World::broadcast(const at::Tensor& tensor, int root) {
-  if (!impl_ || tensor.numel() == 0) return;
-  impl_->collective([&] {
+  if (is_alone() || tensor.numel() == 0) return;
+  Impl& impl = Impl::of(impl_);
+  impl.collective([&] {
     const at::Tensor values = tensor.detach().contiguous();
     Tensors bytes{flat_bytes(values)};
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    impl_->backend(tensor).broadcast(bytes, options)->wait();
+    impl.backend(tensor).broadcast(bytes, options)->wait();
     copy_back(tensor, values);
   });
 }
 
 void World::broadcast(const Tensors& tensors, int root) {
-  if (!impl_) return;
+  if (is_alone()) return;
   for (std::size_t begin = 0, end = 0; begin < tensors.size(); begin = end) {
     end = end_of_message(tensors, begin);
     if (end == begin + 1) {
@@ -133,7 +131,7 @@ void World::broadcast(const Tensors& tensors, int root) {
 }
 
 Tensors World::all_gather(const at::Tensor& tensor) {
-  if (!impl_) return {tensor.detach().clone()};
+  if (is_alone()) return {tensor.detach().clone()};
   std::vector<std::int64_t> shape = tensor.sizes().vec();
   shape.insert(shape.begin(), size());
   const at::Tensor all = at::empty(shape, tensor.options().requires_grad(false));
@@ -143,22 +141,24 @@ Tensors World::all_gather(const at::Tensor& tensor) {
 
 void World::all_gather_into(const at::Tensor& all, const at::Tensor& part) {
   check_parts("World::all_gather_into", all, part, size());
-  if (!impl_) return copy_back(all, part.detach().view_as(all));
+  if (is_alone()) return copy_back(all, part.detach().view_as(all));
   if (part.numel() == 0) return;
-  impl_->collective([&] {
+  Impl& impl = Impl::of(impl_);
+  impl.collective([&] {
     const at::Tensor result = all.detach().contiguous();
-    start_all_gather(impl_->backend(part), flat_bytes(result), flat_bytes(part))->wait();
+    start_all_gather(impl.backend(part), flat_bytes(result), flat_bytes(part))->wait();
     copy_back(all, result);
   });
 }
 
 void World::reduce_scatter(const at::Tensor& part, const at::Tensor& all) {
   check_parts("World::reduce_scatter", all, part, size());
-  if (!impl_) return copy_back(part, all.detach().view_as(part));
+  if (is_alone()) return copy_back(part, all.detach().view_as(part));
   if (part.numel() == 0) return;
-  impl_->collective([&] {
+  Impl& impl = Impl::of(impl_);
+  impl.collective([&] {
     const Reducible sent = reducible(all, ReduceOp::SUM), received = reducible(part, ReduceOp::SUM);
-    start_reduce_scatter(impl_->backend(part), received.tensor.view({-1}), sent.tensor.view({-1}), sent.op)->wait();
+    start_reduce_scatter(impl.backend(part), received.tensor.view({-1}), sent.tensor.view({-1}), sent.op)->wait();
     copy_back(part, received.tensor);
   });
 }
@@ -167,11 +167,12 @@ void World::exchange(const at::Tensor& received, const at::Tensor& sent) {
   check_parts("World::exchange", received, sent, 1);
   if (sent.numel() % size() != 0)
     throw Error("World::exchange: ", sent.numel(), " elements cannot be divided into ", size(), " equal parts");
-  if (!impl_) return copy_back(received, sent.detach().view_as(received));
+  if (is_alone()) return copy_back(received, sent.detach().view_as(received));
   if (sent.numel() == 0) return;
-  impl_->collective([&] {
+  Impl& impl = Impl::of(impl_);
+  impl.collective([&] {
     const at::Tensor result = received.detach().contiguous();
-    start_exchange(impl_->backend(sent), flat_bytes(result), flat_bytes(sent))->wait();
+    start_exchange(impl.backend(sent), flat_bytes(result), flat_bytes(sent))->wait();
     copy_back(received, result);
   });
 }

@@ -1,6 +1,13 @@
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <unistd.h>
 
+#include "composer/dist/watchdog.h"
 #include "composer/dist/world.h"
 
 namespace composer::dist {
@@ -15,19 +22,76 @@ OfProcess& of_this_process() {
   return *the_one;
 }
 
-}  // namespace
-
-std::shared_ptr<World> World::of_process() {
+std::shared_ptr<World> take_world() {
   OfProcess& process = of_this_process();
   const std::lock_guard lock(process.mutex);
-  if (!process.world) process.world = join(dist::environment());
+  return std::exchange(process.world, nullptr);
+}
+
+void say(const World* world, const std::string& text) {
+  std::cerr << "libcomposer: " + (world ? join("rank ", world->rank(), ": ") : "") + text + "\n" << std::flush;
+}
+
+// The end of a program that does not use run(): exit() or a return from main().
+void at_exit(int status, void* /*unused*/) {
+  const std::shared_ptr<World> world = take_world();
+  if (!world || world->is_alone()) return;
+  if (status != 0) return world->fail(join("its program ended with status ", status));
+  try {
+    world->shutdown();
+  } catch (const std::exception& error) {
+    say(world.get(), error.what());
+    std::fflush(nullptr);
+    _exit(Watchdog::EXIT_STATUS);
+  }
+}
+
+// The status of a program whose body has thrown the exception that is being handled.
+int status_of_exception(World* world) {
+  try {
+    if (world) world->rethrow();
+    throw;
+  } catch (const PeerLost& lost) {
+    say(world, lost.what());
+    return Watchdog::EXIT_STATUS;
+  } catch (const std::exception& error) {
+    const std::string text = describe(error);
+    say(world, text);
+    if (world) world->fail(text);
+  } catch (...) {
+    say(world, "an exception that is not a std::exception");
+    if (world) world->fail("an exception that is not a std::exception");
+  }
+  return EXIT_FAILURE;
+}
+
+}  // namespace
+
+std::shared_ptr<World> World::of_process(const Options& options) {
+  OfProcess& process = of_this_process();
+  const std::lock_guard lock(process.mutex);
+  if (process.world && (process.world->is_alone() || process.world->impl_)) return process.world;
+  process.world = join(dist::environment(), options);
+  static const int registered = on_exit(at_exit, nullptr);
+  (void)registered;
   return process.world;
 }
 
-int run(const std::function<int()>& body) {
-  const std::shared_ptr<World> world = World::of_process();
-  const int status = body();
-  world->shutdown();
+int run(const std::function<int()>& body, const Options& options) {
+  std::shared_ptr<World> world;
+  int status = EXIT_FAILURE;
+  try {
+    world = World::of_process(options);
+    status = body();
+    if (status == 0)
+      world->shutdown();
+    else
+      world->fail(join("its program ended with status ", status));
+  } catch (...) {
+    status = status_of_exception(world.get());
+  }
+  world.reset();
+  take_world();  // ends it, unless the body has kept it
   return status;
 }
 

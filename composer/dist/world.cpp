@@ -3,7 +3,6 @@
 #include <atomic>
 #include <exception>
 #include <future>
-#include <thread>
 #include <utility>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -11,6 +10,7 @@
 
 #include "composer/dist/group.h"
 #include "composer/dist/impl.h"
+#include "composer/dist/lost.h"
 #include "composer/util/no_sigpipe.h"
 
 namespace composer::dist {
@@ -18,8 +18,26 @@ namespace composer::dist {
 PeerLost::PeerLost(int lost, const std::string& text) : Error(text), rank(lost) {}
 PeerLost::~PeerLost() = default;
 
+// Without an orderly end, Gloo's destructor would wait for collectives that cannot end.
 World::Impl::~Impl() {
-  if (!orderly && sockets) sockets->shut_down();  // else Gloo's destructor waits for collectives that cannot end
+  if (!orderly && watchdog)
+    watchdog->fail(std::uncaught_exceptions() > 0 ? "an exception ended it" : "it did not call shutdown()");
+  if (!orderly && sockets) sockets->shut_down();
+}
+
+World::Impl& World::Impl::of(const std::unique_ptr<Impl>& impl) {
+  if (!impl) throw Error("World: a collective was called after shutdown()");
+  return *impl;
+}
+
+void World::Impl::rethrow() {
+  const std::optional<Loss> lost = loss();
+  if (!lost) throw;
+  if (lost->rank) throw PeerLost(*lost->rank, lost->text);
+  if (const std::optional<Verdict> verdict = watchdog->wait_for_verdict())
+    throw PeerLost(verdict->rank, composer::join(verdict->text, " [", lost->text, "]"));
+  throw PeerLost(-1, composer::join("a collective failed although all ranks are alive: ", lost->text,
+                                    "; last positions: ", watchdog->positions()));
 }
 
 World::World(Environment environment, std::unique_ptr<Impl> impl)
@@ -28,23 +46,64 @@ World::~World() = default;
 
 std::shared_ptr<World> World::alone() { return std::shared_ptr<World>(new World({}, nullptr)); }
 
+namespace {
+
+DetectorRules rules(const Options& options, bool may_exit) {
+  DetectorRules rules;
+  rules.dead_after = options.dead_after;
+  rules.heartbeat = options.heartbeat;
+  rules.unwind = options.unwind;
+  rules.may_exit = may_exit;
+  return rules;
+}
+
+void check(const Options& options) {
+  if (options.heartbeat.count() <= 0 || options.dead_after < 4 * options.heartbeat)
+    throw ConfigError("Options::dead_after is ", options.dead_after.count(),
+                      " ms; it must be at least 4 times heartbeat, ", options.heartbeat.count(),
+                      " ms, which must be positive");
+}
+
+}  // namespace
+
 std::shared_ptr<World> World::join(const Environment& environment, const Options& options) {
   static std::atomic<int> times_joined = 0;
+  check(options);
   if (environment.world_size == 1) return std::shared_ptr<World>(new World(environment, nullptr));
-  // Threads inherit the signals that are blocked. Those of Gloo and of the store write to ranks that may be gone.
+  // Threads inherit the signals that are blocked. Those of Gloo, of the store and of the watchdog write to ranks that
+  // may be gone.
   const util::NoSigpipe no_sigpipe;
+  const int times = times_joined++;
   auto impl = std::make_unique<Impl>();
   impl->options = options;
-  impl->store = open_store(environment, times_joined++, options.store_timeout);
-  arrive(*impl->store, environment, options.store_timeout);
+  impl->store_sockets = std::make_shared<Sockets>(environment.master_port);
   impl->sockets = std::make_shared<Sockets>(environment.master_port);
+
+  impl->store_sockets->begin();
+  impl->store = open_store(environment, times, options.store_timeout);
+  impl->store_sockets->end();
+  arrive(*impl->store, environment, options.store_timeout);
+
+  Watchdog::Setup setup{rules(options, /*may_exit=*/true), environment.rank, environment.world_size,
+                        rank_of_store(environment)};
+  setup.store_sockets = std::make_shared<Sockets>(environment.master_port);
+  setup.store_sockets->begin();
+  setup.store = second_connection(environment, times, 10 * options.dead_after);  // the detector decides long before
+  setup.store_sockets->end();
+  setup.abort = [sockets = impl->sockets, of_store = impl->store_sockets] {
+    sockets->shut_down();
+    of_store->shut_down();  // the main thread may wait for an answer of the store
+  };
+  impl->watchdog = std::make_unique<Watchdog>(std::move(setup));
   impl->sockets->begin();
-  impl->group = make_group(impl->store, environment, options);
+  impl->collective([&] { impl->group = make_group(impl->store, environment, options); });
   impl->sockets->end();
   return std::shared_ptr<World>(new World(environment, std::move(impl)));
 }
 
 std::vector<std::shared_ptr<World>> World::in_threads(int size, const Options& options) {
+  check(options);
+  if (size < 1) throw ConfigError("World::in_threads: ", size, " ranks; there must be at least one");
   if (size == 1) return {alone()};
   const util::NoSigpipe no_sigpipe;
   const StorePtr store = c10::make_intrusive<c10d::HashStore>();
@@ -61,7 +120,11 @@ std::vector<std::shared_ptr<World>> World::in_threads(int size, const Options& o
       impl->options = options;
       impl->store = store;
       impl->sockets = sockets;
-      impl->group = make_group(store, environment, options);
+      arrive(*store, environment, options.store_timeout);
+      Watchdog::Setup setup{rules(options, /*may_exit=*/false), rank, size, /*store_rank=*/-1, store};
+      setup.abort = [sockets] { sockets->shut_down(); };
+      impl->watchdog = std::make_unique<Watchdog>(std::move(setup));
+      impl->collective([&] { impl->group = make_group(store, environment, options); });
       return std::shared_ptr<World>(new World(std::move(environment), std::move(impl)));
     }));
   std::vector<std::shared_ptr<World>> worlds;
@@ -70,13 +133,30 @@ std::vector<std::shared_ptr<World>> World::in_threads(int size, const Options& o
   return worlds;
 }
 
-void World::at(std::string_view /*event*/, std::int64_t /*epoch*/, std::int64_t /*batch*/) noexcept {}
-void World::fail(const std::string& /*why*/) noexcept {}
-void World::rethrow() { throw; }
+void World::at(std::string_view event, std::int64_t epoch, std::int64_t batch) noexcept {
+  if (impl_) impl_->watchdog->at(event, epoch, batch);
+}
+
+void World::fail(const std::string& why) noexcept try {
+  if (impl_) impl_->watchdog->fail(why);
+} catch (...) {  // no memory; the others will miss the heartbeat
+}
+
+void World::rethrow() {
+  if (impl_) impl_->rethrow();
+  if (const std::optional<Loss> lost = loss(); lost && lost->rank) throw PeerLost(*lost->rank, lost->text);
+  throw;
+}
 
 void World::shutdown() {
   if (!impl_) return;
-  barrier();
+  if (!impl_->watchdog->leave(impl_->options.collective_timeout)) {
+    if (const std::optional<Verdict> verdict = impl_->watchdog->wait_for_verdict())
+      throw PeerLost(verdict->rank, verdict->text);
+    throw PeerLost(-1, composer::join("World::shutdown: not all ranks called it within ",
+                                      impl_->options.collective_timeout.count() / 1000,
+                                      " s; last positions: ", impl_->watchdog->positions()));
+  }
   impl_->orderly = true;
   impl_.reset();
 }

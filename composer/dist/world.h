@@ -51,7 +51,8 @@ struct Options {
 class COMPOSER_EXPORT World {
  public:
   // The world that the environment describes, joined at the first call and kept until the process ends or shutdown().
-  static std::shared_ptr<World> of_process();
+  // The options matter at the first call.
+  static std::shared_ptr<World> of_process(const Options& options = {});
   // Joins; blocks until all ranks have. Throws ConfigError for ranks that do not arrive within store_timeout (named).
   static std::shared_ptr<World> join(const Environment& environment, const Options& options = {});
   // One rank, alone.
@@ -106,6 +107,6 @@ class COMPOSER_EXPORT World {
 
 // The body of main() of a program of several ranks: joins, runs it, and gives the status to exit with: that of the
 // body, 1 after an error (which is printed and told to the other ranks), 75 if another rank is to blame.
-COMPOSER_EXPORT int run(const std::function<int()>& body);
+COMPOSER_EXPORT int run(const std::function<int()>& body, const Options& options = {});
 
 }  // namespace composer::dist

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Lets one of several ranks fail, and checks how the others end.
+
+faults.py PROGRAM [--all] [--jobs N] [--dead-after MS] [KIND:MOMENT:VICTIM:RANKS ...]
+
+PROGRAM is build/release/bin/dist_ranks. Without --all and without cases, a selection runs that takes half a minute. Each
+surviving rank must end within dead_after + 5 s after the failure, with status 75, and name the rank that failed. No process
+and no open port may remain. Before the ranks have found each other, only a timeout can tell; the status is 1 then.
+"""
+import argparse
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+KINDS = ["kill", "stop", "exit", "throw"]
+MOMENTS = ["join", "mesh", "compute", "busy", "allreduce", "barrier", "shutdown"]
+SELECTION = [
+    "none:none:0:2", "none:none:0:4", "kill:compute:1:2", "kill:allreduce:0:2", "stop:barrier:1:2", "stop:compute:0:4",
+    "exit:allreduce:3:4", "throw:compute:1:4", "throw:barrier:0:2", "kill:mesh:1:2", "kill:busy:1:2", "exit:shutdown:1:2",
+    "kill:join:1:2",
+]
+MARGIN = 5.0  # seconds beyond dead_after
+LOST, FAILED = 75, 1
+STORE_TIMEOUT = 4.0  # of a rank that waits for others to join
+
+
+def table():
+    cases = ["none:none:0:2", "none:none:0:4"]
+    for ranks in (2, 4):
+        for victim in (0, ranks - 1):
+            for moment in MOMENTS:
+                for kind in KINDS:
+                    if kind != "throw" or moment not in ("join", "mesh"):
+                        cases.append(f"{kind}:{moment}:{victim}:{ranks}")
+    return cases
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def is_free(port):
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+            return True
+        except OSError:
+            return False
+
+
+class Ranks:
+    """The processes of a case, and what they print."""
+
+    def __init__(self, case, options):
+        self.kind, self.moment, victim, size = case.split(":")
+        self.victim, self.size, self.port = int(victim), int(size), free_port()
+        self.processes, self.outputs, self.ends = [], [], {}
+        for rank in range(self.size):
+            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(self.size), LOCAL_RANK=str(rank),
+                               LOCAL_WORLD_SIZE=str(self.size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(self.port),
+                               OMP_NUM_THREADS="1", TORCH_CPP_LOG_LEVEL="ERROR")
+            output = tempfile.TemporaryFile()
+            command = [options.program, self.kind, self.moment, victim, str(options.dead_after), "600000",
+                       str(int(1000 * STORE_TIMEOUT))]
+            self.outputs.append(output)
+            self.processes.append(subprocess.Popen(command, stdout=output, stderr=output, env=environment))
+
+    def said(self, rank):
+        output = self.outputs[rank]
+        return os.pread(output.fileno(), 1 << 20, 0).decode(errors="replace")
+
+    def survivors(self):
+        return [rank for rank in range(self.size) if self.kind == "none" or rank != self.victim]
+
+    def wait(self, limit):
+        """Until all that survive have ended, or for `limit` seconds after the failure. The time of the failure."""
+        began, failed = time.monotonic(), None
+        while len([rank for rank in self.survivors() if rank in self.ends]) < len(self.survivors()):
+            now = time.monotonic()
+            for rank, process in enumerate(self.processes):
+                if rank not in self.ends and process.poll() is not None:
+                    self.ends[rank] = now
+            if failed is None and "FAULT" in self.said(self.victim):
+                failed = now
+            if now > (began + 60 if failed is None else failed + limit):
+                break
+            time.sleep(0.01)
+        return failed or began
+
+    def kill(self):
+        left = [rank for rank, process in enumerate(self.processes) if process.poll() is None]
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.wait()
+        return left
+
+
+def problems_of(ranks, failed, limit):
+    for rank in ranks.survivors():
+        text, status = ranks.said(rank), ranks.processes[rank].returncode
+        if rank not in ranks.ends:
+            yield f"rank {rank} hangs"
+            continue
+        if ranks.kind == "none":
+            if status != 0 or "libcomposer" in text:
+                yield f"rank {rank} ended with {status}"
+            continue
+        if ranks.ends[rank] - failed > limit:
+            yield f"rank {rank} ended after {ranks.ends[rank] - failed:.1f} s"
+        before = ranks.moment == "join"
+        if status != (FAILED if before else LOST):
+            yield f"rank {rank} ended with status {status}"
+        blamed = re.search(r"libcomposer: (?:rank \d+(?:: | is ended[^:]*: ))?(.*)", text)
+        named = re.findall(r"rank (\d+)", blamed.group(1)) if blamed else []
+        if before:
+            right = re.search(rf"did not arrive: {ranks.victim}\b", text) or (ranks.victim == 0 and "did not reach rank 0" in text)
+        else:
+            right = named and named[0] == str(ranks.victim)
+        if not right:
+            yield f"rank {rank} does not name rank {ranks.victim}"
+        if ranks.kind == "throw" and "a bug of one rank" not in text:
+            yield f"rank {rank} does not say why"
+        if ranks.kind != "throw" and ranks.moment in ("compute", "busy", "allreduce", "barrier") and "batch 5" not in text:
+            yield f"rank {rank} does not say where rank {ranks.victim} was"
+    if ranks.kind == "throw" and ranks.processes[ranks.victim].returncode != FAILED:
+        yield f"the rank that failed ended with {ranks.processes[ranks.victim].returncode}"
+
+
+def run(case, options):
+    limit = options.dead_after / 1000 + MARGIN
+    ranks = Ranks(case, options)
+    failed = ranks.wait(limit + 1)
+    last = max(ranks.ends.values(), default=failed) - failed
+    if ranks.kind == "throw":  # it ends by itself
+        ranks.processes[ranks.victim].wait(10)
+    left = [rank for rank in ranks.kill() if rank != ranks.victim]
+    problems = list(problems_of(ranks, failed, limit))
+    if left:
+        problems.append(f"processes of ranks {left} were left")
+    if not is_free(ranks.port):
+        problems.append(f"port {ranks.port} is still open")
+    survivor = ranks.survivors()[0]
+    said = [line for line in ranks.said(survivor).splitlines() if line.startswith("libcomposer")]
+    verdict = "; ".join(problems) if problems else "ok"
+    line = f"{case:24s} {last:6.2f} s  {verdict}"
+    if options.verbose or problems:
+        line += "".join(f"\n    [{rank}] {text}" for rank in range(ranks.size) for text in ranks.said(rank).splitlines()[:6])
+    elif said:
+        line += f"  | {said[0][:150]}"
+    for output in ranks.outputs:
+        output.close()
+    return line, bool(problems)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program")
+    parser.add_argument("cases", nargs="*")
+    parser.add_argument("--all", action="store_true", help="the whole table")
+    parser.add_argument("--jobs", type=int, default=1, help="cases at a time")
+    parser.add_argument("--dead-after", type=int, help="milliseconds; 5000 with --all, else 1500")
+    parser.add_argument("--verbose", action="store_true", help="show what every rank prints")
+    options = parser.parse_args()
+    options.dead_after = options.dead_after or (5000 if options.all else 1500)
+    cases = options.cases or (table() if options.all else SELECTION)
+    failures = 0
+    with ThreadPoolExecutor(options.jobs) as executor:
+        for line, failed in executor.map(lambda case: run(case, options), cases):
+            print(line, flush=True)
+            failures += failed
+    print(f"{len(cases)} cases, {failures} failed")
+    return failures > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+// What ranks learn of each other's loss, with threads as ranks. Processes are killed by faults.py.
+#include <chrono>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/core/error.h"
+#include "composer/dist/world.h"
+#include "tests/support/in_ranks.h"
+
+namespace composer::dist {
+namespace {
+
+using namespace std::chrono_literals;
+
+Options quick() {
+  Options options;
+  options.heartbeat = 50ms;
+  return options;
+}
+
+// Runs the function of each rank on a thread; what() and rank of the PeerLost that each throws.
+struct Lost {
+  int rank = -2;
+  std::string text = "no PeerLost";
+};
+std::vector<Lost> losses(const std::vector<std::function<void(World&)>>& functions, const Options& options) {
+  const auto worlds = World::in_threads(static_cast<int>(functions.size()), options);
+  std::vector<Lost> losses(functions.size());
+  std::vector<std::jthread> threads;
+  for (std::size_t i = 0; i < functions.size(); ++i)
+    threads.emplace_back([&, i] {
+      try {
+        functions[i](*worlds[i]);
+      } catch (const PeerLost& lost) {
+        losses[i] = {lost.rank, lost.what()};
+      } catch (const std::exception& error) {
+        losses[i].text = error.what();
+      }
+    });
+  threads.clear();
+  return losses;
+}
+
+TEST_CASE("the error of a rank ends the collectives of the others, which name it and its reason") {
+  const auto fails = [](World& world) { world.fail("the disk is full\nwith details"); };
+  const std::vector<Lost> all = losses(
+      {[](World& world) { world.sum(at::ones({1000})); }, fails, [](World& world) { world.barrier(); }}, quick());
+  for (const int rank : {0, 2}) {
+    CHECK(all[rank].rank == 1);
+    CHECK(all[rank].text.find("rank 1 failed: the disk is full\nwith details") == 0);
+  }
+}
+
+TEST_CASE("a World that goes without shutdown() ends the others") {
+  auto worlds = World::in_threads(2, quick());
+  auto waits = std::async(std::launch::async, [world = std::move(worlds[0])] { world->barrier(); });
+  worlds[1].reset();
+  CHECK_THROWS_WITH_AS(waits.get(), doctest::Contains("rank 1 failed: it did not call shutdown()"), PeerLost);
+}
+
+TEST_CASE("shutdown() of one rank throws when another fails instead") {
+  const std::vector<Lost> all =
+      losses({[](World& world) { world.shutdown(); }, [](World& world) { world.fail("a bug"); }}, quick());
+  CHECK(all[0].rank == 1);
+  CHECK(all[0].text == "rank 1 failed: a bug");
+}
+
+TEST_CASE("a collective in which a living rank takes no part says where all ranks are") {
+  Options options = quick();
+  options.dead_after = 200ms;
+  options.collective_timeout = 300ms;
+  std::promise<void> seen;
+  const auto idle = [&](World& world) {
+    world.at("EVAL_START", 1, 7);
+    seen.get_future().wait();
+    world.fail("done");
+  };
+  const auto waits = [&](World& world) {
+    world.at("BATCH_END", 0, 17);
+    try {
+      world.barrier();
+    } catch (...) {
+      seen.set_value();
+      throw;
+    }
+  };
+  const std::vector<Lost> all = losses({waits, idle}, options);
+  CHECK(all[0].rank == -1);
+  CHECK(all[0].text.find("although all ranks are alive") != std::string::npos);
+  CHECK(all[0].text.find("rank 0: BATCH_END, epoch 0, batch 17; rank 1: EVAL_START, epoch 1, batch 7") !=
+        std::string::npos);
+}
+
+TEST_CASE("rethrow() finds the loss of a rank inside of other errors, and passes on what has another cause") {
+  const auto world = World::alone();
+  const auto rethrown = [&](const auto& throws) {
+    try {
+      throws();
+    } catch (...) {
+      world->rethrow();
+    }
+  };
+  CHECK_THROWS_WITH_AS(rethrown([] { throw DataError("a broken batch"); }), "a broken batch", DataError);
+  CHECK_THROWS_AS(rethrown([] { throw 7; }), int);
+  const auto nested = [] {
+    try {
+      throw PeerLost(3, "rank 3 failed");
+    } catch (...) {
+      throw_nested<RunError>("in BATCH_END");
+    }
+  };
+  CHECK_THROWS_WITH_AS(rethrown(nested), doctest::Contains("in BATCH_END"), PeerLost);
+}
+
+TEST_CASE("an error of libtorch that is no loss of a rank is passed on by a collective at once") {
+  test::in_ranks(
+      2,
+      [](World& world) {
+        CHECK_THROWS_AS(world.broadcast(at::ones({2}), /*root=*/9), std::exception);
+        CHECK_THROWS_AS(world.max(at::complex(at::ones({2}), at::ones({2}))), std::exception);
+        world.barrier();
+      },
+      quick());
+}
+
+TEST_CASE("a limit of silence that a late heartbeat would exceed is refused") {
+  Options options;
+  options.dead_after = 1s;
+  CHECK_THROWS_AS(World::in_threads(2, options), ConfigError);
+}
+
+}  // namespace
+}  // namespace composer::dist
