@@ -1,0 +1,206 @@
+#include "composer/dist/data_parallel.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <map>
+
+#include <ATen/core/grad_mode.h>
+
+#include "composer/core/error.h"
+#include "composer/dist/agreement.h"
+#include "composer/dist/gradient_reducer.h"
+#include "composer/dist/world.h"
+
+namespace composer::dist {
+namespace {
+
+constexpr const char* kWho = "data parallel";
+
+// What a parameter was when the buckets were made for it.
+struct Layout {
+  at::Tensor tensor;
+  std::vector<std::int64_t> sizes;
+  at::ScalarType dtype;
+  at::Device device;
+
+  explicit Layout(const at::Tensor& of)
+      : tensor(of), sizes(of.sizes().vec()), dtype(of.scalar_type()), device(of.device()) {}
+  bool holds(const at::Tensor& now) const {
+    return now.is_same(tensor) && now.sizes() == at::IntArrayRef(sizes) && now.scalar_type() == dtype &&
+           now.device() == device;
+  }
+};
+
+void check_on_this_rank(const DataParallel::Named& parameters) {
+  if (parameters.empty()) throw ConfigError(kWho, ": there is no parameter to train");
+  std::map<const void*, std::string> seen;
+  for (const auto& [name, tensor] : parameters) {
+    if (!tensor.requires_grad()) throw ConfigError(kWho, ": ", name, " does not require gradients");
+    if (!tensor.is_leaf()) throw ConfigError(kWho, ": ", name, " is not a leaf tensor");
+    if (tensor.device() != parameters.front().second.device())
+      throw ConfigError(kWho, ": ", name, " is on ", tensor.device(), ", ", parameters.front().first, " on ",
+                        parameters.front().second.device());
+    const auto [before, is_new] = seen.emplace(tensor.unsafeGetTensorImpl(), name);
+    if (!is_new) throw ConfigError(kWho, ": ", before->second, " and ", name, " are the same tensor; pass it once");
+  }
+}
+
+// One line for all that must be equal on all ranks.
+std::vector<std::string> describe(const DataParallel::Named& parameters, const DataParallel::Named& buffers,
+                                  const DataParallelOptions& options) {
+  std::vector<std::string> lines;
+  const auto unused = options.find_unused_parameters;
+  lines.push_back(join("bucket_cap_mb = ", options.bucket_cap_mb,
+                       ", find_unused_parameters = ", !unused ? "unset" : (*unused ? "true" : "false"),
+                       ", gradients_in_bf16 = ", options.gradients_in_bf16,
+                       ", broadcast_buffers = ", options.broadcast_buffers));
+  for (const auto& [name, tensor] : parameters) lines.push_back("the parameter " + describe_tensor(name, tensor));
+  for (const auto& [name, tensor] : buffers) lines.push_back("the buffer " + describe_tensor(name, tensor));
+  return lines;
+}
+
+// Made anew each time: a module that moves or converts its buffers gives them other memory.
+std::vector<at::Tensor> detached(const DataParallel::Named& named) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : named) tensors.push_back(tensor.detach());
+  return tensors;
+}
+
+std::string listed(const std::vector<std::size_t>& indices, const DataParallel::Named& parameters) {
+  constexpr std::size_t kMost = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kMost, indices.size()); ++i)
+    text += (i == 0 ? "" : ", ") + parameters[indices[i]].first;
+  if (indices.size() > kMost) text += join(" and ", indices.size() - kMost, " more");
+  return text;
+}
+
+}  // namespace
+
+struct DataParallel::Impl {
+  std::shared_ptr<World> world;
+  Named parameters, buffers;  // buffers: those to broadcast
+  std::vector<Layout> layouts;
+  std::optional<bool> find_unused;
+  std::unique_ptr<GradientReducer> reducer;  // null if the world has one rank
+  bool is_unchecked = false;                 // check_missing() is due
+
+  // Runs collectives. An error because another rank is lost becomes PeerLost.
+  void together(const std::function<void()>& run) const {
+    if (world->is_alone()) return;
+    try {
+      run();
+    } catch (...) {
+      world->rethrow();
+    }
+  }
+
+  void make_reducer(const DataParallelOptions& options) {
+    std::vector<at::Tensor> tensors;
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : parameters) {
+      names.push_back(name);
+      tensors.push_back(tensor);
+    }
+    reducer = std::make_unique<GradientReducer>(
+        world->group(), tensors, names,
+        GradientReducer::Options{.bucket_bytes = options.bucket_cap_mb << 20, .in_bf16 = options.gradients_in_bf16});
+  }
+
+  void enter() {
+    if (reducer->has_begun())
+      throw ConfigError(kWho, ": the last step was not completed by after_backward(), so the ranks are out of step");
+    check_missing();
+    reducer->before_forward();
+    if (buffers.empty()) return;
+    const at::NoGradGuard no_grad;
+    world->broadcast(detached(buffers), 0);
+  }
+
+  void finish(bool must_have) {
+    reducer->finish(must_have);
+    is_unchecked = true;
+    // Do not wait for a device in each step: there, an error is thrown one step later.
+    const bool is_on_host = parameters.front().second.is_cpu();
+    if (is_on_host || !find_unused) check_missing();
+    reducer->drop_absent();
+  }
+
+  // If find_unused is not known yet, the first step in which a rank had samples decides it.
+  void check_missing() {
+    if (!std::exchange(is_unchecked, false) || find_unused == true) return;
+    const GradientReducer::Summary summary = reducer->summary();
+    if (!find_unused) {
+      if (summary.any_missing)
+        find_unused = true;
+      else if (summary.all_present)
+        find_unused = false;
+      return;
+    }
+    if (summary.any_missing) throw_missing(summary.missing_here);
+  }
+
+  [[noreturn]] void throw_missing(const std::vector<std::size_t>& here) const {
+    std::string text;
+    const std::vector<std::string> ranks = world->all_gather(listed(here, parameters));
+    for (std::size_t r = 0; r < ranks.size(); ++r)
+      if (!ranks[r].empty()) text += join(text.empty() ? "" : "; ", ranks[r], " on rank ", r);
+    throw ConfigError(kWho, ": no gradient for ", text,
+                      ". If some parameters are not used in every step, set find_unused_parameters = true");
+  }
+};
+
+DataParallel::DataParallel(std::shared_ptr<World> world, Named parameters, Named buffers,
+                           const DataParallelOptions& options)
+    : impl_(std::make_unique<Impl>()) {
+  Impl& m = *impl_;
+  m.world = std::move(world);
+  m.parameters = std::move(parameters);
+  if (options.broadcast_buffers) m.buffers = buffers;
+  for (const auto& [name, tensor] : m.parameters) m.layouts.emplace_back(tensor);
+  m.find_unused = options.find_unused_parameters;
+  if (options.bucket_cap_mb < 1)
+    throw ConfigError(kWho, ": bucket_cap_mb must be at least 1, got ", options.bucket_cap_mb);
+
+  m.together([&] { check_same_on_all_ranks(*m.world, kWho, describe(m.parameters, buffers, options)); });
+  check_on_this_rank(m.parameters);
+  m.together([&] {
+    const at::NoGradGuard no_grad;
+    m.world->broadcast(detached(m.parameters), 0);
+    if (!buffers.empty()) m.world->broadcast(detached(buffers), 0);
+    m.make_reducer(options);
+  });
+}
+
+DataParallel::~DataParallel() = default;
+
+void DataParallel::before_forward() {
+  impl_->together([&] { impl_->enter(); });
+}
+
+void DataParallel::before_backward(const std::vector<at::Tensor>& outputs) {
+  impl_->together([&] { impl_->reducer->begin(impl_->find_unused == true ? &outputs : nullptr); });
+}
+
+void DataParallel::after_backward() {
+  impl_->together([&] {
+    if (!impl_->reducer->has_begun()) throw ConfigError(kWho, ": after_backward() needs before_backward() first");
+    impl_->finish(/*must_have=*/true);
+  });
+}
+
+void DataParallel::take_part() {
+  impl_->together([&] {
+    impl_->enter();
+    impl_->reducer->begin(nullptr);
+    impl_->finish(/*must_have=*/false);
+  });
+}
+
+bool DataParallel::matches(const std::vector<at::Tensor>& parameters) const {
+  return std::ranges::equal(impl_->layouts, parameters,
+                            [](const Layout& layout, const at::Tensor& now) { return layout.holds(now); });
+}
+
+}  // namespace composer::dist

@@ -1,0 +1,75 @@
+// The c10d::Reducer and what drives it. Internal.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+namespace c10d {
+class ProcessGroup;
+}
+
+namespace composer::dist {
+
+// Reduces gradients bucket by bucket as they appear in a backward pass. All ranks make the same calls in the same
+// order.
+//
+// The Reducer's own hooks are removed: it could reduce a gradient that a checkpoint() segment still adds to, and a rank
+// without a gradient for some parameter would leave the others waiting for ever. Instead, hooks of this class pass on
+// each gradient when it is complete, and finish() passes on the rest. One hidden parameter, the last to be passed on,
+// carries which gradients this rank had. It travels in the last bucket, so all ranks learn without another message
+// whose gradients were missing.
+class GradientReducer {
+ public:
+  struct Options {
+    std::int64_t bucket_bytes = 0;
+    bool in_bf16 = false;
+  };
+  // The parameters are distinct leaves that require gradients, on one device.
+  GradientReducer(const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::vector<at::Tensor> parameters,
+                  std::vector<std::string> names, const Options& options);
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  // Before the forward pass. After the first step, this sorts the buckets by the order in which gradients appeared.
+  void before_forward();
+  // Gradients are passed on from now on until finish(). With `outputs`, parameters that these do not depend on are
+  // passed on at once, so that their buckets need not wait for the end.
+  void begin(const std::vector<at::Tensor>* outputs);
+  // Passes on what is left, and waits for all. Then every gradient is the mean over ranks; undefined ones count as 0,
+  // and as missing if `must_have`.
+  void finish(bool must_have);
+  bool has_begun() const { return has_begun_; }
+
+  // After finish(): what this rank had and all ranks together had. Waits for the device.
+  struct Summary {
+    bool any_missing = false;  // on some rank
+    bool all_present = false;  // on at least one rank each
+    std::vector<std::size_t> missing_here;
+  };
+  Summary summary() const;
+  // After finish(): makes gradients undefined that were undefined on all ranks. Waits for the device if this rank had
+  // undefined ones.
+  void drop_absent() const;
+
+ private:
+  struct Core;  // keeps c10d out of this header
+
+  void arrived(std::size_t index);
+  void pass_on(std::size_t index);
+  at::Tensor counts() const;  // of ranks, divided by their number: present and missing for each parameter
+
+  std::vector<at::Tensor> parameters_;
+  std::vector<std::string> names_;
+  std::vector<bool> passed_on_, present_;
+  bool has_begun_ = false, must_have_ = false;
+  at::Tensor hidden_;
+  std::unique_ptr<Core> core_;
+};
+
+}  // namespace composer::dist
