@@ -24,12 +24,18 @@ struct DataParallelOptions {
 };
 
 // Averages gradients over ranks during the backward pass, by the Reducer of libtorch's C++ core, which is the one of
-// PyTorch's DistributedDataParallel. All calls are collectives: every rank makes them in the same order.
+// PyTorch's DistributedDataParallel. All calls are collectives: every rank makes them in the same order. With one rank
+// they do nothing.
+//
+// Afterwards gradients are views of the buckets: the next pass that reduces overwrites them, so keep copies, not the
+// tensors. Gradients of zero, undefined ones and detach_() are fine. A gradient that checkpoint() segments compute is
+// sent when no segment is left.
 class COMPOSER_EXPORT DataParallel {
  public:
   using Named = std::vector<std::pair<std::string, at::Tensor>>;
-  // Gives all ranks rank 0's values. `parameters` require gradients. Throws ConfigError on all ranks if the ranks differ
-  // in names, shapes, dtypes or order, naming the first difference.
+  // Gives all ranks rank 0's values. `parameters` are distinct leaf tensors that require gradients, on one device.
+  // Throws ConfigError on all ranks if the ranks differ in options, names, shapes, dtypes, memory layout or order,
+  // naming the first difference.
   DataParallel(std::shared_ptr<World> world, Named parameters, Named buffers, const DataParallelOptions& options = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
@@ -38,14 +44,16 @@ class COMPOSER_EXPORT DataParallel {
   // Around the forward pass whose backward pass reduces. Other passes need no call: their gradients add up locally.
   void before_forward();
   void before_backward(const std::vector<at::Tensor>& outputs);  // what backward() starts from
-  // After that backward pass. All gradients are then the mean over ranks. Throws ConfigError, on all ranks, if a
-  // parameter got no gradient and must have; its name is in the text.
+  // After that backward pass. All gradients are then the mean over ranks; an undefined one counts as zeros, and stays
+  // undefined if it is so on all ranks. Throws ConfigError, on all ranks, if a parameter has no gradient and must have;
+  // its name and the rank are in the text. On a GPU, the next call throws it: this one does not wait for the device.
   void after_backward();
-  // Instead of the three, for a rank that has no samples in this step: takes part with gradients of zero, and those that
-  // it has added up before. Afterwards it has the mean as all others.
+  // Instead of the three, for a rank that has no samples in this step: takes part with the gradients that it has added
+  // up before, or zeros. Afterwards it has the mean as all others. If no rank has samples, all may call it.
   void take_part();
 
-  bool matches(const std::vector<at::Tensor>& parameters) const;  // the same tensors in the same order
+  // Whether these are the same tensors in the same order, and none has another shape, dtype or device since.
+  bool matches(const std::vector<at::Tensor>& parameters) const;
 
  private:
   struct Impl;

@@ -124,9 +124,9 @@ void GradientReducer::begin(const std::vector<at::Tensor>* outputs) {
 void GradientReducer::arrived(std::size_t index) {
   if (!has_begun_) return;
   if (passed_on_[index])
-    throw ConfigError("data parallel: ", names_[index],
-                      " got another gradient after its gradient had been complete. A function with a backward pass of ",
-                      "its own used it; use checkpoint() for that");
+    throw ConfigError("data parallel: ", names_[index], " got another gradient after its own had been complete. Call ",
+                      "backward() once between before_backward() and after_backward(), and use checkpoint() for ",
+                      "segments that are computed again");
   if (pending_checkpoints() == 0) pass_on(index);
 }
 

@@ -1,6 +1,7 @@
 #include "composer/dist/data_parallel.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -8,11 +9,12 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
-#include "tests/dist/in_ranks.h"
+#include "tests/dist/results_in_ranks.h"
 #include "tests/dist/small_net.h"
 
 namespace composer::dist::test {
@@ -29,7 +31,7 @@ TEST_CASE("After each backward pass all ranks have the mean of their gradients, 
     CAPTURE(row.ranks);
     CAPTURE(row.dtype);
     double worst = 0;
-    const auto by_rank = in_ranks(row.ranks, [&](const std::shared_ptr<World>& world) {
+    const auto by_rank = results_in_ranks(row.ranks, [&](const std::shared_ptr<World>& world) {
       const SmallNet net(row.dtype);
       DataParallel parallel(world, net.parameters, net.buffers);
       Gradients all_steps;
@@ -56,7 +58,7 @@ TEST_CASE("Of several microbatches only the last reduces, all that has been adde
   struct Result {
     double before_last, after_last;
   };
-  const auto results = in_ranks(2, [](const std::shared_ptr<World>& world) {
+  const auto results = results_in_ranks(2, [](const std::shared_ptr<World>& world) {
     const SmallNet net;
     DataParallel parallel(world, net.parameters, net.buffers);
     Result worst{0, 0};
@@ -161,7 +163,7 @@ TEST_CASE("All ranks begin with rank 0's parameters, and with its buffers before
       double at_first, after_a_pass;
       bool whole_is_right;
     };
-    const auto results = in_ranks(4, [&](const std::shared_ptr<World>& world) {
+    const auto results = results_in_ranks(4, [&](const std::shared_ptr<World>& world) {
       const SmallNet net(at::kFloat, 10 * world->rank());
       DataParallel parallel(world, net.parameters, net.buffers, {.broadcast_buffers = broadcast});
       Result result;
@@ -188,7 +190,7 @@ TEST_CASE("Gradients in bf16 are the mean within its rounding, with equal bits o
     CAPTURE(ranks);
     std::vector<double> error(2), largest(2);
     for (const bool in_bf16 : {false, true}) {
-      const auto by_rank = in_ranks(ranks, [&](const std::shared_ptr<World>& world) {
+      const auto by_rank = results_in_ranks(ranks, [&](const std::shared_ptr<World>& world) {
         const SmallNet net;
         DataParallel parallel(world, net.parameters, net.buffers,
                               {.find_unused_parameters = true, .gradients_in_bf16 = in_bf16});
@@ -220,8 +222,39 @@ TEST_CASE("Gradients in bf16 are the mean within its rounding, with equal bits o
   }
 }
 
+// Collectives that this rank has begun.
+std::uint64_t collectives(const World& world) {
+  return world.group()->getBackend(c10::DeviceType::CPU)->getSequenceNumberForGroup();
+}
+
+TEST_CASE("From the second step on, gradients travel in buckets of bucket_cap_mb and without other messages") {
+  const auto by_rank = results_in_ranks(2, [](const std::shared_ptr<World>& world) {
+    DataParallel::Named weights;  // of 1 MiB
+    for (int i = 0; i < 5; ++i) weights.emplace_back(join("weight ", i), at::eye(512).requires_grad_());
+    DataParallel parallel(world, weights, {}, {.bucket_cap_mb = 1, .find_unused_parameters = true});
+    std::uint64_t before_last_gradient = 0;
+    weights.front().second.register_hook([&](const at::Tensor&) { before_last_gradient = collectives(*world); });
+    std::vector<std::uint64_t> counts;
+    for (const std::size_t used : {5, 5, 4}) {  // in the third step, the weight of the first bucket has no gradient
+      parallel.before_forward();
+      const std::uint64_t begin = collectives(*world);
+      at::Tensor x = at::ones({1, 512});
+      for (std::size_t i = 0; i < used; ++i) x = at::linear(x, weights[i].second);
+      parallel.before_backward({x});
+      x.sum().backward();
+      counts.push_back(before_last_gradient - begin);
+      parallel.after_backward();
+      counts.push_back(collectives(*world) - begin);
+      clear(weights);
+    }
+    return counts;
+  });
+  // Each weight fills a bucket, so that who had which gradients travels in a sixth.
+  for (const auto& counts : by_rank) CHECK(counts == std::vector<std::uint64_t>{0, 1, 4, 6, 4, 6});
+}
+
 TEST_CASE("A thousand parameters of several dtypes and one without elements are averaged in several buckets") {
-  const auto by_rank = in_ranks(2, [](const std::shared_ptr<World>& world) {
+  const auto by_rank = results_in_ranks(2, [](const std::shared_ptr<World>& world) {
     DataParallel::Named parameters;
     const at::ScalarType dtypes[] = {at::kFloat, at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
     for (int i = 0; i < 1000; ++i)
@@ -249,7 +282,7 @@ TEST_CASE("A thousand parameters of several dtypes and one without elements are 
 }
 
 TEST_CASE("A backward pass outside of a step, and one after the end of DataParallel, adds up locally") {
-  const auto by_rank = in_ranks(2, [](const std::shared_ptr<World>& world) {
+  const auto by_rank = results_in_ranks(2, [](const std::shared_ptr<World>& world) {
     const SmallNet net;
     bool right = true;
     const auto is_local = [&](int step) {
@@ -272,7 +305,7 @@ TEST_CASE("A backward pass outside of a step, and one after the end of DataParal
 }
 
 TEST_CASE("Averaged gradients can be detached in place and set to zero, as zero_grad(false) does") {
-  const auto by_rank = in_ranks(2, [](const std::shared_ptr<World>& world) {
+  const auto by_rank = results_in_ranks(2, [](const std::shared_ptr<World>& world) {
     const SmallNet net;
     DataParallel parallel(world, net.parameters, net.buffers);
     double worst = 0;

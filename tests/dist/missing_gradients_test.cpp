@@ -12,7 +12,7 @@
 
 #include "composer/dist/data_parallel.h"
 #include "composer/util/recompute.h"
-#include "tests/dist/in_ranks.h"
+#include "tests/dist/results_in_ranks.h"
 #include "tests/dist/small_net.h"
 
 namespace composer::dist::test {
@@ -21,7 +21,7 @@ namespace {
 TEST_CASE("A parameter that some ranks do not use gets the mean, one that no rank uses gets no gradient") {
   for (const std::optional<bool> find_unused : {std::optional<bool>(), std::optional<bool>(true)}) {
     CAPTURE(find_unused.has_value());
-    const auto by_rank = in_ranks(4, [&](const std::shared_ptr<World>& world) {
+    const auto by_rank = results_in_ranks(4, [&](const std::shared_ptr<World>& world) {
       const SmallNet net;
       DataParallel parallel(world, net.parameters, net.buffers, {.find_unused_parameters = find_unused});
       std::vector<bool> right;
@@ -43,7 +43,7 @@ TEST_CASE("A parameter that some ranks do not use gets the mean, one that no ran
 }
 
 TEST_CASE("A parameter that only an earlier microbatch used is averaged") {
-  const auto by_rank = in_ranks(2, [](const std::shared_ptr<World>& world) {
+  const auto by_rank = results_in_ranks(2, [](const std::shared_ptr<World>& world) {
     const SmallNet net;
     DataParallel parallel(world, net.parameters, net.buffers);
     std::vector<double> differences;
@@ -113,7 +113,7 @@ TEST_CASE("A rank without samples takes part in any step and gets the mean with 
       double worst;
       double passes;
     };
-    const auto results = in_ranks(3, [&](const std::shared_ptr<World>& world) {
+    const auto results = results_in_ranks(3, [&](const std::shared_ptr<World>& world) {
       const SmallNet net;
       DataParallel parallel(world, net.parameters, net.buffers, {.find_unused_parameters = row.find_unused});
       Result result{{}, 0, 0};
@@ -151,7 +151,7 @@ TEST_CASE("A rank without samples takes part in any step and gets the mean with 
 }
 
 TEST_CASE("Steps in which no rank has samples decide nothing and leave gradients undefined") {
-  const auto by_rank = in_ranks(2, [](const std::shared_ptr<World>& world) {
+  const auto by_rank = results_in_ranks(2, [](const std::shared_ptr<World>& world) {
     const SmallNet net;
     DataParallel parallel(world, net.parameters, net.buffers);
     parallel.take_part();
@@ -167,7 +167,7 @@ TEST_CASE("Steps in which no rank has samples decide nothing and leave gradients
 }
 
 TEST_CASE("An element-free parameter that only some ranks use is defined on all or on none") {
-  const auto by_rank = in_ranks(2, [](const std::shared_ptr<World>& world) {
+  const auto by_rank = results_in_ranks(2, [](const std::shared_ptr<World>& world) {
     const at::Tensor weight = at::ones({3}).requires_grad_(), empty = at::ones({0}).requires_grad_();
     DataParallel parallel(world, {{"weight", weight}, {"empty", empty}}, {}, {.find_unused_parameters = true});
     std::vector<bool> defined;
@@ -194,13 +194,14 @@ at::Tensor checkpointed(const SmallNet& net, const at::Tensor& x) {
   };
   const at::Tensor narrow = at::linear(x, net.tensor(0));
   const at::Tensor once = checkpoint(layer, narrow), twice = checkpoint(layer, once);
-  const at::Tensor hidden = at::tanh(at::linear(twice, net.tensor(1)));
+  const auto second = [&](const at::Tensor& in) { return at::tanh(at::linear(in, net.tensor(1))); };
+  const at::Tensor hidden = checkpoint(second, twice);  // no node outside of a segment leads to this weight
   return at::linear(hidden, net.tensor(2)) * at::linear(hidden, net.tensor(3));
 }
 
 TEST_CASE("Gradients that checkpoint() segments complete late are averaged as a whole") {
   for (const std::optional<bool> find_unused : {std::optional<bool>(), std::optional<bool>(true)}) {
-    const auto by_rank = in_ranks(2, [&](const std::shared_ptr<World>& world) {
+    const auto by_rank = results_in_ranks(2, [&](const std::shared_ptr<World>& world) {
       const SmallNet net;
       DataParallel parallel(world, net.parameters, net.buffers, {.find_unused_parameters = find_unused});
       double worst = 0;
@@ -223,6 +224,20 @@ TEST_CASE("Gradients that checkpoint() segments complete late are averaged as a 
     });
     for (const double worst : by_rank) CHECK(worst < 1e-6);
   }
+}
+
+TEST_CASE("A second gradient after the first has been sent is an error with the parameter's name") {
+  const auto errors = errors_in_ranks(2, [](const std::shared_ptr<World>& world) {
+    const SmallNet net;
+    DataParallel parallel(world, net.parameters, net.buffers);
+    parallel.before_forward();
+    const at::Tensor out = net.forward(samples(world->rank(), 0));
+    parallel.before_backward({out});
+    const at::Tensor loss = out.pow(2).sum();
+    loss.backward({}, /*retain_graph=*/true);
+    loss.backward();
+  });
+  for (const std::string& error : errors) CHECK(error.find("got another gradient after its own") != std::string::npos);
 }
 
 }  // namespace

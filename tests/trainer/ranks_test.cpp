@@ -21,14 +21,14 @@
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/metrics/classification.h"
 #include "composer/metrics/loss_metrics.h"
-#include "tests/dist/in_ranks.h"
+#include "tests/dist/results_in_ranks.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test {
 namespace {
 
 using dist::test::errors_in_ranks;
-using dist::test::in_ranks;
+using dist::test::results_in_ranks;
 
 // In double, so that rounding is far below any mistake.
 Batch data_in_double(std::int64_t samples, std::int64_t from = 0) {
@@ -133,7 +133,7 @@ TEST_CASE("Several ranks train and measure what one process does with the same b
     for (const int size : {2, 4}) {
       CAPTURE(size);
       const std::vector<Result> ranks =
-          in_ranks(size, [&](const std::shared_ptr<dist::World>& world) { return run(tried.options(), world); });
+          results_in_ranks(size, [&](const std::shared_ptr<dist::World>& world) { return run(tried.options(), world); });
       for (const Result& rank : ranks) {
         CHECK(at::equal(rank.weights, ranks.front().weights));
         CHECK(at::allclose(rank.weights, alone.weights, 0, 1e-12));
@@ -188,7 +188,7 @@ TEST_CASE("Ranks with loaders of unequal length and batch size train every sampl
     joint.train_dataloader = std::make_shared<Joined>(loaders);
     joint.max_duration = "2ep";
     const Result alone = run(std::move(joint), dist::World::alone());
-    const std::vector<Result> ranks = in_ranks(size, [&](const std::shared_ptr<dist::World>& world) {
+    const std::vector<Result> ranks = results_in_ranks(size, [&](const std::shared_ptr<dist::World>& world) {
       TrainerOptions own = double_options(1, 1);
       own.train_dataloader = loader(world->rank());
       own.distributed.split_batches = false;
@@ -207,7 +207,7 @@ TEST_CASE("Ranks with loaders of unequal length and batch size train every sampl
 
 TEST_CASE("A stop that one rank asks for ends all ranks after the same batch, with its reason") {
   for (const int asking : {0, 1, 2}) {
-    const auto stops = in_ranks(3, [&](const std::shared_ptr<dist::World>& world) {
+    const auto stops = results_in_ranks(3, [&](const std::shared_ptr<dist::World>& world) {
       TrainerOptions options = double_options(30, 6);
       options.callbacks = {At([&](Event event, const State& state) {
         if (event == Event::BATCH_END && state.timestamp.batch == 2 && state.rank == asking) state.stop.ask("enough");
@@ -242,7 +242,7 @@ TEST_CASE("Only rank 0 logs, unless a logger is for all ranks") {
    private:
     int& count_;
   };
-  const auto counts = in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
+  const auto counts = results_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
     int count = 0;
     auto memory = std::make_shared<loggers::InMemoryLogger>();
     TrainerOptions options = double_options(8, 4);
@@ -267,7 +267,7 @@ TEST_CASE("Ranks draw different random numbers, and rank 0 those of one process"
     trainer.fit();
     return numbers;
   };
-  const auto ranks = in_ranks(2, drawn);
+  const auto ranks = results_in_ranks(2, drawn);
   CHECK(ranks[0] == drawn(dist::World::alone()));
   CHECK(ranks[1] != ranks[0]);
   CHECK(ranks[1].front() != ranks[1].back());

@@ -17,7 +17,7 @@
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/sam.h"
 #include "composer/core/error.h"
-#include "tests/dist/in_ranks.h"
+#include "tests/dist/results_in_ranks.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
@@ -25,7 +25,7 @@ namespace composer::test {
 namespace {
 
 using dist::test::errors_in_ranks;
-using dist::test::in_ranks;
+using dist::test::results_in_ranks;
 
 // With statistics and random numbers of its own.
 std::shared_ptr<Model> model_with_dropout() {
@@ -73,7 +73,7 @@ void check_equal(const std::function<TrainerOptions()>& options) {
   const Bits alone = run(options(), dist::World::alone());
   for (const int size : {2, 4}) {
     CAPTURE(size);
-    for (const Bits& rank : in_ranks(size, [&](const auto& world) { return run(options(), world); })) {
+    for (const Bits& rank : results_in_ranks(size, [&](const auto& world) { return run(options(), world); })) {
       CHECK(at::equal(rank.weights, alone.weights));
       CHECK(at::equal(rank.buffers, alone.buffers));
       CHECK(at::equal(rank.loss, alone.loss));
@@ -117,14 +117,14 @@ TEST_CASE("A run of virtual shards goes on with another number of ranks, equal t
       options.run_name = "elastic";
       return options;
     };
-    in_ranks(before, [&](const std::shared_ptr<dist::World>& world) {
+    results_in_ranks(before, [&](const std::shared_ptr<dist::World>& world) {
       TrainerOptions first = options(world);
       first.max_duration = "7ba";
       Trainer trainer(std::move(first));
       trainer.fit();
       return 0;
     });
-    const auto ended = in_ranks(after, [&](const std::shared_ptr<dist::World>& world) {
+    const auto ended = results_in_ranks(after, [&](const std::shared_ptr<dist::World>& world) {
       Trainer trainer(options(world));
       CHECK(trainer.state().timestamp.batch == 7);
       trainer.fit();
