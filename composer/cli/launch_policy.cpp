@@ -33,8 +33,8 @@ void EndPolicy::ended(const Ends& ends, Time now) {
 
 void EndPolicy::take_failure(int rank, const Ending& ending, Time now) {
   if (terminated_ || failed_) return;  // a consequence
-  const bool as_asked = asked_ != 0 && (ending.signal == asked_ || ending.code == 128 + asked_);
-  if (as_asked || (asked_ != 0 && ending.code == kPeerLost)) {
+  const auto is_asked = [&](int signal) { return ending.status() == 128 + signal; };
+  if (std::ranges::any_of(asked_, is_asked) || (!asked_.empty() && ending.code == kPeerLost)) {
     if (!kill_at_) kill_at_ = now + grace_;
   } else if (ending.code != kPeerLost) {
     failed_ = rank;
@@ -44,9 +44,7 @@ void EndPolicy::take_failure(int rank, const Ending& ending, Time now) {
   }
 }
 
-void EndPolicy::asked_to_end(int signal) {
-  if (asked_ == 0) asked_ = signal;
-}
+void EndPolicy::asked_to_end(int signal) { asked_.push_back(signal); }
 
 EndPolicy::Action EndPolicy::next(Time now) {
   if (all_killed_) return Action::WAIT;
@@ -60,7 +58,7 @@ EndPolicy::Action EndPolicy::next(Time now) {
   if (terminated_ || (!failed_ && !blamed && !all_ended())) return Action::WAIT;
   terminated_ = true;
   // What the ranks have started may still be doing what a signal asked for, such as writing a checkpoint.
-  const bool busy_ending = asked_ != 0 && !failed_ && !blamed;
+  const bool busy_ending = !asked_.empty() && !failed_ && !blamed;
   if (!kill_at_) kill_at_ = now + grace_;
   return busy_ending ? Action::WAIT : Action::TERMINATE;
 }
@@ -81,7 +79,7 @@ std::optional<int> EndPolicy::culprit() const {
 int EndPolicy::exit_code() const {
   if (const std::optional<int> rank = culprit()) return endings_.at(*rank).status();
   const bool all_good = std::ranges::all_of(endings_, [](const auto& end) { return end.second.good(); });
-  return all_good || asked_ == 0 ? 0 : 128 + asked_;
+  return all_good || asked_.empty() ? 0 : 128 + asked_.front();
 }
 
 }  // namespace composer::cli

@@ -53,7 +53,7 @@ class EndPolicy {
   // Ranks that ran when KILL was returned.
   const std::vector<int>& killed() const { return killed_; }
   const std::map<int, Ending>& endings() const { return endings_; }
-  // After all_ended(): 0, or that of the culprit, or 128 + the signal of asked_to_end().
+  // After all_ended(): 0, or that of the culprit, or 128 + the first signal of asked_to_end().
   int exit_code() const;
 
  private:
@@ -66,7 +66,7 @@ class EndPolicy {
   std::optional<int> lost_a_peer_;  // the first with kPeerLost
   std::optional<Time> blame_until_, kill_at_;
   std::vector<int> killed_;
-  int asked_ = 0;
+  std::vector<int> asked_;  // signals of asked_to_end()
   bool terminated_ = false, all_killed_ = false;
 };
 
