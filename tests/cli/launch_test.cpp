@@ -14,6 +14,13 @@ namespace {
 namespace fs = std::filesystem;
 using Options = std::vector<std::string>;
 
+// `composer launch OPTIONS -- sh -c SCRIPT`
+std::vector<std::string> launch_command(std::vector<std::string> options, const std::string& script) {
+  options.insert(options.begin(), {COMPOSER_PROGRAM, "launch"});
+  options.insert(options.end(), {"--", "sh", "-c", script});
+  return options;
+}
+
 struct Result {
   int code = 0;
   std::string out, err;

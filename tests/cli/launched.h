@@ -125,11 +125,4 @@ class Launched {
   std::string screen_;
 };
 
-// `composer launch OPTIONS -- sh -c SCRIPT`
-inline std::vector<std::string> launch_command(std::vector<std::string> options, const std::string& script) {
-  options.insert(options.begin(), {COMPOSER_PROGRAM, "launch"});
-  options.insert(options.end(), {"--", "sh", "-c", script});
-  return options;
-}
-
 }  // namespace composer::test
