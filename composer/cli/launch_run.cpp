@@ -119,7 +119,7 @@ bool Run::is_over() {
 void Run::pass_on(int number) {
   if (number == SIGCHLD) return;
   // Some senders signal this process and then its group.
-  constexpr Time kSameSignal(0.3);
+  constexpr Time kSameSignal(0.5);
   const auto [last, is_first] = passed_on_.try_emplace(number, now());
   if (!is_first && now() - last->second < kSameSignal) return;
   last->second = now();

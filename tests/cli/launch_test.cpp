@@ -21,6 +21,9 @@ std::vector<std::string> launch_command(std::vector<std::string> options, const 
   return options;
 }
 
+// Part of a script: waits until the file has content.
+std::string until_written(const std::string& file) { return "until [ -s " + file + " ]; do sleep 0.01; done"; }
+
 struct Result {
   int code = 0;
   std::string out, err;
@@ -240,9 +243,9 @@ TEST_CASE("A rank that ignores SIGTERM is killed after the grace time, with what
   const LaunchFolder folder;
   const auto start = std::chrono::steady_clock::now();
   const Result result =
-      launch({"-n", "2", "--grace", "0.3"},
-             "trap '' TERM; [ $RANK = 0 ] || { sleep 0.2; exit 5; }; sh -c 'sleep 60; :' & echo $! > " +
-                 folder / "child" + "; wait; while :; do sleep 1; done");
+      launch({"-n", "2", "--grace", "0.3"}, "[ $RANK = 0 ] || { " + until_written(folder / "child") +
+                                                "; exit 5; }; trap '' TERM; sh -c 'sleep 60; :' & " + "echo $! > " +
+                                                folder / "child" + "; wait; while :; do sleep 1; done");
   CHECK(result.code == 5);
   CHECK_MESSAGE(has(result.err, "rank 0 did not end within 0.3 s and will be killed"), result.err);
   CHECK((std::chrono::steady_clock::now() - start < std::chrono::seconds(6)));
@@ -251,10 +254,9 @@ TEST_CASE("A rank that ignores SIGTERM is killed after the grace time, with what
 
 TEST_CASE("A checkpoint is written to its end although the shell around the program ends at SIGTERM") {
   const LaunchFolder folder;
-  const Result result = launch({"-n", "2"},
-                               "[ $RANK = 0 ] || { sleep 0.3; exit 5; }; "
-                               "sh -c 'trap : TERM; sleep 0.6; sleep 0.3; echo saved > " +
-                                   folder / "saved" + "'; :");
+  const Result result = launch({"-n", "2"}, "[ $RANK = 0 ] || { " + until_written(folder / "ready") + "; exit 5; }; " +
+                                                "sh -c 'trap : TERM; echo 1 > " + folder / "ready" +
+                                                "; sleep 5; sleep 0.3; echo saved > " + folder / "saved" + "'; :");
   CHECK(result.code == 5);
   CHECK(folder.read("saved") == "saved\n");
 }
@@ -263,8 +265,7 @@ TEST_CASE("Nothing that a rank has started outlives the launch, in its process g
   const LaunchFolder folder;
   const Result result =
       launch({"-n", "2"}, "sleep 60 & echo $! > " + folder / "group$RANK" + "; setsid sh -c 'echo $$ > " +
-                              folder / "session$RANK" + "; exec sleep 60' & while ! [ -s " + folder / "session$RANK" +
-                              " ]; do sleep 0.01; done");
+                              folder / "session$RANK" + "; exec sleep 60' & " + until_written(folder / "session$RANK"));
   CHECK(result.code == 0);
   for (const char* name : {"group0", "group1", "session0", "session1"}) {
     REQUIRE(number_in(folder / name) > 0);
@@ -275,7 +276,9 @@ TEST_CASE("Nothing that a rank has started outlives the launch, in its process g
 TEST_CASE("After a failure all ranks start again, as often as --max-restarts allows") {
   const LaunchFolder folder;
   const std::string script = "echo start $RANK $TORCHELASTIC_RESTART_COUNT $MASTER_PORT >> " + folder / "starts" +
-                             "; [ $RANK = 0 ] && exec sleep 0.5; [ $TORCHELASTIC_RESTART_COUNT -ge 2 ] || exit 3";
+                             "; [ $TORCHELASTIC_RESTART_COUNT -lt 2 ] || exit 0; [ $RANK = 1 ] || exec sleep 30; " +
+                             "until grep -q \"start 0 $TORCHELASTIC_RESTART_COUNT\" " + folder / "starts" +
+                             "; do sleep 0.01; done; exit 3";
   const Result good = launch({"-n", "2", "--max-restarts", "5"}, script);
   CHECK(good.code == 0);
   const std::string starts = folder.read("starts");
@@ -297,13 +300,16 @@ TEST_CASE("SIGTERM is passed on once, no rank is started again, and the exit cod
   };
   const auto start_anew = [&] { fs::remove(folder / "ready0"), fs::remove(folder / "ready1"); };
   {
-    Launched launched(
-        launch_command({"-n", "2", "--max-restarts", "3"}, "trap 'echo term; sleep 0.3; exit 0' TERM; " + ready));
+    Launched launched(launch_command({"-n", "2", "--max-restarts", "3"},
+                                     "n=0; trap 'n=$((n+1))' TERM; echo $$ > " + folder / "ready$RANK" +
+                                         "; until [ $n -gt 0 ]; do sleep 0.02; done; "
+                                         "for i in 1 2 3 4 5 6; do sleep 0.05; done; echo end $n"));
     REQUIRE(both_ready());
-    ::kill(-launched.pid(), SIGTERM);  // as `timeout` does: to the group and to the process
     launched.signal(SIGTERM);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ::kill(-launched.pid(), SIGTERM);  // as `timeout` does: to the process and to its group
     CHECK(launched.code() == 0);
-    CHECK(count(launched.out(), "term") == 2);
+    CHECK(count(launched.out(), "end 1") == 2);
     CHECK_FALSE(has(launched.err(), "composer:"));
   }
   start_anew();
@@ -334,10 +340,27 @@ TEST_CASE("A second signal is passed on as well, so that a program can end at on
   wait_for_number(folder / "ready0"), wait_for_number(folder / "ready1");
   launched.signal(SIGINT);
   REQUIRE(within(5, [&] { return count(launched.out(), "int 1") == 2; }));
-  std::this_thread::sleep_for(std::chrono::milliseconds(350));
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
   launched.signal(SIGINT);
   CHECK(launched.code() == 7);
   CHECK(has(launched.out(), "int 2"));
+}
+
+TEST_CASE("A rank that fails after SIGTERM does not make the launcher send the others a second one") {
+  const LaunchFolder folder;
+  Launched launched(
+      launch_command({"-n", "2"}, "n=0; trap 'n=$((n+1))' TERM; echo $$ > " + folder / "ready$RANK" +
+                                      "; until [ $n -gt 0 ]; do sleep 0.02; done; [ $RANK = 0 ] || exit 5; "
+                                      "for i in 1 2 3 4 5 6 7 8; do sleep 0.05; done; echo end $n"));
+  wait_for_number(folder / "ready0"), wait_for_number(folder / "ready1");
+  launched.signal(SIGTERM);
+  CHECK(launched.code() == 5);
+  CHECK(launched.out() == "end 1\n");
+}
+
+TEST_CASE("Ranks start with no signal blocked, and none ignored but SIGPIPE") {
+  const Result result = composer_launch({"-n", "1", "--", "grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"});
+  CHECK(result.out == "SigBlk:\t0000000000000000\nSigIgn:\t0000000000001000\n");
 }
 
 TEST_CASE("When the launcher is killed, its ranks and what they have started die") {
@@ -350,6 +373,24 @@ TEST_CASE("When the launcher is killed, its ranks and what they have started die
   launched.signal(SIGKILL);
   CHECK(launched.code() == 128 + SIGKILL);
   CHECK(within(5, [&] { return std::ranges::none_of(processes, runs); }));
+}
+
+TEST_CASE("When the launcher's guard and then the launcher are killed, the ranks die all the same") {
+  const LaunchFolder folder;
+  Launched launched(launch_command({"-n", "2"}, "echo $$ > " + folder / "rank$RANK" + "; exec sleep 60"));
+  const std::vector<pid_t> ranks = {wait_for_number(folder / "rank0"), wait_for_number(folder / "rank1")};
+  const std::string launcher = std::to_string(launched.pid());
+  std::ifstream children("/proc/" + launcher + "/task/" + launcher + "/children");
+  pid_t guard = 0;
+  for (pid_t pid = 0; children >> pid;)
+    if (std::ranges::find(ranks, pid) == ranks.end()) guard = pid;
+  REQUIRE(guard > 0);
+  ::kill(guard, SIGKILL);
+  REQUIRE(within(5, [&] { return !fs::exists("/proc/" + std::to_string(guard)); }));
+  CHECK(std::ranges::all_of(ranks, runs));
+  launched.signal(SIGKILL);
+  CHECK(launched.code() == 128 + SIGKILL);
+  CHECK(within(5, [&] { return std::ranges::none_of(ranks, runs); }));
 }
 
 TEST_CASE("Ctrl-C in a terminal reaches every rank once") {
