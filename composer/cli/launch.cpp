@@ -1,5 +1,6 @@
 // composer launch [OPTIONS] -- COMMAND...
 #include <cmath>
+#include <csignal>
 #include <fcntl.h>
 #include <filesystem>
 #include <map>
@@ -106,6 +107,7 @@ int launch(LaunchOptions options, bool ranks_given, const Console& console) {
   try {
     const Program program = find_program(options.command);
     make_log_folder(options.log_folder);
+    ::signal(SIGPIPE, SIG_IGN);  // for this process and the ranks: a reader that is gone is an error of the write
     SignalQueue signals;
     for (int restarts = 0;; ++restarts) {
       result = run_ranks(options, program, kModes.at(options.output), restarts, signals, out, err);

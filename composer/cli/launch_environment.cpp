@@ -47,23 +47,53 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, int loca
   return environment;
 }
 
-MasterSocket::MasterSocket(std::uint16_t port, bool everywhere) {
-  descriptor_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(everywhere ? INADDR_ANY : INADDR_LOOPBACK);
-  const int reuse = 1;
-  socklen_t size = sizeof address;
-  if (descriptor_ < 0 || ::setsockopt(descriptor_, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse) != 0 ||
-      ::bind(descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::listen(descriptor_, SOMAXCONN) != 0 ||
-      ::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    const int error = errno;
-    close();
-    throw ConfigError("--master-port: cannot listen on port ", port, ": ", std::generic_category().message(error));
+namespace {
+
+// 0, or the error. IPv6 sockets also accept IPv4.
+int listen_at(int descriptor, sa_family_t family, bool everywhere, std::uint16_t port) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(sockaddr_in);
+  address.ss_family = family;
+  if (family == AF_INET6) {
+    auto& six = reinterpret_cast<sockaddr_in6&>(address);
+    six.sin6_port = htons(port);
+    six.sin6_addr = everywhere ? in6addr_any : in6addr_loopback;
+    size = sizeof six;
+  } else {
+    auto& four = reinterpret_cast<sockaddr_in&>(address);
+    four.sin_port = htons(port);
+    four.sin_addr.s_addr = htonl(everywhere ? INADDR_ANY : INADDR_LOOPBACK);
   }
-  port_ = ntohs(address.sin_port);
+  const int yes = 1, no = 0;
+  const bool listens =
+      ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
+      (family != AF_INET6 || ::setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) == 0) &&
+      ::bind(descriptor, reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
+      ::listen(descriptor, SOMAXCONN) == 0;
+  return listens ? 0 : errno;
+}
+
+std::uint16_t port_of(int descriptor) {
+  sockaddr_in6 address{};  // the port of an IPv4 address is at the same place
+  socklen_t size = sizeof address;
+  ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size);
+  return ntohs(address.sin6_port);
+}
+
+}  // namespace
+
+MasterSocket::MasterSocket(std::uint16_t port, bool everywhere) {
+  int error = 0;
+  for (const sa_family_t family : {AF_INET6, AF_INET}) {
+    if (family == AF_INET6 && !everywhere) continue;  // MASTER_ADDR is 127.0.0.1
+    descriptor_ = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    error = descriptor_ < 0 ? errno : listen_at(descriptor_, family, everywhere, port);
+    if (error == 0) break;
+    close();
+  }
+  if (error != 0)
+    throw ConfigError("--master-port: cannot listen on port ", port, ": ", std::generic_category().message(error));
+  port_ = port_of(descriptor_);
 }
 
 void MasterSocket::close() {

@@ -154,16 +154,17 @@ void Ranks::kill_all() {
   }
 }
 
-// A process that reads a terminal from the background is stopped. If that is rank 0, and this process is in the
-// foreground, rank 0 gets the terminal.
+// A process that reads a terminal from the background is stopped. If that is rank 0, it gets the terminal that this
+// process has. If this process is in the background itself, its job stops, as that of any program that reads.
 void Ranks::note_stop(pid_t pid, int signal) {
   if (ranks_.empty() || pid != ranks_.front().pid) return;
   const int descriptor = terminal();
   if (descriptor < 0) return;
   const pid_t foreground = ::tcgetpgrp(descriptor);
-  if ((signal == SIGTTIN || signal == SIGTTOU) && foreground == ::getpgrp()) {
+  const bool wants_terminal = signal == SIGTTIN || signal == SIGTTOU;
+  if (wants_terminal && foreground == ::getpgrp()) {
     if (::tcsetpgrp(descriptor, pid) == 0) ::kill(-pid, SIGCONT);
-  } else if (signal == SIGTSTP && foreground == pid) {
+  } else if (wants_terminal || (signal == SIGTSTP && foreground == pid)) {
     take_terminal_back();
     stopped_ = true;
   }

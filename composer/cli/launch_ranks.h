@@ -28,7 +28,8 @@ class Ranks {
   void signal(int number);             // to the groups of all ranks
   bool all_gone() const;               // as of the last reap(): also what the ranks have started
   void kill_all();                     // also processes that have left the groups of their ranks
-  // Whether the terminal has stopped this process's job, with rank 0 in the foreground (Ctrl-Z).
+  // Whether the job of this process is to stop: rank 0 was stopped in the foreground (Ctrl-Z), or reads the terminal
+  // from the background.
   bool take_stopped() { return std::exchange(stopped_, false); }
 
  private:

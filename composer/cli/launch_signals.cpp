@@ -31,16 +31,14 @@ SignalQueue::SignalQueue() {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &action, &child_before_);
-  action.sa_handler = SIG_IGN;
-  ::sigaction(SIGPIPE, &action, &pipe_before_);
   descriptor_ = ::signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC);
   if (descriptor_ < 0) throw Error("launch: cannot wait for signals: ", std::generic_category().message(errno));
 }
 
 SignalQueue::~SignalQueue() {
+  take();  // what came after the end of the ranks changes nothing
   ::close(descriptor_);
   ::sigaction(SIGCHLD, &child_before_, nullptr);
-  ::sigaction(SIGPIPE, &pipe_before_, nullptr);
   ::sigprocmask(SIG_SETMASK, &before_, nullptr);
 }
 

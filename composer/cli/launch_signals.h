@@ -19,8 +19,7 @@ class SignalQueue {
  private:
   int descriptor_ = -1;
   sigset_t before_{};
-  struct sigaction child_before_ {
-  }, pipe_before_{};
+  struct sigaction child_before_ {};
 };
 
 }  // namespace composer::cli

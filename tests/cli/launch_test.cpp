@@ -406,6 +406,38 @@ TEST_CASE("Ctrl-C in a terminal reaches every rank once") {
   CHECK_MESSAGE(count(screen, "end 1") == 3, screen);
 }
 
+TEST_CASE("Ctrl-Z stops the ranks and the launcher, and SIGCONT continues them") {
+  Launched launched(launch_command({"-n", "2", "--output", "prefix"}, "echo rank $$; sleep 1; echo end"), true);
+  REQUIRE(within(10, [&] { return count(launched.screen(), "rank") == 2; }));
+  const auto state_of = [](pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+    std::string text;
+    std::getline(file, text);
+    return text.substr(text.rfind(')') + 2, 1);
+  };
+  std::vector<pid_t> processes = {launched.pid()};
+  for (const std::string& line : lines_of(launched.screen()))
+    if (const std::size_t at = line.find("rank "); at != std::string::npos)
+      processes.push_back(std::stoi(line.substr(at + 5)));
+  REQUIRE(processes.size() == 3);
+  launched.type("\x1a");
+  for (const pid_t pid : processes) CHECK(within(5, [&] { return state_of(pid) == "T"; }));
+  launched.signal(SIGCONT);
+  CHECK(launched.code() == 0);
+  CHECK(count(launched.screen(), "end") == 2);
+}
+
+TEST_CASE("A port that is in use is an error") {
+  const LaunchFolder folder;
+  Launched first(launch_command({"-n", "1"}, "echo $MASTER_PORT > " + folder / "port" + "; exec sleep 30"));
+  const std::string port = std::to_string(wait_for_number(folder / "port"));
+  const Result second = launch({"-n", "1", "--master-port", port}, "echo started");
+  CHECK(second.code == 2);
+  CHECK_MESSAGE(second.err == "composer: --master-port: cannot listen on port " + port + ": Address already in use\n",
+                second.err);
+  CHECK(second.out.empty());
+}
+
 TEST_CASE("In a terminal, rank 0 alone sees the terminal, and may read from it") {
   Launched launched(launch_command({"-n", "2"},
                                    "test -t 0 && echo in $RANK; test -t 1 && echo out $RANK; "
