@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <ostream>
+#include <utility>
 
 #include <torch/version.h>
 
@@ -29,13 +30,24 @@ std::vector<std::string> without_help(std::vector<std::string> arguments) {
   return arguments;
 }
 
+// The program that launch starts, with its arguments, which are cut off: CLI11 would take values such as [1,2] apart.
+std::vector<std::string> cut_program(std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments.front() != "launch") return {};
+  const auto dashes = std::ranges::find(arguments, "--");
+  if (dashes == arguments.end()) return {};
+  std::vector<std::string> program(dashes + 1, arguments.end());
+  arguments.erase(dashes, arguments.end());
+  return program;
+}
+
 }  // namespace
 
 int run(const std::vector<std::string>& given, const Console& console) {
-  const std::vector<std::string> arguments = without_help(given);
+  std::vector<std::string> arguments = without_help(given);
+  std::vector<std::string> program = cut_program(arguments);
   CLI::App app{
-      "Inspects, verifies, compares and converts checkpoints and weights, and kills\n"
-      "training programs to check that they lose nothing.",
+      "Inspects, verifies, compares and converts checkpoints and weights, starts the\n"
+      "ranks of training programs, and kills programs to check that they lose nothing.",
       "composer"};
   app.footer(
       "Exit codes: 0 success (diff: equal), 1 damaged or different, 2 an error.\n"
@@ -47,6 +59,7 @@ int run(const std::vector<std::string>& given, const Console& console) {
   });
   std::vector<Command> commands;
   for (const auto add : {add_inspect, add_verify, add_diff, add_convert, add_torture}) commands.push_back(add(app));
+  commands.push_back(add_launch(app, std::move(program)));
   app.set_version_flag("--version", join("composer ", COMPOSER_VERSION, ", libtorch ", TORCH_VERSION));
   const auto is_first = [&](const Command& command) { return command.first->get_name() == arguments.front(); };
   if (!arguments.empty() && !arguments.front().starts_with('-') && std::ranges::none_of(commands, is_first)) {

@@ -1,0 +1,37 @@
+#pragma once
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "composer/core/error.h"
+
+namespace composer::cli {
+
+// A program that could not be started.
+struct StartError : Error {
+  template <class... Parts>
+  explicit StartError(int code_, const Parts&... parts) : Error(parts...), code(code_) {}
+  int code;  // to exit with, as a shell does: 127 not found, 126 not executable
+};
+
+struct Program {
+  std::string path;  // of the file to execute
+  std::vector<std::string> arguments;
+};
+// Looks the command up in PATH, unless it contains a slash. Throws StartError.
+Program find_program(const std::vector<std::string>& command);
+
+// How a rank is started. Descriptors are those of this process; -1 stands for its own.
+struct RankStart {
+  std::vector<std::string> environment;  // "NAME=VALUE"
+  int input = -1, output = -1, errors = -1;
+  int kept = -1;  // inherited under its number; -1: none
+};
+
+// Starts the program as the leader of a process group of its own, which the kernel kills when this process dies, and
+// returns when the program is executed. Writes the group's number to `guard`. Throws StartError.
+pid_t start_process(const Program& program, const RankStart& start, const sigset_t& mask, int guard);
+
+}  // namespace composer::cli
