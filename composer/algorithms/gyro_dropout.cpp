@@ -1,6 +1,7 @@
 #include "composer/algorithms/gyro_dropout.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -43,6 +44,7 @@ struct GyroDropoutLayer final : nn::Module {
     round = position->round;
     RandomStream random(hash64(seed, kStream, index, 0, round));
     std::vector<at::Tensor> chosen;
+    chosen.reserve(static_cast<std::size_t>(options.tau));
     for (std::int64_t i = 0; i < options.tau; ++i)
       chosen.push_back(draw(static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(options.sigma))), x));
     masks = at::stack(chosen).to(x.device(), /*non_blocking=*/true);
