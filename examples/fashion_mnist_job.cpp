@@ -10,6 +10,7 @@
 
 #include "composer/algorithms/registry.h"
 #include "composer/core/error.h"
+#include "composer/core/state.h"
 #include "composer/data/fashion_mnist.h"
 #include "composer/data/in_memory.h"
 #include "composer/models/mlp.h"
@@ -69,6 +70,48 @@ Algorithms algorithms_of(const std::vector<std::string>& given) {
   Algorithms algorithms;
   for (const auto& [name, settings] : wanted) algorithms::registry().find(name).add_to(algorithms, settings);
   return algorithms;
+}
+
+const data::Normalize kNormalize{.mean = {0.2860}, .stddev = {0.3530}};
+
+bool contains(const Algorithms& algorithms, const std::string& name) {
+  const auto& list = algorithms.list();
+  return std::any_of(list.begin(), list.end(), [&](const auto& plugin) { return plugin.name == name; });
+}
+
+// RandAugment and AugMix change images before they are normalized.
+bool needs_bytes(const Algorithms& algorithms) {
+  const bool needs = contains(algorithms, "RandAugment") || contains(algorithms, "AugMix");
+  if (needs && contains(algorithms, "SelectiveBackprop"))
+    throw ConfigError(
+        "--algorithm: selective_backprop needs normalized images, and randaugment and augmix need them "
+        "before that; give one of these");
+  return needs;
+}
+
+// As the loader does.
+at::Tensor normalized(const at::Tensor& bytes, at::MemoryFormat format) {
+  return at::empty(bytes.sizes(), bytes.options().dtype(at::kFloat).memory_format(format))
+      .copy_(bytes)
+      .div_(255)
+      .sub_(kNormalize.mean[0])
+      .div_(kNormalize.stddev[0]);
+}
+
+DataSpec training_data(Batch images, const Job& job, bool convolutions, bool as_bytes) {
+  data::InMemoryOptions options{.batch_size = job.batch_size,
+                                .seed = job.seed,
+                                .drop_last = true,
+                                .flip = job.flip,
+                                .channels_last = convolutions};
+  if (!as_bytes) options.normalize = kNormalize;
+  DataSpec spec{.dataloader = data::in_memory(std::move(images), std::move(options))};
+  if (as_bytes)
+    spec.microbatch_transforms = [format = convolutions ? at::MemoryFormat::ChannelsLast
+                                                        : at::MemoryFormat::Contiguous](Batch& batch) {
+      batch.set("input", normalized(batch.at("input"), format));
+    };
+  return spec;
 }
 
 // Convolutions are faster with the channels innermost.
@@ -225,7 +268,6 @@ std::string run_name_of(const Job& job) {
 
 TrainerOptions trainer_options(const Job& job) {
   const data::FashionMnist images(job.data);
-  const data::Normalize normalize{.mean = {0.2860}, .stddev = {0.3530}};
   at::manual_seed(job.seed);  // of the initial weights
   const std::shared_ptr<Model> model = kModels.at(job.model)();
   to_channels_last(*model);
@@ -235,22 +277,18 @@ TrainerOptions trainer_options(const Job& job) {
   const std::int64_t batches = images.train["input"].size(0) / job.batch_size;
   const Time duration =
       job.algorithms.empty() ? Time(job.epochs, TimeUnit::EPOCH) : Time(job.epochs * batches, TimeUnit::BATCH);
+  const Algorithms algorithms = algorithms_of(job.algorithms);
   TrainerOptions options{
       .model = model,
-      .train_dataloader = data::in_memory(images.train, {.batch_size = job.batch_size,
-                                                         .seed = job.seed,
-                                                         .drop_last = true,
-                                                         .normalize = normalize,
-                                                         .flip = job.flip,
-                                                         .channels_last = convolutions}),
+      .train_dataloader = training_data(images.train, job, convolutions, needs_bytes(algorithms)),
       .eval_dataloader = data::in_memory(
-          images.test, {.batch_size = 500, .shuffle = false, .normalize = normalize, .channels_last = convolutions}),
+          images.test, {.batch_size = 500, .shuffle = false, .normalize = kNormalize, .channels_last = convolutions}),
       .optimizer = optimizer_of(job, *model),
       .schedulers = {job.warmup > 0
                          ? optim::linear_with_warmup({.t_warmup = Time::from(job.warmup, TimeUnit::DURATION)})
                          : optim::linear()},
       .max_duration = duration,
-      .algorithms = algorithms_of(job.algorithms),
+      .algorithms = algorithms,
       .run_name = run_name_of(job),
       .precision = parse_precision(job.precision),
       .seed = job.seed,

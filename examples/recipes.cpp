@@ -45,14 +45,15 @@ Row alone(const std::string& algorithm, const std::vector<std::string>& options 
   return row;
 }
 
-// Each algorithm that can change how this network of convolutions is trained, but for RandAugment and AugMix, which
-// need images that are not normalised yet, with options that suit 28 x 28 pixels, 16 to 64 channels and 6 epochs.
+// Each algorithm that can change how this network of convolutions is trained, with options that suit 28 x 28 pixels, 16
+// to 64 channels and 6 epochs.
 std::vector<Row> all_rows() {
   std::vector<Row> rows = {{"plain", {}}};
   for (const examples::Recipe& recipe : examples::recipes()) rows.push_back({"recipe " + recipe.name, recipe.options});
   for (Row row : {
            Row{"3 epochs", {"--epochs=3"}},
            Row{"3 epochs of Muon", {"--epochs=3", "--optimizer=muon", "--lr=0.02", "--weight-decay=0.1"}},
+           alone("augmix"),
            alone("blurpool"),
            alone("colout"),
            alone("cutmix", {"alpha=0.2"}),
@@ -65,6 +66,7 @@ std::vector<Row> all_rows() {
            alone("layer_freezing"),
            alone("mixup"),
            alone("progressive_resizing"),
+           alone("randaugment", {"severity=3"}),
            alone("sam"),
            alone("selective_backprop"),
            alone("squeeze_excite", {"min_channels=32"}),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the pages of docs/ against the code:
 - the blocks of options in docs/trainer.md list the fields of the structs in order and with their defaults;
-- C++ blocks are parts of sources that are compiled and run;
+- C++ blocks are parts of sources that are compiled and run, and the functions of an algorithm are those of its header;
 - the page of a plug-in names its header, and links lead to pages and headings that exist."""
 import pathlib
 import re
@@ -14,10 +14,10 @@ STRUCTS = ['TrainerOptions', 'FitOptions', 'EvalOptions', 'PredictOptions']  # o
 # But for space and comments, each C++ block of these pages is a part of one of these sources...
 PAGES = ['trainer.md', 'callbacks/writing.md', 'loggers/writing.md']
 SOURCES = ['tests/trainer/trainer_page_test.cpp', 'examples/own_loop.cpp', 'examples/own_parts.cpp',
-           'tests/package/own_algorithms.cpp']
+           'tests/package/own_algorithms.cpp', 'tests/models/own_transformer_test.cpp']
 # ... and so are the blocks of others that begin like this.
 BLOCKS = {'algorithms/writing.md': ['class NoisyInputs', 'struct Line', 'struct Scaled', 'struct ScaleOptions', 'const Registry'], 'data.md': ['const Batch samples', 'class Surface'],
-          'metrics.md': ['class MaxError'], 'models.md': ['class TwoHeads']}
+          'metrics.md': ['class MaxError'], 'models.md': ['class TwoHeads', '// Causal attention']}
 
 
 def without_comments(code):
@@ -87,6 +87,17 @@ def check_blocks():
             yield f'docs/{page}: this block is in none of {", ".join(SOURCES)}:\n{block}'
 
 
+def check_algorithms():
+    headers = [path.read_text() for path in sorted((root / 'composer' / 'algorithms').glob('*.h'))]
+    declared = without_space(without_comments('\n'.join(headers))).replace('COMPOSER_EXPORT', '')
+    tested = without_space(without_comments((root / 'tests' / 'algorithms' / 'pages_test.cpp').read_text()))
+    for page in sorted((docs / 'algorithms').glob('*.md')):
+        for block in blocks_of(page) if page.stem != 'writing' else []:
+            code = without_space(without_comments(block))
+            if not code.startswith('.') and code not in tested and any(part not in declared for part in code.split(';')):
+                yield f'docs/algorithms/{page.name}: neither declared in a header nor in pages_test.cpp:\n{block}'
+
+
 def check_headers():
     for module in ('callbacks', 'algorithms', 'loggers'):
         for page in sorted((docs / module).glob('*.md')):
@@ -115,6 +126,6 @@ def check_links():
                 yield f'{page.relative_to(root)}: {link}: there is no such heading'
 
 
-errors = [*check_options(), *check_blocks(), *check_headers(), *check_links()]
+errors = [*check_options(), *check_blocks(), *check_algorithms(), *check_headers(), *check_links()]
 if errors:
     sys.exit('pages: ' + '\npages: '.join(errors))

@@ -77,7 +77,7 @@ AugMix::AugMix(AugMixOptions options) : options_(std::move(options)) {
 void AugMix::apply(Event, State& state, Logger&) {
   const at::Tensor images = state.batch.at(options_.input_key);
   const at::Tensor bytes = to_bytes(images, "AugMix");
-  if (!std::exchange(is_checked_, true)) warn_unless_from_0_to_1(images, "AugMix");
+  if (images.size(0) > 0 && !std::exchange(is_checked_, true)) warn_unless_from_0_to_1(images, "AugMix");
   const auto draws = draw_augmix(images.sizes(), options_, hash64(rank_seed(state), kStream, state.timestamp.batch));
   state.batch.set(options_.input_key, from_bytes(mixed(bytes, draws), images));
 }

@@ -1,7 +1,6 @@
 #include "composer/algorithms/ema.h"
 
 #include <cmath>
-#include <utility>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
@@ -66,7 +65,7 @@ void compute_ema(const torch::nn::Module& model, WeightsByName& averages, double
 }
 
 EMA::EMA(EMAOptions options)
-    : options_(std::move(options)), interval_(interval_of(options_)), smoothing_(smoothing_of(options_, interval_)) {
+    : options_(options), interval_(interval_of(options_)), smoothing_(smoothing_of(options_, interval_)) {
   const Time start = options_.ema_start;
   if (start < 0 || (start.unit() == TimeUnit::DURATION && !(start <= 1)))
     throw ConfigError("EMA: ema_start must be >= 0, and a share at most 1dur, got ", start);

@@ -1,6 +1,7 @@
 #include "composer/algorithms/gyro_dropout.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -35,7 +36,7 @@ struct GyroDropoutLayer final : nn::Module {
     const bool fit = masks.defined() && seed == position->seed && round == position->round &&
                      masks.device() == x.device() && masks.sizes().slice(1) == x.sizes().slice(1);
     if (!fit) choose(x);
-    return drop_by_masks(x, masks, options.p);
+    return drop_by_masks(x, masks, options.p, position->part);
   }
 
   void choose(const at::Tensor& x) {
@@ -43,6 +44,7 @@ struct GyroDropoutLayer final : nn::Module {
     round = position->round;
     RandomStream random(hash64(seed, kStream, index, 0, round));
     std::vector<at::Tensor> chosen;
+    chosen.reserve(static_cast<std::size_t>(options.tau));
     for (std::int64_t i = 0; i < options.tau; ++i)
       chosen.push_back(draw(static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(options.sigma))), x));
     masks = at::stack(chosen).to(x.device(), /*non_blocking=*/true);
@@ -84,6 +86,17 @@ std::int64_t round_of(const State& state, const GyroDropoutOptions& options) {
   return static_cast<std::int64_t>(state.elapsed_duration() * rounds);
 }
 
+// 0 if its tensors do not agree.
+std::int64_t samples_of(const Batch& batch) {
+  std::optional<std::int64_t> samples;
+  for (const auto& [name, tensor] : batch) {
+    if (tensor.dim() == 0) continue;
+    if (samples.value_or(tensor.size(0)) != tensor.size(0)) return 0;
+    samples = tensor.size(0);
+  }
+  return samples.value_or(0);
+}
+
 }  // namespace
 
 std::int64_t gyro_dropout_period(std::int64_t batches, const GyroDropoutOptions& options) {
@@ -91,14 +104,21 @@ std::int64_t gyro_dropout_period(std::int64_t batches, const GyroDropoutOptions&
   return std::max<std::int64_t>(1, batches / options.sigma * options.tau);
 }
 
-at::Tensor drop_by_masks(const at::Tensor& x, const at::Tensor& masks, double p) {
+at::Tensor drop_by_masks(const at::Tensor& x, const at::Tensor& masks, double p, const BatchPart& part) {
   if (!(p >= 0 && p < 1)) throw ConfigError("drop_by_masks: p must be at least 0 and below 1, got ", p);
   if (x.dim() < 1 || masks.dim() < 1 || masks.size(0) < 1)
     throw ConfigError("drop_by_masks: needs x [N, ...] and masks [tau, ...] with tau >= 1; x is ", x.sizes(),
                       ", masks are ", masks.sizes());
   if (x.size(0) == 0) return x;
-  const std::int64_t samples = x.size(0), tau = masks.size(0);
-  const at::Tensor mask_of = at::arange(samples, x.options().dtype(at::kLong)).mul_(tau).div_(samples, "floor");
+  const std::int64_t rows = x.size(0), tau = masks.size(0);
+  // Row i is that share of the batch: (first + i * samples / rows) / of.
+  const auto [first, samples, of] = part.samples > 0 ? part : BatchPart{.first = 0, .samples = rows, .of = rows};
+  const at::Tensor mask_of = at::arange(rows, x.options().dtype(at::kLong))
+                                 .mul_(samples)
+                                 .add_(first * rows)
+                                 .mul_(tau)
+                                 .div_(of * rows, "floor")
+                                 .clamp_max_(tau - 1);
   const at::Tensor kept = masks.to(x.scalar_type()).mul(1 / (1 - p));
   return x * kept.index({mask_of});
 }
@@ -146,7 +166,15 @@ bool GyroDropout::match(Event event, const State& state) const {
 void GyroDropout::apply(Event event, State& state, Logger& logger) {
   if ((event == Event::INIT || event == Event::BATCH_END) && surgery_->match(event, state))
     surgery_->apply(event, state, logger);
-  if (event != Event::INIT) *position_ = {state.seed, round_of(state, options_)};
+  BatchPart& part = position_->part;
+  if (event == Event::BEFORE_TRAIN_BATCH) {
+    part = {.first = 0, .samples = 0, .of = samples_of(state.batch)};
+  } else if (event == Event::BEFORE_FORWARD) {
+    part.first += part.samples;
+    part.samples = part.of > 0 ? samples_of(state.batch) : 0;
+  } else if (event != Event::INIT) {
+    *position_ = {.seed = state.seed, .round = round_of(state, options_), .part = {}};
+  }
 }
 
 namespace {

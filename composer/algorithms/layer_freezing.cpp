@@ -107,15 +107,18 @@ void LayerFreezing::apply(Event event, State& state, Logger& logger) {
   logger.log_metrics({{"layer_freezing/layers_frozen", frozen_}, {"layer_freezing/percentage_frozen", now.percentage}});
 }
 
-// The optimizer is loaded next, and the checkpoint has no state of frozen parameters.
-void LayerFreezing::visit_state(StateVisitor& visit) {
-  std::int64_t saved = frozen_;
-  visit("layers_frozen", saved);
-  if (saved < frozen_)
-    throw CheckpointError("LayerFreezing: ", frozen_, " layers are frozen, and ", saved,
+void LayerFreezing::check_load(const StateDict& saved) const {
+  std::int64_t then = 0;
+  StateVisitor::loading(saved, "LayerFreezing")("layers_frozen", then);
+  if (then < frozen_)
+    throw CheckpointError("LayerFreezing: ", frozen_, " layers are frozen, and ", then,
                           " were when the checkpoint was saved. Frozen layers stay frozen: load it with load_path in a "
                           "new trainer");
-  frozen_ = saved;
+}
+
+// The optimizer is loaded next, and the checkpoint has no state of frozen parameters.
+void LayerFreezing::visit_state(StateVisitor& visit) {
+  visit("layers_frozen", frozen_);
   if (visit.is_loading() && frozen_ > 0 && state_ && state_->optimizer)
     freeze(layers_of(*state_->model), static_cast<std::size_t>(frozen_), *state_->optimizer);
 }

@@ -4,6 +4,7 @@
 #include "composer/core/algorithm.h"
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
+#include "composer/core/load_check.h"
 
 namespace torch {
 namespace nn {
@@ -36,7 +37,7 @@ COMPOSER_EXPORT FrozenLayers freeze_layers(torch::nn::Module& model, torch::opti
                                            double current_duration, const LayerFreezingOptions& options = {});
 
 // Does this at the end of each epoch. Throws ConfigError from the constructor.
-class COMPOSER_EXPORT LayerFreezing final : public Algorithm {
+class COMPOSER_EXPORT LayerFreezing final : public Algorithm, public LoadCheck {
  public:
   explicit LayerFreezing(LayerFreezingOptions options = {});
   explicit LayerFreezing(EmptyOptions) : LayerFreezing() {}
@@ -45,6 +46,8 @@ class COMPOSER_EXPORT LayerFreezing final : public Algorithm {
   void apply(Event event, State& state, Logger& logger) override;
   bool takes_part_in_trials() const override { return false; }
   void visit_state(StateVisitor& visit) override;
+  // Refuses a checkpoint with fewer frozen layers: these have no state in the optimizer any more.
+  void check_load(const StateDict& saved) const override;
 
  private:
   LayerFreezingOptions options_;

@@ -41,7 +41,7 @@ RandAugment::RandAugment(RandAugmentOptions options) : options_(std::move(option
 void RandAugment::apply(Event, State& state, Logger&) {
   const at::Tensor images = state.batch.at(options_.input_key);
   const at::Tensor bytes = to_bytes(images, "RandAugment");
-  if (!std::exchange(is_checked_, true)) warn_unless_from_0_to_1(images, "RandAugment");
+  if (images.size(0) > 0 && !std::exchange(is_checked_, true)) warn_unless_from_0_to_1(images, "RandAugment");
   const auto changes =
       draw_randaugment(images.sizes(), options_, hash64(rank_seed(state), kStream, state.timestamp.batch));
   state.batch.set(options_.input_key, from_bytes(change_images(bytes, changes), images));

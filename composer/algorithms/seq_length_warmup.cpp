@@ -65,7 +65,7 @@ std::optional<std::int64_t> batches_of(const State& state) {
 
 Batch set_batch_sequence_length(const Batch& batch, std::int64_t length, const SeqLengthWarmupOptions& options) {
   if (length < 1) throw ConfigError("set_batch_sequence_length: length must be >= 1, got ", length);
-  const at::Tensor tokens = batch.at(options.input_key);
+  const at::Tensor& tokens = batch.at(options.input_key);
   if (tokens.dim() < 2 || tokens.size(1) <= length) return batch;
   Batch shorter;
   if (options.truncate) {

@@ -9,6 +9,7 @@
 #include "composer/core/logger.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
+#include "composer/core/state_dict.h"
 #include "composer/surgery/layer.h"
 
 namespace composer::algorithms {
@@ -70,6 +71,7 @@ bool StochasticDepth::match(Event event, const State&) const { return event != E
 
 void StochasticDepth::apply(Event event, State& state, Logger& logger) {
   if (event == Event::INIT) {
+    state_ = &state;
     scale_ = warms_up() ? 0 : 1;
     const std::size_t blocks = stochastic_depth(*state.model, options_, scale_);
     if (blocks == 0)
@@ -79,8 +81,20 @@ void StochasticDepth::apply(Event event, State& state, Logger& logger) {
   }
   const double warmup = options_.drop_warmup.as_double();
   const double scale = state.max_duration ? std::min(1.0, state.elapsed_duration() / warmup) : 1;
-  if (std::exchange(scale_, scale) != scale) stochastic_depth(*state.model, options_, scale);
+  set_scale(state, scale);
   if (event == Event::BATCH_START) logger.log_metrics({{"stochastic_depth/drop_rate", options_.drop_rate * scale}});
+}
+
+void StochasticDepth::set_scale(State& state, double scale) {
+  if (std::exchange(scale_, scale) != scale) stochastic_depth(*state.model, options_, scale);
+}
+
+// Rates follow from the timestamp, but those of a trial are to be taken back at its end.
+void StochasticDepth::visit_state(StateVisitor& visit) {
+  if (!warms_up() || (visit.is_loading() && !visit.has("scale"))) return;
+  double scale = scale_;
+  visit("scale", scale);
+  if (visit.is_loading() && state_) set_scale(*state_, scale);
 }
 
 namespace {

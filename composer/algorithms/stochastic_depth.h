@@ -46,12 +46,15 @@ class COMPOSER_EXPORT StochasticDepth final : public Algorithm {
   bool match(Event event, const State& state) const override;
   void apply(Event event, State& state, Logger& logger) override;
   bool required_on_load() const override { return true; }
+  void visit_state(StateVisitor& visit) override;
 
  private:
   bool warms_up() const { return options_.drop_warmup.as_double() > 0; }
+  void set_scale(State& state, double scale);
 
   StochasticDepthOptions options_;
-  double scale_ = 0;  // of the rates that the blocks have
+  double scale_ = 0;        // of the rates that the blocks have
+  State* state_ = nullptr;  // of the trainer, from INIT on
 };
 
 }  // namespace composer::algorithms

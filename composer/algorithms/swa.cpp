@@ -50,6 +50,10 @@ bool has_come(Time time, const State& state) {
   return state.max_duration && state.elapsed_duration() >= time.as_double();
 }
 
+std::optional<std::string> text_of(const OptionalTime& time) {
+  return time ? std::optional(to_string(*time)) : std::nullopt;
+}
+
 // Running statistics and counts are those of the last update.
 void copy_buffers(const torch::nn::Module& model, WeightsByName& averages) {
   const at::NoGradGuard no_grad;
@@ -80,7 +84,9 @@ EventSet SWA::events() const {
 
 bool SWA::match(Event event, const State& state) const {
   if (event == Event::INIT || event == Event::FIT_START || event == Event::FIT_END) return true;
-  if (event == Event::BATCH_START) return options_.schedule_swa_lr && updates_ > 0;
+  // A fit with another max_duration may not have come to its swa_start.
+  if (event == Event::BATCH_START)
+    return options_.schedule_swa_lr && updates_ > 0 && has_come(options_.swa_start, state);
   if (completed_) return false;
   if (event == update_event()) return has_come(options_.swa_start, state);
   // A run in epochs comes to its end when the last one is counted, after its last batch.
@@ -89,14 +95,14 @@ bool SWA::match(Event event, const State& state) const {
 
 void SWA::apply(Event event, State& state, Logger&) {
   if (event == Event::INIT) return begin_anew();
-  if (event == Event::FIT_START) {
-    if (state.max_duration && state.max_duration->unit() == options_.swa_end.unit() && !completed_ &&
-        *state.max_duration < options_.swa_end)
-      warn(join("SWA: swa_end is ", options_.swa_end, ", and training ends before, at ", *state.max_duration,
-                "; the model will not get the averages"));
-    return averages_.find(*state.model);
+  if (event == Event::FIT_START) return begin_fit(state);
+  if (event == Event::FIT_END) {
+    if (completed_ && !state.max_duration) {  // only its end tells such a fit from the next
+      put_back_learning_rates(state);
+      rates_.clear();
+    }
+    return warn_of_lost_averages(state);
   }
-  if (event == Event::FIT_END) return warn_of_lost_averages(state);
   if (event == Event::BATCH_START) return set_learning_rates(state);
   if (event == update_event()) update(state);
   if (has_come(options_.swa_end, state)) finish(state);
@@ -120,7 +126,22 @@ void SWA::begin_anew() {
   averages_ = {};
   updates_ = started_at_ = 0;
   completed_ = false;
+  completed_for_.reset();
   rates_.clear();
+  set_rates_.clear();
+}
+
+void SWA::begin_fit(State& state) {
+  const bool from_zero = state.timestamp.batch == 0,
+             is_later = completed_ && completed_for_ != text_of(state.max_duration);
+  if (from_zero || is_later || !has_come(options_.swa_start, state)) put_back_learning_rates(state);
+  if (is_later) rates_.clear();
+  if (from_zero) begin_anew();
+  if (state.max_duration && state.max_duration->unit() == options_.swa_end.unit() && !completed_ &&
+      *state.max_duration < options_.swa_end)
+    warn(join("SWA: swa_end is ", options_.swa_end, ", and training ends before, at ", *state.max_duration,
+              "; the model will not get the averages"));
+  averages_.find(*state.model);
 }
 
 void SWA::warn_of_lost_averages(const State& state) const {
@@ -132,16 +153,28 @@ void SWA::warn_of_lost_averages(const State& state) const {
 }
 
 // The trainer's schedules, if there are any, set the rates of the next batch before.
-void SWA::set_learning_rates(State& state) const {
+void SWA::set_learning_rates(State& state) {
   const std::size_t groups = std::min(rates_.size(), state.optimizer->param_groups().size());
-  for (std::size_t group = 0; group < groups; ++group)
-    optim::set_learning_rate(*state.optimizer, group, swa_learning_rate(rates_[group], updates_, options_));
+  set_rates_.resize(groups);
+  for (std::size_t group = 0; group < groups; ++group) {
+    set_rates_[group] = swa_learning_rate(rates_[group], updates_, options_);
+    optim::set_learning_rate(*state.optimizer, group, set_rates_[group]);
+  }
+}
+
+// Others than its own were set by a schedule or by the program since.
+void SWA::put_back_learning_rates(State& state) {
+  const std::vector<double> now = optim::learning_rates(*state.optimizer);
+  for (std::size_t group = 0; group < std::min({set_rates_.size(), rates_.size(), now.size()}); ++group)
+    if (now[group] == set_rates_[group]) optim::set_learning_rate(*state.optimizer, group, rates_[group]);
+  set_rates_.clear();
 }
 
 void SWA::finish(State& state) {
   averages_.put_into(*state.model);
   averages_ = {};
   completed_ = true;
+  completed_for_ = text_of(state.max_duration);
   if (state.max_duration && state.elapsed_duration() >= 1 && !state.model->buffers().empty())
     warn(join("SWA: training ends where averaging does, at ", options_.swa_end,
               ", so running statistics of batch norms are not those of the averaged weights; set an earlier swa_end"));
@@ -151,7 +184,9 @@ void SWA::visit_state(StateVisitor& visit) {
   visit("updates", updates_);
   visit("started_at", started_at_);
   visit("completed", completed_);
+  visit("completed_for", completed_for_);
   visit("learning_rates", rates_);
+  if (!visit.is_loading() || visit.has("set_learning_rates")) visit("set_learning_rates", set_rates_);
   if (visit.is_loading() && !visit.has("averages"))
     averages_ = {};
   else

@@ -1,5 +1,7 @@
 #pragma once
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "composer/algorithms/weight_averages.h"
@@ -16,7 +18,7 @@ struct SWAOptions {
   Time swa_start = "0.7dur";     // in shares of the run, or epochs
   Time swa_end = "0.97dur";      // > swa_start, in the same unit; the model gets the averages, and trains on with them
   Time update_interval = "1ep";  // >= 1, in batches or epochs; counted from swa_start
-  bool schedule_swa_lr = false;  // from swa_start on, the learning rate goes to swa_lr
+  bool schedule_swa_lr = false;  // from swa_start to the end of the fit, the learning rate goes to swa_lr
   AnnealStrategy anneal_strategy = AnnealStrategy::LINEAR;
   std::int64_t anneal_steps = 10;  // >= 1; updates until the rate is swa_lr
   double swa_lr = 0;               // > 0; 0: the rates at swa_start. Needs schedule_swa_lr
@@ -25,8 +27,8 @@ struct SWAOptions {
 // The learning rate after so many updates, on the way from `from` to options.swa_lr.
 COMPOSER_EXPORT double swa_learning_rate(double from, std::int64_t updates, const SWAOptions& options);
 
-// Averages the weights that training visits after swa_start, each alike (arXiv:1803.05407). Throws ConfigError from the
-// constructor.
+// Averages the weights that training visits after swa_start, each alike (arXiv:1803.05407). A fit that counts from zero
+// begins without averages. Throws ConfigError from the constructor.
 class COMPOSER_EXPORT SWA final : public Algorithm {
  public:
   explicit SWA(SWAOptions options = {});
@@ -44,16 +46,22 @@ class COMPOSER_EXPORT SWA final : public Algorithm {
  private:
   Event update_event() const;
   void begin_anew();
+  void begin_fit(State& state);
   void update(State& state);
   void warn_of_lost_averages(const State& state) const;
-  void set_learning_rates(State& state) const;
+  void set_learning_rates(State& state);
+  void put_back_learning_rates(State& state);
   void finish(State& state);
 
   SWAOptions options_;
   WeightAverages averages_;
   std::int64_t updates_ = 0, started_at_ = 0;  // the latter in the unit of update_interval
   bool completed_ = false;
-  std::vector<double> rates_;  // of the groups, when it started
+  std::optional<std::string> completed_for_;  // the max_duration of the fit in which it was completed
+  // Of the groups, when it started. Empty in a later fit than the one in which it was completed, which has rates of its
+  // own.
+  std::vector<double> rates_;
+  std::vector<double> set_rates_;  // what the groups got from this last
 };
 
 }  // namespace composer::algorithms

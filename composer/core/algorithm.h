@@ -21,9 +21,9 @@ enum class Placement : std::uint8_t { ANY, FIRST, LAST };
 // at other weights.
 class COMPOSER_EXPORT StepRule {
  public:
-  // Computes the gradients of the current batch at the current weights. `counts`: as a step without a rule does, with
-  // events, metrics and clipping. Otherwise the loss-scaled sum is unscaled, and nothing but gradients is left: no
-  // event fires, no metric is updated, buffers (running statistics of batch norms) and random numbers are restored.
+  // Computes the unscaled gradients of the batch at the current weights. `counts`: as in a step without a rule. Else
+  // only algorithms see its events, none AFTER_TRAIN_BATCH (so no clipping), and buffers (running statistics) and
+  // random numbers are restored. The losses and metrics of the step are those of its first pass, counting or not.
   using Pass = std::function<void(bool counts)>;
 
   virtual ~StepRule();

@@ -5,6 +5,7 @@
 
 #include "composer/core/engine.h"
 #include "composer/core/error.h"
+#include "composer/core/load_check.h"
 
 namespace composer {
 namespace {
@@ -17,13 +18,34 @@ StateDict state_of(Base& plugin) {
   return state;
 }
 
+// "Name-2" is the second of a class.
+std::string numbered(const std::string& name, std::map<std::string, int>& seen) {
+  const int number = ++seen[name];
+  return number == 1 ? name : join(name, '-', number);
+}
+
+const StateDict* dict_of(const StateDict& saved, const std::string& name) {
+  const StateValue* found = saved.find(name);
+  return found ? std::get_if<StateDict>(found) : nullptr;
+}
+
+template <class Base>
+void check_all(const StateDict* group, const std::vector<Plugin<Base>>& plugins) {
+  if (!group) return;
+  std::map<std::string, int> seen;
+  for (const auto& plugin : plugins) {
+    const StateDict* state = dict_of(*group, numbered(plugin.name, seen));
+    const auto* check = dynamic_cast<const LoadCheck*>(plugin.object.get());
+    if (state && check) check->check_load(*state);
+  }
+}
+
 template <class Base>
 void visit_all(StateVisitor& group, const std::vector<Plugin<Base>>& plugins, StateDict* into) {
   std::map<std::string, int> seen;
   std::vector<std::string> unused = into ? std::vector<std::string>() : group.names();
   for (const auto& plugin : plugins) {
-    const int number = ++seen[plugin.name];
-    const std::string name = number == 1 ? plugin.name : join(plugin.name, '-', number);
+    const std::string name = numbered(plugin.name, seen);
     if (into) {
       if (StateDict state = state_of(*plugin.object); !state.empty()) (*into)[name] = std::move(state);
     } else if (group.has(name)) {
@@ -39,6 +61,13 @@ void visit_all(StateVisitor& group, const std::vector<Plugin<Base>>& plugins, St
 }
 
 }  // namespace
+
+LoadCheck::~LoadCheck() = default;
+
+void check_plugins(const StateDict& saved, const Engine& engine) {
+  check_all(dict_of(saved, "algorithms"), engine.algorithms());
+  check_all(dict_of(saved, "callbacks"), engine.callbacks());
+}
 
 void visit_plugins(StateVisitor& visit, const Engine& engine) {
   const auto group = [&](const char* name, const auto& plugins) {

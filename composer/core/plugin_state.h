@@ -11,4 +11,7 @@ class Engine;
 // and so is a plug-in without a state.
 COMPOSER_EXPORT void visit_plugins(StateVisitor& visit, const Engine& engine);
 
+// Throws CheckpointError if a LoadCheck among the plug-ins refuses its part of what visit_plugins() has saved.
+COMPOSER_EXPORT void check_plugins(const StateDict& saved, const Engine& engine);
+
 }  // namespace composer

@@ -183,6 +183,7 @@ void Trainer::Impl::check_run_state(const StateDict& saved, const std::string& f
   // Of a run that goes on, all that differs is told.
   if (!required.differing.empty() && !resumption.found)
     warn(join(from, ": was trained with other options of algorithms that it requires: ", required.differing));
+  check_plugins(saved, engine);
   const StateValue* optimizer = saved.find("optimizer");
   if (optimizer && state.optimizer) check_optimizer(std::get<StateDict>(*optimizer), *state.optimizer);
 }

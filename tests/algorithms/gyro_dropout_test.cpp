@@ -1,5 +1,6 @@
 #include "composer/algorithms/gyro_dropout.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -93,6 +94,44 @@ TEST_CASE("A gyro dropout drops a share of p, and draws all masks from sigma one
   const at::Tensor got = model->forward(at::ones({4, 10000})).ne(0);
   CHECK(got[0].to(at::kDouble).mean().item<double>() == doctest::Approx(0.7).epsilon(0.03));
   CHECK(std::get<0>(at::unique_dim(got, 0)).size(0) <= 2);
+}
+
+TEST_CASE("drop_by_masks gives a part of a batch the masks that it has in the whole batch") {
+  const at::Tensor masks = at::rand({3, 5}).gt(0.5), x = at::rand({8, 5});
+  const at::Tensor whole = drop_by_masks(x, masks, 0.5);
+  for (const std::int64_t size : {1, 3, 4, 8})
+    for (std::int64_t first = 0; first < 8; first += size) {
+      CAPTURE(size);
+      const std::int64_t samples = std::min<std::int64_t>(size, 8 - first);
+      const at::Tensor part =
+          drop_by_masks(x.narrow(0, first, samples), masks, 0.5, {.first = first, .samples = samples, .of = 8});
+      CHECK(at::equal(part, whole.narrow(0, first, samples)));
+    }
+  // two rows for each sample, as of sequences that a model has flattened
+  const at::Tensor rows = at::rand({16, 5});
+  CHECK(at::equal(drop_by_masks(rows.narrow(0, 6, 4), masks, 0.5, {.first = 3, .samples = 2, .of = 8}),
+                  drop_by_masks(rows, masks, 0.5).narrow(0, 6, 4)));
+}
+
+TEST_CASE("A run with GyroDropout ends with the same weights however its batches are split") {
+  const auto weights = [](std::int64_t microbatch) {
+    at::manual_seed(5);
+    const nn::Sequential body(nn::Linear(4, 16), nn::Dropout(), nn::Linear(16, 3));
+    TrainerOptions with = tiny_options();
+    with.model = std::make_shared<models::Classifier>(body, models::ClassifierOptions{.num_classes = 3});
+    with.train_dataloader = tiny_loader(18, 6);
+    with.seed = 7;
+    with.device_train_microbatch_size = microbatch;
+    with.algorithms = {GyroDropout({.sigma = 12, .tau = 4})};
+    Trainer trainer(std::move(with));
+    trainer.fit();
+    return weights_of(trainer);
+  };
+  const at::Tensor whole = weights(0);
+  for (const std::int64_t microbatch : {1, 2, 4}) {
+    CAPTURE(microbatch);
+    CHECK(at::allclose(weights(microbatch), whole, 1e-4, 1e-6));
+  }
 }
 
 TEST_CASE("A run with GyroDropout that is cut off and resumed ends with the weights of one that is not") {

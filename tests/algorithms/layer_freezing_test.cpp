@@ -15,6 +15,7 @@
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/load_checkpoint.h"
 #include "composer/core/error.h"
+#include "composer/core/run.h"
 #include "composer/optim/named_optimizer.h"
 #include "tests/support/cut_and_resumed.h"
 #include "tests/support/fake_run.h"
@@ -190,6 +191,20 @@ TEST_CASE("A checkpoint with frozen layers can be loaded by another algorithm, b
     for (std::size_t i = 0; i < 6; ++i)
       CHECK(loaded.state().model->parameters()[i].equal(saved.state().model->parameters()[i]));
   }
+}
+
+TEST_CASE("LayerFreezing refuses a checkpoint with fewer frozen layers before anything of it is loaded") {
+  const test::Folder folder;
+  TrainerOptions with = options();
+  with.save_folder = folder / "ck";
+  Trainer trainer(std::move(with));
+  trainer.fit();
+  const at::Tensor before = test::weights_of(trainer);
+  const Timestamp timestamp = trainer.state().timestamp;
+  CHECK_THROWS_WITH_AS(trainer.state().run->load({.path = folder / "ck/ep1-ba4"}),
+                       doctest::Contains("LayerFreezing: 3 layers are frozen, and 0 were when"), CheckpointError);
+  CHECK(test::weights_of(trainer).equal(before));
+  CHECK(trainer.state().timestamp == timestamp);
 }
 
 TEST_CASE("LayerFreezing begins anew in the next trainer") {

@@ -96,6 +96,20 @@ TEST_CASE("The drop rates rise during the warm-up, reach their targets, and are 
   CHECK(logger->most_recent("stochastic_depth/num_stochastic_layers").number() == 2);
 }
 
+TEST_CASE("find_lr() leaves the drop rates of a warm-up as they were") {
+  Blocks blocks(2);
+  TrainerOptions with = options_for(blocks, StochasticDepth({.drop_rate = 0.4, .drop_warmup = "1dur"}));
+  with.max_duration = "8ba";
+  Trainer trainer(std::move(with));
+  trainer.find_lr({.num_batches = 5});
+  CHECK(near(blocks.rates(), {0, 0}));
+  trainer.fit();
+  CHECK(near(blocks.rates(), {0.2, 0.4}));
+  trainer.state().max_duration = "32ba";
+  trainer.find_lr({.num_batches = 5});
+  CHECK(near(blocks.rates(), {0.2, 0.4}));
+}
+
 TEST_CASE("A run with StochasticDepth that is cut off and resumed ends with the weights of one that is not") {
   for (const auto& [method, warmup] : {std::pair{StochasticMethod::BLOCK, Time("0.75dur")},
                                        {StochasticMethod::BLOCK, Time("0dur")},

@@ -135,6 +135,85 @@ TEST_CASE("SWA takes the learning rate to swa_lr in anneal_steps updates, with a
   }
 }
 
+TEST_CASE("SWA sets the learning rates of the fit in which it was completed, not of later ones") {
+  for (const bool scheduled : {false, true}) {
+    CAPTURE(scheduled);
+    std::vector<double> rates;
+    TrainerOptions with =
+        options({.swa_start = "1ep", .swa_end = "3ep", .schedule_swa_lr = true, .anneal_steps = 1, .swa_lr = 0.01});
+    if (scheduled) with.schedulers = {optim::constant()};
+    with.max_duration = "4ep";
+    with.callbacks = {test::At([&](Event event, const State& state) {
+      if (event == Event::EPOCH_START) rates.push_back(optim::learning_rates(*state.optimizer).front());
+      if (event == Event::BATCH_START) rates.back() = optim::learning_rates(*state.optimizer).front();
+    })};
+    Trainer trainer(std::move(with));
+    trainer.fit();
+    trainer.fit("2ep");
+    CHECK(rates == std::vector<double>{0.1, 0.01, 0.01, 0.01, 0.1, 0.1});
+  }
+}
+
+TEST_CASE("SWA that a stop has interrupted sets the learning rates of the rest of the run") {
+  std::vector<double> rates;
+  TrainerOptions with =
+      options({.swa_start = "1ep", .swa_end = "2ep", .schedule_swa_lr = true, .anneal_steps = 1, .swa_lr = 0.01});
+  with.callbacks = {test::At([&](Event event, const State& state) {
+    if (event == Event::BATCH_START) rates.push_back(optim::learning_rates(*state.optimizer).front());
+  })};
+  Trainer trainer(std::move(with));
+  trainer.begin();
+  while (trainer.state().timestamp.batch < 14) trainer.step();
+  trainer.end();
+  trainer.fit();
+  REQUIRE(rates.size() == 20);
+  CHECK(rates.back() == 0.01);
+}
+
+TEST_CASE("A fit in shares of a longer run has its own learning rates until its swa_start") {
+  std::vector<double> rates;
+  TrainerOptions with = options({.swa_start = "0.5dur",
+                                 .swa_end = "1dur",
+                                 .update_interval = "1ba",
+                                 .schedule_swa_lr = true,
+                                 .anneal_steps = 1,
+                                 .swa_lr = 0.01});
+  with.max_duration = "8ba";
+  with.callbacks = {test::At([&](Event event, const State& state) {
+    if (event == Event::BATCH_START) rates.push_back(optim::learning_rates(*state.optimizer).front());
+  })};
+  Trainer trainer(std::move(with));
+  trainer.begin();
+  while (trainer.state().timestamp.batch < 6) trainer.step();
+  trainer.end();
+  trainer.fit("14ba");
+  REQUIRE(rates.size() == 20);
+  CHECK(rates[5] == 0.01);
+  CHECK(rates[6] == 0.1);
+  CHECK(rates[19] == 0.01);
+}
+
+TEST_CASE("SWA begins anew in a fit that counts from zero") {
+  for (const bool completed : {false, true}) {
+    CAPTURE(completed);
+    const auto swa = std::make_shared<SWA>(SWAOptions{.swa_start = "1ep", .swa_end = "4ep"});
+    Course seen;
+    TrainerOptions with = options({});
+    with.algorithms = {Before(seen, Event::EPOCH_END), swa};
+    with.callbacks = {test::At([&seen](Event event, const State& state) {
+      if (event == Event::EPOCH_END) seen.after.push_back(values_of(*state.model));
+    })};
+    Trainer trainer(std::move(with));
+    trainer.fit(Time(completed ? 5 : 3, TimeUnit::EPOCH));
+    seen = {};
+    trainer.fit({.duration = "5ep", .reset_time = true});
+    CHECK(swa->updates() == 4);
+    REQUIRE(seen.after.size() == 5);
+    CHECK(close(seen.after[0], seen.before[0]));
+    CHECK(close(seen.after[3], mean(seen.before, {0, 1, 2, 3})));
+  }
+}
+
 TEST_CASE("The rate of SWA follows a line or half a cosine") {
   const SWAOptions line{.schedule_swa_lr = true, .anneal_steps = 4, .swa_lr = 0.5};
   SWAOptions cosine = line;

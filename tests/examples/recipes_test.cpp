@@ -12,6 +12,8 @@
 #include "examples/fashion_mnist_job.h"
 #include "tests/data/idx_files.h"
 #include "tests/support/error_of.h"
+#include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
 
 namespace composer::test {
 namespace {
@@ -86,6 +88,42 @@ TEST_CASE("Of an option given twice the last counts, and algorithms add up until
       job_of({"--algorithm", "cutout", "--algorithm", "label_smoothing", "--algorithm", "cutout.num_holes=2"}));
   CHECK(std::get<std::int64_t>(logged.at("CutOut/num_holes")) == 2);
   CHECK_FALSE(logged.contains("CutOut-2/num_holes"));
+}
+
+// The input of the first forward pass of training.
+at::Tensor first_input_of(Job job) {
+  const TemporaryFolder folder;
+  write_images(folder);
+  job.data = folder.path().string();
+  job.model = "resnet8", job.batch_size = 4, job.epochs = 1, job.precision = "fp32", job.tune = false;
+  at::Tensor input;
+  TrainerOptions options = examples::trainer_options(job);
+  options.callbacks.add(At([&](Event event, const State& state) {
+    if (event == Event::BEFORE_FORWARD) input = state.batch.at("input").clone();
+  }));
+  Trainer(std::move(options)).fit();
+  return input;
+}
+
+TEST_CASE("A job changes images by RandAugment and AugMix before it normalizes them") {
+  const at::Tensor plain = first_input_of(job_of({}));
+  CHECK(plain.min().item<double>() < -0.5);
+  for (const std::string name : {"randaugment", "augmix"}) {
+    CAPTURE(name);
+    const Warnings warnings;
+    const at::Tensor changed = first_input_of(job_of({"--algorithm", name}));
+    CHECK_FALSE(warnings.say("values from 0 to 1"));
+    CHECK(changed.strides() == plain.strides());
+    CHECK(changed.min().item<double>() < -0.5);  // black, which is not cut off to 0
+  }
+  CHECK(
+      error_of([] {
+        first_input_of(job_of({"--algorithm=augmix", "--algorithm=selective_backprop"}));
+      }) ==
+      "--algorithm: selective_backprop needs normalized images, and randaugment and augmix need them before that; give "
+      "one of these");
+  // with no operation the images are those of a job without it
+  CHECK(at::allclose(first_input_of(job_of({"--algorithm=randaugment", "--algorithm=randaugment.depth=0"})), plain));
 }
 
 TEST_CASE("An unknown recipe is an error with the recipes that there are") {
