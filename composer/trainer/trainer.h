@@ -18,6 +18,7 @@
 #include "composer/core/state.h"
 #include "composer/core/weights_use.h"
 #include "composer/data/data_spec.h"
+#include "composer/dist/options.h"
 #include "composer/kernels/choice.h"
 #include "composer/optim/grad_scaler.h"
 #include "composer/optim/optimizer.h"
@@ -68,6 +69,9 @@ struct TrainerOptions {
   bool accumulate_train_batch_on_tokens = false;  // weigh microbatches by their loss-generating tokens
   std::optional<std::uint64_t> seed = {};         // of random numbers and training loaders; unset: from libtorch
   bool deterministic_mode = false;                // libtorch's deterministic kernels, or its error where there is none
+
+  // With several processes: what they share (docs/distributed.md). Without a launcher there is one.
+  dist::DistributedOptions distributed = {};
 
   // When the first fit of a run begins, log as hyperparameters what its checkpoints say of it: these options, those of
   // the model, optimizer, schedules, algorithms and callbacks (docs/hyperparameters.md).

@@ -1,0 +1,35 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace composer::dist {
+
+class World;
+
+// When the gradients of microbatches are averaged over ranks.
+enum class SyncStrategy : std::uint8_t {
+  SINGLE_AUTO_SYNC,  // during the backward pass of the last microbatch
+  MULTI_AUTO_SYNC,   // during that of every microbatch
+  FORCED_SYNC        // after the last microbatch, whole
+};
+
+// What a trainer shares with those of other processes.
+struct DistributedOptions {
+  std::shared_ptr<World> world = {};  // null: that of the process, as its launcher tells (World::of_process())
+  // A loader's batch is that of all ranks, and each takes its slice of it. False: loaders give each rank its own
+  // samples; the batches of an epoch, and their sizes, may differ by rank.
+  bool split_batches = true;
+  SyncStrategy ddp_sync_strategy = SyncStrategy::SINGLE_AUTO_SYNC;
+  // Whether parameters may get no gradient in a step. Unset: the first step tells, and a later one that leaves out a
+  // parameter is an error.
+  std::optional<bool> find_unused_parameters = {};
+  bool broadcast_buffers = true;    // batch-norm statistics are rank 0's at the start of each batch
+  std::int64_t bucket_cap_mb = 25;  // MiB; gradients travel in pieces of about this size
+  bool gradients_in_bf16 = false;   // half of the bytes on the network, gradients rounded to bf16
+  // A power of two: that many parts of a batch are trained one by one, and their gradients are added in an order that
+  // does not depend on the number of ranks, so that 1, 2, 4 ... ranks give equal bits on a CPU. 0: off.
+  std::int64_t virtual_shards = 0;
+};
+
+}  // namespace composer::dist
