@@ -1,11 +1,8 @@
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <optional>
 
 namespace composer::dist {
-
-class World;
 
 // When the gradients of microbatches are averaged over ranks.
 enum class SyncStrategy : std::uint8_t {
@@ -14,9 +11,8 @@ enum class SyncStrategy : std::uint8_t {
   FORCED_SYNC        // after the last microbatch, whole
 };
 
-// What a trainer shares with those of other processes.
+// How a trainer trains together with those of other processes.
 struct DistributedOptions {
-  std::shared_ptr<World> world = {};  // null: that of the process, as its launcher tells (World::of_process())
   // A loader's batch is that of all ranks, and each takes its slice of it. False: loaders give each rank its own
   // samples; the batches of an epoch, and their sizes, may differ by rank.
   bool split_batches = true;

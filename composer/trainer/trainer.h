@@ -29,6 +29,10 @@
 
 namespace composer {
 
+namespace dist {
+class World;
+}  // namespace dist
+
 struct TrainerOptions {
   std::shared_ptr<Model> model = {};  // required
 
@@ -70,7 +74,9 @@ struct TrainerOptions {
   std::optional<std::uint64_t> seed = {};         // of random numbers and training loaders; unset: from libtorch
   bool deterministic_mode = false;                // libtorch's deterministic kernels, or its error where there is none
 
-  // With several processes: what they share (docs/distributed.md). Without a launcher there is one.
+  // The processes that train together (docs/distributed.md); null: those that the launcher of this one has started.
+  // Without a launcher there is one.
+  std::shared_ptr<dist::World> world = {};
   dist::DistributedOptions distributed = {};
 
   // When the first fit of a run begins, log as hyperparameters what its checkpoints say of it: these options, those of
