@@ -92,6 +92,8 @@ class HttpStore final : public RemoteStore {
 
   std::string uri() const override { return shown_url(url_); }
 
+  std::optional<std::chrono::system_clock::time_point> server_time() const override { return client_.server_time(); }
+
   void do_put(const fs::path& file, const std::string& name, const std::stop_token& stop) override {
     client_.send({"PUT", url(name), {}, FilePart{file}}, stop);
   }

@@ -277,7 +277,10 @@ class RemoteMirror final : public saving::Mirror {
 
   // Early, so that another process that saves the run learns of it. If this fails, the next upload does it.
   void own() {
-    queue_->send({"the owner", [shared = shared_](net::RemoteStore& store, const std::stop_token& stop) {
+    const auto now = RemoteOwner::Clock::now();
+    queue_->send({"the owner", [shared = shared_, now](net::RemoteStore& store, const std::stop_token& stop) {
+                    if (shared->lost()) return;
+                    shared->owner.begin(now);
                     try {
                       hold(store, *shared, stop);
                     } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the next upload reports it
