@@ -17,6 +17,8 @@
 
 #include "composer/checkpoint/scratch.h"
 #include "composer/core/error.h"
+#include "composer/trainer/remote_checkpoints.h"
+#include "composer/trainer/remote_files.h"
 #include "composer/util/checksum.h"
 
 namespace composer {
@@ -24,8 +26,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Fields = std::map<std::string, std::string>;  // lines "name: value"
-
-constexpr const char* kPrefix = "composer-fetch-";
 
 std::string new_token() {
   std::random_device random;
@@ -65,7 +65,7 @@ std::string now() {
 }
 
 std::optional<Fields> read(net::RemoteStore& store, const std::string& file, const std::stop_token& stop) {
-  const saving::Scratch scratch(fs::temp_directory_path(), kPrefix);
+  const saving::Scratch scratch(fs::temp_directory_path(), kFetchPrefix);
   try {
     store.get(file, scratch.path() / "owner", stop);
   } catch (const net::HttpError& error) {
@@ -157,11 +157,20 @@ void RemoteOwner::release(net::RemoteStore& store, const std::stop_token& stop) 
   if (leaves_file_)
     write(store, /*ended=*/true, stop);
   else
+    remove(store, stop);
+}
+
+void RemoteOwner::remove(net::RemoteStore& store, const std::stop_token& stop) const {
+  try {
     store.remove(file_, stop);
+  } catch (const net::HttpError& error) {
+    if (!is_forbidden(error)) throw;
+    write(store, /*ended=*/true, stop);
+  }
 }
 
 void RemoteOwner::write(net::RemoteStore& store, bool ended, const std::stop_token& stop) const {
-  const saving::Scratch scratch(fs::temp_directory_path(), kPrefix);
+  const saving::Scratch scratch(fs::temp_directory_path(), kFetchPrefix);
   const fs::path path = scratch.path() / "owner";
   const auto began = began_at(store);
   std::ofstream file(path);

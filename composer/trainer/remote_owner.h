@@ -30,12 +30,14 @@ class COMPOSER_EXPORT RemoteOwner {
   // another process has become the owner since that did not begin earlier; so do all further calls until begin().
   // Throws what the store throws.
   void hold(net::RemoteStore& store, const std::stop_token& stop = {});
-  // Removes the file. If the previous owner may still be running, the file stays for it, marked as ended. Does nothing
+  // Removes the file. If the previous owner may still be running, or the credentials permit no deletion, the file
+  // stays, marked as ended. Does nothing
   // unless this process is the owner. The next hold() is a first call again.
   void release(net::RemoteStore& store, const std::stop_token& stop = {});
 
  private:
   std::optional<std::int64_t> began_at(const net::RemoteStore& store) const;
+  void remove(net::RemoteStore& store, const std::stop_token& stop) const;
   void write(net::RemoteStore& store, bool ended, const std::stop_token& stop) const;
 
   std::string run_name_, file_, token_;
