@@ -16,6 +16,7 @@
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
 #include "composer/core/model.h"
+#include "composer/core/rank_seed.h"
 #include "composer/core/state.h"
 #include "composer/surgery/surgery_algorithm.h"
 #include "composer/util/random.h"
@@ -173,7 +174,7 @@ void GyroDropout::apply(Event event, State& state, Logger& logger) {
     part.first += part.samples;
     part.samples = part.of > 0 ? samples_of(state.batch) : 0;
   } else if (event != Event::INIT) {
-    *position_ = {.seed = state.seed, .round = round_of(state, options_), .part = {}};
+    *position_ = {.seed = rank_seed(state), .round = round_of(state, options_), .part = {}};
   }
 }
 

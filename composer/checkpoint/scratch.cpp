@@ -4,9 +4,12 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
 
 #include <sys/stat.h>
 
@@ -30,12 +33,20 @@ bool is_own(const fs::path& path) {
   return ::lstat(path.c_str(), &there) == 0 && S_ISDIR(there.st_mode) && there.st_uid == ::geteuid();
 }
 
+// Of this process, which has then removed what others have left. Temporary folders may have many entries.
+bool is_first(const fs::path& parent, const std::string& prefix) {
+  static std::mutex mutex;
+  static std::set<std::pair<fs::path, std::string>> seen;
+  const std::lock_guard lock(mutex);
+  return seen.insert({fs::absolute(parent), prefix}).second;
+}
+
 }  // namespace
 
 // Another process may take the folder for a leftover between its creation and its locking.
 Scratch::Scratch(const fs::path& parent, const std::string& prefix) {
   fs::create_directories(parent);
-  remove_leftovers(parent, prefix);
+  if (is_first(parent, prefix)) remove_leftovers(parent, prefix);
   using State = FolderLock::State;
   while (true) {
     std::string name = parent / (prefix + std::string(kRandom));

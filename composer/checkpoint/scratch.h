@@ -10,8 +10,8 @@ namespace composer::saving {
 class FolderLock;
 
 // A new folder PREFIXxxxxxx in `parent`, removed at the end of the scope unless it was renamed. Missing parents are
-// made. Folders that killed processes have left under this prefix are removed first; a live process locks its own.
-// Where the file system has no locks, they stay.
+// made. Before the first one of a process, folders that killed processes have left under this prefix are removed; a
+// live process locks its own. Where the file system has no locks, they stay.
 class COMPOSER_EXPORT Scratch {
  public:
   Scratch(const std::filesystem::path& parent, const std::string& prefix);  // throws Error

@@ -15,13 +15,15 @@ struct Scores {
   std::int64_t of_row(std::int64_t row) const { return visible + row < keys ? visible + row : keys; }
 };
 
-// In place: exp(x - max) / sum.
+// In place: exp(x - max) / sum. A row of -inf alone, which sees no key, becomes 0 with a max of 0 and a sum of 1, as in
+// libtorch's kernel.
 struct Softmax {
   Scores at;
   float *max, *sum;  // of each row: of the scores, and of exp(x - max)
 };
 
-// In place: the scores become probabilities, and the gradients of the probabilities those of the scores.
+// In place: the scores become probabilities, and the gradients of the probabilities those of the scores. Both are 0 in
+// a row of -inf alone.
 struct SoftmaxBackward {
   Scores at;
   float* gradients;        // laid out as the scores
@@ -55,6 +57,13 @@ struct Parts {
   }
 };
 
+template <class Lanes>  // so that each processor has its own
+bool sees_nothing(const float* scores, std::int64_t used) {
+  std::int64_t j = 0;
+  while (j < used && scores[j] == -__builtin_inff()) ++j;
+  return j == used;
+}
+
 // exp(x) for x up to 0, and for what rounding adds; less than 1e-37 for x below -87.3; NaN for NaN.
 template <class Lanes>
 __attribute__((always_inline)) inline typename Lanes::V exp_of(typename Lanes::V x) {
@@ -78,6 +87,12 @@ void softmax(const Softmax& s) {
     top.store(parts);
     float max = parts[0];
     for (const float one : parts) max = max > one ? max : one;
+    if (max == -__builtin_inff() && sees_nothing<Lanes>(x, used)) {
+      for (std::int64_t j = 0; j < s.at.keys; ++j) x[j] = 0;
+      s.max[row] = 0;
+      s.sum[row] = 1;
+      continue;
+    }
     const auto shift = Lanes::set(max);
     P sums(Lanes::zero());
     for (std::int64_t j = 0; j < end; j += kParts)
@@ -114,6 +129,10 @@ void softmax_backward(const SoftmaxBackward& s) {
     float* x = s.at.scores + row * s.at.stride;
     float* gradients = s.gradients + row * s.at.stride;
     const std::int64_t used = s.at.of_row(row);
+    if (s.logsumexp[row] == 0 && sees_nothing<Lanes>(x, used)) {
+      for (std::int64_t j = 0; j < s.at.keys; ++j) x[j] = gradients[j] = 0;
+      continue;
+    }
     const auto shift = Lanes::set(s.logsumexp[row]), mean = Lanes::set(dot.sum());
     for (std::int64_t j = 0; j < used; j += kWidth) {
       const auto p = exp_of<Lanes>(Lanes::subtract(Lanes::load(x + j), shift));

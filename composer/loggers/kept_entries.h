@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,7 +40,7 @@ class COMPOSER_EXPORT KeptEntries {
  private:
   std::string keys_;  // one after the other
   std::vector<Field> fields_;
-  std::optional<c10::Stream> stream_;  // computes the tensors until they are read
+  std::vector<c10::Stream> streams_;  // of each device one, which computes its tensors until they are read
   std::once_flag was_read_;
 };
 

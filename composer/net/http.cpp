@@ -42,15 +42,21 @@ std::string remedy(int status) {
   return {};
 }
 
+std::optional<std::time_t> parsed_date(const std::string& text) {
+  std::tm date{};
+  if (text.empty() || ::strptime(text.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &date) == nullptr) return {};
+  return ::timegm(&date);
+}
+
 // The seconds or the date of a Retry-After.
 milliseconds retry_after(const HttpResponse& response) {
   const std::string value = response.header("retry-after");
   long long seconds = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
   if (error != std::errc() || end != value.data() + value.size()) {
-    std::tm date{};
-    if (value.empty() || ::strptime(value.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &date) == nullptr) return {};
-    seconds = static_cast<long long>(::timegm(&date)) - static_cast<long long>(std::time(nullptr));
+    const auto date = parsed_date(value);
+    if (!date) return {};
+    seconds = static_cast<long long>(*date) - static_cast<long long>(std::time(nullptr));
   }
   return std::chrono::seconds(std::clamp<long long>(seconds, 0, 86'400));
 }
@@ -157,6 +163,10 @@ class HttpClient::Impl {
     const int attempts = request.repeat ? options_.retry.attempts : 1;
     for (int tries = 1;; ++tries) {
       Attempt attempt = transfers_.run(request, options_, stop);
+      if (const auto date = parsed_date(attempt.response.header("date"))) {
+        date_ = std::chrono::system_clock::from_time_t(*date);
+        dated_ = std::chrono::steady_clock::now();
+      }
       if (!attempt.cancelled && attempt.failure.empty() && attempt.response.status >= 200 &&
           attempt.response.status < 300)
         return std::move(attempt.response);
@@ -166,6 +176,12 @@ class HttpClient::Impl {
       }
       if (stop.stop_requested()) throw Cancelled(request.method, " ", shown_url(request.url), ": was cancelled");
     }
+  }
+
+  std::optional<std::chrono::system_clock::time_point> server_time() const {
+    using std::chrono::system_clock;
+    if (!date_) return {};
+    return *date_ + std::chrono::duration_cast<system_clock::duration>(std::chrono::steady_clock::now() - dated_);
   }
 
  private:
@@ -181,6 +197,8 @@ class HttpClient::Impl {
   HttpOptions options_;
   Transfers transfers_;
   RandomStream random_;
+  std::optional<std::chrono::system_clock::time_point> date_;  // of the last response that has one
+  std::chrono::steady_clock::time_point dated_;                // when it came
 };
 
 HttpClient::HttpClient(HttpOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
@@ -191,6 +209,8 @@ HttpClient& HttpClient::operator=(HttpClient&&) noexcept = default;
 HttpResponse HttpClient::send(const HttpRequest& request, const std::stop_token& stop) {
   return impl_->send(request, stop);
 }
+
+std::optional<std::chrono::system_clock::time_point> HttpClient::server_time() const { return impl_->server_time(); }
 
 std::string shown_url(std::string_view url) {
   const std::size_t scheme = url.find("://");

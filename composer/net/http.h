@@ -109,6 +109,9 @@ class COMPOSER_EXPORT HttpClient {
   // Returns a response with a status from 200 to 299. Throws HttpError; Cancelled once a stop is requested; ConfigError
   // for a URL that is not HTTP's; Error for a file that cannot be read or written.
   HttpResponse send(const HttpRequest& request, const std::stop_token& stop = {});
+  // The present time by the clock of the server that answered last, to the second: its Date and what has passed since.
+  // nullopt: no response had a Date.
+  std::optional<std::chrono::system_clock::time_point> server_time() const;
 
  private:
   class Impl;

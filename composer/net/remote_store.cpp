@@ -37,8 +37,9 @@ class FileStore final : public RemoteStore {
 
   std::vector<RemoteFile> list(const std::string& prefix, const std::stop_token& /*stop*/) override {
     std::vector<RemoteFile> files;
-    if (!fs::exists(folder_)) return files;
-    for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
+    const fs::path from = folder_ / fs::path(prefix).parent_path();
+    if (!fs::is_directory(from)) return files;
+    for (const auto& entry : fs::recursive_directory_iterator(from)) {
       const std::string name = entry.path().lexically_relative(folder_).generic_string();
       if (entry.is_regular_file() && name.starts_with(prefix)) files.push_back({name, entry.file_size()});
     }
@@ -47,6 +48,7 @@ class FileStore final : public RemoteStore {
   }
 
   void do_remove(const std::string& name, const std::stop_token& /*stop*/) override {
+    util::remove_leftovers_of(folder_ / name);
     fs::remove(folder_ / name);
     for (fs::path up = (folder_ / name).parent_path(); up != folder_; up = up.parent_path())
       if (std::error_code error; !fs::remove(up, error)) return;  // not empty
@@ -91,6 +93,8 @@ class HttpStore final : public RemoteStore {
   HttpStore(std::string url, HttpOptions options) : url_(std::move(url)), client_(std::move(options)) {}
 
   std::string uri() const override { return shown_url(url_); }
+
+  std::optional<std::chrono::system_clock::time_point> server_time() const override { return client_.server_time(); }
 
   void do_put(const fs::path& file, const std::string& name, const std::stop_token& stop) override {
     client_.send({"PUT", url(name), {}, FilePart{file}}, stop);

@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -40,6 +41,9 @@ class COMPOSER_EXPORT RemoteStore {
   void remove(const std::string& name, const std::stop_token& stop = {});  // a missing one is no error
   // The file's bytes; nullopt: it is missing. Throws HttpError if the server does not tell them.
   std::optional<std::uint64_t> size(const std::string& name, const std::stop_token& stop = {});
+  // The present time by the server's clock, which all its clients share, to the second. nullopt: unknown, as before the
+  // first response, and for folders, whose machines have clocks of their own.
+  virtual std::optional<std::chrono::system_clock::time_point> server_time() const { return {}; }
 
  protected:
   struct Expected {

@@ -119,6 +119,8 @@ class S3Store final : public RemoteStore {
 
   std::string uri() const override { return "s3://" + bucket_ + (prefix_.empty() ? "" : "/" + prefix_); }
 
+  std::optional<std::chrono::system_clock::time_point> server_time() const override { return client_.server_time(); }
+
   void do_put(const fs::path& file, const std::string& name, const std::stop_token& stop) override {
     std::error_code error;
     const std::uint64_t size = fs::file_size(file, error);

@@ -42,11 +42,13 @@ std::optional<saving::Found> one_before_in_store(const saving::Found& found, con
   const saving::Manifest& damaged = found.manifest;
   const auto store = net::open_store(uri);
   try {
-    const auto newest = find_newest(*store, [&](const saving::Manifest& other) {
-      return can_go_on(other, damaged.run_name) && other.run_id == damaged.run_id &&
-             other.time.batch < damaged.time.batch;
-    });
-    if (newest) return saving::open_checkpoint(download(*store, *newest, folder, newest->name));
+    const auto find = [&] {
+      return find_newest(*store, [&](const saving::Manifest& other) {
+        return can_go_on(other, damaged.run_name) && other.run_id == damaged.run_id &&
+               other.time.batch < damaged.time.batch;
+      });
+    };
+    if (const auto newest = find()) return saving::open_checkpoint(download_unreplaced(*store, *newest, find, folder));
   } catch (const CheckpointError&) {  // NOLINT(bugprone-empty-catch): the damage it was asked for is told
   }
   return std::nullopt;
@@ -134,8 +136,9 @@ std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options)
   if (!newest || (found && newest->manifest.time.batch <= found->manifest.time.batch)) return found;
   std::uint64_t bytes = 0;
   for (const auto& file : newest->manifest.files) bytes += file.size;
-  warn(join("save_folder: downloading ", store->uri_of(newest->name), ", ", bytes, " bytes, to ", folder));
-  return saving::open_checkpoint(download(*store, *newest, folder, newest->name));
+  warn(join("save_folder: downloading ", store->uri_of(newest->name()), ", ", bytes, " bytes, to ", folder));
+  const auto again = [&] { return find_newest(*store, fits); };
+  return saving::open_checkpoint(download_unreplaced(*store, *newest, again, folder));
 }
 
 // Nothing is written yet.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
@@ -110,13 +111,6 @@ double work(const std::pair<ProductShape, std::int64_t>& shape) {
          static_cast<double>(s.n) * static_cast<double>(inner);
 }
 
-ProductShape with_fewer(ProductShape s) {
-  const auto states = s.a == Layout::LSTM ? 12 * s.m * s.n : s.m * s.n;  // gates, cells and their gradients
-  const auto floats = static_cast<double>(s.m * s.k + s.k * s.n + states);
-  s.batch = std::clamp(static_cast<std::int64_t>(kMostFloats / floats), std::int64_t{1}, s.batch);
-  return s;
-}
-
 double seconds_for(const std::function<void()>& product, int times) {
   const auto from = std::chrono::steady_clock::now();
   for (int i = 0; i < times; ++i) product();
@@ -128,7 +122,7 @@ Trials trials_of(const ProductShape& shape, const std::function<void()>& before_
   ProductTable ours;
   ours.set_others(true);
   const ProductTable library;
-  const std::function<void()> product = product_of(with_fewer(shape));
+  const std::function<void()> product = product_of(raced_shape(shape, at::get_num_threads()));
   const auto timed = [&](const ProductTable& by, int times) {
     before_each();
     const kernels::ProductScope scope(by);
@@ -143,6 +137,17 @@ Trials trials_of(const ProductShape& shape, const std::function<void()>& before_
 }
 
 }  // namespace
+
+ProductShape raced_shape(ProductShape s, std::int64_t threads) {
+  const bool is_attention = s.a == Layout::ATTENTION;
+  const auto states = s.a == Layout::LSTM ? 12 * s.m * s.n : s.m * s.n;     // gates, cells and their gradients
+  const auto floats = static_cast<double>(s.m * s.k + s.k * s.n + states);  // of attention, scores are time, not memory
+  const std::int64_t least = is_attention ? std::min(s.batch, threads) : 1;
+  std::int64_t most = std::clamp(static_cast<std::int64_t>(kMostFloats / floats), least, s.batch);
+  if (is_attention && most < s.batch) most -= most % least;
+  s.batch = most;
+  return s;
+}
 
 ProductTable race_products(const std::map<ProductShape, std::int64_t>& shapes, double seconds,
                            const std::function<void()>& before_each) {

@@ -10,6 +10,7 @@
 #include "composer/checkpoint/file_system.h"
 #include "composer/checkpoint/scratch.h"
 #include "composer/core/error.h"
+#include "composer/trainer/remote_files.h"
 #include "composer/util/checksum.h"
 
 namespace composer {
@@ -19,9 +20,9 @@ namespace fs = std::filesystem;
 using saving::Manifest;
 
 const std::string kManifest = Manifest::kFileName;
-constexpr const char *kFetch = ".fetch-",
-                     *kFetchFile = "composer-fetch-";  // beside a save folder; among other programs'
-constexpr std::uint64_t kLargestManifest = 16 << 20;   // in bytes; ours have a few thousand
+constexpr const char* kFetch = ".fetch-";             // beside a save folder
+constexpr int kLooks = 3, kDownloads = 5;             // of what is replaced meanwhile
+constexpr std::uint64_t kLargestManifest = 16 << 20;  // in bytes; ours have a few thousand
 
 fs::path cache_folder() {
   const auto variable = [](const char* name) {
@@ -31,6 +32,11 @@ fs::path cache_folder() {
   if (const auto caches = variable("XDG_CACHE_HOME"); caches.is_absolute()) return caches / "libcomposer/uploads";
   if (const auto home = variable("HOME"); home.is_absolute()) return home / ".cache/libcomposer/uploads";
   throw ConfigError("save_folder: a URI needs a folder of this machine, and neither XDG_CACHE_HOME nor HOME is set");
+}
+
+std::string read_text(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 // Names come from the server, and must lead neither out of the folder nor to the folder itself.
@@ -51,7 +57,7 @@ bool is_older(const Manifest& a, const Manifest& b) {
 // Whether a listing has its files with their sizes.
 bool is_whole(const RemoteCheckpoint& checkpoint, const std::vector<net::RemoteFile>& listed) {
   return std::ranges::all_of(checkpoint.manifest.files, [&](const Manifest::File& file) {
-    const std::string name = in(checkpoint.name, file.name);
+    const std::string name = in(checkpoint.folder, file.name);
     return std::ranges::any_of(listed,
                                [&](const net::RemoteFile& one) { return one.name == name && one.size == file.size; });
   });
@@ -72,66 +78,98 @@ std::string local_save_folder(const std::string& save_folder, const std::string&
 }
 
 Manifest read_manifest(net::RemoteStore& store, const std::string& name, const std::stop_token& stop) {
-  const saving::Scratch scratch(fs::temp_directory_path(), kFetchFile);
+  const saving::Scratch scratch(fs::temp_directory_path(), kFetchPrefix);
   const fs::path file = scratch.path() / kManifest;
   store.get(in(name, kManifest), file, stop);
   if (const auto size = fs::file_size(file); size > kLargestManifest)
     throw CheckpointError(store.uri_of(in(name, kManifest)), ": is no manifest: it has ", size, " bytes");
-  std::ifstream stream(file, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  return Manifest::parse(text, store.uri_of(in(name, kManifest)));
+  return Manifest::parse(read_text(file), store.uri_of(in(name, kManifest)));
 }
 
-std::optional<RemoteCheckpoint> find_newest(net::RemoteStore& store, const std::function<bool(const Manifest&)>& fits) {
-  const std::vector<net::RemoteFile> listed = store.list();
+ReplacedError::~ReplacedError() = default;
+
+std::string RemoteCheckpoint::name() const { return without_staged_folder(folder); }
+
+namespace {
+
+struct Look {
   std::optional<RemoteCheckpoint> newest;
   std::string unreadable;
+  bool has_changed = false;  // something does not fit the list of the files, which is older
+};
+
+Look look_for_newest(net::RemoteStore& store, const std::function<bool(const Manifest&)>& fits) {
+  const std::vector<net::RemoteFile> listed = store.list();
+  Look look;
   for (const net::RemoteFile& file : listed) {
     const std::string end = "/" + kManifest;
-    if (!file.name.ends_with(end) || !stays_below(file.name)) continue;
+    if (!file.name.ends_with(end) || file.size == 0 || !stays_below(file.name)) continue;
     try {
       if (file.size > kLargestManifest)
         throw CheckpointError(store.uri_of(file.name), ": is no manifest: it has ", file.size, " bytes");
       RemoteCheckpoint one{file.name.substr(0, file.name.size() - end.size()), {}};
-      one.manifest = read_manifest(store, one.name, {});
+      one.manifest = read_manifest(store, one.folder, {});
       if (!fits(one.manifest)) continue;
-      if (!is_whole(one, listed))
-        unreadable += "\n  " + store.uri_of(one.name) + ": files are missing, or their sizes differ from the manifest";
-      else if (!newest || !is_older(one.manifest, newest->manifest))
-        newest = std::move(one);
+      if (!is_whole(one, listed)) {
+        look.has_changed = true;
+        look.unreadable +=
+            "\n  " + store.uri_of(one.folder) + ": files are missing, or their sizes differ from the manifest";
+      } else if (!look.newest || !is_older(one.manifest, look.newest->manifest)) {
+        look.newest = std::move(one);
+      }
     } catch (const saving::NewerVersionError&) {
       throw;
     } catch (const CheckpointError& error) {
-      unreadable += join("\n  ", error.what());
+      look.unreadable += join("\n  ", error.what());
+    } catch (const net::HttpError& error) {
+      if (error.status != 404) throw;
+      look.has_changed = true;
     }
   }
-  if (!newest && !unreadable.empty())
+  return look;
+}
+
+}  // namespace
+
+std::optional<RemoteCheckpoint> find_newest(net::RemoteStore& store, const std::function<bool(const Manifest&)>& fits) {
+  Look look = look_for_newest(store, fits);
+  for (int i = 1; i < kLooks && look.has_changed; ++i) look = look_for_newest(store, fits);
+  if (!look.newest && !look.unreadable.empty())
     throw CheckpointError(
         "autoresume: ", store.uri(), " has checkpoints that cannot be read, and no other to resume ",
-        "from; remove them, or set another save_folder, or autoresume = false to start from scratch:", unreadable);
-  return newest;
+        "from; remove them, or set another save_folder, or autoresume = false to start from scratch:", look.unreadable);
+  return std::move(look.newest);
 }
 
 void remove_leftover_downloads(const fs::path& folder) {
   saving::Scratch::remove_leftovers(folder.parent_path(), kFetch);
-  for (const char* prefix : {kFetchFile, kLoadPrefix})
+  for (const char* prefix : {kFetchPrefix, kLoadPrefix})
     saving::Scratch::remove_leftovers(fs::temp_directory_path(), prefix);
 }
 
 fs::path download(net::RemoteStore& store, const RemoteCheckpoint& checkpoint, const fs::path& folder,
                   const std::string& name) {
   saving::FileSystem& files = saving::real_files();
-  if (!stays_below(name)) throw CheckpointError(store.uri_of(checkpoint.name), ": cannot be the name of a folder");
+  const std::string uri = store.uri_of(checkpoint.folder);
+  if (!stays_below(name)) throw CheckpointError(uri, ": cannot be the name of a folder");
   remove_leftover_downloads(folder);  // they may be large
   const fs::path to = folder / name;
   fs::create_directories(to.parent_path());
   const saving::Scratch scratch(folder.parent_path(),
                                 kFetch);  // a kill must not leave a checkpoint of another name in the folder
-  for (const Manifest::File& file : checkpoint.manifest.files) {
-    if (!stays_below(file.name)) throw CheckpointError(store.uri_of(checkpoint.name), ": has a file ", file.name);
-    store.get(in(checkpoint.name, file.name), scratch.path() / file.name);
+  try {
+    for (const Manifest::File& file : checkpoint.manifest.files) {
+      if (!stays_below(file.name)) throw CheckpointError(uri, ": has a file ", file.name);
+      store.get(in(checkpoint.folder, file.name), scratch.path() / file.name);
+    }
+    // Who replaces a checkpoint removes its manifest first: if that is the same as before, all files belong to it.
+    store.get(in(checkpoint.folder, kManifest), scratch.path() / kManifest);
+  } catch (const net::HttpError& error) {
+    if (error.status != 404) throw;
+    throw ReplacedError(uri, ": was replaced or deleted while it was downloaded; try again: ", error.what());
   }
-  store.get(in(checkpoint.name, kManifest), scratch.path() / kManifest);
+  if (read_text(scratch.path() / kManifest) != checkpoint.manifest.to_json())
+    throw ReplacedError(uri, ": was replaced while it was downloaded; try again");
   files.sync_folder(scratch.path());
   files.remove(to);
   files.rename(scratch.path(), to);
@@ -139,7 +177,23 @@ fs::path download(net::RemoteStore& store, const RemoteCheckpoint& checkpoint, c
   return to;
 }
 
+fs::path download_unreplaced(net::RemoteStore& store, RemoteCheckpoint found,
+                             const std::function<std::optional<RemoteCheckpoint>()>& again, const fs::path& folder,
+                             const std::string& name) {
+  for (int i = 1;; ++i) try {
+      return download(store, found, folder, name.empty() ? found.name() : name);
+    } catch (const ReplacedError&) {
+      auto other = i < kDownloads ? again() : std::nullopt;
+      if (!other) throw;
+      found = std::move(*other);
+    }
+}
+
 namespace {
+
+bool has_manifest(net::RemoteStore& store, const std::string& folder) {
+  return store.size(in(folder, kManifest)).value_or(0) != 0;
+}
 
 // What a URI names: the last part of its path, in what precedes it. The query of a signed URL belongs to neither.
 struct Place {
@@ -169,8 +223,13 @@ fs::path download_from(const std::string& uri, const fs::path& folder) {
   const bool is_url = uri.starts_with("http");
   if (is_url && place.leaf.empty()) throw ConfigError("load_path: ", net::shown_url(uri), ": names no file");
   const auto store = net::open_store(place.path + place.query);
+  // Of the folder itself, or the one that is about to replace it.
   const auto checkpoint = [&] {
-    return download(*store, {"", read_manifest(*store, "", {})}, folder, place.leaf.empty() ? "files" : place.leaf);
+    const auto here = [&]() -> std::optional<RemoteCheckpoint> {
+      if (is_url || has_manifest(*store, "")) return RemoteCheckpoint{"", read_manifest(*store, "", {})};
+      return RemoteCheckpoint{kStagedFolder, read_manifest(*store, kStagedFolder, {})};
+    };
+    return download_unreplaced(*store, *here(), here, folder, place.leaf.empty() ? "files" : place.leaf);
   };
   const auto file = [&] {
     net::open_store(place.parent + place.query)->get(place.leaf, folder / place.leaf);
@@ -186,15 +245,18 @@ fs::path download_from(const std::string& uri, const fs::path& folder) {
         throw error;
       }
     }
-  if (store->size(kManifest)) return checkpoint();
+  if (is_url ? store->size(kManifest).has_value() : has_manifest(*store, "") || has_manifest(*store, kStagedFolder))
+    return checkpoint();
   if (!place.leaf.empty()) try {
       return file();
     } catch (const net::HttpError& error) {
       if (error.status != 404 && error.status != 410) throw;
     }
+  const auto any = [](const Manifest&) { return true; };
   if (!is_url)
-    if (const auto newest = find_newest(*store, [](const Manifest&) { return true; }))
-      return download(*store, *newest, folder, newest->name);
+    if (const auto newest = find_newest(*store, any))
+      return download_unreplaced(
+          *store, *newest, [&] { return find_newest(*store, any); }, folder);
   throw CheckpointError("load_path: ", store->uri(),
                         ": is neither a checkpoint, nor a folder of checkpoints, nor a file");
 }

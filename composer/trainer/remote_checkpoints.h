@@ -1,7 +1,9 @@
 #pragma once
-// Checkpoints below a URI. A checkpoint is complete there if its manifest.json exists: that is written last and removed
-// first.
+// Checkpoints below a URI. A checkpoint is complete there if its manifest.json exists and is not empty: that is written
+// last and removed first. One that replaces another of its name is complete in a folder of its own before (see
+// remote_files.h).
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -25,26 +27,42 @@ namespace composer {
 COMPOSER_EXPORT std::string local_save_folder(const std::string& save_folder, const std::string& staging = {});
 
 struct RemoteCheckpoint {
-  std::string name;
+  std::string folder;  // of its files in the store
   saving::Manifest manifest;
+  std::string name() const;
 };
 
-// The newest complete checkpoint that `fits`; nullopt: there is none. Throws CheckpointError if none fits and some
-// could not be read, and what the store throws.
+// A checkpoint was replaced or deleted while it was read.
+struct COMPOSER_EXPORT ReplacedError : CheckpointError {
+  using CheckpointError::CheckpointError;
+  ReplacedError(const ReplacedError&) = default;
+  ReplacedError& operator=(const ReplacedError&) = default;
+  ~ReplacedError() override;
+};
+
+// The newest complete checkpoint that `fits`; nullopt: there is none. What is replaced meanwhile is looked at again.
+// Throws CheckpointError if none fits and some could not be read, and what the store throws.
 COMPOSER_EXPORT std::optional<RemoteCheckpoint> find_newest(net::RemoteStore& store,
                                                             const std::function<bool(const saving::Manifest&)>& fits);
 
 // Downloads a checkpoint to a name in a folder, where it appears whole or not at all and replaces one of that name.
-// Returns its path. Temporary files are in a folder beside it, which is removed at the next start if the process is
-// killed.
+// Returns its path. Throws ReplacedError if it was replaced or deleted meanwhile. Temporary files are in a folder
+// beside it, which is removed at the next start if the process is killed.
 COMPOSER_EXPORT std::filesystem::path download(net::RemoteStore& store, const RemoteCheckpoint& checkpoint,
                                                const std::filesystem::path& folder, const std::string& name);
+
+// The same, to its own name unless another is given. If it was replaced meanwhile, downloads what again() returns.
+// Throws ReplacedError if that happens several times.
+COMPOSER_EXPORT std::filesystem::path download_unreplaced(net::RemoteStore& store, RemoteCheckpoint found,
+                                                          const std::function<std::optional<RemoteCheckpoint>()>& again,
+                                                          const std::filesystem::path& folder,
+                                                          const std::string& name = {});
 
 // Removes what killed processes have left of downloads, beside this folder and in the folder of temporary files.
 COMPOSER_EXPORT void remove_leftover_downloads(const std::filesystem::path& folder);
 
-// Prefix of the folders of temporary files into which a load_path is downloaded.
-constexpr const char* kLoadPrefix = "composer-load-";
+// Prefixes of the folders of temporary files: for a load_path, and for small files.
+constexpr const char *kLoadPrefix = "composer-load-", *kFetchPrefix = "composer-fetch-";
 
 // The manifest of a checkpoint in the store. Throws CheckpointError if it is damaged.
 COMPOSER_EXPORT saving::Manifest read_manifest(net::RemoteStore& store, const std::string& name,
@@ -60,6 +78,8 @@ struct RemoteMirrorOptions {
   bool overwrite = false;  // also replace checkpoints of other runs
   saving::OnFailure on_failure = saving::OnFailure::FAIL;
   std::chrono::duration<double> longest_wait{3600};  // of wait() without a limit
+  // >= 1; at the start, so that the queue has room for others. Of more checkpoints, several are one upload
+  std::size_t most_first_uploads = 512;
   net::StoreOptions store = {};
 };
 

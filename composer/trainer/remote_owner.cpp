@@ -17,6 +17,8 @@
 
 #include "composer/checkpoint/scratch.h"
 #include "composer/core/error.h"
+#include "composer/trainer/remote_checkpoints.h"
+#include "composer/trainer/remote_files.h"
 #include "composer/util/checksum.h"
 
 namespace composer {
@@ -24,8 +26,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Fields = std::map<std::string, std::string>;  // lines "name: value"
-
-constexpr const char* kPrefix = "composer-fetch-";
 
 std::string new_token() {
   std::random_device random;
@@ -65,7 +65,7 @@ std::string now() {
 }
 
 std::optional<Fields> read(net::RemoteStore& store, const std::string& file, const std::stop_token& stop) {
-  const saving::Scratch scratch(fs::temp_directory_path(), kPrefix);
+  const saving::Scratch scratch(fs::temp_directory_path(), kFetchPrefix);
   try {
     store.get(file, scratch.path() / "owner", stop);
   } catch (const net::HttpError& error) {
@@ -90,6 +90,18 @@ bool may_run(Fields& owner) {
   return ::kill(process, 0) == 0 || errno != ESRCH;
 }
 
+enum class Order : std::uint8_t { EARLIER, ALIKE, LATER };
+
+// When the owner began, as compared with this process.
+Order order_of(Fields& owner, std::optional<std::int64_t> own) {
+  const std::string& text = owner["began"];
+  std::int64_t its = 0;
+  if (!own || std::from_chars(text.data(), text.data() + text.size(), its).ec != std::errc()) return Order::ALIKE;
+  constexpr std::int64_t kError = std::chrono::milliseconds(RemoteOwner::kClockError).count();
+  if (its > *own && its - *own > kError) return Order::LATER;
+  return its<*own&& * own - its> kError ? Order::EARLIER : Order::ALIKE;
+}
+
 std::string shown(Fields& owner) {
   if (owner["process"].empty()) return "another process";
   return join("process ", owner["process"], " on ", owner["host"], ", which started at ", owner["since"]);
@@ -98,22 +110,42 @@ std::string shown(Fields& owner) {
 }  // namespace
 
 RemoteOwner::RemoteOwner(std::string run_name)
-    : run_name_(std::move(run_name)), file_(file_of(run_name_)), token_(new_token()) {}
+    : run_name_(std::move(run_name)), file_(file_of(run_name_)), token_(new_token()), began_(Clock::now()) {}
+
+void RemoteOwner::begin(Clock::time_point at) {
+  lost_.clear();
+  began_ = at;
+}
+
+// In ms since 1970 by the server's clock.
+std::optional<std::int64_t> RemoteOwner::began_at(const net::RemoteStore& store) const {
+  const auto now = store.server_time();
+  if (!now) return {};
+  const auto since_1970 = now->time_since_epoch() - (Clock::now() - began_);
+  return std::chrono::duration_cast<std::chrono::milliseconds>(since_1970).count();
+}
 
 void RemoteOwner::hold(net::RemoteStore& store, const std::stop_token& stop) {
+  if (!lost_.empty()) throw CheckpointError(lost_);
   auto owner = read(store, file_, stop);
   const bool is_own = owner && (*owner)["token"] == token_;
   if (held_ && is_own) return;
-  if (held_ && owner)
-    throw CheckpointError("save_folder: ", store.uri(), ": the run ", run_name_, " was taken over by ", shown(*owner),
-                          "; this process saves nothing there any more. Train a run in one process at a time, or set ",
-                          "another run_name");
-  if (owner && !is_own && may_run(*owner)) {
-    leaves_file_ = true;
-    warn(join("save_folder: ", store.uri(), ": took the run ", run_name_, " over from ", shown(*owner),
-              "; if that is still running, it ends with an error at its next checkpoint"));
+  if (owner && !is_own) {
+    const Order order = order_of(*owner, began_at(store));
+    const bool lost = held_ ? order != Order::EARLIER : order == Order::LATER && may_run(*owner);
+    if (lost) {
+      lost_ = join("save_folder: ", store.uri(), ": the run ", run_name_, " was taken over by ", shown(*owner),
+                   "; this process saves nothing there any more. Train a run in one process at a time, or set ",
+                   "another run_name");
+      throw CheckpointError(lost_);
+    }
+    if (may_run(*owner)) {
+      leaves_file_ = true;
+      warn(join("save_folder: ", store.uri(), ": took the run ", run_name_, " over from ", shown(*owner),
+                "; if that is still running, it ends with an error at its next checkpoint"));
+    }
+    if ((*owner)["stays"] == "yes") leaves_file_ = true;  // for one that was taken over before
   }
-  if (owner && !is_own && (*owner)["stays"] == "yes") leaves_file_ = true;  // for one that was taken over before
   write(store, /*ended=*/false, stop);
   held_ = true;
 }
@@ -125,16 +157,26 @@ void RemoteOwner::release(net::RemoteStore& store, const std::stop_token& stop) 
   if (leaves_file_)
     write(store, /*ended=*/true, stop);
   else
+    remove(store, stop);
+}
+
+void RemoteOwner::remove(net::RemoteStore& store, const std::stop_token& stop) const {
+  try {
     store.remove(file_, stop);
+  } catch (const net::HttpError& error) {
+    if (!is_forbidden(error)) throw;
+    write(store, /*ended=*/true, stop);
+  }
 }
 
 void RemoteOwner::write(net::RemoteStore& store, bool ended, const std::stop_token& stop) const {
-  const saving::Scratch scratch(fs::temp_directory_path(), kPrefix);
+  const saving::Scratch scratch(fs::temp_directory_path(), kFetchPrefix);
   const fs::path path = scratch.path() / "owner";
+  const auto began = began_at(store);
   std::ofstream file(path);
   file << "token: " << token_ << "\nprocess: " << ::getpid() << "\nhost: " << host() << "\nmachine: " << machine()
-       << "\nsince: " << now() << "\nended: " << (ended ? "yes" : "no") << "\nstays: " << (leaves_file_ ? "yes" : "no")
-       << '\n';
+       << "\nbegan: " << (began ? std::to_string(*began) : "") << "\nsince: " << now()
+       << "\nended: " << (ended ? "yes" : "no") << "\nstays: " << (leaves_file_ ? "yes" : "no") << '\n';
   file.close();
   if (!file) throw Error(path.string(), ": cannot be written");
   store.put(path, file_, stop);

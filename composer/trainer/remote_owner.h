@@ -1,4 +1,7 @@
 #pragma once
+#include <chrono>
+#include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <string>
 
@@ -7,24 +10,39 @@
 
 namespace composer {
 
-// Tells the processes that save the same run below a URI from each other: the last one that has started owns the run,
-// and a small file there names it. Nothing expires, so a run that is resumed after a crash takes over at once; a
-// process that is still running finds out when it calls hold(). Use from one thread at a time.
+// Decides which of the processes that save the same run below a URI owns it: the one that began last, and a small file
+// there names it. The order is that of the server's clock, so a process whose first request comes late does not take
+// the run from one that began after it. Processes that began within kClockError of each other, or at a place without
+// such a clock, are ordered by their first writes of the file. Nothing expires, so a run that is resumed after a crash
+// takes over at once; a process that lost the run finds out when it calls hold(). Use from one thread at a time.
 class COMPOSER_EXPORT RemoteOwner {
  public:
-  explicit RemoteOwner(std::string run_name);
+  using Clock = std::chrono::steady_clock;
+  // A Date has no fractions of a second, and servers of one bucket have clocks of their own.
+  static constexpr std::chrono::seconds kClockError{5};
 
-  // The first call makes this process the owner, with a warning if the previous one may still be running. Later calls
-  // throw CheckpointError if another process has become the owner since. Throws what the store throws.
+  explicit RemoteOwner(std::string run_name);  // which begins now
+
+  // The process begins to save the run again, or began to at another time.
+  void begin(Clock::time_point at = Clock::now());
+  // The first call makes this process the owner, with a warning if the previous one may still be running. Throws
+  // CheckpointError if another process owns the run that began later and may still be running, and in later calls if
+  // another process has become the owner since that did not begin earlier; so do all further calls until begin().
+  // Throws what the store throws.
   void hold(net::RemoteStore& store, const std::stop_token& stop = {});
-  // Removes the file. If the previous owner may still be running, the file stays for it, marked as ended. Does nothing
+  // Removes the file. If the previous owner may still be running, or the credentials permit no deletion, the file
+  // stays, marked as ended. Does nothing
   // unless this process is the owner. The next hold() is a first call again.
   void release(net::RemoteStore& store, const std::stop_token& stop = {});
 
  private:
+  std::optional<std::int64_t> began_at(const net::RemoteStore& store) const;
+  void remove(net::RemoteStore& store, const std::stop_token& stop) const;
   void write(net::RemoteStore& store, bool ended, const std::stop_token& stop) const;
 
   std::string run_name_, file_, token_;
+  std::string lost_;  // why another process owns the run; empty: none that is known
+  Clock::time_point began_;
   bool held_ = false, leaves_file_ = false;
 };
 

@@ -44,7 +44,15 @@ bool is_temporary_of(const std::string& target, const std::string& name) {
   return dash != std::string_view::npos && is_number(rest.substr(0, dash)) && is_number(rest.substr(dash + 1));
 }
 
-void remove_leftovers(const fs::path& target) {
+void make_folders(const fs::path& folder) {
+  if (folder.empty() || fs::is_directory(folder)) return;
+  make_folders(folder.parent_path());
+  if (fs::create_directory(folder)) sync_folder(folder.parent_path());
+}
+
+}  // namespace
+
+void remove_leftovers_of(const fs::path& target) {
   std::error_code error;
   const fs::path folder = target.has_parent_path() ? target.parent_path() : ".";
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
@@ -56,14 +64,6 @@ void remove_leftovers(const fs::path& target) {
   }
 }
 
-void make_folders(const fs::path& folder) {
-  if (folder.empty() || fs::is_directory(folder)) return;
-  make_folders(folder.parent_path());
-  if (fs::create_directory(folder)) sync_folder(folder.parent_path());
-}
-
-}  // namespace
-
 NewFile::NewFile(fs::path target) : target_(std::move(target)) {
   try {
     if (fs::is_symlink(target_)) target_ = fs::weakly_canonical(target_);
@@ -73,7 +73,7 @@ NewFile::NewFile(fs::path target) : target_(std::move(target)) {
   } catch (const fs::filesystem_error& error) {
     throw Error("could not create ", target_.string(), ": ", error.code().message(), " [", error.path1().string(), "]");
   }
-  remove_leftovers(target_);
+  remove_leftovers_of(target_);
   create();
 }
 

@@ -34,4 +34,7 @@ class COMPOSER_EXPORT NewFile {
   bool committed_ = false;
 };
 
+// Removes what killed processes have left of new files at this target.
+COMPOSER_EXPORT void remove_leftovers_of(const std::filesystem::path& target);
+
 }  // namespace composer::util

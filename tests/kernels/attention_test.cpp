@@ -226,6 +226,44 @@ TEST_CASE("A NaN or an infinity in attention reaches what it reaches in libtorch
     }
 }
 
+TEST_CASE("A query whose scores are all -inf sees no key: its output and gradients are 0, as in libtorch's") {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const char* instructions : {"best", "AVX2"})
+    for (const bool causal : {false, true})
+      for (const std::int64_t rows : {3, 60, 2100}) {
+        const test::Instructions used(std::string_view(instructions) == "best" ? nullptr : instructions);
+        CAPTURE(instructions);
+        CAPTURE(causal);
+        CAPTURE(rows);
+        at::manual_seed(3);
+        // Products of large numbers overflow, so that gradients stay finite.
+        const auto large = at::full({1, 2, rows, 8}, -1e30F), v = at::randn({1, 2, rows, 8}),
+                   d = at::randn({1, 2, rows, 8});
+        at::Tensor q = at::randn({1, 2, rows, 8}) * 1e-30F;
+        q.slice(2, 1, rows, 2).fill_(1e30F);
+        const auto computed = [&](const ProductTable& table) {
+          const ProductScope scope(table);
+          auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(q, large, v, 0, causal);
+          auto [d_q, d_k, d_v] =
+              at::_scaled_dot_product_flash_attention_for_cpu_backward(d, q, large, v, output, logsumexp, 0, causal);
+          return std::vector<at::Tensor>{output, logsumexp, d_q, d_k, d_v};
+        };
+        const auto ours = computed(everything()), theirs = computed(ProductTable());
+        for (const std::size_t i : {0, 1, 3, 4}) {  // the gradients of other queries are what rounding leaves of 1e30
+          CAPTURE(i);
+          CHECK(at::allclose(ours[i], theirs[i], 1e-4, 1e-5, /*equal_nan=*/true));
+        }
+        CHECK(ours[0].slice(2, 1, rows, 2).eq(0).all().item<bool>());
+        CHECK(ours[2].slice(2, 1, rows, 2).eq(0).all().item<bool>());
+        const at::Tensor k = at::full_like(v, -kInf);
+        const ProductTable table = everything();
+        const ProductScope scope(table);
+        CHECK(at::scaled_dot_product_attention(at::ones_like(v), k, v, {}, 0, causal).eq(0).all().item<bool>());
+        k[0][0][rows / 2][0] = std::numeric_limits<float>::quiet_NaN();
+        CHECK(at::scaled_dot_product_attention(at::ones_like(v), k, v, {}, 0, false)[0][0].isnan().all().item<bool>());
+      }
+}
+
 TEST_CASE("The backward pass of attention takes the results of libtorch's forward pass") {
   const Case c{.queries = 20, .keys = 20, .causal = true};
   const auto expected = results(c, at::kFloat);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <cstdlib>
+#include <ctime>
 #include <optional>
 #include <poll.h>
 #include <stdexcept>
@@ -30,6 +31,14 @@ std::pair<int, int> bound() {
       ::getsockname(number, reinterpret_cast<sockaddr*>(&address), &size) != 0)
     throw std::runtime_error("no socket for the test's server");
   return {number, ::ntohs(address.sin_port)};
+}
+
+std::string date() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  std::array<char, 64> text{};
+  ::gmtime_r(&now, &utc);
+  return {text.data(), std::strftime(text.data(), text.size(), "%a, %d %b %Y %H:%M:%S GMT", &utc)};
 }
 
 // The request at the beginning of `text`; nullopt: it is not whole.
@@ -137,6 +146,8 @@ void HttpServer::serve(int connection) {
       std::ranges::any_of(reply.headers, [](const std::string& line) { return line.starts_with("Content-Length"); });
   if (!has_length && reply.status != 204 && reply.fault != DRIP)
     answer += "Content-Length: " + std::to_string(reply.body.size()) + "\r\n";
+  const auto is_date = [](const std::string& line) { return line.starts_with("Date: "); };
+  if (std::ranges::none_of(reply.headers, is_date)) answer += "Date: " + date() + "\r\n";
   for (const std::string& line : reply.headers) answer += line + "\r\n";
   answer += "\r\n";
   if (call->method != "HEAD") {

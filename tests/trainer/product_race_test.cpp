@@ -45,6 +45,21 @@ TEST_CASE("A race computes each product as the step does, and decides about each
   }
 }
 
+TEST_CASE("Long attention is raced with as many heads as threads, where the layer has them") {
+  const auto heads = [](std::int64_t heads, std::int64_t rows, std::int64_t threads) {
+    return raced_shape(kernels::attention_shape(heads, rows, rows, 64, /*causal=*/true), threads).batch;
+  };
+  CHECK(heads(32, 8192, 1) == 1);
+  CHECK(heads(32, 8192, 16) == 16);
+  CHECK(heads(8, 8192, 16) == 8);
+  CHECK(heads(64, 128, 16) == 64);
+  CHECK(heads(18, 900, 16) == 18);   // all fit
+  CHECK(heads(100, 900, 16) == 16);  // 18 would leave most of the threads idle in the second turn
+  CHECK(heads(100, 900, 6) == 18);
+  const ProductShape products{100, 8192, 8192, 64, Layout::ROWS, Layout::ROWS, false};
+  CHECK(raced_shape(products, 16).batch == 1);
+}
+
 TEST_CASE("What is thrown before a trial ends the race") {
   if (!kernels::has_gemm()) return;
   int trials = 0;

@@ -1,6 +1,7 @@
 // Two processes that save one run into one bucket.
 #include "composer/trainer/remote_owner.h"
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -116,6 +117,74 @@ TEST_CASE("A process that was taken over does not take the run back after two ot
     other->release(*place.store);
   }
   CHECK(contains(error_of([&] { one.hold(*place.store); }), "taken over"));
+}
+
+TEST_CASE("Of two processes that save a run into a bucket, the one that began later owns it, whoever asks first") {
+  Bucket bucket;
+  test::Warnings warnings;
+  const auto store = net::open_store("s3://b/runs");
+  const auto now = RemoteOwner::Clock::now();
+  RemoteOwner early("tiny"), late("tiny");
+  early.begin(now - std::chrono::seconds(60));
+  late.begin(now);
+  const auto loses = [&] {
+    const std::string error = error_of([&] { early.hold(*store); });
+    CHECK(contains(error, "the run tiny was taken over by process " + std::to_string(::getpid()) + " on "));
+  };
+  SUBCASE("its first request comes after that of the later one") {
+    late.hold(*store);
+    loses();
+    CHECK(warnings.texts.empty());
+  }
+  SUBCASE("its first request comes before") {
+    early.hold(*store);
+    late.hold(*store);
+    loses();
+  }
+  SUBCASE("both see no owner, and its file is written last") {
+    early.hold(*store);
+    const std::string file = owner_in(bucket);
+    REQUIRE_FALSE(file.empty());
+    const auto objects = bucket.server.objects();
+    const std::string key = objects.begin()->first;
+    bucket.server.erase(key);
+    late.hold(*store);
+    bucket.server.set(key, file);
+    late.hold(*store);
+    loses();
+  }
+  late.hold(*store);
+  late.release(*store);
+  loses();  // it does not take the run back
+}
+
+TEST_CASE("Processes that begin within seconds of each other are ordered by who asks first, and one of them ends") {
+  Bucket bucket;
+  const test::Warnings warnings;
+  const auto store = net::open_store("s3://b/runs");
+  const auto now = RemoteOwner::Clock::now();
+  RemoteOwner first("tiny"), second("tiny");
+  first.begin(now);
+  second.begin(now - std::chrono::seconds(1));
+  first.hold(*store);
+  second.hold(*store);
+  CHECK(contains(error_of([&] { first.hold(*store); }), "was taken over by "));
+  second.hold(*store);
+}
+
+TEST_CASE("A run whose later process was killed on this machine goes back to the earlier one") {
+  Bucket bucket;
+  const test::Warnings warnings;
+  const auto store = net::open_store("s3://b/runs");
+  RemoteOwner early("tiny");
+  early.begin(RemoteOwner::Clock::now() - std::chrono::seconds(60));
+  CHECK(test::ended_well(test::status_of_child([&] {
+    const auto own = net::open_store("s3://b/runs");
+    RemoteOwner("tiny").hold(*own);
+    ::_exit(0);
+  })));
+  REQUIRE_FALSE(owner_in(bucket).empty());
+  CHECK_NOTHROW(early.hold(*store));
 }
 
 TEST_CASE("A run whose process was killed on this machine is taken over without a warning") {
