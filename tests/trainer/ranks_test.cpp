@@ -132,8 +132,8 @@ TEST_CASE("Several ranks train and measure what one process does with the same b
     const Result alone = run(tried.options(), dist::World::alone());
     for (const int size : {2, 4}) {
       CAPTURE(size);
-      const std::vector<Result> ranks =
-          results_in_ranks(size, [&](const std::shared_ptr<dist::World>& world) { return run(tried.options(), world); });
+      const std::vector<Result> ranks = results_in_ranks(
+          size, [&](const std::shared_ptr<dist::World>& world) { return run(tried.options(), world); });
       for (const Result& rank : ranks) {
         CHECK(at::equal(rank.weights, ranks.front().weights));
         CHECK(at::allclose(rank.weights, alone.weights, 0, 1e-12));

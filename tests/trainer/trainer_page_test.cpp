@@ -49,6 +49,8 @@ TrainerOptions options{
     .accumulate_train_batch_on_tokens = false,
     .seed = {},
     .deterministic_mode = false,
+    .world = {},
+    .distributed = {},
     .auto_log_hparams = true,
     .tune = false,
     .tune_cache = {},

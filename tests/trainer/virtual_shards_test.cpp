@@ -58,7 +58,8 @@ struct Bits {
 Bits bits_of(Trainer& trainer) {
   std::vector<at::Tensor> buffers;
   for (const at::Tensor& buffer : trainer.state().model->buffers()) buffers.push_back(buffer.to(at::kDouble).flatten());
-  return {weights_of(trainer).clone(), buffers.empty() ? at::zeros(0) : at::cat(buffers).clone(), trainer.state().batch_loss.at("total").clone()};
+  return {weights_of(trainer).clone(), buffers.empty() ? at::zeros(0) : at::cat(buffers).clone(),
+          trainer.state().batch_loss.at("total").clone()};
 }
 
 Bits run(TrainerOptions options, std::shared_ptr<dist::World> world) {
