@@ -46,6 +46,7 @@ class Run {
   bool is_over();
   void pass_on(int number);
   void act();
+  std::vector<int> running() const;
   void report_culprit(int rank);
   void report_killed();
   void wait();
@@ -106,10 +107,9 @@ RunResult Run::watch() {
 bool Run::is_over() {
   constexpr Time kUnkillable(10);
   if (killed_at_ && now() - *killed_at_ > kUnkillable) {
+    if (!policy_.all_ended()) say("SIGKILL does not end " + names_of(running(), options_.first_rank()));
     Ends ends;
-    for (const int rank : policy_.killed())
-      if (!policy_.endings().contains(rank)) ends.emplace_back(rank, Ending{.signal = SIGKILL});
-    if (!ends.empty()) say("SIGKILL does not end " + names_of(policy_.killed(), options_.first_rank()));
+    for (const int rank : running()) ends.emplace_back(rank, Ending{.signal = SIGKILL});
     policy_.ended(ends, now());
     return true;
   }
@@ -147,6 +147,13 @@ void Run::act() {
   }
 }
 
+std::vector<int> Run::running() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < options_.ranks; ++rank)
+    if (!policy_.endings().contains(rank)) ranks.push_back(rank);
+  return ranks;
+}
+
 void Run::report_culprit(int rank) {
   reported_ = true;
   const Ending& ending = policy_.endings().at(rank);
@@ -155,7 +162,9 @@ void Run::report_culprit(int rank) {
   std::string text = join("rank ", name, ' ', to_string(ending));
   if (ending.code == kPeerLost)
     text += options_.nodes > 1 ? ": it lost a rank, perhaps of another node" : ": it lost a rank";
-  if (!policy_.all_ended()) text += "; the other ranks are being ended";
+  if (!policy_.all_ended())
+    text += ending.code == kPeerLost ? "; still running and being ended: " + names_of(running(), options_.first_rank())
+                                     : "; the other ranks are being ended";
   if (!file.empty()) text += join(" (see ", file, ')');
   if (!lines.empty()) text += ". Its last lines:";
   say(text);

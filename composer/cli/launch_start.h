@@ -12,7 +12,7 @@ namespace composer::cli {
 // A program that could not be started.
 struct StartError : Error {
   template <class... Parts>
-  explicit StartError(int code_, const Parts&... parts) : Error(parts...), code(code_) {}
+  explicit StartError(int exit_code, const Parts&... parts) : Error(parts...), code(exit_code) {}
   int code;  // to exit with, as a shell does: 127 not found, 126 not executable
 };
 

@@ -1,5 +1,6 @@
 #pragma once
-// The program `composer` as a process of its own, for tests of what it does with other processes.
+// The program `composer` as a process of its own, for tests of what it does with other processes. COMPOSER_PROGRAM is
+// its path.
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -10,6 +11,7 @@
 #include <functional>
 #include <iterator>
 #include <pty.h>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -124,5 +126,61 @@ class Launched {
   bool ended_ = false;
   std::string screen_;
 };
+
+// `composer launch OPTIONS -- sh -c SCRIPT`
+inline std::vector<std::string> launch_command(std::vector<std::string> options, const std::string& script) {
+  options.insert(options.begin(), {COMPOSER_PROGRAM, "launch"});
+  options.insert(options.end(), {"--", "sh", "-c", script});
+  return options;
+}
+
+// Part of a script: waits until the file has content.
+inline std::string until_written(const std::string& file) { return "until [ -s " + file + " ]; do sleep 0.01; done"; }
+
+struct LaunchResult {
+  int code = 0;
+  std::string out, err;
+};
+
+inline LaunchResult launch(const std::vector<std::string>& options, const std::string& script) {
+  Launched launched(launch_command(options, script));
+  const int code = launched.code();
+  return {code, launched.out(), launched.err()};
+}
+
+// Without a script: the command line as it is.
+inline LaunchResult composer_launch(std::vector<std::string> options) {
+  options.insert(options.begin(), {COMPOSER_PROGRAM, "launch"});
+  Launched launched(options);
+  const int code = launched.code();
+  return {code, launched.out(), launched.err()};
+}
+
+inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+inline std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t times = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++times;
+  return times;
+}
+
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+inline pid_t number_in(const std::string& file) {
+  pid_t number = 0;
+  std::ifstream(file) >> number;
+  return number;
+}
+
+// Waits until the file contains a number, which a script has written with a line end.
+inline pid_t wait_for_number(const std::string& file) {
+  CHECK(within(10, [&] { return number_in(file) > 0; }));
+  return number_in(file);
+}
 
 }  // namespace composer::test
