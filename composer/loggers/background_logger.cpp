@@ -1,19 +1,18 @@
 #include "composer/loggers/background_logger.h"
 
 #include <algorithm>
-#include <optional>
+#include <memory>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/loggers/kept_entries.h"
 #include "composer/loggers/scalar.h"
 #include "composer/loggers/string_map.h"
+#include "composer/loggers/tensor_streams.h"
 #include "composer/util/background_queue.h"
 
 namespace composer::loggers {
@@ -55,12 +54,6 @@ struct ReadContent {
   }
 };
 
-// The work of this tensor's device is queued there.
-std::optional<c10::Stream> stream_of(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.is_cpu()) return {};
-  return c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
-}
-
 void check(const std::string& name, const BackgroundOptions& options) {
   const auto is_in_range = [](Seconds time, double least) { return time.count() >= least && time.count() <= 86'400; };
   if (options.capacity < 1) throw ConfigError(name, ": capacity must be >= 1, got ", options.capacity);
@@ -93,7 +86,7 @@ struct BackgroundLogger::Message {
   struct Content {
     std::string key;
     decltype(LogRecord::content) value;
-    std::optional<c10::Stream> stream;  // computes the tensors until they are read
+    TensorStreams streams;  // compute the tensors until they are read
   };
   LogRecord::Kind kind = LogRecord::Kind::METRICS;
   std::int64_t step = 0;
@@ -167,8 +160,7 @@ struct BackgroundLogger::Channel {
     if (!message.content) return;
     Message::Content& content = *message.content;
     const at::NoGradGuard no_grad;
-    std::optional<c10::StreamGuard> on_stream;
-    if (content.stream) on_stream.emplace(*content.stream);
+    const TensorStreams::Scope on_streams(content.streams);
     std::visit(ReadContent{}, content.value);
     record.key = &interned(writer, received, content.key);
     record.content = std::move(content.value);
@@ -283,9 +275,12 @@ void BackgroundLogger::warn_once() {
     warn(join(name_, ": ", channel.writer->partial_,
               " values are infinite or not a number, and are left out of the histogram; later ones are not reported"));
   if (!channel.writer->failed_ || std::exchange(channel.warned, true)) return;
-  const std::lock_guard lock(channel.writer->mutex_);
-  warn(join(channel.writer->reason_, "; training continues, and ", channel.writer->noun(),
-            " are dropped until writing works again"));
+  const std::string reason = [&] {
+    const std::lock_guard lock(channel.writer->mutex_);
+    return channel.writer->reason_;
+  }();
+  // Without the lock, which the background thread may wait for: whoever handles warnings may flush the loggers.
+  warn(join(reason, "; training continues, and ", channel.writer->noun(), " are dropped until writing works again"));
 }
 
 void BackgroundLogger::log_entries(LogRecord::Kind kind, std::span<const LogEntry> entries, std::int64_t step,
@@ -307,34 +302,32 @@ void BackgroundLogger::log_traces(std::span<const LogEntry> traces, const State&
 
 template <class Content>
 void BackgroundLogger::log_content(LogRecord::Kind kind, std::string_view key, const Content& content,
-                                   const at::Tensor& tensor, std::int64_t step, const State& state) {
+                                   std::int64_t step, const State& state) {
   if (!open(state).takes(kind)) return;
+  TensorStreams streams;
+  streams.add(content);
   send({.kind = kind,
         .step = step,
         .entries = std::make_shared<KeptEntries>(std::span<const LogEntry>(), state),
-        .content = std::make_unique<Message::Content>(std::string(key), content, stream_of(tensor))});
+        .content = std::make_unique<Message::Content>(std::string(key), content, std::move(streams))});
 }
 
 void BackgroundLogger::log_images(std::string_view key, const LogImages& images, std::int64_t step,
                                   const State& state) {
-  log_content(LogRecord::Kind::IMAGES, key, images, images.images, step, state);
+  log_content(LogRecord::Kind::IMAGES, key, images, step, state);
 }
 
 void BackgroundLogger::log_table(std::string_view key, const LogTable& table, std::int64_t step, const State& state) {
-  at::Tensor tensor;  // of the cells, whose stream is used
-  for (const std::vector<LogValue>& row : table.rows)
-    for (const LogValue& value : row)
-      if (const auto* cell = std::get_if<at::Tensor>(&value); cell != nullptr && !cell->is_cpu()) tensor = *cell;
-  log_content(LogRecord::Kind::TABLE, key, table, tensor, step, state);
+  log_content(LogRecord::Kind::TABLE, key, table, step, state);
 }
 
 void BackgroundLogger::log_histogram(std::string_view key, const LogHistogram& histogram, std::int64_t step,
                                      const State& state) {
-  log_content(LogRecord::Kind::HISTOGRAM, key, histogram, histogram.counts, step, state);
+  log_content(LogRecord::Kind::HISTOGRAM, key, histogram, step, state);
 }
 
 void BackgroundLogger::upload_file(const LogFile& file, const State& state) {
-  log_content(LogRecord::Kind::FILE, file.name, file, {}, state.timestamp.batch, state);
+  log_content(LogRecord::Kind::FILE, file.name, file, state.timestamp.batch, state);
 }
 
 void BackgroundLogger::flush() {

@@ -142,8 +142,8 @@ class COMPOSER_EXPORT BackgroundLogger : public LoggerDestination {
   struct Message;
   void log_entries(LogRecord::Kind kind, std::span<const LogEntry> entries, std::int64_t step, const State& state);
   template <class Content>
-  void log_content(LogRecord::Kind kind, std::string_view key, const Content& content, const at::Tensor& tensor,
-                   std::int64_t step, const State& state);
+  void log_content(LogRecord::Kind kind, std::string_view key, const Content& content, std::int64_t step,
+                   const State& state);
   void send(Message&& message);
   void warn_once();
   std::string name_;

@@ -1,12 +1,9 @@
 #include "composer/loggers/kept_entries.h"
 
-#include <algorithm>
 #include <chrono>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "composer/core/shared_copy.h"
 #include "composer/core/state.h"
@@ -48,8 +45,7 @@ KeptEntries::KeptEntries(std::span<const LogEntry> entries, const State& state)
     const auto* tensor = std::get_if<at::Tensor>(&value);
     if (tensor != nullptr) loggers::check_scalar(key, *tensor);
     if (tensor != nullptr && !tensor->is_cpu()) {
-      if (std::ranges::find(streams_, tensor->device(), &c10::Stream::device) == streams_.end())
-        streams_.push_back(c10::impl::VirtualGuardImpl(tensor->device().type()).getStream(tensor->device()));
+      streams_.add(*tensor);
       fields_.push_back({kept, tensor->detach()});
     } else {
       fields_.push_back({kept, on_host(value)});
@@ -59,13 +55,11 @@ KeptEntries::KeptEntries(std::span<const LogEntry> entries, const State& state)
 
 const std::vector<KeptEntries::Field>& KeptEntries::read() {
   std::call_once(was_read_, [this] {
+    if (streams_.empty()) return;
     const at::NoGradGuard no_grad;
-    for (const c10::Stream& stream : streams_) {
-      const c10::StreamGuard on_stream(stream);
-      for (Field& field : fields_)
-        if (const auto* tensor = std::get_if<at::Tensor>(&field.value); tensor && tensor->device() == stream.device())
-          field.value = on_host(field.value);
-    }
+    const loggers::TensorStreams::Scope on_streams(streams_);
+    for (Field& field : fields_)
+      if (std::holds_alternative<at::Tensor>(field.value)) field.value = on_host(field.value);
   });
   return fields_;
 }

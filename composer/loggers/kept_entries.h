@@ -7,10 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include <c10/core/Stream.h>
-
 #include "composer/core/export.h"
 #include "composer/core/logger.h"
+#include "composer/loggers/tensor_streams.h"
 
 namespace composer {
 
@@ -40,7 +39,7 @@ class COMPOSER_EXPORT KeptEntries {
  private:
   std::string keys_;  // one after the other
   std::vector<Field> fields_;
-  std::vector<c10::Stream> streams_;  // of each device one, which computes its tensors until they are read
+  loggers::TensorStreams streams_;  // compute the tensors until they are read
   std::once_flag was_read_;
 };
 

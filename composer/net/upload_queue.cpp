@@ -26,17 +26,13 @@ struct UploadQueue::Shared {
   }
 
   void fail(const Upload& upload, const std::string& reason) {
-    {
+    const bool is_first = [&] {
       const std::lock_guard lock(mutex);
       failures.push_back({upload.what, reason});
-      if (std::exchange(warned, true)) return call_failed(upload, reason);
-    }
-    warn(join(owner, ": ", upload.what, " was not uploaded: ", reason));
-    call_failed(upload, reason);
-  }
-
-  static void call_failed(const Upload& upload, const std::string& reason) {
-    if (upload.failed) upload.failed(reason);
+      return !std::exchange(warned, true);
+    }();
+    if (is_first) warn(join(owner, ": ", upload.what, " was not uploaded: ", reason));
+    if (upload.failed) upload.failed(reason);  // without the lock: it may ask for failures()
   }
 
   const std::unique_ptr<RemoteStore> store;  // used by the queue's thread

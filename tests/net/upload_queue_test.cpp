@@ -66,6 +66,17 @@ constexpr UploadQueue::Duration kLong{60};
 
 }  // namespace
 
+TEST_CASE("What is called for an upload that failed may ask for the failures, also after the first one") {
+  const Sink warnings;
+  UploadQueue queue(std::make_unique<NoStore>(), {});
+  std::vector<std::size_t> counts;
+  for (int i = 0; i < 3; ++i)
+    queue.send({"file", [](RemoteStore&, const std::stop_token&) { throw Error("no"); },
+                [&](const std::string&) { counts.push_back(queue.failures().size()); }});
+  REQUIRE(queue.drain(UploadQueue::Duration(60)));
+  CHECK(counts == std::vector<std::size_t>{1, 2, 3});
+}
+
 TEST_CASE("Uploads are made in their order, and those after a failure as well") {
   Sink sink;
   std::vector<std::string> made, failed;

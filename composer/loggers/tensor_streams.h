@@ -1,0 +1,40 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
+
+#include "composer/core/log_records.h"
+
+namespace composer::loggers {
+
+// The streams on which tensors are computed that another thread reads: of each device one, that of the thread which
+// adds the tensors. Tensors on the CPU need none.
+class TensorStreams {
+ public:
+  void add(const at::Tensor& tensor);
+  void add(const LogImages& images);
+  void add(const LogTable& table);
+  void add(const LogHistogram& histogram);
+  void add(const LogFile&) {}
+  bool empty() const { return streams_.empty(); }
+
+  // Makes them those of this thread until the end of the scope.
+  class Scope {
+   public:
+    explicit Scope(const TensorStreams& streams);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    std::vector<std::unique_ptr<c10::StreamGuard>> guards_;
+  };
+
+ private:
+  std::vector<c10::Stream> streams_;
+};
+
+}  // namespace composer::loggers
