@@ -47,7 +47,7 @@ struct Options {
 // The processes that train together, seen from one of them. Collectives are calls that every rank makes in the same
 // order, with tensors of the same shape and dtype; they throw PeerLost when a rank is lost, naming it. With one rank,
 // every collective does nothing and costs nothing. One thread at a time may call a World.
-// Tensors on the CPU go through Gloo; on a GPU through NCCL, which is loaded when use_device() names one.
+// Tensors are on the CPU and go through Gloo.
 class COMPOSER_EXPORT World {
  public:
   // The world that the environment describes, joined at the first call and kept until the process ends or shutdown().
@@ -68,7 +68,8 @@ class COMPOSER_EXPORT World {
   int size() const { return environment_.world_size; }
   bool is_alone() const { return size() == 1; }
   const Environment& environment() const { return environment_; }
-  void use_device(at::Device device);  // for tensors on it, from now on
+  // What collectives are to work on from now on. Throws ConfigError for anything but the CPU, if there are several ranks.
+  void use_device(at::Device device);
 
   void barrier();
   void sum(const at::Tensor& tensor);  // in place, over all ranks; equal bits on all ranks
