@@ -40,6 +40,7 @@ std::string comma_separated(const std::vector<std::string>& names) {
 
 std::string names_of_models() {
   std::vector<std::string> names;
+  names.reserve(kModels.size());
   for (const auto& [name, make] : kModels) names.push_back(name);
   return comma_separated(names);
 }

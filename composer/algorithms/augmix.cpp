@@ -21,6 +21,7 @@ constexpr std::uint64_t kStream = 0x6175676d6978;  // sets these random numbers 
 template <class NumberOf>
 at::Tensor per_image(const std::vector<AugMixDraw>& draws, at::Device device, NumberOf&& number_of) {
   std::vector<float> numbers;
+  numbers.reserve(draws.size());
   for (const AugMixDraw& draw : draws) numbers.push_back(static_cast<float>(number_of(draw)));
   return at::tensor(numbers, at::kFloat).to(device, /*non_blocking=*/true).view({-1, 1, 1, 1});
 }
