@@ -1,6 +1,7 @@
 // With virtual shards, weights do not depend on the number of ranks to the last bit.
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,8 @@ using dist::test::results_in_ranks;
 
 // With statistics and random numbers of its own.
 std::shared_ptr<Model> model_with_dropout() {
+  static std::mutex mutex;  // initial weights are drawn from the generator of the whole process
+  const std::lock_guard lock(mutex);
   torch::manual_seed(3);
   torch::nn::Sequential layers(torch::nn::Linear(4, 16), torch::nn::BatchNorm1d(16), torch::nn::Dropout(0.3),
                                torch::nn::Linear(16, 3));
