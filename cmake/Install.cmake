@@ -6,6 +6,10 @@ set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/composer)
 # The build tree gets libtorch's folder by itself; the installed library needs it said.
 set_target_properties(composer PROPERTIES INSTALL_RPATH "$ORIGIN;${LIBTORCH_ROOT}/lib")
 install(TARGETS composer EXPORT composerTargets FILE_SET HEADERS)
+if(TARGET composer_nccl) # loaded by the library when it is asked for, so it belongs beside it
+  set_target_properties(composer_nccl PROPERTIES INSTALL_RPATH "$ORIGIN;${LIBTORCH_ROOT}/lib")
+  install(TARGETS composer_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 if(TARGET composer_program)
   set_target_properties(composer_program PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LIBTORCH_ROOT}/lib")
   install(TARGETS composer_program)

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "composer/core/error.h"
 #include "composer/dist/impl.h"
 #include "composer/dist/world.h"
 
@@ -48,6 +49,8 @@ void unpack(const at::Tensor& message, const Tensors& tensors, std::size_t begin
 }  // namespace
 
 c10d::Backend& World::Impl::backend(const at::Tensor& tensor) const {
+  if (!tensor.is_cpu() && !accelerator->has(tensor.device()))
+    throw ConfigError("World: a collective on ", tensor.device(), " needs a call of use_device() with it before");
   return *group->getBackend(tensor.device().type());
 }
 

@@ -4,6 +4,7 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include "composer/dist/accelerator.h"
 #include "composer/dist/collectives.h"
 #include "composer/dist/sockets.h"
 #include "composer/dist/store.h"
@@ -39,6 +40,7 @@ struct World::Impl {
   std::shared_ptr<Sockets> store_sockets;  // null if the store is of this process
   std::shared_ptr<Sockets> sockets;        // Gloo's; of all ranks if they are threads of this process
   c10::intrusive_ptr<c10d::ProcessGroup> group;
+  std::shared_ptr<Accelerator> accelerator = std::make_shared<Accelerator>();
   bool orderly = false;                // shutdown() has succeeded
   std::unique_ptr<Watchdog> watchdog;  // the first to go
 };

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 
 #include "composer/core/error.h"
+#include "composer/dist/reach.h"
 #include "composer/dist/variables.h"
 #include "composer/dist/world.h"
 
@@ -112,16 +113,20 @@ StorePtr open_store(const Environment& environment, int times_joined, millisecon
   options.timeout = timeout;
   options.isServer = serves_store(environment);
   if (options.isServer) options.masterListenFd = inherited_socket();
+  const std::string& host = environment.master_addr;
+  const std::uint16_t port = environment.master_port;
+  const std::string what = environment.agent_store ? "the launcher's store" : "rank 0";
+  if (!options.isServer && !wait_until_reachable(host, port, timeout))
+    throw ConfigError("rank ", environment.rank, " did not reach ", what, " at ", host, ":", port, " within ",
+                      seconds(timeout), "; check MASTER_ADDR and MASTER_PORT, and whether rank 0 has started");
   try {
     return connect(environment, times_joined, options);
   } catch (const std::exception&) {
     if (options.isServer)
-      throw_nested<ConfigError>("rank 0 cannot serve the store on port ", environment.master_port,
+      throw_nested<ConfigError>("rank 0 cannot serve the store on port ", port,
                                 "; if another program uses the port, set MASTER_PORT to a free one");
-    throw_nested<ConfigError>("rank ", environment.rank, " did not reach ",
-                              environment.agent_store ? "the launcher's store" : "rank 0", " at ",
-                              environment.master_addr, ":", environment.master_port, " within ", seconds(timeout),
-                              "; check MASTER_ADDR and MASTER_PORT, and whether rank 0 has started");
+    throw_nested<ConfigError>("rank ", environment.rank, " did not reach ", what, " at ", host, ":", port,
+                              "; something else may listen there");
   }
 }
 

@@ -22,7 +22,9 @@ PeerLost::~PeerLost() = default;
 World::Impl::~Impl() {
   if (!orderly && watchdog)
     watchdog->fail(std::uncaught_exceptions() > 0 ? "an exception ended it" : "it did not call shutdown()");
-  if (!orderly && sockets) sockets->shut_down();
+  if (orderly) return;
+  if (sockets) sockets->shut_down();
+  accelerator->abort();
 }
 
 World::Impl& World::Impl::of(const std::unique_ptr<Impl>& impl) {
@@ -90,8 +92,9 @@ std::shared_ptr<World> World::join(const Environment& environment, const Options
   setup.store_sockets->begin();
   setup.store = second_connection(environment, times, 10 * options.dead_after);  // the detector decides long before
   setup.store_sockets->end();
-  setup.abort = [sockets = impl->sockets, of_store = impl->store_sockets] {
+  setup.abort = [sockets = impl->sockets, of_store = impl->store_sockets, accelerator = impl->accelerator] {
     sockets->shut_down();
+    accelerator->abort();
     of_store->shut_down();  // the main thread may wait for an answer of the store
   };
   impl->watchdog = std::make_unique<Watchdog>(std::move(setup));
@@ -122,7 +125,10 @@ std::vector<std::shared_ptr<World>> World::in_threads(int size, const Options& o
       impl->sockets = sockets;
       arrive(*store, environment, options.store_timeout);
       Watchdog::Setup setup{rules(options, /*may_exit=*/false), rank, size, /*store_rank=*/-1, store};
-      setup.abort = [sockets] { sockets->shut_down(); };
+      setup.abort = [sockets, accelerator = impl->accelerator] {
+        sockets->shut_down();
+        accelerator->abort();
+      };
       impl->watchdog = std::make_unique<Watchdog>(std::move(setup));
       impl->collective([&] { impl->group = make_group(store, environment, options); });
       return std::shared_ptr<World>(new World(std::move(environment), std::move(impl)));
@@ -131,6 +137,12 @@ std::vector<std::shared_ptr<World>> World::in_threads(int size, const Options& o
   for (auto& future : futures) worlds.push_back(future.get());
   sockets->end();
   return worlds;
+}
+
+void World::use_device(at::Device device) {
+  if (is_alone() || device.is_cpu()) return;
+  Impl& impl = Impl::of(impl_);
+  impl.accelerator->attach(impl.group, impl.store, environment_, device, impl.options.collective_timeout);
 }
 
 void World::at(std::string_view event, std::int64_t epoch, std::int64_t batch) noexcept {

@@ -47,7 +47,7 @@ struct Options {
 // The processes that train together, seen from one of them. Collectives are calls that every rank makes in the same
 // order, with tensors of the same shape and dtype; they throw PeerLost when a rank is lost, naming it. With one rank,
 // every collective does nothing and costs nothing. One thread at a time may call a World.
-// Tensors are on the CPU and go through Gloo.
+// Tensors on the CPU go through Gloo; on a GPU through NCCL, which is loaded when use_device() names one.
 class COMPOSER_EXPORT World {
  public:
   // The world that the environment describes, joined at the first call and kept until the process ends or shutdown().

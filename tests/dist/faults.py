@@ -27,7 +27,8 @@ SELECTION = [
 ]
 MARGIN = 5.0  # seconds beyond dead_after
 LOST, FAILED = 75, 1
-STORE_TIMEOUT = 4.0  # of a rank that waits for others to join
+STORE_TIMEOUT = {"join": 4.0}  # seconds for which a rank waits for others to join
+PATIENT = 60.0  # the same, at other moments: a busy machine may start a process late
 
 
 def table():
@@ -70,7 +71,7 @@ class Ranks:
                                OMP_NUM_THREADS="1", TORCH_CPP_LOG_LEVEL="ERROR")
             output = tempfile.TemporaryFile()
             command = [options.program, self.kind, self.moment, victim, str(options.dead_after), "600000",
-                       str(int(1000 * STORE_TIMEOUT))]
+                       str(int(1000 * STORE_TIMEOUT.get(self.moment, PATIENT)))]
             self.outputs.append(output)
             self.processes.append(subprocess.Popen(command, stdout=output, stderr=output, env=environment))
 
@@ -84,6 +85,7 @@ class Ranks:
     def wait(self, limit):
         """Until all that survive have ended, or for `limit` seconds after the failure. The time of the failure."""
         began, failed = time.monotonic(), None
+        limit += STORE_TIMEOUT.get(self.moment, 0)
         while len([rank for rank in self.survivors() if rank in self.ends]) < len(self.survivors()):
             now = time.monotonic()
             for rank, process in enumerate(self.processes):
@@ -91,7 +93,7 @@ class Ranks:
                     self.ends[rank] = now
             if failed is None and "FAULT" in self.said(self.victim):
                 failed = now
-            if now > (began + 60 if failed is None else failed + limit):
+            if now > (began + 90 if failed is None else failed + limit):
                 break
             time.sleep(0.01)
         return failed or began
@@ -115,7 +117,7 @@ def problems_of(ranks, failed, limit):
             if status != 0 or "libcomposer" in text:
                 yield f"rank {rank} ended with {status}"
             continue
-        if ranks.ends[rank] - failed > limit:
+        if ranks.ends[rank] - failed > limit + STORE_TIMEOUT.get(ranks.moment, 0):
             yield f"rank {rank} ended after {ranks.ends[rank] - failed:.1f} s"
         before = ranks.moment == "join"
         if status != (FAILED if before else LOST):

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/Context.h>
 
 #include <doctest/doctest.h>
 
@@ -127,6 +128,21 @@ TEST_CASE("an error of libtorch that is no loss of a rank is passed on by a coll
         world.barrier();
       },
       quick());
+}
+
+TEST_CASE("a GPU that cannot be used is refused, and collectives on the CPU go on") {
+  if (at::globalContext().hasCUDA()) return;
+  test::in_ranks(
+      2,
+      [](World& world) {
+        world.use_device(at::kCPU);
+        CHECK_THROWS_WITH_AS(world.use_device(at::Device("cuda:0")), doctest::Contains("libcomposer_nccl.so"),
+                             ConfigError);
+        CHECK_THROWS_WITH_AS(world.use_device(at::Device("mps:0")), doctest::Contains("mps"), ConfigError);
+        world.barrier();
+      },
+      quick());
+  World::alone()->use_device(at::Device("cuda:0"));  // needs no collectives
 }
 
 TEST_CASE("a limit of silence that a late heartbeat would exceed is refused") {

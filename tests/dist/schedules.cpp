@@ -103,7 +103,11 @@ Trial draw(std::uint64_t seed, const DetectorRules& rules) {
 
 std::string broken_promise(const Trial& trial, const DetectorRules& rules) {
   const Schedule& schedule = trial.schedule;
-  Time last = schedule.work + Time(300);
+  // A lethal failure ends all, whether they have finished or not.
+  const bool ends_all =
+      trial.kind != Trial::BORDERLINE && !schedule.faults.empty() &&
+      std::ranges::all_of(schedule.faults, [&](const Fault& fault) { return is_lethal(fault, rules); });
+  Time last = ends_all ? Time(0) : schedule.work + Time(300);
   for (const Fault& fault : schedule.faults)
     last = std::max(last, fault.at + (fault.length < FOREVER ? fault.length : Time(0)));
   // A rank that stands still can only end when it goes on. Finding out takes two turns more if messages are slow.
@@ -146,6 +150,10 @@ std::string broken_promise(const Trial& trial, const DetectorRules& rules) {
       return fault.kind == Fault::LOSE_STORE ? end.named == -1 : end.named == fault.rank;
     });
     if (!right) return "a rank names one that is not to blame" + all;
+    const bool says_why = end.text.find("out of cheese") != end.text.npos;
+    if (trial.kind == Trial::ONE_LOST && schedule.faults[0].kind == Fault::FAIL && schedule.slowest <= Time(50) &&
+        !says_why)
+      return "a rank failed, and another does not know why" + all;
     if (first_named == -3) first_named = end.named;
     if (first_named != end.named && !(store_lost && schedule.faults.size() > 1))
       return "the ranks name different ones" + all;

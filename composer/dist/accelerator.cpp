@@ -1,0 +1,71 @@
+#include "composer/dist/accelerator.h"
+
+#include <dlfcn.h>
+#include <string>
+#include <thread>
+
+#include "composer/core/error.h"
+
+namespace composer::dist {
+namespace {
+
+// Never unloaded: its collectives may have threads.
+void* open(const std::string& path) { return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); }
+
+// Beside libcomposer.so, or else where the linker looks.
+void* open_library() {
+  Dl_info here{};
+  if (dladdr(reinterpret_cast<const void*>(&open), &here) != 0 && here.dli_fname != nullptr) {
+    const std::string path = here.dli_fname;
+    if (void* library = open(path.substr(0, path.find_last_of('/') + 1) + nccl::LIBRARY)) return library;
+  }
+  const char* error = dlerror();
+  const std::string first = error != nullptr ? error : "";
+  if (void* library = open(nccl::LIBRARY)) return library;
+  throw ConfigError("World::use_device: ", nccl::LIBRARY,
+                    ", which has the collectives on GPUs, cannot be loaded: ", first,
+                    "; it needs a libtorch with CUDA, and is built where the headers of CUDA and NCCL are");
+}
+
+template <class Function>
+Function* find(void* library, const char* name) {
+  if (void* found = dlsym(library, name)) return reinterpret_cast<Function*>(found);
+  throw ConfigError("World::use_device: ", nccl::LIBRARY, " has no function ", name, "; it is of another libcomposer");
+}
+
+}  // namespace
+
+void Accelerator::attach(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const StorePtr& store,
+                         const Environment& environment, c10::Device device, std::chrono::milliseconds timeout) {
+  const std::lock_guard lock(mutex_);
+  if (device_ == device) return;
+  if (device_) throw ConfigError("World::use_device(", device, "): this rank uses ", *device_, " already");
+  if (!device.is_cuda() || !device.has_index())
+    throw ConfigError("World::use_device(", device, "): there are collectives on the CPU and on a GPU such as cuda:0");
+  void* library = open_library();
+  const int version = find<nccl::TorchVersion>(library, nccl::TORCH_VERSION_NAME)();
+  if (version != nccl::TORCH)
+    throw ConfigError("World::use_device: ", nccl::LIBRARY, " was built for libtorch ", version, ", libcomposer for ",
+                      nccl::TORCH, "; build both from the same folder");
+  nccl::Abort* abort = find<nccl::Abort>(library, nccl::ABORT_NAME);
+  nccl::Attach* attach = find<nccl::Attach>(library, nccl::ATTACH_NAME);
+  if (const char* error = attach(store.get(), group.get(), environment.rank, environment.world_size, device.index(),
+                                 static_cast<std::int64_t>(timeout.count())))
+    throw ConfigError("World::use_device(", device, "): ", error);
+  device_ = device;
+  group_ = group;
+  abort_ = abort;
+}
+
+bool Accelerator::has(c10::Device device) {
+  const std::lock_guard lock(mutex_);
+  return device_ == device;
+}
+
+// On a thread of its own: it waits for kernels that may never end.
+void Accelerator::abort() {
+  const std::lock_guard lock(mutex_);
+  if (abort_ != nullptr) std::thread([group = group_, abort = abort_] { abort(group.get()); }).detach();
+}
+
+}  // namespace composer::dist
