@@ -75,7 +75,7 @@ class Launched {
   Launched& operator=(const Launched&) = delete;
 
   // Its exit code as a shell reports it, or -1 if it does not end in time.
-  int code(double seconds = 20) {
+  int code(double seconds = 60) {
     const bool in_time = within(seconds, [&] {
       read_terminal();
       return ended_ = ended_ || ::waitpid(pid_, &status_, WNOHANG) == pid_;
@@ -179,7 +179,7 @@ inline pid_t number_in(const std::string& file) {
 
 // Waits until the file contains a number, which a script has written with a line end.
 inline pid_t wait_for_number(const std::string& file) {
-  CHECK(within(10, [&] { return number_in(file) > 0; }));
+  CHECK(within(60, [&] { return number_in(file) > 0; }));
   return number_in(file);
 }
 
