@@ -30,8 +30,6 @@ using dist::test::results_in_ranks;
 
 // With statistics and random numbers of its own.
 std::shared_ptr<Model> model_with_dropout() {
-  static std::mutex mutex;  // initial weights are drawn from the generator of the whole process
-  const std::lock_guard lock(mutex);
   torch::manual_seed(3);
   torch::nn::Sequential layers(torch::nn::Linear(4, 16), torch::nn::BatchNorm1d(16), torch::nn::Dropout(0.3),
                                torch::nn::Linear(16, 3));
@@ -41,6 +39,8 @@ std::shared_ptr<Model> model_with_dropout() {
 }
 
 TrainerOptions sharded_options(std::int64_t samples = 43) {
+  static std::mutex mutex;  // initial weights, also those that are replaced, come from the process's one generator
+  const std::lock_guard lock(mutex);
   TrainerOptions options = tiny_options();
   options.model = model_with_dropout();
   options.train_dataloader = data::in_memory(tiny_data(samples), {.batch_size = 16, .shuffle = true});
@@ -98,12 +98,22 @@ TEST_CASE("A last batch with fewer samples than virtual shards gives 1, 2 and 4 
 }
 
 TEST_CASE("Clipping, EMA and SAM give 1, 2 and 4 ranks with virtual shards equal bits") {
-  check_equal([] {
-    TrainerOptions options = sharded_options();
-    options.algorithms = {algorithms::GradientClipping({.clipping_threshold = 0.1}),
-                          algorithms::EMA({.half_life = "3ba"}), algorithms::SAM({.interval = 2})};
-    return options;
-  });
+  const std::vector<std::pair<const char*, std::function<Algorithms()>>> cases = {
+      {"clipping", [] { return Algorithms(algorithms::GradientClipping({.clipping_threshold = 0.1})); }},
+      {"EMA", [] { return Algorithms(algorithms::EMA({.half_life = "3ba"})); }},
+      {"SAM", [] { return Algorithms(algorithms::SAM({.interval = 2})); }},
+      {"all", [] {
+         return Algorithms(algorithms::GradientClipping({.clipping_threshold = 0.1}),
+                           algorithms::EMA({.half_life = "3ba"}), algorithms::SAM({.interval = 2}));
+       }}};
+  for (const auto& [name, list] : cases) {
+    CAPTURE(std::string(name));
+    check_equal([&] {
+      TrainerOptions options = sharded_options();
+      options.algorithms = list();
+      return options;
+    });
+  }
 }
 
 TEST_CASE("A run of virtual shards goes on with another number of ranks, equal to the bit") {
