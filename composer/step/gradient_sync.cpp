@@ -13,6 +13,7 @@
 #include "composer/dist/average.h"
 #include "composer/dist/data_parallel.h"
 #include "composer/dist/world.h"
+#include "composer/step/trained_parameters.h"
 
 namespace composer {
 
@@ -68,19 +69,12 @@ bool GradientSync::syncs(bool last) const {
   return !by_hand_ && !shards_ && (last || options_.ddp_sync_strategy == dist::SyncStrategy::MULTI_AUTO_SYNC);
 }
 
-std::vector<at::Tensor> GradientSync::trained() const {
-  std::vector<at::Tensor> parameters;
-  for (const at::Tensor& parameter : state_.model->parameters())
-    if (parameter.requires_grad()) parameters.push_back(parameter);
-  return parameters;
-}
-
 void GradientSync::before_forward(bool last) {
   if (!syncs(last)) return;
-  if (!parallel_ || !parallel_->matches(trained())) {
+  if (!parallel_ || !parallel_->matches(trained_tensors(*state_.model))) {
     dist::DataParallel::Named parameters, buffers;
-    for (const auto& item : state_.model->named_parameters())
-      if (item.value().requires_grad()) parameters.emplace_back(item.key(), item.value());
+    for (auto& [name, tensor] : trained_parameters(*state_.model))
+      parameters.emplace_back(std::move(name), std::move(tensor));
     for (const auto& item : state_.model->named_buffers()) buffers.emplace_back(item.key(), item.value());
     parallel_.reset();  // before the next one: its hooks hang on the same tensors
     parallel_ = std::make_unique<dist::DataParallel>(
@@ -108,7 +102,7 @@ void GradientSync::finish(Losses* batch_loss) {
     shard_losses_.clear();
     return;
   }
-  if (by_hand_) dist::average_gradients(*world_, trained(), options_.bucket_cap_mb);
+  if (by_hand_) dist::average_gradients(*world_, trained_tensors(*state_.model), options_.bucket_cap_mb);
   if (!batch_loss) return;
   if (some_are_empty_) take_names(*batch_loss);
   sum(*batch_loss);

@@ -63,7 +63,6 @@ class GradientSync {
 
  private:
   bool syncs(bool last) const;
-  std::vector<at::Tensor> trained() const;
   void sum(Losses& losses);
   void sum_shards(Losses& losses);
   void take_names(Losses& losses);

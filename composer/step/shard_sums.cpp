@@ -13,6 +13,7 @@
 #include "composer/data/rank_slice.h"
 #include "composer/dist/ordered_sum.h"
 #include "composer/dist/world.h"
+#include "composer/step/trained_parameters.h"
 #include "composer/util/own_random.h"
 #include "composer/util/random.h"
 
@@ -50,18 +51,11 @@ std::vector<std::int64_t> ShardSums::sizes(std::int64_t samples) const {
   return sizes;
 }
 
-std::vector<at::Tensor> ShardSums::trained() const {
-  std::vector<at::Tensor> parameters;
-  for (const at::Tensor& parameter : state_.model->parameters())
-    if (parameter.requires_grad()) parameters.push_back(parameter);
-  return parameters;
-}
-
 void ShardSums::forget() { begun_sum_ = false; }
 
 void ShardSums::begin() {
   if (std::exchange(begun_sum_, true)) return;
-  std::vector<at::Tensor> parameters = trained();
+  std::vector<at::Tensor> parameters = trained_tensors(*state_.model);
   const std::vector<at::Tensor> buffers = state_.model->buffers();
   const auto same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
   if (!sum_ || !std::ranges::equal(parameters, parameters_, same) || !std::ranges::equal(buffers, buffers_, same)) {

@@ -36,7 +36,6 @@ class ShardSums {
   void finish();  // collective, after the last one: the model has the gradients and buffers of all shards
 
  private:
-  std::vector<at::Tensor> trained() const;
   void begin();
   void restore_buffers();
   void add_up_to(std::int64_t shard);  // those before it have no samples

@@ -149,6 +149,42 @@ TEST_CASE("Several ranks train and measure what one process does with the same b
   }
 }
 
+// One layer under two names.
+struct Tied : torch::nn::Module {
+  Tied() {
+    register_module("first", layer);
+    register_module("second", layer);
+    register_module("last", last);
+    const at::NoGradGuard no_grad;
+    layer->weight.copy_(at::cos(at::arange(16, at::kFloat)).view({4, 4}));
+    last->weight.copy_(at::sin(at::arange(12, at::kFloat)).view({3, 4}));
+    for (const auto& linear : {layer, last}) linear->bias.zero_();
+  }
+  at::Tensor forward(const at::Tensor& x) { return last->forward(layer->forward(layer->forward(x).tanh()).tanh()); }
+
+  torch::nn::Linear layer{4, 4}, last{4, 3};
+};
+
+TEST_CASE("Ranks and virtual shards train a layer that stands under two names as one process does") {
+  for (const std::int64_t shards : {0, 4}) {
+    CAPTURE(shards);
+    const auto options = [&] {
+      TrainerOptions options = double_options(30, 10);
+      options.model =
+          std::make_shared<models::Classifier>(std::make_shared<Tied>(), models::ClassifierOptions{.num_classes = 3});
+      options.model->to(at::kDouble);
+      options.distributed.virtual_shards = shards;
+      return options;
+    };
+    TrainerOptions plain = options();
+    plain.distributed.virtual_shards = 0;
+    const Result alone = run(std::move(plain), dist::World::alone());
+    for (const Result& rank :
+         results_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) { return run(options(), world); }))
+      CHECK(at::allclose(rank.weights, alone.weights, 0, 1e-12));
+  }
+}
+
 // The batches of all ranks, one after another, as one process would get them.
 class Joined final : public Loader {
  public:
