@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <sstream>
+
+#include <ATen/ops/zeros.h>
 
 #include "composer/core/error.h"
 #include "composer/dist/world.h"
@@ -46,6 +49,14 @@ void check_same_on_all_ranks(World& world, const std::string& who, const std::ve
   const std::string of_rank_0 = world.broadcast(joined(own), 0);
   for (const std::string& difference : world.all_gather(first_difference(split(of_rank_0), own, world.rank())))
     if (!difference.empty()) throw ConfigError(who, ": the ranks differ: ", difference);
+}
+
+std::vector<bool> have_gradients(World& world, const std::vector<at::Tensor>& parameters) {
+  const at::Tensor present = at::zeros({static_cast<std::int64_t>(parameters.size())}, at::kByte);
+  auto* flags = present.mutable_data_ptr<std::uint8_t>();
+  for (std::size_t i = 0; i < parameters.size(); ++i) flags[i] = parameters[i].grad().defined() ? 1 : 0;
+  world.max(present);
+  return std::vector<bool>(flags, flags + parameters.size());
 }
 
 }  // namespace composer::dist

@@ -1,4 +1,4 @@
-// Whether all ranks were given the same. Internal.
+// What ranks have in common. Internal.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,5 +15,8 @@ std::string describe_tensor(const std::string& name, const at::Tensor& tensor);
 // Throws ConfigError on all ranks if one of them has other lines than rank 0, with the first difference and both texts.
 // A collective.
 void check_same_on_all_ranks(World& world, const std::string& who, const std::vector<std::string>& lines);
+
+// For each parameter, whether any rank has a gradient of it. A collective.
+std::vector<bool> have_gradients(World& world, const std::vector<at::Tensor>& parameters);
 
 }  // namespace composer::dist

@@ -8,20 +8,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include "composer/core/error.h"
+#include "composer/dist/agreement.h"
 #include "composer/dist/world.h"
 
 namespace composer::dist {
 namespace {
-
-std::vector<at::Tensor> with_gradient_somewhere(World& world, const std::vector<at::Tensor>& parameters) {
-  const at::Tensor has = at::zeros({static_cast<std::int64_t>(parameters.size())}, at::kByte);
-  for (std::size_t i = 0; i < parameters.size(); ++i) has.data_ptr<std::uint8_t>()[i] = parameters[i].grad().defined();
-  world.max(has);
-  std::vector<at::Tensor> used;
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (has.const_data_ptr<std::uint8_t>()[i] != 0) used.push_back(parameters[i]);
-  return used;
-}
 
 // One piece: the gradients one after another, so that they travel in one message.
 void average(World& world, const std::vector<at::Tensor>& parameters) {
@@ -52,8 +43,9 @@ void average_gradients(World& world, const std::vector<at::Tensor>& parameters, 
   if (world.is_alone()) return;
   const at::NoGradGuard no_grad;
   std::map<std::pair<at::ScalarType, std::string>, std::vector<at::Tensor>> kinds;
-  for (const at::Tensor& parameter : with_gradient_somewhere(world, parameters))
-    kinds[{parameter.scalar_type(), parameter.device().str()}].push_back(parameter);
+  const std::vector<bool> used = have_gradients(world, parameters);
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (used[i]) kinds[{parameters[i].scalar_type(), parameters[i].device().str()}].push_back(parameters[i]);
   for (const auto& [kind, list] : kinds) {
     std::vector<at::Tensor> piece;
     std::size_t bytes = 0;

@@ -67,7 +67,6 @@ class COMPOSER_EXPORT Sharded {
  private:
   std::size_t index_of(const at::Tensor& parameter) const;
   std::size_t index_of(const std::string& name) const;
-  std::vector<bool> present_on_any_rank() const;
 
   std::shared_ptr<World> world_;
   Named parameters_;

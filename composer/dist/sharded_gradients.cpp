@@ -9,18 +9,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include "composer/dist/agreement.h"
 #include "composer/dist/sharded.h"
 #include "composer/dist/world.h"
 
 namespace composer::dist {
-
-std::vector<bool> Sharded::present_on_any_rank() const {
-  at::Tensor present = at::zeros({static_cast<std::int64_t>(parameters_.size())}, at::kByte);
-  auto* flags = present.mutable_data_ptr<std::uint8_t>();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) flags[i] = parameters_[i].second.grad().defined() ? 1 : 0;
-  world_->max(present);
-  return std::vector<bool>(flags, flags + parameters_.size());
-}
 
 namespace {
 
@@ -96,7 +89,9 @@ void reduce(World& world, const Message& message, const Sharded::Named& paramete
 void Sharded::reduce_gradients(std::int64_t message_bytes) {
   if (world_->is_alone()) return;
   const at::NoGradGuard no_grad;
-  const std::vector<bool> present = present_on_any_rank();
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : parameters_) tensors.push_back(tensor);
+  const std::vector<bool> present = have_gradients(*world_, tensors);
   const auto ranks = static_cast<std::size_t>(world_->size());
   std::map<at::ScalarType, std::vector<std::vector<std::size_t>>> by_dtype;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

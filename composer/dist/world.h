@@ -68,8 +68,7 @@ class COMPOSER_EXPORT World {
   int size() const { return environment_.world_size; }
   bool is_alone() const { return size() == 1; }
   const Environment& environment() const { return environment_; }
-  // What collectives are to work on from now on. Throws ConfigError for anything but the CPU, if there are several
-  // ranks.
+  // Collectives work on tensors of this device, too, from now on. Throws ConfigError if there are none for it.
   void use_device(at::Device device);
 
   void barrier();

@@ -85,11 +85,14 @@ Loaded read_for_all(const Ranks& ranks, const std::string& given, bool weights_o
     downloaded.emplace(std::filesystem::temp_directory_path(), kLoadPrefix);
     return download_from(given, downloaded->path() / "files").string();
   }));
+  Loaded loaded;
   ranks.together([&] {
-    if (ranks.first()) read(path, weights_only);  // its errors are everybody's, before anything is sent
+    if (ranks.first()) loaded = read(path, weights_only);  // its errors are everybody's, before anything is sent
   });
   const SharedFiles files(*ranks.world(), path);
-  Loaded loaded = ranks.together([&] { return read(files.path(), weights_only); });
+  ranks.together([&] {
+    if (!ranks.first()) loaded = read(files.path(), weights_only);
+  });
   loaded.path = net::is_uri(given) ? net::shown_url(given) : ranks.same(loaded.path);
   return loaded;
 }

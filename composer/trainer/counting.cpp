@@ -168,8 +168,10 @@ void Trainer::Impl::share_model() {
 
 // At the head of a step.
 bool Trainer::Impl::stop_asked() {
-  poll_signals();
-  if (ranks.alone()) return state.stop.asked();
+  if (ranks.alone()) {
+    poll_signals();
+    return state.stop.asked();
+  }
   const Ranks::Heard heard = ranks.hear(state.stop, signals->pending());
   note_signal(heard.signal);
   return heard.stop || heard.signal != 0;

@@ -192,7 +192,6 @@ struct Trainer::Impl {
   void release();
   void warn_of_unsaved() const;
   void tell_watchers(const std::exception_ptr& error) noexcept;
-  [[noreturn]] void rethrow_to_all();
   template <class F>
   auto located(F&& run);
   template <class F>
@@ -299,7 +298,7 @@ auto Trainer::Impl::located(F&& run) {
     tell_watchers(std::current_exception());
     logger.flush();
     try {
-      rethrow_to_all();
+      ranks.rethrow_to_all();
     } catch (const RunError&) {
       throw;  // the engine has said where
     } catch (...) {

@@ -28,8 +28,34 @@ Ranks::Ranks(std::shared_ptr<dist::World> world, const dist::DistributedOptions&
     throw ConfigError("distributed.virtual_shards: needs split_batches, because shards are parts of one batch of all");
 }
 
-void Ranks::settle(const std::exception_ptr& error, const std::string& text) const {
-  const std::vector<std::string> texts = world_->all_gather(error ? "!" + text : "");
+namespace {
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& thrown) {
+    return thrown.what();
+  } catch (...) {
+    return "an exception that is not a std::exception";
+  }
+}
+
+}  // namespace
+
+void Ranks::rethrow_to_all() const {
+  if (alone()) throw;
+  try {
+    world_->rethrow();
+  } catch (const dist::PeerLost&) {
+    throw;
+  } catch (...) {
+    world_->fail(text_of(std::current_exception()));
+    throw;
+  }
+}
+
+void Ranks::settle(const std::exception_ptr& error) const {
+  const std::vector<std::string> texts = world_->all_gather(error ? "!" + text_of(error) : "");
   if (error) std::rethrow_exception(error);
   for (std::size_t rank = 0; rank < texts.size(); ++rank)
     if (!texts[rank].empty()) throw ConfigError("rank ", rank, ": ", texts[rank].substr(1));

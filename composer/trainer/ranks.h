@@ -6,6 +6,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "composer/core/stop.h"
 #include "composer/data/data_spec.h"
@@ -26,7 +27,6 @@ class Ranks {
 
   bool alone() const { return size_ == 1; }
   bool first() const { return rank_ == 0; }  // the rank that logs and saves
-  int rank() const { return rank_; }
   int size() const { return size_; }
   dist::World* world() const { return alone() ? nullptr : world_.get(); }
   const std::shared_ptr<dist::World>& shared_world() const { return world_; }
@@ -36,6 +36,9 @@ class Ranks {
   // that names the first such rank and its error.
   template <class F>
   auto together(F&& run) const;
+  // Throws the error that is being handled, after telling it to the other ranks, which cannot go on without this one.
+  // If it comes of the loss of another rank, that is a PeerLost.
+  [[noreturn]] void rethrow_to_all() const;
   bool any(bool own) const;
   // The largest of what ranks have; unset if it is so on some rank.
   std::optional<std::int64_t> longest(const std::optional<std::int64_t>& own) const;
@@ -63,7 +66,7 @@ class Ranks {
   Aside hear_aside(const Aside& own) const;
 
  private:
-  void settle(const std::exception_ptr& error, const std::string& text) const;
+  void settle(const std::exception_ptr& error) const;
 
   std::shared_ptr<dist::World> world_;
   dist::DistributedOptions options_;
@@ -73,36 +76,20 @@ class Ranks {
 template <class F>
 auto Ranks::together(F&& run) const {
   using Result = std::invoke_result_t<F>;
+  constexpr bool kIsVoid = std::is_void_v<Result>;
   if (alone()) return std::forward<F>(run)();
+  std::optional<std::conditional_t<kIsVoid, std::monostate, Result>> result;
   std::exception_ptr error;
-  std::string text;
-  const auto note = [&] {
-    error = std::current_exception();
-    try {
-      throw;
-    } catch (const std::exception& thrown) {
-      text = thrown.what();
-    } catch (...) {
-      text = "an exception that is no std::exception";
-    }
-  };
-  if constexpr (std::is_void_v<Result>) {
-    try {
+  try {
+    if constexpr (kIsVoid)
       std::forward<F>(run)();
-    } catch (...) {
-      note();
-    }
-    settle(error, text);
-  } else {
-    std::optional<Result> result;
-    try {
+    else
       result.emplace(std::forward<F>(run)());
-    } catch (...) {
-      note();
-    }
-    settle(error, text);
-    return std::move(*result);
+  } catch (...) {
+    error = std::current_exception();
   }
+  settle(error);
+  if constexpr (!kIsVoid) return std::move(*result);
 }
 
 }  // namespace composer

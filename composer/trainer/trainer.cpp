@@ -150,7 +150,7 @@ Trainer::Impl::Impl(TrainerOptions given)
   try {
     construct();
   } catch (...) {
-    rethrow_to_all();
+    ranks.rethrow_to_all();
   }
   // What hooks of the construction drew does not change what training draws.
   if (options.seed) random.seed(rank_seed(state));
@@ -167,23 +167,6 @@ void Trainer::Impl::join_ranks() {
   state.run_name = ranks.same(state.run_name);
   if (!ranks.first()) random.seed(rank_seed(state));
   train_step.join_ranks(ranks.shared_world(), ranks.options());
-}
-
-// The error that is being handled; the other ranks, which cannot go on without this one, end with a PeerLost.
-void Trainer::Impl::rethrow_to_all() {
-  dist::World* world = ranks.world();
-  if (!world) throw;
-  try {
-    world->rethrow();
-  } catch (const dist::PeerLost&) {
-    throw;
-  } catch (const std::exception& error) {
-    world->fail(error.what());
-    throw;
-  } catch (...) {
-    world->fail("an exception that is no std::exception");
-    throw;
-  }
 }
 
 // After INIT: algorithms may have replaced parts of the model there.

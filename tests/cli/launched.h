@@ -20,26 +20,18 @@
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 
+#include "tests/support/folder.h"
+
 namespace composer::test {
 
-// A temporary folder, removed with its contents.
-class LaunchFolder {
+// With the names of its files as text, for command lines.
+class LaunchFolder : public Folder {
  public:
-  LaunchFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "composer-launch-XXXXXX").string();
-    if (::mkdtemp(name.data()) != nullptr) path_ = name;
-  }
-  ~LaunchFolder() { std::filesystem::remove_all(path_); }
-  LaunchFolder(const LaunchFolder&) = delete;
-  LaunchFolder& operator=(const LaunchFolder&) = delete;
-  std::string operator/(const std::string& name) const { return path_ / name; }
+  std::string operator/(const std::string& name) const { return path() / name; }
   std::string read(const std::string& name) const {
-    std::ifstream file(path_ / name, std::ios::binary);
+    std::ifstream file(path() / name, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-
- private:
-  std::filesystem::path path_;
 };
 
 inline bool within(double seconds, const std::function<bool()>& condition) {

@@ -111,6 +111,21 @@ class AllWarnings {
   WarningSink before_;
 };
 
+struct Replaced {
+  decltype(std::declval<const test::FakeS3&>().history()) history;  // what the bucket contained after each change
+  std::size_t before;                                               // changes before the replacement
+};
+
+// The checkpoint "last", saved and uploaded twice.
+Replaced replace_last(Machine& machine, const Bucket& bucket) {
+  machine.save("last", 1, "old");
+  machine.mirror->wait({});
+  const std::size_t before = bucket.server.history().size();
+  machine.save("last", 2, "new");
+  machine.mirror->wait({});
+  return {bucket.server.history(), before};
+}
+
 std::optional<HttpReply> refuse_deletions(const HttpCall& call) {
   if (call.method != "DELETE") return {};
   return HttpReply{403, "<Error><Code>AccessDenied</Code><Message>No</Message></Error>"};
@@ -159,12 +174,7 @@ TEST_CASE("At each moment of a replacement, a reader gets the old checkpoint or 
   const test::Folder reader;
   Machine machine;
   machine.mirror->begin(machine.path(), "run", {}, {});
-  machine.save("last", 1, "old");
-  machine.mirror->wait({});
-  const std::size_t before = bucket.server.history().size();
-  machine.save("last", 2, "new");
-  machine.mirror->wait({});
-  const auto history = bucket.server.history();
+  const auto [history, before] = replace_last(machine, bucket);
   CHECK(history.back().size() == 3);
   CHECK(history.size() >= before + 10);
   test::FakeS3 past;  // a bucket that stands still
@@ -220,12 +230,7 @@ TEST_CASE("A replacement that was cut off is completed by the next start, from a
   const test::Folder reader;
   Machine machine;
   machine.mirror->begin(machine.path(), "run", {}, {});
-  machine.save("last", 1, "old");
-  machine.mirror->wait({});
-  const std::size_t before = bucket.server.history().size();
-  machine.save("last", 2, "new");
-  machine.mirror->wait({});
-  const auto history = bucket.server.history();
+  const auto [history, before] = replace_last(machine, bucket);
   for (std::size_t i = before; i < history.size(); ++i) {
     CAPTURE(i);
     for (const auto& [key, content] : bucket.server.objects()) bucket.server.erase(key);
