@@ -54,7 +54,7 @@ Net mlp(int rank) {
     for (std::size_t i = 0; i < 16; i += 2) x = at::relu(at::linear(x, of.tensor(i), of.tensor(i + 1)));
     return at::linear(x, of.tensor(16));
   };
-  at::manual_seed(static_cast<std::uint64_t>(10 + rank));
+  at::manual_seed(10 + static_cast<std::uint64_t>(rank));
   net.input = at::randn({64, 1024});
   net.target = at::randint(0, 10, {64});
   return net;
@@ -74,7 +74,7 @@ Net cnn(int rank) {
     x = at::relu(at::conv2d(x, of.tensor(2), {}, 2, 1));
     return at::linear(at::relu(at::linear(x.flatten(1), of.tensor(3))), of.tensor(4));
   };
-  at::manual_seed(static_cast<std::uint64_t>(10 + rank));
+  at::manual_seed(10 + static_cast<std::uint64_t>(rank));
   net.input = at::randn({16, 3, 16, 16});
   net.target = at::randint(0, 10, {16});
   return net;
@@ -149,6 +149,7 @@ void print(const std::string& group, bool wall, const std::vector<Contender>& co
   const auto values = [&](std::size_t i) { return wall ? series[i].wall : series[i].cpu; };
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     std::vector<double> ratio;
+    ratio.reserve(series[i].wall.size());
     for (std::size_t round = 0; round < series[i].wall.size(); ++round)
       ratio.push_back(values(i)[round] / values(0)[round]);
     std::printf("  %-32s %12.1f %12.1f %9.4f %8.4f %8.4f\n", contenders[i].name.c_str(), median(series[i].wall),
@@ -252,6 +253,7 @@ pid_t start_rank(int rank, int port, char** argv) {
 int run_ranks(char** argv) {
   const int port = free_port();
   std::vector<pid_t> children;
+  children.reserve(kRanks);
   for (int rank = 0; rank < kRanks; ++rank) children.push_back(start_rank(rank, port, argv));
   int failed = 0;
   for (const pid_t child : children) {

@@ -30,6 +30,7 @@ std::vector<std::int64_t> sample_positions(const std::vector<double>& weights, s
   }
   std::ranges::partial_sort(keys, keys.begin() + n);
   std::vector<std::int64_t> chosen;
+  chosen.reserve(static_cast<std::size_t>(n));
   for (std::int64_t i = 0; i < n; ++i) chosen.push_back(keys[static_cast<std::size_t>(i)].second);
   return chosen;
 }

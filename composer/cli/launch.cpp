@@ -37,8 +37,8 @@ std::int64_t gpus() {
   if (child == 0) {
     int count = 0;
     try {
-      count = at::detail::getCUDAHooks().deviceCount();
-    } catch (...) {  // no driver
+      count = static_cast<unsigned char>(at::detail::getCUDAHooks().deviceCount());
+    } catch (...) {  // NOLINT(bugprone-empty-catch): no driver
     }
     ::_exit(count);
   }

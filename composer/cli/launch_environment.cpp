@@ -74,6 +74,7 @@ int listen_at(int descriptor, sa_family_t family, bool everywhere, std::uint16_t
 }
 
 std::uint16_t port_of(int descriptor) {
+  if (descriptor < 0) return 0;
   sockaddr_in6 address{};  // the port of an IPv4 address is at the same place
   socklen_t size = sizeof address;
   ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size);

@@ -17,12 +17,12 @@ void* open_library() {
   Dl_info here{};
   if (dladdr(reinterpret_cast<const void*>(&open), &here) != 0 && here.dli_fname != nullptr) {
     const std::string path = here.dli_fname;
-    if (void* library = open(path.substr(0, path.find_last_of('/') + 1) + nccl::LIBRARY)) return library;
+    if (void* library = open(path.substr(0, path.find_last_of('/') + 1) + nccl::kLibrary)) return library;
   }
   const char* error = dlerror();
   const std::string first = error != nullptr ? error : "";
-  if (void* library = open(nccl::LIBRARY)) return library;
-  throw ConfigError("World::use_device: ", nccl::LIBRARY,
+  if (void* library = open(nccl::kLibrary)) return library;
+  throw ConfigError("World::use_device: ", nccl::kLibrary,
                     ", which has the collectives on GPUs, cannot be loaded: ", first,
                     "; it needs a libtorch with CUDA, and is built where the headers of CUDA and NCCL are");
 }
@@ -30,7 +30,7 @@ void* open_library() {
 template <class Function>
 Function* find(void* library, const char* name) {
   if (void* found = dlsym(library, name)) return reinterpret_cast<Function*>(found);
-  throw ConfigError("World::use_device: ", nccl::LIBRARY, " has no function ", name, "; it is of another libcomposer");
+  throw ConfigError("World::use_device: ", nccl::kLibrary, " has no function ", name, "; it is of another libcomposer");
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ void Accelerator::attach(const c10::intrusive_ptr<c10d::ProcessGroup>& group, co
   void* library = open_library();
   const int version = find<nccl::TorchVersion>(library, nccl::TORCH_VERSION_NAME)();
   if (version != nccl::TORCH)
-    throw ConfigError("World::use_device: ", nccl::LIBRARY, " was built for libtorch ", version, ", libcomposer for ",
+    throw ConfigError("World::use_device: ", nccl::kLibrary, " was built for libtorch ", version, ", libcomposer for ",
                       nccl::TORCH, "; build both from the same folder");
   nccl::Abort* abort = find<nccl::Abort>(library, nccl::ABORT_NAME);
   nccl::Attach* attach = find<nccl::Attach>(library, nccl::ATTACH_NAME);

@@ -43,6 +43,7 @@ std::vector<std::string> World::all_gather(std::string_view bytes) {
   const std::int64_t longest = *std::ranges::max_element(lengths);
   const std::vector<at::Tensor> tensors = all_gather(tensor_of(bytes, longest));
   std::vector<std::string> texts;
+  texts.reserve(tensors.size());
   for (std::size_t rank = 0; rank < tensors.size(); ++rank) texts.push_back(text_of(tensors[rank], lengths[rank]));
   return texts;
 }

@@ -13,7 +13,7 @@
 namespace composer::dist {
 namespace {
 
-constexpr std::size_t MESSAGE = 64u << 20;  // bytes of tensors that broadcast() packs into one message
+constexpr std::size_t kMessage = 64u << 20;  // bytes of tensors that broadcast() packs into one message
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -29,7 +29,7 @@ void check_parts(const char* who, const at::Tensor& all, const at::Tensor& part,
 std::size_t end_of_message(const Tensors& tensors, std::size_t begin) {
   std::size_t end = begin + 1, bytes = bytes_of(tensors[begin]);
   while (end < tensors.size() && tensors[end].device() == tensors[begin].device() &&
-         bytes + bytes_of(tensors[end]) <= MESSAGE)
+         bytes + bytes_of(tensors[end]) <= kMessage)
     bytes += bytes_of(tensors[end++]);
   return end;
 }

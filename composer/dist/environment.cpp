@@ -9,15 +9,13 @@
 namespace composer::dist {
 namespace {
 
-constexpr int LARGEST = 1 << 20;  // world size
-
 bool is_loopback(const std::string& address) {
   return address == "localhost" || address == "::1" || address.starts_with("127.");
 }
 
 // LOCAL_RANK and LOCAL_WORLD_SIZE. Without them all ranks must be on this machine.
 void read_local(Environment& e) {
-  const auto rank = integer_variable("LOCAL_RANK", 0, LARGEST);
+  const auto rank = integer_variable("LOCAL_RANK", 0, kLargestWorld);
   const auto size = integer_variable("LOCAL_WORLD_SIZE", 1, e.world_size);
   if (rank.has_value() != size.has_value())
     throw ConfigError(rank ? "LOCAL_RANK is set, but LOCAL_WORLD_SIZE is missing"
@@ -36,7 +34,8 @@ void read_local(Environment& e) {
 }
 
 void read_node(Environment& e) {
-  const auto node = integer_variable("NODE_RANK", 0, LARGEST), group = integer_variable("GROUP_RANK", 0, LARGEST);
+  const auto node = integer_variable("NODE_RANK", 0, kLargestWorld),
+             group = integer_variable("GROUP_RANK", 0, kLargestWorld);
   if (node && group && *node != *group)
     throw ConfigError("NODE_RANK=", *node, " contradicts GROUP_RANK=", *group, "; unset one of them");
   e.node_rank = static_cast<int>(node.value_or(group.value_or(0)));
@@ -59,8 +58,8 @@ void read_master(Environment& e) {
 
 Environment environment_of_launcher() {
   Environment e;
-  e.world_size = static_cast<int>(required_variable("WORLD_SIZE", 1, LARGEST));
-  e.rank = static_cast<int>(required_variable("RANK", 0, LARGEST));
+  e.world_size = static_cast<int>(required_variable("WORLD_SIZE", 1, kLargestWorld));
+  e.rank = static_cast<int>(required_variable("RANK", 0, kLargestWorld));
   if (e.rank >= e.world_size)
     throw ConfigError("RANK=", e.rank, " contradicts WORLD_SIZE=", e.world_size, "; ranks count from 0");
   read_master(e);

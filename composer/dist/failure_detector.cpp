@@ -19,7 +19,7 @@ std::string encode(const Verdict& verdict) { return join(verdict.rank, '|', verd
 
 Verdict decode(const std::string& text) {
   const std::size_t bar = text.find('|');
-  if (bar == text.npos) return {-1, text};
+  if (bar == std::string::npos) return {-1, text};
   return {std::atoi(text.c_str()), text.substr(bar + 1)};
 }
 
@@ -66,7 +66,7 @@ FailureDetector::Turn FailureDetector::turn(std::string_view position) {
   if (proposal_)
     turn.proposal = encode(*proposal_);
   else if (all_bye_)
-    turn.proposal = FINISHED;
+    turn.proposal = kFinished;
   return turn;
 }
 
@@ -79,9 +79,9 @@ void FailureDetector::note_gap(Time real, Time awake) {
 void FailureDetector::read_beat(Peer& peer, const std::string& beat) {
   peer.beat = beat;
   peer.silence = Time(0);
-  peer.news = std::min(peer.news + 1, ENOUGH_NEWS);
+  peer.news = std::min(peer.news + 1, kEnoughNews);
   const std::size_t space = beat.find(' ');
-  if (space == beat.npos || space + 2 >= beat.size()) return;
+  if (space == std::string::npos || space + 2 >= beat.size()) return;
   peer.phase = static_cast<Phase>(beat[space + 1]);
   peer.position = beat.substr(space + 3);
 }
@@ -101,12 +101,12 @@ void FailureDetector::heard(Time now, const std::vector<std::string>& beats, con
     else
       peer.silence += std::min(awake, rules_.dead_after * 3 / 4);  // one late answer proves nothing
   }
-  if (verdict == FINISHED && phase_ != LEFT) {
+  if (verdict == kFinished && phase_ != LEFT) {
     phase_ = LEFT;
     left_at_ = awake_;
   }
   if (phase_ == LEFT) return wait_for_others();
-  if (verdict != NONE && !in_force_) {
+  if (verdict != kNone && !in_force_) {
     in_force_ = true;
     phase_ = TOLD;
     decide(decode(verdict));
@@ -134,7 +134,7 @@ void FailureDetector::accuse() {
   }
   if (lost == rank_) return;
   const Peer& peer = peers_[static_cast<std::size_t>(lost)];
-  if (peer.news < ENOUGH_NEWS)
+  if (peer.news < kEnoughNews)
     proposal_ = blame_gap();
   else
     proposal_ = Verdict{lost, join("rank ", lost, " gave no heartbeat for ", seconds(peer.silence),

@@ -39,7 +39,7 @@ class FailureDetector {
   FailureDetector(const DetectorRules& rules, int rank, int size, int store_rank, Time now);
 
   // What the store has in place of a verdict that names a rank.
-  static constexpr std::string_view NONE = "-", FINISHED = "finished";
+  static constexpr std::string_view kNone = "-", kFinished = "finished";
 
   // For the thread that talks to the store. In each turn it writes what turn() says, reads, and calls heard().
   struct Turn {
@@ -72,17 +72,17 @@ class FailureDetector {
   std::string positions() const;  // of all ranks, for a message
 
  private:
-  // WORKING until leave(), then BYE. When all are BYE, the store's verdict becomes FINISHED, and then each is LEFT.
+  // WORKING until leave(), then BYE. When all are BYE, the store's verdict becomes kFinished, and then each is LEFT.
   // TOLD: knows that the verdict names a rank.
   enum Phase : char { WORKING = 'w', TOLD = 'v', BYE = 'b', LEFT = 'l' };
   // After a gap, heartbeats that were on their way may still arrive from a rank that has ended: one that was not read
   // before the gap, and one that was not delivered.
-  static constexpr int ENOUGH_NEWS = 3;
+  static constexpr int kEnoughNews = 3;
   struct Peer {
     std::string beat, position;
     Phase phase = WORKING;
     Time silence{0};
-    int news = ENOUGH_NEWS;  // changes of the heartbeat since the last gap
+    int news = kEnoughNews;  // changes of the heartbeat since the last gap
   };
   struct Gap {  // a long time without news, after which the silence of others is not their fault
     int rank = -1;

@@ -69,6 +69,7 @@ struct OrderedSum::Impl {
       return flats;
     }
     std::vector<at::Tensor> flats;
+    flats.reserve(options.size());
     for (std::size_t f = 0; f < options.size(); ++f) flats.push_back(at::empty({lengths[f]}, options[f]));
     return flats;
   }

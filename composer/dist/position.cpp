@@ -8,7 +8,7 @@ void Position::set(std::string_view event, std::int64_t epoch, std::int64_t batc
   const std::uint64_t version = version_.load(std::memory_order_relaxed);
   version_.store(version + 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
-  event_.store(event.data(), std::memory_order_relaxed);
+  event_.store(event.data(), std::memory_order_relaxed);  // NOLINT(bugprone-suspicious-stringview-data-usage): length_
   length_.store(event.size(), std::memory_order_relaxed);
   epoch_.store(epoch, std::memory_order_relaxed);
   batch_.store(batch, std::memory_order_relaxed);

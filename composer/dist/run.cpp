@@ -42,7 +42,7 @@ void at_exit(int status, void* /*unused*/) {
   } catch (const std::exception& error) {
     say(world.get(), error.what());
     std::fflush(nullptr);
-    _exit(Watchdog::EXIT_STATUS);
+    _exit(Watchdog::kExitStatus);
   }
 }
 
@@ -53,7 +53,7 @@ int status_of_exception(World* world) {
     throw;
   } catch (const PeerLost& lost) {
     say(world, lost.what());
-    return Watchdog::EXIT_STATUS;
+    return Watchdog::kExitStatus;
   } catch (const std::exception& error) {
     const std::string text = describe(error);
     say(world, text);

@@ -78,6 +78,7 @@ std::vector<StateTensor> empty_like(const std::string& description, at::Device d
 
 std::vector<at::Tensor> tensors_of(const std::vector<StateTensor>& list) {
   std::vector<at::Tensor> tensors;
+  tensors.reserve(list.size());
   for (const StateTensor& one : list) tensors.push_back(one.tensor.detach());
   return tensors;
 }

@@ -9,8 +9,6 @@
 namespace composer::dist {
 namespace {
 
-constexpr int LARGEST = 1 << 20;  // world size
-
 // The first of two variables that is set. srun sets both for a step; those of the job may describe more than the step.
 std::optional<std::string> either(const char* of_step, const char* of_job) {
   if (std::optional<std::string> value = variable(of_step)) return value;
@@ -20,8 +18,8 @@ std::optional<std::string> either(const char* of_step, const char* of_job) {
 int int_of(std::int64_t number) { return static_cast<int>(number); }
 
 int world_size() {
-  if (const auto of_step = integer_variable("SLURM_STEP_NUM_TASKS", 1, LARGEST)) return int_of(*of_step);
-  return int_of(required_variable("SLURM_NTASKS", 1, LARGEST));
+  if (const auto of_step = integer_variable("SLURM_STEP_NUM_TASKS", 1, kLargestWorld)) return int_of(*of_step);
+  return int_of(required_variable("SLURM_NTASKS", 1, kLargestWorld));
 }
 
 // All ranks compute the same port, below the range from which Linux takes ports for outgoing connections. Jobs and
@@ -44,7 +42,7 @@ std::string first_host(const std::string& list) {
     }
     const std::size_t close = list.find(']', at);
     const std::size_t end = std::min(list.find_first_of(",-]", at), close);
-    if (close == list.npos) throw ConfigError("the list of nodes '", list, "' has no ']' for its '['");
+    if (close == std::string::npos) throw ConfigError("the list of nodes '", list, "' has no ']' for its '['");
     host += list.substr(at + 1, end - at - 1);
     at = close + 1;
   }
@@ -59,11 +57,11 @@ TasksPerNode tasks_per_node(const std::string& list, int node) {
     const std::size_t end = std::min(list.find(',', at), list.size());
     std::string entry = list.substr(at, end - at);
     int times = 1;
-    if (const std::size_t paren = entry.find("(x"); paren != entry.npos && entry.ends_with(')')) {
-      times = int_of(integer(what, entry.substr(paren + 2, entry.size() - paren - 3), 1, LARGEST));
+    if (const std::size_t paren = entry.find("(x"); paren != std::string::npos && entry.ends_with(')')) {
+      times = int_of(integer(what, entry.substr(paren + 2, entry.size() - paren - 3), 1, kLargestWorld));
       entry.erase(paren);
     }
-    const int each = int_of(integer(what, entry, 1, LARGEST));
+    const int each = int_of(integer(what, entry, 1, kLargestWorld));
     if (node >= nodes && node < nodes + times) tasks.of_node = each;
     nodes += times;
     tasks.sum += times * each;
@@ -79,7 +77,7 @@ Environment environment_of_srun() {
   e.launcher = "srun";
   e.world_size = world_size();
   e.rank = int_of(required_variable("SLURM_PROCID", 0, e.world_size - 1));
-  e.node_rank = int_of(integer_variable("SLURM_NODEID", 0, LARGEST).value_or(0));
+  e.node_rank = int_of(integer_variable("SLURM_NODEID", 0, kLargestWorld).value_or(0));
   e.local_world_size = e.world_size;
   if (const auto list = either("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")) {
     const TasksPerNode tasks = tasks_per_node(*list, e.node_rank);
@@ -91,7 +89,7 @@ Environment environment_of_srun() {
     throw ConfigError("SLURM_NODEID=", e.node_rank, ", but SLURM_STEP_TASKS_PER_NODE is missing");
   }
   e.local_rank = int_of(required_variable("SLURM_LOCALID", 0, e.local_world_size - 1));
-  e.restart_count = int_of(integer_variable("SLURM_RESTART_COUNT", 0, LARGEST).value_or(0));
+  e.restart_count = int_of(integer_variable("SLURM_RESTART_COUNT", 0, kLargestWorld).value_or(0));
   if (const auto address = variable("MASTER_ADDR"))
     e.master_addr = *address;
   else if (const auto nodes = either("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"))

@@ -138,10 +138,11 @@ StorePtr second_connection(const Environment& environment, int times_joined, mil
 
 void arrive(c10d::Store& store, const Environment& environment, milliseconds timeout) try {
   // Before anybody can see this rank: whoever has seen all reads these keys.
-  claim(store, VERDICT_KEY, NO_VERDICT);
+  claim(store, kVerdictKey, kNoVerdict);
   claim(store, beat_key(environment.rank), "0 w ");
   check_in(store, environment);
   std::vector<std::string> all;
+  all.reserve(static_cast<std::size_t>(environment.world_size));
   for (int rank = 0; rank < environment.world_size; ++rank) all.push_back(rank_key(rank));
   const auto end = steady_clock::now() + timeout;
   for (milliseconds pause(2); !store.check(all); pause = std::min(pause * 2, milliseconds(200))) {

@@ -33,7 +33,7 @@ void arrive(c10d::Store& store, const Environment& environment, std::chrono::mil
 
 // Keys that every rank has written when arrive() returns.
 std::string beat_key(int rank);
-inline const std::string VERDICT_KEY = "verdict";
-inline const std::string NO_VERDICT = "-";
+inline const std::string kVerdictKey = "verdict";
+inline const std::string kNoVerdict = "-";
 
 }  // namespace composer::dist

@@ -5,6 +5,8 @@
 
 namespace composer::dist {
 
+inline constexpr int kLargestWorld = 1 << 20;  // ranks; more is a mistake
+
 // The value of an environment variable. Empty values count as unset.
 std::optional<std::string> variable(const char* name);
 

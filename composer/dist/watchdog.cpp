@@ -32,7 +32,7 @@ std::string text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin()
     const std::string line = message.substr(0, 500) + "\n";
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
   }
-  _exit(Watchdog::EXIT_STATUS);
+  _exit(Watchdog::kExitStatus);
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ struct Watchdog::State {
   explicit State(Setup given)
       : setup(std::move(given)), detector(setup.rules, setup.rank, setup.size, setup.store_rank, now()) {
     for (int rank = 0; rank < setup.size; ++rank) keys.push_back(beat_key(rank));
-    keys.push_back(VERDICT_KEY);
+    keys.push_back(kVerdictKey);
   }
 
   void talk_to_store();
@@ -68,7 +68,7 @@ void Watchdog::State::one_turn(std::unique_lock<std::mutex>& lock) try {
   lock.unlock();
   c10d::Store& store = *setup.store;
   store.set(keys[static_cast<std::size_t>(setup.rank)], bytes(turn.beat));
-  if (turn.proposal) store.compareSet(VERDICT_KEY, bytes(NO_VERDICT), bytes(*turn.proposal));
+  if (turn.proposal) store.compareSet(kVerdictKey, bytes(kNoVerdict), bytes(*turn.proposal));
   std::vector<std::string> values;
   for (const std::vector<std::uint8_t>& value : store.multiGet(keys)) values.push_back(text(value));
   const std::string verdict = values.back();

@@ -27,7 +27,7 @@ class Watchdog {
     std::shared_ptr<Sockets> store_sockets;  // of that connection; null if it has none
     std::function<void()> abort;             // makes all collectives fail; called once, at most
   };
-  static constexpr int EXIT_STATUS = 75;
+  static constexpr int kExitStatus = 75;
 
   explicit Watchdog(Setup setup);
   // After a verdict, waits until the other ranks know it.

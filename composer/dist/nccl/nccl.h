@@ -23,7 +23,7 @@ using Attach = const char*(c10d::Store* store, c10d::ProcessGroup* group, int ra
 using Abort = const char*(c10d::ProcessGroup* group);
 }
 
-constexpr const char* LIBRARY = "libcomposer_nccl.so";
+constexpr const char* kLibrary = "libcomposer_nccl.so";
 constexpr const char* TORCH_VERSION_NAME = "composer_nccl_torch_version";
 constexpr const char* ATTACH_NAME = "composer_nccl_attach";
 constexpr const char* ABORT_NAME = "composer_nccl_abort";
