@@ -71,7 +71,17 @@ class Steps {
 };
 
 std::vector<Task> tasks() {
-  const std::vector<std::pair<std::string, Settings>> any = {{"ema", {}}, {"sam", {}}};
+  const std::vector<std::pair<std::string, Settings>> any = {
+      {"ema", {}},
+      {"sam", {}},
+      {"gradient_clipping", {{"clipping_threshold", "1"}}},
+      {"gradient_clipping", {{"clipping_type", "adaptive"}, {"clipping_threshold", "0.01"}}}};
+  const std::vector<std::pair<std::string, Settings>> of_images = {
+      {"label_smoothing", {}},
+      {"selective_backprop", {{"start", "0"}, {"end", "1"}, {"interrupt", "0"}}},
+      {"blurpool", {}},
+      {"weight_standardization", {}},
+      {"channels_last", {}}};
   Task cnn{.name = "mnist_cnn, batch 64",
            .model = [] { return models::mnist_cnn(); },
            .batch_size = 64,
@@ -81,14 +91,14 @@ std::vector<Task> tasks() {
   cnn.algorithms.insert(cnn.algorithms.end(),
                         {{"squeeze_excite", {{"min_channels", "32"}, {"latent_channels", "0.25"}}},
                          {"factorize", {{"min_features", "128"}, {"latent_features", "32"}}},
-                         {"weight_standardization", {}},
-                         {"channels_last", {}},
+                         {"gyro_dropout", {}},
                          {"no_op_model", {}}});
-  Task resnet{.name = "resnet_cifar 20, batch 16",
+  cnn.algorithms.insert(cnn.algorithms.end(), of_images.begin(), of_images.end());
+  Task resnet{.name = "resnet20, batch 64",
               .model = [] { return models::resnet_cifar(); },
-              .batch_size = 16,
-              .data = images(16 * kBatches, 3, 32),
-              .calls = 2,
+              .batch_size = 64,
+              .data = images(64 * kBatches, 3, 32),
+              .calls = 1,
               .algorithms = any};
   resnet.algorithms.insert(resnet.algorithms.end(),
                            {{"swa", {{"swa_start", "0dur"}, {"update_interval", "1ba"}}},
@@ -96,8 +106,8 @@ std::vector<Task> tasks() {
                             {"stochastic_depth", {{"stochastic_method", "block"}}},
                             {"stochastic_depth", {{"stochastic_method", "sample"}}},
                             {"factorize", {{"min_channels", "32"}}},
-                            {"weight_standardization", {}},
-                            {"channels_last", {}}});
+                            {"ghost_batchnorm", {}}});
+  resnet.algorithms.insert(resnet.algorithms.end(), of_images.begin(), of_images.end());
   Task gpt{.name = "gpt, 2 layers of 128, batch 8 of 256 tokens",
            .model =
                [] {
