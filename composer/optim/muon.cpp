@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include "composer/optim/adam_update.h"
 #include "composer/optim/groups.h"
@@ -85,6 +87,27 @@ at::Tensor orthogonalised(const at::Tensor& matrix, std::int64_t steps) {
   return tall ? x.t() : x;
 }
 
+// Small matrices take less time than waking the threads for each of their products, so each thread takes whole
+// matrices.
+bool is_small(const at::Tensor& parameter) {
+  constexpr std::int64_t kMultiplications = 1 << 26;
+  const std::int64_t rows = std::max<std::int64_t>(parameter.size(0), 1);
+  return parameter.is_cpu() && parameter.numel() * std::min(rows, parameter.numel() / rows) <= kMultiplications;
+}
+
+void orthogonalise(std::vector<at::Tensor>& matrices, std::int64_t steps) {
+  const auto replace = [&](std::int64_t begin, std::int64_t end) {
+    const at::NoGradGuard no_grad;
+    for (std::int64_t i = begin; i < end; ++i)
+      matrices[static_cast<std::size_t>(i)] = orthogonalised(matrices[static_cast<std::size_t>(i)], steps);
+  };
+  const auto count = static_cast<std::int64_t>(matrices.size());
+  if (std::ranges::all_of(matrices, is_small))
+    at::parallel_for(0, count, 1, replace);
+  else
+    replace(0, count);
+}
+
 }  // namespace
 
 std::vector<OptionField> fields_of(MuonOptions& o) {
@@ -116,14 +139,27 @@ void Muon::describe(detail::Slice& slice, ParameterState& state, const Options& 
 void Muon::update(detail::Batch& batch, const Options& options) {
   const MuonOptions& o = as<MuonOptions>(options).values;
   if (is_adamw(o)) return detail::update_adam(batch, adamw_of(o));
-  for (std::size_t i = 0; i < batch.p.size(); ++i) {
-    at::Tensor& buffer = batch.states[i]->tensors[kMomentumBuffer];
-    buffer.mul_(o.momentum).add_(batch.g[i]);
-    const at::Tensor d = o.nesterov ? batch.g[i].add(buffer, o.momentum) : buffer;
-    const at::Tensor matrix = d.reshape({d.size(0), -1});
-    const double scale = 0.2 * std::sqrt(static_cast<double>(std::max(matrix.size(0), matrix.size(1))));
-    if (o.weight_decay != 0) batch.p[i].mul_(1 - o.lr * o.weight_decay);
-    batch.p[i].sub_(orthogonalised(matrix, o.ns_steps).reshape(d.sizes()), o.lr * scale);
+  constexpr std::int64_t kMostTogether = 1 << 22;  // elements: what small matrices take besides, 16 MiB
+  std::vector<at::Tensor> matrices;
+  for (std::size_t begin = 0, end = 0; begin < batch.p.size(); begin = end) {
+    matrices.clear();
+    for (std::int64_t elements = 0; end < batch.p.size(); ++end) {
+      const at::Tensor& p = batch.p[end];
+      elements += p.numel();
+      const bool fits = elements <= kMostTogether && is_small(p);
+      if (!fits && end > begin) break;
+      at::Tensor& buffer = batch.states[end]->tensors[kMomentumBuffer];
+      buffer.mul_(o.momentum).add_(batch.g[end]);
+      const at::Tensor direction = o.nesterov ? batch.g[end].add(buffer, o.momentum) : buffer;
+      matrices.push_back(direction.reshape({direction.size(0), -1}));
+    }
+    orthogonalise(matrices, o.ns_steps);
+    for (std::size_t i = begin; i < end; ++i) {
+      const at::Tensor& matrix = matrices[i - begin];
+      const double scale = 0.2 * std::sqrt(static_cast<double>(std::max(matrix.size(0), matrix.size(1))));
+      if (o.weight_decay != 0) batch.p[i].mul_(1 - o.lr * o.weight_decay);
+      batch.p[i].sub_(matrix.reshape(batch.p[i].sizes()), o.lr * scale);
+    }
   }
 }
 
