@@ -1,4 +1,5 @@
 // console.json: the lines of ConsoleLogger, and how it formats values.
+#include <algorithm>
 #include <map>
 #include <regex>
 #include <sstream>
@@ -10,6 +11,7 @@
 #include "composer/core/state.h"
 #include "composer/loggers/console_logger.h"
 #include "composer/loggers/format.h"
+#include "composer/loggers/progress_bar.h"
 #include "tests/replay/file_lines.h"
 #include "tests/replay/logged_run.h"
 #include "tests/replay/program.h"
@@ -68,6 +70,80 @@ Json print(const Json& c, const Context& context) {
   return lines_of(out.str());
 }
 
+// What a bar said last: "train" or the evaluation's label, and its numbers.
+Json last_of_bar(const std::string& bar, const std::string& text, const std::regex& number) {
+  Json last = {{"bar", bar}, {"values", Json::object()}};
+  for (auto it = std::sregex_iterator(text.begin(), text.end(), number); it != std::sregex_iterator(); ++it)
+    last["values"][(*it)[1]] = (*it)[2];
+  return last;
+}
+
+Json sorted(Json list) {
+  std::ranges::sort(list.get_ref<Json::array_t&>(), {}, [](const Json& item) { return item.dump(); });
+  return list;
+}
+
+// The last state of each recorded bar of training or "eval": of other evaluations, bars have no metrics.
+Json last_of_recorded_bars(const Json& states) {
+  static const std::regex state("(train|eval) +((?:Epoch|Batch) +[0-9]+:)?.*\\|.*\\|.*"),
+      number("(?:/|, )(?:[a-z_]+/)*(\\w+)=([0-9.]+)");
+  std::map<std::string, Json> bars;
+  for (const Json& item : states) {
+    const auto text = item.get<std::string>();
+    std::smatch parts;
+    if (std::regex_match(text, parts, state))
+      bars[parts[1].str() + parts[2].str()] = last_of_bar(parts[1], text, number);
+  }
+  Json list = Json::array();
+  for (auto& [title, last] : bars) list.push_back(std::move(last));
+  return sorted(std::move(list));
+}
+
+// Lines such as "epoch 1/2  3 batches  loss 1.5318  eval: CrossEntropy 1.2465  Accuracy 0.3333  0.2s".
+Json last_of_our_bars(const std::string& lines) {
+  static const std::regex evaluation("(?:  |^)(eval)(?:: |  [0-9]+/[0-9]+  )(CrossEntropy .*)"),
+      number("(CrossEntropy|MulticlassAccuracy|total) ([0-9.]+)"), accuracy("Accuracy"), loss("  loss ");
+  Json list = Json::array();
+  std::istringstream in(lines);
+  for (std::string line; std::getline(in, line);) {
+    line = std::regex_replace(line, accuracy, "MulticlassAccuracy");
+    std::smatch parts;
+    if (std::regex_search(line, parts, evaluation)) list.push_back(last_of_bar(parts[1], parts[2], number));
+    if (std::regex_search(line, parts, loss))
+      list.push_back(last_of_bar("train", "total " + parts.suffix().str().substr(0, 6), number));
+  }
+  return sorted(std::move(list));
+}
+
+class OfUnknownLength final : public Loader {
+ public:
+  explicit OfUnknownLength(std::shared_ptr<Loader> loader) : loader_(std::move(loader)) {}
+  void seek(std::int64_t epoch, std::int64_t batch) override { loader_->seek(epoch, batch); }
+  std::optional<Batch> next() override { return loader_->next(); }
+
+ private:
+  std::shared_ptr<Loader> loader_;
+};
+
+Json progress(const Json& c, const Context& context) {
+  Json config = c.at("config");
+  const bool unsized = config.value("unsized", false);
+  config.erase("unsized");
+  const Json no_choices = Json::array();
+  RandomLog log(no_choices);
+  TrainerOptions options = logged_options(config, context, log);
+  if (unsized) {
+    auto& loader = options.train_dataloader.dataloader;
+    loader = std::make_shared<OfUnknownLength>(loader);
+  }
+  std::ostringstream out;
+  options.loggers = {loggers::ProgressBar({.stream = out})};
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  trainer.close();
+  return last_of_our_bars(out.str());
+}
+
 // The value that a text of the recording stands for; nothing if it is no value of a log entry.
 std::optional<LogValue> value_of(const std::string& text) {
   static const std::map<std::string, LogValue> special = {
@@ -108,6 +184,16 @@ Rules rules() {
                  return line.get<std::string>().starts_with(std::string(key) + ": ");
                });
            }},
+      {.name = "progress_has_lines_of_its_own",
+       .applies_to = "What ProgressBar prints",
+       .composer_does = "Draws a bar with the loss for each epoch, and one for each evaluation with its metrics.",
+       .we_do =
+           "One line for each epoch, with speed, remaining time, and the metrics of training and of its evaluations. "
+           "The last loss and the metrics of evaluations are the same numbers; those of evaluations that are "
+           "not named \"eval\" are shown, too.",
+       .why = "The lines of a run can be read below one another, also in a file.",
+       .matches = [](const Json& c) { return c["kind"] == "progress_bar"; },
+       .ours = [](Json& expected, const Json&) { expected = last_of_recorded_bars(expected); }},
       {.name = "values_are_numbers_texts_and_tensors",
        .applies_to = "A list, a dictionary, a table or None among the metrics",
        .composer_does = "Prints it as Python writes it.",
@@ -134,6 +220,7 @@ Outcome run(const Json& c, const Context& context) {
   try {
     if (kind == "format_log_data_value") return judge(c, c.at("rows"), format_all(c.at("rows")), rules());
     if (kind == "file_logger") return run_file_logger(c, context);
+    if (kind == "progress_bar") return judge(c, c.at("states"), progress(c, context), rules());
     if (kind == "console_logger") return judge(c, recorded_lines(c), print(c, context), rules());
   } catch (const Unsupported& what) {
     return unsupported(what.why);
