@@ -95,6 +95,7 @@ void OptimizerShards::reduce_gradients() { changed_ = sharded_.reduce_gradients(
 void OptimizerShards::before_step() {
   const dist::Sharded::Named& parameters = sharded_.parameters();
   if (stage_ < 2) changed_.assign(parameters.size(), false);
+  changed_.resize(parameters.size());
   gradients_.clear();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& parameter = parameters[i].second;

@@ -250,18 +250,25 @@ void TrainStep::use_rule(const Engine& engine) {
   if (rule_ && ours && ours->steps_in_backward())
     throw ConfigError("optimizer: step_in_backward does not go with ", rule_name_,
                       ", which needs all gradients of a step");
-  if (rule_ && divides_gradients())
-    throw ConfigError("distributed.zero_stage: 2 does not go with ", rule_name_,
-                      ", which needs the gradients of all parameters on each rank; set zero_stage = 1");
   for (const auto& algorithm : engine.algorithms()) {
     auto* const knows = dynamic_cast<DividedGradients*>(algorithm.object.get());
-    if (!knows && divides_gradients() && algorithm.events.contains(Event::AFTER_TRAIN_BATCH))
-      throw ConfigError("distributed.zero_stage: 2 leaves each rank the gradients of its own parameters, and ",
-                        algorithm.name, " runs at AFTER_TRAIN_BATCH but is not a DividedGradients; set zero_stage = 1");
     if (!knows) continue;
     DividedGradients::SumOverRanks sum;
     if (divides_gradients()) sum = [world = ranks()->world()](const at::Tensor& tensor) { world->sum(tensor); };
     knows->use_sum(std::move(sum));
+  }
+}
+
+void TrainStep::check_divides(const Engine& engine) const {
+  if (!divides_gradients()) return;
+  for (const auto& algorithm : engine.algorithms()) {
+    if (algorithm.object->step_rule())
+      throw ConfigError("distributed.zero_stage: 2 does not go with ", algorithm.name,
+                        ", which needs the gradients of all parameters on each rank; set zero_stage = 1");
+    if (algorithm.events.contains(Event::AFTER_TRAIN_BATCH) &&
+        !dynamic_cast<const DividedGradients*>(algorithm.object.get()))
+      throw ConfigError("distributed.zero_stage: 2 leaves each rank the gradients of its own parameters, and ",
+                        algorithm.name, " runs at AFTER_TRAIN_BATCH but is not a DividedGradients; set zero_stage = 1");
   }
 }
 

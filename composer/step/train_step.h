@@ -68,8 +68,9 @@ class TrainStep {
   // Of the batch that was started last, over all ranks.
   std::int64_t samples(const Feed& feed) const { return ranks() ? of_all_.samples : feed.samples(); }
   std::int64_t tokens(const Feed& feed) const { return ranks() ? of_all_.tokens : feed.tokens(); }
-  // Of the algorithm that has one. Throws ConfigError for two of them, and where not all gradients are there at once:
-  // for an optimizer that steps in backward, and in stage 2 of ZeRO, also for other algorithms that need them all.
+  // Throws ConfigError for algorithms that need all gradients, where a rank has only some.
+  void check_divides(const Engine& engine) const;
+  // Of the algorithm that has one. Throws ConfigError for two of them, and for an optimizer that steps in backward.
   void use_rule(const Engine& engine);
   // Until the fit ends, batches are trained by a graph where that can be.
   void use_graph(const Engine& engine);

@@ -220,6 +220,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
                          !ranks.alone());
   if (scales) optim::require_skippable(*state.optimizer, options.grad_scaler ? "grad_scaler" : "precision: amp_fp16");
   if (ranks.zero_stage() > 0) check_can_be_sharded(*state.optimizer);
+  train_step.check_divides(engine);
   plan.holds.loader = plan.feed.lease();
   if (given.train_dataloader && plan.from.batch_in_epoch > 0)
     check_position(plan.feed, state.seed, progress().loader_epoch(), plan.from.batch_in_epoch);
