@@ -191,6 +191,7 @@ void RunSaver::save_if_due(Event event, const State& state) {
 bool RunSaver::is_due(Event event, const State& state) {
   check();
   if (state.timestamp.batch < last_saved_batch_) last_saved_batch_ = -1;  // time was reset
+  if (options_.num_checkpoints_to_keep == 0) return false;
   if (!state.previous_timestamp || state.timestamp.batch == last_saved_batch_) return false;
   IntervalMoment moment = state.run->moment(event);
   moment.last_due_batch = last_saved_batch_;

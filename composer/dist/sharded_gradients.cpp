@@ -36,7 +36,7 @@ void put_gradients(const std::vector<std::size_t>& indices, const Sharded::Named
   std::int64_t offset = 0;
   for (const std::size_t i : indices) {
     const at::Tensor& parameter = parameters[i].second;
-    parameter.mutable_grad() = slice_for(from, offset, parameter);
+    parameter.mutable_grad() = slice_for(from, offset, parameter).variable_data();  // no view, for detach_()
     offset += parameter.numel();
   }
 }

@@ -238,7 +238,7 @@ TEST_CASE("Callbacks see the gradients of all parameters after the step in stage
       Trainer trainer(std::move(options));
       trainer.fit();
       std::vector<double> norms;
-      for (const auto& point : memory->get_timeseries("l2_norm/grad/global")) norms.push_back(point.value);
+      for (const auto& point : memory->get_timeseries("l2_norm/grad/global")) norms.push_back(point.number());
       return norms;
     });
   };
