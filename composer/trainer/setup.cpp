@@ -3,11 +3,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/util/Type.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
-#include "composer/core/plugins.h"
 #include "composer/kernels/gemm.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/optim/optimizer_state.h"
@@ -47,7 +47,7 @@ void check_step_in_backward(const optim::Optimizer& optimizer, const Engine& eng
 // A rank steps an optimizer of which most parameters have no gradient.
 void check_can_be_sharded(const optim::Optimizer& optimizer) {
   if (can_be_sharded(optimizer)) return;
-  throw ConfigError("distributed.zero_stage: ", class_name(typeid(optimizer)),
+  throw ConfigError("distributed.zero_stage: ", c10::demangle(typeid(optimizer).name()),
                     " may keep state of parameters that have no gradient, so its state cannot be divided among ranks; ",
                     "use an optimizer of composer/optim, or torch::optim's SGD, Adam, AdamW or RMSprop");
 }
