@@ -18,6 +18,7 @@
 #include "composer/checkpoint/part_writer.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
+#include "tests/checkpoint/golden.h"
 #include "tests/formats/bytes.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
@@ -125,6 +126,13 @@ bool has_leftovers(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().filename().string().starts_with(".tmp-")) return true;
   return false;
+}
+
+TEST_CASE("ZZZ make golden") {
+  Saver saver({.folder = "/tmp/dp-golden", .run_id = "0123456789abcdef"});
+  PartWriter writer(1, 2, OnFailure::FAIL, /*asynchronous=*/true);
+  save(saver, writer, 1);
+  saver.wait();
 }
 
 TEST_CASE("Parts become one checkpoint, which is version 3 and lists them") {
@@ -286,6 +294,18 @@ TEST_CASE("A checkpoint in parts that is not to be kept is deleted with all of i
   CHECK(list_checkpoints(folder.path()).size() == 1);
   CHECK_FALSE(fs::exists(folder / "ba1"));
   CHECK(whole_latest(folder.path()) == 3);
+}
+
+TEST_CASE("A checkpoint in parts of an earlier version is read to the bit") {
+  const Found found = open_checkpoint(test::golden_folder() / "checkpoint-3");
+  CHECK(found.manifest.version == 3);
+  CHECK(found.manifest.time.batch == 1);
+  const StateDict loaded = load(found, 1, 2);
+  for (const char* parameter : {"a", "b"}) CHECK(value_of(loaded, parameter) == 1);
+  const auto& callbacks = std::get<StateDict>(*loaded.find("callbacks"));
+  CHECK(std::get<double>(*std::get<StateDict>(*callbacks.find("Memory")).find("value")) == 1);
+  const auto& model = std::get<StateDict>(*loaded.find("model"));
+  CHECK(std::get<at::Tensor>(*model.find("weight")).eq(1).all().item<bool>());
 }
 
 TEST_CASE("Parts that were asked for and not saved leave nothing") {

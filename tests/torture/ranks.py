@@ -29,7 +29,7 @@ def ranks_of(launcher):
 
 
 def checkpoints(folder):
-    return sorted(path.parent.name for path in folder.glob("*/manifest.json"))
+    return sorted(path.parent.name for path in folder.glob("ep*/manifest.json"))
 
 
 def batch_of(name):
