@@ -20,8 +20,10 @@ using StateTensors = std::vector<dist::Sharded::StateTensor>;
 bool has_same(const torch::optim::Optimizer& optimizer, const dist::Sharded::Named& parameters) {
   std::size_t i = 0;
   for (const auto& group : optimizer.param_groups())
-    for (const at::Tensor& parameter : group.params())
-      if (i == parameters.size() || !parameter.is_same(parameters[i++].second)) return false;
+    for (const at::Tensor& parameter : group.params()) {
+      if (i == parameters.size() || !parameter.is_same(parameters[i].second)) return false;
+      ++i;
+    }
   return i == parameters.size();
 }
 
