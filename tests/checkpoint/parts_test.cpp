@@ -128,13 +128,6 @@ bool has_leftovers(const fs::path& folder) {
   return false;
 }
 
-TEST_CASE("ZZZ make golden") {
-  Saver saver({.folder = "/tmp/dp-golden", .run_id = "0123456789abcdef"});
-  PartWriter writer(1, 2, OnFailure::FAIL, /*asynchronous=*/true);
-  save(saver, writer, 1);
-  saver.wait();
-}
-
 TEST_CASE("Parts become one checkpoint, which is version 3 and lists them") {
   const test::Folder folder;
   Saver saver({.folder = folder.path()});
