@@ -7,6 +7,7 @@
 #include "composer/checkpoint/parts.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/checkpoint/scratch.h"
+#include "composer/core/error.h"
 #include "composer/trainer/remote_checkpoints.h"
 
 namespace composer {
@@ -61,7 +62,7 @@ void remove_files(net::RemoteStore& store, const std::string& folder, const std:
     const std::string file = one.name.substr(folder.size() + 1);
     const std::string whole = file.substr(0, file.find(".tmp-"));
     if (saving::is_part_name(whole) && std::ranges::find(files, whole) == files.end())
-      store.remove(folder + "/" + whole, stop);
+      store.remove(join(folder, '/', whole), stop);
   }
 }
 

@@ -45,8 +45,8 @@ void check_step_in_backward(const optim::Optimizer& optimizer, const Engine& eng
 }
 
 // A rank steps an optimizer of which most parameters have no gradient.
-void check_can_be_sharded(const optim::Optimizer& optimizer) {
-  if (can_be_sharded(optimizer)) return;
+void check_can_be_sharded(const optim::Optimizer& optimizer, std::int64_t zero_stage) {
+  if (zero_stage == 0 || can_be_sharded(optimizer)) return;
   throw ConfigError("distributed.zero_stage: ", c10::demangle(typeid(optimizer).name()),
                     " may keep state of parameters that have no gradient, so its state cannot be divided among ranks; ",
                     "use an optimizer of composer/optim, or torch::optim's SGD, Adam, AdamW or RMSprop");
@@ -219,7 +219,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
   check_step_in_backward(*state.optimizer, engine, !size.is_auto() && size.samples() == 0, scales, options.tune,
                          !ranks.alone());
   if (scales) optim::require_skippable(*state.optimizer, options.grad_scaler ? "grad_scaler" : "precision: amp_fp16");
-  if (ranks.zero_stage() > 0) check_can_be_sharded(*state.optimizer);
+  check_can_be_sharded(*state.optimizer, ranks.zero_stage());
   train_step.check_divides(engine);
   plan.holds.loader = plan.feed.lease();
   if (given.train_dataloader && plan.from.batch_in_epoch > 0)
