@@ -72,6 +72,22 @@ void clip_norm(std::vector<at::Tensor>& gradients, double threshold) {
   at::_foreach_mul_(gradients, norm.add(1e-6).reciprocal_().mul_(threshold).clamp_max_(1));
 }
 
+// Where each rank has some of the gradients, or none. Every rank comes to the same factor.
+void clip_norm_of_all(const std::vector<at::Tensor>& gradients, double threshold, at::Device device,
+                      const DividedGradients::SumOverRanks& sum_over_ranks) {
+  at::Tensor squares = at::zeros({}, at::TensorOptions(device).dtype(at::kDouble));
+  if (std::ranges::all_of(gradients, is_readable)) {
+    double sum = 0;
+    for (const at::Tensor& gradient : gradients) sum += sum_of_squares(gradient);
+    squares.fill_(sum);
+  } else {
+    squares.copy_(at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2)), 2)).square_();
+  }
+  sum_over_ranks(squares);
+  const at::Tensor factor = squares.sqrt_().add_(1e-6).reciprocal_().mul_(threshold).clamp_max_(1);
+  for (const at::Tensor& gradient : gradients) gradient.mul_(factor);
+}
+
 // The L2 norm of each row of dimension 0, in the shape that scales them; of all elements without rows.
 at::Tensor unit_norms(const at::Tensor& tensor) {
   if (tensor.dim() <= 1) return at::linalg_vector_norm(tensor, 2);
@@ -86,7 +102,8 @@ void clip_adaptively(const at::Tensor& parameter, at::Tensor& gradient, double t
 }
 
 // Each parameter once.
-void clip(const optim::NamedParameters& parameters, ClippingType type, double threshold) {
+void clip(const optim::NamedParameters& parameters, ClippingType type, double threshold,
+          const DividedGradients::SumOverRanks& sum_over_ranks = {}) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
   gradients.reserve(parameters.size());
@@ -99,6 +116,8 @@ void clip(const optim::NamedParameters& parameters, ClippingType type, double th
     gradients.push_back(gradient);
     if (type == ClippingType::ADAPTIVE) clip_adaptively(parameter, gradients.back(), threshold);
   }
+  if (type == ClippingType::NORM && sum_over_ranks && !parameters.empty())
+    return clip_norm_of_all(gradients, threshold, parameters.front().tensor.device(), sum_over_ranks);
   if (gradients.empty()) return;
   if (type == ClippingType::NORM) clip_norm(gradients, threshold);
   if (type == ClippingType::VALUE) {
@@ -139,7 +158,7 @@ void GradientClipping::apply(Event event, State& state, Logger&) {
   // walking the modules costs more than clipping a small model, so not in every batch
   if (has_changed(state) || event == Event::INIT || state.timestamp.batch_in_epoch == 0 || parameters_.empty())
     parameters_ = optim::parameters_of(*state.model);
-  if (event == Event::AFTER_TRAIN_BATCH) clip(parameters_, options_.clipping_type, options_.clipping_threshold);
+  if (event == Event::AFTER_TRAIN_BATCH) clip(parameters_, options_.clipping_type, options_.clipping_threshold, sum_);
 }
 
 namespace {

@@ -1,10 +1,12 @@
 #pragma once
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "composer/core/algorithm.h"
+#include "composer/core/divided_gradients.h"
 #include "composer/core/export.h"
 #include "composer/optim/parameter_group.h"
 
@@ -28,12 +30,13 @@ COMPOSER_EXPORT void apply_gradient_clipping(const std::vector<at::Tensor>& para
                                              double threshold);
 
 // Clips the gradients of a batch before the optimizer's step. Throws ConfigError from the constructor.
-class COMPOSER_EXPORT GradientClipping final : public Algorithm {
+class COMPOSER_EXPORT GradientClipping final : public Algorithm, public DividedGradients {
  public:
   explicit GradientClipping(GradientClippingOptions options);
   StateDict local_hparams() const override;
   EventSet events() const override { return {Event::INIT, Event::AFTER_TRAIN_BATCH}; }
   void apply(Event event, State& state, Logger& logger) override;
+  void use_sum(SumOverRanks sum) override { sum_ = std::move(sum); }
 
  private:
   bool has_changed(const State& state);
@@ -41,6 +44,7 @@ class COMPOSER_EXPORT GradientClipping final : public Algorithm {
   GradientClippingOptions options_;
   optim::NamedParameters parameters_;  // the model's, collected again when the optimizer's change
   std::vector<const void*> trained_;   // the optimizer's
+  SumOverRanks sum_;
 };
 
 }  // namespace composer::algorithms

@@ -4,6 +4,7 @@
 
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/entry.h"
+#include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
 #include "composer/core/state.h"
 
@@ -24,6 +25,10 @@ void CheckpointSaver::Memory::visit_state(StateVisitor& visit) {
 void CheckpointSaver::check_fit(const FitOutline& fit, const State& state) const {
   fit.check_interval("CheckpointSaver: save_interval", options_.save_interval,
                      "so a checkpoint is written by end() alone", state);
+  if (fit.zero_stage > 0 && !options_.weights_only)
+    throw ConfigError("CheckpointSaver: with distributed.zero_stage no rank has the optimizer's state of all ",
+                      "parameters, and only the trainer's own checkpoints gather it; set weights_only, or use the ",
+                      "trainer's save_folder");
 }
 
 CheckpointSaver::Memory CheckpointSaver::memory() const {

@@ -14,6 +14,7 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/fit_outline.h"
 #include "composer/core/logger.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
@@ -217,6 +218,15 @@ OptimizerMonitor::OptimizerMonitor(OptimizerMonitorOptions options)
 }
 OptimizerMonitor::~OptimizerMonitor() = default;
 OptimizerMonitor::OptimizerMonitor(OptimizerMonitor&&) noexcept = default;
+
+void OptimizerMonitor::check_fit(const FitOutline& fit, const State&) const {
+  if (fit.zero_stage >= 2)
+    throw ConfigError("OptimizerMonitor: with distributed.zero_stage = 2 no rank has the gradients of all parameters; ",
+                      "leave it out, or set zero_stage = 1");
+  if (fit.zero_stage == 1 && options_.log_optimizer_metrics)
+    throw ConfigError("OptimizerMonitor: with distributed.zero_stage no rank has the moments of all parameters; set ",
+                      "log_optimizer_metrics = false, which leaves the norms of gradients");
+}
 
 void OptimizerMonitor::init(const State&, Logger&) { *impl_ = {}; }
 

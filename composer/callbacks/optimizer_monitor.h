@@ -30,6 +30,7 @@ class COMPOSER_EXPORT OptimizerMonitor final : public Callback {
   void init(const State& state, Logger& logger) override;         // forgets the parameters of another trainer
   void batch_start(const State& state, Logger& logger) override;  // copies the parameters if the batch will be logged
   void batch_end(const State& state, Logger& logger) override;
+  void check_fit(const FitOutline& fit, const State& state) const override;
 
  private:
   struct Impl;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <system_error>
@@ -12,6 +13,7 @@
 
 #include "composer/checkpoint/folder_lock.h"
 #include "composer/checkpoint/name_format.h"
+#include "composer/checkpoint/parts.h"
 #include "composer/checkpoint/walk.h"
 #include "composer/core/error.h"
 #include "composer/formats/json_reader.h"
@@ -131,15 +133,21 @@ void CheckpointFolder::make_folders(const fs::path& path) {
 }
 
 // All are written before the first is waited for.
-void CheckpointFolder::write_files(const fs::path& folder, const std::vector<NewFile>& files, Manifest& manifest) {
+void CheckpointFolder::write_files(const fs::path& folder, const std::vector<NewFile>& files, Manifest& manifest,
+                                   const Parts* parts) {
   std::vector<std::unique_ptr<OpenFile>> open;
   const auto write = [&](const NewFile& file) {
+    if (parts) files_.remove(folder / file.name);  // of an attempt that has failed
     OpenFile& opened = *open.emplace_back(std::make_unique<OpenFile>(files_, folder / file.name));
     const std::string checksum =
         file.write([&](std::uint64_t offset, const void* data, std::size_t size) { opened.write(offset, data, size); });
     return Manifest::File{file.name, opened.size(), checksum};
   };
   for (const NewFile& file : files) manifest.files.push_back(write(file));
+  if (parts) {
+    manifest.version = Manifest::kVersionWithParts;
+    std::ranges::move(await_parts(folder, parts->names_, files_, parts->patience_), std::back_inserter(manifest.files));
+  }
   write({Manifest::kFileName, [text = manifest.to_json()](const PlacedSink& sink) {
            sink(0, text.data(), text.size());
            return std::string();
@@ -147,17 +155,39 @@ void CheckpointFolder::write_files(const fs::path& folder, const std::vector<New
   for (const auto& file : open) file->finish();
 }
 
+CheckpointFolder::Parts::Parts(Temporary temporary, std::vector<std::string> names, std::string id, Patience patience)
+    : temporary_(std::move(temporary)), names_(std::move(names)), id_(std::move(id)), patience_(std::move(patience)) {}
+
+CheckpointFolder::Parts::~Parts() = default;
+
+fs::path CheckpointFolder::Parts::path() const { return fs::absolute(temporary_.path.path()); }
+
+std::unique_ptr<CheckpointFolder::Parts> CheckpointFolder::open_parts(std::vector<std::string> names, std::string id,
+                                                                      Patience patience) {
+  make_folders(path_);
+  return std::unique_ptr<Parts>(new Parts(make_temporary(), std::move(names), std::move(id), std::move(patience)));
+}
+
 void CheckpointFolder::write(Manifest manifest, const std::vector<NewFile>& files, const std::string& latest,
-                             bool overwrite) {
+                             bool overwrite, Parts* parts) {
   check_name(manifest.name, latest);
   check_free(manifest.name, overwrite);
   check_link(latest);
   const fs::path target = path_ / manifest.name;
-  make_folders(target.parent_path());
-  Temporary made = make_temporary();
-  write_files(made.path.path(), files, manifest);
-  files_.sync_folder(made.path.path());
-  put_in_place(made.path, manifest.name, overwrite);
+  if (parts && parts->complete_) {  // only putting it in place has failed before: the parts cannot be written again
+    if (!holds(manifest))
+      throw FileError("cannot be tried again", target, std::make_error_code(std::errc::operation_not_permitted));
+    sync_name(files_, path_, target);
+  } else {
+    make_folders(target.parent_path());
+    std::optional<Temporary> own;
+    if (!parts) own.emplace(make_temporary());
+    TemporaryPath& made = parts ? parts->temporary_.path : own->path;
+    write_files(made.path(), files, manifest, parts);
+    files_.sync_folder(made.path());
+    if (parts) parts->complete_ = true;
+    put_in_place(made, manifest.name, overwrite);
+  }
   if (!latest.empty()) move_link(path_ / latest, target);
 }
 
@@ -296,7 +326,7 @@ CheckpointFolder::Temporary CheckpointFolder::take_away(const std::string& name)
   files_.rename(path, away.path.path());
   require_own(away.path, name, [&] { return files_.rename_if_free(away.path.path(), path); });
   return away;
-}
+}  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): it loses sight of the lock that the result owns
 
 // Renamed to temporary names first, and synced before anything in them is deleted: half of one is never seen.
 std::vector<std::string> CheckpointFolder::remove(const std::vector<std::string>& names) {

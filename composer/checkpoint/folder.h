@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -41,7 +42,15 @@ class COMPOSER_EXPORT CheckpointFolder {
   // checkpoint, or is taken by anything but a checkpoint of this run, also if that came while this one was being
   // written, unless `overwrite` is set, or if anything but a link has the name `latest`; FileError on an I/O error. The
   // previous contents stay in place, unless only a step after the renaming failed: holds() tells.
-  void write(Manifest manifest, const std::vector<NewFile>& files, const std::string& latest, bool overwrite = false);
+  // With `parts`, it also waits for these, and they belong to the checkpoint.
+  class Parts;
+  void write(Manifest manifest, const std::vector<NewFile>& files, const std::string& latest, bool overwrite = false,
+             Parts* parts = nullptr);
+  // Makes the temporary folder of a checkpoint of which other processes write files of these names. It is removed with
+  // the result, unless write() has put it in place. Patience: how long to wait for parts after a rank was lost;
+  // nullopt: none is lost. Called by write().
+  using Patience = std::function<std::optional<std::chrono::steady_clock::duration>()>;
+  std::unique_ptr<Parts> open_parts(std::vector<std::string> names, std::string id, Patience patience);
   // Whether exactly this checkpoint is in place. Does not throw.
   bool holds(const Manifest& manifest) const;
   // Makes the name `latest` free for a link. A copy that was made with links followed has a copy of a checkpoint there:
@@ -66,7 +75,8 @@ class COMPOSER_EXPORT CheckpointFolder {
   };
   std::filesystem::path temporary_name() const;
   Temporary make_temporary();
-  void write_files(const std::filesystem::path& folder, const std::vector<NewFile>& files, Manifest& manifest);
+  void write_files(const std::filesystem::path& folder, const std::vector<NewFile>& files, Manifest& manifest,
+                   const Parts* parts);
   void check_free(const std::string& name, bool overwrite) const;
   void check_link(const std::string& latest) const;
   bool is_own(const std::string& name) const;
@@ -83,6 +93,26 @@ class COMPOSER_EXPORT CheckpointFolder {
   std::filesystem::path path_;
   std::string run_id_;
   FileSystem& files_;
+};
+
+// A folder that other processes write to.
+class COMPOSER_EXPORT CheckpointFolder::Parts {
+ public:
+  ~Parts();
+  Parts(const Parts&) = delete;
+  Parts& operator=(const Parts&) = delete;
+  std::filesystem::path path() const;            // absolute
+  const std::string& id() const { return id_; }  // of the checkpoint
+
+ private:
+  friend class CheckpointFolder;
+  Parts(Temporary temporary, std::vector<std::string> names, std::string id, Patience patience);
+
+  Temporary temporary_;
+  std::vector<std::string> names_;
+  std::string id_;
+  Patience patience_;
+  bool complete_ = false;  // every file is written; what is left is to put it in place
 };
 
 // The checkpoints below a save folder.

@@ -114,9 +114,9 @@ Manifest Manifest::parse(std::string_view text, const std::string& path) {
   try {
     const Json json = Json::parse(text);
     if (json.at("format") != kFormat) throw Error("is not the manifest of a checkpoint");
-    if (json.at("version") > kVersion && fits_checksum(json))
+    if (json.at("version") > kVersionWithParts && fits_checksum(json))
       throw NewerVersionError(path, ": has version ", json.at("version").dump(),
-                              " of the format, and this libcomposer reads versions 1 to ", kVersion,
+                              " of the format, and this libcomposer reads versions 1 to ", kVersionWithParts,
                               "; use a newer libcomposer");
     if (json.at("version") < 1) throw Error("has the unknown version ", json.at("version").dump(), " of the format");
     Manifest manifest = from_json(json);

@@ -26,7 +26,8 @@ struct Manifest {
     std::uint64_t size = 0;
     std::string checksum;  // of its header, which covers all its bytes; in version 1 of all its bytes
   };
-  static constexpr int kVersion = 2;  // the version written; version 1 can also be read
+  static constexpr int kVersion = 2;           // written, unless there are parts; version 1 can also be read
+  static constexpr int kVersionWithParts = 3;  // the same with parts of several ranks
   static constexpr const char* kFileName = "manifest.json";
 
   std::string id;    // of this checkpoint; repeated in its files
@@ -45,7 +46,7 @@ struct Manifest {
   // Returns the text of the file, which ends in a checksum of the rest. Throws ConfigError for text that is not UTF-8.
   COMPOSER_EXPORT std::string to_json() const;
   // Throws CheckpointError that begins with `path` for a text that differs from that of to_json() in any byte, and
-  // NewerVersionError for a version above kVersion.
+  // NewerVersionError for a version above kVersionWithParts.
   COMPOSER_EXPORT static Manifest parse(std::string_view text, const std::string& path);
 };
 

@@ -185,15 +185,19 @@ void RunSaver::wait_for_mirror(const State& state) {
 }
 
 void RunSaver::save_if_due(Event event, const State& state) {
+  if (is_due(event, state)) save_periodic(state);
+}
+
+bool RunSaver::is_due(Event event, const State& state) {
   check();
   if (state.timestamp.batch < last_saved_batch_) last_saved_batch_ = -1;  // time was reset
-  if (!state.previous_timestamp || state.timestamp.batch == last_saved_batch_) return;
+  if (options_.num_checkpoints_to_keep == 0) return false;
+  if (!state.previous_timestamp || state.timestamp.batch == last_saved_batch_) return false;
   IntervalMoment moment = state.run->moment(event);
   moment.last_due_batch = last_saved_batch_;
   const Interval::Function* function = options_.save_interval.function();
-  const bool due = function ? (*function)(event, state) || state.run->interrupted()
-                            : interval_due(options_.save_interval.time(), moment);
-  if (due) save(options_.filename, state);
+  return function ? (*function)(event, state) || state.run->interrupted()
+                  : interval_due(options_.save_interval.time(), moment);
 }
 
 Manifest RunSaver::manifest(const std::string& name, const State& state) const {
@@ -220,8 +224,17 @@ bool RunSaver::is_saved(const State& state) const {
 }
 
 void RunSaver::save_last(const State& state) {
+  if (is_due_last(state)) save_periodic(state);
+}
+
+bool RunSaver::is_due_last(const State& state) {
   check();
-  if (!is_saved(state)) save(options_.filename, state);
+  return !is_saved(state);
+}
+
+std::string RunSaver::open_parts(int ranks) {
+  wait();
+  return saver_->open_parts(ranks);
 }
 
 void RunSaver::save(const std::string& name, const State& state) {

@@ -61,6 +61,14 @@ class COMPOSER_EXPORT RunSaver {
   void prepare(const State& state);
   void save_if_due(Event event, const State& state);  // at a *_CHECKPOINT event
   void save_last(const State& state);  // at the end of a fit: saves unless that batch was saved or saving is off
+  // The same in two steps: save_periodic() if one of the others is true.
+  bool is_due(Event event, const State& state);
+  bool is_due_last(const State& state);
+  void save_periodic(const State& state) { save(options_.filename, state); }
+  // As Saver has them: for checkpoints of which other ranks write parts.
+  std::string open_parts(int ranks);
+  void drop_parts() { saver_->drop_parts(); }
+  void abandon() { saver_->abandon(); }
   // Writes a periodic checkpoint. Placeholders in the name are replaced.
   void save(const std::string& name, const State& state);
   // Writes a checkpoint of this name: it is neither counted for num_checkpoints_to_keep nor deleted, and the periodic

@@ -9,11 +9,11 @@
 #include <thread>
 #include <utility>
 
-#include <ATen/ATen.h>
 #include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "composer/checkpoint/host_copy.h"
 #include "composer/checkpoint/name_format.h"
+#include "composer/checkpoint/parts.h"
 #include "composer/checkpoint/state_file.h"
 #include "composer/core/error.h"
 
@@ -35,59 +35,6 @@ SaverOptions with_run_id(SaverOptions options) {
   return options;
 }
 
-// Copies tensors to the host: those on a device to pinned memory, without waiting. Reuses the memory of the previous
-// copy where it fits. Tensors on the host need not be copied if they are written at once.
-class Copier {
- public:
-  explicit Copier(bool copies_host) : copies_host_(copies_host) {}
-
-  void copy(const StateDict& from, StateDict& to) {
-    StateDict before = std::exchange(to, StateDict());
-    for (const auto& [name, value] : from.entries()) {
-      StateValue* old = before.find(name) ? &before[name] : nullptr;
-      if (const auto* dict = std::get_if<StateDict>(&value)) {
-        StateDict inner;
-        if (auto* old_dict = old ? std::get_if<StateDict>(old) : nullptr) inner = std::move(*old_dict);
-        copy(*dict, inner);
-        to[name] = std::move(inner);
-      } else if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
-        to[name] = copy(*tensor, old ? std::get_if<at::Tensor>(old) : nullptr);
-      } else {
-        to[name] = value;
-      }
-    }
-  }
-
-  std::vector<c10::Event> events;  // when they have come, the copies are complete
-
- private:
-  at::Tensor copy(const at::Tensor& from, const at::Tensor* old) {
-    const bool device = !from.is_cpu();
-    if (!device && !copies_host_) return from;
-    at::Tensor to;
-    if (old && old->sizes() == from.sizes() && old->strides() == from.strides() &&
-        old->scalar_type() == from.scalar_type())
-      to = *old;
-    else
-      to = at::empty_like(from, at::TensorOptions().device(at::kCPU).pinned_memory(device));
-    to.copy_(from, /*non_blocking=*/device);
-    if (device && std::ranges::find(devices_, from.device()) == devices_.end()) devices_.push_back(from.device());
-    return to;
-  }
-
- public:
-  void record() {
-    for (const at::Device& device : devices_) {
-      const c10::impl::VirtualGuardImpl guard(device.type());
-      events.emplace_back(device.type()).record(guard.getStream(device));
-    }
-  }
-
- private:
-  bool copies_host_;
-  std::vector<at::Device> devices_;
-};
-
 }  // namespace
 
 struct Saver::Job {
@@ -95,6 +42,7 @@ struct Saver::Job {
   const StateDict* state;
   std::vector<std::string> retired;
   std::vector<c10::Event> events;
+  std::unique_ptr<CheckpointFolder::Parts> parts;
 };
 
 Saver::Saver(SaverOptions options, std::shared_ptr<FileSystem> files)
@@ -234,20 +182,41 @@ void Saver::plan(const std::string& name, const std::map<std::string, double>& m
   std::ranges::move(retention.remove, std::back_inserter(list_.retired));
 }
 
+std::string Saver::open_parts(int ranks) {
+  wait();
+  parts_.reset();
+  try {
+    remove_leftovers();
+    std::vector<std::string> names;
+    names.reserve(static_cast<std::size_t>(ranks));
+    for (int rank = 1; rank < ranks; ++rank) names.push_back(part_name(rank, ranks));
+    parts_ =
+        folder_.open_parts(std::move(names), new_id(), [this]() -> std::optional<std::chrono::steady_clock::duration> {
+          const std::int64_t patience = patience_;
+          if (patience < 0) return std::nullopt;
+          return std::chrono::milliseconds(patience);
+        });
+  } catch (const std::filesystem::filesystem_error& error) {
+    constexpr const char* kWhat = "checkpoint: no folder for the parts of all ranks can be made";
+    if (options_.on_failure != OnFailure::CONTINUE) std::throw_with_nested(CheckpointError(kWhat));
+    warn(join(kWhat, ": ", error.what()));
+    return {};
+  }
+  return PartTicket{.folder = parts_->path(), .id = parts_->id()}.text();
+}
+
 void Saver::save(Manifest manifest, const StateDict& state) {
-  if (!std::exchange(planned_, false)) return;
+  if (!std::exchange(planned_, false)) return parts_.reset();
   wait();
   failure_.clear();
-  manifest.id = new_id();
+  manifest.id = parts_ ? parts_->id() : new_id();
   ids_.push_back(manifest.id);
   manifest.run_id = options_.run_id;
   manifest.parent = std::exchange(list_.parent, manifest.name);
   StateDict taken;
   StateDict& copy = options_.asynchronous ? *copy_ : taken;
-  Copier copier(options_.asynchronous);
-  copier.copy(state, copy);
-  copier.record();
-  Job job{std::move(manifest), &copy, std::exchange(list_.retired, {}), std::move(copier.events)};
+  Job job{std::move(manifest), &copy, std::exchange(list_.retired, {}),
+          copy_to_host(state, copy, options_.asynchronous), std::move(parts_)};
   if (options_.asynchronous)
     start_writing(std::move(job));
   else
@@ -329,7 +298,7 @@ void Saver::write(const Job& job) {
   }
   if (!rest.empty())
     files.push_back({kStateFile, [&id, &rest](const PlacedSink& sink) { return write_state(rest, id, sink); }});
-  folder_.write(job.manifest, files, options_.latest, options_.overwrite);
+  folder_.write(job.manifest, files, options_.latest, options_.overwrite, job.parts.get());
 }
 
 void Saver::check_writable(Manifest manifest, const StateDict& state) const {
@@ -346,9 +315,10 @@ void Saver::check_writable(Manifest manifest, const StateDict& state) const {
   check_state(rest, options_.run_id);
 }
 
-StateDict load(const Found& checkpoint) {
+StateDict load(const Found& checkpoint, int rank, int ranks) {
   StateDict state;
   if (checkpoint.manifest.find(kStateFile)) state = read_state(checkpoint, kStateFile);
+  add_parts(checkpoint, state, rank, ranks);
   state[kModel] = read_weights(checkpoint, kModelFile);
   return state;
 }

@@ -52,6 +52,13 @@ class COMPOSER_EXPORT Saver {
   // even if `keep` is 0.
   void plan(const std::string& name, const std::map<std::string, double>& metrics, bool by_hand = false);
   void save(Manifest manifest, const StateDict& state);
+  // Before plan(): makes the folder of a checkpoint of which ranks 1 to ranks - 1 write parts, and returns what they
+  // need to know (PartTicket). save() then waits in the background until the parts are there. Waits as save() does.
+  // Empty under OnFailure::CONTINUE, with a warning, if the folder cannot be made: then there is nothing to save.
+  std::string open_parts(int ranks);
+  void drop_parts() { parts_.reset(); }  // instead of plan() and save()
+  // A rank is lost: parts that are missing are not waited for much longer.
+  void abandon(std::chrono::milliseconds patience = std::chrono::seconds(5)) { patience_ = patience.count(); }
   void rethrow_error();  // of the background write, if that has ended; does not wait
   void wait();           // returns when everything is on disk; throws likewise
   // After wait(): why the last write failed, under OnFailure::CONTINUE; empty if it succeeded.
@@ -104,10 +111,12 @@ class COMPOSER_EXPORT Saver {
   SaverOptions options_;
   std::shared_ptr<FileSystem> files_;
   CheckpointFolder folder_;
-  List list_, before_;               // before_: without the one that is planned or being written
-  std::vector<std::string> ids_;     // of what it has written and adopted
-  bool planned_ = false;             // planned, but not saved yet
-  std::unique_ptr<StateDict> copy_;  // its memory is reused
+  List list_, before_;                              // before_: without the one that is planned or being written
+  std::vector<std::string> ids_;                    // of what it has written and adopted
+  bool planned_ = false;                            // planned, but not saved yet
+  std::unique_ptr<StateDict> copy_;                 // its memory is reused
+  std::unique_ptr<CheckpointFolder::Parts> parts_;  // of the next checkpoint; null: it has none
+  std::atomic<std::int64_t> patience_ = -1;         // milliseconds; -1: no rank is lost
   std::atomic<double> write_seconds_ = 0;
   // Written by the background thread until wait() has returned.
   Outcome outcome_ = Outcome::WRITTEN;
@@ -120,7 +129,8 @@ class COMPOSER_EXPORT Saver {
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kStateFile = "state.safetensors";
 
-// Reads a checkpoint written by Saver. "model" always exists.
-COMPOSER_EXPORT StateDict load(const Found& checkpoint);
+// Reads a checkpoint written by Saver. "model" always exists. Parts of several ranks become one: "optimizer" has the
+// state of all parameters, and on as many ranks as have written it, algorithms and callbacks have that of this rank.
+COMPOSER_EXPORT StateDict load(const Found& checkpoint, int rank = 0, int ranks = 1);
 
 }  // namespace composer::saving

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "composer/checkpoint/parts.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/checkpoint/state_file.h"
 #include "composer/checkpoint/walk.h"
@@ -87,7 +88,8 @@ void add_values(Contents& contents, const StateDict& state, const std::string& p
   }
 }
 
-std::shared_ptr<formats::SafetensorsFile> add_file(Contents& contents, const char* name, const std::string& prefix) {
+std::shared_ptr<formats::SafetensorsFile> add_file(Contents& contents, const std::string& name,
+                                                   const std::string& prefix) {
   if (!contents.checkpoint->manifest.find(name)) return nullptr;
   const auto file = std::make_shared<formats::SafetensorsFile>(saving::open_file(*contents.checkpoint, name));
   add_tensors(contents, file, prefix);
@@ -143,6 +145,10 @@ Contents open_contents(const fs::path& path, bool allow_unknown) {
       add_file(contents, saving::kModelFile, "model/");
       if (const auto file = add_file(contents, saving::kStateFile, ""))
         add_values(contents, saving::read_values(*file), "");
+      for (const saving::Manifest::File& file : contents.checkpoint->manifest.files)
+        if (saving::is_part_name(file.name))
+          if (const auto part = add_file(contents, file.name, file.name + "/"))
+            add_values(contents, saving::read_values(*part), file.name);
       break;
     case Kind::SAFETENSORS: {
       const auto file = std::make_shared<formats::SafetensorsFile>(path);

@@ -2,6 +2,7 @@
 
 #include "composer/core/algorithm.h"
 #include "composer/core/call_watcher.h"
+#include "composer/core/divided_gradients.h"
 #include "composer/core/error_watcher.h"
 #include "composer/core/for_all_ranks.h"
 #include "composer/core/state_dict.h"
@@ -12,6 +13,7 @@ Callback::~Callback() = default;
 CallWatcher::~CallWatcher() = default;
 ErrorWatcher::~ErrorWatcher() = default;
 ForAllRanks::~ForAllRanks() = default;
+DividedGradients::~DividedGradients() = default;
 
 void Callback::run_event(Event event, const State& state, Logger& logger) {
   switch (event) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,8 @@ struct COMPOSER_EXPORT FitOutline {
   std::vector<Source> sources;  // the training batches first
   // False: the fit has no loader. Its batches are given to Trainer::step(batch) and belong to one endless epoch.
   bool epochs_end = true;
+  // What each rank has alone: 1: the optimizer's state of some parameters, 2: also their final gradients. 0: nothing.
+  std::int64_t zero_stage = 0;
 
   const Source* find(std::string_view label) const;
   bool trains_under(std::string_view label) const { return !sources.empty() && sources.front().label == label; }

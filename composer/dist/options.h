@@ -26,6 +26,11 @@ struct DistributedOptions {
   // A power of two: that many parts of a batch are trained one by one, and their gradients are added in an order that
   // does not depend on the number of ranks, so that 1, 2, 4 ... ranks give equal bits on a CPU. 0: off.
   std::int64_t virtual_shards = 0;
+  // Stages of ZeRO. 1: each rank keeps the optimizer's state of some parameters and updates these. 2: it also keeps
+  // their gradients alone, from the end of the last backward pass on. 0: every rank keeps and updates all.
+  std::int64_t zero_stage = 0;
+  // With zero_stage: each rank writes its part of the optimizer's state into the checkpoint, instead of rank 0 all.
+  bool sharded_checkpoints = false;
 };
 
 }  // namespace composer::dist

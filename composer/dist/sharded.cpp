@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
-
-#include <ATen/core/grad_mode.h>
+#include <utility>
 
 #include "composer/core/error.h"
 #include "composer/dist/agreement.h"
@@ -13,41 +12,62 @@ namespace composer::dist {
 namespace {
 
 constexpr const char* kWho = "sharded optimizer";
+constexpr int kNobody = -1;
 
-// The owner of each parameter, given its bytes.
-std::vector<int> divide(const std::vector<std::int64_t>& bytes, int ranks) {
-  std::vector<std::size_t> order(bytes.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return bytes[a] > bytes[b]; });
-  std::vector<std::int64_t> load(static_cast<std::size_t>(ranks));
-  std::vector<int> owners(bytes.size());
-  for (const std::size_t i : order) {
-    const auto least = std::ranges::min_element(load);
-    owners[i] = static_cast<int>(least - load.begin());
-    *least += bytes[i];
-  }
-  return owners;
-}
-
-std::vector<std::int64_t> bytes_of(const Sharded::Named& parameters) {
-  std::vector<std::int64_t> bytes;
-  for (const auto& [name, tensor] : parameters) bytes.push_back(static_cast<std::int64_t>(tensor.nbytes()));
-  return bytes;
-}
+std::int64_t bytes_of(const at::Tensor& parameter) { return static_cast<std::int64_t>(parameter.nbytes()); }
 
 }  // namespace
 
-Sharded::Sharded(std::shared_ptr<World> world, Named parameters)
-    : world_(std::move(world)), parameters_(std::move(parameters)) {
+Sharded::Sharded(std::shared_ptr<World> world, Named parameters) : world_(std::move(world)) {
+  set_parameters(std::move(parameters));
+  check();
+}
+
+void Sharded::check() const {
+  if (world_->is_alone()) return;
   std::vector<std::string> lines;
+  lines.reserve(parameters_.size());
   for (const auto& [name, tensor] : parameters_) lines.push_back(describe_tensor(name, tensor));
-  if (!world_->is_alone()) check_same_on_all_ranks(*world_, kWho, lines);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!by_tensor_.emplace(parameters_[i].second.unsafeGetTensorImpl(), i).second ||
-        !by_name_.emplace(parameters_[i].first, i).second)
-      throw ConfigError(kWho, ": the parameter ", parameters_[i].first, " was given twice");
+  check_same_on_all_ranks(*world_, kWho, lines);
+}
+
+void Sharded::set_parameters(Named parameters) {
+  std::unordered_map<const void*, std::size_t> by_tensor;
+  std::unordered_map<std::string, std::size_t> by_name;
+  std::vector<int> known(parameters.size(), kNobody);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto& [name, tensor] = parameters[i];
+    if (!by_tensor.emplace(tensor.unsafeGetTensorImpl(), i).second || !by_name.emplace(name, i).second)
+      throw ConfigError(kWho, ": the parameter ", name, " was given twice");
+    const auto before = by_tensor_.find(tensor.unsafeGetTensorImpl());
+    if (before != by_tensor_.end()) known[i] = owners_[before->second];
   }
-  owners_ = divide(bytes_of(parameters_), world_->size());
+  parameters_ = std::move(parameters);
+  by_tensor_ = std::move(by_tensor);
+  by_name_ = std::move(by_name);
+  divide(known);
+}
+
+// What is trained first, so that a frozen part of the model does not make shares of the rest unequal.
+void Sharded::divide(const std::vector<int>& known) {
+  owners_ = known;
+  std::vector<std::int64_t> load(static_cast<std::size_t>(world_->size()));
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < known.size(); ++i)
+    if (known[i] == kNobody)
+      order.push_back(i);
+    else
+      load[static_cast<std::size_t>(known[i])] += bytes_of(parameters_[i].second);
+  const auto rank_of = [&](std::size_t i) {
+    const at::Tensor& tensor = parameters_[i].second;
+    return std::pair(!tensor.requires_grad(), -bytes_of(tensor));
+  };
+  std::ranges::stable_sort(order, {}, rank_of);
+  for (const std::size_t i : order) {
+    const auto least = std::ranges::min_element(load);
+    owners_[i] = static_cast<int>(least - load.begin());
+    *least += bytes_of(parameters_[i].second);
+  }
 }
 
 std::size_t Sharded::index_of(const at::Tensor& parameter) const {
@@ -67,22 +87,15 @@ int Sharded::owner_of(const at::Tensor& parameter) const { return owners_[index_
 bool Sharded::is_own(const at::Tensor& parameter) const { return owner_of(parameter) == world_->rank(); }
 
 double Sharded::largest_share() const {
-  const std::vector<std::int64_t> bytes = bytes_of(parameters_);
   std::vector<std::int64_t> load(static_cast<std::size_t>(world_->size()));
-  for (std::size_t i = 0; i < bytes.size(); ++i) load[static_cast<std::size_t>(owners_[i])] += bytes[i];
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    load[static_cast<std::size_t>(owners_[i])] += bytes_of(parameters_[i].second);
   const std::int64_t all = std::accumulate(load.begin(), load.end(), std::int64_t{0});
   return all == 0 ? 0 : static_cast<double>(std::ranges::max(load)) / static_cast<double>(all);
 }
 
-void Sharded::exchange() {
-  if (world_->is_alone()) return;
-  const at::NoGradGuard no_grad;
-  for (int rank = 0; rank < world_->size(); ++rank) {
-    std::vector<at::Tensor> owned;
-    for (std::size_t i = 0; i < parameters_.size(); ++i)
-      if (owners_[i] == rank) owned.push_back(parameters_[i].second.detach());
-    if (!owned.empty()) world_->broadcast(owned, rank);
-  }
+void Sharded::exchange(std::int64_t message_bytes) {
+  exchange(std::vector<bool>(parameters_.size(), true), message_bytes);
 }
 
 }  // namespace composer::dist

@@ -17,11 +17,12 @@ class World;
 
 // Divides the work and the state of an optimizer among ranks (stages 1 and 2 of ZeRO, arXiv:1910.02054).
 //
-// Each parameter as a whole belongs to one rank: the largest first, each to the rank with the fewest bytes so far. All
-// ranks compute the same division. A rank's optimizer holds its own parameters only, so it has state for these only,
-// and after its step all ranks get the new values from their owners. Because no parameter is cut, optimizers that need
-// whole tensors (LAMB, Muon, Adafactor) compute the same bits as without sharding, and so does every other one. The
-// price: a model with one dominating parameter cannot be divided equally; see largest_share().
+// Each parameter as a whole belongs to one rank: the largest first, each to the rank with the fewest bytes so far,
+// those that require no gradients last. All ranks compute the same division. A rank's optimizer holds its own
+// parameters only, so it has state for these only, and after its step all ranks get the new values from their owners.
+// Because no parameter is cut, optimizers that need whole tensors (LAMB, Muon, Adafactor) compute the same bits as
+// without sharding, and so does every other one. The price: a model with one dominating parameter cannot be divided
+// equally; see largest_share().
 //
 // Stage 1: gradients are averaged as always (DataParallel), so clipping and everything else that reads gradients works
 // as without sharding.
@@ -45,6 +46,11 @@ class COMPOSER_EXPORT Sharded {
 
   // Throws ConfigError on all ranks if their parameters differ.
   Sharded(std::shared_ptr<World> world, Named parameters);
+  // From now on these are the parameters. Those that were there keep their owner. Not a collective: call check() before
+  // the next one. Throws ConfigError for a tensor or a name that is given twice.
+  void set_parameters(Named parameters);
+  void check() const;  // collective; throws ConfigError on all ranks if their parameters differ
+  const Named& parameters() const { return parameters_; }
 
   // Both throw ConfigError for a tensor that is not a parameter.
   int owner_of(const at::Tensor& parameter) const;
@@ -52,14 +58,18 @@ class COMPOSER_EXPORT Sharded {
   // The bytes of the rank with the most, as a share of all: 0.25 if four ranks have equal shares.
   double largest_share() const;
 
-  // After the optimizer's step: each parameter is what it is on its owner.
-  void exchange();
-  // Gradients become the mean over ranks on their owners, and undefined elsewhere. They are sent in messages of about
-  // message_bytes. Undefined gradients count as zeros; those undefined on all ranks stay undefined.
-  void reduce_gradients(std::int64_t message_bytes = 25 << 20);
+  // After the optimizer's step: each parameter is what it is on its owner, by all-gathers of about message_bytes. With
+  // `changed`: only parameters for which it is true, on all ranks alike.
+  void exchange(std::int64_t message_bytes = 25 << 20);
+  void exchange(const std::vector<bool>& changed, std::int64_t message_bytes = 25 << 20);
+  // Gradients become the mean over ranks on their owners, and undefined elsewhere, by reduce-scatters of about
+  // message_bytes. Undefined gradients count as zeros; those undefined on all ranks stay undefined. Returns for which
+  // parameters some rank has had one. Throws ConfigError for a sparse gradient.
+  std::vector<bool> reduce_gradients(std::int64_t message_bytes = 25 << 20);
 
-  // On rank `root`: the state tensors of all ranks, ordered by parameter; elsewhere empty. Tensors of other ranks are
-  // copies. Each rank needs memory for the share of one rank meanwhile.
+  // On rank `root`: the state tensors of all ranks, ordered by parameter; elsewhere empty. Those of other ranks are
+  // copies on the host. They travel in pieces, so no other rank needs memory for more than 64 MiB or the largest
+  // tensor.
   std::vector<StateTensor> gather(const std::vector<StateTensor>& own, int root = 0) const;
   // Those of this rank's parameters. Throws ConfigError for the state of a tensor that is not a parameter.
   std::vector<StateTensor> own_part(const std::vector<StateTensor>& all) const;
@@ -67,6 +77,7 @@ class COMPOSER_EXPORT Sharded {
  private:
   std::size_t index_of(const at::Tensor& parameter) const;
   std::size_t index_of(const std::string& name) const;
+  void divide(const std::vector<int>& known);
 
   std::shared_ptr<World> world_;
   Named parameters_;

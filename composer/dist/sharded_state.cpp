@@ -15,6 +15,8 @@ namespace {
 
 using StateTensor = Sharded::StateTensor;
 
+constexpr std::int64_t kPiece = std::int64_t{64} << 20;  // bytes
+
 // What another rank must know to receive a tensor, as text fields that end in a zero byte.
 class Writer {
  public:
@@ -60,27 +62,43 @@ std::string describe(const std::vector<StateTensor>& list) {
   return writer.text();
 }
 
-// Tensors to receive what was described. Those that were on a device are on `device`.
-std::vector<StateTensor> empty_like(const std::string& description, at::Device device) {
-  std::vector<StateTensor> list;
+// A tensor of another rank, without its memory.
+struct Described {
+  std::string parameter, key;
+  at::ScalarType dtype;
+  bool on_host;
+  std::vector<std::int64_t> sizes;
+
+  std::int64_t bytes() const {
+    std::int64_t bytes = static_cast<std::int64_t>(c10::elementSize(dtype));
+    for (const std::int64_t size : sizes) bytes *= size;
+    return bytes;
+  }
+  StateTensor empty(at::Device device) const {
+    return {parameter, key, at::empty(sizes, at::TensorOptions(dtype).device(on_host ? at::Device(at::kCPU) : device))};
+  }
+};
+
+std::vector<Described> parse(const std::string& description) {
+  std::vector<Described> list;
   for (Reader reader(description); !reader.at_end();) {
-    StateTensor& one = list.emplace_back();
+    Described& one = list.emplace_back();
     one.parameter = reader.field();
     one.key = reader.field();
-    const auto dtype = static_cast<at::ScalarType>(reader.number());
-    const bool on_host = reader.number() == 1;
-    std::vector<std::int64_t> sizes(static_cast<std::size_t>(reader.number()));
-    for (std::int64_t& size : sizes) size = reader.number();
-    one.tensor = at::empty(sizes, at::TensorOptions(dtype).device(on_host ? at::Device(at::kCPU) : device));
+    one.dtype = static_cast<at::ScalarType>(reader.number());
+    one.on_host = reader.number() == 1;
+    one.sizes.resize(static_cast<std::size_t>(reader.number()));
+    for (std::int64_t& size : one.sizes) size = reader.number();
   }
   return list;
 }
 
-std::vector<at::Tensor> tensors_of(const std::vector<StateTensor>& list) {
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(list.size());
-  for (const StateTensor& one : list) tensors.push_back(one.tensor.detach());
-  return tensors;
+// The end of the piece that begins there: of about kPiece bytes.
+std::size_t end_of_piece(const std::vector<Described>& list, std::size_t begin) {
+  std::int64_t bytes = list[begin].bytes();
+  std::size_t end = begin + 1;
+  while (end < list.size() && bytes + list[end].bytes() <= kPiece) bytes += list[end++].bytes();
+  return end;
 }
 
 }  // namespace
@@ -90,11 +108,24 @@ std::vector<StateTensor> Sharded::gather(const std::vector<StateTensor>& own, in
   std::vector<StateTensor> all;
   const std::vector<std::string> descriptions = world_->all_gather(describe(own));
   for (int rank = 0; rank < world_->size(); ++rank) {
-    const bool is_mine = rank == world_->rank();
-    const std::string& description = descriptions[static_cast<std::size_t>(rank)];
-    const std::vector<StateTensor> part = is_mine ? own : empty_like(description, parameters_.front().second.device());
-    if (rank != root && !part.empty()) world_->broadcast(tensors_of(part), rank);
-    if (world_->rank() == root) all.insert(all.end(), part.begin(), part.end());
+    const bool is_mine = rank == world_->rank(), is_root = root == world_->rank();
+    if (rank == root) {  // nobody needs what it has
+      if (is_root) all.insert(all.end(), own.begin(), own.end());
+      continue;
+    }
+    const std::vector<Described> list = parse(descriptions[static_cast<std::size_t>(rank)]);
+    for (std::size_t begin = 0, end = 0; begin < list.size(); begin = end) {
+      end = end_of_piece(list, begin);
+      std::vector<at::Tensor> piece;
+      for (std::size_t i = begin; i < end; ++i) {
+        StateTensor one = is_mine ? own[i] : list[i].empty(parameters_.front().second.device());
+        piece.push_back(one.tensor.detach());
+        if (is_root) all.push_back(std::move(one));
+      }
+      world_->broadcast(piece, rank);
+      if (!is_root) continue;
+      for (std::size_t i = all.size() - piece.size(); i < all.size(); ++i) all[i].tensor = all[i].tensor.cpu();
+    }
   }
   std::ranges::stable_sort(
       all, [&](const StateTensor& a, const StateTensor& b) { return index_of(a.parameter) < index_of(b.parameter); });

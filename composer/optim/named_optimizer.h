@@ -2,6 +2,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -60,6 +61,9 @@ struct StateTensor {
   at::Tensor tensor;
 };
 
+// Whether this process keeps the state of a parameter, where several share the work. Empty: of all.
+using OwnsState = std::function<bool(const at::Tensor& parameter)>;
+
 // The base of our optimizers: a torch::optim::Optimizer with named parameters. Updates all small tensors in one
 // parallel region and never reads a device's tensor on the host. Parameters without a gradient are skipped. A parameter
 // may change its memory layout, dtype or device between steps; its state follows. Every error names the parameter. Use
@@ -81,11 +85,14 @@ class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public Sk
   bool steps_in_backward() const { return in_backward_; }
 
   // The state by parameter names and PyTorch's keys, for every parameter that requires gradients, also before its first
-  // gradient. The tensors are the optimizer's own.
-  std::vector<StateTensor> state_tensors() const;
+  // gradient. The tensors are the optimizer's own. With `owns`: of parameters for which it is true.
+  std::vector<StateTensor> state_tensors(const OwnsState& owns = {}) const;
   // Copies the tensors into the state: a resumed run is bit-identical. Throws ConfigError, before changing anything,
-  // for tensors that are missing, unknown, duplicate or of another shape.
-  void load_state_tensors(const std::vector<StateTensor>& tensors);
+  // for tensors that are missing, unknown, duplicate or of another shape. With `owns`: those of other parameters are
+  // neither needed nor loaded.
+  void load_state_tensors(const std::vector<StateTensor>& tensors, const OwnsState& owns = {});
+  // The parameters of all groups, in their order.
+  NamedParameters named_parameters() const;
 
   // The state of one parameter under one of PyTorch's keys: the optimizer's own tensor. Undefined if it does not exist,
   // which includes the time before the first step.

@@ -57,6 +57,11 @@ struct Fields {
     return any;
   }
 
+  // Takes away what is given of a parameter whose state another process keeps.
+  void skip(Given& given) const {
+    for (const char* key : keys) given.erase({parameter, key});
+  }
+
   void copy(const at::Tensor& from, at::Tensor& to, const char* key) const {
     if (!to.defined())
       throw ConfigError(who, ": the state has ", key, " of ", parameter, ", which these options do not use");
@@ -68,13 +73,22 @@ struct Fields {
 
 }  // namespace
 
-std::vector<StateTensor> NamedOptimizer::state_tensors() const {
+NamedParameters NamedOptimizer::named_parameters() const {
+  NamedParameters all;
+  for (std::size_t g = 0; g < param_groups_.size(); ++g)
+    for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i)
+      all.push_back({name_of(g, i), param_groups_[g].params()[i]});
+  return all;
+}
+
+std::vector<StateTensor> NamedOptimizer::state_tensors(const OwnsState& owns) const {
   std::vector<StateTensor> list;
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) {
       const at::Tensor& parameter = param_groups_[g].params()[i];
       const auto found = state_.find(parameter.unsafeGetTensorImpl());
       if (found == state_.end() && !parameter.requires_grad()) continue;
+      if (owns && !owns(parameter)) continue;
       ParameterState state;
       if (found != state_.end()) state = static_cast<const ParameterState&>(*found->second);
       prepare(parameter, state, param_groups_[g].options());
@@ -93,16 +107,20 @@ at::Tensor NamedOptimizer::state_tensor(const at::Tensor& parameter, std::string
   return state.tensors.at(static_cast<std::size_t>(at - state_keys_.begin()));
 }
 
-void NamedOptimizer::load_state_tensors(const std::vector<StateTensor>& tensors) {
+void NamedOptimizer::load_state_tensors(const std::vector<StateTensor>& tensors, const OwnsState& owns) {
   Given given = by_name(tensors, who_);
   std::vector<std::pair<at::Tensor, ParameterState>> loaded;
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) {
       const at::Tensor& parameter = param_groups_[g].params()[i];
+      const Fields fields{who_, name_of(g, i), state_keys_};
+      if (owns && !owns(parameter)) {
+        fields.skip(given);
+        continue;
+      }
       ParameterState state;
       state.shape = parameter.sizes().vec();
       prepare(parameter, state, param_groups_[g].options());
-      const Fields fields{who_, name_of(g, i), state_keys_};
       if (fields.take(given, state, parameter.requires_grad())) loaded.emplace_back(parameter, std::move(state));
     }
   }

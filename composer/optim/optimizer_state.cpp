@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -34,10 +35,12 @@ namespace {
 
 namespace libtorch = torch::optim;
 
+using Owns = std::function<bool(const at::Tensor& parameter)>;
+
 // What is missing or of another shape is an error of the optimizer's.
-void visit_named(StateVisitor& visit, optim::NamedOptimizer& optimizer) {
+void visit_named(StateVisitor& visit, optim::NamedOptimizer& optimizer, const Owns& owns) {
   if (!visit.is_loading()) {
-    for (auto& [parameter, key, tensor] : optimizer.state_tensors()) {
+    for (auto& [parameter, key, tensor] : optimizer.state_tensors(owns)) {
       StateVisitor inner = visit.scope(parameter);
       inner(key, tensor);
     }
@@ -52,7 +55,7 @@ void visit_named(StateVisitor& visit, optim::NamedOptimizer& optimizer) {
       tensors.push_back({parameter, key, tensor});
     }
   }
-  optimizer.load_state_tensors(tensors);
+  optimizer.load_state_tensors(tensors, owns);
 }
 
 // The fields of the state of one parameter. Tensors are loaded to where the parameter lies.
@@ -121,31 +124,14 @@ void visit_fields(Fields fields, libtorch::LBFGSParamState& state) {
   fields("ro", state.ro());
 }
 
-struct NamedParameter {
-  std::string name;
-  at::Tensor tensor;
-};
-
-// Those that are no part of the model are called by their place.
-std::vector<NamedParameter> parameters_of(const libtorch::Optimizer& optimizer, const torch::nn::Module& model) {
-  std::unordered_map<const void*, std::string> names;
-  for (auto& [name, tensor] : optim::parameters_of(model)) names.emplace(tensor.unsafeGetTensorImpl(), name);
-  std::vector<NamedParameter> all;
-  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-    const std::vector<at::Tensor>& tensors = optimizer.param_groups()[g].params();
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const auto found = names.find(tensors[i].unsafeGetTensorImpl());
-      all.push_back({found != names.end() ? found->second : join("param_groups/", g, "/params/", i), tensors[i]});
-    }
-  }
-  return all;
-}
+using optim::NamedParameters;
 
 template <class State>
-void save_states(StateVisitor& visit, const libtorch::Optimizer& optimizer, const std::vector<NamedParameter>& all) {
+void save_states(StateVisitor& visit, const libtorch::Optimizer& optimizer, const NamedParameters& all,
+                 const Owns& owns) {
   for (const auto& [name, tensor] : all) {
     const auto found = optimizer.state().find(tensor.unsafeGetTensorImpl());
-    if (found == optimizer.state().end()) continue;
+    if (found == optimizer.state().end() || (owns && !owns(tensor))) continue;
     StateVisitor inner = visit.scope(name);
     visit_fields({inner, tensor}, static_cast<State&>(*found->second));
   }
@@ -153,13 +139,13 @@ void save_states(StateVisitor& visit, const libtorch::Optimizer& optimizer, cons
 
 // Nothing is changed before all is read.
 template <class State>
-void load_states(StateVisitor& visit, libtorch::Optimizer& optimizer, const std::vector<NamedParameter>& all) {
+void load_states(StateVisitor& visit, libtorch::Optimizer& optimizer, const NamedParameters& all, const Owns& owns) {
   std::vector<std::pair<void*, std::unique_ptr<State>>> loaded;
   const std::vector<std::string> names = visit.names();
   std::unordered_set<std::string_view> unknown(names.begin(), names.end());
   for (const auto& [name, tensor] : all) {
     auto& [key, state] = loaded.emplace_back(tensor.unsafeGetTensorImpl(), nullptr);
-    if (unknown.erase(name) == 0) continue;
+    if (unknown.erase(name) == 0 || (owns && !owns(tensor))) continue;
     state = std::make_unique<State>();
     StateVisitor inner = visit.scope(name);
     visit_fields({inner, tensor}, *state);
@@ -177,23 +163,24 @@ void load_states(StateVisitor& visit, libtorch::Optimizer& optimizer, const std:
 }
 
 template <class Optimizer, class State>
-bool visit_if(StateVisitor& visit, libtorch::Optimizer& optimizer, const torch::nn::Module& model) {
+bool visit_if(StateVisitor& visit, libtorch::Optimizer& optimizer, const torch::nn::Module& model, const Owns& owns) {
   if (typeid(optimizer) != typeid(Optimizer)) return false;  // what derives from it may keep more
-  const std::vector<NamedParameter> all = parameters_of(optimizer, model);
+  const NamedParameters all = parameters_of(optimizer, model);
   if (visit.is_loading())
-    load_states<State>(visit, optimizer, all);
+    load_states<State>(visit, optimizer, all, owns);
   else
-    save_states<State>(visit, optimizer, all);
+    save_states<State>(visit, optimizer, all, owns);
   return true;
 }
 
-bool visit_libtorch(StateVisitor& visit, libtorch::Optimizer& optimizer, const torch::nn::Module& model) {
-  return visit_if<libtorch::SGD, libtorch::SGDParamState>(visit, optimizer, model) ||
-         visit_if<libtorch::Adam, libtorch::AdamParamState>(visit, optimizer, model) ||
-         visit_if<libtorch::AdamW, libtorch::AdamWParamState>(visit, optimizer, model) ||
-         visit_if<libtorch::Adagrad, libtorch::AdagradParamState>(visit, optimizer, model) ||
-         visit_if<libtorch::RMSprop, libtorch::RMSpropParamState>(visit, optimizer, model) ||
-         visit_if<libtorch::LBFGS, libtorch::LBFGSParamState>(visit, optimizer, model);
+bool visit_libtorch(StateVisitor& visit, libtorch::Optimizer& optimizer, const torch::nn::Module& model,
+                    const Owns& owns) {
+  return visit_if<libtorch::SGD, libtorch::SGDParamState>(visit, optimizer, model, owns) ||
+         visit_if<libtorch::Adam, libtorch::AdamParamState>(visit, optimizer, model, owns) ||
+         visit_if<libtorch::AdamW, libtorch::AdamWParamState>(visit, optimizer, model, owns) ||
+         visit_if<libtorch::Adagrad, libtorch::AdagradParamState>(visit, optimizer, model, owns) ||
+         visit_if<libtorch::RMSprop, libtorch::RMSpropParamState>(visit, optimizer, model, owns) ||
+         visit_if<libtorch::LBFGS, libtorch::LBFGSParamState>(visit, optimizer, model, owns);
 }
 
 std::string bytes_of(torch::serialize::OutputArchive& archive) {
@@ -257,13 +244,37 @@ void check_optimizer(const StateDict& saved, const libtorch::Optimizer& optimize
   if (const auto* type = found ? std::get_if<std::string>(found) : nullptr) check_class(*type, optimizer);
 }
 
-void visit_optimizer(StateVisitor& visit, libtorch::Optimizer& optimizer, const torch::nn::Module& model) {
+// Those that are no part of the model are called by their place.
+NamedParameters parameters_of(const libtorch::Optimizer& optimizer, const torch::nn::Module& model) {
+  if (const auto* named = dynamic_cast<const optim::NamedOptimizer*>(&optimizer)) return named->named_parameters();
+  std::unordered_map<const void*, std::string> names;
+  for (auto& [name, tensor] : optim::parameters_of(model)) names.emplace(tensor.unsafeGetTensorImpl(), name);
+  NamedParameters all;
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    const std::vector<at::Tensor>& tensors = optimizer.param_groups()[g].params();
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const auto found = names.find(tensors[i].unsafeGetTensorImpl());
+      all.push_back({found != names.end() ? found->second : join("param_groups/", g, "/params/", i), tensors[i]});
+    }
+  }
+  return all;
+}
+
+bool can_be_sharded(const libtorch::Optimizer& optimizer) {
+  if (dynamic_cast<const optim::NamedOptimizer*>(&optimizer)) return true;
+  const std::type_info& type = typeid(optimizer);
+  return type == typeid(libtorch::SGD) || type == typeid(libtorch::Adam) || type == typeid(libtorch::AdamW) ||
+         type == typeid(libtorch::RMSprop);
+}
+
+void visit_optimizer(StateVisitor& visit, libtorch::Optimizer& optimizer, const torch::nn::Module& model,
+                     const Owns& owns) {
   std::string type = class_name(typeid(optimizer));
   visit("class", type);
   check_class(type, optimizer);
   StateVisitor state = visit.scope("state");
-  if (auto* named = dynamic_cast<optim::NamedOptimizer*>(&optimizer)) return visit_named(state, *named);
-  if (visit_libtorch(state, optimizer, model)) return;
+  if (auto* named = dynamic_cast<optim::NamedOptimizer*>(&optimizer)) return visit_named(state, *named, owns);
+  if (visit_libtorch(state, optimizer, model, owns)) return;
   if (visit.is_loading())
     load_archive(state, optimizer);
   else

@@ -1,5 +1,10 @@
 #pragma once
+#include <functional>
+
+#include <ATen/core/Tensor.h>
+
 #include "composer/core/state_dict.h"
+#include "composer/optim/parameter_group.h"
 
 namespace torch {
 namespace nn {
@@ -17,6 +22,15 @@ namespace composer {
 // class or of other parameters, and for a class that has state but does not save it.
 // check_optimizer() throws for another class before anything is loaded; `saved` is what visit_optimizer() saved.
 void check_optimizer(const StateDict& saved, const torch::optim::Optimizer& optimizer);
-void visit_optimizer(StateVisitor& visit, torch::optim::Optimizer& optimizer, const torch::nn::Module& model);
+// With `owns`, only the state of parameters for which it is true is saved and loaded; that of others may be missing.
+void visit_optimizer(StateVisitor& visit, torch::optim::Optimizer& optimizer, const torch::nn::Module& model,
+                     const std::function<bool(const at::Tensor& parameter)>& owns = {});
+
+// The optimizer's parameters under the names that visit_optimizer() gives their state.
+optim::NamedParameters parameters_of(const torch::optim::Optimizer& optimizer, const torch::nn::Module& model);
+
+// Whether each process may keep the state of some parameters and update these: a step leaves parameters without a
+// gradient alone, and makes state of no others.
+bool can_be_sharded(const torch::optim::Optimizer& optimizer);
 
 }  // namespace composer

@@ -20,6 +20,7 @@ namespace composer {
 GradientSync::GradientSync(State& state, std::shared_ptr<dist::World> world, const dist::DistributedOptions& options)
     : state_(state), world_(std::move(world)), options_(options), size_(world_->size()) {
   if (options.virtual_shards > 0) shards_.emplace(state, world_, options.virtual_shards);
+  if (options.zero_stage > 0 && size_ > 1) optimizer_.emplace(state, world_, options);
 }
 
 GradientSync::~GradientSync() = default;
@@ -43,6 +44,7 @@ void GradientSync::leave_shard(std::int64_t index, const Losses& losses) {
 // One message for all that ranks must know of each other before they train a batch.
 GradientSync::Counts GradientSync::start(const Counts& own, bool may_change) {
   const auto count = static_cast<double>(own.microbatches);
+  if (optimizer_) optimizer_->follow();
   const at::Tensor sums = at::tensor({own.weight, static_cast<double>(own.samples), static_cast<double>(own.tokens),
                                       count, count * count, own.weight > 0 ? 0.0 : 1.0, may_change ? 1.0 : 0.0},
                                      at::kDouble);
@@ -51,7 +53,8 @@ GradientSync::Counts GradientSync::start(const Counts& own, bool may_change) {
   some_are_empty_ = sum[5] > 0;
   const bool differ = sum[4] * size_ != sum[3] * sum[3];
   // The Reducer wants one backward pass of each rank, or as many of each.
-  by_hand_ = options_.ddp_sync_strategy == dist::SyncStrategy::FORCED_SYNC || some_are_empty_ || sum[6] > 0 ||
+  by_hand_ = (optimizer_ && optimizer_->divides_gradients()) ||
+             options_.ddp_sync_strategy == dist::SyncStrategy::FORCED_SYNC || some_are_empty_ || sum[6] > 0 ||
              (differ && options_.ddp_sync_strategy == dist::SyncStrategy::MULTI_AUTO_SYNC);
   if (shards_) {
     shards_->forget();
@@ -102,7 +105,10 @@ void GradientSync::finish(Losses* batch_loss) {
     shard_losses_.clear();
     return;
   }
-  if (by_hand_) dist::average_gradients(*world_, trained_tensors(*state_.model), options_.bucket_cap_mb);
+  if (optimizer_ && optimizer_->divides_gradients())
+    optimizer_->reduce_gradients();
+  else if (by_hand_)
+    dist::average_gradients(*world_, trained_tensors(*state_.model), options_.bucket_cap_mb);
   if (!batch_loss) return;
   if (some_are_empty_) take_names(*batch_loss);
   sum(*batch_loss);

@@ -9,6 +9,7 @@
 
 #include "composer/core/state.h"
 #include "composer/dist/options.h"
+#include "composer/step/optimizer_shards.h"
 #include "composer/step/shard_sums.h"
 
 namespace composer {
@@ -52,8 +53,11 @@ class GradientSync {
   void before_forward(bool last);
   void before_backward(const at::Tensor& loss, bool last);
   void after_backward(bool last);
-  // After the last microbatch: gradients are the mean over ranks, losses (null: not asked for) the sums.
+  // After the last microbatch: gradients are the mean over ranks, losses (null: not asked for) the sums. In stage 2 of
+  // ZeRO, a rank then has only the gradients of its own parameters.
   void finish(Losses* batch_loss);
+  // Null: every rank keeps the optimizer's state of all parameters.
+  OptimizerShards* optimizer_shards() { return optimizer_ ? &*optimizer_ : nullptr; }
   // The least that a rank has; those <= 0 do not count.
   std::int64_t smallest(std::int64_t size) const;
 
@@ -72,6 +76,7 @@ class GradientSync {
   dist::DistributedOptions options_;
   int size_;
   std::optional<ShardSums> shards_;
+  std::optional<OptimizerShards> optimizer_;
   std::vector<std::pair<std::int64_t, Losses>> shard_losses_;  // of those of this rank
   bool by_hand_ = false;                                       // this batch: all gradients after the last microbatch
   bool some_are_empty_ = false;                                // this batch: ranks without samples

@@ -6,9 +6,11 @@
 #include <ATen/ATen.h>
 #include <torch/optim/optimizer.h>
 
+#include "composer/core/divided_gradients.h"
 #include "composer/core/error.h"
 #include "composer/core/model.h"
 #include "composer/core/state_dict.h"
+#include "composer/dist/world.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/step/batch_undo.h"
 #include "composer/step/module_modes.h"
@@ -137,16 +139,23 @@ void TrainStep::weigh(const Feed& feed) {
 }
 
 void TrainStep::step_once(const std::function<at::Tensor()>& closure) {
+  OptimizerShards* const shards = ranks() ? optimizer_shards() : nullptr;
+  const auto make_own = [&] {
+    at::Tensor loss = closure();
+    if (shards) shards->before_step();
+    return loss;
+  };
   if (!scales_) {
-    state_.optimizer->step(closure);
-    return;
+    state_.optimizer->step(make_own);
+  } else {
+    {
+      const at::AutoGradMode enable_grad(true);  // as step() does for its closure
+      make_own();
+    }
+    scaler_->step(*state_.optimizer);
+    scaler_->update();
   }
-  {
-    const at::AutoGradMode enable_grad(true);  // as step() does for its closure
-    closure();
-  }
-  scaler_->step(*state_.optimizer);
-  scaler_->update();
+  if (shards) shards->after_step();
 }
 
 void TrainStep::step_optimizer(const Feed& feed, const TrainBatch& train_batch) {
@@ -241,6 +250,26 @@ void TrainStep::use_rule(const Engine& engine) {
   if (rule_ && ours && ours->steps_in_backward())
     throw ConfigError("optimizer: step_in_backward does not go with ", rule_name_,
                       ", which needs all gradients of a step");
+  for (const auto& algorithm : engine.algorithms()) {
+    auto* const knows = dynamic_cast<DividedGradients*>(algorithm.object.get());
+    if (!knows) continue;
+    DividedGradients::SumOverRanks sum;
+    if (divides_gradients()) sum = [world = ranks()->world()](const at::Tensor& tensor) { world->sum(tensor); };
+    knows->use_sum(std::move(sum));
+  }
+}
+
+void TrainStep::check_divides(const Engine& engine) const {
+  if (!divides_gradients()) return;
+  for (const auto& algorithm : engine.algorithms()) {
+    if (algorithm.object->step_rule())
+      throw ConfigError("distributed.zero_stage: 2 does not go with ", algorithm.name,
+                        ", which needs the gradients of all parameters on each rank; set zero_stage = 1");
+    if (algorithm.events.contains(Event::AFTER_TRAIN_BATCH) &&
+        !dynamic_cast<const DividedGradients*>(algorithm.object.get()))
+      throw ConfigError("distributed.zero_stage: 2 leaves each rank the gradients of its own parameters, and ",
+                        algorithm.name, " runs at AFTER_TRAIN_BATCH but is not a DividedGradients; set zero_stage = 1");
+  }
 }
 
 void TrainStep::use_graph(const Engine& engine) {
@@ -374,7 +403,9 @@ void TrainStep::leave() {
     if (microbatches_.empty() && !measured_) state_.batch_loss.clear();
     ranks()->finish(measured_ ? nullptr : &state_.batch_loss);
   }
-  if (scales_) scaler_->unscale(*state_.optimizer);
+  if (!scales_) return;
+  scaler_->unscale(*state_.optimizer);
+  if (ranks() && divides_gradients()) ranks()->world()->max(scaler_->found_inf());
 }
 
 void TrainStep::abandon() { state_.batch = whole_; }

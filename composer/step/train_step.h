@@ -52,6 +52,8 @@ class TrainStep {
     sync_ = std::make_unique<GradientSync>(state_, std::move(world), options);
   }
   GradientSync* ranks() const { return apart_ ? nullptr : sync_.get(); }  // nullptr: this one is alone
+  // Of which rank has what of the optimizer; null: each has all.
+  OptimizerShards* optimizer_shards() const { return sync_ ? sync_->optimizer_shards() : nullptr; }
   class Apart {
    public:
     explicit Apart(TrainStep& step) : step_(step), before_(std::exchange(step.apart_, true)) {}
@@ -66,6 +68,8 @@ class TrainStep {
   // Of the batch that was started last, over all ranks.
   std::int64_t samples(const Feed& feed) const { return ranks() ? of_all_.samples : feed.samples(); }
   std::int64_t tokens(const Feed& feed) const { return ranks() ? of_all_.tokens : feed.tokens(); }
+  // Throws ConfigError for algorithms that need all gradients, where a rank has only some.
+  void check_divides(const Engine& engine) const;
   // Of the algorithm that has one. Throws ConfigError for two of them, and for an optimizer that steps in backward.
   void use_rule(const Engine& engine);
   // Until the fit ends, batches are trained by a graph where that can be.
@@ -131,6 +135,7 @@ class TrainStep {
   void warn_of_nan();
   void add_to_batch_loss(std::string_view name, const at::Tensor& mean);
   bool counts() const { return current_.share != 0; }
+  bool divides_gradients() const { return optimizer_shards() && optimizer_shards()->divides_gradients(); }
 
   State& state_;
   Logger& logger_;

@@ -59,6 +59,10 @@ constexpr const char* kWhereToSave =
     "between "
     "two steps";
 
+StateDict load_for(const Ranks& ranks, const saving::Found& found) {
+  return saving::load(found, ranks.rank(), ranks.size());
+}
+
 struct Loaded {
   StateDict state;
   std::string path;
@@ -66,19 +70,20 @@ struct Loaded {
 };
 
 // Of a checkpoint, or of a file of weights as Python and save_weights() write them.
-Loaded read(const std::filesystem::path& path, bool weights_only);
+Loaded read(const Ranks& ranks, const std::filesystem::path& path, bool weights_only);
 
 // Of a URI, whose files are kept until they are read.
-Loaded read_remote(const std::string& uri, bool weights_only) {
+Loaded read_remote(const Ranks& ranks, const std::string& uri, bool weights_only) {
   const saving::Scratch folder(std::filesystem::temp_directory_path(), kLoadPrefix);
-  Loaded loaded = read(download_from(uri, folder.path() / "files"), weights_only);
+  Loaded loaded = read(ranks, download_from(uri, folder.path() / "files"), weights_only);
   loaded.path = net::shown_url(uri);
   return loaded;
 }
 
 // As rank 0 has it. Another rank that sees other files gets copies of rank 0's while it reads.
 Loaded read_for_all(const Ranks& ranks, const std::string& given, bool weights_only) {
-  if (ranks.alone()) return net::is_uri(given) ? read_remote(given, weights_only) : read(given, weights_only);
+  if (ranks.alone())
+    return net::is_uri(given) ? read_remote(ranks, given, weights_only) : read(ranks, given, weights_only);
   std::optional<saving::Scratch> downloaded;
   const std::string path = ranks.same(ranks.together([&]() -> std::string {
     if (!ranks.first() || !net::is_uri(given)) return given;
@@ -87,11 +92,11 @@ Loaded read_for_all(const Ranks& ranks, const std::string& given, bool weights_o
   }));
   Loaded loaded;
   ranks.together([&] {
-    if (ranks.first()) loaded = read(path, weights_only);  // its errors are everybody's, before anything is sent
+    if (ranks.first()) loaded = read(ranks, path, weights_only);  // its errors are everybody's, before anything is sent
   });
   const SharedFiles files(*ranks.world(), path);
   ranks.together([&] {
-    if (!ranks.first()) loaded = read(files.path(), weights_only);
+    if (!ranks.first()) loaded = read(ranks, files.path(), weights_only);
   });
   loaded.path = net::is_uri(given) ? net::shown_url(given) : ranks.same(loaded.path);
   return loaded;
@@ -107,10 +112,10 @@ std::string expanded(const std::string& path, const std::string& run_name) {
   return path.substr(0, begin) + saving::format_name(names, run_name) + path.substr(end);
 }
 
-Loaded read(const std::filesystem::path& path, bool weights_only) {
+Loaded read(const Ranks& ranks, const std::filesystem::path& path, bool weights_only) {
   if (!std::filesystem::is_regular_file(path)) {
     const saving::Found found = saving::open_checkpoint(path);
-    return {saving::load(found), found.path.string(), weights_only || found.manifest.weights_only};
+    return {load_for(ranks, found), found.path.string(), weights_only || found.manifest.weights_only};
   }
   StateDict weights, all;
   for (auto& [name, tensor] : read_weights(path)) weights[name] = std::move(tensor);  // damage is told first
@@ -176,7 +181,7 @@ std::unique_ptr<saving::RunSaver> Trainer::Impl::make_saver() {
 StateDict Trainer::Impl::read_resumed() {
   std::optional<saving::Found>& found = resumption.found;
   for (;;) try {
-      return saving::load(*found);
+      return load_for(ranks, *found);
     } catch (const CheckpointError& damaged) {
       const std::string given = saving::format_name(options.save_folder, state.run_name);
       const std::string folder = local_save_folder(given, options.save_staging_folder);
@@ -197,7 +202,7 @@ StateDict Trainer::Impl::read_resumed_together() {
   return ranks.together([&] {
     if (ranks.first()) return std::move(saved);
     resumption.found = saving::Found{path, saving::Manifest::parse(manifest, path)};
-    return saving::load(saving::open_checkpoint(files.path()));
+    return load_for(ranks, saving::open_checkpoint(files.path()));
   });
 }
 
@@ -234,14 +239,6 @@ void Trainer::Impl::load(const LoadOptions& from) {
   resumption.loaded_from = loaded.path;
 }
 
-void Trainer::Impl::save_if_due(Event event) {
-  if (saver) saver->save_if_due(event, state);
-}
-
-void Trainer::Impl::save_last() {
-  if (saver) saver->save_last(state);
-}
-
 void Trainer::Impl::require_own_weights(const char* call) const {
   if (const std::string* algorithm = engine.open_algorithm())
     throw ConfigError(call, ": at ", to_string(last_event), ' ', *algorithm, " may have exchanged the weights; ",
@@ -262,9 +259,7 @@ std::string Trainer::Impl::save_by_hand(const std::string& name) {
   if (finding_lr) throw ConfigError("save_checkpoint: inside of find_lr(), whose steps are undone");
   require_own_weights("save_checkpoint");
   require_exact_place("save_checkpoint");
-  return located([&] {
-    return ranks.same(ranks.together([&] { return saver ? saver->save_by_hand(name, state) : std::string(); }));
-  });
+  return located([&] { return write_by_hand(name); });
 }
 
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "composer/checkpoint/part_writer.h"
 #include "composer/checkpoint/run_saver.h"
 #include "composer/core/error.h"
 #include "composer/core/model.h"
@@ -127,13 +129,23 @@ struct Trainer::Impl {
   StateDict read_resumed_together();
   void load_checkpoint();
   void load(const LoadOptions& from);
-  void save_if_due(Event event);
-  void save_last();
   void require_own_weights(const char* call) const;
   void require_exact_place(const char* call) const;
   std::string save_by_hand(const std::string& name);
   void tell_resumed();
   void tell_interrupted();
+
+  // saving_together.cpp: what all ranks do when one is written
+  void save_if_due(Event event);
+  void save_last();
+  std::string write_by_hand(const std::string& name);
+  void wait_for_saves();
+  bool saves_together() const;
+  void save_together(const std::function<void()>& save, bool by_hand = false);
+  void check_parts();
+  StateDict own_optimizer();
+  StateDict own_part();
+  saving::PartWriter& parts_writer();
 
   // run_state.cpp: what is in them
   class AsRun;
@@ -155,6 +167,7 @@ struct Trainer::Impl {
   void load_run_state(const StateDict& saved);
   void load_weights(const StateDict& saved, const std::string& from, bool strict);
   void visit_state(StateVisitor& visit);
+  optim::OwnsState owns_state();
   void restore_random();
 
   // counting.cpp: what is counted and logged between the events
@@ -236,7 +249,9 @@ struct Trainer::Impl {
   bool has_logged_options = false;
   std::optional<Fit> fit;  // between begin() and end()
   std::optional<RunLink> run_link;
-  std::unique_ptr<saving::RunSaver> saver;
+  std::unique_ptr<saving::RunSaver> saver;          // of rank 0
+  std::unique_ptr<saving::PartWriter> part_writer;  // of another rank, from its first part on
+  std::optional<StateDict> whole_optimizer;         // while rank 0 saves what all ranks have of it
   WeightsInUse weights_in_use{state, engine};
   Engine engine;  // the last: callbacks that it closes may ask for all of the above
 };

@@ -167,7 +167,7 @@ void Trainer::Impl::end() {
   fire(Event::FIT_END);
   evaluate_if_due(Event::FIT_END);  // after FIT_END, as in Composer
   state.optimizer->zero_grad(/*set_to_none=*/true);
-  if (saver) saver->wait();
+  wait_for_saves();
   fit_end_is_owed = false;
   tell_interrupted();  // before uploads, which may take long or fail
   if (saver) saver->wait_for_mirror(state);

@@ -26,6 +26,17 @@ Ranks::Ranks(std::shared_ptr<dist::World> world, const dist::DistributedOptions&
                       size_, ", or 0 for none, got ", shards);
   if (shards > 0 && !options_.split_batches)
     throw ConfigError("distributed.virtual_shards: needs split_batches, because shards are parts of one batch of all");
+  const std::int64_t stage = options_.zero_stage;
+  if (stage < 0 || stage > 2)
+    throw ConfigError("distributed.zero_stage: must be 0, 1 (optimizer state) or 2 (also gradients), got ", stage,
+                      stage == 3 ? "; parameters cannot be sharded" : "");
+  if (stage == 2 && shards > 0)
+    throw ConfigError("distributed.zero_stage: 2 does not go with virtual_shards, which add up gradients in an order ",
+                      "of their own; set zero_stage = 1");
+  if (stage == 2 && options_.gradients_in_bf16)
+    throw ConfigError("distributed.zero_stage: 2 does not go with gradients_in_bf16; set zero_stage = 1");
+  if (options_.sharded_checkpoints && stage == 0)
+    throw ConfigError("distributed.sharded_checkpoints: has no effect without zero_stage, because rank 0 has all");
 }
 
 namespace {

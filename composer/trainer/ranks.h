@@ -27,6 +27,7 @@ class Ranks {
 
   bool alone() const { return size_ == 1; }
   bool first() const { return rank_ == 0; }  // the rank that logs and saves
+  int rank() const { return rank_; }
   int size() const { return size_; }
   dist::World* world() const { return alone() ? nullptr : world_.get(); }
   const std::shared_ptr<dist::World>& shared_world() const { return world_; }
@@ -49,6 +50,10 @@ class Ranks {
   // The batches of this rank, if loaders give those of all.
   Feed feed(const AnyDataSpec& spec, const std::string& label, std::int64_t subset) const;
   bool has_shards() const { return options_.virtual_shards > 0; }
+  // Of ZeRO: 0 for one rank, which keeps everything.
+  std::int64_t zero_stage() const { return alone() ? 0 : options_.zero_stage; }
+  // Each rank writes a part of each checkpoint.
+  bool shards_checkpoints() const { return zero_stage() > 0 && options_.sharded_checkpoints; }
   bool splits() const { return !alone() && options_.split_batches; }
 
   struct Heard {

@@ -4,8 +4,10 @@
 #include <fstream>
 #include <vector>
 
+#include "composer/checkpoint/parts.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/checkpoint/scratch.h"
+#include "composer/core/error.h"
 #include "composer/trainer/remote_checkpoints.h"
 
 namespace composer {
@@ -56,6 +58,12 @@ void remove_files(net::RemoteStore& store, const std::string& folder, const std:
   };
   remove_own(Manifest::kFileName);
   for (const std::string& file : files) remove_own(file);
+  for (const net::RemoteFile& one : there) {  // parts of an upload that was cut off
+    const std::string file = one.name.substr(folder.size() + 1);
+    const std::string whole = file.substr(0, file.find(".tmp-"));
+    if (saving::is_part_name(whole) && std::ranges::find(files, whole) == files.end())
+      store.remove(join(folder, '/', whole), stop);
+  }
 }
 
 }  // namespace

@@ -112,6 +112,13 @@ void Trainer::Impl::RunLink::cut() {
   signals_->end();
 }
 
+// Empty: this rank has all.
+optim::OwnsState Trainer::Impl::owns_state() {
+  OptimizerShards* const shards = train_step.optimizer_shards();
+  if (!shards) return {};
+  return [shards](const at::Tensor& parameter) { return shards->is_own(parameter); };
+}
+
 // What has been left out, when it was saved or by load_ignore_keys, stays as it is.
 void Trainer::Impl::visit_state(StateVisitor& visit) {
   const auto is_there = [&](const char* name) { return !visit.is_loading() || visit.has(name); };
@@ -138,9 +145,11 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   visit_required_algorithms(visit, engine);
   visit_plugins(visit, engine);
   // After the algorithms, which may give it the parameters that it had when it was saved.
-  if (state.optimizer && is_there("optimizer")) {
+  if (whole_optimizer && !visit.is_loading()) {
+    visit("optimizer", *whole_optimizer);
+  } else if (state.optimizer && is_there("optimizer")) {
     StateVisitor inner = visit.scope("optimizer");
-    visit_optimizer(inner, *state.optimizer, *state.model);
+    visit_optimizer(inner, *state.optimizer, *state.model, owns_state());
   } else if (resumption.found && state.optimizer) {
     warn(join(resumption.found->path.string(), ": has no optimizer, so that one begins anew"));
   }

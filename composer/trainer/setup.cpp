@@ -1,12 +1,16 @@
 // What the options mean, and whether it can be done: everything is checked before anything is changed.
+#include <typeinfo>
+
 #include <ATen/ATen.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/util/Type.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
 #include "composer/kernels/gemm.h"
 #include "composer/optim/named_optimizer.h"
+#include "composer/optim/optimizer_state.h"
 #include "composer/step/precision.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/hyperparameters.h"
@@ -38,6 +42,14 @@ void check_step_in_backward(const optim::Optimizer& optimizer, const Engine& eng
     if (algorithm.events.contains(Event::AFTER_TRAIN_BATCH))
       throw ConfigError("optimizer: step_in_backward leaves no gradients for ", algorithm.name,
                         ", which runs at AFTER_TRAIN_BATCH");
+}
+
+// A rank steps an optimizer of which most parameters have no gradient.
+void check_can_be_sharded(const optim::Optimizer& optimizer, std::int64_t zero_stage) {
+  if (zero_stage == 0 || can_be_sharded(optimizer)) return;
+  throw ConfigError("distributed.zero_stage: ", c10::demangle(typeid(optimizer).name()),
+                    " may keep state of parameters that have no gradient, so its state cannot be divided among ranks; ",
+                    "use an optimizer of composer/optim, or torch::optim's SGD, Adam, AdamW or RMSprop");
 }
 
 // What is left of the run when schedules are scaled by `ratio`.
@@ -154,7 +166,9 @@ struct Trainer::Impl::FitPlan {
 };
 
 void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
-  commit(ranks.together([&] { return plan_fit(fit, needs_loader); }));
+  FitPlan plan = ranks.together([&] { return plan_fit(fit, needs_loader); });
+  check_parts();
+  commit(std::move(plan));
 }
 
 // Throws for whatever cannot be done; what it gives can be committed.
@@ -205,6 +219,8 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
   check_step_in_backward(*state.optimizer, engine, !size.is_auto() && size.samples() == 0, scales, options.tune,
                          !ranks.alone());
   if (scales) optim::require_skippable(*state.optimizer, options.grad_scaler ? "grad_scaler" : "precision: amp_fp16");
+  check_can_be_sharded(*state.optimizer, ranks.zero_stage());
+  train_step.check_divides(engine);
   plan.holds.loader = plan.feed.lease();
   if (given.train_dataloader && plan.from.batch_in_epoch > 0)
     check_position(plan.feed, state.seed, progress().loader_epoch(), plan.from.batch_in_epoch);
@@ -217,6 +233,7 @@ void Trainer::Impl::check_plan(const FitPlan& plan, const std::vector<EvalRun>& 
   constexpr const char* kEffect = "so only end() does it";
   FitOutline outline;
   outline.epochs_end = static_cast<bool>(plan.feed);
+  outline.zero_stage = ranks.zero_stage();
   outline.sources.push_back({plan.feed ? plan.feed.label() : options.train_dataloader_label,
                              plan.metrics ? plan.metrics->names() : train_step.metric_names()});
   for (const EvalRun& run : runs) outline.sources.push_back({run.feed.label(), run.metrics.names()});
@@ -364,6 +381,7 @@ void Trainer::Impl::abandon_fit() {
   if (last_of_training >= Event::BEFORE_TRAIN_BATCH && last_of_training <= Event::AFTER_TRAIN_BATCH)
     train_step.abandon();
   state.optimizer->zero_grad(/*set_to_none=*/true);
+  if (saver) saver->abandon();
   finish_fit();
 }
 

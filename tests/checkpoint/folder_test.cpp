@@ -447,7 +447,7 @@ TEST_CASE("a manifest comes back as it was, and one of a newer version is refuse
   std::string damaged = text;
   damaged.replace(damaged.find("\"version\": 2"), 12, "\"version\": 3");
   CHECK_THROWS_WITH_AS(Manifest::parse(damaged, "here"), doctest::Contains("is damaged"), CheckpointError);
-  m.version = 3;
+  m.version = Manifest::kVersionWithParts + 1;
   const std::string newer = m.to_json();
   try {
     Manifest::parse(newer, "here");

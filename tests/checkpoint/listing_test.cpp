@@ -31,7 +31,7 @@ struct Scratch {
 
 void write_newer(const fs::path& path, const std::string& name) {
   Manifest manifest = test::manifest_of(9, name);
-  manifest.version = Manifest::kVersion + 1;
+  manifest.version = Manifest::kVersionWithParts + 1;
   CheckpointFolder(path, "run", real_files()).write(manifest, test::files_of(9), "latest", /*overwrite=*/true);
 }
 

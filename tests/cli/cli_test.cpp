@@ -191,10 +191,11 @@ TEST_CASE("verify finds a flipped bit in any file of a checkpoint, a missing fil
 
 TEST_CASE("verify finds a flipped bit in a checkpoint of an earlier version, too") {
   const CliFolder folder;
-  for (const char* version : {"checkpoint-1", "checkpoint-2"}) {
+  for (const auto& [version, file] : {std::pair("checkpoint-1", "state"), std::pair("checkpoint-2", "state"),
+                                      std::pair("checkpoint-3", "state-1-of-2")}) {
     fs::copy(golden_folder() / version, folder / version, fs::copy_options::recursive);
     CHECK(composer_program({"verify", folder / version}).code == 0);
-    flip_byte(folder / version + "/state.safetensors", 1);
+    flip_byte(join(folder / version, '/', file, ".safetensors"), 1);
     CHECK(composer_program({"verify", folder / version}).says("DAMAGED"));
   }
 }

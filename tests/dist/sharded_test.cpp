@@ -187,6 +187,47 @@ TEST_CASE("Each parameter has one owner, and the owners' shares are as equal as 
   for (const std::vector<int>& owners : by_rank) CHECK(owners == std::vector<int>{3, 0, 3, 3, 3, 2, 3, 1, 2});
 }
 
+TEST_CASE("Parameters that stay keep their owner when others come and go, and frozen ones are divided last") {
+  const auto by_rank = results_in_ranks(2, [](const std::shared_ptr<World>& world) {
+    const auto parameter = [](std::int64_t size, bool trains) { return at::ones({size}).set_requires_grad(trains); };
+    const at::Tensor a = parameter(30, true), b = parameter(20, true), frozen = parameter(1000, false);
+    Sharded sharded(world, {{"frozen", frozen}, {"a", a}, {"b", b}});
+    std::vector<int> owners = {sharded.owner_of(a), sharded.owner_of(b), sharded.owner_of(frozen)};
+    const at::Tensor c = parameter(40, true), d = parameter(10, true);
+    sharded.set_parameters({{"b", b}, {"c", c}, {"d", d}});
+    sharded.check();
+    for (const at::Tensor& one : {b, c, d}) owners.push_back(sharded.owner_of(one));
+    return owners;
+  });
+  for (const std::vector<int>& owners : by_rank) CHECK(owners == std::vector<int>{0, 1, 1, 1, 0, 1});
+}
+
+TEST_CASE("An exchange of some parameters leaves the others alone, whatever the size of messages") {
+  for (const int ranks : {2, 3})
+    for (const std::int64_t message_bytes : {std::int64_t{1}, std::int64_t{2000}, std::int64_t{25} << 20}) {
+      CAPTURE(ranks);
+      CAPTURE(message_bytes);
+      const auto by_rank = results_in_ranks(ranks, [&](const std::shared_ptr<World>& world) {
+        Named parameters = make_parameters();
+        parameters.emplace_back("image",
+                                at::ones({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_());
+        Sharded sharded(world, parameters);
+        for (const auto& [name, tensor] : parameters) tensor.detach().fill_(1 + world->rank());
+        std::vector<bool> changed(parameters.size(), true);
+        changed[3] = changed[5] = false;
+        sharded.exchange(changed, message_bytes);
+        bool right = true;
+        for (std::size_t i = 0; i < parameters.size(); ++i) {
+          const at::Tensor& tensor = parameters[i].second;
+          const int expected = 1 + (changed[i] ? sharded.owner_of(tensor) : world->rank());
+          right = right && tensor.eq(expected).all().item<bool>();
+        }
+        return right;
+      });
+      for (const bool right : by_rank) CHECK(right);
+    }
+}
+
 TEST_CASE("Gradients reduced to their owners are the mean over ranks, and undefined elsewhere") {
   for (const int ranks : {2, 4})
     for (const std::int64_t message_bytes : {std::int64_t{1}, std::int64_t{4000}, std::int64_t{25} << 20}) {

@@ -2,8 +2,10 @@
 // log.jsonl below the folder it is started in, and goes on from them.
 //
 //   trainee [--epochs 30] [--threads 1] [--workers 0] [--microbatch 0] [--precision fp32] [--uploads PLACE]
+//           [--zero 0] [--parts 0]
 //
 // --uploads saves to a URI, or to a folder of this name as to a bucket. Checkpoints then wait in staging/.
+// --zero 1 or 2 divides the optimizer among the ranks that a launcher has started; with --parts 1 each saves its part.
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -49,16 +51,19 @@ namespace nn = torch::nn;
 constexpr std::int64_t kFeatures = 64, kClasses = 10, kSamples = 1600;
 
 struct Settings {
-  std::int64_t epochs = 30, threads = 1, workers = 0, microbatch = 0;
+  std::int64_t epochs = 30, threads = 1, workers = 0, microbatch = 0, zero = 0, parts = 0;
   std::string precision = "fp32", uploads;
 };
 
 Settings settings_of(int argc, char** argv) {
   std::map<std::string, std::string> given = {{"--epochs", "30"},    {"--threads", "1"},      {"--workers", "0"},
-                                              {"--microbatch", "0"}, {"--precision", "fp32"}, {"--uploads", ""}};
+                                              {"--microbatch", "0"}, {"--precision", "fp32"}, {"--uploads", ""},
+                                              {"--zero", "0"},       {"--parts", "0"}};
   for (int i = 1; i + 1 < argc; i += 2) given.at(argv[i]) = argv[i + 1];
-  return {std::stoll(given["--epochs"]),     std::stoll(given["--threads"]), std::stoll(given["--workers"]),
-          std::stoll(given["--microbatch"]), given["--precision"],           given["--uploads"]};
+  return {std::stoll(given["--epochs"]),  std::stoll(given["--threads"]),
+          std::stoll(given["--workers"]), std::stoll(given["--microbatch"]),
+          std::stoll(given["--zero"]),    std::stoll(given["--parts"]),
+          given["--precision"],           given["--uploads"]};
 }
 
 // Points around the centre of their class, always the same.
@@ -154,6 +159,8 @@ TrainerOptions options_of(const Settings& settings) {
   options.save_staging_folder = "staging";
   options.save_interval = "12ba";
   options.save_num_checkpoints_to_keep = 3;
+  options.distributed.zero_stage = settings.zero;
+  options.distributed.sharded_checkpoints = settings.parts == 1;
   return options;
 }
 
