@@ -56,8 +56,8 @@ class Rank {
  private:
   std::unique_ptr<Loop> make(const std::string& variant) const {
     static const std::map<std::string, Reduction> by_hand = {
-        {"local", Reduction::NONE},         {"overlapped", Reduction::OVERLAPPED}, {"after", Reduction::AFTER},
-        {"in_bf16", Reduction::IN_BF16},    {"zero_1", Reduction::ZERO_STAGE_1},   {"zero_2", Reduction::ZERO_STAGE_2}};
+        {"local", Reduction::NONE},      {"overlapped", Reduction::OVERLAPPED}, {"after", Reduction::AFTER},
+        {"in_bf16", Reduction::IN_BF16}, {"zero_1", Reduction::ZERO_STAGE_1},   {"zero_2", Reduction::ZERO_STAGE_2}};
     if (const auto found = by_hand.find(variant); found != by_hand.end())
       return hand_loop(workload_, found->second, world_);
     const int size = world_->size();

@@ -73,9 +73,7 @@ class HandLoopOnRanks final : public HandLoop {
     return reduction_ == Reduction::OVERLAPPED || reduction_ == Reduction::IN_BF16 ||
            reduction_ == Reduction::ZERO_STAGE_1;
   }
-  bool has_shares() const {
-    return reduction_ == Reduction::ZERO_STAGE_1 || reduction_ == Reduction::ZERO_STAGE_2;
-  }
+  bool has_shares() const { return reduction_ == Reduction::ZERO_STAGE_1 || reduction_ == Reduction::ZERO_STAGE_2; }
 
   // This rank's slice of the next batch of all ranks.
   at::Tensor next_rows() {

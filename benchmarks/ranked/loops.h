@@ -1,6 +1,6 @@
 #pragma once
-// Training loops of one rank of several. Each rank trains batches of the same size, so the batch of all ranks grows with
-// their number. Every function is called by all ranks in the same order.
+// Training loops of one rank of several. Each rank trains batches of the same size, so the batch of all ranks grows
+// with their number. Every function is called by all ranks in the same order.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -24,12 +24,12 @@ Workload make_ranked_workload(const std::string& name);
 
 // What makes the ranks' weights equal.
 enum class Reduction : std::uint8_t {
-  NONE,         // nothing: each rank trains alone
-  OVERLAPPED,   // DataParallel, during the backward pass
-  AFTER,        // one all-reduce after the backward pass
-  IN_BF16,      // DataParallel, gradients rounded to bf16
-  ZERO_STAGE_1, // DataParallel; each rank updates its share of the parameters
-  ZERO_STAGE_2  // each rank gets and keeps the gradients of its share
+  NONE,          // nothing: each rank trains alone
+  OVERLAPPED,    // DataParallel, during the backward pass
+  AFTER,         // one all-reduce after the backward pass
+  IN_BF16,       // DataParallel, gradients rounded to bf16
+  ZERO_STAGE_1,  // DataParallel; each rank updates its share of the parameters
+  ZERO_STAGE_2   // each rank gets and keeps the gradients of its share
 };
 
 class HandLoop : public Loop {

@@ -18,7 +18,7 @@ struct Size {
 
 std::vector<Size> sizes(bool quick) {
   if (quick) return {{64, 20}, {64 << 10, 10}, {1 << 20, 5}, {8 << 20, 2}};
-  return {{8, 50},       {64, 50},      {1 << 10, 50}, {16 << 10, 40}, {128 << 10, 20},
+  return {{8, 50},         {64, 50},     {1 << 10, 50}, {16 << 10, 40}, {128 << 10, 20},
           {512 << 10, 15}, {2 << 20, 8}, {8 << 20, 4},  {32 << 20, 2}};
 }
 
@@ -31,15 +31,16 @@ Contender in_step(dist::World& world, std::string name, std::function<void()> ca
 }
 
 Contender reduction_of(dist::World& world, at::ScalarType dtype, std::int64_t bytes) {
-  const at::Tensor tensor = at::zeros({std::max<std::int64_t>(1, bytes / static_cast<std::int64_t>(elementSize(dtype)))},
-                                      at::TensorOptions(dtype));
+  const at::Tensor tensor = at::zeros(
+      {std::max<std::int64_t>(1, bytes / static_cast<std::int64_t>(elementSize(dtype)))}, at::TensorOptions(dtype));
   return in_step(world, "all-reduce", [&world, tensor] { world.sum(tensor); });
 }
 
 // What average_in_one() does besides the all-reduce.
 Contender copies_of(dist::World& world, std::int64_t bytes) {
   std::vector<at::Tensor> gradients;
-  for (std::int64_t i = 0; i < kParts; ++i) gradients.push_back(at::zeros({std::max<std::int64_t>(1, bytes / 4 / kParts)}));
+  for (std::int64_t i = 0; i < kParts; ++i)
+    gradients.push_back(at::zeros({std::max<std::int64_t>(1, bytes / 4 / kParts)}));
   return in_step(world, "copies", [gradients, size = world.size()] {
     const at::Tensor flat = at::cat(gradients);
     flat.div_(size);

@@ -56,8 +56,7 @@ Workload make_ranked_workload(const std::string& name) {
   workload.name = name;
   workload.batch_size = entry->batch_size;
   if (name == "wide") workload.make = wide;
-  if (name == "cnn")
-    workload.make = [] { return net_of(models::mnist_cnn({.dropout1 = 0, .dropout2 = 0})); };
+  if (name == "cnn") workload.make = [] { return net_of(models::mnist_cnn({.dropout1 = 0, .dropout2 = 0})); };
   const std::int64_t samples = std::min(kSamples, workload.input.size(0));
   workload.input = workload.input.narrow(0, 0, samples).clone();
   workload.target = workload.target.narrow(0, 0, samples).clone();

@@ -27,7 +27,15 @@ from drive import Failed, say, words_of  # noqa: E402
 
 BATCHES = {"mlp": 32, "cnn": 16, "resnet20": 32, "gpt": 4, "wide": 64}  # of a rank, as in ranked/workloads.cpp
 FEW_STEPS = {"mlp": 50}  # of the segment after which checksums are compared; others: 4
-TOLERANCE = {"in_bf16": 2e-2, "py_in_bf16": 2e-2}  # of a checksum; others: 1e-4
+EXACT, ROUNDED = 1e-4, 2e-2  # relative differences of checksums
+
+
+def tolerance(workload, variant):
+    """bf16 rounds gradients, and the batch norms of a virtual shard see its samples only."""
+    is_rounded = variant.endswith("in_bf16") or (workload, variant) == ("resnet20", "trainer_shards")
+    return ROUNDED if is_rounded else EXACT
+
+
 ONE = (["local", "overlapped", "trainer", "trainer_world", "trainer_shards"], ["py_local", "py_overlapped"])
 SEVERAL = (["local", "overlapped", "after", "in_bf16", "zero_1", "zero_2", "trainer", "trainer_shards"],
            ["py_local", "py_overlapped", "py_after", "py_in_bf16", "py_zero_1"])
@@ -115,7 +123,7 @@ def check_equal_work(table):
     for variant, entry in of.items():
         is_alone = variant in ("local", "py_local")
         expected = of["local" if is_alone else "overlapped"]["checksum"]
-        allowed = TOLERANCE.get(variant, 1e-4)
+        allowed = tolerance(table["workload"], variant)
         for rank, checksum in enumerate(entry["checksums"]):
             wanted = of["local"]["checksums"][rank] if is_alone else expected
             if abs(checksum - wanted) > allowed * wanted:
