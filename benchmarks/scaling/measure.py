@@ -147,7 +147,7 @@ def measure(options, workload, ranks, until):
         checksums = [answer["checksum"] for answer in side.ask(f"run {variant} {few}")]
         table["variants"][variant] = dict(checksum=checksums[0], checksums=checksums, wall_us=[], cpu_us=[])
     check_equal_work(table)
-    warm = side_of["local"].ask(f"run local {few}")[0]
+    warm = side_of["overlapped"].ask(f"run overlapped {few}")[0]
     steps = table["steps"] = max(2, round(options.seconds * warm["steps"] / warm["wall_s"]))
     table["phases"] = sides[0].ask(f"phases {max(10, steps)}")[0]
     say(f"{workload}, {ranks} ranks: ready after {time.monotonic() - begin:.0f} s, {steps} steps a segment")
@@ -179,7 +179,7 @@ def parse():
     add("--workloads", type=words_of, default=list(BATCHES), help="some of " + ",".join(BATCHES))
     add("--four", type=words_of, default=["cnn", "wide"], help="workloads that are trained on 4 ranks as well")
     add("--rounds", type=int, default=9)
-    add("--seconds", type=float, default=0.25, help="that a segment of the loop without communication takes")
+    add("--seconds", type=float, default=0.25, help="that a segment of DataParallel takes")
     add("--minutes", type=float, default=6, help="after which no round begins")
     add("--python", help="one that has torch: measures its DistributedDataParallel as well")
     add("--quick", action="store_true", help="three short rounds, into build/benchmarks/quick/")
