@@ -50,14 +50,6 @@ double memory(const std::string& field) {
 // The peak is that of training, not of reading the data.
 void forget_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
-// Over all parameters: contenders that did the same have the same.
-double checksum(const torch::nn::Module& network) {
-  const at::NoGradGuard no_grad;
-  double sum = 0;
-  for (const at::Tensor& parameter : network.parameters()) sum += parameter.to(at::kDouble).abs().sum().item<double>();
-  return sum;
-}
-
 void answer(const Json& json) { std::cout << json.dump() << '\n' << std::flush; }
 
 Json run(Loop& loop, std::int64_t steps, std::int64_t done) {

@@ -1,7 +1,7 @@
 """Tables for people, of what drive.py has measured."""
 import statistics
 
-BEGIN, END = "<!-- measured: what benchmarks/run replaces -->", "<!-- end of what benchmarks/run replaces -->"
+BEGIN, END = "<!-- measured: what {} replaces -->", "<!-- end of what {} replaces -->"
 REFERENCE, BARE = "examples", "by_hand"
 LABELS = {
     "examples": "as PyTorch's C++ examples",
@@ -160,10 +160,11 @@ def markdown(results, picture):
     return "\n".join(lines).rstrip() + "\n"
 
 
-def write(path, text):
-    """Between the markers of the file; at its end if it has none."""
+def write(path, text, command="benchmarks/run"):
+    """Between the command's markers in the file; at its end if it has none."""
+    begin, end = BEGIN.format(command), END.format(command)
     path.parent.mkdir(parents=True, exist_ok=True)
     old = path.read_text() if path.exists() else "# Benchmarks\n"
-    before, found, rest = old.partition(BEGIN)
-    after = rest.partition(END)[2] if found else "\n"
-    path.write_text(before.rstrip() + f"\n\n{BEGIN}\n{text}{END}" + (after or "\n"))
+    before, found, rest = old.partition(begin)
+    after = rest.partition(end)[2] if found else "\n"
+    path.write_text(before.rstrip() + f"\n\n{begin}\n{text}{end}" + (after or "\n"))

@@ -1,8 +1,9 @@
 // Ready floats in memory, one gather a batch, libtorch's fused update, nothing read on the host.
-#include <vector>
+#include <optional>
 
 #include <ATen/ATen.h>
 
+#include "benchmarks/contender/fused_update.h"
 #include "benchmarks/contender/loops.h"
 
 namespace composer::bench {
@@ -16,14 +17,7 @@ class ByHand : public Loop {
 
   void start() override {
     net_ = fresh_net(workload_);
-    for (const at::Tensor& parameter : net_.model->parameters()) {
-      parameters_.push_back(parameter);
-      first_.push_back(at::zeros_like(parameter));
-      if (workload_.update == Update::SGD) continue;
-      second_.push_back(at::zeros_like(parameter));
-      steps_.push_back(at::zeros({}));
-    }
-    gradients_.reserve(parameters_.size());
+    update_.emplace(workload_.update, net_.model->parameters());
     rows_ = order_.epoch(0);
   }
 
@@ -34,7 +28,7 @@ class ByHand : public Loop {
       at_ += workload_.batch_size;
       const at::Tensor output = net_.forward(workload_.input.index_select(0, rows));
       loss_of(output, workload_.target.index_select(0, rows)).backward();
-      update();
+      update_->step();
     }
   }
 
@@ -44,29 +38,12 @@ class ByHand : public Loop {
   }
 
  private:
-  void update() {
-    const at::NoGradGuard no_grad;
-    gradients_.clear();
-    for (const at::Tensor& parameter : parameters_) gradients_.push_back(parameter.grad());
-    if (workload_.update == Update::ADAMW) {
-      for (const at::Tensor& step : steps_) *step.mutable_data_ptr<float>() += 1;
-      at::_fused_adamw_(parameters_, gradients_, first_, second_, {}, steps_, kAdamLr, 0.9, 0.999, kAdamDecay, 1e-8,
-                        /*amsgrad=*/false, /*maximize=*/false);
-    } else {
-      at::_fused_sgd_(parameters_, gradients_, first_, kSgdDecay, kSgdMomentum, kSgdLr, /*dampening=*/0,
-                      /*nesterov=*/false, /*maximize=*/false, /*is_first_step=*/is_first_step_);
-      is_first_step_ = false;
-    }
-    for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
-  }
-
   Workload workload_;
   Order order_;
   Net net_;
+  std::optional<FusedUpdate> update_;
   at::Tensor rows_;
   std::int64_t epoch_ = 0, at_ = 0;
-  std::vector<at::Tensor> parameters_, gradients_, first_, second_, steps_;
-  bool is_first_step_ = true;
 };
 
 }  // namespace

@@ -30,11 +30,6 @@ Net mlp() {
               net, models::ClassifierOptions{.num_classes = 10, .train_metrics = Metrics()})};
 }
 
-// Of a ready model, whose module nobody else can call.
-Net of(std::shared_ptr<models::Classifier> model, const char* input = "input") {
-  return {[raw = model.get(), input](const at::Tensor& x) { return raw->forward({{input, x}}).only(); }, model};
-}
-
 // Some of the images with a black frame, the same in all three channels.
 at::Tensor in_colour(const at::Tensor& images) {
   constexpr std::int64_t kCount = 8192;
@@ -64,6 +59,10 @@ void write(const std::string& file, const at::Tensor& tensor) {
 
 }  // namespace
 
+Net net_of(std::shared_ptr<models::Classifier> model, const char* input) {
+  return {[raw = model.get(), input](const at::Tensor& x) { return raw->forward({{input, x}}).only(); }, model};
+}
+
 bool Workload::has_images() const { return input.scalar_type() == at::kByte; }
 
 const std::vector<std::string>& workload_names() {
@@ -83,17 +82,17 @@ Workload make_workload(const std::string& name) {
             Update::ADAMW,
             windows.narrow(1, 0, kTokens).contiguous(),
             windows.narrow(1, 1, kTokens).contiguous(),
-            [options] { return of(models::gpt(options), "input_ids"); }};
+            [options] { return net_of(models::gpt(options), "input_ids"); }};
   }
   const Batch images = data::FashionMnist().train;
   const at::Tensor &input = images["input"], &target = images["target"];
   if (name == "mlp") return {name, 32, Update::ADAMW, input.flatten(1), target, mlp};
-  if (name == "cnn") return {name, 64, Update::ADAMW, input, target, [] { return of(models::mnist_cnn()); }};
+  if (name == "cnn") return {name, 64, Update::ADAMW, input, target, [] { return net_of(models::mnist_cnn()); }};
   if (name == "resnet20")
-    return {name, 128, Update::SGD, input, target, [] { return of(models::resnet_cifar({.in_channels = 1})); }};
+    return {name, 128, Update::SGD, input, target, [] { return net_of(models::resnet_cifar({.in_channels = 1})); }};
   const at::Tensor colour = in_colour(input);
   return {name, 64, Update::ADAMW, colour, target.narrow(0, 0, colour.size(0)).clone(), [] {
-            return of(models::resnet({.depth = 18, .num_classes = 10}));
+            return net_of(models::resnet({.depth = 18, .num_classes = 10}));
           }};
 }
 
@@ -118,6 +117,13 @@ std::shared_ptr<Loader> make_loader(const Workload& workload, bool channels_last
     options.channels_last = channels_last && workload.input.dim() == 4;
   }
   return data::in_memory({{workload.input_name(), workload.input}, {"target", workload.target}}, options);
+}
+
+double checksum(const torch::nn::Module& network) {
+  const at::NoGradGuard no_grad;
+  double sum = 0;
+  for (const at::Tensor& parameter : network.parameters()) sum += parameter.to(at::kDouble).abs().sum().item<double>();
+  return sum;
 }
 
 // A loader's order depends on its seed and the epoch alone: one that gives all sample numbers at once tells it.

@@ -19,6 +19,9 @@ struct Net {
   std::shared_ptr<models::Classifier> model;
 };
 
+// Of a ready model, whose module can be called through it only.
+Net net_of(std::shared_ptr<models::Classifier> model, const char* input = "input");
+
 enum class Update : std::uint8_t { ADAMW, SGD };
 constexpr double kAdamLr = 1e-3, kAdamDecay = 1e-2;                    // betas 0.9 and 0.999, eps 1e-8
 constexpr double kSgdLr = 0.05, kSgdMomentum = 0.9, kSgdDecay = 5e-4;  // no dampening
@@ -43,6 +46,9 @@ at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& target);  // the 
 
 // The initial weights are the same in every process.
 Net fresh_net(const Workload& workload);
+
+// The sum of the absolute values of all parameters: equal for contenders that did the same.
+double checksum(const torch::nn::Module& network);
 
 // The loader that trainers get, and its order of the samples, for those who gather their batches themselves.
 std::shared_ptr<Loader> make_loader(const Workload& workload, bool channels_last);
