@@ -11,6 +11,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "benchmarks/bench.h"
+#include "benchmarks/server_process.h"
 #include "composer/callbacks/activation_monitor.h"
 #include "composer/callbacks/checkpoint_saver.h"
 #include "composer/callbacks/early_stopper.h"
@@ -131,13 +132,13 @@ class Trained {
   Trainer trainer_;
 };
 
-// Answers as MLflow and Slack do.
-class Server {
+// Fails: needs 10 s for each answer, or dies.
+class FailingServer {
  public:
-  explicit Server(bool is_slow) : is_slow_(is_slow) {}
-  ~Server() { die(); }
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
+  explicit FailingServer(bool is_slow) : is_slow_(is_slow) {}
+  ~FailingServer() { die(); }
+  FailingServer(const FailingServer&) = delete;
+  FailingServer& operator=(const FailingServer&) = delete;
 
   std::string url() const { return server_->url(); }
   void die() {
@@ -151,16 +152,11 @@ class Server {
 
  private:
   HttpReply answer(const HttpCall& call) {
-    const auto is = [&](const char* part) { return call.target.find(part) != std::string::npos; };
-    if (is("experiments/get-by-name"))
-      return {200, R"({"experiment":{"experiment_id":"1","lifecycle_stage":"active"}})"};
-    if (is("runs/create"))
-      return {200, R"({"run":{"info":{"run_id":"r1","experiment_id":"1","artifact_uri":"mlflow-artifacts:/1/r"}}})"};
-    if (is_slow_) {
+    if (is_slow_ && call.target.find("log-batch") != std::string::npos) {
       std::unique_lock lock(mutex_);
       changed_.wait_for(lock, std::chrono::seconds(10), [&] { return ends_; });
     }
-    return {200, is("slack") ? "ok" : "{}"};
+    return answer_of_service(call);
   }
 
   const bool is_slow_;
@@ -171,7 +167,7 @@ class Server {
       std::make_unique<HttpServer>([this](const HttpCall& call) { return answer(call); });
 };
 
-// What is measured beside the same trainer without plug-ins.
+// What is measured beside the same trainer without plug-ins, or with others.
 struct Subject {
   std::string name;
   std::function<Plugins()> make;
@@ -179,6 +175,7 @@ struct Subject {
   bool fails = false;                           // nobody waits until everything is written
   std::function<void()> in_the_middle = [] {};  // of the rounds
   std::function<void()> at_the_end = [] {};     // before the trainer is closed
+  std::function<Plugins()> beside = [] { return Plugins{}; };
 };
 
 template <class T>
@@ -187,16 +184,17 @@ Destinations one(T logger) {
 }
 
 struct Facilities {
-  explicit Facilities(fs::path given) : folder(std::move(given)) {}
+  Facilities(fs::path given, const ServerProcess& its_server) : folder(std::move(given)), server(its_server) {}
 
   fs::path folder;
   std::ofstream nowhere{"/dev/null"};
-  Server server{/*is_slow=*/false}, slow{/*is_slow=*/true}, dying{/*is_slow=*/false};
+  const ServerProcess& server;
+  FailingServer slow{/*is_slow=*/true}, dying{/*is_slow=*/false};
 
   std::string path(const char* name) { return (folder / (std::to_string(++count_) + name)).string(); }
 
   loggers::SlackLoggerOptions slack(const std::string& url, Time interval) const {
-    return {.include_keys = {".*"}, .log_interval = interval, .webhook_url = url + "/slack"};
+    return {.include_keys = {"loss/", "metrics/"}, .log_interval = interval, .webhook_url = url + "/slack"};
   }
 
   std::vector<Subject> loggers_alone() {
@@ -267,6 +265,8 @@ struct Facilities {
         {"mlperf", [this] { return Plugins{{MLPerfCallback({.root_folder = path("mlperf"), .index = 0})}}; }},
         {"nan_monitor", [] { return Plugins{{NaNMonitor()}}; }, true},
         {"nan_monitor, without culprit", [] { return Plugins{{NaNMonitor({.find_culprit = false})}}; }},
+        {"nan_monitor, culprit alone", [] { return Plugins{{NaNMonitor()}}; }, true, false, [] {}, [] {},
+         [] { return Plugins{{NaNMonitor({.find_culprit = false})}}; }},
         {"nan_monitor, check_gradients", [] { return Plugins{{NaNMonitor({.check_gradients = true})}}; }, true},
         {"oom_observer", [] { return Plugins{{OOMObserver()}}; }},
         {"optimizer_monitor", [] { return Plugins{{OptimizerMonitor()}}; }, true},
@@ -367,7 +367,7 @@ Cost measure_once(Trained& trained, int calls, bool flushes) {
 
 struct Pair {
   Pair(const Task& task, const Batch& data, const Subject& given)
-      : subject(given), plain(task, data, {}), watched(task, data, given.make()) {}
+      : subject(given), plain(task, data, given.beside()), watched(task, data, given.make()) {}
 
   void measure(int calls, bool plain_first) {
     Cost a{}, b{};
@@ -431,7 +431,7 @@ void measure(const Task& task, const std::string& group, std::vector<Subject> su
   std::printf("\n");
 }
 
-void measure_watching(const Options& options, const fs::path& folder) {
+void measure_watching(const Options& options, const fs::path& folder, const ServerProcess& server) {
   nlohmann::ordered_json results = nlohmann::ordered_json::object();
   const int all_threads = at::get_num_threads();
   for (const int threads : all_threads > 1 ? std::vector{1, all_threads} : std::vector{1}) {
@@ -439,13 +439,15 @@ void measure_watching(const Options& options, const fs::path& folder) {
     for (const Task& task : tasks()) {
       const bool is_small = task.image.size() == 1;
       const std::string group = task.name + ", " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
-      Facilities facilities(folder / group);
+      Facilities facilities(folder / group, server);
       fs::create_directory(facilities.folder);
       const auto some = [&](std::vector<Subject> all) {
         if (!is_small || threads > 1) std::erase_if(all, [](const Subject& subject) { return !subject.of_cnn; });
         return all;
       };
-      measure(task, group, some(facilities.together()), options, results);
+      Task longer = task;
+      if (is_small) longer.calls *= 5;  // so that writers, which write many records at once, do so within a round
+      measure(longer, group, some(facilities.together()), options, results);
       measure(task, group + ", a callback", some(facilities.callbacks_alone()), options, results);
       measure(task, group + ", a logger", some(facilities.loggers_alone()), options, results);
       measure(task, group + ", a fault", some(facilities.faults()), options, results);
@@ -459,10 +461,11 @@ void measure_watching(const Options& options, const fs::path& folder) {
 
 int main(int argc, char** argv) {
   const composer::bench::Options options = composer::bench::parse(argc, argv);
+  const composer::bench::ServerProcess server;
   std::string folder = (std::filesystem::temp_directory_path() / "bench-XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no folder for temporary files");
   std::filesystem::current_path(folder);
-  composer::bench::measure_watching(options, folder);
+  composer::bench::measure_watching(options, folder, server);
   std::filesystem::current_path("/");
   std::filesystem::remove_all(folder);
 }

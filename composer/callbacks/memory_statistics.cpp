@@ -1,11 +1,14 @@
 #include "composer/callbacks/memory_statistics.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <fcntl.h>
 #include <unistd.h>
 #include <utility>
+
+#include <sys/resource.h>
 
 #include "composer/core/error.h"
 
@@ -78,6 +81,19 @@ std::optional<std::int64_t> field_of(std::string_view status, std::string_view n
   return kilobytes * 1024;
 }
 
+using Text = std::array<char, 4096>;
+
+std::string_view text_of(int descriptor, Text& text) {
+  const ssize_t size = descriptor < 0 ? -1 : pread(descriptor, text.data(), text.size(), 0);
+  return {text.data(), size > 0 ? static_cast<std::size_t>(size) : 0};
+}
+
+// Bytes.
+std::int64_t peak_in_usage() {
+  rusage usage{};
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_maxrss * 1024 : 0;
+}
+
 }  // namespace
 
 DeviceStatistic::DeviceStatistic(std::string_view name) : in_bytes(name.find("bytes") != std::string_view::npos) {
@@ -115,19 +131,32 @@ double gigabytes(std::int64_t bytes) {
   return rounded;
 }
 
-ProcessMemoryReader::ProcessMemoryReader() : file_(open("/proc/self/status", O_RDONLY | O_CLOEXEC)) {}
-ProcessMemoryReader::~ProcessMemoryReader() {
-  if (file_ >= 0) close(file_);
+ProcessMemoryReader::File::File(const char* path) : descriptor(open(path, O_RDONLY | O_CLOEXEC)) {}
+ProcessMemoryReader::File::~File() {
+  if (descriptor >= 0) close(descriptor);
+}
+
+ProcessMemoryReader::ProcessMemoryReader() : statm_("/proc/self/statm"), status_("/proc/self/status") {
+  const std::int64_t peak = peak_in_usage();
+  if (const auto own = peak_in_status(); own && *own < peak) inherited_ = peak;
 }
 
 std::optional<ProcessMemory> ProcessMemoryReader::read() const {
-  std::array<char, 4096> text;
-  const ssize_t size = file_ < 0 ? -1 : pread(file_, text.data(), text.size(), 0);
-  if (size <= 0) return std::nullopt;
-  const std::string_view status(text.data(), static_cast<std::size_t>(size));
-  const auto resident = field_of(status, "VmRSS:"), peak = field_of(status, "VmHWM:");
-  if (!resident || !peak) return std::nullopt;
-  return ProcessMemory{*resident, *peak};
+  Text text;
+  std::string_view rest = text_of(statm_.descriptor, text);
+  rest.remove_prefix(std::min(rest.find(' ') + 1, rest.size()));  // the size of the address space
+  std::int64_t pages = 0;
+  if (std::from_chars(rest.data(), rest.data() + rest.size(), pages).ec != std::errc()) return std::nullopt;
+  static const std::int64_t page = sysconf(_SC_PAGESIZE);
+  std::optional<std::int64_t> peak = peak_in_usage();
+  if (*peak <= inherited_) peak = peak_in_status();
+  if (!peak) return std::nullopt;
+  return ProcessMemory{pages * page, *peak};
+}
+
+std::optional<std::int64_t> ProcessMemoryReader::peak_in_status() const {
+  Text text;
+  return field_of(text_of(status_.descriptor, text), "VmHWM:");
 }
 
 }  // namespace composer::callbacks

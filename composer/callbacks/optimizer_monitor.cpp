@@ -149,11 +149,11 @@ struct OptimizerMonitor::Impl {
     }
   }
 
-  // Frozen ones are undefined.
+  // Frozen ones are undefined. Used without recording for gradients.
   TensorList tensors() const {
     TensorList list;
     for (const auto& [tensor, norms, cosines] : parameters)
-      list.push_back(tensor.requires_grad() ? tensor.detach() : at::Tensor());
+      list.push_back(tensor.requires_grad() ? tensor : at::Tensor());
     return list;
   }
 

@@ -270,7 +270,9 @@ void Profiler::event_ends(Event event, const State& state) {
     if (impl.action == Action::ACTIVE_AND_SAVE) impl.end(state);
   }
   if (!is_before_event(event)) return;
-  impl.open_events.push_back({impl.name_of(event), now_ns(), 0, state.timestamp.epoch, state.timestamp.batch});
+  // What began before a recording begins with it in the trace.
+  const std::int64_t begin = impl.recording ? now_ns() : 0;
+  impl.open_events.push_back({impl.name_of(event), begin, 0, state.timestamp.epoch, state.timestamp.batch});
 }
 
 void Profiler::call_begins(Event event, Kind kind, const std::string& who) {

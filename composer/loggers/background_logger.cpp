@@ -359,7 +359,8 @@ void BackgroundLogger::sync() {
 void BackgroundLogger::init(const State& state, Logger&) { open(state); }
 
 void BackgroundLogger::epoch_end(const State&, Logger&) {
-  if (channel_) channel_->queue.hurry();
+  constexpr Seconds kPause{1};  // epochs may be short, and to wake a thread costs more than to write many records
+  if (channel_) channel_->queue.hurry(kPause);
 }
 
 void BackgroundLogger::fit_end(const State&, Logger&) { flush(); }

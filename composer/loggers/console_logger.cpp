@@ -12,6 +12,7 @@
 #include "composer/core/state.h"
 #include "composer/loggers/format.h"
 #include "composer/loggers/metric_buffer.h"
+#include "composer/loggers/number_text.h"
 #include "composer/loggers/stream_option.h"
 
 namespace composer::loggers {
@@ -32,16 +33,26 @@ std::string unit_name(TimeUnit unit) {
 
 // How far training is: "[epoch=2][batch=3/7]", or "[sample=16/100]" if the run is measured in samples.
 std::string progress(const State& state) {
-  if (!state.max_duration) return "";
+  std::string text;
+  const auto append = [&text](const std::string& unit, std::int64_t count, std::optional<std::int64_t> total = {}) {
+    append_number(((text += '[') += unit) += '=', count);
+    if (total) append_number(text += '/', *total);
+    text += ']';
+  };
+  if (!state.max_duration) return text;
   const Timestamp& now = state.timestamp;
   const TimeUnit unit = state.max_duration->unit();
-  if (unit != TimeUnit::EPOCH)
-    return join('[', unit_name(unit), '=', of(now.get(unit).count(), state.max_duration->count()), ']');
-  if (now.batch_in_epoch > 0 || now.epoch == 0)
-    return join("[epoch=", now.epoch + 1, "][batch=", of(now.batch_in_epoch, state.dataloader_len), ']');
-  // The epoch has just been counted: show its end, not the beginning of the next.
-  const std::int64_t trained = state.previous_timestamp ? state.previous_timestamp->batch_in_epoch : 0;
-  return join("[epoch=", now.epoch, "][batch=", of(state.dataloader_len.value_or(trained), state.dataloader_len), ']');
+  if (unit != TimeUnit::EPOCH) {
+    append(unit_name(unit), now.get(unit).count(), state.max_duration->count());
+  } else if (now.batch_in_epoch > 0 || now.epoch == 0) {
+    append("epoch", now.epoch + 1);
+    append("batch", now.batch_in_epoch, state.dataloader_len);
+  } else {  // the epoch has just been counted: show its end, not the beginning of the next
+    const std::int64_t trained = state.previous_timestamp ? state.previous_timestamp->batch_in_epoch : 0;
+    append("epoch", now.epoch);
+    append("batch", state.dataloader_len.value_or(trained), state.dataloader_len);
+  }
+  return text;
 }
 
 // Those batches of an evaluation whose end is told, last first: eleven evenly spaced ones, without the last, whose end

@@ -1,12 +1,10 @@
 #include "composer/loggers/csv_logger.h"
 
-#include <array>
-#include <charconv>
-#include <cmath>
 #include <utility>
 
 #include "composer/core/entry.h"
 #include "composer/loggers/background_option.h"
+#include "composer/loggers/number_text.h"
 #include "composer/loggers/scalar.h"
 
 namespace composer::loggers {
@@ -21,17 +19,10 @@ std::string csv_field(std::string_view text) {
 
 struct Append {
   std::string& line;
-  void operator()(std::int64_t value) const { line += std::to_string(value); }
+  void operator()(std::int64_t value) const { append_number(line, value); }
   void operator()(bool value) const { line += value ? '1' : '0'; }
   void operator()(const std::string& value) const { line += csv_field(value); }
-  void operator()(double value) const {
-    if (std::isnan(value)) {  // without the sign that to_chars would write
-      line += "nan";
-      return;
-    }
-    std::array<char, 32> digits{};
-    line.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr);
-  }
+  void operator()(double value) const { append_number(line, value); }
 };
 
 class CsvFormat final : public LineFormat {
@@ -39,12 +30,14 @@ class CsvFormat final : public LineFormat {
   std::string header() const override { return "step,epoch,batch,time,key,value\n"; }
 
   void append(std::string& lines, const LogRecord& record) const override {
-    const Append append{lines};
+    std::string begin;
+    for (const std::int64_t count : {record.step, record.epoch, record.batch})
+      append_number(begin, count), begin += ',';
+    append_number(begin, record.time);
+    begin += ',';
     for (const auto& [key, value] : record.fields) {
-      for (const std::int64_t count : {record.step, record.epoch, record.batch}) append(count), lines += ',';
-      append(record.time);
-      ((lines += ',') += key->encoded) += ',';
-      std::visit(append, read_scalar(value));
+      ((lines += begin) += key->encoded) += ',';
+      std::visit(Append{lines}, read_scalar(value));
       lines += '\n';
     }
   }

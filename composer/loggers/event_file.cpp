@@ -1,7 +1,12 @@
 #include "composer/loggers/event_file.h"
 
 #include <array>
+#include <cstring>
 #include <type_traits>
+
+#ifdef __x86_64__
+#include <nmmintrin.h>
+#endif
 
 #include "composer/loggers/json_text.h"
 
@@ -22,21 +27,36 @@ constexpr std::array<std::uint32_t, 256> make_table() {
 }
 constexpr std::array<std::uint32_t, 256> kTable = make_table();
 
+#ifdef __x86_64__
+// By the processor's own instruction, eight bytes at a time.
+__attribute__((target("sse4.2"))) std::uint32_t crc32c_of_processor(std::string_view bytes) {
+  std::uint64_t sum = ~0U;
+  for (; bytes.size() >= sizeof(std::uint64_t); bytes.remove_prefix(sizeof(std::uint64_t))) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data(), sizeof(word));
+    sum = _mm_crc32_u64(sum, word);
+  }
+  auto rest = static_cast<std::uint32_t>(sum);
+  for (const char byte : bytes) rest = _mm_crc32_u8(rest, static_cast<unsigned char>(byte));
+  return ~rest;
+}
+#endif
+
 template <class Unsigned>
-std::string little_endian(Unsigned value) {
-  std::string bytes;
-  for (unsigned shift = 0; shift < 8 * sizeof(Unsigned); shift += 8) bytes += static_cast<char>(value >> shift);
-  return bytes;
+void append_little_endian(std::string& bytes, Unsigned value) {
+  std::array<char, sizeof(Unsigned)> all{};
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<char>(value >> 8 * i);
+  bytes.append(all.data(), all.size());
 }
 
-std::string masked_checksum(std::string_view bytes) {
-  const std::uint32_t sum = crc32c(bytes);
-  return little_endian<std::uint32_t>((sum >> 15 | sum << 17) + 0xA282EAD8);
+void append_masked_checksum(std::string& bytes, std::string_view of) {
+  const std::uint32_t sum = crc32c(of);
+  append_little_endian<std::uint32_t>(bytes, (sum >> 15 | sum << 17) + 0xA282EAD8);
 }
 
 Protobuf shape(std::initializer_list<std::int64_t> sizes) {
   Protobuf shape;
-  for (const std::int64_t size : sizes) shape.message(2, Protobuf().whole(1, size));
+  for (const std::int64_t size : sizes) shape.message(2, [size](Protobuf& one) { one.whole(1, size); });
   return shape;
 }
 
@@ -51,18 +71,22 @@ Protobuf metadata(std::string_view plugin, DataClass data_class, std::string_vie
   return all.whole(4, data_class);
 }
 
-Protobuf event(const EventTime& time, const Protobuf& value) {
-  Protobuf all;
-  all.number(1, time.wall_time);
-  if (time.step != 0) all.whole(2, time.step);
-  return all.message(5, Protobuf().message(1, value));
+// Begins the event anew.
+template <class AddValue>
+void put_event(Protobuf& event, const EventTime& time, const AddValue& add_value) {
+  event.clear();
+  event.number(1, time.wall_time);
+  if (time.step != 0) event.whole(2, time.step);
+  event.message(5, [&](Protobuf& summary) { summary.message(1, add_value); });
 }
 
 Protobuf tensor_event(const EventTime& time, std::string_view tag, const Protobuf& tensor, const Protobuf* metadata) {
-  Protobuf value;
-  value.text(1, tag).message(8, tensor);
-  if (metadata != nullptr) value.message(9, *metadata);
-  return event(time, value);
+  Protobuf event;
+  put_event(event, time, [&](Protobuf& value) {
+    value.text(1, tag).message(8, tensor);
+    if (metadata != nullptr) value.message(9, *metadata);
+  });
+  return event;
 }
 
 // All data of hyperparameters is in the metadata.
@@ -88,14 +112,21 @@ Protobuf json_value(const Scalar& value) {
 }  // namespace
 
 std::uint32_t crc32c(std::string_view bytes) {
+#ifdef __x86_64__
+  static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
+  if (has_instruction) return crc32c_of_processor(bytes);
+#endif
   std::uint32_t sum = ~0U;
   for (const char byte : bytes) sum = kTable[(sum ^ static_cast<unsigned char>(byte)) & 0xFF] ^ (sum >> 8);
   return ~sum;
 }
 
-std::string framed(const Protobuf& event) {
-  const std::string length = little_endian<std::uint64_t>(event.bytes().size());
-  return length + masked_checksum(length) + event.bytes() + masked_checksum(event.bytes());
+void append_framed(std::string& bytes, const Protobuf& event) {
+  const std::size_t begin = bytes.size();
+  append_little_endian<std::uint64_t>(bytes, event.bytes().size());
+  append_masked_checksum(bytes, std::string_view(bytes).substr(begin));
+  bytes += event.bytes();
+  append_masked_checksum(bytes, event.bytes());
 }
 
 Protobuf version_event(double wall_time) {
@@ -103,19 +134,23 @@ Protobuf version_event(double wall_time) {
 }
 
 // Of rank 0 and single precision: TensorBoard's data server shows no other scalars.
-Protobuf scalar_event(const EventTime& time, std::string_view tag, double value, bool with_metadata) {
+void put_scalar(Protobuf& event, const EventTime& time, std::string_view tag, double value, bool with_metadata) {
   static const Protobuf kind = metadata("scalars", SCALAR);
-  const Protobuf tensor = Protobuf().whole(1, FLOAT).message(2, shape({})).single(5, static_cast<float>(value));
-  return tensor_event(time, tag, tensor, with_metadata ? &kind : nullptr);
+  put_event(event, time, [&](Protobuf& all) {
+    all.text(1, tag).message(8, [&](Protobuf& tensor) {
+      tensor.whole(1, FLOAT).text(2, "").single(5, static_cast<float>(value));  // of an empty shape
+    });
+    if (with_metadata) all.message(9, kind);
+  });
 }
 
-Protobuf simple_event(const EventTime& time, std::string_view tag, double value) {
-  return event(time, Protobuf().text(1, tag).single(2, static_cast<float>(value)));
+void put_simple(Protobuf& event, const EventTime& time, std::string_view tag, double value) {
+  put_event(event, time, [&](Protobuf& all) { all.text(1, tag).single(2, static_cast<float>(value)); });
 }
 
 Protobuf text_event(const EventTime& time, std::string_view tag, std::string_view markdown, bool with_metadata) {
   static const Protobuf kind = metadata("text", TENSOR);
-  const Protobuf tensor = Protobuf().whole(1, STRING).message(2, shape({})).text(8, valid_utf8(markdown));
+  const Protobuf tensor = Protobuf().whole(1, STRING).text(2, "").text(8, valid_utf8(markdown));
   return tensor_event(time, tag, tensor, with_metadata ? &kind : nullptr);
 }
 
@@ -135,7 +170,7 @@ Protobuf histogram_event(const EventTime& time, std::string_view tag, std::span<
   std::string rows;  // left, right, count
   for (std::size_t i = 0; i < counts.size(); ++i)
     for (const double number : {edges[i], edges[i + 1], counts[i]})
-      rows += little_endian(std::bit_cast<std::uint64_t>(number));
+      append_little_endian(rows, std::bit_cast<std::uint64_t>(number));
   const Protobuf sizes = shape({static_cast<std::int64_t>(counts.size()), 3});
   const Protobuf tensor = Protobuf().whole(1, DOUBLE).message(2, sizes).text(4, rows);
   return tensor_event(time, tag, tensor, with_metadata ? &kind : nullptr);

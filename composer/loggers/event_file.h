@@ -14,8 +14,8 @@ namespace composer::loggers {
 // The checksum CRC-32C (Castagnoli).
 std::uint32_t crc32c(std::string_view bytes);
 
-// The event in the frame of a TFRecord: length, its masked checksum, the event, its masked checksum.
-std::string framed(const Protobuf& event);
+// Appends the event in the frame of a TFRecord: length, its masked checksum, the event, its masked checksum.
+void append_framed(std::string& bytes, const Protobuf& event);
 
 struct EventTime {
   double wall_time = 0;  // seconds since 1970
@@ -26,9 +26,10 @@ struct EventTime {
 Protobuf version_event(double wall_time);
 
 // Builders of events with one value. `with_metadata`: the first value of a tag in a file says of what kind the tag is.
-Protobuf scalar_event(const EventTime& time, std::string_view tag, double value, bool with_metadata);
+// Those of numbers replace what is in `event`, whose memory is used again.
+void put_scalar(Protobuf& event, const EventTime& time, std::string_view tag, double value, bool with_metadata);
 // The form of torch.utils.tensorboard, which EventAccumulator lists as "scalars".
-Protobuf simple_event(const EventTime& time, std::string_view tag, double value);
+void put_simple(Protobuf& event, const EventTime& time, std::string_view tag, double value);
 Protobuf text_event(const EventTime& time, std::string_view tag, std::string_view markdown, bool with_metadata);
 // `pngs` are files of this size.
 Protobuf image_event(const EventTime& time, std::string_view tag, std::span<const std::string> pngs, std::int64_t width,

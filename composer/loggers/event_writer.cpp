@@ -93,11 +93,7 @@ void EventWriter::begin_file_again() {
   lose(gone, join("TensorBoardLogger: ", folder_, '/', name, " was removed; the next records are in ", file_name_));
 }
 
-bool EventWriter::is_first(std::string_view tag) {
-  if (tags_.find(tag) != tags_.end()) return false;
-  tags_.emplace(tag);
-  return true;
-}
+bool EventWriter::is_first(std::string_view tag) { return !std::exchange(tags_[tag], true); }
 
 void EventWriter::write(std::span<const LogRecord> records) {
   if (file_->is_removed()) begin_file_again();
@@ -110,7 +106,11 @@ void EventWriter::write(std::span<const LogRecord> records) {
 // Part of an event would hide all that follow.
 void EventWriter::write_events() {
   const std::int64_t whole = file_->size();
-  if (whole == 0) events_.insert(0, framed(version_event(now())));
+  if (whole == 0) {
+    std::string first;
+    append_framed(first, version_event(now()));
+    events_.insert(0, first);
+  }
   try {
     file_->write(events_);
   } catch (const Error&) {
@@ -140,10 +140,16 @@ void EventWriter::append(const LogRecord& record) {
 void EventWriter::append_value(const EventTime& time, const LogKey& key, const LogValue& value) {
   if (const auto* text = std::get_if<std::string>(&value))
     append(text_event(time, key.encoded, *text, is_first(key.encoded)));
-  else if (simple_values_)
-    append(simple_event(time, key.encoded, to_number(value)));
   else
-    append(scalar_event(time, key.encoded, to_number(value), is_first(key.encoded)));
+    append_number(time, key.encoded, to_number(value));
+}
+
+void EventWriter::append_number(const EventTime& time, const std::string& tag, double value) {
+  if (simple_values_)
+    put_simple(event_, time, tag, value);
+  else
+    put_scalar(event_, time, tag, value, is_first(tag));
+  append(event_);
 }
 
 void EventWriter::append_images(const EventTime& time, const std::string& key, const LogImages& images) {

@@ -2,7 +2,6 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +9,7 @@
 #include "composer/loggers/background_logger.h"
 #include "composer/loggers/event_file.h"
 #include "composer/loggers/json_text.h"
+#include "composer/loggers/string_map.h"
 #include "composer/loggers/tensorboard_logger.h"
 #include "composer/util/output_file.h"
 
@@ -41,10 +41,11 @@ class EventWriter final : public RecordWriter {
   void begin_file_again();
   void append(const LogRecord& record);
   void append_value(const EventTime& time, const LogKey& key, const LogValue& value);
+  void append_number(const EventTime& time, const std::string& tag, double value);
   void append_images(const EventTime& time, const std::string& key, const LogImages& images);
   void append_session(double wall_time);
   void add_hyperparameters(const LogRecord& record);
-  void append(const Protobuf& event) { events_ += framed(event); }
+  void append(const Protobuf& event) { append_framed(events_, event); }
   bool is_first(std::string_view tag);  // of this tag in the file
   void write_events();
 
@@ -54,8 +55,9 @@ class EventWriter final : public RecordWriter {
   std::atomic<SessionStatus> status_ = SessionStatus::SUCCESS;
   std::string file_name_;
   std::optional<util::OutputFile> file_;
-  std::string events_;                       // to be written
-  std::set<std::string, std::less<>> tags_;  // in the file
+  std::string events_;      // to be written
+  Protobuf event_;          // kept for its memory
+  SequenceMap<bool> tags_;  // whether the tag is in the file
   Hyperparameters hyperparameters_;
   bool session_is_written_ = false;
   std::int64_t written_ = 0;  // records in the file

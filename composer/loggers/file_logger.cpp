@@ -7,6 +7,7 @@
 #include "composer/loggers/background_option.h"
 #include "composer/loggers/format.h"
 #include "composer/loggers/json_text.h"
+#include "composer/loggers/number_text.h"
 #include "composer/loggers/output_capture.h"
 #include "composer/loggers/scalar.h"
 
@@ -38,7 +39,9 @@ class TextFormat final : public LineFormat {
       for (const auto& [key, value] : record.fields) lines += join(key->name, ": ", to_text(value), '\n');
       return;
     }
-    const std::string at = join("[batch=", record.step, "]: ");
+    std::string at = "[batch=";
+    append_number(at, record.step);
+    at += "]: ";
     const auto append_line = [&](std::string_view begin, const LogKey& key, const std::string& value) {
       ((((lines += begin) += key.encoded) += ": ") += value) += '\n';
     };

@@ -22,27 +22,13 @@ LogValue to_log_value(const Scalar& scalar) {
 }  // namespace
 
 struct InMemoryLogger::Column {
-  std::string key;
-  Column* next = nullptr;  // what was logged after it the last time
-  Runs when;               // indices into the timeline
+  Runs when;  // indices into the timeline
   Values values;
 };
 
 struct InMemoryLogger::Table {
-  // A run repeats itself: what came next the last time is what comes now, and needs no look-up.
-  Column& column(std::string_view key) {
-    Column*& next = last->next;
-    if (next == nullptr || next->key != key) {
-      next = &columns[key];
-      if (next->key.empty()) next->key = key;
-    }
-    return *(last = next);
-  }
-
   Timeline timeline;
-  StringMap<Column> columns;
-  Column start;
-  Column* last = &start;
+  SequenceMap<Column> columns;
 };
 
 InMemoryLogger::InMemoryLogger() : table_(std::make_unique<Table>()) {}
@@ -54,7 +40,7 @@ void InMemoryLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t
     if (const auto* tensor = std::get_if<at::Tensor>(&value)) check_scalar(key, *tensor);
   const std::int64_t when = table_->timeline.add(state.timestamp);
   for (const auto& [key, value] : metrics) {
-    Column& column = table_->column(key);
+    Column& column = table_->columns[key];
     column.when.add(when);
     if (const auto* number = std::get_if<double>(&value))
       column.values.add(*number);
@@ -73,12 +59,12 @@ void InMemoryLogger::log_hyperparameters(std::span<const LogEntry> hyperparamete
 }
 
 void InMemoryLogger::epoch_end(const State&, Logger&) {
-  for (auto& [key, column] : table_->columns) column.values.read_pending();
+  table_->columns.for_each([](const std::string&, Column& column) { column.values.read_pending(); });
 }
 
 std::vector<std::string> InMemoryLogger::keys() const {
   std::vector<std::string> keys;
-  for (const auto& [key, column] : table_->columns) keys.push_back(key);
+  table_->columns.for_each([&](const std::string& key, const Column&) { keys.push_back(key); });
   std::ranges::sort(keys);
   return keys;
 }

@@ -1,17 +1,18 @@
 #include "composer/loggers/json_text.h"
 
-#include <array>
-#include <charconv>
+#include <algorithm>
 #include <cmath>
 
 #include <nlohmann/json.hpp>
+
+#include "composer/loggers/number_text.h"
 
 namespace composer::loggers {
 namespace {
 
 struct Append {
   std::string& line;
-  void operator()(std::int64_t value) const { line += std::to_string(value); }
+  void operator()(std::int64_t value) const { append_number(line, value); }
   void operator()(bool value) const { line += value ? "true" : "false"; }
   void operator()(const std::string& value) const { line += json_text(value); }
   void operator()(double value) const {
@@ -20,19 +21,31 @@ struct Append {
     } else if (std::isinf(value)) {
       line += value > 0 ? "\"inf\"" : "\"-inf\"";
     } else {
-      std::array<char, 32> digits{};
-      line.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr);
+      append_number(line, value);
     }
   }
 };
 
+// Whether JSON takes the text as it is, which most keys are.
+bool is_plain(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+}
+
 }  // namespace
 
 std::string json_text(std::string_view text) {
+  if (is_plain(text)) {
+    std::string quoted = "\"";
+    (quoted += text) += '"';
+    return quoted;
+  }
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-std::string valid_utf8(std::string_view text) { return nlohmann::json::parse(json_text(text)).get<std::string>(); }
+std::string valid_utf8(std::string_view text) {
+  if (is_plain(text)) return std::string(text);
+  return nlohmann::json::parse(json_text(text)).get<std::string>();
+}
 
 std::string json_text(const LogTable& table, const std::function<std::string(const Scalar&)>& value_text) {
   std::string text = "{\"columns\":[";

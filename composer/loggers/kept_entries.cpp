@@ -53,9 +53,9 @@ KeptEntries::KeptEntries(std::span<const LogEntry> entries, const State& state)
   }
 }
 
-const std::vector<KeptEntries::Field>& KeptEntries::read() {
+std::span<const KeptEntries::Field> KeptEntries::read() {
+  if (streams_.empty()) return fields_;
   std::call_once(was_read_, [this] {
-    if (streams_.empty()) return;
     const at::NoGradGuard no_grad;
     const loggers::TensorStreams::Scope on_streams(streams_);
     for (Field& field : fields_)

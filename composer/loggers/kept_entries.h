@@ -1,6 +1,9 @@
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <span>
 #include <string>
@@ -30,15 +33,19 @@ class COMPOSER_EXPORT KeptEntries {
   KeptEntries& operator=(const KeptEntries&) = delete;
 
   // On the host: the first call, by any thread, waits for the devices. Throws what reading a tensor throws.
-  const std::vector<Field>& read();
+  std::span<const Field> read();
 
   const std::int64_t epoch, batch;
   const double time;       // seconds of training
   const double wall_time;  // seconds since 1970
 
  private:
-  std::string keys_;  // one after the other
-  std::vector<Field> fields_;
+  // Of keys and fields, unless there are many: one allocation is enough for a call. The writers free it, which makes the
+  // next allocation of the thread that trains more expensive.
+  std::array<std::byte, 384> memory_;
+  std::pmr::monotonic_buffer_resource resource_{memory_.data(), memory_.size()};
+  std::pmr::string keys_{&resource_};  // one after the other
+  std::pmr::vector<Field> fields_{&resource_};
   loggers::TensorStreams streams_;  // compute the tensors until they are read
   std::once_flag was_read_;
 };

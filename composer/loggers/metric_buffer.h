@@ -42,7 +42,7 @@ class MetricBuffer {
   const std::vector<Entry*>& entries() const { return order_; }
 
  private:
-  StringMap<Entry> entries_;
+  SequenceMap<Entry> entries_;
   std::vector<Entry*> order_;
 };
 

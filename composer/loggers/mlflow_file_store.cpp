@@ -1,17 +1,18 @@
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <random>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "composer/core/error.h"
 #include "composer/loggers/logged_file.h"
 #include "composer/loggers/mlflow_store.h"
+#include "composer/loggers/number_text.h"
 #include "composer/loggers/string_map.h"
 #include "composer/util/new_file.h"
 #include "composer/util/output_file.h"
@@ -71,15 +72,6 @@ void replace_file(const fs::path& path, std::string_view content) {
   file.commit();
 }
 
-void append_number(std::string& line, double value) {
-  if (std::isnan(value)) {
-    line += "nan";  // without a sign
-    return;
-  }
-  std::array<char, 32> digits{};
-  line.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr);
-}
-
 class FileStore final : public MlflowStore {
  public:
   explicit FileStore(const std::string& folder) : root_(fs::absolute(folder).lexically_normal()) {}
@@ -127,21 +119,25 @@ class FileStore final : public MlflowStore {
   }
 
   MlflowLost log_metrics(std::span<const MlflowMetric> metrics) override {
-    StringMap<std::string> lines;
+    std::vector<Points*> some;
     for (const MlflowMetric& metric : metrics) {
-      std::string& text = lines[metric.key];
-      text += std::to_string(metric.time) + ' ';
-      append_number(text, metric.value);
-      text += ' ' + std::to_string(metric.step) + '\n';
+      Points& points = points_[metric.key];
+      if (points.lines.empty()) some.push_back(&points);
+      if (points.path.empty()) points.path = run_ / "metrics" / metric.key;
+      append_number(points.lines, metric.time);
+      append_number(points.lines += ' ', metric.value);
+      append_number(points.lines += ' ', metric.step);
+      points.lines += '\n';
     }
     MlflowLost lost;
-    for (const auto& [key, text] : lines) {
+    for (Points* points : some) {
       try {
-        append_to(run_ / "metrics" / key, text);
+        append(*points);
       } catch (const Error& error) {  // such as for "acc/top1", if there is a file "acc"
-        lost.metrics += std::ranges::count(text, '\n');
+        lost.metrics += std::ranges::count(points->lines, '\n');
         if (lost.reason.empty()) lost.reason = error.what();
       }
+      points->lines.clear();
     }
     return lost;
   }
@@ -156,10 +152,19 @@ class FileStore final : public MlflowStore {
   }
 
   void end(RunStatus status, std::int64_t time) override {
+    for (auto& [key, points] : points_)
+      if (points.file) close(points);
     write_meta(status == RunStatus::FINISHED ? 3 : status == RunStatus::FAILED ? 4 : 5, std::to_string(time));
   }
 
  private:
+  // The file of a metric.
+  struct Points {
+    fs::path path;
+    std::string lines;  // to be written
+    std::optional<util::OutputFile> file;
+  };
+
   std::string find_experiment(const std::string& name) const {
     std::error_code error;
     for (fs::directory_iterator it(root_, error), end; !error && it != end; it.increment(error)) {
@@ -193,20 +198,35 @@ class FileStore final : public MlflowStore {
     for (const auto& [key, text] : texts) replace_file(run_ / part / key, text);
   }
 
-  static void append_to(const fs::path& path, const std::string& text) {
+  // To open a file costs much more than to write to it, so those of the first metrics stay open.
+  void append(Points& points) {
+    constexpr std::int64_t kMostOpen = 64;
+    std::optional<util::OutputFile>& file = points.file;
+    if (file && file->is_removed()) close(points);
+    if (!file) open(points);
+    const std::int64_t whole = file->size();
     try {
-      util::OutputFile file(kName, path, util::FileMode::APPEND);
-      const std::int64_t whole = file.size();
-      try {
-        file.write(text);
-      } catch (const Error&) {
-        file.cut(whole);  // half a line
-        throw;
-      }
-      file.close();
+      file->write(points.lines);
+    } catch (const Error&) {
+      file->cut(whole);  // half a line
+      throw;
+    }
+    if (open_ > kMostOpen) close(points);
+  }
+
+  void open(Points& points) {
+    try {
+      points.file.emplace(kName, points.path, util::FileMode::APPEND);
+      ++open_;
     } catch (const ConfigError& error) {  // which is about options, and this is about the disk
       throw Error(error.what());
     }
+  }
+
+  void close(Points& points) {
+    points.file->close();
+    points.file.reset();
+    --open_;
   }
 
   // Removes the points of metrics after that time, which the run logs again.
@@ -236,6 +256,8 @@ class FileStore final : public MlflowStore {
   fs::path run_;
   std::string experiment_, id_, name_;
   std::int64_t began_ = 0;
+  StringMap<Points> points_;  // by metric
+  std::int64_t open_ = 0;     // number of open files
 };
 
 }  // namespace

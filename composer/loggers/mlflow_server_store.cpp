@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "composer/core/error.h"
+#include "composer/loggers/json_text.h"
 #include "composer/loggers/logged_file.h"
 #include "composer/loggers/mlflow_store.h"
+#include "composer/loggers/number_text.h"
 #include "composer/net/http.h"
 
 namespace composer::loggers {
@@ -22,10 +24,11 @@ using nlohmann::json;
 constexpr const char* kName = "MLFlowLogger";
 
 // JSON has no NaN and no infinities; MLflow reads these texts.
-json number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
+void append_json_number(std::string& json, double value) {
+  if (std::isfinite(value))
+    append_number(json, value);
+  else
+    json += std::isnan(value) ? "\"NaN\"" : value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
 }
 
 const char* name_of(RunStatus status) {
@@ -79,15 +82,18 @@ class ServerStore final : public MlflowStore {
   }
 
   MlflowLost log_metrics(std::span<const MlflowMetric> metrics) override {
-    json all = json::array();
-    for (const auto& [key, value, time, step] : metrics)
-      all.push_back({{"key", key}, {"value", number(value)}, {"timestamp", time}, {"step", step}});
-    log_in_batches("metrics", all, 1000);
+    log_in_batches("metrics", metrics, 1000, [](std::string& body, const MlflowMetric& metric) {
+      (body += R"({"key":)") += json_text(metric.key);
+      append_json_number(body += R"(,"value":)", metric.value);
+      append_number(body += R"(,"timestamp":)", metric.time);
+      append_number(body += R"(,"step":)", metric.step);
+      body += '}';
+    });
     return {};
   }
 
-  void log_params(const MlflowTexts& params) override { log_in_batches("params", items(params), 100); }
-  void set_tags(const MlflowTexts& tags) override { log_in_batches("tags", items(tags), 100); }
+  void log_params(const MlflowTexts& params) override { log_texts("params", params); }
+  void set_tags(const MlflowTexts& tags) override { log_texts("tags", tags); }
 
   void log_artifact(const MlflowArtifact& artifact) override {
     if (!artifact.overwrite && reading([&] { return exists_alike(artifact); })) return;
@@ -195,20 +201,30 @@ class ServerStore final : public MlflowStore {
     return experiment.at("experiment_id");
   }
 
+  void log_texts(const char* kind, const MlflowTexts& texts) {
+    log_in_batches(kind, texts, 100, [](std::string& body, const auto& text) {
+      (body += R"({"key":)") += json_text(text.first);
+      ((body += R"(,"value":)") += json_text(text.second)) += '}';
+    });
+  }
+
   // MLflow refuses longer calls, and keeps nothing of a call that it refuses.
-  void log_in_batches(const char* kind, const json& all, std::size_t most) {
+  template <class Items, class Append>
+  void log_in_batches(const char* kind, const Items& items, std::size_t most, const Append& append) {
     constexpr std::size_t kMostBytes = 900'000;
-    json batch = json::array();
-    std::size_t bytes = 0;
+    const std::string begin = join(R"({"run_id":)", json_text(id_), R"(,")", kind, R"(":[)");
+    std::string body = begin, item;
+    std::size_t count = 0;
     const auto send_batch = [&] {
-      if (!batch.empty()) post("runs/log-batch", {{"run_id", id_}, {kind, std::exchange(batch, json::array())}});
-      bytes = 0;
+      if (count > 0) call("POST", "runs/log-batch", std::exchange(body, begin) + "]}", /*repeat=*/true);
+      count = 0;
     };
-    for (const json& one : all) {
-      const std::size_t size = one.dump().size() + 1;
-      if (batch.size() == most || bytes + size > kMostBytes) send_batch();
-      batch.push_back(one);
-      bytes += size;
+    for (const auto& one : items) {
+      item.clear();
+      append(item, one);
+      if (count == most || body.size() + item.size() > kMostBytes) send_batch();
+      if (count++ > 0) body += ',';
+      body += item;
     }
     send_batch();
   }

@@ -12,7 +12,7 @@
 namespace composer::loggers {
 
 struct MlflowMetric {
-  std::string key;
+  std::string_view key;
   double value = 0;
   std::int64_t time = 0, step = 0;  // milliseconds since 1970
 };

@@ -107,22 +107,32 @@ void MlflowWriter::add(Batch& batch, const LogRecord& record) {
   add_content(batch, record);
 }
 
+const MlflowWriter::Target& MlflowWriter::target_of(const LogKey& key) {
+  const auto [known, is_new] = targets_.try_emplace(&key);
+  Target& target = known->second;
+  if (!is_new || fits_any(key.name, options_.ignore_metrics)) return target;
+  const auto renamed = options_.rename_metrics.find(key.name);
+  target.name = renamed == options_.rename_metrics.end() ? key.encoded : mlflow_key(renamed->second);
+  target.last = &last_[target.name];
+  return target;
+}
+
 void MlflowWriter::add_metrics(Batch& batch, const LogRecord& record) {
+  const std::int64_t time = mlflow_time(record.wall_time);
   for (const auto& [key, value] : record.fields) {
-    if (fits_any(key->name, options_.ignore_metrics)) continue;
-    const auto renamed = options_.rename_metrics.find(key->name);
-    const std::string name = renamed == options_.rename_metrics.end() ? key->encoded : mlflow_key(renamed->second);
+    const Target& target = target_of(*key);
+    if (target.last == nullptr) continue;
     if (std::holds_alternative<std::string>(value)) {
-      batch.tags[name] = mlflow_text(std::get<std::string>(value), kMlflowTag);
+      batch.tags[target.name] = mlflow_text(std::get<std::string>(value), kMlflowTag);
       continue;
     }
     const double number = to_number(value);
-    std::optional<Last>& last = last_[name];
+    std::optional<Last>& last = *target.last;
     if (last && same(last->value, number) && record.step > last->step &&
         record.step < last->step + options_.log_duplicated_metric_every_n_steps)
       continue;
     last = Last{number, record.step};
-    batch.metrics.push_back({name, number, mlflow_time(record.wall_time), record.step});
+    batch.metrics.push_back({target.name, number, time, record.step});
   }
 }
 

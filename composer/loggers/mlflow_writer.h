@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "composer/loggers/mlflow_logger.h"
@@ -43,11 +44,17 @@ class MlflowWriter final : public RecordWriter {
     double value = 0;
     std::int64_t step = 0;
   };
+  // What becomes of the metrics of a key.
+  struct Target {
+    std::string name;
+    std::optional<Last>* last = nullptr;  // of all metrics of this name; null: they are ignored
+  };
 
   void write(std::span<const LogRecord> records) override;
   void close() override;
   void add(Batch& batch, const LogRecord& record);
   void add_metrics(Batch& batch, const LogRecord& record);
+  const Target& target_of(const LogKey& key);
   void add_params(Batch& batch, const LogRecord& record);
   void add_content(Batch& batch, const LogRecord& record) const;
   template <class Send>
@@ -58,8 +65,9 @@ class MlflowWriter final : public RecordWriter {
   std::unique_ptr<MlflowStore> store_;
   std::atomic<RunStatus> status_ = RunStatus::FINISHED;
   std::string id_;
-  MlflowTexts params_;  // of the run
-  StringMap<std::optional<Last>> last_;
+  MlflowTexts params_;                   // of the run
+  StringMap<std::optional<Last>> last_;  // by name
+  std::unordered_map<const LogKey*, Target> targets_;
 };
 
 }  // namespace composer::loggers

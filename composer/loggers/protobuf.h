@@ -2,6 +2,7 @@
 // Protocol buffers, as far as writing an event file of TensorBoard needs them. Written by hand, because the format of
 // these few messages is fixed, while the protobuf library has no stable ABI and would be a dependency of every program
 // that links libcomposer; libtorch contains a copy of its own, which must not meet another version.
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -26,19 +27,42 @@ class Protobuf {
     return *this;
   }
   Protobuf& message(int field, const Protobuf& value) { return text(field, value.bytes_); }
+  // The same without a copy: `add` adds the fields of the inner message to the Protobuf that it is given.
+  template <class Add>
+  Protobuf& message(int field, const Add& add) {
+    tag(field, 2);
+    const std::size_t begin = bytes_.size();
+    bytes_ += '\0';  // the length, which mostly takes one byte
+    add(*this);
+    const Varint length(bytes_.size() - begin - 1);
+    bytes_.replace(begin, 1, length.bytes.data(), length.size);
+    return *this;
+  }
   const std::string& bytes() const { return bytes_; }
+  void clear() { bytes_.clear(); }
 
  private:
+  struct Varint {
+    explicit Varint(std::uint64_t value) {
+      for (; value >= 0x80; value >>= 7) bytes[size++] = static_cast<char>(value | 0x80);
+      bytes[size++] = static_cast<char>(value);
+    }
+    std::array<char, 10> bytes{};
+    std::size_t size = 0;
+  };
+
   void tag(int field, unsigned wire) { varint(static_cast<std::uint64_t>(field) << 3 | wire); }
   Protobuf& varint(std::uint64_t value) {
-    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
-    bytes_ += static_cast<char>(value);
+    const Varint varint(value);
+    bytes_.append(varint.bytes.data(), varint.size);
     return *this;
   }
   template <class Bits>
   Protobuf& fixed(int field, unsigned wire, Bits bits) {
     tag(field, wire);
-    for (unsigned shift = 0; shift < 8 * sizeof(Bits); shift += 8) bytes_ += static_cast<char>(bits >> shift);
+    std::array<char, sizeof(Bits)> bytes{};
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(bits >> 8 * i);
+    bytes_.append(bytes.data(), bytes.size());
     return *this;
   }
   std::string bytes_;

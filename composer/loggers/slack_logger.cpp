@@ -61,8 +61,9 @@ json default_blocks(const std::vector<SlackEntry>& entries) {
   constexpr std::size_t kLongest = 2900, kLongestKey = 500, kLongestValue = 900;
   std::vector<std::string> sections(1);
   for (const SlackEntry& entry : entries) {
-    const std::string line =
-        join('*', escaped(entry.key, kLongestKey), ":* ", escaped(entry.value, kLongestValue), '\n');
+    std::string line = "*";
+    (line += escaped(entry.key, kLongestKey)) += ":* ";
+    (line += escaped(entry.value, kLongestValue)) += '\n';
     if (sections.back().size() + line.size() > kLongest) sections.emplace_back();
     sections.back() += line;
   }
@@ -205,7 +206,8 @@ void check(const SlackLoggerOptions& options) {
 // Which keys are sent.
 struct SlackLogger::Filter {
   std::vector<std::regex> patterns;
-  StringMap<std::optional<bool>> known;
+  SequenceMap<std::optional<bool>> known;
+  std::vector<LogEntry> some;  // kept for its memory
 
   bool includes(std::string_view key) {
     std::optional<bool>& answer = known[key];
@@ -238,11 +240,14 @@ std::shared_ptr<RecordWriter> SlackLogger::make_writer(const State& state) {
   return std::make_shared<SlackWriter>(options_);
 }
 
-std::vector<LogEntry> SlackLogger::included(std::span<const LogEntry> entries) {
-  std::vector<LogEntry> some;
-  std::ranges::copy_if(entries, std::back_inserter(some),
-                       [this](const LogEntry& entry) { return filter_->includes(entry.key); });
-  return some;
+// The same entries if all are included, because loggers share one copy of what a call logs. Valid until the next call.
+std::span<const LogEntry> SlackLogger::included(std::span<const LogEntry> entries) {
+  const auto is_included = [this](const LogEntry& entry) { return filter_->includes(entry.key); };
+  const auto first = std::ranges::find_if_not(entries, is_included);
+  if (first == entries.end()) return entries;
+  filter_->some.assign(entries.begin(), first);
+  std::copy_if(std::next(first), entries.end(), std::back_inserter(filter_->some), is_included);
+  return filter_->some;
 }
 
 void SlackLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) {

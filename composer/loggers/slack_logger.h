@@ -52,7 +52,7 @@ class COMPOSER_EXPORT SlackLogger final : public BackgroundLogger {
  private:
   struct Filter;
   std::shared_ptr<RecordWriter> make_writer(const State& state) override;
-  std::vector<LogEntry> included(std::span<const LogEntry> entries);
+  std::span<const LogEntry> included(std::span<const LogEntry> entries);
   void end_message(const State& state, Logger& logger);
   SlackLoggerOptions options_;
   std::unique_ptr<Filter> filter_;

@@ -18,6 +18,7 @@ class StringMap {
     const auto found = map_.find(key);
     return found == map_.end() ? nullptr : &found->second;
   }
+  void clear() { map_.clear(); }
   auto begin() { return map_.begin(); }
   auto end() { return map_.end(); }
 
@@ -27,6 +28,49 @@ class StringMap {
     std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
   };
   std::unordered_map<std::string, T, Hash, std::equal_to<>> map_;
+};
+
+// A StringMap for keys that come in the same order again and again, as those of the batches of a run do: the key that
+// followed the last time is found by one comparison.
+template <class T>
+class SequenceMap {
+ public:
+  SequenceMap() = default;
+  SequenceMap(const SequenceMap&) = delete;
+  SequenceMap& operator=(const SequenceMap&) = delete;
+
+  T& operator[](std::string_view key) {
+    Node*& next = last_->next;
+    if (next == nullptr || next->key != key) {
+      next = &nodes_[key];
+      if (next->key.empty()) next->key = key;
+    }
+    last_ = next;
+    return next->value;
+  }
+  T* find(std::string_view key) {
+    Node* const known = nodes_.find(key);
+    return known == nullptr ? nullptr : &known->value;
+  }
+  template <class Call>
+  void for_each(const Call& call) {
+    for (auto& [key, node] : nodes_) call(key, node.value);
+  }
+  void clear() {
+    nodes_.clear();
+    start_.next = nullptr;
+    last_ = &start_;
+  }
+
+ private:
+  struct Node {
+    std::string key;
+    Node* next = nullptr;  // what was looked up after it the last time
+    T value{};
+  };
+  StringMap<Node> nodes_;
+  Node start_;
+  Node* last_ = &start_;
 };
 
 }  // namespace composer::loggers

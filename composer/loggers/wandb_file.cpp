@@ -19,11 +19,11 @@ Protobuf timestamp(double seconds) {
   return Protobuf().whole(1, static_cast<std::int64_t>(whole)).whole(2, std::llround((seconds - whole) * 1e9));
 }
 
-Protobuf item(std::string_view key, std::string_view json) { return Protobuf().text(1, key).text(16, json); }
-
-Protobuf message_of(const WandBItems& items) {
+template <class Items>
+Protobuf message_of(const Items& items) {
   Protobuf message;
-  for (const auto& [key, json] : items) message.message(1, item(key, json));
+  for (const auto& [key, json] : items)
+    message.message(1, [&key = key, &json = json](Protobuf& item) { item.text(1, key).text(16, json); });
   return message;
 }
 
@@ -44,30 +44,36 @@ std::string program() {
 }
 
 // One chunk of a record in a block.
-std::string chunk(char type, std::string_view data) {
-  const std::string body = type + std::string(data);
-  const auto sum = ::crc32(0, reinterpret_cast<const Bytef*>(body.data()), static_cast<uInt>(body.size()));
-  std::string bytes;
-  for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(sum >> shift);
-  for (int shift = 0; shift < 16; shift += 8) bytes += static_cast<char>(data.size() >> shift);
-  return bytes + body;
+void append_chunk(std::string& bytes, char type, std::string_view data) {
+  const std::size_t begin = bytes.size();
+  bytes.append(kHeader - 1, '\0') += type;
+  bytes += data;
+  const auto sum = ::crc32(0, reinterpret_cast<const Bytef*>(bytes.data() + begin + kHeader - 1),
+                           static_cast<uInt>(data.size() + 1));
+  for (std::size_t i = 0; i < 4; ++i) bytes[begin + i] = static_cast<char>(sum >> 8 * i);
+  for (std::size_t i = 0; i < 2; ++i) bytes[begin + 4 + i] = static_cast<char>(data.size() >> 8 * i);
 }
 
 }  // namespace
 
+void append_wandb_json(std::string& json, const Scalar& value) {
+  const auto* number = std::get_if<double>(&value);
+  if (number == nullptr || std::isfinite(*number))
+    append_json(json, value);
+  else
+    json += std::isnan(*number) ? "NaN" : *number > 0 ? "Infinity" : "-Infinity";
+}
+
 std::string wandb_json(const Scalar& value) {
-  if (const auto* number = std::get_if<double>(&value); number != nullptr && !std::isfinite(*number))
-    return std::isnan(*number) ? "NaN" : *number > 0 ? "Infinity" : "-Infinity";
   std::string json;
-  append_json(json, value);
+  append_wandb_json(json, value);
   return json;
 }
 
 std::string wandb_file_start() { return std::string(":W&B\xe1\xbe\0", kHeader); }
 
-std::string wandb_framed(const Protobuf& record, std::int64_t size) {
+void append_wandb_framed(std::string& bytes, const Protobuf& record, std::int64_t size) {
   enum : char { FULL = 1, FIRST, MIDDLE, LAST };
-  std::string bytes;
   std::string_view rest = record.bytes();
   const auto at = static_cast<std::size_t>(size);
   for (bool is_first = true, is_last = false; !is_last; is_first = false) {
@@ -78,10 +84,9 @@ std::string wandb_framed(const Protobuf& record, std::int64_t size) {
     }
     const std::size_t length = std::min(rest.size(), left - kHeader);
     is_last = length == rest.size();
-    bytes += chunk(is_first ? is_last ? FULL : FIRST : is_last ? LAST : MIDDLE, rest.substr(0, length));
+    append_chunk(bytes, is_first ? is_last ? FULL : FIRST : is_last ? LAST : MIDDLE, rest.substr(0, length));
     rest.remove_prefix(length);
   }
-  return bytes;
 }
 
 Protobuf wandb_record(std::int64_t number, std::string_view run_id, const WandBContent& content) {
@@ -123,12 +128,12 @@ WandBContent wandb_nested_config(const std::vector<std::string>& path, std::stri
   return {5, Protobuf().message(1, value.text(16, json))};
 }
 
-WandBContent wandb_history(const WandBItems& items, std::int64_t step) {
+WandBContent wandb_history(std::span<const WandBItem> items, std::int64_t step) {
   return {2, message_of(items).message(2, Protobuf().whole(1, step))};
 }
 
 // A summary is not computed from the history when an offline run is sent.
-WandBContent wandb_summary(const WandBItems& items) { return {3, message_of(items)}; }
+WandBContent wandb_summary(std::span<const WandBItem> items) { return {3, message_of(items)}; }
 
 WandBContent wandb_summary_runtime(std::int64_t seconds) {
   const Protobuf value = Protobuf().text(2, "_wandb").text(2, "runtime").text(16, std::to_string(seconds));

@@ -15,12 +15,17 @@ namespace composer::loggers {
 // JSON by key. W&B's JSON has NaN, Infinity and -Infinity.
 using WandBItems = std::map<std::string, std::string>;
 std::string wandb_json(const Scalar& value);
+void append_wandb_json(std::string& json, const Scalar& value);
+
+struct WandBItem {
+  std::string_view key, json;
+};
 
 // The first bytes of a file.
 std::string wandb_file_start();
-// The bytes that append a record to a file of `size` bytes: the frame of a LevelDB log in blocks of 32 KiB, but with
-// CRC-32 (zlib) of type and data as its checksum.
-std::string wandb_framed(const Protobuf& record, std::int64_t size);
+// Appends a record to the bytes that follow `size` bytes of a file: in the frame of a LevelDB log in blocks of 32 KiB,
+// but with CRC-32 (zlib) of type and data as its checksum.
+void append_wandb_framed(std::string& bytes, const Protobuf& record, std::int64_t size);
 
 // The content of a record, and the field that says of what kind it is.
 struct WandBContent {
@@ -43,8 +48,8 @@ WandBContent wandb_environment(double started_at, std::string_view writer_id);
 WandBContent wandb_config(const WandBItems& items);
 // A value below other keys.
 WandBContent wandb_nested_config(const std::vector<std::string>& path, std::string_view json);
-WandBContent wandb_history(const WandBItems& items, std::int64_t step);
-WandBContent wandb_summary(const WandBItems& items);
+WandBContent wandb_history(std::span<const WandBItem> items, std::int64_t step);
+WandBContent wandb_summary(std::span<const WandBItem> items);
 WandBContent wandb_summary_runtime(std::int64_t seconds);
 enum class WandBFileType : std::uint8_t { OTHER = 0, MEDIA = 2 };
 WandBContent wandb_files(std::span<const std::string> paths, WandBFileType type);

@@ -80,7 +80,7 @@ void WandBWriter::begin() {
   options_.run.started_at = began_at_;
   folder_ = join(options_.base, "/offline-run-", local_time(began_at_), '-', id());
   file_.emplace(kName, path(), util::FileMode::CREATE);
-  position_ = {};
+  go_to({});
   try {
     write_all([this] { append_start(); });
   } catch (const ConfigError&) {
@@ -113,7 +113,7 @@ void WandBWriter::continue_at(const WandBMark& mark) {
   options_.run.started_at = began_at_ - runtime_before_;
   file_.emplace(kName, path(), util::FileMode::APPEND);
   file_->cut(mark.file.size);
-  position_ = mark.position;
+  go_to(mark.position);
 }
 
 WandBMark WandBWriter::mark() const {
@@ -122,20 +122,34 @@ WandBMark WandBWriter::mark() const {
           options_.rank,
           runtime(now()),
           util::LogMark::of(path(), file_->size()),
-          position_};
+          position()};
 }
 
-// Part of a record would hide all that follow.
+WandBPosition WandBWriter::position() const {
+  WandBPosition all = position_;
+  for (const Value* value : row_) all.row[value->key] = value->json;
+  return all;
+}
+
+void WandBWriter::go_to(WandBPosition position) {
+  for (Value* value : std::exchange(row_, {})) value->in_row = false;
+  for (Value* value : std::exchange(new_, {})) value->is_new = false;
+  for (const auto& [key, json] : std::exchange(position.row, {})) put(key) = json;
+  position_ = std::move(position);
+}
+
+// Part of a record would hide all that follow. The summary of all rows is written once.
 template <class Append>
 void WandBWriter::write_all(const Append& append_all) {
-  const WandBPosition before = position_;
+  const WandBPosition before = position();
   size_ = file_->size();
   bytes_.clear();
   try {
     append_all();
+    append_summary();
     file_->write(bytes_);
   } catch (...) {
-    position_ = before;
+    go_to(before);
     labels_.clear();
     try {
       file_->cut(size_);
@@ -163,13 +177,14 @@ void WandBWriter::write(std::span<const LogRecord> records) {
 }
 
 void WandBWriter::flush() {
-  if (!position_.row.empty()) write_all([this] { append_row(); });
+  if (!row_.empty()) write_all([this] { append_row(); });
 }
 
 void WandBWriter::close() {
   const RunStatus status = status_;
   write_all([&] {
     append_row();
+    append_summary();
     const auto seconds = static_cast<std::int64_t>(runtime(now()));
     append(wandb_summary_runtime(seconds));
     append(wandb_exit(status == RunStatus::FINISHED ? 0 : status == RunStatus::FAILED ? 1 : 255, seconds));
@@ -185,40 +200,64 @@ void WandBWriter::begin_again() {
 }
 
 void WandBWriter::append(const WandBContent& content) {
-  const std::int64_t at = size_ + static_cast<std::int64_t>(bytes_.size());
-  bytes_ += wandb_framed(wandb_record(++position_.records, id(), content), at);
+  append_wandb_framed(bytes_, wandb_record(++position_.records, id(), content), size_);
 }
 
 void WandBWriter::append(const LogRecord& record) {
   if (record.kind == LogRecord::Kind::HYPERPARAMETERS) return add_config(record);
   if (const auto* file = std::get_if<LogFile>(&record.content)) return add_file(*file);
   begin_row(record);
-  for (const auto& [key, value] : record.fields) put(key->encoded, wandb_json(read_scalar(value)));
+  for (const auto& [key, value] : record.fields) append_wandb_json(put(key->encoded), read_scalar(value));
   if (const auto* images = std::get_if<LogImages>(&record.content)) add_images(record, *images);
   if (const auto* table = std::get_if<LogTable>(&record.content))
     add_media(record, wandb_table(record.key->encoded, position_.row_step, *table));
   if (const auto* histogram = std::get_if<LogHistogram>(&record.content))
-    put(record.key->encoded, wandb_histogram(*histogram));
+    put(record.key->encoded) = wandb_histogram(*histogram);
 }
 
 // Ends the row of the step before, if this record begins another.
 void WandBWriter::begin_row(const LogRecord& record) {
   if (record.step > position_.row_step) append_row();
-  if (position_.row.empty()) position_.row_step = std::max(record.step, position_.next_step);
+  if (row_.empty()) position_.row_step = std::max(record.step, position_.next_step);
   position_.row_time = record.wall_time;
 }
 
-void WandBWriter::put(const std::string& key, std::string json) { position_.row[key] = std::move(json); }
+std::string& WandBWriter::put(const std::string& key) {
+  Value& value = values_[key];
+  if (!std::exchange(value.in_row, true)) row_.push_back(&value);
+  if (value.key.empty()) value.key = key;
+  value.json.clear();
+  return value.json;
+}
 
 void WandBWriter::append_row() {
-  if (position_.row.empty()) return;
-  WandBItems row = std::exchange(position_.row, {});
-  row["_step"] = std::to_string(position_.row_step);
-  row["_runtime"] = wandb_json(runtime(position_.row_time));
-  row["_timestamp"] = wandb_json(position_.row_time);
-  append(wandb_history(row, position_.row_step));
-  append(wandb_summary(row));
+  if (row_.empty()) return;
+  append_wandb_json(put("_step"), position_.row_step);
+  append_wandb_json(put("_runtime"), runtime(position_.row_time));
+  append_wandb_json(put("_timestamp"), position_.row_time);
+  append(wandb_history(items_of(row_, &Value::json), position_.row_step));
+  for (Value* value : row_) {
+    value->in_row = false;
+    value->last = value->json;
+    if (!std::exchange(value->is_new, true)) new_.push_back(value);
+  }
+  row_.clear();
   position_.next_step = position_.row_step + 1;
+}
+
+// Only the last summary counts, so one is written for many rows.
+void WandBWriter::append_summary() {
+  if (new_.empty()) return;
+  append(wandb_summary(items_of(new_, &Value::last)));
+  for (Value* value : new_) value->is_new = false;
+  new_.clear();
+}
+
+std::vector<WandBItem> WandBWriter::items_of(const std::vector<Value*>& values, std::string Value::*json) {
+  std::vector<WandBItem> items;
+  items.reserve(values.size());
+  for (const Value* value : values) items.push_back({value->key, value->*json});
+  return items;
 }
 
 void WandBWriter::add_config(const LogRecord& record) {
@@ -235,7 +274,7 @@ void WandBWriter::add_media(const LogRecord& record, const WandBMedia& media) {
     paths.push_back(path);
   }
   append(wandb_files(paths, WandBFileType::MEDIA));
-  put(record.key->encoded, media.json);
+  put(record.key->encoded) = media.json;
 }
 
 void WandBWriter::add_images(const LogRecord& record, const LogImages& images) {

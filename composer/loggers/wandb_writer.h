@@ -7,9 +7,11 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "composer/loggers/background_logger.h"
 #include "composer/loggers/run_logger.h"
+#include "composer/loggers/string_map.h"
 #include "composer/loggers/wandb_file.h"
 #include "composer/loggers/wandb_media.h"
 #include "composer/util/log_mark.h"
@@ -70,6 +72,13 @@ class WandBWriter final : public RecordWriter {
   const std::string& id() const { return options_.run.id; }
 
  private:
+  struct Value {
+    std::string key, json;  // json: of the current row, if in_row
+    std::string last;       // of the last row in the file
+    bool in_row = false;
+    bool is_new = false;  // the summary in the file has an older one
+  };
+
   void write(std::span<const LogRecord> records) override;
   void flush() override;
   void close() override;
@@ -79,8 +88,12 @@ class WandBWriter final : public RecordWriter {
   void append(const LogRecord& record);
   void append_start();
   void append_row();
+  void append_summary();
   void begin_row(const LogRecord& record);
-  void put(const std::string& key, std::string json);
+  std::string& put(const std::string& key);  // into the row; returns its JSON, empty
+  static std::vector<WandBItem> items_of(const std::vector<Value*>& values, std::string Value::*json);
+  WandBPosition position() const;
+  void go_to(WandBPosition position);
   void add_config(const LogRecord& record);
   void add_media(const LogRecord& record, const WandBMedia& media);
   void add_images(const LogRecord& record, const LogImages& images);
@@ -95,7 +108,9 @@ class WandBWriter final : public RecordWriter {
   double began_at_ = 0;        // of this process's part, in seconds since 1970
   double runtime_before_ = 0;  // of the parts before
   std::optional<util::OutputFile> file_;
-  WandBPosition position_;
+  WandBPosition position_;  // without the row
+  SequenceMap<Value> values_;
+  std::vector<Value*> row_, new_;  // those in the row, and the new ones
   WandBItems config_;
   std::map<std::string, std::string> labels_;  // of the classes of masks, in the file
   std::string bytes_;                          // to be written

@@ -46,6 +46,7 @@ class BackgroundQueue {
  public:
   using Handler = std::function<void(std::span<Message>)>;
   using Duration = std::chrono::duration<double>;
+  using Clock = std::chrono::steady_clock;
 
   struct Options {
     Duration delay{1};             // >= 0; longest time that a message waits before it is handled; 4096 messages, or
@@ -99,11 +100,14 @@ class BackgroundQueue {
   // The number of messages that were not handled when end() gave up.
   std::uint64_t abandoned() const { return abandoned_; }
 
-  // Begins to handle the waiting messages, without waiting for the end of it.
-  void hurry() {
+  // Begins to handle the waiting messages, without waiting for the end of it. If messages were handled less than
+  // `pause` ago, it begins once that much time has passed, so that frequent calls do not wake the thread each time.
+  void hurry(Duration pause = {}) {
     if (!is_here()) return;
     const std::lock_guard lock(all_->mutex);
-    all_->hurry = true;
+    const auto from = all_->taken_at + std::chrono::duration_cast<Clock::duration>(pause);
+    if (all_->waiting.empty() || from >= all_->due) return;
+    all_->due = from;
     all_->work.notify_one();
   }
 
@@ -153,8 +157,11 @@ class BackgroundQueue {
       for (;;) {
         work.wait(lock, [this] { return !waiting.empty() || ending; });
         if (waiting.empty() || abandoned) break;
-        work.wait_for(lock, options.delay, [this] { return hurry; });
+        due = std::min(due, Clock::now() + std::chrono::duration_cast<Clock::duration>(options.delay));
+        while (!hurry && Clock::now() < due) work.wait_until(lock, due);
         hurry = ending;
+        due = Clock::time_point::max();
+        taken_at = Clock::now();
         taken.swap(waiting);
         const std::size_t first = std::exchange(oldest, 0);
         handled.notify_all();  // there is room again
@@ -204,7 +211,9 @@ class BackgroundQueue {
     std::mutex mutex;  // of the following but the thread
     std::condition_variable work, handled;
     std::vector<Message> waiting;
-    std::size_t oldest = 0;  // index of the first message in `waiting`
+    std::size_t oldest = 0;                                 // index of the first message in `waiting`
+    Clock::time_point due = Clock::time_point::max();       // when the messages that wait are handled at the latest
+    Clock::time_point taken_at = Clock::time_point::min();  // when messages were taken from `waiting` the last time
     std::uint64_t sent = 0, done = 0;
     bool hurry = false, ending = false, abandoned = false, ended = false;
     std::exception_ptr error;

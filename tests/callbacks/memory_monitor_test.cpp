@@ -1,5 +1,8 @@
 #include "composer/callbacks/memory_monitor.h"
 
+#include <cstdlib>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -29,6 +32,20 @@ TEST_CASE("MemoryMonitor on the CPU logs the memory of the process in gigabytes"
   monitor.run_event(Event::AFTER_TRAIN_BATCH, run.state, run.logger);
   CHECK(run.log.values.at("memory/current_resident_mem").back() > before + 0.2);
   CHECK(run.log.values.at("memory/peak_resident_mem").back() > before + 0.2);
+}
+
+TEST_CASE("The memory of the process is what /proc/self/status says, whatever program started it") {
+  const auto in_status = [](const std::string& name) {
+    std::ifstream file("/proc/self/status");
+    for (std::string line; std::getline(file, line);)
+      if (line.starts_with(name)) return std::stoll(line.substr(name.size())) * 1024;
+    return 0LL;
+  };
+  const ProcessMemoryReader reader;
+  const auto memory = reader.read();
+  REQUIRE(memory);
+  CHECK(std::abs(memory->resident - in_status("VmRSS:")) < 20'000'000);
+  CHECK(std::abs(memory->peak_resident - in_status("VmHWM:")) < 20'000'000);
 }
 
 TEST_CASE("Gigabytes have five significant digits") {

@@ -1,9 +1,12 @@
 #include "composer/loggers/background_logger.h"
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <limits>
 #include <mutex>
 #include <stdexcept>
+#include <thread>
 
 #include <ATen/ATen.h>
 
@@ -178,6 +181,21 @@ TEST_CASE("BackgroundLogger writes thousands of records that arrive at once") {
   run.close();
   REQUIRE(run.script->written.size() == 9'001);
   for (std::size_t i = 0; i < 9'001; ++i) CHECK(run.script->written[i] == join(i, i % 3 == 0 ? " <a> " : " <b> ", i));
+}
+
+TEST_CASE("The end of an epoch makes BackgroundLogger write, but short epochs do not each") {
+  Run run({.flush_interval = 3600s});
+  std::atomic<int> written = 0;
+  run.script->at_record = [&](std::string_view) { ++written; };
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::int64_t epoch = 1; epoch <= 1000; ++epoch) {
+    run.log(epoch);
+    run.remote.epoch_end(run.state, run.logger);
+    while (epoch == 1 && written == 0) std::this_thread::yield();
+  }
+  if (std::chrono::steady_clock::now() - begin < 1s) CHECK(written == 1);
+  run.close();
+  CHECK(written == 1000);
 }
 
 TEST_CASE("BackgroundLogger that is destroyed without close() writes what it had") {

@@ -164,6 +164,34 @@ TEST_CASE("MLFlowLogger writes one line of time, value and step for each value o
   CHECK(content_of(where / "tags/note") == "text");
 }
 
+TEST_CASE("MLFlowLogger keeps few files open, and writes to all, also after they were removed") {
+  const test::Folder folder;
+  Run run(folder.path());
+  const auto log = [&](std::int64_t step) {
+    for (int i = 0; i < 100; ++i) {
+      const std::string key = join("m", i);
+      run.logger.log_metrics({{key, static_cast<double>(i) + static_cast<double>(step)}}, step);
+    }
+    run.mlflow.flush();
+  };
+  log(1);
+  log(2);
+  const fs::path metrics = only_run(folder.path()) / "metrics";
+  std::ptrdiff_t open = 0;
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    open += fs::read_symlink(entry.path(), gone).parent_path() == metrics ? 1 : 0;
+  }
+  CHECK(open >= 1);
+  CHECK(open <= 64);
+  for (const char* name : {"m0", "m99"}) CHECK(std::ranges::count(content_of(metrics / name), '\n') == 2);
+  for (const char* name : {"m0", "m99"}) fs::remove(metrics / name);
+  log(3);
+  run.close();
+  for (const char* name : {"m0", "m99"}) CHECK(content_of(metrics / name).ends_with(" 3\n"));
+  CHECK(std::ranges::count(content_of(metrics / "m50"), '\n') == 3);
+}
+
 TEST_CASE("Keys that MLflow does not allow are renamed by MLFlowLogger") {
   struct Row {
     std::string key, file;

@@ -1,5 +1,6 @@
 #include "composer/loggers/wandb_logger.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
+#include "composer/core/state_dict.h"
 #include "tests/loggers/wandb_reader.h"
 #include "tests/loggers/wandb_run.h"
 #include "tests/support/file_size_limit.h"
@@ -116,6 +118,25 @@ TEST_CASE("WandBLogger writes one row of history for each step, and their last v
   CHECK(file.summary["b"] == 7);
   CHECK(file.summary["_step"] == 4);
   CHECK(file.summary["_wandb.runtime"] >= 0);
+}
+
+TEST_CASE("WandBLogger writes the summary once for many rows, with values of whole rows alone") {
+  const test::Folder folder;
+  Run run(folder.path());
+  for (std::int64_t step = 0; step < 100; ++step)
+    run.logger.log_metrics({{"a", step}, {step % 2 == 0 ? "even" : "odd", step}}, step);
+  StateDict checkpoint;
+  StateVisitor visit = StateVisitor::saving(checkpoint);
+  run.wandb.visit_state(visit);  // waits until all is written but the last row, which more values may follow
+  const WandBFile file = only_run(folder.path());
+  CHECK(file.history.size() == 99);
+  CHECK(std::ranges::count(file.records, 3, &WandBFile::Record::kind) < 50);
+  CHECK(file.summary["a"] == 98);
+  CHECK(file.summary["even"] == 98);
+  CHECK(file.summary["odd"] == 97);
+  CHECK(file.summary["_step"] == 98);
+  run.close();
+  CHECK(only_run(folder.path()).summary["odd"] == 99);
 }
 
 TEST_CASE("Steps of WandBLogger only rise: a lower step is part of the current one") {

@@ -145,6 +145,27 @@ TEST_CASE("Many messages, or half of what the queue takes, do not wait for its d
   }
 }
 
+TEST_CASE("A queue told to hurry handles messages at once, but not again before the pause has passed") {
+  std::atomic<std::size_t> handled = 0;
+  Queue queue([&](std::span<int> messages) { handled += messages.size(); }, {.delay = 3600s});
+  const auto wait_for = [&](std::size_t count) {
+    while (handled < count) std::this_thread::yield();
+  };
+  queue.send(0);
+  queue.hurry(3600s);
+  wait_for(1);
+  queue.send(0);
+  queue.hurry(3600s);
+  for (int i = 0; i < 10'000; ++i) std::this_thread::yield();
+  CHECK(handled == 1);
+  queue.hurry(1ms);
+  wait_for(2);
+  queue.hurry();  // nothing waits
+  queue.send(0);
+  for (int i = 0; i < 10'000; ++i) std::this_thread::yield();
+  CHECK(handled == 2);
+}
+
 TEST_CASE("After a fork, the child's queue refuses messages and ends without a thread") {
   Queue queue([](std::span<int>) {}, {.delay = 0s});
   queue.send(1);
