@@ -40,8 +40,8 @@ class COMPOSER_EXPORT KeptEntries {
   const double wall_time;  // seconds since 1970
 
  private:
-  // Of keys and fields, unless there are many: one allocation is enough for a call. The writers free it, which makes the
-  // next allocation of the thread that trains more expensive.
+  // Of keys and fields, unless there are many: one allocation is enough for a call. The writers free it, which makes
+  // the next allocation of the thread that trains more expensive.
   std::array<std::byte, 384> memory_;
   std::pmr::monotonic_buffer_resource resource_{memory_.data(), memory_.size()};
   std::pmr::string keys_{&resource_};  // one after the other

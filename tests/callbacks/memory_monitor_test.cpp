@@ -26,7 +26,7 @@ TEST_CASE("MemoryMonitor on the CPU logs the memory of the process in gigabytes"
   const double peak = run.log.values.at("memory/peak_resident_mem").front();
   CHECK(before > 0.01);
   CHECK(before < 1000);
-  CHECK(peak >= before);
+  CHECK(peak >= before - 0.002);  // the kernel counts the pages of each thread in lots
 
   const at::Tensor used = at::ones({256, 1 << 20}, at::kByte);  // 0.268 GB
   monitor.run_event(Event::AFTER_TRAIN_BATCH, run.state, run.logger);
