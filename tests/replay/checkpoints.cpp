@@ -211,7 +211,7 @@ void count_whole_run(Json& expected, const Json& c) {
   const auto keep = c["second_config"]["trainer"].at("save_num_checkpoints_to_keep").get<std::size_t>();
   const std::size_t room = keep - std::min(keep, added.size());
   const Json& saved = c["saved_checkpoints"];
-  for (std::size_t i = 0; added.size() > 0 && i + room < saved.size(); ++i) {
+  for (std::size_t i = 0; !added.empty() && i + room < saved.size(); ++i) {
     Json& listing = expected["second"]["listing"];
     listing.erase(std::remove(listing.begin(), listing.end(), Json{{"file", saved[i]}}), listing.end());
   }
@@ -273,7 +273,7 @@ Outcome run_names(const Json& c) {
 Json parts_of(const std::string& uri) {
   if (!net::is_uri(uri)) return {"", "", uri};
   try {
-    const std::string opened = net::open_store(uri)->uri();
+    std::string opened = net::open_store(uri)->uri();
     std::smatch parts;
     if (std::regex_match(opened, parts, std::regex("([a-z0-9]+)://([^/]*)/?(.*?)/?")))
       return {parts[1].str(), parts[2].str(), parts[3].str()};
@@ -294,7 +294,8 @@ Rules uri_rules() {
                [](Json& expected, const Json&) {
                  for (Json& row : expected) {
                    const auto uri = row["uri"].get<std::string>();
-                   if (row["result"][0] == "" || row["result"][0] == "s3") continue;
+                   const auto backend = row["result"][0].get<std::string>();
+                   if (backend.empty() || backend == "s3") continue;
                    row["result"] = uri.find("://") == std::string::npos ? Json{"", "", uri} : Json("error");
                  }
                }}};
