@@ -4,7 +4,7 @@ srun. Two ranks must end with the same bits under all of them, also if a rank is
 again.
 
 launched_trainers.py TRAINEE COMPOSER     TRAINEE is the program dist_trainee, COMPOSER the program `composer`. Ends with 77
-(skipped) where Python has no torch; the other launchers are tested all the same.
+(skipped) where Python has no torch >= 2.0; the other launchers are tested all the same.
 """
 import importlib.util
 import os
@@ -24,12 +24,16 @@ wrong = []
 
 
 def torchrun(*options):
-    command = [sys.executable, "-m", "torch.distributed.run", "--no_python", "--nproc_per_node", "2", "--master_port",
-               str(free_port()), *options]
+    return [sys.executable, "-m", "torch.distributed.run", "--no_python", "--nproc_per_node", "2", "--master_port",
+            str(free_port()), *options]
+
+
+def finds_torchrun():
+    """Torch before 2.0 has another protocol of the store, which its agent serves."""
+    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("torch.distributed.run") is None:
+        return False
     import torch.version
-    if int(torch.version.__version__.split(".")[0]) < 2:  # with Python 3.11, these two have no valid default there
-        command += ["--redirects", "0:1,1:1", "--tee", "0:1,1:1"]
-    return command
+    return int(torch.version.__version__.split(".")[0]) >= 2
 
 
 def train(name, launcher, fault=("none", "none", "0"), code=0):
@@ -48,7 +52,8 @@ def compare(name, launcher, fault=("none", "none", "0")):
     last, printed = train(name, launcher, fault)
     if fault[0] != "none" and ("goes on from" not in printed or "FAULT" not in printed):
         wrong.append(f"{name}: no rank was killed, or the ranks did not go on from a checkpoint:\n{printed}")
-    same = subprocess.run([composer, "diff", str(reference), str(last)], capture_output=True, text=True)
+    same = subprocess.run([composer, "diff", "--ignore", "hyperparameters/num_*", str(reference), str(last)],
+                          capture_output=True, text=True)
     if same.returncode != 0:
         wrong.append(f"{name}: the run differs from that under composer launch: {same.stdout}{same.stderr}")
     else:
@@ -63,7 +68,7 @@ with tempfile.TemporaryDirectory() as scratch:
     compare("composer launch, a rank stopped", [*launch, "--max-restarts", "1", "--"], ("stop", "after_backward", "0"))
     compare("srun", [srun, "-n", "2"])
     compare("srun on two nodes", [srun, "-N", "2", "-n", "2"])
-    has_torchrun = importlib.util.find_spec("torch") and importlib.util.find_spec("torch.distributed.run")
+    has_torchrun = finds_torchrun()
     if has_torchrun:
         compare("torchrun", torchrun())
         compare("torchrun --standalone", torchrun("--standalone"))
@@ -73,5 +78,5 @@ with tempfile.TemporaryDirectory() as scratch:
 if wrong:
     sys.exit("launched_trainers: " + "\nlaunched_trainers: ".join(wrong))
 if not has_torchrun:
-    print("SKIPPED, so nothing was trained under torch.distributed.run: this Python has no torch")
+    print("SKIPPED, so nothing was trained under torch.distributed.run: this Python has no torch >= 2.0")
     sys.exit(77)
