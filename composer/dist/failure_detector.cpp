@@ -9,6 +9,8 @@
 namespace composer::dist {
 namespace {
 
+const std::string kPosition = "; its last position was ";
+
 std::string seconds(FailureDetector::Time time) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(time.count()) / 1000);
@@ -55,7 +57,7 @@ std::string FailureDetector::name_of(int rank) const {
 
 std::string FailureDetector::position_of(int rank) const {
   if (rank < 0 || peers_[static_cast<std::size_t>(rank)].position.empty()) return {};
-  return "; its last position was " + peers_[static_cast<std::size_t>(rank)].position;
+  return kPosition + peers_[static_cast<std::size_t>(rank)].position;
 }
 
 FailureDetector::Turn FailureDetector::turn(std::string_view position) {
@@ -215,9 +217,24 @@ bool FailureDetector::may_end() const {
   return true;
 }
 
-void FailureDetector::fail(const std::string& why) {
+void FailureDetector::fail(const std::string& why, const std::string& position) {
   taken_ = true;
-  if (!verdict_ && !proposal_) proposal_ = Verdict{rank_, join("rank ", rank_, " failed: ", why)};
+  if (verdict_ || proposal_) return;
+  const bool says_where = position.empty() || why.find(position) != std::string::npos;
+  proposal_ = Verdict{rank_, join("rank ", rank_, " failed: ", why, says_where ? "" : kPosition + position)};
+}
+
+void FailureDetector::timed_out() {
+  const std::string& mine = peers_[static_cast<std::size_t>(rank_)].position;
+  int elsewhere = -1;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (peers_[static_cast<std::size_t>(rank)].position == mine) continue;
+    if (elsewhere >= 0) return;
+    elsewhere = rank;
+  }
+  if (elsewhere < 0 || verdict_ || proposal_) return;
+  proposal_ = Verdict{elsewhere, join("rank ", elsewhere, " hangs or is late: it took no part in a collective",
+                                      position_of(elsewhere), ", and the others waited at ", mine)};
 }
 
 void FailureDetector::leave() {

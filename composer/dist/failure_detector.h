@@ -61,12 +61,16 @@ class FailureDetector {
   Action tick(Time now);
 
   // For the main thread.
-  void fail(const std::string& why);  // this rank ends with an error
-  void leave();                       // this rank has finished its work
-  void take() { taken_ = true; }      // the main thread knows the verdict and unwinds
+  void fail(const std::string& why, const std::string& position = {});  // this rank ends with an error
+  // A collective of this rank timed out although all ranks are alive: if one of them is where no other is, it hangs.
+  void timed_out();
+  void leave();                   // this rank has finished its work
+  void take() { taken_ = true; }  // the main thread knows the verdict and unwinds
   const std::optional<Verdict>& verdict() const { return verdict_; }
   bool has_left() const { return left_; }  // after leave(): all ranks have finished, and this process may end
   // How long the main thread waits for a verdict after a collective has failed.
+  // On the clock awake(), which leaves out the time that this process was suspended.
+  Time awake() const { return awake_; }
   Time patience() const { return 2 * rules_.dead_after + 4 * rules_.heartbeat; }
   bool may_end() const;           // after a verdict: the others know it, or cannot be reached
   std::string positions() const;  // of all ranks, for a message
@@ -108,7 +112,7 @@ class FailureDetector {
   const DetectorRules rules_;
   const int rank_, size_, store_rank_;
 
-  Time now_, awake_{0};  // awake_ leaves out the time that this process was suspended
+  Time now_, awake_{0};
   Time heard_real_, heard_awake_{0};
   Time suspended_{0}, suspended_until_{0};  // the last suspension: its length, and its end on the clock awake_
   Gap gap_;

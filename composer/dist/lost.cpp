@@ -36,7 +36,8 @@ std::optional<Loss> loss_in(const std::exception& error) {
   } catch (...) {  // NOLINT(bugprone-empty-catch): it says nothing of ranks
   }
   const std::string line = first_line(error);
-  if (is_of_communication(error, line)) return Loss{std::nullopt, line};
+  const bool timed_out = line.find("Timed out waiting") != std::string::npos;
+  if (is_of_communication(error, line)) return Loss{std::nullopt, line, timed_out};
   return std::nullopt;
 }
 

@@ -9,6 +9,7 @@ namespace composer::dist {
 struct Loss {
   std::optional<int> rank;  // of a PeerLost; else a collective failed, and libtorch does not say because of whom
   std::string text;
+  bool timed_out = false;  // a collective
 };
 std::optional<Loss> loss();
 

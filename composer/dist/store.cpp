@@ -20,7 +20,6 @@ namespace composer::dist {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 std::string seconds(milliseconds time) { return join(static_cast<double>(time.count()) / 1000, " s"); }
 
@@ -52,9 +51,7 @@ StorePtr connect(const Environment& environment, int times_joined, c10d::TCPStor
     options.useLibUV = false;
     store = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
   }
-  // After a restart by torchrun, its store still has the keys of the attempt before.
-  const std::string prefix = join("composer/", environment.restart_count, "/", times_joined);
-  return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
+  return c10::make_intrusive<c10d::PrefixStore>(prefix_of(environment, times_joined), store);
 }
 
 // Sets the key unless another rank has; the value in force.
@@ -64,24 +61,29 @@ std::string claim(c10d::Store& store, const std::string& key, const std::string&
 
 std::string rank_key(int rank) { return join("rank/", rank); }
 
-std::string this_process() {
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  return join("process ", getpid(), " on ", host);
-}
+// The outcome of an arrival, for all ranks: that they have arrived, or why they do not. The first that is claimed
+// counts.
+const std::string kOutcomeKey = "outcome", kArrived = "arrived";
 
-// Ends the arrival of all ranks with the same text. Whoever serves the store waits for the others to read it.
-[[noreturn]] void refuse(c10d::Store& store, const Environment& environment, const std::string& why) {
-  const std::string text = claim(store, "refused", why);
+// Throws the outcome, which is not kArrived. Whoever serves the store waits for the others to read it.
+[[noreturn]] void refuse(c10d::Store& store, const Environment& environment, const Clock& clock,
+                         const std::string& outcome) {
   const std::int64_t read = store.add("refused_read", 1);
   if (serves_store(environment)) {
     int arrived = 0;
     for (int rank = 0; rank < environment.world_size; ++rank) arrived += store.check({rank_key(rank)}) ? 1 : 0;
-    const auto end = steady_clock::now() + std::chrono::seconds(2);
-    for (std::int64_t seen = read; seen < arrived && steady_clock::now() < end; seen = store.add("refused_read", 0))
-      std::this_thread::sleep_for(milliseconds(20));
+    const milliseconds end = clock.now() + std::chrono::seconds(2);
+    for (std::int64_t seen = read; seen < arrived && clock.now() < end; seen = store.add("refused_read", 0))
+      clock.sleep(milliseconds(20));
   }
-  throw ConfigError(text);
+  throw ConfigError(outcome);
+}
+
+// This process does not belong to the world. If the others have all arrived, they go on without it.
+[[noreturn]] void refuse_this(c10d::Store& store, const Environment& environment, const Clock& clock,
+                              const std::string& why) {
+  const std::string outcome = claim(store, kOutcomeKey, why);
+  refuse(store, environment, clock, outcome == kArrived ? why : outcome);
 }
 
 std::string missing_ranks(c10d::Store& store, int size) {
@@ -91,16 +93,34 @@ std::string missing_ranks(c10d::Store& store, int size) {
   return missing;
 }
 
-void check_in(c10d::Store& store, const Environment& environment) {
-  const std::string size = std::to_string(environment.world_size), me = this_process();
+void check_in(c10d::Store& store, const Environment& environment, const Clock& clock, const std::string& me) {
+  const std::string size = std::to_string(environment.world_size);
   if (const std::string theirs = claim(store, "world_size", size); theirs != size)
-    refuse(store, environment,
-           join("rank ", environment.rank, " (", me, ") has WORLD_SIZE=", size, ", but another rank has ", theirs));
+    refuse_this(
+        store, environment, clock,
+        join("rank ", environment.rank, " (", me, ") has WORLD_SIZE=", size, ", but another rank has ", theirs));
   if (const std::string other = claim(store, rank_key(environment.rank), me); other != me)
-    refuse(store, environment, join("two processes have RANK=", environment.rank, ": ", other, " and ", me));
+    refuse_this(store, environment, clock,
+                join("two processes have RANK=", environment.rank, ": ", other, " and ", me));
 }
 
 }  // namespace
+
+milliseconds Clock::now() const {
+  return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+void Clock::sleep(milliseconds time) const { std::this_thread::sleep_for(time); }
+
+std::string prefix_of(const Environment& environment, int times_joined) {
+  return join("composer/", environment.restart_count, "/", times_joined);
+}
+
+std::string this_process() {
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  return join("process ", getpid(), " on ", host);
+}
 
 std::string beat_key(int rank) { return join("beat/", rank); }
 
@@ -136,25 +156,29 @@ StorePtr second_connection(const Environment& environment, int times_joined, mil
   return connect(environment, times_joined, options);
 }
 
-void arrive(c10d::Store& store, const Environment& environment, milliseconds timeout) try {
+void arrive(c10d::Store& store, const Environment& environment, milliseconds timeout, const Clock& clock,
+            const std::string& process) try {
   // Before anybody can see this rank: whoever has seen all reads these keys.
   claim(store, kVerdictKey, kNoVerdict);
   claim(store, beat_key(environment.rank), "0 w ");
-  check_in(store, environment);
+  check_in(store, environment, clock, process);
   std::vector<std::string> all;
   all.reserve(static_cast<std::size_t>(environment.world_size));
   for (int rank = 0; rank < environment.world_size; ++rank) all.push_back(rank_key(rank));
-  const auto end = steady_clock::now() + timeout;
+  const milliseconds end = clock.now() + timeout;
+  std::string outcome = kArrived;
   for (milliseconds pause(2); !store.check(all); pause = std::min(pause * 2, milliseconds(200))) {
-    if (store.check({"refused"})) refuse(store, environment, "");
-    if (steady_clock::now() > end)
-      refuse(
-          store, environment,
+    if (store.check({kOutcomeKey})) break;
+    if (clock.now() > end) {
+      outcome =
           join("rank ", environment.rank, " waited ", seconds(timeout), " at ", environment.master_addr, ":",
-               environment.master_port, "; ranks that did not arrive: ", missing_ranks(store, environment.world_size)));
-    std::this_thread::sleep_for(pause);
+               environment.master_port, "; ranks that did not arrive: ", missing_ranks(store, environment.world_size));
+      break;
+    }
+    clock.sleep(pause);
   }
-  if (store.check({"refused"})) refuse(store, environment, "");
+  outcome = claim(store, kOutcomeKey, outcome);
+  if (outcome != kArrived) refuse(store, environment, clock, outcome);
 } catch (const Error&) {
   throw;
 } catch (const std::exception& error) {

@@ -27,9 +27,24 @@ StorePtr open_store(const Environment& environment, int times_joined, std::chron
 // Another connection to the same keys: one connection serves one call at a time, and some calls wait.
 StorePtr second_connection(const Environment& environment, int times_joined, std::chrono::milliseconds timeout);
 
+// What the keys of a world begin with. After a restart by torchrun, its store still has those of the attempt before.
+std::string prefix_of(const Environment& environment, int times_joined);
+std::string this_process();  // "process 4711 on host"
+
+// Time as arrive() sees it; tests simulate it.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual std::chrono::milliseconds now() const;
+  virtual void sleep(std::chrono::milliseconds time) const;
+};
+
 // Tells the others that this rank is there, and waits for all of them. Throws ConfigError, on all ranks, if some do not
-// arrive, if the ranks disagree about their number, or if two have the same rank; PeerLost if the store is gone.
-void arrive(c10d::Store& store, const Environment& environment, std::chrono::milliseconds timeout);
+// arrive or if the ranks disagree about their number; on a process whose rank another one has, if the others have
+// arrived without it, else on all. PeerLost if the store is gone.
+// `process` tells apart those that have the same rank.
+void arrive(c10d::Store& store, const Environment& environment, std::chrono::milliseconds timeout,
+            const Clock& clock = Clock(), const std::string& process = this_process());
 
 // Keys that every rank has written when arrive() returns.
 std::string beat_key(int rank);

@@ -141,18 +141,29 @@ void Watchdog::at(std::string_view event, std::int64_t epoch, std::int64_t batch
 std::optional<Verdict> Watchdog::wait_for_verdict() {
   std::unique_lock lock(state_->mutex);
   FailureDetector& detector = state_->detector;
-  state_->changed.wait_for(lock, detector.patience(), [&] { return detector.verdict().has_value(); });
+  const FailureDetector::Time until = detector.awake() + detector.patience();
+  while (!detector.verdict() && detector.awake() < until)
+    state_->changed.wait_for(lock, state_->setup.rules.dead_after / 20);  // the supervisor moves the clock
   if (detector.verdict()) detector.take();
   return detector.verdict();
+}
+
+void Watchdog::timed_out() {
+  const std::lock_guard lock(state_->mutex);
+  state_->detector.timed_out();
+  state_->wake_talker();
 }
 
 void Watchdog::fail(const std::string& why) {
   std::unique_lock lock(state_->mutex);
   FailureDetector& detector = state_->detector;
-  detector.fail(why.substr(0, 1000));
+  detector.fail(why.substr(0, 1000), state_->position.text());
   state_->wake_talker();
   state_->changed.wait_for(lock, std::chrono::seconds(2),
                            [&] { return detector.verdict().has_value() || !detector.needs_turns(); });
+  // The process may be about to end, and with it the store that it serves.
+  state_->changed.wait_for(lock, state_->setup.rules.dead_after,
+                           [&] { return !detector.verdict() || detector.may_end(); });
 }
 
 bool Watchdog::leave(milliseconds limit) {

@@ -38,6 +38,8 @@ class Watchdog {
   void at(std::string_view event, std::int64_t epoch, std::int64_t batch) noexcept;
   // Waits for a verdict after a collective has failed. The caller is given time to end the process.
   std::optional<Verdict> wait_for_verdict();
+  // A collective timed out: accuses the rank that hangs, if one can be told from the others.
+  void timed_out();
   // Tells the others that this rank ends with an error. Waits until they can know it, for a short time.
   void fail(const std::string& why);
   // The orderly end: waits until all ranks have called it. False if a rank was lost or the time is over.

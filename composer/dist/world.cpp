@@ -36,6 +36,7 @@ void World::Impl::rethrow() {
   const std::optional<Loss> lost = loss();
   if (!lost) throw;
   if (lost->rank) throw PeerLost(*lost->rank, lost->text);
+  if (lost->timed_out) watchdog->timed_out();
   if (const std::optional<Verdict> verdict = watchdog->wait_for_verdict())
     throw PeerLost(verdict->rank, composer::join(verdict->text, " [", lost->text, "]"));
   throw PeerLost(-1, composer::join("a collective failed although all ranks are alive: ", lost->text,

@@ -1,4 +1,5 @@
 // What is counted and logged between the events of loop.cpp.
+#include <algorithm>
 #include <csignal>
 
 #include "composer/core/error.h"
@@ -155,6 +156,19 @@ bool Trainer::Impl::poll_signals() {
 void Trainer::Impl::draw_by_rank() {
   if (!ranks.first() || ranks.has_shards())
     random.seed(hash64(rank_seed(state), static_cast<std::uint64_t>(state.timestamp.batch)));
+}
+
+// Rank 0's, where ranks could have different answers: evaluations need all of them.
+std::vector<EvalRun*> Trainer::Impl::due_on_all_ranks(std::vector<EvalRun*> due) {
+  std::vector<EvalRun>& runs = evaluations.runs();
+  if (ranks.alone() || std::ranges::none_of(runs, differs_by_rank, &EvalRun::interval)) return due;
+  std::string marks;
+  for (EvalRun& run : runs) marks += std::ranges::count(due, &run) > 0 ? '1' : '0';
+  marks = ranks.same(marks);
+  due.clear();
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    if (marks[i] == '1') due.push_back(&runs[i]);
+  return due;
 }
 
 // Batch-norm statistics differ by rank while training; all ranks are to evaluate one model.

@@ -8,6 +8,10 @@
 
 namespace composer {
 
+bool differs_by_rank(const Interval& interval) {
+  return interval.function() != nullptr || interval.time().unit() == TimeUnit::SECOND;
+}
+
 std::vector<EvalRun*> Evaluations::due(Event event, IntervalMoment moment, const State& state) {
   std::vector<EvalRun*> due;
   for (EvalRun& run : runs_) {

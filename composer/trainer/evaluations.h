@@ -26,6 +26,10 @@ struct EvalRun {
   std::int64_t last_due_batch = -1;
 };
 
+// Whether the interval may be due at different batches on several ranks, because each has a clock and a function of its
+// own.
+bool differs_by_rank(const Interval& interval);
+
 // The evaluators of a trainer: which are due, and which have been due without being evaluated to their end, because a
 // signal or an error came first. Those are pending, and who goes on makes up for them.
 class Evaluations {

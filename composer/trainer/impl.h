@@ -183,6 +183,7 @@ struct Trainer::Impl {
   void note_signal(int signal);
   // What several ranks do in addition; nothing for one.
   void draw_by_rank();
+  std::vector<EvalRun*> due_on_all_ranks(std::vector<EvalRun*> due);
   void share_buffers();
   void share_model();
   void count_batch();

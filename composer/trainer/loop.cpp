@@ -184,7 +184,7 @@ void Trainer::Impl::evaluate_if_due(Event event) {
   if (state.previous_timestamp && !evaluations.runs().empty()) {
     IntervalMoment moment = progress().moment_of(event, state.dataloader_len);
     moment.last = event == Event::FIT_END;
-    due = evaluations.due(event, moment, state);
+    due = due_on_all_ranks(evaluations.due(event, moment, state));
   }
   if (event == Event::FIT_END && interrupted) return;  // the run has not ended
   evaluations.mark_due(due, state.timestamp.batch);

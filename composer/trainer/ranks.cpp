@@ -1,8 +1,6 @@
 #include "composer/trainer/ranks.h"
 
-#include <algorithm>
 #include <bit>
-#include <csignal>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -10,6 +8,7 @@
 #include "composer/core/error.h"
 #include "composer/data/for_rank.h"
 #include "composer/dist/world.h"
+#include "composer/trainer/votes.h"
 
 namespace composer {
 
@@ -45,7 +44,7 @@ std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& thrown) {
-    return thrown.what();
+    return describe(thrown);
   } catch (...) {
     return "an exception that is not a std::exception";
   }
@@ -100,31 +99,25 @@ Feed Ranks::feed(const AnyDataSpec& spec, const std::string& label, std::int64_t
   return feed;
 }
 
-// The ranks that ask are numbered from the end, so that the highest number is the first rank.
 Ranks::Heard Ranks::hear(const Stop& stop, int signal) const {
-  const bool asked = stop.asked(), finished = asked && stop.kind() == Stop::FINISHED;
-  const std::int64_t mine = size_ - rank_;
-  const at::Tensor votes =
-      at::tensor({static_cast<std::int64_t>(signal), asked && !finished ? mine : 0, finished ? mine : 0}, at::kLong);
-  world_->max(votes);
-  const std::int64_t* vote = votes.const_data_ptr<std::int64_t>();
-  const std::int64_t of_all = std::max(vote[1], vote[2]);
-  if (of_all > 0) {
-    const Stop::Kind kind = vote[2] > 0 ? Stop::FINISHED : Stop::PAUSED;
-    const std::string why =
-        world_->broadcast(asked ? stop.why() : "", static_cast<int>(size_ - (vote[2] > 0 ? vote[2] : vote[1])));
-    if (!asked || stop.kind() != kind) stop.ask(why, kind);
+  const bool asked = stop.asked();
+  const Wish wish{.stop = asked, .kind = stop.kind(), .signal = signal};
+  Vote vote = vote_of(wish, rank_, size_);
+  world_->max(at::from_blob(vote.data(), static_cast<std::int64_t>(vote.size()), at::kLong));
+  const Decision decision = decide(vote, size_);
+  if (decision.asker >= 0) {
+    const std::string why = world_->broadcast(asked ? stop.why() : "", decision.asker);
+    if (!asked || wish.kind != decision.kind) stop.ask(why, decision.kind);
   }
-  return {.stop = of_all > 0, .signal = static_cast<int>(vote[0])};
+  return {.stop = decision.asker >= 0, .signal = decision.signal};
 }
 
 Ranks::Aside Ranks::hear_aside(const Aside& own) const {
-  const at::Tensor sums = at::tensor({own.samples, own.tokens, static_cast<std::int64_t>(own.signal == SIGINT),
-                                      static_cast<std::int64_t>(own.signal == SIGTERM)},
-                                     at::kLong);
+  const SignalVote vote = vote_of(own.signal);
+  const at::Tensor sums = at::tensor({own.samples, own.tokens, vote[0], vote[1]}, at::kLong);
   world_->sum(sums);
   const std::int64_t* sum = sums.const_data_ptr<std::int64_t>();
-  return {.samples = sum[0], .tokens = sum[1], .signal = sum[3] > 0 ? SIGTERM : sum[2] > 0 ? SIGINT : 0};
+  return {.samples = sum[0], .tokens = sum[1], .signal = signal_of({sum[2], sum[3]})};
 }
 
 }  // namespace composer

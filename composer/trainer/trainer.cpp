@@ -319,6 +319,8 @@ bool Trainer::step(Batch batch) {
 bool Trainer::done() const {
   const Impl& trainer = impl();
   trainer.require_fit("done()");
+  // A rank alone must not leave a loop in which the others go on: the last step() has told what all agree on.
+  if (!trainer.ranks.alone()) return trainer.progress().limit_reached() || trainer.fit->ending.over();
   return trainer.progress().limit_reached() || trainer.state.stop.asked() || trainer.interrupted() ||
          trainer.signals->pending() != 0;
 }

@@ -3,20 +3,18 @@
 
 faults.py PROGRAM [--all] [--jobs N] [--dead-after MS] [KIND:MOMENT:VICTIM:RANKS ...]
 
-PROGRAM is build/release/bin/dist_ranks. Without --all and without cases, a selection runs that takes half a minute. Each
-surviving rank must end within dead_after + 5 s after the failure, with status 75, and name the rank that failed. No process
-and no open port may remain. Before the ranks have found each other, only a timeout can tell; the status is 1 then.
+PROGRAM is build/release/bin/dist_ranks, whose ranks have nothing but a World; trainer_faults.py does the same with trainers.
+Without --all and without cases, a selection runs that takes half a minute. Each surviving rank must end within dead_after +
+5 s after the failure, with status 75, and name the rank that failed. No process, open port or shared memory may remain.
+Before the ranks have found each other, only a timeout can tell; the status is 1 then.
 """
 import argparse
-import os
 import re
-import signal
-import socket
-import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+
+from rank_processes import FAILED, LOST, Processes, on_this_machine
 
 KINDS = ["kill", "stop", "exit", "throw"]
 MOMENTS = ["join", "mesh", "compute", "busy", "allreduce", "barrier", "shutdown"]
@@ -26,7 +24,6 @@ SELECTION = [
     "kill:join:1:2",
 ]
 MARGIN = 5.0  # seconds beyond dead_after
-LOST, FAILED = 75, 1
 STORE_TIMEOUT = {"join": 4.0}  # seconds for which a rank waits for others to join
 PATIENT = 60.0  # the same, at other moments: a busy machine may start a process late
 
@@ -42,42 +39,15 @@ def table():
     return cases
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def is_free(port):
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-            return True
-        except OSError:
-            return False
-
-
-class Ranks:
-    """The processes of a case, and what they print."""
+class Ranks(Processes):
+    """The processes of a case."""
 
     def __init__(self, case, options):
         self.kind, self.moment, victim, size = case.split(":")
-        self.victim, self.size, self.port = int(victim), int(size), free_port()
-        self.processes, self.outputs, self.ends = [], [], {}
-        for rank in range(self.size):
-            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(self.size), LOCAL_RANK=str(rank),
-                               LOCAL_WORLD_SIZE=str(self.size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(self.port),
-                               OMP_NUM_THREADS="1", TORCH_CPP_LOG_LEVEL="ERROR")
-            output = tempfile.TemporaryFile()
-            command = [options.program, self.kind, self.moment, victim, str(options.dead_after), "600000",
-                       str(int(1000 * STORE_TIMEOUT.get(self.moment, PATIENT)))]
-            self.outputs.append(output)
-            self.processes.append(subprocess.Popen(command, stdout=output, stderr=output, env=environment))
-
-    def said(self, rank):
-        output = self.outputs[rank]
-        return os.pread(output.fileno(), 1 << 20, 0).decode(errors="replace")
+        self.victim = int(victim)
+        command = [options.program, self.kind, self.moment, victim, str(options.dead_after), "600000",
+                   str(int(1000 * STORE_TIMEOUT.get(self.moment, PATIENT)))]
+        super().__init__(int(size), on_this_machine(command))
 
     def survivors(self):
         return [rank for rank in range(self.size) if self.kind == "none" or rank != self.victim]
@@ -87,24 +57,15 @@ class Ranks:
         began, failed = time.monotonic(), None
         limit += STORE_TIMEOUT.get(self.moment, 0)
         while len([rank for rank in self.survivors() if rank in self.ends]) < len(self.survivors()):
+            self.note_ends()
             now = time.monotonic()
-            for rank, process in enumerate(self.processes):
-                if rank not in self.ends and process.poll() is not None:
-                    self.ends[rank] = now
             if failed is None and "FAULT" in self.said(self.victim):
                 failed = now
+                self.look()
             if now > (began + 90 if failed is None else failed + limit):
                 break
             time.sleep(0.01)
         return failed or began
-
-    def kill(self):
-        left = [rank for rank, process in enumerate(self.processes) if process.poll() is None]
-        for process in self.processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-            process.wait()
-        return left
 
 
 def problems_of(ranks, failed, limit):
@@ -149,8 +110,7 @@ def run(case, options):
     problems = list(problems_of(ranks, failed, limit))
     if left:
         problems.append(f"processes of ranks {left} were left")
-    if not is_free(ranks.port):
-        problems.append(f"port {ranks.port} is still open")
+    problems += ranks.leftovers()
     survivor = ranks.survivors()[0]
     said = [line for line in ranks.said(survivor).splitlines() if line.startswith("libcomposer")]
     verdict = "; ".join(problems) if problems else "ok"
@@ -159,8 +119,7 @@ def run(case, options):
         line += "".join(f"\n    [{rank}] {text}" for rank in range(ranks.size) for text in ranks.said(rank).splitlines()[:6])
     elif said:
         line += f"  | {said[0][:150]}"
-    for output in ranks.outputs:
-        output.close()
+    ranks.close()
     return line, bool(problems)
 
 

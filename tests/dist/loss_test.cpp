@@ -1,6 +1,8 @@
 // What ranks learn of each other's loss, with threads as ranks. Processes are killed by faults.py.
 #include <chrono>
+#include <functional>
 #include <future>
+#include <latch>
 #include <string>
 #include <thread>
 #include <vector>
@@ -72,30 +74,67 @@ TEST_CASE("shutdown() of one rank throws when another fails instead") {
   CHECK(all[0].text == "rank 1 failed: a bug");
 }
 
-TEST_CASE("a collective in which a living rank takes no part says where all ranks are") {
+// What the ranks say when some of them wait at BATCH_END and the others take no part in the collective.
+std::vector<Lost> losses_without(int waiting, int idle, const char* idle_at) {
   Options options = quick();
   options.dead_after = 200ms;
   options.collective_timeout = 300ms;
-  std::promise<void> seen;
-  const auto idle = [&](World& world) {
-    world.at("EVAL_START", 1, 7);
-    seen.get_future().wait();
-    world.fail("done");
-  };
-  const auto waits = [&](World& world) {
-    world.at("BATCH_END", 0, 17);
-    try {
+  std::latch seen(waiting);
+  std::vector<std::function<void(World&)>> functions;
+  for (int i = 0; i < waiting; ++i)
+    functions.emplace_back([&](World& world) {
+      world.at("BATCH_END", 0, 17);
+      try {
+        world.barrier();
+      } catch (...) {
+        seen.count_down();
+        throw;
+      }
+    });
+  for (int i = 0; i < idle; ++i)
+    functions.emplace_back([&](World& world) {
+      world.at(idle_at, 0, 17);
+      seen.wait();
       world.barrier();
-    } catch (...) {
-      seen.set_value();
-      throw;
-    }
-  };
-  const std::vector<Lost> all = losses({waits, idle}, options);
+    });
+  return losses(functions, options);
+}
+
+TEST_CASE("a living rank that takes no part in a collective is named, with its last position, on all ranks") {
+  const std::vector<Lost> all = losses_without(2, 1, "AFTER_LOSS");
+  for (const Lost& lost : all) {
+    CHECK(lost.rank == 2);
+    CHECK_MESSAGE(
+        lost.text.find("rank 2 hangs or is late: it took no part in a collective; its last position was "
+                       "AFTER_LOSS, epoch 0, batch 17, and the others waited at BATCH_END, epoch 0, batch 17") == 0,
+        lost.text);
+  }
+}
+
+TEST_CASE("a collective in which living ranks take no part that cannot be told apart says where all ranks are") {
+  const std::vector<Lost> all = losses_without(1, 2, "EVAL_START");
   CHECK(all[0].rank == -1);
   CHECK(all[0].text.find("although all ranks are alive") != std::string::npos);
-  CHECK(all[0].text.find("rank 0: BATCH_END, epoch 0, batch 17; rank 1: EVAL_START, epoch 1, batch 7") !=
-        std::string::npos);
+  CHECK_MESSAGE(all[0].text.find("rank 0: BATCH_END, epoch 0, batch 17; rank 1: EVAL_START, epoch 0, batch 17") !=
+                    std::string::npos,
+                all[0].text);
+}
+
+TEST_CASE("the error of a rank is told with its last position, unless its text says that already") {
+  const auto losses_after = [](const std::string& why) {
+    return losses({[](World& world) { world.barrier(); },
+                   [&](World& world) {
+                     world.at("eval_start", 1, 7);
+                     world.fail(why);
+                   }},
+                  quick())
+        .front()
+        .text;
+  };
+  CHECK(losses_after("its program ended with status 1")
+            .starts_with(
+                "rank 1 failed: its program ended with status 1; its last position was eval_start, epoch 1, batch 7"));
+  CHECK(losses_after("Stopper failed at eval_start, epoch 1, batch 7").find("last position") == std::string::npos);
 }
 
 TEST_CASE("rethrow() finds the loss of a rank inside of other errors, and passes on what has another cause") {
