@@ -31,7 +31,7 @@ SIDES = {
 OF_ONE_RANK = [("overlapped", "local"), ("trainer_world", "trainer"), ("trainer_shards", "trainer"),
                ("py_overlapped", "py_local")]
 RANKS = (8, 64, 512)
-MESSAGES = 2  # small all-reduces of a trainer's step that nothing hides
+MESSAGES = 3  # small all-reduces of a trainer's step
 
 
 def quartiles_of_ratio(table, variant, other, clock):
