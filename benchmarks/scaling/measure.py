@@ -149,7 +149,7 @@ def measure(options, workload, ranks, until):
     check_equal_work(table)
     warm = side_of["overlapped"].ask(f"run overlapped {few}")[0]
     steps = table["steps"] = max(2, round(options.seconds * warm["steps"] / warm["wall_s"]))
-    table["phases"] = sides[0].ask(f"phases {max(10, steps)}")[0]
+    all_phases = []
     say(f"{workload}, {ranks} ranks: ready after {time.monotonic() - begin:.0f} s, {steps} steps a segment")
     names = list(side_of)
     for number in range(options.rounds):
@@ -159,6 +159,9 @@ def measure(options, workload, ranks, until):
         turn = number % len(names)
         for variant in names[turn:] + names[:turn]:
             segment(side_of[variant], variant, steps, table)
+        all_phases.append(sides[0].ask(f"phases {max(3, steps)}")[0])
+    all_phases.sort(key=lambda phases: phases["forward_s"] + phases["backward_s"] + phases["update_s"])
+    table["phases"] = all_phases[len(all_phases) // 2]
     for side in sides:
         side.close()
     say(f"  done after {time.monotonic() - begin:.0f} s")

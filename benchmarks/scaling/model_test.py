@@ -123,7 +123,7 @@ def example():
 
     sweeps = {"2": dict(float=points(2, 1), bf16=points(2, 2), copies=[[1 << 25, 0, 0]])}
     of_two = dict(local=compute.step, overlapped=step(compute, network, 2),
-                  after=step(compute, network, 2, overlapped=False), trainer=step(compute, network, 2, messages=3))
+                  after=step(compute, network, 2, overlapped=False), trainer=step(compute, network, 2, messages=tables.MESSAGES))
     found = [table(1, local=0.01, overlapped=0.01005, trainer=0.01, trainer_world=0.01, trainer_shards=0.011),
              table(2, **of_two)]
     return dict(date="2026-01-01", preliminary=True, libtorch="2.15.0", pytorch=None, sweeps=sweeps, tables=found,

@@ -186,12 +186,13 @@ def circumstances(results, sides):
     """One sentence, of the machine and of the runs."""
     machine, software = results["machine"], results["software"]
     rounds = [len(next(iter(table["variants"].values()))["wall_us"]) for table in results["tables"]]
+    least, most = min(rounds), max(rounds)
     others = [share for table in results["tables"] for share in table["others"]]
     text = (f"Measured on {results['date']} at revision {software['revision']}, on {machine['cores']} "
             f"{'virtual ' if machine['virtual'] else ''}cores of {machine['processor']} ({machine['family']}), "
             f"{software['system']}, {software['compiler']}, libtorch {results['libtorch']}"
             + (f", PyTorch {results['pytorch']}" if sides and results.get("pytorch") else "")
-            + f"; one thread for each rank; {min(rounds)} to {max(rounds)} rounds. Other programs used "
+            + f"; one thread for each rank; {least if least == most else f'{least} to {most}'} rounds. Other programs used "
             f"{statistics.median(others):.2f} processors meanwhile (median; {max(others):.2f} at most).")
     if results["preliminary"]:
         text = "**Preliminary: the machine was shared with other programs.** " + text
