@@ -141,7 +141,7 @@ ProcessMemoryReader::ProcessMemoryReader() : statm_("/proc/self/statm"), status_
   if (const auto own = peak_in_status(); own && *own < peak) inherited_ = peak;
 }
 
-std::optional<ProcessMemory> ProcessMemoryReader::read() const {
+std::optional<ProcessMemory> ProcessMemoryReader::read() {
   Text text;
   std::string_view rest = text_of(statm_.descriptor, text);
   rest.remove_prefix(std::min(rest.find(' ') + 1, rest.size()));  // the size of the address space
@@ -151,7 +151,8 @@ std::optional<ProcessMemory> ProcessMemoryReader::read() const {
   std::optional<std::int64_t> peak = peak_in_usage();
   if (*peak <= inherited_) peak = peak_in_status();
   if (!peak) return std::nullopt;
-  return ProcessMemory{pages * page, *peak};
+  peak_ = std::max({peak_, pages * page, *peak});
+  return ProcessMemory{pages * page, peak_};
 }
 
 std::optional<std::int64_t> ProcessMemoryReader::peak_in_status() const {

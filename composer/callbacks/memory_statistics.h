@@ -47,7 +47,7 @@ struct ProcessMemory {
 class COMPOSER_EXPORT ProcessMemoryReader {
  public:
   ProcessMemoryReader();
-  std::optional<ProcessMemory> read() const;  // nullopt: the system does not tell
+  std::optional<ProcessMemory> read();  // nullopt: the system does not tell
 
  private:
   struct File {
@@ -60,6 +60,7 @@ class COMPOSER_EXPORT ProcessMemoryReader {
   std::optional<std::int64_t> peak_in_status() const;
 
   const File statm_, status_;
+  std::int64_t peak_ = 0;       // the greatest that was read: getrusage() may be some pages behind statm
   std::int64_t inherited_ = 0;  // getrusage() begins with the peak of the program that started this one; 0: it does not
 };
 

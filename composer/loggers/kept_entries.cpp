@@ -1,6 +1,9 @@
 #include "composer/loggers/kept_entries.h"
 
+#include <array>
 #include <chrono>
+#include <cstddef>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -20,21 +23,51 @@ LogValue on_host(const LogValue& value) {
   return std::visit([](auto held) -> LogValue { return held; }, loggers::read_scalar(value));
 }
 
+// What several calls have logged, in one piece of memory. The thread that trains allocates it and a writer frees it; if
+// that happened for each call, libc would be slow for all allocations of the training.
+class Block {
+ public:
+  Block() { all_.reserve(kMost); }  // not defaulted, so that the memory is not cleared
+  ~Block() {
+    for (KeptEntries* entries : all_) std::destroy_at(entries);
+  }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  bool is_full() const { return all_.size() == kMost; }
+  KeptEntries* add(std::span<const LogEntry> entries, const State& state) {
+    void* const place = resource_.allocate(sizeof(KeptEntries), alignof(KeptEntries));
+    return all_.emplace_back(new (place) KeptEntries(entries, state, &resource_));
+  }
+
+ private:
+  static constexpr std::size_t kMost = 32;
+  std::array<std::byte, kMost * 512> memory_;
+  std::pmr::monotonic_buffer_resource resource_{memory_.data(),
+                                                memory_.size()};  // allocates more where it is too little
+  std::pmr::vector<KeptEntries*> all_{&resource_};
+};
+
 }  // namespace
 
 std::shared_ptr<KeptEntries> KeptEntries::of(std::span<const LogEntry> entries, const State& state) {
   std::shared_ptr<KeptEntries>* const shared = shared_copy(entries);
   if (shared != nullptr && *shared != nullptr) return *shared;
-  auto made = std::make_shared<KeptEntries>(entries, state);
+  thread_local std::weak_ptr<Block> newest;  // those who wait to write its entries keep it
+  std::shared_ptr<Block> block = newest.lock();
+  if (!block || block->is_full()) newest = block = std::make_shared<Block>();
+  std::shared_ptr<KeptEntries> made(block, block->add(entries, state));
   if (shared != nullptr) *shared = made;
   return made;
 }
 
-KeptEntries::KeptEntries(std::span<const LogEntry> entries, const State& state)
+KeptEntries::KeptEntries(std::span<const LogEntry> entries, const State& state, std::pmr::memory_resource* memory)
     : epoch(state.timestamp.epoch),
       batch(state.timestamp.batch),
       time(state.timestamp.total_wct.count()),
-      wall_time(seconds_since_1970()) {
+      wall_time(seconds_since_1970()),
+      keys_(memory),
+      fields_(memory) {
   std::size_t length = 0;
   for (const LogEntry& entry : entries) length += entry.key.size();
   keys_.reserve(length);  // so that views of it stay valid

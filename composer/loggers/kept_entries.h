@@ -1,6 +1,4 @@
 #pragma once
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <memory_resource>
@@ -28,7 +26,9 @@ class COMPOSER_EXPORT KeptEntries {
   // Throws DataError for a tensor that is not one real number.
   static std::shared_ptr<KeptEntries> of(std::span<const LogEntry> entries, const State& state);
 
-  KeptEntries(std::span<const LogEntry> entries, const State& state);
+  // `memory` must outlive the object.
+  KeptEntries(std::span<const LogEntry> entries, const State& state,
+              std::pmr::memory_resource* memory = std::pmr::new_delete_resource());
   KeptEntries(const KeptEntries&) = delete;
   KeptEntries& operator=(const KeptEntries&) = delete;
 
@@ -40,12 +40,8 @@ class COMPOSER_EXPORT KeptEntries {
   const double wall_time;  // seconds since 1970
 
  private:
-  // Of keys and fields, unless there are many: one allocation is enough for a call. The writers free it, which makes
-  // the next allocation of the thread that trains more expensive.
-  std::array<std::byte, 384> memory_;
-  std::pmr::monotonic_buffer_resource resource_{memory_.data(), memory_.size()};
-  std::pmr::string keys_{&resource_};  // one after the other
-  std::pmr::vector<Field> fields_{&resource_};
+  std::pmr::string keys_;  // one after the other
+  std::pmr::vector<Field> fields_;
   loggers::TensorStreams streams_;  // compute the tensors until they are read
   std::once_flag was_read_;
 };

@@ -41,7 +41,7 @@ TEST_CASE("The memory of the process is what /proc/self/status says, whatever pr
       if (line.starts_with(name)) return std::stoll(line.substr(name.size())) * 1024;
     return 0LL;
   };
-  const ProcessMemoryReader reader;
+  ProcessMemoryReader reader;
   const auto memory = reader.read();
   REQUIRE(memory);
   CHECK(std::abs(memory->resident - in_status("VmRSS:")) < 20'000'000);
