@@ -189,46 +189,53 @@ Trial draw_trial(std::uint64_t seed) {
   return trial;
 }
 
-std::string broken_promise(const Trial& trial) {
-  std::set<std::string> texts;
-  std::map<Joining::End, int> ends;
-  Time last_start{0};
-  const std::size_t size = static_cast<std::size_t>(trial.processes.front().size);
-  for (const Joining& process : trial.processes)
-    if (process.end != Joining::KILLED) last_start = std::max(last_start, process.at);
+// Whether each process has an end, and has one in time.
+std::string late_process(const Trial& trial) {
+  const Time longest = kTimeout + Time(3000) + 60 * trial.slowest;
   for (const Joining& process : trial.processes) {
-    if (process.killed_at == Time::max() && process.end == Joining::KILLED) return "a process has no end";
-    if (process.end != Joining::KILLED && process.ended_at > process.at + kTimeout + Time(3000) + 60 * trial.slowest)
+    if (process.end == Joining::KILLED && process.killed_at == Time::max()) return "a process has no end";
+    if (process.end != Joining::KILLED && process.ended_at > process.at + longest)
       return "a process waits longer than the timeout";
-    // Without the others of its start, or when they have gone.
-    const bool is_astray = &process == &trial.processes.back() && trial.processes.size() > size;
-    if (is_astray && trial.kind == Trial::OF_AN_EARLIER_START) {
-      if (process.end == Joining::ARRIVED) return "a process of an earlier start has arrived";
-      continue;
-    }
-    ++ends[process.end];
-    if (process.end == Joining::REFUSED) texts.insert(process.text);
   }
-  const int arrived = ends[Joining::ARRIVED], refused = ends[Joining::REFUSED], lost = ends[Joining::LOST];
-  switch (trial.kind) {
+  return "";
+}
+
+// Whether those that have arrived are all or none, as far as the kind of the trial allows more.
+std::string wrong_members(Trial::Kind kind, int size, int arrived, int refused, int lost) {
+  switch (kind) {
     case Trial::ALL_COME:
     case Trial::OF_AN_EARLIER_START:
-      return arrived == static_cast<int>(size) ? "" : "not all have arrived";
+      return arrived == size ? "" : "not all have arrived";
     case Trial::ONE_IS_LATE:
     case Trial::OTHER_SIZE:
-      if (arrived > 0) return "a rank has arrived without the others";
-      break;
+      return arrived == 0 ? "" : "a rank has arrived without the others";
     case Trial::BORDERLINE:
-      if (arrived > 0 && refused + lost > 0) return "some ranks have arrived, others not";
-      break;
+      return arrived == 0 || refused + lost == 0 ? "" : "some ranks have arrived, others not";
     case Trial::ONE_DIES:  // the others may have seen it arrive
-      if (arrived > 0 && refused > 0) return "some ranks have arrived, others not";
-      break;
+      return arrived == 0 || refused == 0 ? "" : "some ranks have arrived, others not";
     case Trial::TWICE:
-      if (arrived > 0 && (arrived != static_cast<int>(size) || refused + lost != 1))
-        return "some ranks have arrived, and more than one not";
-      break;
+      return arrived == 0 || (arrived == size && refused + lost == 1) ? "" : "some have arrived, and more than one not";
   }
+  return "";
+}
+
+std::string broken_promise(const Trial& trial) {
+  if (const std::string late = late_process(trial); !late.empty()) return late;
+  const int size = trial.processes.front().size;
+  std::vector<Joining> counted = trial.processes;
+  if (trial.kind == Trial::OF_AN_EARLIER_START) {
+    if (counted.back().end == Joining::ARRIVED) return "a process of an earlier start has arrived";
+    counted.pop_back();
+  }
+  std::set<std::string> texts;
+  for (const Joining& process : counted)
+    if (process.end == Joining::REFUSED) texts.insert(process.text);
+  const auto count = [&](Joining::End end) {
+    return static_cast<int>(std::ranges::count(counted, end, &Joining::end));
+  };
+  const std::string wrong =
+      wrong_members(trial.kind, size, count(Joining::ARRIVED), count(Joining::REFUSED), count(Joining::LOST));
+  if (!wrong.empty()) return wrong;
   return texts.size() > 1 ? "the ranks were refused for different reasons" : "";
 }
 

@@ -81,6 +81,7 @@ std::vector<Lost> losses_without(int waiting, int idle, const char* idle_at) {
   options.collective_timeout = 300ms;
   std::latch seen(waiting);
   std::vector<std::function<void(World&)>> functions;
+  functions.reserve(static_cast<std::size_t>(waiting + idle));
   for (int i = 0; i < waiting; ++i)
     functions.emplace_back([&](World& world) {
       world.at("BATCH_END", 0, 17);

@@ -211,7 +211,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
     parser.add_argument("--dead-after", type=int, help="milliseconds; 5000 with --all, else 1500")
     parser.add_argument("--verbose", action="store_true", help="show what every rank prints")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     options.dead_after = options.dead_after or (5000 if options.all else 1500)
     cases = options.cases or SELECTION
     if options.all:
