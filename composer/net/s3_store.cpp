@@ -245,9 +245,7 @@ class S3Store final : public RemoteStore {
   };
 
   void put_in_parts(const fs::path& file, std::uint64_t size, const std::string& name, const std::stop_token& stop) {
-    constexpr std::uint64_t kMiB = 1 << 20;
-    const std::uint64_t least = (size + kMostParts - 1) / kMostParts;
-    const std::uint64_t part_size = std::max(part_size_, (least + kMiB - 1) / kMiB * kMiB);
+    const std::uint64_t part_size = s3_part_size(size, part_size_);
     const std::string path = key(name);
     const std::string mark = new_mark();
     const HttpRequest begin = request("POST", path, {{"uploads", ""}}, {}, {{kMark, mark}});
@@ -323,6 +321,12 @@ class S3Store final : public RemoteStore {
 };
 
 }  // namespace
+
+std::uint64_t s3_part_size(std::uint64_t size, std::uint64_t wished) {
+  constexpr std::uint64_t kMiB = 1 << 20;
+  const std::uint64_t least = (size + kMostParts - 1) / kMostParts;
+  return std::max(wished, (least + kMiB - 1) / kMiB * kMiB);
+}
 
 std::unique_ptr<RemoteStore> open_s3_store(const std::string& uri, StoreOptions options) {
   const std::string rest = uri.substr(std::string_view("s3://").size());

@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 
+#include "composer/callbacks/image_grid.h"
 #include "composer/core/error.h"
 #include "tests/battery/host_reads.h"
 #include "tests/support/folder.h"
@@ -282,6 +283,14 @@ TEST_CASE("A grid has the masks of each image to its right") {
   CHECK(color(0, 6) == std::vector{0, 0, 0});
   CHECK(color(0, 7) == std::vector{230, 25, 75});
   CHECK(color(0, 8) == std::vector{60, 180, 75});
+}
+
+TEST_CASE("What is between images and has no image is opaque and black in a grid of images with transparency") {
+  const at::Tensor grid = callbacks::image_grid({.images = at::zeros({3, 4, 2, 2}, at::kByte)});
+  REQUIRE(grid.sizes() == at::IntArrayRef({6, 6, 4}));
+  CHECK(grid[5][5].equal(at::tensor({0, 0, 0, 255}, at::kByte)));
+  CHECK(grid[0][2].equal(at::tensor({0, 0, 0, 255}, at::kByte)));
+  CHECK(grid[0][0].equal(at::zeros({4}, at::kByte)));
 }
 
 TEST_CASE("A PNG file that cannot be written is a warning, and training goes on") {

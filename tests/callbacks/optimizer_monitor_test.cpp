@@ -230,6 +230,15 @@ TEST_CASE("OptimizerMonitor logs the cosines of gradients with updates and momen
   CHECK(adam.contains("moment_grad/module.bias"));
 }
 
+TEST_CASE("The cosine with a gradient of zero is logged as 0 by OptimizerMonitor") {
+  TrainerOptions options = test::tiny_options();
+  options.callbacks = {on(Event::AFTER_BACKWARD, [](const State& state) {
+    for (const at::Tensor& parameter : state.model->parameters()) parameter.mutable_grad().zero_();
+  })};
+  const auto values = logged(std::move(options), {.batch_log_interval = 1, .log_cosines = true}, "cosine/");
+  CHECK(values.at("update_grad/module.weight") == 0);
+}
+
 TEST_CASE("OptimizerMonitor rejects an interval below 1, and cosines without the norms they need") {
   CHECK_THROWS_WITH_AS(OptimizerMonitor({.batch_log_interval = 0}),
                        "OptimizerMonitor: batch_log_interval must be >= 1, got 0", ConfigError);

@@ -70,6 +70,20 @@ TEST_CASE("SpeedMonitor logs in Composer's order and groups") {
   CHECK(run.log.values["throughput/device/mfu"] == std::vector{.25});
 }
 
+TEST_CASE("SpeedMonitor divides what all processes do by their number for what is of a device") {
+  SpeedMonitor monitor({.window_size = 1, .gpu_flops_available = 1000});
+  FakeRun run;
+  run.state.model = Handle<Model>(std::make_shared<CountedModel>());
+  run.state.world_size = 2;
+  for (int i = 0; i < 2; ++i) run.batch(monitor, 4, 2, 20);
+  for (const char* what : {"batches_per_sec", "samples_per_sec", "tokens_per_sec", "flops_per_sec"}) {
+    CAPTURE(what);
+    const double all = run.log.values[join("throughput/", what)].at(0);
+    CHECK(run.log.values[join("throughput/device/", what)].at(0) == all / 2);
+  }
+  CHECK(run.log.values["throughput/device/mfu"] == std::vector{.125});
+}
+
 TEST_CASE("SpeedMonitor counts evaluation apart, in the unit asked for") {
   const std::pair<WallClockUnit, double> cases[] = {{WallClockUnit::SECONDS, 1},
                                                     {WallClockUnit::MINUTES, 60},
@@ -94,8 +108,8 @@ TEST_CASE("SpeedMonitor begins a new window when the run counts from zero again"
   FakeRun run;
   for (int i = 0; i < 4; ++i) run.batch(monitor);
   run.state.timestamp = {};
-  for (int i = 0; i < 3; ++i) run.batch(monitor, 8);
-  CHECK(run.log.values["throughput/samples_per_sec"] == std::vector<double>{4, 4, 8});
+  for (int i = 0; i < 3; ++i) run.batch(monitor, 8, 100);
+  CHECK(run.log.values["throughput/samples_per_sec"] == std::vector<double>{4, 4, 0.08});
 }
 
 TEST_CASE("SpeedMonitor begins an empty window when the saved one is not possible") {

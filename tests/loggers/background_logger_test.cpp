@@ -271,6 +271,30 @@ TEST_CASE("A record whose tensors cannot be read is missing alone") {
   CHECK(warnings.say("Remote: 1 records could not be written and are missing in there"));
 }
 
+TEST_CASE("A record that cannot be read and those that cannot be written are each counted once") {
+  const test::Warnings warnings;
+  Run run({.flush_interval = 3600s});
+  run.script->at_record = [](std::string_view) { throw Error("the line is down"); };
+  run.log(1);
+  run.logger.log_images("i", {.images = at::empty({2, 3}, at::kMeta)});
+  run.log(2);
+  run.close();
+  CHECK(warnings.say("Remote: 3 records could not be written and are missing in there"));
+}
+
+TEST_CASE("BackgroundLogger says so when it drops the first record") {
+  const test::Warnings warnings;
+  Run run({.capacity = 1, .when_full = WhenFull::DROP_NEWEST, .flush_interval = 0s});
+  Gate gate;
+  run.script->at_record = [&](std::string_view) { gate.pass(); };
+  run.log(0);
+  gate.wait_until_reached();
+  for (std::int64_t i = 1; i <= 2; ++i) run.log(i);
+  CHECK(warnings.say("some are dropped"));
+  gate.open();
+  run.close();
+}
+
 TEST_CASE("BackgroundLogger that is to fail throws at a later call, and close() does not repeat what was thrown") {
   for (const bool seen : {true, false}) {
     CAPTURE(seen);

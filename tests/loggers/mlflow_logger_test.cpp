@@ -261,6 +261,16 @@ TEST_CASE("MLFlowLogger leaves out values that stay, renames metrics, and ignore
   CHECK(content_of(where / "params/lr") == "1");
 }
 
+TEST_CASE("A value that comes under two keys of one name is left out by MLFlowLogger as if it came under one") {
+  const test::Folder folder;
+  Run run(MLFlowLoggerOptions{.tracking_uri = folder.path(), .rename_metrics = {{"a", "x"}, {"b", "x"}}});
+  run.logger.log_metrics({{"a", 1.0}}, 1);
+  run.logger.log_metrics({{"b", 1.0}}, 2);
+  run.logger.log_metrics({{"b", 2.0}}, 3);
+  run.close();
+  CHECK(steps(only_run(folder.path()), "x") == Steps{1, 3});
+}
+
 TEST_CASE("Hyperparameters become params, which keep their first value; later values become tags") {
   const test::Folder folder;
   Run run(folder.path());
@@ -370,6 +380,24 @@ TEST_CASE("A resumed run continues its MLflow run, without what was logged after
   CHECK(content_of(where / "tags/lr") == "0.25");
   CHECK(meta(where, "status") == "3");
   CHECK(meta(where, "run_name") == "'r'");
+}
+
+TEST_CASE("Points of the millisecond in which a checkpoint was written are kept by MLFlowLogger, and later ones not") {
+  const test::Folder folder;
+  Run killed(folder.path());
+  killed.logger.log_metrics({{"a", 1.0}}, 1);
+  StateDict checkpoint = saved_by(killed);
+  killed.close();
+  std::int64_t time = 0;
+  StateVisitor visit = StateVisitor::loading(checkpoint, "ck");
+  visit("time", time);
+  const fs::path file = only_run(folder.path()) / "metrics/a";
+  std::ofstream(file, std::ios::app) << time << " 2 2\n" << time + 1 << " 3 3\n";
+  Run resumed(folder.path());
+  load(resumed, checkpoint);
+  resumed.fire(Event::FIT_START);
+  resumed.close();
+  CHECK(steps(only_run(folder.path()), "a") == Steps{1, 2});
 }
 
 TEST_CASE("A resumed run whose MLflow run is missing begins another, and says so") {

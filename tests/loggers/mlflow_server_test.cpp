@@ -183,6 +183,30 @@ TEST_CASE("MLFlowLogger stays within the limits of a call") {
   CHECK(server.batches >= 6);
 }
 
+TEST_CASE("Texts of many bytes are sent by MLFlowLogger in calls that MLflow takes") {
+  Tracking server;
+  Run run(server);
+  std::string text;
+  for (int i = 0; i < 8000; ++i) text += "ä";
+  for (int i = 0; i < 100; ++i) {
+    const std::string key = join("t", i);
+    run.logger.log_metrics({{key, text}}, 1);
+  }
+  run.close();
+  CHECK(server.batches >= 2);
+  for (int i = 0; i < 100; ++i) CHECK(server.tags[join("t", i)] == text);
+}
+
+TEST_CASE("MLFlowLogger sends artifacts through the server also if it names itself where it keeps them") {
+  Tracking server;
+  server.artifacts = "mlflow-artifacts://host:5000/1/r";
+  Run run(server);
+  run.logger.log_images("i", {.images = at::zeros({2, 2})}, 7);
+  run.close();
+  REQUIRE(server.files.size() == 1);
+  CHECK(server.files.begin()->first == "/api/2.0/mlflow-artifacts/artifacts/1/r/images/i/7_0.png");
+}
+
 TEST_CASE("MLFlowLogger sends artifacts through the server, with encoded names") {
   Tracking server;
   Run run(server);
@@ -307,6 +331,14 @@ TEST_CASE("A server that goes away costs records, which are counted, and not the
   CHECK(server.metrics[1]["step"] == 4);
   CHECK(warnings.say("2 records could not be written and are missing in http://127.0.0.1"));
   CHECK(server.status == "FINISHED");
+}
+
+TEST_CASE("A request is sent once to a server that has not answered yet, whatever attempts says") {
+  Tracking server;
+  server.away = true;
+  Run run(MLFlowLoggerOptions{.tracking_uri = server.url(), .attempts = 2});
+  CHECK_THROWS(run.init());
+  CHECK(server.calls().size() == 1);
 }
 
 TEST_CASE("With on_failure FAIL a server that goes away ends the run") {

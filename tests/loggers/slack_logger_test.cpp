@@ -85,6 +85,8 @@ TEST_CASE("SlackLogger sends at the first batch or epoch, and then at each multi
   for (const auto& [interval, sent] : {
            Row{"2ba", {"1", "2", "4", "5"}},  // the last by close()
            Row{"1ep", {"2", "4", "5"}},
+           Row{"2ep", {"2", "4", "5"}},
+           Row{"3ep", {"2", "5"}},
        }) {
     CAPTURE(interval);
     std::mutex mutex;
@@ -259,6 +261,15 @@ TEST_CASE("A webhook that is away costs messages and not the run, and its addres
   CHECK(warnings.say("1 values could not be written and are missing in Slack"));
   CHECK(warnings.say("the webhook"));
   CHECK_FALSE(warnings.say("SECRET"));
+}
+
+TEST_CASE("SlackLogger sends a message once as long as Slack has not answered, whatever attempts says") {
+  const test::Warnings warnings;
+  const test::HttpServer server([](const HttpCall&) { return HttpReply{503}; });
+  Run run({.include_keys = {"a"}, .webhook_url = server.url(), .attempts = 2});
+  run.logger.log_metrics({{"a", 1.0}}, 1);
+  run.close();
+  CHECK(server.calls().size() == 1);
 }
 
 TEST_CASE("SlackLogger sends nothing from ranks other than 0, and nothing if nothing is included") {

@@ -208,6 +208,19 @@ TEST_CASE(
   CHECK(pixel(1) != pixel(2));
 }
 
+TEST_CASE("Classes of masks below 0 and above 19 have the colors of those 20 apart") {
+  const test::Folder folder;
+  Run run(folder.path());
+  const at::Tensor classes = at::tensor({-1, 19, 20, 0}, at::kLong).view({2, 2});
+  run.logger.log_images("i", {.images = at::zeros({2, 2}), .masks = {{"m", classes}}});
+  run.close();
+  const std::vector<int> pixels = pixels_of(only_file(folder.path()).only("i/masks/m").strings[2]);
+  const auto pixel = [&](int i) { return std::vector<int>(pixels.begin() + 4 * i, pixels.begin() + 4 * (i + 1)); };
+  CHECK(pixel(0) == pixel(1));
+  CHECK(pixel(2) == pixel(3));
+  CHECK(pixel(0) != pixel(2));
+}
+
 TEST_CASE("TensorBoardLogger writes hyperparameters as one session, which fails unless the fit ends") {
   for (const bool ends : {true, false}) {
     const test::Folder folder;

@@ -247,6 +247,25 @@ TEST_CASE("WandBLogger writes masks beside their images, and the names of classe
   CHECK(std::ranges::count_if(file.records, [](const auto& record) { return record.kind == 5; }) == 1);
 }
 
+TEST_CASE("Names of classes that a full disk did not take are written again by WandBLogger") {
+  const test::Folder folder;
+  const test::Warnings warnings;
+  Run run(folder.path());
+  run.init();
+  const LogImages images = {
+      .images = at::zeros({1, 2, 2}), .masks = {{"truth", at::zeros({2, 2}, at::kLong)}}, .class_labels = {{0, "sky"}}};
+  {
+    const test::FileSizeLimit limit(fs::file_size(test::wandb_file_in(run.wandb.run_folder())) + 10);
+    run.logger.log_images("i", images, 1);
+    run.wandb.flush();
+  }
+  run.logger.log_images("i", images, 2);
+  run.close();
+  const WandBFile file = only_run(folder.path());
+  CHECK(file.steps("i") == Steps{2});
+  CHECK(file.config.contains("_wandb.mask/class_labels.i_wandb_delimeter_truth"));
+}
+
 TEST_CASE("WandBLogger reports images whose masks have classes above 255 as missing, and goes on") {
   const test::Folder folder;
   const test::Warnings warnings;

@@ -1,5 +1,6 @@
 #include "composer/net/aws.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -79,6 +80,13 @@ TEST_CASE("A session token is sent and signed") {
   CHECK(header(headers, "Authorization").find("x-amz-security-token,") != std::string::npos);
 }
 
+TEST_CASE("Headers of the request are signed but not sent a second time") {
+  const auto headers = signature({"GET", "h", "/", {}, sha256("")}, {"id", "secret", ""}, "eu-west-1", kMay2013,
+                                 {{"x-amz-meta-a", "1"}});
+  CHECK(header(headers, "Authorization").find(";x-amz-meta-a,") != std::string::npos);
+  CHECK(std::ranges::count(headers, "x-amz-meta-a", &HttpHeader::name) == 0);
+}
+
 TEST_CASE("Queries are sorted and encoded") {
   CHECK(query_text({{"uploadId", "a/b+c"}, {"partNumber", "1"}, {"a b", "="}}) ==
         "a%20b=%3D&partNumber=1&uploadId=a%2Fb%2Bc");
@@ -125,6 +133,7 @@ TEST_CASE("The endpoint is the first that is set, and must be a URL") {
   CHECK(find_endpoint(variables({})).empty());
   CHECK(find_endpoint(variables({{"S3_ENDPOINT_URL", "http://a/"}, {"AWS_ENDPOINT_URL", "http://b"}})) == "http://a");
   CHECK(find_endpoint(variables({{"AWS_ENDPOINT_URL", "https://b/x"}})) == "https://b/x");
+  CHECK(find_endpoint(variables({{"AWS_ENDPOINT_URL", "https://b//"}})) == "https://b");
   const std::string error = test::error_of([] { find_endpoint(variables({{"AWS_ENDPOINT_URL", "b:9000"}})); });
   CHECK(error == "AWS_ENDPOINT_URL: must begin with http:// or https://, got b:9000");
 }

@@ -120,6 +120,7 @@ TEST_CASE("Failures that may pass are tried again with growing pauses, and other
                               {{403}, 1},
                               {{404}, 1},
                               {{409}, 1},
+                              {{300}, 1},
                               {{302}, 1},
                               {{200, "", {}, Fault::CLOSE}, 4},
                               {{200, "body", {}, Fault::CUT}, 4},

@@ -140,17 +140,19 @@ TEST_CASE("A long file goes to S3 in parts, which are removed if one of them fai
   CHECK(server.open_uploads() == 0);
   CHECK_FALSE(server.objects().contains("f/n"));
 
-  server.intercept([](const HttpCall& call) -> std::optional<HttpReply> {
-    if (call.method == "POST" && contains(call.target, "uploadId="))
-      return HttpReply{200, "<Error><Code>InternalError</Code><Message>Again</Message></Error>"};
-    return {};
-  });
-  try {
-    store->put(folder / "long", "n");
-    FAIL("no error");
-  } catch (const HttpError& error) {
-    CHECK(error.may_pass);
-    CHECK(contains(error.what(), "InternalError Again"));
+  for (const std::string code : {"InternalError", "SlowDown", "InvalidPart"}) {
+    server.intercept([&](const HttpCall& call) -> std::optional<HttpReply> {
+      if (call.method == "POST" && contains(call.target, "uploadId="))
+        return HttpReply{200, "<Error><Code>" + code + "</Code><Message>Again</Message></Error>"};
+      return {};
+    });
+    try {
+      store->put(folder / "long", "n");
+      FAIL("no error");
+    } catch (const HttpError& error) {
+      CHECK(error.may_pass == (code != "InvalidPart"));
+      CHECK(contains(error.what(), code + " Again"));
+    }
   }
   CHECK(server.open_uploads() == 0);
 }

@@ -1,4 +1,6 @@
 // What goes wrong between S3 and a RemoteStore.
+#include "composer/net/s3_store.h"
+
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -50,6 +52,51 @@ TEST_CASE("An upload in parts whose last response is lost has succeeded if the o
   open("s3://b/f")->put(write(folder / "long", data), "m");
   CHECK(server.objects().at("f/m") == data);
   CHECK(warnings.texts.empty());
+}
+
+TEST_CASE("At a server that keeps no metadata, an upload whose last response is lost is known by its ETag") {
+  const test::Folder folder;
+  FakeS3 server;
+  server.drop_marks();
+  const test::Variables variables(variables_of(server));
+  const std::string data((5 << 20) + 1, 'd');
+  server.lose_completion();
+  open("s3://b/f")->put(write(folder / "long", data), "m");
+  CHECK(server.objects().at("f/m") == data);
+}
+
+TEST_CASE("A file as long as a part is sent at once, and the parts of a longer one are at most 10,000") {
+  const test::Folder folder;
+  FakeS3 server;
+  const test::Variables variables(variables_of(server));
+  open("s3://b/f")->put(write(folder / "part", std::string(5 << 20, 'd')), "m");
+  CHECK(server.calls().size() == 1);
+  constexpr std::uint64_t kMiB = 1 << 20;
+  CHECK(s3_part_size(10'000 * 5 * kMiB, 5 * kMiB) == 5 * kMiB);
+  CHECK(s3_part_size(10'000 * 5 * kMiB + 1, 5 * kMiB) == 6 * kMiB);
+  CHECK(s3_part_size(10'000 * 6 * kMiB, 5 * kMiB) == 6 * kMiB);
+  CHECK(s3_part_size(1, 64 * kMiB) == 64 * kMiB);
+}
+
+TEST_CASE("A file that is missing counts as removed, but a bucket that is missing is an error") {
+  FakeS3 server;
+  const test::Variables variables(variables_of(server));
+  std::string code = "NoSuchKey";
+  server.intercept([&](const HttpCall&) { return HttpReply{404, "<Error><Code>" + code + "</Code></Error>"}; });
+  const auto store = open("s3://b/f");
+  CHECK_NOTHROW(store->remove("m"));
+  code = "NoSuchBucket";
+  CHECK(contains(error_of([&] { store->remove("m"); }), "NoSuchBucket"));
+}
+
+TEST_CASE("The object of a folder itself is not listed as a file in it") {
+  FakeS3 server;
+  const test::Variables variables(variables_of(server));
+  server.set("f/", "");
+  server.set("f/a", "1");
+  const auto files = open("s3://b/f")->list();
+  REQUIRE(files.size() == 1);
+  CHECK(files[0].name == "a");
 }
 
 TEST_CASE("An upload in parts that S3 does not know any more has failed, also if an older object has its size") {
@@ -177,7 +224,8 @@ TEST_CASE("Temporary credentials that expire are read again from their file") {
   server.intercept([](const HttpCall& call) -> std::optional<HttpReply> {
     const bool expired = contains(call.headers.at("authorization"), "Credential=first/");
     if (!expired) return {};
-    return HttpReply{400, "<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"};
+    return HttpReply{call.method == "HEAD" ? 403 : 400,
+                     "<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"};
   });
   credentials("first");
   const auto store = open("s3://b/f");

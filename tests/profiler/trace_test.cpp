@@ -1,5 +1,7 @@
 #include "composer/profiler/trace.h"
 
+#include <algorithm>
+
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
@@ -81,6 +83,17 @@ TEST_CASE("A trace without anything is JSON, too, and its report is empty") {
   CHECK(report({}).empty());
 }
 
+TEST_CASE("The report gives times in us up to a millisecond, in ms up to a second, and then in s") {
+  const auto says = [](std::int64_t ns, const char* text) {
+    Trace trace{.begin_ns = 0, .end_ns = ns, .batches = 1};
+    return report(trace).find(text) != std::string::npos;
+  };
+  CHECK(says(999'900, "1 batch, 999.9 us each"));
+  CHECK(says(1'000'000, "1 batch, 1.00 ms each"));
+  CHECK(says(999'000'000, "999.00 ms each"));
+  CHECK(says(1'000'000'000, "1.00 s each"));
+}
+
 TEST_CASE("The report's lines fit into 79 columns, and its shares into the whole") {
   Trace trace = example();
   trace.names[1] = std::string(200, 'x');
@@ -89,6 +102,7 @@ TEST_CASE("The report's lines fit into 79 columns, and its shares into the whole
   const std::string text = report(trace, 10);
   CHECK(text.find("2 batches, 1.0 us each") != std::string::npos);
   CHECK(text.find("32 others") != std::string::npos);
+  CHECK(std::ranges::count(text.substr(text.find("Operators,")), '\n') == 13);  // two lines above 10 and the others
   CHECK(text.find(std::string(39, 'x') + "...") != std::string::npos);
   for (std::size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
     CHECK(end - begin < 80);

@@ -60,6 +60,11 @@ void FakeS3::encrypt() {
   encrypts_ = true;
 }
 
+void FakeS3::drop_marks() {
+  const std::lock_guard lock(mutex_);
+  drops_marks_ = true;
+}
+
 std::string FakeS3::hash(const std::string& content) const { return net::md5((encrypts_ ? "key" : "") + content); }
 
 void FakeS3::erase(const std::string& key) {
@@ -152,7 +157,7 @@ HttpReply FakeS3::answer(const HttpCall& call) {
   const auto joined = etags_.find(key);
   std::vector<std::string> headers = {etag(joined == etags_.end() ? hash(found->second) : joined->second)};
   if (encrypts_) headers.emplace_back("x-amz-server-side-encryption: aws:kms");
-  if (const auto mark = marks_.find(key); mark != marks_.end() && !mark->second.empty())
+  if (const auto mark = marks_.find(key); mark != marks_.end() && !mark->second.empty() && !drops_marks_)
     headers.push_back(kMark + (": " + mark->second));
   return {200, found->second, std::move(headers)};
 }

@@ -24,6 +24,8 @@ class FakeS3 {
   void lose_completion();
   // From now on ETags are not the MD5 of contents or of parts, as with SSE-KMS.
   void encrypt();
+  // From now on it drops the metadata of objects, as some servers do.
+  void drop_marks();
   // Replies in place of the bucket if it returns a reply.
   void intercept(std::function<std::optional<HttpReply>(const HttpCall&)> instead);
   // The objects after each change.
@@ -44,7 +46,7 @@ class FakeS3 {
   std::map<std::string, Upload> uploads_;
   std::map<std::string, std::string> etags_, marks_;  // of objects made of parts
   int next_upload_ = 0;
-  bool lose_completion_ = false, encrypts_ = false;
+  bool lose_completion_ = false, encrypts_ = false, drops_marks_ = false;
   std::function<std::optional<HttpReply>(const HttpCall&)> instead_;
   HttpServer server_;  // the last: it calls answer()
 };
