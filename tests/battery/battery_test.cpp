@@ -1,7 +1,5 @@
 // What every callback, algorithm, logger and metric that can be made by name must stand, none of them named here.
-#include <iostream>
 #include <memory>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -18,6 +16,7 @@
 #include "composer/metrics/registry.h"
 #include "composer/trainer/trainer.h"
 #include "tests/battery/host_reads.h"
+#include "tests/support/quiet.h"
 #include "tests/support/sandbox.h"
 #include "tests/support/tiny.h"
 #include "tests/support/tiny_images.h"
@@ -28,21 +27,9 @@ using composer::test::HostReads;
 namespace {
 
 // A new folder to run in, and silence: files and lines that loggers write by default go nowhere.
-class Sandbox {
- public:
-  Sandbox() = default;
-  ~Sandbox() {
-    std::cout.rdbuf(out_);
-    std::cerr.rdbuf(err_);
-  }
-  Sandbox(const Sandbox&) = delete;
-  Sandbox& operator=(const Sandbox&) = delete;
-
- private:
-  test::Sandbox folder_;
-  std::ostringstream text_;
-  std::streambuf* out_ = std::cout.rdbuf(text_.rdbuf());
-  std::streambuf* err_ = std::cerr.rdbuf(text_.rdbuf());
+struct Sandbox {
+  test::Sandbox folder;
+  test::Quiet quiet;
 };
 
 // Calls f with each entry of the registry.

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "composer/core/error.h"
+#include "tests/dist/results_in_ranks.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
@@ -76,6 +77,18 @@ TrainerOptions two_epochs(const MLPerfCallbackOptions& options) {
   with.seed = 17;
   with.callbacks.add(MLPerfCallback(options));
   return with;
+}
+
+TEST_CASE("The global batch size is that of all ranks, also of ranks with slices of unequal size") {
+  const Folder folder;
+  dist::test::results_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
+    TrainerOptions with = two_epochs(in(folder));
+    with.train_dataloader = tiny_loader(15, 5);
+    with.world = world;
+    Trainer(std::move(with)).fit();
+    return 0;
+  });
+  CHECK(only(read(folder / "results/2xcpu_composer/resnet/result_0.txt"), "global_batch_size")["value"] == 5);
 }
 
 TEST_CASE("MLPerfCallback logs a run in the format of MLPerf, in order") {

@@ -86,6 +86,22 @@ TEST_CASE("Of several microbatches only the last reduces, all that has been adde
   }
 }
 
+TEST_CASE("Ranks that have the same values already are not given rank 0's") {
+  const auto sums = results_in_ranks(2, [](const std::shared_ptr<World>& world) {
+    std::vector<double> sums;
+    for (const bool share_values : {false, true}) {
+      const SmallNet net(at::kFloat, 10.0 * world->rank());
+      const DataParallel parallel(world, net.parameters, net.buffers, {.share_values = share_values});
+      double sum = net.buffers[0].second.sum().item<double>();
+      for (const auto& [name, tensor] : net.parameters) sum += tensor.sum().item<double>();
+      sums.push_back(sum);
+    }
+    return sums;
+  });
+  CHECK(sums[0][0] != sums[1][0]);
+  CHECK(sums[0][1] == sums[1][1]);
+}
+
 TEST_CASE("Ranks that differ get an error that shows the first difference, on all ranks") {
   struct Row {
     const char* text;

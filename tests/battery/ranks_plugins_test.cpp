@@ -1,0 +1,299 @@
+// What every callback and logger that can be made by name does with two ranks, none of them named here: both train the
+// same weights, and log the same; or its page says, after "With several ranks", what is different.
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/callbacks/registry.h"
+#include "composer/core/error.h"
+#include "composer/loggers/registry.h"
+#include "composer/trainer/trainer.h"
+#include "tests/battery/log_text.h"
+#include "tests/battery/pages.h"
+#include "tests/dist/results_in_ranks.h"
+#include "tests/support/folder.h"
+#include "tests/support/quiet.h"
+#include "tests/support/sandbox.h"
+#include "tests/support/system_calls.h"
+#include "tests/support/tiny_images.h"
+#include "tests/support/warnings.h"
+
+namespace composer::test {
+namespace {
+
+using dist::test::results_in_ranks;
+using WorldPointer = std::shared_ptr<dist::World>;
+
+struct Cut : std::exception {
+  const char* what() const noexcept override { return "cut off"; }
+};
+
+// The last batches of the epoch and of the evaluation have one sample, so rank 1 has none of it.
+std::shared_ptr<Loader> loader(std::int64_t samples) {
+  Batch batch = tiny_images(samples, 2);
+  batch.set("input_ids", at::arange(samples * 8, at::kLong).remainder(11).view({samples, 8}));
+  return data::in_memory(std::move(batch), {.batch_size = 4, .shuffle = false});
+}
+
+// The options that must be given, and those with which something happens in ten batches.
+template <class List>
+Settings settings_of(const Entry<List>& entry) {
+  Settings settings;
+  for (const OptionInfo& option : entry.options) {
+    if (option.example) settings[option.name] = *option.example;
+    for (const char* name : {"interval", "save_interval", "log_interval"})
+      if (option.name == name) settings[name] = "1ba";
+    for (const char* name : {"skip_first", "wait", "warmup", "skip_batches", "flush_interval"})
+      if (option.name == name) settings[name] = "0";
+    for (const char* name : {"active", "window_size", "batch_log_interval"})
+      if (option.name == name) settings[name] = "1";
+    if (option.name == "folder" && option.default_text.empty()) settings["folder"] = "files";
+  }
+  return settings;
+}
+
+struct Seen {
+  at::Tensor weights;
+  LoggedByKey logged;
+  std::int64_t begun_at = 0;  // batch
+  bool misses_plugins = false;
+};
+
+struct How {
+  std::string save_folder;  // empty: none
+  std::int64_t cut = -1;    // the batch that is not begun; -1: none
+  Interval save_interval = "1ba";
+};
+
+TrainerOptions options_of(const Callbacks& list) {
+  TrainerOptions options;
+  options.callbacks = list;
+  return options;
+}
+TrainerOptions options_of(const Loggers& list) {
+  TrainerOptions options;
+  options.loggers = list;
+  return options;
+}
+
+template <class List>
+Seen run(const List& list, const WorldPointer& world, const How& how = {}) {
+  const Warnings warnings;
+  const auto log = std::make_shared<LogText>();
+  TrainerOptions options = tiny_image_options(), with = options_of(list);
+  options.callbacks = with.callbacks;
+  options.loggers = with.loggers;
+  options.loggers.add(log);
+  options.train_dataloader = loader(17);
+  options.eval_dataloader = loader(5);
+  options.run_name = "two";
+  options.world = world;
+  if (!how.save_folder.empty()) {
+    options.save_folder = how.save_folder;
+    options.save_interval = how.save_interval;
+  }
+  options.callbacks.add(At([&](Event event, const State& state) {
+    if (event == Event::BATCH_START && state.timestamp.batch == how.cut) throw Cut();
+  }));
+  Trainer trainer(std::move(options));
+  Seen seen{.begun_at = trainer.state().timestamp.batch};
+  trainer.fit();
+  seen.weights = weights_of(trainer).clone();
+  trainer.close();
+  seen.logged = log->logged;
+  seen.misses_plugins = warnings.say("this trainer has no such plug-in");
+  return seen;
+}
+
+// What is in the working directory, but for files that a rank other than 0 has for itself.
+struct Written {
+  std::size_t files = 0, of_rank_1 = 0, put_in_place = 0;  // the last: new files, as often as there was one
+  std::vector<std::int64_t> lines;                         // of the files of text, sorted
+};
+
+bool is_of_rank_1(const std::string& path) {
+  return path.find("rank1") != std::string::npos || path.find("rank-1") != std::string::npos;
+}
+
+std::int64_t lines_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string content((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  return content.find('\0') == std::string::npos ? std::ranges::count(content, '\n') : -1;
+}
+
+Written written(const SystemCalls& calls) {
+  Written all;
+  const std::string here = std::filesystem::current_path();
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(here)) {
+    if (!entry.is_regular_file()) continue;
+    const std::string name = entry.path().lexically_relative(here);
+    if (is_of_rank_1(name)) {
+      ++all.of_rank_1;
+      continue;
+    }
+    ++all.files;
+    if (const std::int64_t lines = lines_of(entry.path()); lines >= 0) all.lines.push_back(lines);
+  }
+  std::ranges::sort(all.lines);
+  for (const std::string& call : calls.made())
+    if (call.starts_with("rename ") && !is_of_rank_1(call)) ++all.put_in_place;
+  return all;
+}
+
+std::string text(const std::vector<std::string>& keys) {
+  std::string all;
+  for (const std::string& key : keys) all += (all.empty() ? "" : ", ") + key;
+  return all;
+}
+
+// How the plug-in's page must speak of ranks: the keys that are not the same everywhere. Empty: it need not.
+std::string differences(const Seen& alone, const std::vector<Seen>& ranks) {
+  const std::string by_rank = text(keys_that_differ(ranks[0].logged, ranks[1].logged, /*to_the_bit=*/true));
+  const std::string from_one = text(keys_that_differ(alone.logged, ranks[0].logged, /*to_the_bit=*/false));
+  return (by_rank.empty() ? "" : "by rank: " + by_rank) + (from_one.empty() ? "" : " from one process: " + from_one);
+}
+
+// Two ranks that are killed before this batch, and started again.
+template <class List>
+std::vector<Seen> resumed(const Entry<List>& entry, const Settings& settings, std::int64_t cut,
+                          const Interval& save_interval) {
+  CAPTURE(cut);
+  const Sandbox sandbox;
+  const Folder folder;
+  const How saving{.save_folder = folder / "ck", .save_interval = save_interval};
+  const auto killed = results_in_ranks(2, [&](const WorldPointer& world) {
+    How how = saving;
+    how.cut = cut;
+    try {
+      run(entry.make(settings), world, how);
+    } catch (const std::exception& error) {
+      return describe(error).find("cut off") != std::string::npos;
+    }
+    return false;
+  });
+  CHECK((killed[0] || killed[1]));  // the first to fail tells the other
+  try {
+    return results_in_ranks(2, [&](const WorldPointer& world) { return run(entry.make(settings), world, saving); });
+  } catch (const std::exception& error) {
+    CAPTURE(describe(error));
+    FAIL_CHECK("two ranks that were killed cannot be started again");
+  }
+  return {};
+}
+
+// A run of one process, one of two ranks, and two of two ranks that are killed.
+template <class List>
+void check_in_two_ranks(const std::string& room, const Entry<List>& entry) {
+  const Settings settings = settings_of(entry);
+  const auto make = [&] { return entry.make(settings); };
+  const bool speaks = speaks_of_ranks(page_of(room, entry.name));
+  const Quiet quiet;
+  Seen alone;
+  std::vector<Seen> ranks;
+  Written by_one, by_two;
+  {
+    const Sandbox sandbox;
+    const SystemCalls calls;
+    alone = run(make(), dist::World::alone());
+    by_one = written(calls);
+  }
+  {
+    const Sandbox sandbox;
+    const SystemCalls calls;
+    ranks = results_in_ranks(2, [&](const WorldPointer& world) { return run(make(), world); });
+    by_two = written(calls);
+  }
+  CHECK(at::equal(ranks[0].weights, ranks[1].weights));
+  CHECK(at::allclose(ranks[0].weights, alone.weights, 1e-4, 1e-5));
+  const std::string different = differences(alone, ranks);
+  CAPTURE(different);
+  CHECK((different.empty() || speaks));
+  CHECK(by_two.files == by_one.files);
+  CHECK(by_two.lines == by_one.lines);
+  CHECK(by_two.put_in_place == by_one.put_in_place);
+  CHECK((by_two.of_rank_1 == 0 || speaks));
+
+  for (const Seen& rank : resumed(entry, settings, 6, "1ba")) {
+    CHECK(rank.begun_at == 6);
+    CHECK_FALSE(rank.misses_plugins);
+    CHECK(at::equal(rank.weights, ranks[0].weights));
+  }
+  for (const Seen& rank : resumed(entry, settings, 2, "100ba"))  // there is no checkpoint yet
+    CHECK(rank.begun_at == 0);
+}
+
+TEST_CASE("Without callbacks, two ranks log the same, and what one process logs") {
+  const Seen alone = run(Callbacks(), dist::World::alone());
+  const auto ranks = results_in_ranks(2, [](const WorldPointer& world) { return run(Callbacks(), world); });
+  CHECK(differences(alone, ranks).empty());
+  CHECK(ranks[0].logged.size() > 5);
+}
+
+TEST_CASE("Every callback works with two ranks, as its page says") {
+  for (const std::string& name : callbacks::registry().names()) {
+    CAPTURE(name);
+    check_in_two_ranks("callbacks", callbacks::registry().find(name));
+  }
+}
+
+TEST_CASE("Every logger works with two ranks, as its page says, and writes nothing twice") {
+  for (const std::string& name : loggers::registry().names()) {
+    CAPTURE(name);
+    check_in_two_ranks("loggers", loggers::registry().find(name));
+  }
+}
+
+// Stands for a plug-in that forgets that there are ranks.
+class Forgetful final : public Callback {
+ public:
+  explicit Forgetful(std::function<void(const State&, Logger&)> act) : act_(std::move(act)) {}
+  void batch_end(const State& state, Logger& logger) override { act_(state, logger); }
+
+ private:
+  std::function<void(const State&, Logger&)> act_;
+};
+
+TEST_CASE("A callback that logs a number of its rank's own, or writes a file on each, is found out") {
+  const Quiet quiet;
+  const auto make = [] {
+    return Callbacks(Forgetful([](const State& state, Logger& logger) {
+      logger.log_metrics({{"its rank", static_cast<std::int64_t>(state.rank)}});
+      std::ofstream("log.txt", std::ios::app) << "one line\n";
+      std::ofstream("new.txt.tmp" + std::to_string(state.rank)) << "whole";
+      std::filesystem::rename("new.txt.tmp" + std::to_string(state.rank), "new.txt");
+    }));
+  };
+  Written by_one, by_two;
+  Seen alone;
+  std::vector<Seen> ranks;
+  {
+    const Sandbox sandbox;
+    const SystemCalls calls;
+    alone = run(make(), dist::World::alone());
+    by_one = written(calls);
+  }
+  {
+    const Sandbox sandbox;
+    const SystemCalls calls;
+    ranks = results_in_ranks(2, [&](const WorldPointer& world) { return run(make(), world); });
+    by_two = written(calls);
+  }
+  CHECK(differences(alone, ranks).find("by rank: its rank") == 0);
+  CHECK(by_one.files == by_two.files);
+  CHECK(by_one.lines != by_two.lines);
+  CHECK(by_one.put_in_place < by_two.put_in_place);
+}
+
+}  // namespace
+}  // namespace composer::test
