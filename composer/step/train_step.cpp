@@ -67,8 +67,10 @@ void TrainStep::set_microbatch_size(MicrobatchSize size, std::int64_t bytes) {
   if (size.is_auto()) auto_.emplace(state_, bytes);
 }
 
-void TrainStep::start(const Feed& feed) {
+void TrainStep::start(const Feed& feed, Seconds spent) {
   whole_ = state_.batch;
+  spent_ = spent;
+  of_all_.seconds = 0;
   if (auto_) samples_ = feed.count_samples(whole_);  // algorithms may have changed it
   if (auto_ && !auto_->has_size()) {
     if (samples_ > 0) choose_microbatch_size(feed);
@@ -124,11 +126,14 @@ void TrainStep::weigh(const Feed& feed) {
       may_change = true;
   }
   if (ranks()) {
+    const double seconds = of_all_.seconds;  // a batch may be weighed twice
     of_all_ = ranks()->start({.weight = weight_,
                               .samples = feed.samples(),
                               .tokens = feed.tokens(),
-                              .microbatches = static_cast<std::int64_t>(microbatches_.size())},
+                              .microbatches = static_cast<std::int64_t>(microbatches_.size()),
+                              .seconds = std::exchange(spent_, {}).count()},
                              may_change);
+    of_all_.seconds += seconds;
     weight_ = of_all_.weight;
   }
   if (!(weight_ > 0))

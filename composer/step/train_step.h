@@ -66,13 +66,16 @@ class TrainStep {
   // Of the batch that was started last, over all ranks.
   std::int64_t samples(const Feed& feed) const { return ranks() ? of_all_.samples : feed.samples(); }
   std::int64_t tokens(const Feed& feed) const { return ranks() ? of_all_.tokens : feed.tokens(); }
+  // What start() was told, as the mean over ranks.
+  Seconds spent() const { return Seconds(of_all_.seconds); }
   // Of the algorithm that has one. Throws ConfigError for two of them, and for an optimizer that steps in backward.
   void use_rule(const Engine& engine);
   // Until the fit ends, batches are trained by a graph where that can be.
   void use_graph(const Engine& engine);
   void end_fit();
 
-  void start(const Feed& feed);  // state.batch is the whole batch
+  // state.batch is the whole batch. `spent`: since the last batch was started, of which ranks tell each other.
+  void start(const Feed& feed, Seconds spent = {});
   // One step of the optimizer with the gradients that `train_batch` makes, which it may call several times: because the
   // optimizer wants so, or because memory was short and the size of microbatches is "auto". A StepRule may add passes
   // over the batch before it.
@@ -144,6 +147,7 @@ class TrainStep {
   std::unique_ptr<GradientSync> sync_;  // null: there is one rank
   bool apart_ = false;
   GradientSync::Counts of_all_;
+  Seconds spent_{};           // by this rank, until the others are told
   Batch whole_;               // as it came from the loader
   std::int64_t samples_ = 0;  // of it, if the size of microbatches is "auto"
   bool is_split_ = false;

@@ -83,8 +83,8 @@ void Trainer::Impl::count_batch_aside(const Feed& feed, Timestamp& timestamp) {
 void Trainer::Impl::count_batch() {
   const Feed& feed = fit->source.feed();
   state.previous_timestamp = state.timestamp;
-  state.timestamp =
-      state.timestamp.to_next_batch(train_step.samples(feed), train_step.tokens(feed), fit->stopwatch.lap());
+  const Seconds spent = ranks.alone() ? fit->stopwatch.lap() : train_step.spent();
+  state.timestamp = state.timestamp.to_next_batch(train_step.samples(feed), train_step.tokens(feed), spent);
   owed = {Owed::END, Event::BATCH_END, Event::BATCH_CHECKPOINT};
   schedules.apply(state);
   if (!progress().limit_reached()) fit->source.stage_next();
@@ -156,6 +156,10 @@ void Trainer::Impl::draw_by_rank() {
   if (!ranks.first() || ranks.has_shards())
     random.seed(hash64(rank_seed(state), static_cast<std::uint64_t>(state.timestamp.batch)));
 }
+
+// Clocks of ranks differ, and all must agree on what is due after so many seconds. They tell each other when a batch is
+// started, so a batch is counted with the time up to its start.
+Seconds Trainer::Impl::time_of_ranks() { return ranks.alone() ? Seconds() : fit->stopwatch.lap(); }
 
 // Batch-norm statistics differ by rank while training; all ranks are to evaluate one model.
 void Trainer::Impl::share_buffers() {

@@ -170,6 +170,7 @@ struct Trainer::Impl {
   void note_signal(int signal);
   // What several ranks do in addition; nothing for one.
   void draw_by_rank();
+  Seconds time_of_ranks();
   void share_buffers();
   void share_model();
   void count_batch();
