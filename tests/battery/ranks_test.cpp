@@ -41,22 +41,29 @@ using dist::test::results_in_ranks;
 using WorldPointer = std::shared_ptr<dist::World>;
 using Weights = std::vector<at::Tensor>;
 
-constexpr std::int64_t kBatches = 12, kBatchSize = 7;  // of 64 samples, so the last has one: rank 1 trains none of it
+constexpr std::int64_t kBatches = 12, kUneven = 7;  // of 64 samples, so the last has one: rank 1 trains none of it
 
 struct Cut : std::exception {
   const char* what() const noexcept override { return "cut off"; }
 };
 
-// Initial weights come from the process's one generator.
-TrainerOptions options_in_rank(const Task& task, const Names& names, const WorldPointer& world) {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  TrainerOptions options = options_of(task, names);
-  options.train_dataloader = data::in_memory(task.data(), {.batch_size = kBatchSize});
-  options.max_duration = Time(kBatches, TimeUnit::BATCH);
-  options.world = world;
-  return options;
-}
+// A task with algorithms, in batches of this size.
+struct Work {
+  const Task& task;
+  Names algorithms;
+  std::int64_t batch_size = kUneven;
+
+  // Initial weights come from the process's one generator.
+  TrainerOptions options(const WorldPointer& world, bool shuffle = true) const {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    TrainerOptions options = options_of(task, algorithms);
+    options.train_dataloader = data::in_memory(task.data(), {.batch_size = batch_size, .shuffle = shuffle});
+    options.max_duration = Time(kBatches, TimeUnit::BATCH);
+    options.world = world;
+    return options;
+  }
+};
 
 Weights copies(const std::vector<at::Tensor>& tensors) {
   Weights all;
@@ -124,24 +131,37 @@ bool is_close(const Seen& a, const Seen& b) {
   return ((flat(a.weights) - flat(b.weights)).norm() / changed).item<double>() < 1e-3;
 }
 
-bool is_as_one_process(const Task& task, const Names& names) {
-  const Seen alone = run(options_in_rank(task, names, dist::World::alone()));
-  return is_close(alone, run_in_two([&](const WorldPointer& world) { return options_in_rank(task, names, world); })[0]);
+// Of a size that cannot be divided, unless the algorithm refuses small batches in one process as well.
+Work work_of(const std::string& algorithm) {
+  Work work{.task = *task_of({algorithm}), .algorithms = {algorithm}};
+  try {
+    run(work.options(dist::World::alone()));
+  } catch (const std::exception& error) {
+    CAPTURE(describe(error));
+    CHECK(is_refusal(error));
+    work.batch_size = kTaskBatchSize;
+  }
+  return work;
+}
+
+bool is_as_one_process(const Work& work) {
+  const Seen alone = run(work.options(dist::World::alone()));
+  return is_close(alone, run_in_two([&](const WorldPointer& world) { return work.options(world); })[0]);
 }
 
 // Whether two ranks train this model alone as one process does: it has no batch norms and draws nothing.
 bool can_be_divided(const Task& task) {
   static std::map<std::string, bool> known;
   const auto [found, is_new] = known.try_emplace(task.name);
-  if (is_new) found->second = task.precision == Precision::FP32 && is_as_one_process(task, {});
+  if (is_new) found->second = task.precision == Precision::FP32 && is_as_one_process({.task = task, .algorithms = {}});
   return found->second;
 }
 
 // Two ranks that are killed when this batch begins, and resumed.
-std::vector<Seen> killed_and_resumed(const Task& task, const Names& names, std::int64_t cut) {
+std::vector<Seen> killed_and_resumed(const Work& work, std::int64_t cut) {
   const Folder folder;
   const auto saving = [&](const WorldPointer& world) {
-    TrainerOptions options = options_in_rank(task, names, world);
+    TrainerOptions options = work.options(world);
     options.save_folder = folder / "ck";
     options.save_interval = Time(cut, TimeUnit::BATCH);
     return options;
@@ -163,12 +183,12 @@ std::vector<Seen> killed_and_resumed(const Task& task, const Names& names, std::
   return run_in_two(saving);
 }
 
-void check_killed_and_resumed(const Task& task, const Names& names, const std::vector<Seen>& whole) {
-  const auto cut = static_cast<std::int64_t>(1 + RandomStream(key_of(names)).below(kBatches - 1));
+void check_killed_and_resumed(const Work& work, const std::vector<Seen>& whole) {
+  const auto cut = static_cast<std::int64_t>(1 + RandomStream(key_of(work.algorithms)).below(kBatches - 1));
   CAPTURE(cut);
   std::vector<Seen> resumed;
   try {
-    resumed = killed_and_resumed(task, names, cut);
+    resumed = killed_and_resumed(work, cut);
   } catch (const std::exception& error) {
     CAPTURE(describe(error));
     FAIL_CHECK("two ranks that were killed cannot be resumed");
@@ -193,11 +213,11 @@ TEST_CASE("Every algorithm trains the same on two ranks, and what one process do
     CAPTURE(name);
     const bool speaks = speaks_of_ranks(page_of("algorithms", name));
     REQUIRE(task_of({name}));
-    const Task& task = *task_of({name});
-    CAPTURE(std::string(task.name));
+    const Work work = work_of(name);
+    CAPTURE(std::string(work.task.name));
     std::vector<Seen> ranks;
     try {
-      ranks = run_in_two([&](const WorldPointer& world) { return options_in_rank(task, {name}, world); });
+      ranks = run_in_two([&](const WorldPointer& world) { return work.options(world); });
     } catch (const std::exception& error) {
       CAPTURE(describe(error));
       FAIL_CHECK("two ranks cannot train what one process can");
@@ -212,7 +232,7 @@ TEST_CASE("Every algorithm trains the same on two ranks, and what one process do
     const std::string kept = kept_apart(ranks[0], ranks[1]);
     CAPTURE(kept);
     CHECK((kept == "none" || speaks));
-    check_killed_and_resumed(task, {name}, ranks);
+    check_killed_and_resumed(work, ranks);
   }
 }
 
@@ -225,7 +245,7 @@ TEST_CASE("Every algorithm that trains slices of a batch apart gives two ranks t
       if (!can_be_divided(*task)) continue;
       CAPTURE(std::string(task->name));
       ++compared;
-      CHECK((is_as_one_process(*task, {name}) || speaks));
+      CHECK((is_as_one_process({.task = *task, .algorithms = {name}}) || speaks));
       break;
     }
   }
@@ -233,9 +253,8 @@ TEST_CASE("Every algorithm that trains slices of a batch apart gives two ranks t
 }
 
 // Each rank gets the same samples, all of them.
-TrainerOptions options_with_equal_samples(const Task& task, const Names& names, const WorldPointer& world) {
-  TrainerOptions options = options_in_rank(task, names, world);
-  options.train_dataloader = data::in_memory(task.data(), {.batch_size = kBatchSize, .shuffle = false});
+TrainerOptions options_with_equal_samples(const Work& work, const WorldPointer& world) {
+  TrainerOptions options = work.options(world, /*shuffle=*/false);
   options.distributed.split_batches = false;
   options.max_duration = "6ba";
   options.eval_dataloader = {};
@@ -243,8 +262,8 @@ TrainerOptions options_with_equal_samples(const Task& task, const Names& names, 
 }
 
 // Of one process with another seed, from the weights of the run with the first.
-bool depends_on_seed(const Task& task, const Names& names) {
-  const auto options = [&] { return options_with_equal_samples(task, names, dist::World::alone()); };
+bool depends_on_seed(const Work& work) {
+  const auto options = [&] { return options_with_equal_samples(work, dist::World::alone()); };
   const Seen one = run(options());
   TrainerOptions other = options();
   other.seed = *other.seed + 1;
@@ -261,18 +280,18 @@ TEST_CASE("What an algorithm draws in each batch differs by rank, and nothing el
   for (const std::string& name : algorithms::registry().names()) {
     CAPTURE(name);
     REQUIRE(task_of({name}));
-    const Task& task = *task_of({name});
-    CAPTURE(std::string(task.name));
+    const Work work{.task = *task_of({name}), .algorithms = {name}};
+    CAPTURE(std::string(work.task.name));
     std::vector<Seen> ranks;
     try {
-      ranks = run_in_two([&](const WorldPointer& world) { return options_with_equal_samples(task, {name}, world); });
+      ranks = run_in_two([&](const WorldPointer& world) { return options_with_equal_samples(work, world); });
     } catch (const std::exception& error) {
       CAPTURE(describe(error));
       FAIL_CHECK("two ranks cannot train what one process can");
       continue;
     }
     CHECK(ranks[0].agreed == ranks[1].agreed);
-    const bool draws = depends_on_seed(task, {name});
+    const bool draws = depends_on_seed(work);
     drawing += draws ? 1 : 0;
     CHECK(is_equal(ranks[0].drawn, ranks[1].drawn) == !draws);
   }
@@ -282,10 +301,10 @@ TEST_CASE("What an algorithm draws in each batch differs by rank, and nothing el
 TEST_CASE("The dropout of a model differs by rank") {
   for (const Task& task : tasks()) {
     CAPTURE(std::string(task.name));
-    const auto ranks =
-        run_in_two([&](const WorldPointer& world) { return options_with_equal_samples(task, {}, world); });
+    const Work work{.task = task, .algorithms = {}};
+    const auto ranks = run_in_two([&](const WorldPointer& world) { return options_with_equal_samples(work, world); });
     CHECK(is_equal(ranks[0].weights, ranks[1].weights));
-    CHECK(is_equal(ranks[0].drawn, ranks[1].drawn) == !depends_on_seed(task, {}));
+    CHECK(is_equal(ranks[0].drawn, ranks[1].drawn) == !depends_on_seed(work));
   }
 }
 
