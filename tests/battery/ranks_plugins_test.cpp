@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -64,15 +65,15 @@ Settings settings_of(const Entry<List>& entry) {
 }
 
 struct Seen {
-  at::Tensor weights;
-  LoggedByKey logged;
+  at::Tensor weights = {};
+  LoggedByKey logged = {};
   std::int64_t begun_at = 0;  // batch
   bool misses_plugins = false;
 };
 
 struct How {
-  std::string save_folder;  // empty: none
-  std::int64_t cut = -1;    // the batch that is not begun; -1: none
+  std::string save_folder = {};  // empty: none
+  std::int64_t cut = -1;         // the batch that is not begun; -1: none
   Interval save_interval = "1ba";
 };
 
