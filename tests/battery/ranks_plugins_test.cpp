@@ -1,6 +1,7 @@
 // What every callback and logger that can be made by name does with two ranks, none of them named here: both train the
 // same weights, and log the same; or its page says, after "With several ranks", what is different.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -33,8 +34,13 @@
 namespace composer::test {
 namespace {
 
-using dist::test::results_in_ranks;
 using WorldPointer = std::shared_ptr<dist::World>;
+
+// Ranks that wait for each other forever are an error.
+template <class Body>
+auto in_two_ranks(const Body& body) {
+  return dist::test::results_in_ranks(2, body, {.collective_timeout = std::chrono::seconds(60)});
+}
 
 struct Cut : std::exception {
   const char* what() const noexcept override { return "cut off"; }
@@ -173,7 +179,7 @@ std::vector<Seen> resumed(const Entry<List>& entry, const Settings& settings, st
   const Sandbox sandbox;
   const Folder folder;
   const How saving{.save_folder = folder / "ck", .save_interval = save_interval};
-  const auto killed = results_in_ranks(2, [&](const WorldPointer& world) {
+  const auto killed = in_two_ranks([&](const WorldPointer& world) {
     How how = saving;
     how.cut = cut;
     try {
@@ -185,7 +191,7 @@ std::vector<Seen> resumed(const Entry<List>& entry, const Settings& settings, st
   });
   CHECK((killed[0] || killed[1]));  // the first to fail tells the other
   try {
-    return results_in_ranks(2, [&](const WorldPointer& world) { return run(entry.make(settings), world, saving); });
+    return in_two_ranks([&](const WorldPointer& world) { return run(entry.make(settings), world, saving); });
   } catch (const std::exception& error) {
     CAPTURE(describe(error));
     FAIL_CHECK("two ranks that were killed cannot be started again");
@@ -212,7 +218,7 @@ void check_in_two_ranks(const std::string& room, const Entry<List>& entry) {
   {
     const Sandbox sandbox;
     const SystemCalls calls;
-    ranks = results_in_ranks(2, [&](const WorldPointer& world) { return run(make(), world); });
+    ranks = in_two_ranks([&](const WorldPointer& world) { return run(make(), world); });
     by_two = written(calls);
   }
   CHECK(at::equal(ranks[0].weights, ranks[1].weights));
@@ -236,7 +242,7 @@ void check_in_two_ranks(const std::string& room, const Entry<List>& entry) {
 
 TEST_CASE("Without callbacks, two ranks log the same, and what one process logs") {
   const Seen alone = run(Callbacks(), dist::World::alone());
-  const auto ranks = results_in_ranks(2, [](const WorldPointer& world) { return run(Callbacks(), world); });
+  const auto ranks = in_two_ranks([](const WorldPointer& world) { return run(Callbacks(), world); });
   CHECK(differences(alone, ranks).empty());
   CHECK(ranks[0].logged.size() > 5);
 }
@@ -287,7 +293,7 @@ TEST_CASE("A callback that logs a number of its rank's own, or writes a file on 
   {
     const Sandbox sandbox;
     const SystemCalls calls;
-    ranks = results_in_ranks(2, [&](const WorldPointer& world) { return run(make(), world); });
+    ranks = in_two_ranks([&](const WorldPointer& world) { return run(make(), world); });
     by_two = written(calls);
   }
   CHECK(differences(alone, ranks).find("by rank: its rank") == 0);

@@ -3,6 +3,7 @@
 // trained apart; sizes, learning rates and frozen layers agree; what depends on the seed in each batch differs by rank.
 // What is otherwise, its page says after "With several ranks".
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -37,11 +38,16 @@
 namespace composer::test {
 namespace {
 
-using dist::test::results_in_ranks;
 using WorldPointer = std::shared_ptr<dist::World>;
 using Weights = std::vector<at::Tensor>;
 
 constexpr std::int64_t kBatches = 12, kUneven = 7;  // of 64 samples, so the last has one: rank 1 trains none of it
+
+// Ranks that wait for each other forever are an error.
+template <class Body>
+auto in_two_ranks(const Body& body) {
+  return dist::test::results_in_ranks(2, body, {.collective_timeout = std::chrono::seconds(60)});
+}
 
 struct Cut : std::exception {
   const char* what() const noexcept override { return "cut off"; }
@@ -118,7 +124,7 @@ Seen run(TrainerOptions options) {
 }
 
 std::vector<Seen> run_in_two(const std::function<TrainerOptions(const WorldPointer&)>& options) {
-  return results_in_ranks(2, [&](const WorldPointer& world) { return run(options(world)); });
+  return in_two_ranks([&](const WorldPointer& world) { return run(options(world)); });
 }
 
 bool is_equal(const Weights& a, const Weights& b) {
@@ -166,7 +172,7 @@ std::vector<Seen> killed_and_resumed(const Work& work, std::int64_t cut) {
     options.save_interval = Time(cut, TimeUnit::BATCH);
     return options;
   };
-  const auto killed = results_in_ranks(2, [&](const WorldPointer& world) {
+  const auto killed = in_two_ranks([&](const WorldPointer& world) {
     const Warnings warnings;
     TrainerOptions options = saving(world);
     options.callbacks.add(At([=](Event event, const State& state) {
