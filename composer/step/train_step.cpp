@@ -80,6 +80,14 @@ void TrainStep::start(const Feed& feed, Seconds spent) {
   if (ranks()) weigh(feed);
 }
 
+// Of a batch that is not split, as far as it is known: on all ranks the largest slice.
+std::int64_t TrainStep::samples_at_once(const Feed& feed) const {
+  const std::optional<std::int64_t> whole = feed.batch_size();
+  const std::optional<std::int64_t> own = feed.loader() ? feed.loader()->batch_size() : std::nullopt;
+  if (!ranks() || !whole || !own || *own == *whole) return whole.value_or(feed.samples());
+  return (*whole + state_.world_size - 1) / state_.world_size;
+}
+
 void TrainStep::split(const Feed& feed) {
   const std::int64_t size = state_.device_train_microbatch_size;
   weight_ = 0;
@@ -95,8 +103,7 @@ void TrainStep::split(const Feed& feed) {
   } else {
     microbatches_.assign(1, {});
   }
-  const std::int64_t all = ranks() ? feed.samples() : feed.batch_size().value_or(feed.samples());
-  microbatch_size_ = size == 0 ? all : size;
+  microbatch_size_ = size == 0 ? samples_at_once(feed) : size;
 }
 
 // Each adds its losses to nothing, because the sum over shards has an order of its own.

@@ -112,6 +112,7 @@ class TrainStep {
     std::int64_t shard = 0;  // with virtual shards
   };
 
+  std::int64_t samples_at_once(const Feed& feed) const;
   void split(const Feed& feed);
   void weigh(const Feed& feed);
   bool is_last() const { return index_ == last_; }

@@ -123,7 +123,7 @@ void Trainer::Impl::log_batch_time() {
                       {"time/sample", now.sample},
                       {"time/batch_in_epoch", now.batch_in_epoch},
                       {"time/sample_in_epoch", now.sample_in_epoch}});
-  if (fit->source.feed().tokens() > 0)
+  if (fit->source.feed().tokens() > 0 || now.token > 0)  // a rank may have none of a small last batch
     logger.log_metrics({{"time/token", now.token}, {"time/token_in_epoch", now.token_in_epoch}});
 }
 

@@ -49,10 +49,6 @@ auto in_two_ranks(const Body& body) {
   return dist::test::results_in_ranks(2, body, {.collective_timeout = std::chrono::seconds(60)});
 }
 
-struct Cut : std::exception {
-  const char* what() const noexcept override { return "cut off"; }
-};
-
 // A task with algorithms, in batches of this size.
 struct Work {
   const Task& task;
@@ -163,7 +159,7 @@ bool can_be_divided(const Task& task) {
   return found->second;
 }
 
-// Two ranks that are killed when this batch begins, and resumed.
+// Two ranks that stop dead before this batch, and are resumed.
 std::vector<Seen> killed_and_resumed(const Work& work, std::int64_t cut) {
   const Folder folder;
   const auto saving = [&](const WorldPointer& world) {
@@ -172,20 +168,14 @@ std::vector<Seen> killed_and_resumed(const Work& work, std::int64_t cut) {
     options.save_interval = Time(cut, TimeUnit::BATCH);
     return options;
   };
-  const auto killed = in_two_ranks([&](const WorldPointer& world) {
+  in_two_ranks([&](const WorldPointer& world) {
     const Warnings warnings;
-    TrainerOptions options = saving(world);
-    options.callbacks.add(At([=](Event event, const State& state) {
-      if (event == Event::BATCH_START && state.timestamp.batch == cut) throw Cut();
-    }));
-    try {
-      Trainer(std::move(options)).fit();
-    } catch (const std::exception& error) {
-      return describe(error);
+    Trainer trainer(saving(world));
+    trainer.begin();
+    while (trainer.state().timestamp.batch < cut && trainer.step()) {
     }
-    return std::string();
+    return 0;  // without end(): nothing more is saved
   });
-  CHECK(killed[0].find("cut off") != std::string::npos);
   return run_in_two(saving);
 }
 
@@ -234,6 +224,7 @@ TEST_CASE("Every algorithm trains the same on two ranks, and what one process do
     CHECK(ranks[0].agreed == ranks[1].agreed);
     CHECK(ranks[0].agreed.size() >= kBatches);
     const std::string by_rank = first_of(keys_that_differ(ranks[0].logged, ranks[1].logged, /*to_the_bit=*/true));
+    CAPTURE(by_rank);
     CHECK((by_rank == "none" || speaks));
     const std::string kept = kept_apart(ranks[0], ranks[1]);
     CAPTURE(kept);
@@ -262,7 +253,7 @@ TEST_CASE("Every algorithm that trains slices of a batch apart gives two ranks t
 TrainerOptions options_with_equal_samples(const Work& work, const WorldPointer& world) {
   TrainerOptions options = work.options(world, /*shuffle=*/false);
   options.distributed.split_batches = false;
-  options.max_duration = "6ba";
+  options.max_duration = "4ba";
   options.eval_dataloader = {};
   return options;
 }
