@@ -17,8 +17,8 @@ struct DistributedOptions {
   // samples; the batches of an epoch, and their sizes, may differ by rank.
   bool split_batches = true;
   SyncStrategy ddp_sync_strategy = SyncStrategy::SINGLE_AUTO_SYNC;
-  // Whether parameters may get no gradient in a step. False: that is an error. Unset: found out by the first such step;
-  // later ones look for them before their backward pass.
+  // Whether parameters may get no gradient in a step. Unset: the first step tells, and a later one that leaves out a
+  // parameter is an error.
   std::optional<bool> find_unused_parameters = {};
   bool broadcast_buffers = true;    // batch-norm statistics are rank 0's at the start of each batch
   std::int64_t bucket_cap_mb = 25;  // MiB; gradients travel in pieces of about this size
