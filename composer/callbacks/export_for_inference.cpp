@@ -150,7 +150,7 @@ void ExportForInferenceCallback::visit_state(StateVisitor& visit) {
 }
 
 std::string ExportForInferenceCallback::path_at(const State& state) const {
-  return saving::format_name(options_.save_path, state.run_name, &state.timestamp);
+  return saving::format_name(options_.save_path, state, &state.timestamp);
 }
 
 void ExportForInferenceCallback::fit_end(const State& state, Logger& logger) {

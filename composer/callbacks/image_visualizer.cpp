@@ -208,7 +208,7 @@ void ImageVisualizer::init(const State& state, Logger&) {
   due_ = eval_due_ = has_warned_ = false;
   range_ = std::make_unique<Range>();
   files_.reset();
-  if (!options_.folder.empty()) files_ = std::make_unique<Files>(saving::format_name(options_.folder, state.run_name));
+  if (!options_.folder.empty()) files_ = std::make_unique<Files>(saving::format_name(options_.folder, state, nullptr));
 }
 
 void ImageVisualizer::batch_start(const State& state, Logger&) {
@@ -247,7 +247,9 @@ void ImageVisualizer::tell_range() {
   if (range_ && range_->tell(options_)) range_.reset();
 }
 
+// Rank 0's alone, so that one file is written by one process.
 void ImageVisualizer::show(const State& state, const std::string& key, const std::string& file, Logger& logger) {
+  if (state.rank != 0) return;
   const at::Tensor& inputs = state.batch.at(options_.input_key);
   const bool is_image = inputs.dim() == 3 || inputs.dim() == 4;
   if (!is_image || inputs.numel() <= inputs.size(0)) {

@@ -47,13 +47,13 @@ struct MemorySnapshot::Impl {
   }
 
   void write(const State& state, Logger& logger) {
-    const std::string file = saving::format_name(options.filename, state.run_name, &state.timestamp) + ".pickle";
-    const fs::path path = fs::path(saving::format_name(options.folder, state.run_name, &state.timestamp)) / file;
+    const std::string file = saving::format_name(options.filename, state, &state.timestamp) + ".pickle";
+    const fs::path path = fs::path(saving::format_name(options.folder, state, &state.timestamp)) / file;
     util::NewFile written(path);
     written.write(source->snapshot());
     written.commit();
     if (options.remote_file_name.empty()) return;
-    const std::string folder = saving::format_name(options.remote_file_name, state.run_name, &state.timestamp);
+    const std::string folder = saving::format_name(options.remote_file_name, state, &state.timestamp);
     logger.upload_file({.path = path.string(), .name = folder + "/" + file, .overwrite = options.overwrite});
   }
 
@@ -79,7 +79,7 @@ void MemorySnapshot::init(const State& state, Logger&) {
     warn(join("MemorySnapshot: the allocator of ", state.device, " keeps no history, so nothing is recorded"));
     return;
   }
-  const fs::path folder = saving::format_name(impl.options.folder, state.run_name, &state.timestamp);
+  const fs::path folder = saving::format_name(impl.options.folder, state, &state.timestamp);
   std::error_code ignored;
   if (impl.options.overwrite || state.resumes || !fs::is_directory(folder, ignored)) return;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))

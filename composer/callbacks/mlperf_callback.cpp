@@ -174,7 +174,7 @@ MLPerfCallback::MLPerfCallback(MLPerfCallback&&) noexcept = default;
 
 std::string MLPerfCallback::path_in_root(const State& state, const char* folder) const {
   const std::string system = system_name(options_, state), results = "results";
-  const std::string root = saving::format_name(options_.root_folder, state.run_name);
+  const std::string root = saving::format_name(options_.root_folder, state, nullptr);
   if (folder != results) return join(root, '/', folder, '/', system, ".json");
   return join(root, "/results/", system, '/', name_of(options_.benchmark), "/result_", options_.index, ".txt");
 }
@@ -250,9 +250,18 @@ void MLPerfCallback::epoch_start(const State& state, Logger&) {
 }
 
 void MLPerfCallback::batch_start(const State& state, Logger&) {
+  if (state.world_size == 1) write_batch_size(state, state.batch.front().size(0));
+}
+
+// Only now are the samples of all ranks counted.
+void MLPerfCallback::batch_end(const State& state, Logger&) {
+  if (state.world_size > 1) write_batch_size(state, state.timestamp.sample - state.previous_timestamp->sample);
+}
+
+void MLPerfCallback::write_batch_size(const State& state, std::int64_t samples) {
   if (!log_ || log_->has_batch_size || !log_->running()) return;
   log_->has_batch_size = true;
-  log_->write("global_batch_size", state.batch.front().size(0) * state.world_size);
+  log_->write("global_batch_size", samples);
   log_->write("device_train_microbatch_size", state.device_train_microbatch_size);
 }
 
@@ -317,7 +326,7 @@ void MLPerfCallback::close(const State& state, Logger& logger) {
     const std::string path = path_in_root(state, folder);
     std::error_code ignored;
     if (!fs::exists(path, ignored)) continue;  // an error at INIT
-    const std::string root = saving::format_name(options_.root_folder, state.run_name);
+    const std::string root = saving::format_name(options_.root_folder, state, nullptr);
     logger.upload_file({.path = path, .name = "{run_name}" + path.substr(root.size()), .overwrite = true});
   }
 }

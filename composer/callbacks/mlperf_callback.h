@@ -49,6 +49,7 @@ class COMPOSER_EXPORT MLPerfCallback final : public Callback {
   void fit_start(const State& state, Logger& logger) override;
   void epoch_start(const State& state, Logger& logger) override;
   void batch_start(const State& state, Logger& logger) override;
+  void batch_end(const State& state, Logger& logger) override;
   void epoch_end(const State& state, Logger& logger) override;
   void eval_start(const State& state, Logger& logger) override;
   void eval_end(const State& state, Logger& logger) override;
@@ -58,6 +59,7 @@ class COMPOSER_EXPORT MLPerfCallback final : public Callback {
  private:
   struct Log;
   std::string path_in_root(const State& state, const char* folder) const;
+  void write_batch_size(const State& state, std::int64_t samples);
 
   MLPerfCallbackOptions options_;
   std::unique_ptr<Log> log_;  // null on other ranks, and before INIT

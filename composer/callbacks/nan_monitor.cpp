@@ -55,8 +55,9 @@ std::string save_batch(const State& state, const std::string& folder, const std:
   for (const auto& [name, tensor] : state.batch) tensors.emplace_back(name, tensor);
   std::string indices;
   for (std::int64_t index : samples) indices += join(indices.empty() ? "" : " ", index);
-  const std::string name = join("nan-ep", state.timestamp.epoch, "-ba", state.timestamp.batch, ".safetensors");
-  const auto path = std::filesystem::path(util::format_name(folder, state.run_name, nullptr, "NaNMonitor")) / name;
+  const std::string of_rank = state.rank > 0 ? join("-rank", state.rank) : "";
+  const std::string name = join("nan-ep", state.timestamp.epoch, "-ba", state.timestamp.batch, of_rank, ".safetensors");
+  const auto path = std::filesystem::path(util::format_name(folder, state, nullptr, "NaNMonitor")) / name;
   formats::save_safetensors(path, tensors, {{"sample_indices", indices}});
   return path.string();
 }

@@ -149,7 +149,7 @@ struct OOMObserver::Impl {
 
   void write(const std::exception_ptr& error, const State& state, Logger& logger) {
     const auto named = [&](const std::string& format) {
-      return saving::format_name(format, state.run_name, &state.timestamp);
+      return saving::format_name(format, state, &state.timestamp);
     };
     const fs::path base = fs::path(named(options.folder)) / named(options.filename);
     const std::string index = number(base), remote = named(options.remote_file_name);

@@ -154,7 +154,7 @@ struct Profiler::Impl {
       return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.end_ns > b.end_ns;
     });
     try {
-      const std::string file = saving::format_name(options.filename, state.run_name, &state.timestamp);
+      const std::string file = saving::format_name(options.filename, state, &state.timestamp);
       if (writer) writer->send({std::move(trace), folder / file, state.rank});
       has_recorded = true;
     } catch (const std::exception& error) {
@@ -225,7 +225,7 @@ std::string Profiler::report() const { return impl_->writer ? impl_->writer->rep
 
 void Profiler::init(const State& state, Logger&) {
   Impl& impl = *impl_;
-  impl.folder = saving::format_name(impl.options.folder, state.run_name);
+  impl.folder = saving::format_name(impl.options.folder, state, nullptr);
   check_folder(impl.options, impl.folder, state);
   impl.writer = std::make_unique<Writer>(impl.options.num_traces_to_keep);
   impl.resumed_at = 0;
@@ -245,7 +245,7 @@ void Profiler::close(const State& state, Logger&) {
               skip_first + wait + warmup, " (skip_first + wait + warmup), and no epoch had more than ",
               impl.longest_epoch, " batches"));
   const std::string text = report();
-  if (impl.options.print) std::cerr << text << std::flush;
+  if (impl.options.print && state.rank == 0) std::cerr << text << std::flush;
 }
 
 void Profiler::event_begins(Event event, const State& state) {

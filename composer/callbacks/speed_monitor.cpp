@@ -76,13 +76,16 @@ void SpeedMonitor::after_train_batch(const State&, Logger&) {
   counter_.reset();
 }
 
-// Of the batch that has ended.
+// Of the batch that has ended, on all ranks. What is counted, or known of state.batch, is of this rank's samples.
 double SpeedMonitor::flops_of(const State& state) {
-  if (state.model)
-    if (const std::optional<double> given = state.model->flops_per_batch(state.batch)) return *given;
   const std::int64_t before = state.previous_timestamp ? state.previous_timestamp->sample : 0;
   const auto samples = static_cast<double>(state.timestamp.sample - before);
-  if (counted_ && samples > 0) flops_per_sample_ = *counted_ / samples;
+  const bool is_whole = state.world_size == 1 || state.batch.empty();
+  const double own = is_whole ? samples : static_cast<double>(state.batch.front().size(0));
+  if (state.model)
+    if (const std::optional<double> given = state.model->flops_per_batch(state.batch))
+      return is_whole || own == 0 ? *given : *given / own * samples;
+  if (counted_ && own > 0) flops_per_sample_ = *counted_ / own;
   counted_.reset();
   return flops_per_sample_.value_or(0) * samples;
 }

@@ -140,7 +140,7 @@ void Logger::log_histogram(std::string_view key, const LogHistogram& histogram, 
 void Logger::upload_file(const LogFile& file) {
   check(file);
   LogFile named = file;
-  named.name = util::format_name(file.name, state_.run_name, &state_.timestamp, "upload_file");
+  named.name = util::format_name(file.name, state_, &state_.timestamp, "upload_file");
   if (!destinations_.empty()) keep_contents(named);
   for (LoggerDestination* destination : destinations_) destination->upload_file(named, state_);
 }

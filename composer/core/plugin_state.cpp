@@ -41,7 +41,7 @@ void check_all(const StateDict* group, const std::vector<Plugin<Base>>& plugins)
 }
 
 template <class Base>
-void visit_all(StateVisitor& group, const std::vector<Plugin<Base>>& plugins, StateDict* into) {
+void visit_all(StateVisitor& group, const std::vector<Plugin<Base>>& plugins, StateDict* into, bool warns) {
   std::map<std::string, int> seen;
   std::vector<std::string> unused = into ? std::vector<std::string>() : group.names();
   for (const auto& plugin : plugins) {
@@ -52,10 +52,11 @@ void visit_all(StateVisitor& group, const std::vector<Plugin<Base>>& plugins, St
       StateVisitor inner = group.scope(name);
       plugin.object->visit_state(inner);
       std::erase(unused, name);
-    } else if (!state_of(*plugin.object).empty()) {
+    } else if (warns && !state_of(*plugin.object).empty()) {
       warn(join("checkpoint: no state of ", group.path(), '/', name, "; it starts with its initial state"));
     }
   }
+  if (!warns) return;
   for (const std::string& name : unused)
     warn(join("checkpoint: the state of ", group.path(), '/', name, " is not used: this trainer has no such plug-in"));
 }
@@ -69,16 +70,16 @@ void check_plugins(const StateDict& saved, const Engine& engine) {
   check_all(dict_of(saved, "callbacks"), engine.callbacks());
 }
 
-void visit_plugins(StateVisitor& visit, const Engine& engine) {
+void visit_plugins(StateVisitor& visit, const Engine& engine, bool warns) {
   const auto group = [&](const char* name, const auto& plugins) {
     if (visit.is_loading()) {
       if (!visit.has(name)) return;
       StateVisitor inner = visit.scope(name);
-      return visit_all(inner, plugins, nullptr);
+      return visit_all(inner, plugins, nullptr, warns);
     }
     StateDict all;
     StateVisitor inner = StateVisitor::saving(all);
-    visit_all(inner, plugins, &all);
+    visit_all(inner, plugins, &all, warns);
     visit(name, all);
   };
   group("algorithms", engine.algorithms());

@@ -54,7 +54,8 @@ std::vector<std::string> describe(const DataParallel::Named& parameters, const D
   lines.push_back(join("bucket_cap_mb = ", options.bucket_cap_mb,
                        ", find_unused_parameters = ", !unused ? "unset" : (*unused ? "true" : "false"),
                        ", gradients_in_bf16 = ", options.gradients_in_bf16,
-                       ", broadcast_buffers = ", options.broadcast_buffers));
+                       ", broadcast_buffers = ", options.broadcast_buffers,
+                       ", share_values = ", options.share_values));
   for (const auto& [name, tensor] : parameters) lines.push_back("the parameter " + describe_tensor(name, tensor));
   for (const auto& [name, tensor] : buffers) lines.push_back("the buffer " + describe_tensor(name, tensor));
   return lines;
@@ -82,7 +83,7 @@ struct DataParallel::Impl {
   std::shared_ptr<World> world;
   Named parameters, buffers;  // buffers: those to broadcast
   std::vector<Layout> layouts;
-  std::optional<bool> find_unused;
+  std::optional<bool> find_unused;  // unset: no step has left out a parameter
   std::unique_ptr<GradientReducer> reducer;  // null if the world has one rank
   bool is_unchecked = false;                 // check_missing() is due
 
@@ -123,22 +124,17 @@ struct DataParallel::Impl {
     is_unchecked = true;
     // Do not wait for a device in each step: there, an error is thrown one step later.
     const bool is_on_host = parameters.front().second.is_cpu();
-    if (is_on_host || !find_unused) check_missing();
+    if (is_on_host) check_missing();
     reducer->drop_absent();
   }
 
-  // If find_unused is not known yet, the first step in which a rank had samples decides it.
+  // All ranks have the same summary, so they decide alike.
   void check_missing() {
     if (!std::exchange(is_unchecked, false) || find_unused == true) return;
     const GradientReducer::Summary summary = reducer->summary();
-    if (!find_unused) {
-      if (summary.any_missing)
-        find_unused = true;
-      else if (summary.all_present)
-        find_unused = false;
-      return;
-    }
-    if (summary.any_missing) throw_missing(summary.missing_here);
+    if (!summary.any_missing) return;
+    if (find_unused) throw_missing(summary.missing_here);
+    find_unused = true;
   }
 
   [[noreturn]] void throw_missing(const std::vector<std::size_t>& here) const {
@@ -166,9 +162,11 @@ DataParallel::DataParallel(std::shared_ptr<World> world, Named parameters, Named
   m.together([&] { check_same_on_all_ranks(*m.world, kWho, describe(m.parameters, buffers, options)); });
   check_on_this_rank(m.parameters);
   m.together([&] {
-    const at::NoGradGuard no_grad;
-    m.world->broadcast(detached(m.parameters), 0);
-    if (!buffers.empty()) m.world->broadcast(detached(buffers), 0);
+    if (options.share_values) {
+      const at::NoGradGuard no_grad;
+      m.world->broadcast(detached(m.parameters), 0);
+      if (!buffers.empty()) m.world->broadcast(detached(buffers), 0);
+    }
     m.make_reducer(options);
   });
 }
@@ -201,6 +199,12 @@ void DataParallel::take_part() {
 bool DataParallel::matches(const std::vector<at::Tensor>& parameters) const {
   return std::ranges::equal(impl_->layouts, parameters,
                             [](const Layout& layout, const at::Tensor& now) { return layout.holds(now); });
+}
+
+bool DataParallel::has(const std::vector<at::Tensor>& parameters) const {
+  return std::ranges::all_of(parameters, [&](const at::Tensor& now) {
+    return std::ranges::any_of(impl_->layouts, [&](const Layout& layout) { return layout.holds(now); });
+  });
 }
 
 }  // namespace composer::dist

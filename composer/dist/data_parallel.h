@@ -16,11 +16,13 @@ class World;
 
 struct DataParallelOptions {
   std::int64_t bucket_cap_mb = 25;  // MiB; gradients are reduced in buckets of about this size
-  // Whether some parameters may get no gradient in a step, on some ranks or on all. Unset: the first step tells; a
-  // later step that leaves out a parameter is then an error.
+  // Whether some parameters may get no gradient in a step, on some ranks or on all. True: each step looks for them
+  // before its backward pass, so that the others are sent during it. False: a step that leaves out a parameter is an
+  // error. Unset: true as soon as a step has left one out.
   std::optional<bool> find_unused_parameters;
   bool gradients_in_bf16 = false;  // sends gradients in half of the bytes, rounded to bf16
   bool broadcast_buffers = true;   // buffers (batch-norm statistics) are rank 0's before each forward pass
+  bool share_values = true;        // false: all ranks have the same parameters and buffers already
 };
 
 // Averages gradients over ranks during the backward pass, by the Reducer of libtorch's C++ core, which is the one of
@@ -33,7 +35,7 @@ struct DataParallelOptions {
 class COMPOSER_EXPORT DataParallel {
  public:
   using Named = std::vector<std::pair<std::string, at::Tensor>>;
-  // Gives all ranks rank 0's values. `parameters` are distinct leaf tensors that require gradients, on one device.
+  // Gives all ranks rank 0's values, if share_values. `parameters` are distinct leaf tensors that require gradients, on one device.
   // Throws ConfigError on all ranks if the ranks differ in options, names, shapes, dtypes, memory layout or order,
   // naming the first difference.
   DataParallel(std::shared_ptr<World> world, Named parameters, Named buffers, const DataParallelOptions& options = {});
@@ -45,8 +47,8 @@ class COMPOSER_EXPORT DataParallel {
   void before_forward();
   void before_backward(const std::vector<at::Tensor>& outputs);  // what backward() starts from
   // After that backward pass. All gradients are then the mean over ranks; an undefined one counts as zeros, and stays
-  // undefined if it is so on all ranks. Throws ConfigError, on all ranks, if a parameter has no gradient and must have;
-  // its name and the rank are in the text. On a GPU, the next call throws it: this one does not wait for the device.
+  // undefined if it is so on all ranks. Throws ConfigError, on all ranks, if a parameter has no gradient and must have
+  // (find_unused_parameters = false); its name and the rank are in the text. On a GPU, the next call throws it: this one does not wait for the device.
   void after_backward();
   // Instead of the three, for a rank that has no samples in this step: takes part with the gradients that it has added
   // up before, or zeros. Afterwards it has the mean as all others. If no rank has samples, all may call it.
@@ -54,6 +56,8 @@ class COMPOSER_EXPORT DataParallel {
 
   // Whether these are the same tensors in the same order, and none has another shape, dtype or device since.
   bool matches(const std::vector<at::Tensor>& parameters) const;
+  // The same, but it may have more.
+  bool has(const std::vector<at::Tensor>& parameters) const;
 
  private:
   struct Impl;

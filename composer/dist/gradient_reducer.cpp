@@ -167,10 +167,8 @@ GradientReducer::Summary GradientReducer::summary() const {
   const at::Tensor all = counts();
   const auto* flags = all.const_data_ptr<float>();
   const std::size_t count = parameters_.size();
-  const auto is_set = [](float flag) { return flag > 0; };
   Summary summary;
-  summary.all_present = std::all_of(flags, flags + count, is_set);
-  summary.any_missing = std::any_of(flags + count, flags + 2 * count, is_set);
+  summary.any_missing = std::any_of(flags + count, flags + 2 * count, [](float flag) { return flag > 0; });
   for (std::size_t i = 0; must_have_ && i < count; ++i)
     if (!present_[i]) summary.missing_here.push_back(i);
   return summary;

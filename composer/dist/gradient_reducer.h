@@ -49,7 +49,6 @@ class GradientReducer {
   // After finish(): what this rank had and all ranks together had. Waits for the device.
   struct Summary {
     bool any_missing = false;  // on some rank
-    bool all_present = false;  // on at least one rank each
     std::vector<std::size_t> missing_here;
   };
   Summary summary() const;

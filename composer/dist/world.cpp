@@ -11,6 +11,7 @@
 #include "composer/dist/group.h"
 #include "composer/dist/impl.h"
 #include "composer/dist/lost.h"
+#include "composer/util/name_format.h"
 #include "composer/util/no_sigpipe.h"
 
 namespace composer::dist {
@@ -86,6 +87,9 @@ std::shared_ptr<World> World::join(const Environment& environment, const Options
   impl->store = open_store(environment, times, options.store_timeout);
   impl->store_sockets->end();
   arrive(*impl->store, environment, options.store_timeout);
+  util::set_process_on_node({.local_rank = environment.local_rank,
+                             .local_world_size = environment.local_world_size,
+                             .node_rank = environment.node_rank});
 
   Watchdog::Setup setup{rules(options, /*may_exit=*/true), environment.rank, environment.world_size,
                         rank_of_store(environment)};

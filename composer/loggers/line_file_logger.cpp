@@ -44,16 +44,15 @@ void check(const std::string& name, const LineFileOptions& options, bool with_ra
   }
 }
 
-// Gives the file a name that is free.
-void set_aside(const std::string& name, const std::string& path) {
+// Gives the file a name that is free. `why`: it is not continued.
+void set_aside(const std::string& name, const std::string& path, const char* why) {
   for (int number = 1;; ++number) {
     const std::string aside = join(path, '.', number);
     if (std::filesystem::exists(std::filesystem::symlink_status(aside))) continue;
     std::error_code error;
     std::filesystem::rename(path, aside, error);
     if (error) throw ConfigError(name, ": ", path, " cannot be renamed to ", aside, ": ", error.message());
-    warn(join(name, ": ", path, " is the log of an earlier process of this run, of which no checkpoint is left; it is ",
-              "kept as ", aside));
+    warn(join(name, ": ", path, " is the log of an earlier process of this run", why, "; it is kept as ", aside));
     return;
   }
 }
@@ -138,6 +137,7 @@ bool LineFormat::takes(LogRecord::Kind kind) const {
 struct LineFileLogger::Log {
   std::shared_ptr<LineWriter> writer;
   bool resumes = false;
+  bool of_other_rank = false;         // of a resumed run, whose checkpoint knows of rank 0's log alone
   bool waits = false;                 // until FIT_START, since it overwrites the file or gives it another name
   bool is_open = false;               // the file
   std::optional<util::LogMark> mark;  // what the checkpoint knows of the log, if it is that
@@ -155,6 +155,7 @@ std::shared_ptr<RecordWriter> LineFileLogger::make_writer(const State& state) {
   log_ = std::make_unique<Log>();
   log_->writer = std::make_shared<LineWriter>(name(), path, make_format(state));
   log_->resumes = state.resumes;
+  log_->of_other_rank = state.resumes && state.rank != 0;
   log_->waits = waits_for_fit(state);
   if (state.resumes || log_->waits)
     hold();
@@ -184,6 +185,7 @@ bool LineFileLogger::waits_for_fit(const State& state) const {
   std::error_code error;
   if (path == written_ || !std::filesystem::is_regular_file(path, error)) return false;
   if (!state.resumes && !(state.run && state.run->is_resumable())) return false;
+  if (log_->of_other_rank) return !options_.append;
   return options_.overwrite || (!state.resumes && !options_.append && is_begun_by(state.run_name));
 }
 
@@ -217,7 +219,10 @@ void LineFileLogger::after_load(const State&, Logger&) {
 void LineFileLogger::fit_start(const State& state, Logger&) {
   if (!log_ || log_->is_open) return;
   if (log_->mark) return open_own();
-  if (!options_.overwrite && is_begun_by(state.run_name)) set_aside(name(), log_->writer->where());
+  if (const std::string path = log_->writer->where(); log_->of_other_rank)
+    set_aside(name(), path, ", and a checkpoint keeps the place of rank 0's alone");
+  else if (!options_.overwrite && is_begun_by(state.run_name))
+    set_aside(name(), path, ", of which no checkpoint is left");
   open_as_new_or_discard();
 }
 
@@ -235,7 +240,7 @@ void LineFileLogger::open_own() {
 }
 
 void LineFileLogger::visit_state(StateVisitor& visit) {
-  if (!log_) return;
+  if (!log_ || log_->of_other_rank) return;
   util::LogMark mark;
   const std::string path = log_->writer->where();
   if (visit.is_loading()) {

@@ -63,7 +63,7 @@ std::shared_ptr<RecordWriter> TensorBoardLogger::make_writer(const State& state)
   if (state.rank != 0) return std::make_shared<NoWriter>();
   if (state.run_name.empty() && options_.folder.find("{run_name}") != std::string::npos)
     throw ConfigError(kName, ": folder ", options_.folder, " requires a run_name, and this run has none");
-  open_->folder = util::format_name(options_.folder, state.run_name, nullptr, kName);
+  open_->folder = util::format_name(options_.folder, state, nullptr, kName);
   open_->writer = std::make_shared<EventWriter>(open_->folder, state.run_name, options_);
   return open_->writer;
 }

@@ -92,7 +92,7 @@ std::shared_ptr<RecordWriter> WandBLogger::make_writer(const State& state) {
   if (options_.rank_zero_only && state.rank != 0) return std::make_shared<NoWriter>();
   if (state.run_name.empty() && options_.folder.find("{run_name}") != std::string::npos)
     throw ConfigError(kName, ": folder ", options_.folder, " requires a run_name, and this run has none");
-  const std::string folder = util::format_name(options_.folder, state.run_name, nullptr, kName);
+  const std::string folder = util::format_name(options_.folder, state, nullptr, kName);
   open_->writer = std::make_shared<WandBWriter>(WandBWriterOptions{.base = folder + "/wandb",
                                                                    .run = run_of(options_, state),
                                                                    .rank = state.rank,

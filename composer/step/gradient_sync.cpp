@@ -46,7 +46,8 @@ GradientSync::Counts GradientSync::start(const Counts& own, bool may_change) {
   const auto count = static_cast<double>(own.microbatches);
   if (optimizer_) optimizer_->follow();
   const at::Tensor sums = at::tensor({own.weight, static_cast<double>(own.samples), static_cast<double>(own.tokens),
-                                      count, count * count, own.weight > 0 ? 0.0 : 1.0, may_change ? 1.0 : 0.0},
+                                      count, count * count, own.weight > 0 ? 0.0 : 1.0, may_change ? 1.0 : 0.0,
+                                      own.seconds},
                                      at::kDouble);
   world_->sum(sums);
   const double* sum = sums.const_data_ptr<double>();
@@ -65,7 +66,8 @@ GradientSync::Counts GradientSync::start(const Counts& own, bool may_change) {
   return {.weight = sum[0],
           .samples = std::llround(sum[1]),
           .tokens = std::llround(sum[2]),
-          .microbatches = std::llround(sum[3])};
+          .microbatches = std::llround(sum[3]),
+          .seconds = sum[7] / size_};
 }
 
 bool GradientSync::syncs(bool last) const {
@@ -74,7 +76,9 @@ bool GradientSync::syncs(bool last) const {
 
 void GradientSync::before_forward(bool last) {
   if (!syncs(last)) return;
-  if (!parallel_ || !parallel_->matches(trained_tensors(*state_.model))) {
+  const std::vector<at::Tensor> trained = trained_tensors(*state_.model);
+  if (!parallel_ || !parallel_->matches(trained)) {
+    const bool has_new = !parallel_ || !parallel_->has(trained);  // else some are frozen, and all are shared already
     dist::DataParallel::Named parameters, buffers;
     for (auto& [name, tensor] : trained_parameters(*state_.model))
       parameters.emplace_back(std::move(name), std::move(tensor));
@@ -85,7 +89,8 @@ void GradientSync::before_forward(bool last) {
         dist::DataParallelOptions{.bucket_cap_mb = options_.bucket_cap_mb,
                                   .find_unused_parameters = options_.find_unused_parameters,
                                   .gradients_in_bf16 = options_.gradients_in_bf16,
-                                  .broadcast_buffers = options_.broadcast_buffers});
+                                  .broadcast_buffers = options_.broadcast_buffers,
+                                  .share_values = has_new});
   }
   parallel_->before_forward();
 }

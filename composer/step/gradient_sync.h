@@ -32,6 +32,7 @@ class GradientSync {
   struct Counts {
     double weight = 0;  // of its samples in the loss
     std::int64_t samples = 0, tokens = 0, microbatches = 0;
+    double seconds = 0;  // that were spent since the last batch was started; of all ranks: the mean
   };
   // With virtual shards: those of this rank that have samples, and how many; each is a microbatch. Collective.
   struct Shard {

@@ -69,8 +69,10 @@ void TrainStep::set_microbatch_size(MicrobatchSize size, std::int64_t bytes) {
   if (size.is_auto()) auto_.emplace(state_, bytes);
 }
 
-void TrainStep::start(const Feed& feed) {
+void TrainStep::start(const Feed& feed, Seconds spent) {
   whole_ = state_.batch;
+  spent_ = spent;
+  of_all_.seconds = 0;
   if (auto_) samples_ = feed.count_samples(whole_);  // algorithms may have changed it
   if (auto_ && !auto_->has_size()) {
     if (samples_ > 0) choose_microbatch_size(feed);
@@ -78,6 +80,14 @@ void TrainStep::start(const Feed& feed) {
   }
   split(feed);
   if (ranks()) weigh(feed);
+}
+
+// Of a batch that is not split, as far as it is known: on all ranks the largest slice.
+std::int64_t TrainStep::samples_at_once(const Feed& feed) const {
+  const std::optional<std::int64_t> whole = feed.batch_size();
+  const std::optional<std::int64_t> own = feed.loader() ? feed.loader()->batch_size() : std::nullopt;
+  if (!ranks() || !whole || !own || *own == *whole) return whole.value_or(feed.samples());
+  return (*whole + state_.world_size - 1) / state_.world_size;
 }
 
 void TrainStep::split(const Feed& feed) {
@@ -95,8 +105,7 @@ void TrainStep::split(const Feed& feed) {
   } else {
     microbatches_.assign(1, {});
   }
-  const std::int64_t all = ranks() ? feed.samples() : feed.batch_size().value_or(feed.samples());
-  microbatch_size_ = size == 0 ? all : size;
+  microbatch_size_ = size == 0 ? samples_at_once(feed) : size;
 }
 
 // Each adds its losses to nothing, because the sum over shards has an order of its own.
@@ -126,11 +135,14 @@ void TrainStep::weigh(const Feed& feed) {
       may_change = true;
   }
   if (ranks()) {
+    const double seconds = of_all_.seconds;  // a batch may be weighed twice
     of_all_ = ranks()->start({.weight = weight_,
                               .samples = feed.samples(),
                               .tokens = feed.tokens(),
-                              .microbatches = static_cast<std::int64_t>(microbatches_.size())},
+                              .microbatches = static_cast<std::int64_t>(microbatches_.size()),
+                              .seconds = std::exchange(spent_, {}).count()},
                              may_change);
+    of_all_.seconds += seconds;
     weight_ = of_all_.weight;
   }
   if (!(weight_ > 0))

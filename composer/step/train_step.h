@@ -70,13 +70,16 @@ class TrainStep {
   std::int64_t tokens(const Feed& feed) const { return ranks() ? of_all_.tokens : feed.tokens(); }
   // Throws ConfigError for algorithms that need all gradients, where a rank has only some.
   void check_divides(const Engine& engine) const;
+  // What start() was told, as the mean over ranks.
+  Seconds spent() const { return Seconds(of_all_.seconds); }
   // Of the algorithm that has one. Throws ConfigError for two of them, and for an optimizer that steps in backward.
   void use_rule(const Engine& engine);
   // Until the fit ends, batches are trained by a graph where that can be.
   void use_graph(const Engine& engine);
   void end_fit();
 
-  void start(const Feed& feed);  // state.batch is the whole batch
+  // state.batch is the whole batch. `spent`: since the last batch was started, of which ranks tell each other.
+  void start(const Feed& feed, Seconds spent = {});
   // One step of the optimizer with the gradients that `train_batch` makes, which it may call several times: because the
   // optimizer wants so, or because memory was short and the size of microbatches is "auto". A StepRule may add passes
   // over the batch before it.
@@ -113,6 +116,7 @@ class TrainStep {
     std::int64_t shard = 0;  // with virtual shards
   };
 
+  std::int64_t samples_at_once(const Feed& feed) const;
   void split(const Feed& feed);
   void weigh(const Feed& feed);
   bool is_last() const { return index_ == last_; }
@@ -149,6 +153,7 @@ class TrainStep {
   std::unique_ptr<GradientSync> sync_;  // null: there is one rank
   bool apart_ = false;
   GradientSync::Counts of_all_;
+  Seconds spent_{};           // by this rank, until the others are told
   Batch whole_;               // as it came from the loader
   std::int64_t samples_ = 0;  // of it, if the size of microbatches is "auto"
   bool is_split_ = false;

@@ -84,8 +84,8 @@ void Trainer::Impl::count_batch_aside(const Feed& feed, Timestamp& timestamp) {
 void Trainer::Impl::count_batch() {
   const Feed& feed = fit->source.feed();
   state.previous_timestamp = state.timestamp;
-  state.timestamp =
-      state.timestamp.to_next_batch(train_step.samples(feed), train_step.tokens(feed), fit->stopwatch.lap());
+  const Seconds spent = ranks.alone() ? fit->stopwatch.lap() : train_step.spent();
+  state.timestamp = state.timestamp.to_next_batch(train_step.samples(feed), train_step.tokens(feed), spent);
   owed = {Owed::END, Event::BATCH_END, Event::BATCH_CHECKPOINT};
   schedules.apply(state);
   if (!progress().limit_reached()) fit->source.stage_next();
@@ -124,7 +124,7 @@ void Trainer::Impl::log_batch_time() {
                       {"time/sample", now.sample},
                       {"time/batch_in_epoch", now.batch_in_epoch},
                       {"time/sample_in_epoch", now.sample_in_epoch}});
-  if (fit->source.feed().tokens() > 0)
+  if (fit->source.feed().tokens() > 0 || now.token > 0)  // a rank may have none of a small last batch
     logger.log_metrics({{"time/token", now.token}, {"time/token_in_epoch", now.token_in_epoch}});
 }
 
@@ -170,6 +170,9 @@ std::vector<EvalRun*> Trainer::Impl::due_on_all_ranks(std::vector<EvalRun*> due)
     if (marks[i] == '1') due.push_back(&runs[i]);
   return due;
 }
+// Clocks of ranks differ, and all must agree on what is due after so many seconds. They tell each other when a batch is
+// started, so a batch is counted with the time up to its start.
+Seconds Trainer::Impl::time_of_ranks() { return ranks.alone() ? Seconds() : fit->stopwatch.lap(); }
 
 // Batch-norm statistics differ by rank while training; all ranks are to evaluate one model.
 void Trainer::Impl::share_buffers() {

@@ -184,6 +184,7 @@ struct Trainer::Impl {
   // What several ranks do in addition; nothing for one.
   void draw_by_rank();
   std::vector<EvalRun*> due_on_all_ranks(std::vector<EvalRun*> due);
+  Seconds time_of_ranks();
   void share_buffers();
   void share_model();
   void count_batch();

@@ -97,7 +97,7 @@ bool Trainer::Impl::step() {
   fire(Event::BATCH_START);
   log_batch_time();
   const Feed& feed = fit->source.feed();
-  train_step.start(feed);
+  train_step.start(feed, time_of_ranks());
   train_step.step_optimizer(feed, [this](bool counts) { return train_batch(counts); });
   count_batch_after([this] {
     train_step.log();

@@ -66,9 +66,9 @@ class Trainer::Impl::AsRun final : public Run {
   }
   bool interrupted() const override { return trainer_ && trainer_->interrupted(); }
   bool is_resumable() const override {
-    if (!trainer_ || !trainer_->saver) return false;
-    const TrainerOptions& options = trainer_->options;
-    return options.autoresume && !options.save_weights_only && options.save_num_checkpoints_to_keep != 0;
+    if (!trainer_) return false;
+    const TrainerOptions& options = trainer_->options;  // of a rank without a saver as well
+    return !options.save_folder.empty() && options.autoresume && !options.save_weights_only && options.save_num_checkpoints_to_keep != 0;
   }
   void load(const LoadOptions& options) override { trainer().load(options); }
 
@@ -143,7 +143,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   schedules.visit_state(visit);
   visit("tuned", tuned);
   visit_required_algorithms(visit, engine);
-  visit_plugins(visit, engine);
+  visit_plugins(visit, engine, /*warns=*/ranks.first());  // the others lack the loggers of rank 0
   // After the algorithms, which may give it the parameters that it had when it was saved.
   if (whole_optimizer && !visit.is_loading()) {
     visit("optimizer", *whole_optimizer);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <mutex>
 #include <optional>
 
 #include "composer/core/error.h"
+#include "composer/core/state.h"
 #include "composer/util/counts.h"
 #include "composer/util/format_spec.h"
 
@@ -17,9 +19,30 @@ std::optional<std::int64_t> count_of(std::string_view name, const Timestamp& t) 
   return std::nullopt;
 }
 
-std::optional<std::int64_t> process_count(std::string_view name) {
-  if (name == "rank" || name == "local_rank" || name == "node_rank") return 0;
-  if (name == "world_size" || name == "local_world_size") return 1;
+// Of one process among those that train together.
+struct Ranks {
+  std::int64_t rank = 0, world_size = 1;
+  ProcessOnNode node{.local_rank = 0, .local_world_size = 1, .node_rank = 0};
+};
+
+std::mutex on_node_mutex;
+ProcessOnNode on_node;  // guarded by the mutex
+
+Ranks ranks_of(const State& state) {
+  Ranks ranks{.rank = state.rank, .world_size = state.world_size, .node = {}};
+  const std::lock_guard lock(on_node_mutex);
+  ranks.node = on_node;
+  if (ranks.node.local_world_size == 0)
+    ranks.node = {.local_rank = state.rank, .local_world_size = state.world_size, .node_rank = 0};
+  return ranks;
+}
+
+std::optional<std::int64_t> process_count(std::string_view name, const Ranks& ranks) {
+  if (name == "rank") return ranks.rank;
+  if (name == "world_size") return ranks.world_size;
+  if (name == "local_rank") return ranks.node.local_rank;
+  if (name == "local_world_size") return ranks.node.local_world_size;
+  if (name == "node_rank") return ranks.node.node_rank;
   return std::nullopt;
 }
 
@@ -40,14 +63,27 @@ std::optional<Seconds> clock_of(std::string_view name, const Timestamp& t) {
 }
 
 // An unknown name is a text: itself in braces.
-std::string value_of(const NamePart& part, std::string_view run_name, const Timestamp* time) {
+std::string value_of(const NamePart& part, std::string_view run_name, const Timestamp* time, const Ranks& ranks) {
   if (part.name == "run_name") return format_text(checked(run_name), part.spec);
-  if (const auto count = process_count(part.name)) return format_count(*count, part.spec);
+  if (const auto count = process_count(part.name, ranks)) return format_count(*count, part.spec);
   if (time) {
     if (const auto count = count_of(part.name, *time)) return format_count(*count, part.spec);
     if (const auto clock = clock_of(part.name, *time)) return format_seconds(clock->count(), part.spec);
   }
   return format_text(join('{', part.name, '}'), part.spec);
+}
+
+std::string formatted(std::string_view format, std::string_view run_name, const Timestamp* time, std::string_view owner,
+                      const Ranks& ranks) {
+  std::string text;
+  for (const NamePart& part : parts_of_name(format, owner)) {
+    try {
+      text += part.placeholder ? value_of(part, run_name, time, ranks) : part.text;
+    } catch (const ConfigError& error) {
+      throw ConfigError(owner, ": ", format, ": ", error.what());
+    }
+  }
+  return text;
 }
 
 }  // namespace
@@ -82,21 +118,22 @@ std::vector<NamePart> parts_of_name(std::string_view format, std::string_view ow
 }
 
 bool is_known(std::string_view name, bool with_time) {
-  if (name == "run_name" || process_count(name)) return true;
+  if (name == "run_name" || process_count(name, {})) return true;
   return with_time && (count_of(name, {}) || clock_of(name, {}));
 }
 
 std::string format_name(std::string_view format, std::string_view run_name, const Timestamp* time,
                         std::string_view owner) {
-  std::string text;
-  for (const NamePart& part : parts_of_name(format, owner)) {
-    try {
-      text += part.placeholder ? value_of(part, run_name, time) : part.text;
-    } catch (const ConfigError& error) {
-      throw ConfigError(owner, ": ", format, ": ", error.what());
-    }
-  }
-  return text;
+  return formatted(format, run_name, time, owner, {});
+}
+
+std::string format_name(std::string_view format, const State& state, const Timestamp* time, std::string_view owner) {
+  return formatted(format, state.run_name, time, owner, ranks_of(state));
+}
+
+void set_process_on_node(const ProcessOnNode& process) {
+  const std::lock_guard lock(on_node_mutex);
+  on_node = process;
 }
 
 }  // namespace composer::util

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -6,15 +7,30 @@
 #include "composer/core/export.h"
 #include "composer/core/time.h"
 
+namespace composer {
+struct State;
+}
+
 namespace composer::util {
 
-// Replaces {run_name}, {rank}, {local_rank}, {world_size}, {local_world_size}, {node_rank} (one process: 0 and 1) and,
-// with a timestamp, {epoch}, {batch}, {sample}, {token}, {batch_in_epoch}, {sample_in_epoch}, {token_in_epoch},
+// Replaces {run_name}, {rank}, {local_rank}, {world_size}, {local_world_size}, {node_rank} (here 0 and 1) and, with a
+// timestamp, {epoch}, {batch}, {sample}, {token}, {batch_in_epoch}, {sample_in_epoch}, {token_in_epoch},
 // {total_wct}, {epoch_wct}, {batch_wct}. Format specs are those of Python: {epoch:04}, {batch:>6}. {{ and }} are
 // braces, and other names stay as they are. Throws ConfigError that begins with `owner` for a brace without its other
 // and for an unknown format spec.
 COMPOSER_EXPORT std::string format_name(std::string_view format, std::string_view run_name,
                                         const Timestamp* time = nullptr, std::string_view owner = "save_filename");
+
+// The same with the name of the run and the ranks of `state`, for files that every rank writes.
+COMPOSER_EXPORT std::string format_name(std::string_view format, const State& state, const Timestamp* time,
+                                        std::string_view owner = "save_filename");
+
+// What a launcher has told of this process, for the placeholders of one machine. Without it (local_world_size 0) all
+// ranks count as those of one machine.
+struct ProcessOnNode {
+  std::int64_t local_rank = 0, local_world_size = 0, node_rank = 0;
+};
+COMPOSER_EXPORT void set_process_on_node(const ProcessOnNode& process);
 
 // Whether format_name() replaces a placeholder of this name, with a timestamp or without one.
 COMPOSER_EXPORT bool is_known(std::string_view name, bool with_time);

@@ -67,9 +67,9 @@ std::shared_ptr<Model> plain_net() {
 // Its batches may be divided in any way.
 std::shared_ptr<Model> net_without_batch_norms() {
   const nn::Sequential net(nn::Conv2d(nn::Conv2dOptions(3, 8, 3).padding(1)), nn::ReLU(), nn::MaxPool2d(2),
-                           nn::Conv2d(nn::Conv2dOptions(8, 8, 3).padding(1)),
-                           nn::GroupNorm(nn::GroupNormOptions(2, 8)), nn::ReLU(), nn::AdaptiveAvgPool2d(2),
-                           nn::Flatten(), nn::LayerNorm(nn::LayerNormOptions({32})), nn::Linear(32, 16), nn::ReLU(),
+                           nn::Conv2d(nn::Conv2dOptions(8, 8, 3).padding(1)), nn::GroupNorm(nn::GroupNormOptions(2, 8)),
+                           nn::ReLU(), nn::AdaptiveAvgPool2d(2), nn::Flatten(),
+                           nn::LayerNorm(nn::LayerNormOptions({32})), nn::Linear(32, 16), nn::ReLU(),
                            nn::Linear(16, 3));
   return std::make_shared<models::Classifier>(net, models::ClassifierOptions{.num_classes = 3});
 }
@@ -169,7 +169,8 @@ TrainerOptions options_of(const Task& task, const Names& names) {
   options.eval_interval = "8ba";
   options.optimizer = optim::sgd({.lr = 0.02, .momentum = 0.9});
   options.max_duration = Time(kTaskBatches, TimeUnit::BATCH);
-  for (const std::string& name : names) algorithms::registry().find(name).add_to(options.algorithms, task_settings(name));
+  for (const std::string& name : names)
+    algorithms::registry().find(name).add_to(options.algorithms, task_settings(name));
   options.precision = task.precision;
   options.run_name = "pairs";
   options.device = at::Device(at::kCPU);

@@ -14,6 +14,7 @@
 #include "composer/core/model.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/in_memory_logger.h"
+#include "tests/dist/results_in_ranks.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/tiny.h"
 
@@ -205,6 +206,26 @@ TEST_CASE("SpeedMonitor counts the FLOPs of the first batch if the model does no
       CHECK(flops[i].number() == doctest::Approx(samples[i].number() * 2 * 2 * 4 * 3));
     CHECK(std::ranges::count(log->keys(), "throughput/device/mfu") == 0);  // no table of CPUs
   }
+}
+
+TEST_CASE("SpeedMonitor counts the FLOPs of all ranks, whose slices may differ in size") {
+  dist::test::results_in_ranks(2, [](const std::shared_ptr<dist::World>& world) {
+    const auto log = std::make_shared<loggers::InMemoryLogger>();
+    TrainerOptions options = test::tiny_options();
+    options.train_dataloader = test::tiny_loader(20, 5);
+    options.max_duration = "2ep";
+    options.callbacks = {SpeedMonitor({.window_size = 1})};
+    options.loggers = {log};
+    options.world = world;
+    Trainer(std::move(options)).fit();
+    if (world->rank() != 0) return 0;
+    const auto flops = log->get_timeseries("throughput/flops_per_sec");
+    const auto samples = log->get_timeseries("throughput/samples_per_sec");
+    CHECK(flops.size() == 7);
+    for (std::size_t i = 0; i < flops.size(); ++i)
+      CHECK(flops[i].number() == doctest::Approx(samples[i].number() * 2 * 2 * 4 * 3));
+    return 0;
+  });
 }
 
 TEST_CASE("SpeedMonitor counts one batch only, also if there is nothing to count") {

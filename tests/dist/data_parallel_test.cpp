@@ -128,7 +128,8 @@ TEST_CASE("Ranks that differ get an error that shows the first difference, on al
        [](SmallNet& net, auto&) {
          net.parameters[1].second = at::zeros({6, 7}).t().detach().requires_grad_();
        }},
-      {"gradients_in_bf16 = 0, broadcast_buffers = 1; rank 1 has bucket_cap_mb = 25, find_unused_parameters = unset, "
+      {"gradients_in_bf16 = 0, broadcast_buffers = 1, share_values = 1; rank 1 has bucket_cap_mb = 25, "
+       "find_unused_parameters = unset, "
        "gradients_in_bf16 = 1",
        [](SmallNet&, DataParallelOptions& options) { options.gradients_in_bf16 = true; }},
   };

@@ -14,14 +14,17 @@ namespace composer::dist::test {
 
 // Runs body(world) on each rank of a world, and returns what it returns, by rank. Throws the first rank's exception.
 template <class Body>
-auto results_in_ranks(int ranks, const Body& body) {
+auto results_in_ranks(int ranks, const Body& body, const Options& options = {}) {
   using Result = decltype(body(std::shared_ptr<World>()));
   std::vector<std::optional<Result>> results(static_cast<std::size_t>(ranks));
-  composer::test::in_ranks(ranks, [&](World& world) {
-    use_threads_here(1);
-    const std::shared_ptr<World> not_owned(std::shared_ptr<void>(), &world);
-    results[static_cast<std::size_t>(world.rank())] = body(not_owned);
-  });
+  composer::test::in_ranks(
+      ranks,
+      [&](World& world) {
+        use_threads_here(1);
+        const std::shared_ptr<World> not_owned(std::shared_ptr<void>(), &world);
+        results[static_cast<std::size_t>(world.rank())] = body(not_owned);
+      },
+      options);
   std::vector<Result> all;
   for (auto& result : results) all.push_back(std::move(*result));
   return all;

@@ -35,7 +35,7 @@ TEST_CASE("Ranks agree on the seconds that training has taken, and on the batch 
         if (event == Event::BATCH_END) times.push_back(state.timestamp.total_wct);
       })};
       options.distributed.virtual_shards = shards;
-      options.max_duration = "0.1sec";
+      options.max_duration = "1sec";
       options.world = world;
       Trainer trainer(std::move(options));
       trainer.fit();
@@ -43,7 +43,7 @@ TEST_CASE("Ranks agree on the seconds that training has taken, and on the batch 
     });
     CHECK(times[0].size() > 1);
     CHECK(times[0].front().count() > 0);
-    CHECK(times[0].back().count() >= 0.1);
+    CHECK(times[0].back().count() >= 1);
     CHECK(times[0] == times[1]);
   }
 }

@@ -50,8 +50,8 @@ class Reads {
     std::map<std::int64_t, std::int64_t> by_sample;
     for (std::int64_t index = 0; index < samples; ++index) by_sample[index] = 0;
     for (const auto& [sample, count] : counts_) ++by_sample[sample.first];
-    const auto [least, most] = std::ranges::minmax(by_sample, {}, [](const auto& entry) { return entry.second; });
-    return {least.second, most.second};
+    const auto [least, most] = std::ranges::minmax_element(by_sample, {}, [](const auto& one) { return one.second; });
+    return {least->second, most->second};
   }
 
  private:
