@@ -148,9 +148,7 @@ struct OOMObserver::Impl {
   }
 
   void write(const std::exception_ptr& error, const State& state, Logger& logger) {
-    const auto named = [&](const std::string& format) {
-      return saving::format_name(format, state, &state.timestamp);
-    };
+    const auto named = [&](const std::string& format) { return saving::format_name(format, state, &state.timestamp); };
     const fs::path base = fs::path(named(options.folder)) / named(options.filename);
     const std::string index = number(base), remote = named(options.remote_file_name);
     const auto put = [&](const std::string& suffix, const std::string& content) {

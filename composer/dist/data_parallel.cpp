@@ -54,8 +54,7 @@ std::vector<std::string> describe(const DataParallel::Named& parameters, const D
   lines.push_back(join("bucket_cap_mb = ", options.bucket_cap_mb,
                        ", find_unused_parameters = ", !unused ? "unset" : (*unused ? "true" : "false"),
                        ", gradients_in_bf16 = ", options.gradients_in_bf16,
-                       ", broadcast_buffers = ", options.broadcast_buffers,
-                       ", share_values = ", options.share_values));
+                       ", broadcast_buffers = ", options.broadcast_buffers, ", share_values = ", options.share_values));
   for (const auto& [name, tensor] : parameters) lines.push_back("the parameter " + describe_tensor(name, tensor));
   for (const auto& [name, tensor] : buffers) lines.push_back("the buffer " + describe_tensor(name, tensor));
   return lines;
@@ -83,7 +82,7 @@ struct DataParallel::Impl {
   std::shared_ptr<World> world;
   Named parameters, buffers;  // buffers: those to broadcast
   std::vector<Layout> layouts;
-  std::optional<bool> find_unused;  // unset: no step has left out a parameter
+  std::optional<bool> find_unused;           // unset: no step has left out a parameter
   std::unique_ptr<GradientReducer> reducer;  // null if the world has one rank
   bool is_unchecked = false;                 // check_missing() is due
 

@@ -35,9 +35,9 @@ struct DataParallelOptions {
 class COMPOSER_EXPORT DataParallel {
  public:
   using Named = std::vector<std::pair<std::string, at::Tensor>>;
-  // Gives all ranks rank 0's values, if share_values. `parameters` are distinct leaf tensors that require gradients, on one device.
-  // Throws ConfigError on all ranks if the ranks differ in options, names, shapes, dtypes, memory layout or order,
-  // naming the first difference.
+  // Gives all ranks rank 0's values, if share_values. `parameters` are distinct leaf tensors that require gradients, on
+  // one device. Throws ConfigError on all ranks if the ranks differ in options, names, shapes, dtypes, memory layout or
+  // order, naming the first difference.
   DataParallel(std::shared_ptr<World> world, Named parameters, Named buffers, const DataParallelOptions& options = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
@@ -48,7 +48,8 @@ class COMPOSER_EXPORT DataParallel {
   void before_backward(const std::vector<at::Tensor>& outputs);  // what backward() starts from
   // After that backward pass. All gradients are then the mean over ranks; an undefined one counts as zeros, and stays
   // undefined if it is so on all ranks. Throws ConfigError, on all ranks, if a parameter has no gradient and must have
-  // (find_unused_parameters = false); its name and the rank are in the text. On a GPU, the next call throws it: this one does not wait for the device.
+  // (find_unused_parameters = false); its name and the rank are in the text. On a GPU, the next call throws it: this
+  // one does not wait for the device.
   void after_backward();
   // Instead of the three, for a rank that has no samples in this step: takes part with the gradients that it has added
   // up before, or zeros. Afterwards it has the mean as all others. If no rank has samples, all may call it.

@@ -69,9 +69,8 @@ RemoteUploader::Open& RemoteUploader::open(const State& state) {
   if (open_) return *open_;
   net::StoreOptions store;
   store.http.retry.attempts = static_cast<int>(options_.attempts);
-  open_ =
-      std::make_unique<Open>(net::open_store(util::format_name(options_.uri, state, nullptr, kName), store),
-                             static_cast<std::size_t>(options_.capacity));
+  open_ = std::make_unique<Open>(net::open_store(util::format_name(options_.uri, state, nullptr, kName), store),
+                                 static_cast<std::size_t>(options_.capacity));
   return *open_;
 }
 

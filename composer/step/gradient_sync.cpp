@@ -45,10 +45,10 @@ void GradientSync::leave_shard(std::int64_t index, const Losses& losses) {
 GradientSync::Counts GradientSync::start(const Counts& own, bool may_change) {
   const auto count = static_cast<double>(own.microbatches);
   if (optimizer_) optimizer_->follow();
-  const at::Tensor sums = at::tensor({own.weight, static_cast<double>(own.samples), static_cast<double>(own.tokens),
-                                      count, count * count, own.weight > 0 ? 0.0 : 1.0, may_change ? 1.0 : 0.0,
-                                      own.seconds},
-                                     at::kDouble);
+  const at::Tensor sums =
+      at::tensor({own.weight, static_cast<double>(own.samples), static_cast<double>(own.tokens), count, count * count,
+                  own.weight > 0 ? 0.0 : 1.0, may_change ? 1.0 : 0.0, own.seconds},
+                 at::kDouble);
   world_->sum(sums);
   const double* sum = sums.const_data_ptr<double>();
   some_are_empty_ = sum[5] > 0;

@@ -68,7 +68,8 @@ class Trainer::Impl::AsRun final : public Run {
   bool is_resumable() const override {
     if (!trainer_) return false;
     const TrainerOptions& options = trainer_->options;  // of a rank without a saver as well
-    return !options.save_folder.empty() && options.autoresume && !options.save_weights_only && options.save_num_checkpoints_to_keep != 0;
+    return !options.save_folder.empty() && options.autoresume && !options.save_weights_only &&
+           options.save_num_checkpoints_to_keep != 0;
   }
   void load(const LoadOptions& options) override { trainer().load(options); }
 

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kPiece = std::size_t{16} << 20;  // bytes that are sent at once
+constexpr std::size_t kPiece = std::size_t{16} << 20;   // bytes that are sent at once
 constexpr std::uint64_t kEnd = std::uint64_t{1} << 20;  // bytes at each end of a file that are compared
 
 struct File {
