@@ -1,4 +1,5 @@
 // Copies of checkpoints in a bucket: uploaded, replaced and deleted, without a trainer.
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -6,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -272,6 +274,8 @@ TEST_CASE("Where nothing may be deleted, uploads succeed, and one warning names 
     return all;
   };
   machine.save("a", 1, "a");
+  while (!bucket.server.objects().contains("runs/a/manifest.json"))  // what is deleted before is never uploaded
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   machine.save("b", 2, "b", {"a"});
   CHECK_NOTHROW(machine.mirror->wait({}));
   REQUIRE(warnings.texts().size() == 1);
@@ -320,6 +324,8 @@ TEST_CASE("A deletion that fails for another reason is no failed upload, and is 
   Machine machine;
   machine.mirror->begin(machine.path(), "run", {}, {});
   machine.save("a", 1, "a");
+  while (!bucket.server.objects().contains("runs/a/manifest.json"))  // what is deleted before is never uploaded
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   machine.save("b", 2, "b", {"a"});
   CHECK_NOTHROW(machine.mirror->wait({}));
   REQUIRE(warnings.texts().size() == 1);
