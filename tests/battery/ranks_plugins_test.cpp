@@ -150,6 +150,7 @@ Written written(const SystemCalls& calls) {
       continue;
     }
     ++all.files;
+    if (name.starts_with("two/traces/")) continue;  // of ranks, they have also what these tell each other
     if (const std::int64_t lines = lines_of(entry.path()); lines >= 0) all.lines.push_back(lines);
   }
   std::ranges::sort(all.lines);
@@ -167,6 +168,8 @@ std::string text(const std::vector<std::string>& keys) {
 // The text of two ranks that says the same as one process.
 std::string with_two(std::string text) {
   if (const std::size_t at = text.find("1xcpu"); at != std::string::npos) text[at] = '2';
+  if (const std::size_t at = text.find("-rank1."); at != std::string::npos)
+    text[at + 5] = '0';  // a folder has no order
   return text;
 }
 
@@ -250,7 +253,7 @@ void check_in_two_ranks(const std::string& room, const Entry<List>& entry) {
   }
   // There is no checkpoint yet, and some refuse to write over what one process has left, too.
   const Resumed from_scratch = resumed(run_two, 2, "100ba");
-  if (!from_scratch.error.empty()) CHECK(from_scratch.error == with_two(resumed(run_one, 2, "100ba").error));
+  if (!from_scratch.error.empty()) CHECK(with_two(from_scratch.error) == with_two(resumed(run_one, 2, "100ba").error));
   for (const Seen& rank : from_scratch.ranks) CHECK(rank.begun_at == 0);
 }
 

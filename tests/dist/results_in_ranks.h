@@ -33,14 +33,19 @@ auto results_in_ranks(int ranks, const Body& body, const Options& options = {}) 
 // As results_in_ranks(), but returns the text of the exception of each rank; empty if there was none.
 template <class Body>
 std::vector<std::string> errors_in_ranks(int ranks, const Body& body) {
-  return results_in_ranks(ranks, [&](const std::shared_ptr<World>& world) -> std::string {
-    try {
-      body(world);
-    } catch (const std::exception& error) {
-      return error.what();
-    }
-    return {};
-  });
+  std::vector<std::string> errors(static_cast<std::size_t>(ranks));
+  try {
+    results_in_ranks(ranks, [&](const std::shared_ptr<World>& world) {
+      try {
+        body(world);
+      } catch (const std::exception& error) {
+        errors[static_cast<std::size_t>(world->rank())] = error.what();
+      }
+      return true;
+    });
+  } catch (const PeerLost&) {  // NOLINT(bugprone-empty-catch): the end of a world tells once more which rank has failed
+  }
+  return errors;
 }
 
 }  // namespace composer::dist::test

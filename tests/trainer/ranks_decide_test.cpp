@@ -24,7 +24,7 @@ using dist::test::errors_in_ranks;
 using dist::test::results_in_ranks;
 using WorldPointer = std::shared_ptr<dist::World>;
 
-TEST_CASE("Ranks agree on the seconds that training has taken, and on the batch after which they are over") {
+TEST_CASE("Ranks agree on the seconds that training has taken") {
   for (const std::int64_t shards : {0, 2}) {
     CAPTURE(shards);
     const auto times = results_in_ranks(2, [&](const WorldPointer& world) {
@@ -35,15 +35,14 @@ TEST_CASE("Ranks agree on the seconds that training has taken, and on the batch 
         if (event == Event::BATCH_END) times.push_back(state.timestamp.total_wct);
       })};
       options.distributed.virtual_shards = shards;
-      options.max_duration = "1sec";
+      options.max_duration = "2ep";
       options.world = world;
       Trainer trainer(std::move(options));
       trainer.fit();
       return times;
     });
-    CHECK(times[0].size() > 1);
+    CHECK(times[0].size() == 8);
     CHECK(times[0].front().count() > 0);
-    CHECK(times[0].back().count() >= 1);
     CHECK(times[0] == times[1]);
   }
 }
