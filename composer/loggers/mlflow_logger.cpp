@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <optional>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -96,6 +97,14 @@ MlflowTexts tags_of(const MLFlowLoggerOptions& options, const std::string& name,
 std::int64_t now() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
       .count();
+}
+
+// Points have milliseconds. What is logged from here on gets a later one, so a run that goes on can tell it from
+// before.
+std::int64_t end_of_millisecond() {
+  const std::int64_t time = now();
+  while (now() == time) std::this_thread::yield();
+  return time;
 }
 
 }  // namespace
@@ -220,7 +229,7 @@ void MLFlowLogger::visit_state(StateVisitor& visit) {
   if (!visit.is_loading()) {
     if (!open_->is_open && open_->previous_id.empty()) return;
     id = open_->is_open ? open_->writer->run_id() : open_->previous_id;
-    time = open_->is_open ? now() : open_->previous_time;
+    time = open_->is_open ? end_of_millisecond() : open_->previous_time;
   }
   visit("run_id", id);
   visit("time", time);

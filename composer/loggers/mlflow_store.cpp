@@ -77,6 +77,6 @@ std::string mlflow_key(std::string_view key) {
   return all.empty() ? std::string("_") : all;
 }
 
-std::int64_t mlflow_time(double seconds) { return std::llround(seconds * 1000); }
+std::int64_t mlflow_time(double seconds) { return static_cast<std::int64_t>(std::floor(seconds * 1000)); }
 
 }  // namespace composer::loggers

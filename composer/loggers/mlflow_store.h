@@ -34,7 +34,7 @@ std::string mlflow_key(std::string_view key);
 std::string mlflow_text(std::string_view text, std::size_t most);
 inline constexpr std::size_t kMlflowParam = 6000, kMlflowTag = 8000;  // characters
 
-std::int64_t mlflow_time(double seconds);  // milliseconds
+std::int64_t mlflow_time(double seconds);  // whole milliseconds
 
 // One run. All functions throw Error, and begin() and resume() ConfigError for what the user can mend.
 // What could not be written, while the rest was.

@@ -382,6 +382,20 @@ TEST_CASE("A resumed run continues its MLflow run, without what was logged after
   CHECK(meta(where, "run_name") == "'r'");
 }
 
+TEST_CASE("A run of MLFlowLogger goes on without what was logged right after the checkpoint") {
+  const test::Folder folder;
+  Run killed(folder.path());
+  killed.logger.log_metrics({{"a", 1.0}}, 1);
+  const StateDict checkpoint = saved_by(killed);
+  killed.logger.log_metrics({{"a", 2.0}}, 2);
+  killed.close();
+  Run resumed(folder.path());
+  load(resumed, checkpoint);
+  resumed.fire(Event::FIT_START);
+  resumed.close();
+  CHECK(steps(only_run(folder.path()), "a") == Steps{1});
+}
+
 TEST_CASE("Points of the millisecond in which a checkpoint was written are kept by MLFlowLogger, and later ones not") {
   const test::Folder folder;
   Run killed(folder.path());
