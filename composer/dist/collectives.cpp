@@ -1,5 +1,8 @@
 #include "composer/dist/collectives.h"
 
+#include <algorithm>
+#include <cstring>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -48,6 +51,24 @@ void unpack(const at::Tensor& message, const Tensors& tensors, std::size_t begin
 
 }  // namespace
 
+void World::Impl::check(const char* what, const at::Tensor& tensor) {
+  if (!options.check_collectives) return;
+  constexpr std::int64_t kLength = 256;
+  const std::string own =
+      composer::join(what, " of ", tensor.scalar_type(), ' ', tensor.sizes(), " on ", tensor.device().type());
+  const at::Tensor text = at::zeros({kLength}, at::kByte), texts = at::empty({group->getSize(), kLength}, at::kByte);
+  std::memcpy(text.mutable_data_ptr(), own.data(), std::min<std::size_t>(own.size(), kLength - 1));
+  start_all_gather(*group->getBackend(c10::DeviceType::CPU), flat_bytes(texts), text)->wait();
+  std::string list;
+  bool differ = false;
+  for (std::int64_t rank = 0; rank < texts.size(0); ++rank) {
+    const auto* of_rank = reinterpret_cast<const char*>(texts[rank].const_data_ptr<std::uint8_t>());
+    list += composer::join(rank > 0 ? "; rank " : "rank ", rank, ": ", of_rank);
+    differ = differ || !at::equal(texts[rank], text);
+  }
+  if (differ) throw Error("World: the ranks called different collectives: ", list);
+}
+
 c10d::Backend& World::Impl::backend(const at::Tensor& tensor) const {
   if (!tensor.is_cpu() && !accelerator->has(tensor.device()))
     throw ConfigError("World: a collective on ", tensor.device(), " needs a call of use_device() with it before");
@@ -61,9 +82,10 @@ WorkPtr World::Impl::start_reduce(const at::Tensor& tensor, ReduceOp op) {
   return backend(tensor).allreduce(list, reduce);
 }
 
-void World::Impl::reduce(const at::Tensor& tensor, ReduceOp op) {
-  if (tensor.numel() == 0) return;
+void World::Impl::reduce(const char* what, const at::Tensor& tensor, ReduceOp op) {
   collective([&] {
+    check(what, tensor);
+    if (tensor.numel() == 0) return;
     const Reducible form = reducible(tensor, op);
     start_reduce(form.tensor, form.op)->wait();
     copy_back(tensor, form.tensor);
@@ -73,24 +95,29 @@ void World::Impl::reduce(const at::Tensor& tensor, ReduceOp op) {
 void World::barrier() {
   if (is_alone()) return;
   Impl& impl = Impl::of(impl_);
-  impl.collective([&] { impl.group->getBackend(c10::DeviceType::CPU)->barrier()->wait(); });
+  impl.collective([&] {
+    impl.check("barrier", at::empty({0}));
+    impl.group->getBackend(c10::DeviceType::CPU)->barrier()->wait();
+  });
 }
 
 void World::sum(const at::Tensor& tensor) {
-  if (!is_alone()) Impl::of(impl_).reduce(tensor, ReduceOp::SUM);
+  if (!is_alone()) Impl::of(impl_).reduce("sum", tensor, ReduceOp::SUM);
 }
 void World::max(const at::Tensor& tensor) {
-  if (!is_alone()) Impl::of(impl_).reduce(tensor, ReduceOp::MAX);
+  if (!is_alone()) Impl::of(impl_).reduce("max", tensor, ReduceOp::MAX);
 }
 void World::min(const at::Tensor& tensor) {
-  if (!is_alone()) Impl::of(impl_).reduce(tensor, ReduceOp::MIN);
+  if (!is_alone()) Impl::of(impl_).reduce("min", tensor, ReduceOp::MIN);
 }
 
 std::function<void()> World::start_sum(const at::Tensor& tensor) {
-  if (is_alone() || tensor.numel() == 0) return [] {};
-  std::function<void()> wait;
+  if (is_alone()) return [] {};
+  std::function<void()> wait = [] {};
   Impl& impl = Impl::of(impl_);
   impl.collective([&] {
+    impl.check("sum", tensor);
+    if (tensor.numel() == 0) return;
     const Reducible form = reducible(tensor, ReduceOp::SUM);
     wait = [&impl, tensor, result = form.tensor, work = impl.start_reduce(form.tensor, form.op)] {
       impl.collective([&] {
@@ -103,9 +130,12 @@ std::function<void()> World::start_sum(const at::Tensor& tensor) {
 }
 
 void World::broadcast(const at::Tensor& tensor, int root) {
-  if (is_alone() || tensor.numel() == 0) return;
+  if (is_alone()) return;
+  if (root < 0 || root >= size()) throw Error("World::broadcast: there is no rank ", root, " among ", size());
   Impl& impl = Impl::of(impl_);
   impl.collective([&] {
+    impl.check("broadcast", tensor);
+    if (tensor.numel() == 0) return;
     const at::Tensor values = tensor.detach().contiguous();
     Tensors bytes{flat_bytes(values)};
     c10d::BroadcastOptions options;
@@ -145,9 +175,10 @@ Tensors World::all_gather(const at::Tensor& tensor) {
 void World::all_gather_into(const at::Tensor& all, const at::Tensor& part) {
   check_parts("World::all_gather_into", all, part, size());
   if (is_alone()) return copy_back(all, part.detach().view_as(all));
-  if (part.numel() == 0) return;
   Impl& impl = Impl::of(impl_);
   impl.collective([&] {
+    impl.check("all_gather", part);
+    if (part.numel() == 0) return;
     const at::Tensor result = all.detach().contiguous();
     start_all_gather(impl.backend(part), flat_bytes(result), flat_bytes(part))->wait();
     copy_back(all, result);
@@ -157,9 +188,10 @@ void World::all_gather_into(const at::Tensor& all, const at::Tensor& part) {
 void World::reduce_scatter(const at::Tensor& part, const at::Tensor& all) {
   check_parts("World::reduce_scatter", all, part, size());
   if (is_alone()) return copy_back(part, all.detach().view_as(part));
-  if (part.numel() == 0) return;
   Impl& impl = Impl::of(impl_);
   impl.collective([&] {
+    impl.check("reduce_scatter", part);
+    if (part.numel() == 0) return;
     const Reducible sent = reducible(all, ReduceOp::SUM), received = reducible(part, ReduceOp::SUM);
     start_reduce_scatter(impl.backend(part), received.tensor.view({-1}), sent.tensor.view({-1}), sent.op)->wait();
     copy_back(part, received.tensor);
@@ -171,9 +203,10 @@ void World::exchange(const at::Tensor& received, const at::Tensor& sent) {
   if (sent.numel() % size() != 0)
     throw Error("World::exchange: ", sent.numel(), " elements cannot be divided into ", size(), " equal parts");
   if (is_alone()) return copy_back(received, sent.detach().view_as(received));
-  if (sent.numel() == 0) return;
   Impl& impl = Impl::of(impl_);
   impl.collective([&] {
+    impl.check("exchange", sent);
+    if (sent.numel() == 0) return;
     const at::Tensor result = received.detach().contiguous();
     start_exchange(impl.backend(sent), flat_bytes(result), flat_bytes(sent))->wait();
     copy_back(received, result);

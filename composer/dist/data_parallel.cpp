@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <set>
 
 #include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
 
 #include "composer/core/error.h"
 #include "composer/dist/agreement.h"
@@ -74,6 +76,21 @@ std::string listed(const std::vector<std::size_t>& indices, const DataParallel::
     text += (i == 0 ? "" : ", ") + parameters[indices[i]].first;
   if (indices.size() > kMost) text += join(" and ", indices.size() - kMost, " more");
   return text;
+}
+
+DataParallel::Named parameters_of(const torch::nn::Module& module) {
+  DataParallel::Named parameters;
+  std::set<const void*> seen;
+  for (const auto& item : module.named_parameters())
+    if (item.value().requires_grad() && seen.insert(item.value().unsafeGetTensorImpl()).second)
+      parameters.emplace_back(item.key(), item.value());
+  return parameters;
+}
+
+DataParallel::Named buffers_of(const torch::nn::Module& module) {
+  DataParallel::Named buffers;
+  for (const auto& item : module.named_buffers()) buffers.emplace_back(item.key(), item.value());
+  return buffers;
 }
 
 }  // namespace
@@ -170,6 +187,10 @@ DataParallel::DataParallel(std::shared_ptr<World> world, Named parameters, Named
   });
 }
 
+DataParallel::DataParallel(std::shared_ptr<World> world, const torch::nn::Module& module,
+                           const DataParallelOptions& options)
+    : DataParallel(std::move(world), parameters_of(module), buffers_of(module), options) {}
+
 DataParallel::~DataParallel() = default;
 
 void DataParallel::before_forward() {
@@ -185,6 +206,15 @@ void DataParallel::after_backward() {
     if (!impl_->reducer->has_begun()) throw ConfigError(kWho, ": after_backward() needs before_backward() first");
     impl_->finish(/*must_have=*/true);
   });
+}
+
+void DataParallel::backward(const at::Tensor& loss) {
+  before_backward({loss});
+  if (impl_->world->is_alone())
+    loss.backward();
+  else
+    impl_->together([&] { loss.backward(); });
+  after_backward();
 }
 
 void DataParallel::take_part() {

@@ -10,6 +10,10 @@
 
 #include "composer/core/export.h"
 
+namespace torch::nn {
+class Module;
+}  // namespace torch::nn
+
 namespace composer::dist {
 
 class World;
@@ -39,6 +43,8 @@ class COMPOSER_EXPORT DataParallel {
   // one device. Throws ConfigError on all ranks if the ranks differ in options, names, shapes, dtypes, memory layout or
   // order, naming the first difference.
   DataParallel(std::shared_ptr<World> world, Named parameters, Named buffers, const DataParallelOptions& options = {});
+  // Of the parameters of the module that require gradients, each once, and of its buffers.
+  DataParallel(std::shared_ptr<World> world, const torch::nn::Module& module, const DataParallelOptions& options = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
@@ -51,6 +57,8 @@ class COMPOSER_EXPORT DataParallel {
   // (find_unused_parameters = false); its name and the rank are in the text. On a GPU, the next call throws it: this
   // one does not wait for the device.
   void after_backward();
+  // loss.backward() between before_backward() and after_backward().
+  void backward(const at::Tensor& loss);
   // Instead of the three, for a rank that has no samples in this step: takes part with the gradients that it has added
   // up before, or zeros. Afterwards it has the mean as all others. If no rank has samples, all may call it.
   void take_part();

@@ -65,14 +65,12 @@ Environment environment_of_launcher() {
   read_master(e);
   read_local(e);
   read_node(e);
-  const auto restarts = integer_variable("COMPOSER_RESTART_COUNT", 0, 1 << 30);
-  e.restart_count =
-      static_cast<int>(restarts.value_or(integer_variable("TORCHELASTIC_RESTART_COUNT", 0, 1 << 30).value_or(0)));
+  e.restart_count = static_cast<int>(integer_variable("TORCHELASTIC_RESTART_COUNT", 0, 1 << 30).value_or(0));
   e.agent_store = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";  // Python's text for true
-  if (restarts)
-    e.launcher = "composer launch";
-  else
-    e.launcher = variable("TORCHELASTIC_RUN_ID") ? "torchrun" : "the environment";
+  const std::string run = variable("TORCHELASTIC_RUN_ID").value_or("none");
+  if (run != "none") e.job = "torchrun " + run;
+  const auto ours = variable("COMPOSER_LAUNCHER");
+  e.launcher = ours ? *ours : variable("TORCHELASTIC_RUN_ID") ? "torchrun" : "the environment";
   return e;
 }
 
@@ -81,6 +79,9 @@ Environment environment_of_launcher() {
 Environment environment() {
   if (variable("RANK") || variable("WORLD_SIZE")) return environment_of_launcher();
   if (started_by_srun()) return environment_of_srun();
+  if (const auto size = variable("OMPI_COMM_WORLD_SIZE"); size && *size != "1")
+    warn(join("started by mpirun, ", *size, " processes each train alone, because RANK, WORLD_SIZE, MASTER_ADDR and ",
+              "MASTER_PORT are not set; use composer launch, or set them (RANK=$OMPI_COMM_WORLD_RANK ...)"));
   return {};
 }
 

@@ -1,9 +1,14 @@
 #pragma once
+#include <atomic>
 #include <memory>
 #include <string>
+#include <unistd.h>
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <sys/types.h>
+
+#include "composer/core/error.h"
 #include "composer/dist/accelerator.h"
 #include "composer/dist/collectives.h"
 #include "composer/dist/sockets.h"
@@ -20,9 +25,26 @@ struct World::Impl {
   // Throws Error if there is none any more.
   static Impl& of(const std::unique_ptr<Impl>& impl);
 
+  // Throws Error if another thread is within a collective: which of theirs meet on other ranks would be left to chance.
+  class OneCaller {
+   public:
+    explicit OneCaller(std::atomic<bool>& in_use) : in_use_(in_use) {
+      if (in_use_.exchange(true))
+        throw Error(
+            "World: two threads call it at the same time. With several ranks, train with one trainer at a time");
+    }
+    ~OneCaller() { in_use_ = false; }
+    OneCaller(const OneCaller&) = delete;
+    OneCaller& operator=(const OneCaller&) = delete;
+
+   private:
+    std::atomic<bool>& in_use_;
+  };
+
   // Calls the function. An exception that leaves it becomes PeerLost if a rank is lost.
   template <class Function>
   void collective(Function&& function) {
+    const OneCaller one(in_use);
     try {
       function();
     } catch (...) {
@@ -31,10 +53,15 @@ struct World::Impl {
   }
   [[noreturn]] void rethrow();  // World::rethrow()
 
+  // Options::check_collectives: throws Error on all ranks unless all are about to do this with such tensors.
+  void check(const char* what, const at::Tensor& tensor);
   c10d::Backend& backend(const at::Tensor& tensor) const;  // of the tensor's device
   WorkPtr start_reduce(const at::Tensor& tensor, ReduceOp op);
-  void reduce(const at::Tensor& tensor, ReduceOp op);  // in place
+  void reduce(const char* what, const at::Tensor& tensor, ReduceOp op);  // in place
 
+  std::atomic<bool> in_use = false;
+  std::shared_ptr<std::atomic<int>> fits = std::make_shared<std::atomic<int>>(0);  // how many training() go on
+  const pid_t joined_by = getpid();  // a child that this process forks has none of the threads
   Options options;
   StorePtr store;
   std::shared_ptr<Sockets> store_sockets;  // null if the store is of this process

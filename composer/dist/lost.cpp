@@ -12,18 +12,24 @@
 namespace composer::dist {
 namespace {
 
-// Without Gloo's advice.
 std::string first_line(const std::exception& error) {
   const std::string text = describe(error);
-  return text.substr(0, std::min(text.find('\n'), text.find(". This is typically")));
+  return text.substr(0, text.find('\n'));
 }
 
-// Gloo, NCCL and the store have no common type of error, and the autograd engine turns some into others.
+// Without Gloo's advice, and the place in its sources.
+std::string bare(const std::string& line) {
+  const std::string text = line.substr(0, line.find(". This is typically"));
+  const std::size_t place = text.starts_with('[') ? text.find("] ") : std::string::npos;
+  return place == std::string::npos || text.find("/gloo/") > place ? text : text.substr(place + 2);
+}
+
+// Gloo and NCCL have no type of error of their own, and the autograd engine turns some into others. What is an Error of
+// ours comes of something else, such as an upload whose connection broke.
 bool is_of_communication(const std::exception& error, const std::string& line) {
   if (dynamic_cast<const c10::DistError*>(&error) != nullptr) return true;
-  constexpr std::array<std::string_view, 7> kParts{
-      "gloo/",      "Connection closed by peer", "Connection reset by peer", "Broken pipe",
-      "NCCL error", "NCCL communicator was",     "ncclRemoteError"};
+  if (dynamic_cast<const Error*>(&error) != nullptr) return false;
+  constexpr std::array<std::string_view, 4> kParts{"/gloo/", "NCCL error", "NCCL communicator was", "ncclRemoteError"};
   return std::ranges::any_of(kParts, [&](std::string_view part) { return line.find(part) != std::string::npos; });
 }
 
@@ -37,7 +43,7 @@ std::optional<Loss> loss_in(const std::exception& error) {
   }
   const std::string line = first_line(error);
   const bool timed_out = line.find("Timed out waiting") != std::string::npos;
-  if (is_of_communication(error, line)) return Loss{std::nullopt, line, timed_out};
+  if (is_of_communication(error, line)) return Loss{std::nullopt, bare(line), timed_out};
   return std::nullopt;
 }
 

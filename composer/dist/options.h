@@ -17,8 +17,8 @@ struct DistributedOptions {
   // samples; the batches of an epoch, and their sizes, may differ by rank.
   bool split_batches = true;
   SyncStrategy ddp_sync_strategy = SyncStrategy::SINGLE_AUTO_SYNC;
-  // Whether parameters may get no gradient in a step. Unset: the first step tells, and a later one that leaves out a
-  // parameter is an error.
+  // Whether parameters may get no gradient in a step. False: a step that leaves one out is an error. Unset: true as
+  // soon as a step has left one out.
   std::optional<bool> find_unused_parameters = {};
   bool broadcast_buffers = true;    // batch-norm statistics are rank 0's at the start of each batch
   std::int64_t bucket_cap_mb = 25;  // MiB; gradients travel in pieces of about this size

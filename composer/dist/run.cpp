@@ -1,3 +1,4 @@
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -7,6 +8,7 @@
 #include <optional>
 #include <unistd.h>
 
+#include "composer/dist/impl.h"
 #include "composer/dist/watchdog.h"
 #include "composer/dist/world.h"
 
@@ -16,6 +18,8 @@ namespace {
 struct OfProcess {
   std::mutex mutex;
   std::shared_ptr<World> world;
+  Options options;
+  pid_t joined_by = 0;  // a child that this process forks is not a rank
 };
 OfProcess& of_this_process() {
   static auto* the_one = new OfProcess;  // never destroyed: a handler at the end of the process uses it
@@ -24,26 +28,13 @@ OfProcess& of_this_process() {
 
 std::shared_ptr<World> take_world() {
   OfProcess& process = of_this_process();
+  if (getpid() != process.joined_by) return nullptr;
   const std::lock_guard lock(process.mutex);
   return std::exchange(process.world, nullptr);
 }
 
 void say(const World* world, const std::string& text) {
   std::cerr << "libcomposer: " + (world ? join("rank ", world->rank(), ": ") : "") + text + "\n" << std::flush;
-}
-
-// The end of a program that does not use run(): exit() or a return from main().
-void at_exit(int status, void* /*unused*/) {
-  const std::shared_ptr<World> world = take_world();
-  if (!world || world->is_alone()) return;
-  if (status != 0) return world->fail(join("its program ended with status ", status));
-  try {
-    world->shutdown();
-  } catch (const std::exception& error) {
-    say(world.get(), error.what());
-    std::fflush(nullptr);
-    _exit(Watchdog::kExitStatus);
-  }
 }
 
 // The status of a program whose body has thrown the exception that is being handled.
@@ -67,11 +58,43 @@ int status_of_exception(World* world) {
 
 }  // namespace
 
+// The end of a program that does not use run(): exit() or a return from main().
+void World::at_exit(int status, void* /*unused*/) {
+  constexpr std::chrono::seconds kMayEndAsWell(4);
+  const std::shared_ptr<World> world = take_world();
+  if (!world || !world->impl_) return;
+  if (status != 0) return world->fail(composer::join("its program ended with status ", status));
+  Impl& impl = *world->impl_;
+  std::string error;
+  try {
+    if (*impl.fits == 0) return world->shutdown();
+    if (impl.watchdog->leave(kMayEndAsWell)) {
+      impl.orderly = true;
+      return;
+    }
+    error = "its program called exit() while it trained";
+    world->fail(error);
+  } catch (const std::exception& thrown) {
+    error = thrown.what();
+  }
+  say(world.get(), error);
+  std::fflush(nullptr);
+  _exit(*impl.fits == 0 ? Watchdog::kExitStatus : EXIT_FAILURE);
+}
+
 std::shared_ptr<World> World::of_process(const Options& options) {
   OfProcess& process = of_this_process();
   const std::lock_guard lock(process.mutex);
-  if (process.world && (process.world->is_alone() || process.world->impl_)) return process.world;
+  if (process.world && (process.world->is_alone() || process.world->impl_)) {
+    if (process.world->impl_ && options != Options() && options != process.options)
+      warn(
+          "World::of_process: its options have no effect, because the process has joined with others; pass them to "
+          "dist::run(), or call it first");
+    return process.world;
+  }
   process.world = join(dist::environment(), options);
+  process.joined_by = getpid();
+  process.options = options;
   static const int registered = on_exit(at_exit, nullptr);
   (void)registered;
   return process.world;

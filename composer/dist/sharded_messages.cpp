@@ -2,29 +2,34 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 namespace composer::dist {
 namespace {
 
 using ByOwner = std::vector<std::vector<std::size_t>>;
 
-// Takes from each rank's parameters as many as fit, but at least one.
+// Takes from each rank's parameters as many as fit, but at least one. Parts are padded to the largest: where one
+// parameter would make most of the message padding, it goes alone.
 ShardMessage take(ByOwner& left, const Sharded::Named& parameters, std::int64_t elements_of_part) {
   ShardMessage message;
-  message.by_owner.reserve(left.size());
-  for (std::vector<std::size_t>& of_rank : left) {
-    std::int64_t elements = 0;
-    std::size_t count = 0;
-    for (; count < of_rank.size(); ++count) {
-      const std::int64_t more = parameters[of_rank[count]].second.numel();
-      if (count > 0 && elements + more > elements_of_part) break;
-      elements += more;
+  message.by_owner.resize(left.size());
+  std::vector<std::int64_t> sizes(left.size());
+  for (std::size_t rank = 0; rank < left.size(); ++rank)
+    for (const std::size_t i : left[rank]) {
+      const std::int64_t more = parameters[i].second.numel();
+      if (!message.by_owner[rank].empty() && sizes[rank] + more > elements_of_part) break;
+      message.by_owner[rank].push_back(i);
+      sizes[rank] += more;
     }
-    const auto end = of_rank.begin() + static_cast<std::ptrdiff_t>(count);
-    message.by_owner.emplace_back(of_rank.begin(), end);
-    of_rank.erase(of_rank.begin(), end);
-    message.part = std::max(message.part, elements);
-  }
+  const auto largest = std::ranges::max_element(sizes);
+  message.part = *largest;
+  const std::int64_t sent = message.part * std::ssize(sizes), used = std::reduce(sizes.begin(), sizes.end());
+  if (message.part > elements_of_part && sent > 2 * used)
+    for (std::size_t rank = 0; rank < left.size(); ++rank)
+      if (&sizes[rank] != &*largest) message.by_owner[rank].clear();
+  for (std::size_t rank = 0; rank < left.size(); ++rank)
+    left[rank].erase(left[rank].begin(), left[rank].begin() + std::ssize(message.by_owner[rank]));
   return message;
 }
 

@@ -97,6 +97,8 @@ Environment environment_of_srun() {
   else if (e.local_world_size < e.world_size)
     throw ConfigError("SLURM_STEP_NODELIST and MASTER_ADDR are missing; one of them must name the machine of rank 0");
   e.master_port = port_of_job();
+  const auto job = variable("SLURM_JOB_ID"), step = either("SLURM_STEP_ID", "SLURM_STEPID");
+  if (job) e.job = join("job ", *job, " of Slurm, step ", step.value_or("?"));
   if (const auto port = integer_variable("MASTER_PORT", 1, 65535)) e.master_port = static_cast<std::uint16_t>(*port);
   return e;
 }

@@ -99,6 +99,12 @@ void check_in(c10d::Store& store, const Environment& environment, const Clock& c
     refuse_this(
         store, environment, clock,
         join("rank ", environment.rank, " (", me, ") has WORLD_SIZE=", size, ", but another rank has ", theirs));
+  if (!environment.job.empty())
+    if (const std::string theirs = claim(store, "job", environment.job); theirs != environment.job)
+      refuse_this(store, environment, clock,
+                  join("rank ", environment.rank, " (", me, ") belongs to ", environment.job, ", but the ranks at ",
+                       environment.master_addr, ":", environment.master_port, " to ", theirs,
+                       "; give each job a MASTER_PORT of its own"));
   if (const std::string other = claim(store, rank_key(environment.rank), me); other != me)
     refuse_this(store, environment, clock,
                 join("two processes have RANK=", environment.rank, ": ", other, " and ", me));
@@ -165,7 +171,9 @@ void arrive(c10d::Store& store, const Environment& environment, milliseconds tim
   std::vector<std::string> all;
   all.reserve(static_cast<std::size_t>(environment.world_size));
   for (int rank = 0; rank < environment.world_size; ++rank) all.push_back(rank_key(rank));
-  const milliseconds end = clock.now() + timeout;
+  const milliseconds begin = clock.now(), end = begin + timeout;
+  constexpr milliseconds kTell = std::chrono::seconds(15);
+  bool has_told = false;
   std::string outcome = kArrived;
   for (milliseconds pause(2); !store.check(all); pause = std::min(pause * 2, milliseconds(200))) {
     if (store.check({kOutcomeKey})) break;
@@ -175,6 +183,10 @@ void arrive(c10d::Store& store, const Environment& environment, milliseconds tim
                environment.master_port, "; ranks that did not arrive: ", missing_ranks(store, environment.world_size));
       break;
     }
+    if (serves_store(environment) && clock.now() - begin > kTell && !std::exchange(has_told, true))
+      warn(join("rank ", environment.rank, " waits at ", environment.master_addr, ":", environment.master_port,
+                " for ranks ", missing_ranks(store, environment.world_size), " of ", environment.world_size, ", for ",
+                seconds(timeout)));
     clock.sleep(pause);
   }
   outcome = claim(store, kOutcomeKey, outcome);

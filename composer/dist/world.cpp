@@ -5,12 +5,15 @@
 #include <future>
 #include <utility>
 
+#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "composer/dist/group.h"
 #include "composer/dist/impl.h"
 #include "composer/dist/lost.h"
+#include "composer/dist/misfit.h"
+#include "composer/dist/variables.h"
 #include "composer/util/name_format.h"
 #include "composer/util/no_sigpipe.h"
 
@@ -46,7 +49,9 @@ void World::Impl::rethrow() {
 
 World::World(Environment environment, std::unique_ptr<Impl> impl)
     : environment_(std::move(environment)), impl_(std::move(impl)) {}
-World::~World() = default;
+World::~World() {
+  if (impl_ && impl_->joined_by != getpid()) static_cast<void>(impl_.release());
+}
 
 std::shared_ptr<World> World::alone() { return std::shared_ptr<World>(new World({}, nullptr)); }
 
@@ -77,9 +82,11 @@ std::shared_ptr<World> World::join(const Environment& environment, const Options
   // Threads inherit the signals that are blocked. Those of Gloo, of the store and of the watchdog write to ranks that
   // may be gone.
   const util::NoSigpipe no_sigpipe;
+  if (variable("TORCH_CPP_LOG_LEVEL")) c10::initLogging();  // nobody else reads it in a program without Python
   const int times = times_joined++;
   auto impl = std::make_unique<Impl>();
   impl->options = options;
+  impl->options.check_collectives |= variable("COMPOSER_CHECK_COLLECTIVES") == "1";
   impl->store_sockets = std::make_shared<Sockets>(environment.master_port);
   impl->sockets = std::make_shared<Sockets>(environment.master_port);
 
@@ -106,7 +113,9 @@ std::shared_ptr<World> World::join(const Environment& environment, const Options
   impl->sockets->begin();
   impl->collective([&] { impl->group = make_group(impl->store, environment, options); });
   impl->sockets->end();
-  return std::shared_ptr<World>(new World(environment, std::move(impl)));
+  std::shared_ptr<World> world(new World(environment, std::move(impl)));
+  explain_misfits(world);
+  return world;
 }
 
 std::vector<std::shared_ptr<World>> World::in_threads(int size, const Options& options) {
@@ -167,13 +176,19 @@ void World::rethrow() {
   throw;
 }
 
+std::shared_ptr<void> World::training() {
+  if (!impl_) return nullptr;
+  ++*impl_->fits;
+  return {nullptr, [fits = impl_->fits](void*) { --*fits; }};
+}
+
 void World::shutdown() {
   if (!impl_) return;
-  if (!impl_->watchdog->leave(impl_->options.collective_timeout)) {
+  if (!impl_->watchdog->leave(impl_->options.shutdown_timeout)) {
     if (const std::optional<Verdict> verdict = impl_->watchdog->wait_for_verdict())
       throw PeerLost(verdict->rank, verdict->text);
     throw PeerLost(-1, composer::join("World::shutdown: not all ranks called it within ",
-                                      impl_->options.collective_timeout.count() / 1000,
+                                      impl_->options.shutdown_timeout.count() / 1000,
                                       " s; last positions: ", impl_->watchdog->positions()));
   }
   impl_->orderly = true;

@@ -35,13 +35,21 @@ struct COMPOSER_EXPORT PeerLost : Error {
 struct Options {
   std::chrono::milliseconds store_timeout = std::chrono::minutes(5);        // until all ranks have arrived
   std::chrono::milliseconds collective_timeout = std::chrono::minutes(10);  // of one collective, if all ranks are alive
+  // From shutdown() of this rank to that of the last, if all are alive: rank 0 may still be exporting a model.
+  std::chrono::milliseconds shutdown_timeout = std::chrono::hours(1);
   // A rank that gives no heartbeat for so long is lost, and every other one ends.
   std::chrono::milliseconds dead_after = std::chrono::seconds(5);
   std::chrono::milliseconds heartbeat = std::chrono::milliseconds(500);
   // From the loss of a rank to the end of this process by force, if its main thread does not come back from libtorch.
   std::chrono::milliseconds unwind = std::chrono::seconds(3);
+  // Compares what the ranks are about to do before each collective of World, which takes a message more: instead of
+  // ranks that wait for each other or take each other's messages for their own, an Error on all that names what each
+  // does. The environment variable COMPOSER_CHECK_COLLECTIVES=1 does the same.
+  bool check_collectives = false;
   // Name of the network interface for Gloo. Empty: GLOO_SOCKET_IFNAME, or else the one on the route to MASTER_ADDR.
   std::string interface;
+
+  bool operator==(const Options&) const = default;
 };
 
 // The processes that train together, seen from one of them. Collectives are calls that every rank makes in the same
@@ -89,17 +97,22 @@ class COMPOSER_EXPORT World {
   // Where this rank is, for the messages of others: "BATCH_END, epoch 0, batch 17". Costs a few nanoseconds: the text
   // must live as long as the World, like that of to_string(Event).
   void at(std::string_view event, std::int64_t epoch, std::int64_t batch) noexcept;
+  // While the result lives, this rank trains: if its process ends by exit() meanwhile, the others are told, after a few
+  // seconds in which they may end as well.
+  std::shared_ptr<void> training();
   // Tells the others that this rank ends with an error, and why; they throw PeerLost then.
   void fail(const std::string& why) noexcept;
   // To be called in a handler: throws PeerLost if the exception came of the loss of a rank, else the exception again.
   [[noreturn]] void rethrow();
   // The orderly end: waits for all ranks. of_process() does so itself when the process ends normally.
+  // Throws PeerLost if a rank fails instead, or does not call it within shutdown_timeout.
   void shutdown();
 
   const c10::intrusive_ptr<c10d::ProcessGroup>& group() const;  // null if alone
 
  private:
   struct Impl;
+  static void at_exit(int status, void* unused);
   World(Environment environment, std::unique_ptr<Impl> impl);
 
   Environment environment_;

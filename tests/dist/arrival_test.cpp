@@ -106,7 +106,7 @@ constexpr Time kTimeout{10'000};
 struct Joining {
   int rank = 0, size = 0, restart_count = 0;
   Time at{0}, killed_at = Time::max();
-  std::string name = "one process";
+  std::string name = "one process", job{};
   // How it went.
   enum End { KILLED, ARRIVED, REFUSED, LOST } end = KILLED;
   std::string text{};
@@ -123,6 +123,7 @@ void join_all(std::vector<Joining>& processes, std::uint64_t seed, Time slowest,
       environment.rank = process.rank, environment.world_size = process.size;
       environment.agent_store = of_launcher;
       environment.restart_count = process.restart_count;
+      environment.job = process.job;
       const auto keys = c10::make_intrusive<c10d::PrefixStore>(prefix_of(environment, /*times_joined=*/0), store);
       const bool serves = process.rank == 0 && !of_launcher;
       try {
@@ -272,6 +273,17 @@ TEST_CASE("ranks that wait in vain say which ones did not arrive") {
   for (const Joining& process : processes) {
     CHECK(process.end == Joining::REFUSED);
     CHECK(process.text.find("ranks that did not arrive: 1, 3") != std::string::npos);
+  }
+}
+
+TEST_CASE("a rank of another job that has the same address is refused") {
+  std::vector<Joining> processes{{.rank = 0, .size = 2, .job = "job 7"},
+                                 {.rank = 1, .size = 2, .at = Time(50), .name = "stranger", .job = "job 8"}};
+  join_all(processes, 1, Time(5), /*of_launcher=*/false);
+  for (const Joining& process : processes) {
+    CHECK(process.end == Joining::REFUSED);
+    CHECK(process.text.find("rank 1 (stranger) belongs to job 8, but the ranks at 127.0.0.1:29500 to job 7") !=
+          std::string::npos);
   }
 }
 

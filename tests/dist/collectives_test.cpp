@@ -237,5 +237,39 @@ TEST_CASE("collectives after shutdown() are refused") {
   worlds[0]->shutdown();  // a second time does nothing
 }
 
+TEST_CASE("With check_collectives, ranks that do different things all learn what each does") {
+  struct Row {
+    std::function<void(World&)> of_rank_0, of_rank_1;
+    const char* text;
+  };
+  const auto sum_of = [](std::int64_t size, at::ScalarType dtype = at::kFloat) {
+    return [=](World& world) { world.sum(at::ones({size}, dtype)); };
+  };
+  for (const Row& row : std::vector<Row>{
+           {sum_of(3), sum_of(4), "rank 0: sum of Float [3] on cpu; rank 1: sum of Float [4] on cpu"},
+           {sum_of(3), sum_of(3, at::kDouble), "rank 1: sum of Double [3]"},
+           {sum_of(3), [](World& world) { world.max(at::ones({3})); }, "rank 1: max of Float [3]"},
+           {sum_of(0), [](World& world) { world.barrier(); }, "rank 0: sum of Float [0] on cpu; rank 1: barrier"},
+           {[](World& world) { world.broadcast(at::ones({3})); }, [](World& world) { world.all_gather(at::ones({3})); },
+            "rank 0: broadcast of Float [3] on cpu; rank 1: all_gather"},
+       }) {
+    CAPTURE(row.text);
+    std::vector<std::string> errors(2);
+    try {
+      test::in_ranks(2,
+                     [&](World& world) {
+                       try {
+                         (world.rank() == 0 ? row.of_rank_0 : row.of_rank_1)(world);
+                       } catch (const Error& error) {
+                         errors[static_cast<std::size_t>(world.rank())] = error.what();
+                       }
+                     },
+                     {.check_collectives = true});
+    } catch (const PeerLost&) {  // NOLINT(bugprone-empty-catch)
+    }
+    for (const std::string& error : errors) CHECK(error.find(row.text) != std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace composer::dist

@@ -10,6 +10,9 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 
 #include <doctest/doctest.h>
 
@@ -52,6 +55,30 @@ TEST_CASE("After each backward pass all ranks have the mean of their gradients, 
     CHECK(worst < row.tolerance);
     CHECK(all_equal_bits(by_rank));
   }
+}
+
+TEST_CASE("DataParallel takes the parameters of a module once each, and backward() averages") {
+  const auto gradients = results_in_ranks(2, [](const std::shared_ptr<World>& world) {
+    const auto shared = std::make_shared<torch::nn::LinearImpl>(3, 3);
+    torch::nn::Sequential net(torch::nn::Linear(5, 3), shared, torch::nn::BatchNorm1d(3), shared);
+    net[0]->as<torch::nn::Linear>()->bias.set_requires_grad(false);
+    DataParallel parallel(world, *net);
+    const at::Tensor x = samples(world->rank(), 0);
+    parallel.before_forward();
+    parallel.backward(net->forward(x).pow(2).sum());
+    Gradients all;
+    for (const at::Tensor& parameter : net->parameters())
+      if (parameter.requires_grad()) all.push_back(parameter.grad().clone());
+    return all;
+  });
+  CHECK(gradients[0].size() >= 5);
+  CHECK(all_equal_bits(gradients));
+  const auto alone = World::alone();
+  torch::nn::Linear layer(5, 3);
+  DataParallel parallel(alone, *layer);
+  parallel.before_forward();
+  parallel.backward(layer->forward(samples(0, 0)).sum());
+  CHECK(layer->weight.grad().defined());
 }
 
 TEST_CASE("Of several microbatches only the last reduces, all that has been added up") {

@@ -19,7 +19,7 @@ using Variables = std::map<std::string, std::string>;
 
 bool is_of_launchers(const std::string& name) {
   for (const char* prefix : {"RANK", "WORLD_SIZE", "LOCAL_", "NODE_RANK", "GROUP_", "MASTER_", "TORCHELASTIC_",
-                             "SLURM_", "COMPOSER_RESTART_COUNT", "COMPOSER_MASTER_FD"})
+                             "SLURM_", "COMPOSER_LAUNCHER", "COMPOSER_MASTER_FD"})
     if (name.starts_with(prefix)) return true;
   return false;
 }
@@ -99,7 +99,8 @@ TEST_CASE("the variables of a launcher say which rank this process is") {
     CHECK(environment() == expected);
   }
   {
-    const InEnvironment set(with(LAUNCHED, {{"COMPOSER_RESTART_COUNT", "2"}}));
+    const InEnvironment set(
+        with(LAUNCHED, {{"COMPOSER_LAUNCHER", "composer launch"}, {"TORCHELASTIC_RESTART_COUNT", "2"}}));
     expected.launcher = "composer launch";
     expected.restart_count = 2;
     CHECK(environment() == expected);
@@ -124,6 +125,7 @@ TEST_CASE("the variables of srun say which rank this process is, and where rank 
   expected.master_addr = "gpu03";
   expected.master_port = 20000 + (123456 + 2 * 97) % 10000;
   expected.launcher = "srun";
+  expected.job = "job 123456 of Slurm, step 2";
   {
     const InEnvironment set(BY_SRUN);
     CHECK(environment() == expected);

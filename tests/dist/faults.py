@@ -21,7 +21,7 @@ MOMENTS = ["join", "mesh", "compute", "busy", "allreduce", "barrier", "shutdown"
 SELECTION = [
     "none:none:0:2", "none:none:0:4", "kill:compute:1:2", "kill:allreduce:0:2", "stop:barrier:1:2", "stop:compute:0:4",
     "exit:allreduce:3:4", "throw:compute:1:4", "throw:barrier:0:2", "kill:mesh:1:2", "kill:busy:1:2", "exit:shutdown:1:2",
-    "kill:join:1:2",
+    "kill:join:1:2", "leave:compute:1:2",
 ]
 MARGIN = 5.0  # seconds beyond dead_after
 STORE_TIMEOUT = {"join": 4.0}  # seconds for which a rank waits for others to join
@@ -36,6 +36,7 @@ def table():
                 for kind in KINDS:
                     if kind != "throw" or moment not in ("join", "mesh"):
                         cases.append(f"{kind}:{moment}:{victim}:{ranks}")
+            cases += [f"leave:{moment}:{victim}:{ranks}" for moment in ("compute", "busy")]
     return cases
 
 

@@ -3,6 +3,7 @@
 #include <functional>
 #include <future>
 #include <latch>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +15,7 @@
 
 #include "composer/core/error.h"
 #include "composer/dist/world.h"
+#include "tests/support/in_child.h"
 #include "tests/support/in_ranks.h"
 
 namespace composer::dist {
@@ -58,6 +60,57 @@ TEST_CASE("the error of a rank ends the collectives of the others, which name it
     CHECK(all[rank].rank == 1);
     CHECK(all[rank].text.find("rank 1 failed: the disk is full\nwith details") == 0);
   }
+}
+
+TEST_CASE("an error that has nothing to do with ranks is not taken for a lost one") {
+  for (const bool ours : {false, true}) {
+    std::string text;
+    const auto worlds = World::in_threads(2, quick());
+    try {
+      try {
+        if (ours) throw Error("upload of ep1.ckpt: Connection reset by peer in /gloo/");
+        throw std::runtime_error("upload of ep1.ckpt: Broken pipe");
+      } catch (...) {
+        worlds[0]->rethrow();
+      }
+    } catch (const PeerLost&) {
+      text = "PeerLost";
+    } catch (const std::exception& error) {
+      text = error.what();
+    }
+    CHECK(text.starts_with("upload of ep1.ckpt: "));
+  }
+}
+
+TEST_CASE("a collective of a second thread is an error while the first waits, which goes on undisturbed") {
+  const auto worlds = World::in_threads(2, quick());
+  const at::Tensor sums = at::ones({3});
+  // Which of the two is refused depends on chance.
+  std::vector<std::future<void>> callers;
+  for (int i = 0; i < 2; ++i) callers.push_back(std::async(std::launch::async, [&] { worlds[0]->sum(sums); }));
+  std::string text;
+  while (text.empty())
+    for (auto& caller : callers)
+      if (text.empty() && caller.wait_for(10ms) == std::future_status::ready) try {
+          caller.get();
+          text = "no error";
+        } catch (const Error& error) {
+          text = error.what();
+        }
+  CHECK(text.find("two threads") != std::string::npos);
+  worlds[1]->sum(at::ones({3}));
+  for (auto& caller : callers)
+    if (caller.valid()) caller.get();
+  CHECK(sums[0].item<float>() == 2);
+  std::vector<std::jthread> threads;
+  for (const auto& world : worlds) threads.emplace_back([&] { world->shutdown(); });
+}
+
+TEST_CASE("a process that a rank forks may end without a word to the other ranks") {
+  auto worlds = World::in_threads(2, quick());
+  CHECK(composer::test::ended_well(composer::test::status_of_child([&] { worlds.clear(); })));
+  std::vector<std::jthread> threads;
+  for (auto& world : worlds) threads.emplace_back([&] { world->shutdown(); });
 }
 
 TEST_CASE("a World that goes without shutdown() ends the others") {

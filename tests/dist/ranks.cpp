@@ -1,7 +1,7 @@
 // One rank of a program in which a chosen rank fails at a chosen moment; tests/dist/faults.py runs it.
 //   ranks KIND MOMENT VICTIM [DEAD_AFTER_MS [COLLECTIVE_TIMEOUT_MS [STORE_TIMEOUT_MS]]]
-//   KIND: kill, stop, exit, throw, or another for none     MOMENT: join, mesh, compute, busy, allreduce, cable,
-//   barrier, shutdown
+//   KIND: kill, stop, exit, leave (exit(0)), throw, or another for none     MOMENT: join, mesh, compute, busy,
+//   allreduce, cable, barrier, shutdown
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -36,6 +36,7 @@ struct Fault {
     if (kind == "kill") raise(SIGKILL);
     if (kind == "stop") raise(SIGSTOP);
     if (kind == "exit") _exit(1);
+    if (kind == "leave") std::exit(0);
     if (kind == "throw") throw std::runtime_error("a bug of one rank");
   }
 };
@@ -65,6 +66,7 @@ void vanish_after_arrival(const Fault& fault, std::chrono::milliseconds timeout)
 
 int body(const Fault& fault) {
   const auto world = World::of_process();
+  auto training = world->training();
   const at::Tensor large = at::ones({4 << 20}), small = at::ones({1000});
   for (int batch = 0; batch < 8; ++batch) {
     world->at("BATCH_START", 0, batch);
@@ -92,6 +94,7 @@ int body(const Fault& fault) {
       world->barrier();
     }
   }
+  training.reset();
   if (fault.moment == "shutdown") {
     std::this_thread::sleep_for(fault.is_mine ? 200ms : 0ms);
     if (fault.is_mine) fault.happen();
@@ -112,6 +115,7 @@ int main(int argc, char** argv) {
   options.dead_after = milliseconds(argc, argv, 4, 5000);
   options.heartbeat = options.dead_after / 10;
   options.collective_timeout = milliseconds(argc, argv, 5, 600000);
+  options.shutdown_timeout = options.collective_timeout;
   options.store_timeout = milliseconds(argc, argv, 6, 300000);
   options.unwind = std::min<std::chrono::milliseconds>(options.dead_after, 3s);
   std::signal(SIGPIPE, SIG_DFL);  // as in a program that knows nothing of it

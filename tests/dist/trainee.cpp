@@ -166,6 +166,7 @@ int main(int argc, char** argv) {
   composer::dist::Options options;
   if (argc > 4) options.dead_after = std::chrono::milliseconds(std::atoi(argv[4]));
   if (argc > 5) options.collective_timeout = std::chrono::milliseconds(std::atoi(argv[5]));
+  options.shutdown_timeout = options.collective_timeout;
   options.heartbeat = options.dead_after / 10;
   options.unwind = std::min<std::chrono::milliseconds>(options.dead_after, std::chrono::seconds(3));
   return composer::dist::run(
