@@ -1,5 +1,6 @@
 #include "composer/step/gradient_sync.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/model.h"
+#include "composer/dist/agreement.h"
 #include "composer/dist/average.h"
 #include "composer/dist/data_parallel.h"
 #include "composer/dist/world.h"
@@ -47,15 +49,15 @@ GradientSync::Counts GradientSync::start(const Counts& own, bool may_change) {
   if (optimizer_) optimizer_->follow();
   const at::Tensor sums =
       at::tensor({own.weight, static_cast<double>(own.samples), static_cast<double>(own.tokens), count, count * count,
-                  own.weight > 0 ? 0.0 : 1.0, may_change ? 1.0 : 0.0, own.seconds},
+                  own.weight > 0 ? 0.0 : 1.0, may_change ? 1.0 : 0.0, own.seconds, has_other_losses_ ? 1.0 : 0.0},
                  at::kDouble);
   world_->sum(sums);
   const double* sum = sums.const_data_ptr<double>();
-  some_are_empty_ = sum[5] > 0;
+  agrees_on_losses_ = agrees_on_losses_ && sum[8] == 0;
   const bool differ = sum[4] * size_ != sum[3] * sum[3];
   // The Reducer wants one backward pass of each rank, or as many of each.
   by_hand_ = (optimizer_ && optimizer_->divides_gradients()) ||
-             options_.ddp_sync_strategy == dist::SyncStrategy::FORCED_SYNC || some_are_empty_ || sum[6] > 0 ||
+             options_.ddp_sync_strategy == dist::SyncStrategy::FORCED_SYNC || sum[5] > 0 || sum[6] > 0 ||
              (differ && options_.ddp_sync_strategy == dist::SyncStrategy::MULTI_AUTO_SYNC);
   if (shards_) {
     shards_->forget();
@@ -114,36 +116,27 @@ void GradientSync::finish(Losses* batch_loss) {
     optimizer_->reduce_gradients();
   else if (by_hand_)
     dist::average_gradients(*world_, trained_tensors(*state_.model), options_.bucket_cap_mb);
-  if (!batch_loss) return;
-  if (some_are_empty_) take_names(*batch_loss);
-  sum(*batch_loss);
+  if (batch_loss) sum(*batch_loss);
 }
 
 // A row for each shard, which one rank alone fills, so that adding up ranks rounds nothing.
 void GradientSync::sum_shards(Losses& losses) {
   const at::NoGradGuard no_grad;
+  losses.clear();
   for (const auto& [shard, of_shard] : shard_losses_)
-    if (losses.empty()) losses = of_shard;  // the last shard has no weight
-  if (some_are_empty_) take_names(losses);
-  const auto columns = static_cast<std::int64_t>(losses.size());
+    for (const auto& [name, loss] : of_shard)
+      if (!losses.find(name)) losses.set(name, loss);
+  agree_on_losses(losses);
+  const auto columns = static_cast<std::int64_t>(loss_names_.size());
   const at::Tensor rows = at::zeros({shards_->shards(), columns}, at::TensorOptions(state_.device).dtype(at::kDouble));
-  for (const auto& [shard, of_shard] : shard_losses_) {
-    std::int64_t column = 0;
-    for (const auto& [name, loss] : losses) {
-      if (const at::Tensor* own = of_shard.find(name)) rows[shard][column].copy_(*own);
-      ++column;
-    }
-  }
+  for (const auto& [shard, of_shard] : shard_losses_)
+    for (std::int64_t column = 0; column < columns; ++column)
+      if (const at::Tensor* own = of_shard.find(loss_names_[static_cast<std::size_t>(column)].first))
+        rows[shard][column].copy_(*own);
   world_->sum(rows);
-  std::int64_t column = 0;
-  Losses summed;
-  for (const auto& [name, loss] : losses) {
-    at::Tensor total = rows[0][column].clone();
-    for (std::int64_t shard = 1; shard < shards_->shards(); ++shard) total.add_(rows[shard][column]);
-    summed.set(name, total.to(loss.scalar_type()));
-    ++column;
-  }
-  losses = std::move(summed);
+  at::Tensor total = rows[0].clone();
+  for (std::int64_t shard = 1; shard < shards_->shards(); ++shard) total.add_(rows[shard]);
+  losses = named(total);
 }
 
 std::int64_t GradientSync::smallest(std::int64_t size) const {
@@ -152,36 +145,50 @@ std::int64_t GradientSync::smallest(std::int64_t size) const {
   return least.item<std::int64_t>();
 }
 
-// A rank without samples has no losses, and does not know which ones the others have.
-void GradientSync::take_names(Losses& losses) {
-  std::string own;
-  for (const auto& [name, loss] : losses) own += join(name, '\t', static_cast<int>(loss.scalar_type()), '\n');
-  for (const std::string& names : world_->all_gather(own)) {
-    if (names.empty()) continue;
-    if (!losses.empty()) return;
-    std::size_t from = 0;
-    for (std::size_t to = names.find('\n'); to != std::string::npos; to = names.find('\n', from = to + 1)) {
-      const std::size_t type = names.rfind('\t', to);
-      const auto dtype = static_cast<at::ScalarType>(std::stoi(names.substr(type + 1, to - type - 1)));
-      losses.set(names.substr(from, type - from), at::zeros({}, at::TensorOptions(state_.device).dtype(dtype)));
+// Ranks may have losses of different names: one without samples has none, and a model may leave one out. Messages have
+// those of any rank, in one order.
+void GradientSync::agree_on_losses(const Losses& own) {
+  if (!agrees_on_losses_) {
+    loss_names_.clear();
+    std::string lines;
+    for (const auto& [name, loss] : own) lines += join(static_cast<int>(loss.scalar_type()), ' ', name, '\0');
+    for (const std::string& of_rank : world_->all_gather(lines)) {
+      for (std::size_t from = 0, to = 0; from < of_rank.size(); from = to + 1) {
+        to = of_rank.find('\0', from);
+        const std::size_t space = of_rank.find(' ', from);
+        std::string name = of_rank.substr(space + 1, to - space - 1);
+        if (std::ranges::find(loss_names_, name, &LossName::first) != loss_names_.end()) continue;
+        const int dtype = std::stoi(of_rank.substr(from, space - from));
+        loss_names_.emplace_back(std::move(name), static_cast<at::ScalarType>(dtype));
+      }
     }
-    return;
+    agrees_on_losses_ = true;
   }
+  // The next batch begins with that, so that no batch needs a message more.
+  has_other_losses_ = !own.empty() && !std::ranges::equal(own, loss_names_, {}, &Losses::Item::first, &LossName::first);
+}
+
+Losses GradientSync::named(const at::Tensor& sums) const {
+  Losses losses;
+  for (std::int64_t index = 0; const auto& [name, dtype] : loss_names_)
+    losses.set(name, sums.select(0, index++).to(dtype));
+  return losses;
 }
 
 // In double, so that each sum is rounded once.
 void GradientSync::sum(Losses& losses) {
-  if (losses.empty()) return;
   const at::NoGradGuard no_grad;
+  agree_on_losses(losses);
+  if (loss_names_.empty()) return;
   std::vector<at::Tensor> values;
-  values.reserve(losses.size());
-  for (const auto& [name, loss] : losses) values.push_back(loss.to(at::kDouble));
+  values.reserve(loss_names_.size());
+  for (const auto& [name, dtype] : loss_names_) {
+    const at::Tensor* own = losses.find(name);
+    values.push_back(own ? own->to(at::kDouble) : at::zeros({}, at::TensorOptions(state_.device).dtype(at::kDouble)));
+  }
   const at::Tensor sums = at::stack(values);
   world_->sum(sums);
-  std::int64_t index = 0;
-  Losses summed;
-  for (const auto& [name, loss] : losses) summed.set(name, sums.select(0, index++).to(loss.scalar_type()));
-  losses = std::move(summed);
+  losses = named(sums);
 }
 
 void GradientSync::share_buffers() {
@@ -193,8 +200,15 @@ void GradientSync::share_buffers() {
 
 void GradientSync::share_model() {
   const at::NoGradGuard no_grad;
+  std::vector<std::string> lines;
   std::vector<at::Tensor> parameters;
-  for (const at::Tensor& parameter : state_.model->parameters()) parameters.push_back(parameter.detach());
+  for (const auto& item : state_.model->named_parameters()) {
+    lines.push_back(dist::describe_tensor(item.key(), item.value()));
+    parameters.push_back(item.value().detach());
+  }
+  for (const auto& item : state_.model->named_buffers())
+    lines.push_back(dist::describe_tensor(item.key(), item.value()));
+  dist::check_same_on_all_ranks(*world_, "model", lines);
   if (!parameters.empty()) world_->broadcast(parameters);
   share_buffers();
 }

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -70,7 +71,8 @@ class GradientSync {
   bool syncs(bool last) const;
   void sum(Losses& losses);
   void sum_shards(Losses& losses);
-  void take_names(Losses& losses);
+  void agree_on_losses(const Losses& own);
+  Losses named(const at::Tensor& sums) const;
 
   State& state_;
   std::shared_ptr<dist::World> world_;
@@ -80,8 +82,11 @@ class GradientSync {
   std::optional<OptimizerShards> optimizer_;
   std::vector<std::pair<std::int64_t, Losses>> shard_losses_;  // of those of this rank
   bool by_hand_ = false;                                       // this batch: all gradients after the last microbatch
-  bool some_are_empty_ = false;                                // this batch: ranks without samples
-  std::unique_ptr<dist::DataParallel> parallel_;               // of the tensors that are trained now
+  using LossName = std::pair<std::string, at::ScalarType>;
+  std::vector<LossName> loss_names_;              // those of messages about losses
+  bool agrees_on_losses_ = false;                 // on these names with all ranks
+  bool has_other_losses_ = false;                 // this rank, in the last batch
+  std::unique_ptr<dist::DataParallel> parallel_;  // of the tensors that are trained now
 };
 
 }  // namespace composer

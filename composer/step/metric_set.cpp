@@ -58,6 +58,10 @@ MetricSet::MetricSet(const Metrics& metrics, std::string label, const std::optio
   }
 }
 
+void MetricSet::check_for_ranks() const {
+  for (const Entry& entry : list_) MetricSums::check(*entry.metric);
+}
+
 std::vector<std::string> MetricSet::names() const {
   std::vector<std::string> names;
   names.reserve(list_.size());

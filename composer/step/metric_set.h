@@ -27,6 +27,7 @@ class MetricSet {
   void report(State& state, Logger& logger, bool keep_if_empty, dist::World* world);
   bool empty() const { return list_.empty(); }
   std::vector<std::string> names() const;
+  void check_for_ranks() const;  // throws ConfigError for one that report() could not add up over ranks
 
  private:
   struct Entry {

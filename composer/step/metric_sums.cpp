@@ -38,6 +38,14 @@ void add_up(dist::World& world, const std::vector<at::Tensor*>& sums) {
 
 }  // namespace
 
+void MetricSums::check(Metric& metric) {
+  bool has_sums = false;
+  metric.visit_sums([&](std::string_view, at::Tensor&) { has_sums = true; });
+  if (!has_sums)
+    throw ConfigError("metric ", metric.name(), ": has no sums that could be added up over processes; override ",
+                      "Metric::visit_sums");
+}
+
 // Once all sums are known they stay as they are, so ranks need to tell each other only until then.
 void MetricSums::learn(dist::World& world, const std::vector<at::Tensor>& own, const std::vector<std::string>& names) {
   if (shapes_.size() != own.size()) shapes_.assign(own.size(), {});
@@ -76,14 +84,11 @@ MetricSums::OverRanks::OverRanks(MetricSums& sums, dist::World& world,
   const at::NoGradGuard no_grad;
   std::vector<std::string> names;
   for (const auto& metric : metrics_) {
-    const std::size_t before = own_.size();
+    check(*metric);
     metric->visit_sums([&](std::string_view, at::Tensor& sum) {
       own_.push_back(sum);
       names.push_back(metric->name());
     });
-    if (own_.size() == before)
-      throw ConfigError("metric ", metric->name(), ": has no sums that could be added up over processes; override ",
-                        "Metric::visit_sums");
   }
   sums.learn(world, own_, names);
   std::vector<at::Tensor> all = own_;

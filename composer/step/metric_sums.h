@@ -18,6 +18,9 @@ class World;
 // Adds up the sums of a set of metrics over all ranks, which call it alike. Ranks that have seen no batch count as 0.
 class MetricSums {
  public:
+  // Throws ConfigError for a metric without sums.
+  static void check(Metric& metric);
+
   // Within it the metrics have the sums of all ranks; then their own again. `updated`: whether this rank has added
   // anything since the last reset. Throws ConfigError for a metric without sums, and for ranks whose sums differ in
   // shape.

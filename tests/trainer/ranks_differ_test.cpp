@@ -1,0 +1,265 @@
+// Ranks that are told different things: an error on all of them that names the difference, instead of ranks that wait
+// for each other or weights that drift apart.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/nn/modules/linear.h>
+
+#include <doctest/doctest.h>
+
+#include "composer/algorithms/gradient_clipping.h"
+#include "composer/algorithms/mixup.h"
+#include "composer/core/error.h"
+#include "composer/core/metric.h"
+#include "tests/dist/results_in_ranks.h"
+#include "tests/support/folder.h"
+#include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
+
+namespace composer::test {
+namespace {
+
+using dist::test::errors_in_ranks;
+using dist::test::results_in_ranks;
+using WorldPointer = std::shared_ptr<dist::World>;
+
+std::shared_ptr<Model> wide_model() {
+  return std::make_shared<models::Classifier>(torch::nn::Linear(torch::nn::LinearOptions(4, 3).bias(false)),
+                                              models::ClassifierOptions{.num_classes = 3});
+}
+
+TEST_CASE("Ranks with different options are a ConfigError on all, which names the first difference") {
+  const Folder folder;
+  struct Row {
+    const char* text;
+    std::function<void(TrainerOptions&)> change;  // of rank 1
+  };
+  for (const Row& row : std::vector<Row>{
+           {"max_duration = 1ep; rank 1 has max_duration = 2ep", [](auto& o) { o.max_duration = "2ep"; }},
+           {"algorithms = none; rank 1 has algorithms = MixUp", [](auto& o) { o.algorithms = {algorithms::MixUp()}; }},
+           {"optimizer/lr = 0.1; rank 1 has optimizer/lr = 0.2",
+            [](auto& o) { o.optimizer = optim::sgd({.lr = 0.2}); }},
+           {"precision = fp32; rank 1 has precision = amp_bf16", [](auto& o) { o.precision = Precision::AMP_BF16; }},
+           {"bias: Float [3]; rank 1 has nothing more", [](auto& o) { o.model = wide_model(); }},
+           {"train_batch_size = 4; rank 1 has train_batch_size = 8",
+            [](auto& o) { o.train_dataloader = tiny_loader(16, 8); }},
+           {"batches in train_dataloader = 4; rank 1 has batches in train_dataloader = 3",
+            [](auto& o) { o.train_dataloader = tiny_loader(12, 4); }},
+           {"rank 1 has evaluator = eval, every 1ep", [](auto& o) { o.eval_dataloader = tiny_loader(8, 4); }},
+           {"zero_stage = 0; rank 1 has zero_stage = 1", [](auto& o) { o.distributed.zero_stage = 1; }},
+           {"virtual_shards = 0; rank 1 has virtual_shards = 2", [](auto& o) { o.distributed.virtual_shards = 2; }},
+           {"device_train_microbatch_size = a number; rank 1 has device_train_microbatch_size = auto",
+            [](auto& o) { o.device_train_microbatch_size = "auto"; }},
+       }) {
+    CAPTURE(row.text);
+    const auto errors = errors_in_ranks(2, [&](const WorldPointer& world) {
+      const Warnings warnings;
+      TrainerOptions options = tiny_options();
+      if (world->rank() == 1) row.change(options);
+      options.world = world;
+      Trainer trainer(std::move(options));
+      trainer.fit();
+    });
+    for (const std::string& error : errors) {
+      CAPTURE(error);
+      CHECK(error.find(row.text) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("A save_folder of some ranks alone is a ConfigError where all of them save, and fine where rank 0 does") {
+  const Folder folder;
+  for (const std::int64_t stage : {0, 1}) {
+    CAPTURE(stage);
+    const auto errors = errors_in_ranks(2, [&](const WorldPointer& world) {
+      TrainerOptions options = tiny_options();
+      if (world->rank() == 0) options.save_folder = (folder / std::to_string(stage)).string();
+      options.distributed.zero_stage = stage;
+      options.world = world;
+      Trainer trainer(std::move(options));
+      trainer.fit();
+    });
+    for (const std::string& error : errors)
+      CHECK((error.find("rank 0 has save_folder = set; rank 1 has save_folder = none") != std::string::npos) ==
+            (stage == 1));
+  }
+}
+
+TEST_CASE("After an error that all ranks have, such as a checkpoint that cannot be written, they can go on") {
+  const Folder folder;
+  const auto batches = results_in_ranks(2, [&](const WorldPointer& world) {
+    TrainerOptions options = tiny_options();
+    options.save_folder = (folder / "run").string();
+    options.world = world;
+    Trainer trainer(std::move(options));
+    trainer.begin();
+    trainer.step();
+    try {
+      trainer.save_checkpoint("no/../name");
+      FAIL("no error");
+    } catch (const Error& error) {
+      CHECK(std::string(error.what()).find("no/../name") != std::string::npos);
+    }
+    while (trainer.step()) {
+    }
+    trainer.end();
+    return trainer.state().timestamp.batch;
+  });
+  CHECK(batches == std::vector<std::int64_t>{4, 4});
+}
+
+// Counts, and cannot say what.
+struct Secretive final : Metric {
+  std::string name() const override { return "Secretive"; }
+  Better better() const override { return Better::HIGHER; }
+  void update(const Outputs&, const Batch&) override {}
+  at::Tensor compute() const override { return at::ones({}); }
+  void reset() override {}
+  std::shared_ptr<Metric> fresh() const override { return std::make_shared<Secretive>(); }
+};
+
+TEST_CASE("Several ranks refuse a metric without sums before the first batch, in training and evaluation") {
+  for (const bool in_training : {true, false}) {
+    CAPTURE(in_training);
+    std::vector<std::int64_t> batches(2);
+    const auto errors = errors_in_ranks(2, [&](const WorldPointer& world) {
+      TrainerOptions options = tiny_options();
+      if (in_training) {
+        options.model = std::make_shared<models::Classifier>(
+            torch::nn::Linear(4, 3), models::ClassifierOptions{.num_classes = 3, .train_metrics = {Secretive()}});
+      } else {
+        options.eval_dataloader =
+            Evaluator{.label = "eval", .dataloader = tiny_loader(8, 4), .metrics = {{Secretive()}}};
+      }
+      options.callbacks = {At([&](Event event, const State&) {
+        if (event == Event::BATCH_START) ++batches[static_cast<std::size_t>(world->rank())];
+      })};
+      options.world = world;
+      Trainer trainer(std::move(options));
+      trainer.fit();
+    });
+    for (const std::string& error : errors) CHECK(error.find("Secretive: has no sums") != std::string::npos);
+    CHECK(batches == std::vector<std::int64_t>{0, 0});
+  }
+}
+
+// Its losses have the given names, with the values 1, 10, 100 ...
+struct NamedLosses final : models::Classifier {
+  explicit NamedLosses(std::function<std::vector<std::string>()> names)
+      : Classifier(torch::nn::Linear(4, 3), {.num_classes = 3, .train_metrics = Metrics()}), names_(std::move(names)) {}
+  Losses loss(const Outputs& outputs, const Batch& batch) override {
+    Losses losses = Classifier::loss(outputs, batch);
+    double value = 1;
+    for (const std::string& name : names_()) {
+      losses.set(name, at::full({}, value));
+      value *= 10;
+    }
+    return losses;
+  }
+
+ private:
+  std::function<std::vector<std::string>()> names_;
+};
+
+TEST_CASE("Losses are added up over ranks by their names, also those that some ranks do not have") {
+  struct Row {
+    std::vector<std::string> of_rank_0, of_rank_1;
+    std::vector<std::pair<std::string, double>> expected;  // slices of a batch are equal
+  };
+  for (const std::int64_t shards : {0, 2})
+    for (const Row& row : std::vector<Row>{
+             {{"a", "b"}, {"a", "b"}, {{"a", 1}, {"b", 10}}},
+             {{"a", "b"}, {"b", "a"}, {{"a", 5.5}, {"b", 5.5}}},
+             {{"a"}, {"b"}, {{"a", 0.5}, {"b", 0.5}}},
+             {{}, {"a", "b", "c"}, {{"a", 0.5}, {"b", 5}, {"c", 50}}},
+         }) {
+      CAPTURE(shards);
+      const auto losses = results_in_ranks(2, [&](const WorldPointer& world) {
+        TrainerOptions options = tiny_options();
+        options.model = std::make_shared<NamedLosses>(
+            [&, rank = world->rank()] { return rank == 0 ? row.of_rank_0 : row.of_rank_1; });
+        options.distributed.virtual_shards = shards;
+        Losses last;
+        options.callbacks = {At([&](Event event, const State& state) {
+          if (event == Event::AFTER_TRAIN_BATCH) last = state.batch_loss;
+        })};
+        options.world = world;
+        Trainer trainer(std::move(options));
+        trainer.fit();
+        return last;
+      });
+      for (const Losses& of_rank : losses) {
+        CHECK(of_rank.size() == row.expected.size() + 1);
+        for (const auto& [name, value] : row.expected) CHECK(of_rank.at(name).item<double>() == doctest::Approx(value));
+        CHECK(at::equal(of_rank.at("total"), losses[0].at("total")));
+      }
+    }
+}
+
+TEST_CASE("A loss that appears on one rank in the middle of a fit counts from the next batch on, and goes likewise") {
+  const auto seen = results_in_ranks(2, [&](const WorldPointer& world) {
+    TrainerOptions options = tiny_options();
+    std::int64_t batch = 0;
+    options.model = std::make_shared<NamedLosses>([&, rank = world->rank()] {
+      return rank == 1 && batch >= 1 && batch < 3 ? std::vector<std::string>{"late"} : std::vector<std::string>{};
+    });
+    options.train_dataloader = tiny_loader(24, 4);
+    std::vector<double> late;  // -1: there is none
+    options.callbacks = {At([&](Event event, const State& state) {
+      if (event == Event::AFTER_TRAIN_BATCH)
+        late.push_back(state.batch_loss.contains("late") ? state.batch_loss.at("late").item<double>() : -1);
+      if (event == Event::BATCH_END) ++batch;
+    })};
+    options.world = world;
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    return late;
+  });
+  CHECK(seen[0] == std::vector<double>{-1, -1, 0.5, -1, -1, -1});
+  CHECK(seen[0] == seen[1]);
+}
+
+TEST_CASE("Where a rank has no tokens of the loss left after microbatch_transforms, the others train the batch") {
+  const auto losses = [](const WorldPointer& world) {
+    TrainerOptions options = tiny_options();
+    options.world = world;
+    const at::Tensor numbers = at::arange(24, at::kFloat);
+    DataSpec spec;
+    spec.dataloader = data::in_memory({{"input", numbers.unsqueeze(1).expand({24, 4}).div(24).contiguous()},
+                                       {"target", numbers.to(at::kLong).remainder(3)}},
+                                      {.batch_size = 8, .shuffle = false});
+    spec.get_num_tokens_in_batch = [](const Batch& batch) {
+      const at::Tensor& target = batch.at("target");
+      return TokenCount(target.size(0), target.ne(-100).sum().item<std::int64_t>());
+    };
+    spec.microbatch_transforms = [](Batch& batch) {  // samples 12 to 15: those of rank 1 in the second batch
+      const at::Tensor first = batch.at("input").select(1, 0).mul(24);
+      batch.set("target", batch.at("target").masked_fill(first.ge(11.5).logical_and(first.lt(15.5)), -100));
+    };
+    options.train_dataloader = spec;
+    options.accumulate_train_batch_on_tokens = true;
+    options.device_train_microbatch_size = 4;
+    std::vector<double> losses;
+    options.callbacks = {At([&](Event event, const State& state) {
+      if (event == Event::AFTER_TRAIN_BATCH) losses.push_back(state.batch_loss.at("total").item<double>());
+    })};
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    return losses;
+  };
+  const std::vector<double> alone = losses(dist::World::alone());
+  CHECK(alone.size() == 3);
+  for (const std::vector<double>& of_rank : results_in_ranks(2, losses)) {
+    REQUIRE(of_rank.size() == alone.size());
+    for (std::size_t batch = 0; batch < alone.size(); ++batch)
+      CHECK(of_rank[batch] == doctest::Approx(alone[batch]).epsilon(1e-6));
+  }
+}
+
+}  // namespace
+}  // namespace composer::test
