@@ -85,7 +85,10 @@ void PartWriter::write_once(const PartTicket& ticket, const StateDict& state) co
   files_->remove(unfinished);
   int file = files_->create(unfinished);
   const auto close = c10::make_scope_exit([&] {
-    if (file >= 0) ::close(file);
+    if (file < 0) return;
+    ::close(file);
+    std::error_code ignored;
+    std::filesystem::remove(unfinished, ignored);  // a full disk needs the space, also to tell that
   });
   write_state(state, ticket.id, [&](std::uint64_t offset, const void* data, std::size_t size) {
     files_->write(file, unfinished, offset, data, size);
@@ -96,13 +99,17 @@ void PartWriter::write_once(const PartTicket& ticket, const StateDict& state) co
   files_->sync_folder(ticket.folder);
 }
 
-// If this fails, too, rank 0 waits until it hears of the error, or for ten minutes.
+// The file's name is the message: its text may not fit onto a full disk. If this fails, too, rank 0 waits until it
+// hears of the error, or for ten minutes.
 void PartWriter::tell_failure(const PartTicket& ticket, const std::string& why) const {
   try {
     const std::string text = join("rank ", rank_, ": ", why);
     const std::filesystem::path path = ticket.folder / failure_name(name_), unfinished = path.string() + kUnfinished;
     const int file = files_->create(unfinished);
-    files_->write(file, unfinished, 0, text.data(), text.size());
+    try {
+      files_->write(file, unfinished, 0, text.data(), text.size());
+    } catch (const std::filesystem::filesystem_error&) {  // NOLINT(bugprone-empty-catch)
+    }
     files_->close(file, unfinished);
     files_->rename(unfinished, path);
   } catch (const std::filesystem::filesystem_error& error) {

@@ -73,7 +73,10 @@ std::vector<Manifest::File> await_parts(const fs::path& folder, const std::vecto
   for (const std::string& name : names) {
     const fs::path part = folder / name, failure = folder / failure_name(name);
     while (files.type(part) == Type::NONE) {
-      if (files.type(failure) != Type::NONE) fail(part, files.read(failure, kLongestText));
+      if (files.type(failure) != Type::NONE) {
+        const std::string why = files.read(failure, kLongestText);
+        fail(part, why.empty() ? "its rank could not write it" : why);
+      }
       if (const auto left = patience && !is_lost ? patience() : std::nullopt) {
         is_lost = true;
         until = Clock::now() + *left;

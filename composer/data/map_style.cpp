@@ -39,8 +39,9 @@ class MapStyle {
   MapStyleOptions options_;
   std::shared_ptr<const detail::Sampler> sampler_;
   detail::Stack stack_;
-  std::mutex mutex_;  // guards empty_
-  Batch empty_;       // a batch with 0 rows, if the sampler is sliced and a batch has been made
+  std::mutex reading_first_;  // held by the worker that reads the first sample, so that it is read once
+  std::mutex mutex_;          // guards empty_
+  Batch empty_;               // a batch with 0 rows, if the sampler is sliced and a batch has been made
 };
 
 Batch MapStyle::make(std::int64_t epoch, std::int64_t batch, detail::StillWanted wanted) {
@@ -56,6 +57,7 @@ Batch MapStyle::make(std::int64_t epoch, std::int64_t batch, detail::StillWanted
 
 // Names, types and shapes are those of the first batch made. If there is none, the first sample of all ranks is read.
 Batch MapStyle::empty(std::int64_t epoch, std::int64_t batch) {
+  const std::lock_guard one_reads(reading_first_);
   {
     const std::lock_guard lock(mutex_);
     if (!empty_.empty()) return empty_;
