@@ -54,7 +54,12 @@ int run(const std::vector<std::string>& given, const Console& console) {
       "composer SUBCOMMAND --help lists its options.");
   app.get_formatter()->column_width(24);
   app.require_subcommand(1);
-  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
+  const bool launches = !arguments.empty() && arguments.front() == "launch" && program.empty();
+  app.failure_message([launches](const CLI::App* failed, const CLI::Error& error) {
+    // CLI11 lists what it does not expect from the end on, and asks the program itself for help.
+    if (error.get_name() == "ExtrasError" && launches)
+      return std::string(
+          "composer: launch: -- must stand before the program, as in: composer launch -n 2 -- ./train\n");
     return "composer: " + std::string(error.what()) + " (see " + failed->get_display_name() + " --help)\n";
   });
   std::vector<Command> commands;

@@ -130,7 +130,8 @@ Command add_launch(CLI::App& app, std::vector<std::string> program) {
   options->command = std::move(program);
   CLI::App* command = app.add_subcommand("launch", "starts the ranks of a training program and watches them");
   CLI::Option* ranks =
-      command->add_option("-n,--nproc", options->ranks, "ranks on this machine; default: one per GPU")->type_name("N");
+      command->add_option("-n,--nproc,--nproc-per-node", options->ranks, "ranks on this machine; default: one per GPU")
+          ->type_name("N");
   command->add_option("--nnodes", options->nodes, "number of machines (1)")->type_name("N");
   command->add_option("--node-rank", options->node, "number of this machine, from 0")->type_name("N");
   command->add_option("--master-addr", options->master_addr, "machine 0, where rank 0 serves (127.0.0.1)")

@@ -32,7 +32,7 @@ void EndPolicy::ended(const Ends& ends, Time now) {
 }
 
 void EndPolicy::take_failure(int rank, const Ending& ending, Time now) {
-  if (terminated_ || failed_) return;  // a consequence
+  if (terminated_ || all_killed_ || failed_) return;  // a consequence
   const auto is_asked = [&](int signal) { return ending.status() == 128 + signal; };
   if (std::ranges::any_of(asked_, is_asked) || (!asked_.empty() && ending.code == kPeerLost)) {
     if (!kill_at_) kill_at_ = now + grace_;

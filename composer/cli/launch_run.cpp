@@ -126,6 +126,7 @@ void Run::pass_on(int number) {
   ranks_.signal(number);
   if (number == SIGTSTP) ::raise(SIGSTOP);  // until SIGCONT, which is passed on as well
   if (number != SIGINT && number != SIGTERM && number != SIGHUP) return;
+  ranks_.signal(SIGCONT);  // one that is stopped could not end
   asked_to_end_ = true;
   policy_.asked_to_end(number);
 }

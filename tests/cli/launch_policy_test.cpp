@@ -50,6 +50,16 @@ TEST_CASE("What ended ranks have left behind is asked to end, then killed") {
   CHECK(policy.exit_code() == 0);
 }
 
+TEST_CASE("A rank that was asked to end by a signal and is killed because it did not is no failure") {
+  EndPolicy policy = policy_of(2);
+  policy.asked_to_end(SIGTERM);
+  policy.ended({{1, kTerminated}}, Time(0));
+  CHECK((policy.next(Time(10)) == Action::KILL));
+  policy.ended({{0, kKilled}}, Time(11));
+  CHECK_FALSE(policy.culprit().has_value());
+  CHECK(policy.exit_code() == 128 + SIGTERM);
+}
+
 TEST_CASE("A failure ends all at once, and kills after the grace time; each only once") {
   EndPolicy policy = policy_of(3);
   policy.ended({{1, kFailed}}, Time(5));
