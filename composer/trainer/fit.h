@@ -1,5 +1,6 @@
 #pragma once
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -33,6 +34,7 @@ struct Fit {
   struct Holds {
     data::LoaderLease loader;
     ProcessClaim process;
+    std::shared_ptr<void> among_ranks;  // where several train
   };
   Fit(Feed feed, Holds given) : holds(std::move(given)), source(std::move(feed)) {}
 

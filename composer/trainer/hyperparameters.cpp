@@ -98,8 +98,8 @@ std::string text_of(const StateValue& saved) {
   return "?";
 }
 
-StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger,
-                             std::optional<std::int64_t> train_batch_size, const StateDict& before) {
+StateDict training_options_of(const TrainerOptions& options, const State& state,
+                              std::optional<std::int64_t> train_batch_size) {
   StateDict all;
   const Model& model = *state.model;
   all["model/class"] = class_name(typeid(model));
@@ -114,7 +114,6 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
   all["eval_interval"] = text_of(options.eval_interval);
   all["algorithms"] = names_of(options.algorithms);
   add_options(all, options.algorithms);
-  add_options(all, options.callbacks);
   all["train_subset_num_batches"] = options.train_subset_num_batches;
   all["step_schedulers_every_batch"] = options.step_schedulers_every_batch;
   all["accumulate_train_batch_on_tokens"] = options.accumulate_train_batch_on_tokens;
@@ -132,6 +131,13 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
   if (!options.tune) all["threads"] = static_cast<std::int64_t>(at::get_num_threads());
   const bool own = options.products == Products::OWN;
   all["products"] = std::string(own ? "own" : options.products == Products::LIBRARY ? "library" : "tuned");
+  return all;
+}
+
+StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger,
+                             std::optional<std::int64_t> train_batch_size, const StateDict& before) {
+  StateDict all = training_options_of(options, state, train_batch_size);
+  add_options(all, options.callbacks);
   for (const auto& [name, value] : logger.hyperparameters())
     if (name != "rank_zero_seed" && !all.find(name)) all[name] = value_of(value);
   for (const auto& [name, value] : before.entries())

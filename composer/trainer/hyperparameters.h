@@ -13,9 +13,12 @@ struct State;
 struct TrainerOptions;
 class Logger;
 
+// Those that decide what is computed, by name. `train_batch_size` is what the training loader says.
+StateDict training_options_of(const TrainerOptions& options, const State& state,
+                              std::optional<std::int64_t> train_batch_size);
+
 // What the run's checkpoints say of how it was trained, by name: its options as numbers and text, and what has been
 // logged as hyperparameters, now or `before` it went on, when it is not logged again.
-// `train_batch_size` is what the training loader says.
 StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger,
                              std::optional<std::int64_t> train_batch_size, const StateDict& before);
 

@@ -99,6 +99,7 @@ struct Trainer::Impl {
   struct FitPlan;
   void set_up();
   void start_fit(const FitOptions& fit, bool needs_loader);
+  void check_ranks(const FitPlan& plan) const;
   FitPlan plan_fit(const FitOptions& fit, bool needs_loader) const;
   void check_plan(const FitPlan& plan, const std::vector<EvalRun>& runs, bool gives_batches) const;
   void commit(FitPlan plan);
@@ -312,10 +313,17 @@ auto Trainer::Impl::located(F&& run) {
   try {
     return run();
   } catch (...) {
-    tell_watchers(std::current_exception());
+    const std::exception_ptr thrown = std::current_exception();
+    std::exception_ptr told;
+    try {
+      ranks.rethrow_to_all();  // before anything that may take its time
+    } catch (...) {
+      told = std::current_exception();
+    }
+    tell_watchers(thrown);
     logger.flush();
     try {
-      ranks.rethrow_to_all();
+      std::rethrow_exception(told);
     } catch (const RunError&) {
       throw;  // the engine has said where
     } catch (...) {

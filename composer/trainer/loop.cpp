@@ -170,7 +170,9 @@ void Trainer::Impl::end() {
   wait_for_saves();
   fit_end_is_owed = false;
   tell_interrupted();  // before uploads, which may take long or fail
-  if (saver) saver->wait_for_mirror(state);
+  ranks.while_first([this] {
+    if (saver) saver->wait_for_mirror(state);
+  });
 }
 
 void Trainer::Impl::fire_end(Event event) {

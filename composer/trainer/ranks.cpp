@@ -1,16 +1,40 @@
 #include "composer/trainer/ranks.h"
 
 #include <bit>
+#include <chrono>
+#include <future>
 #include <vector>
 
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
 #include "composer/data/for_rank.h"
+#include "composer/dist/agreement.h"
 #include "composer/dist/world.h"
 #include "composer/trainer/votes.h"
 
 namespace composer {
+namespace {
+
+constexpr std::chrono::seconds kPause{1};  // between two messages of ranks that wait for the first
+
+// These decide which messages follow, so ranks that differ in them would wait for each other forever.
+std::vector<std::string> lines_of(const dist::DistributedOptions& options) {
+  const auto unused = options.find_unused_parameters;
+  return {join("split_batches = ", options.split_batches),
+          join("ddp_sync_strategy = ", static_cast<int>(options.ddp_sync_strategy)),
+          join("find_unused_parameters = ", !unused   ? "unset"
+                                            : *unused ? "true"
+                                                      : "false"),
+          join("broadcast_buffers = ", options.broadcast_buffers),
+          join("bucket_cap_mb = ", options.bucket_cap_mb),
+          join("gradients_in_bf16 = ", options.gradients_in_bf16),
+          join("virtual_shards = ", options.virtual_shards),
+          join("zero_stage = ", options.zero_stage),
+          join("sharded_checkpoints = ", options.sharded_checkpoints)};
+}
+
+}  // namespace
 
 Ranks::Ranks(std::shared_ptr<dist::World> world, const dist::DistributedOptions& options)
     : world_(world ? std::move(world) : dist::World::of_process()),
@@ -36,6 +60,17 @@ Ranks::Ranks(std::shared_ptr<dist::World> world, const dist::DistributedOptions&
     throw ConfigError("distributed.zero_stage: 2 does not go with gradients_in_bf16; set zero_stage = 1");
   if (options_.sharded_checkpoints && stage == 0)
     throw ConfigError("distributed.sharded_checkpoints: has no effect without zero_stage, because rank 0 has all");
+  check_same("distributed", lines_of(options_));
+}
+
+void Ranks::check_same(const std::string& who, const std::vector<std::string>& lines) const {
+  if (alone()) return;
+  try {
+    dist::check_same_on_all_ranks(*world_, who, lines);
+  } catch (const ConfigError&) {
+    of_all_ = std::current_exception();
+    throw;
+  }
 }
 
 namespace {
@@ -53,7 +88,7 @@ std::string text_of(const std::exception_ptr& error) {
 }  // namespace
 
 void Ranks::rethrow_to_all() const {
-  if (alone()) throw;
+  if (alone() || std::current_exception() == of_all_) throw;
   try {
     world_->rethrow();
   } catch (const dist::PeerLost&) {
@@ -64,11 +99,23 @@ void Ranks::rethrow_to_all() const {
   }
 }
 
-void Ranks::settle(const std::exception_ptr& error) const {
+void Ranks::settle(std::exception_ptr error) const {
   const std::vector<std::string> texts = world_->all_gather(error ? "!" + text_of(error) : "");
-  if (error) std::rethrow_exception(error);
-  for (std::size_t rank = 0; rank < texts.size(); ++rank)
-    if (!texts[rank].empty()) throw ConfigError("rank ", rank, ": ", texts[rank].substr(1));
+  for (std::size_t rank = 0; !error && rank < texts.size(); ++rank)
+    if (!texts[rank].empty()) error = std::make_exception_ptr(ConfigError("rank ", rank, ": ", texts[rank].substr(1)));
+  if (!error) return;
+  of_all_ = error;
+  std::rethrow_exception(error);
+}
+
+void Ranks::while_first(const std::function<void()>& run) const {
+  if (alone()) return run();
+  std::future<void> running;
+  if (first()) running = std::async(std::launch::async, run);
+  const auto runs = [&] { return running.valid() && running.wait_for(kPause) == std::future_status::timeout; };
+  while (any(runs())) {
+  }
+  if (running.valid()) running.get();
 }
 
 bool Ranks::any(bool own) const {

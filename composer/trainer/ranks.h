@@ -1,12 +1,14 @@
 #pragma once
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "composer/core/stop.h"
 #include "composer/data/data_spec.h"
@@ -22,7 +24,7 @@ class World;
 // What the trainers of all ranks agree on. With one rank, nothing is asked and nothing changes.
 class Ranks {
  public:
-  // `world` null: that of the process. Throws ConfigError for invalid options.
+  // `world` null: that of the process. Throws ConfigError for invalid options, and if ranks have different ones.
   Ranks(std::shared_ptr<dist::World> world, const dist::DistributedOptions& options);
 
   bool alone() const { return size_ == 1; }
@@ -37,9 +39,13 @@ class Ranks {
   // that names the first such rank and its error.
   template <class F>
   auto together(F&& run) const;
-  // Throws the error that is being handled, after telling it to the other ranks, which cannot go on without this one.
-  // If it comes of the loss of another rank, that is a PeerLost.
+  // Throws the error that is being handled, after telling it to the other ranks, which cannot go on without this one;
+  // not if all ranks have it. If it comes of the loss of another rank, that is a PeerLost.
   [[noreturn]] void rethrow_to_all() const;
+  // Throws ConfigError on all ranks, with the first difference, unless all have the same lines.
+  void check_same(const std::string& who, const std::vector<std::string>& lines) const;
+  // Runs on rank 0 what may take longer than a collective waits; all return when it has ended. It makes no collective.
+  void while_first(const std::function<void()>& run) const;
   bool any(bool own) const;
   // The largest of what ranks have; unset if it is so on some rank.
   std::optional<std::int64_t> longest(const std::optional<std::int64_t>& own) const;
@@ -71,11 +77,12 @@ class Ranks {
   Aside hear_aside(const Aside& own) const;
 
  private:
-  void settle(const std::exception_ptr& error) const;
+  void settle(std::exception_ptr error) const;
 
   std::shared_ptr<dist::World> world_;
   dist::DistributedOptions options_;
   int rank_, size_;
+  mutable std::exception_ptr of_all_;  // the last error that all ranks have thrown together
 };
 
 template <class F>

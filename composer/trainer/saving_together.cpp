@@ -107,24 +107,19 @@ saving::PartWriter& Trainer::Impl::parts_writer() {
 // Before a fit: every rank sees the folder that rank 0 makes.
 void Trainer::Impl::check_parts() {
   if (!saves_together() || !ranks.shards_checkpoints() || options.save_num_checkpoints_to_keep == 0) return;
-  try {
-    const std::string ticket =
-        ranks.same(ranks.together([&] { return saver ? saver->open_parts(ranks.size()) : std::string(); }));
-    const auto drop = c10::make_scope_exit([&] {
-      if (saver) saver->drop_parts();
-    });
-    if (ticket.empty()) return;
-    ranks.together([&] {
-      const std::filesystem::path folder = saving::PartTicket::parse(ticket).folder;
-      if (!std::filesystem::is_directory(folder))
-        throw ConfigError("save_folder: rank ", ranks.rank(), " does not see ", folder.parent_path().string(),
-                          ", and with distributed.sharded_checkpoints every rank writes there; set a folder on a ",
-                          "shared file system, or sharded_checkpoints = false");
-    });
-  } catch (...) {
-    if (saver) saver->end_fit();
-    throw;
-  }
+  const std::string ticket =
+      ranks.same(ranks.together([&] { return saver ? saver->open_parts(ranks.size()) : std::string(); }));
+  const auto drop = c10::make_scope_exit([&] {
+    if (saver) saver->drop_parts();
+  });
+  if (ticket.empty()) return;
+  ranks.together([&] {
+    const std::filesystem::path folder = saving::PartTicket::parse(ticket).folder;
+    if (!std::filesystem::is_directory(folder))
+      throw ConfigError("save_folder: rank ", ranks.rank(), " does not see ", folder.parent_path().string(),
+                        ", and with distributed.sharded_checkpoints every rank writes there; set a folder on a ",
+                        "shared file system, or sharded_checkpoints = false");
+  });
 }
 
 }  // namespace composer

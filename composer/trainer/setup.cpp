@@ -1,4 +1,6 @@
 // What the options mean, and whether it can be done: everything is checked before anything is changed.
+#include <set>
+#include <string>
 #include <typeinfo>
 
 #include <ATen/ATen.h>
@@ -8,6 +10,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
+#include "composer/dist/world.h"
 #include "composer/kernels/gemm.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/optim/optimizer_state.h"
@@ -167,8 +170,46 @@ struct Trainer::Impl::FitPlan {
 
 void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
   FitPlan plan = ranks.together([&] { return plan_fit(fit, needs_loader); });
-  check_parts();
+  try {
+    check_ranks(plan);
+    check_parts();
+  } catch (...) {
+    if (saver) saver->end_fit();
+    throw;
+  }
   commit(std::move(plan));
+}
+
+// Ranks that are told to train differently would wait for each other, or their weights would drift apart.
+void Trainer::Impl::check_ranks(const FitPlan& plan) const {
+  if (ranks.alone()) return;
+  // Ranks with loaders of their own may divide them as they like.
+  std::set<std::string> own = {"seed", "threads", "device", "max_duration", "device_train_microbatch_size"};
+  if (!ranks.splits()) own.insert({"train_subset_num_batches", "train_batch_size"});
+  std::vector<std::string> lines;
+  const StateDict all = training_options_of(options, state, plan.feed.batch_size());
+  for (const auto& [name, value] : all.entries())
+    if (!own.contains(name) && (name == "model/class" || !name.starts_with("model/")))
+      lines.push_back(join(name, " = ", text_of(value)));
+  const auto add = [&](std::string_view name, const auto& value) { lines.push_back(join(name, " = ", value)); };
+  const auto names_of = [](const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+    return text;
+  };
+  add("max_duration", plan.until ? to_string(*plan.until) : "none");
+  add("timestamp", join("epoch ", plan.from.epoch, ", batch ", plan.from.batch));
+  add("precision of this fit", to_string(plan.precision));
+  const bool is_auto = plan.microbatch_size.value_or(options.device_train_microbatch_size).is_auto();
+  add("device_train_microbatch_size", is_auto ? "auto" : "a number");
+  if (ranks.splits() && plan.feed.num_batches()) add("batches in train_dataloader", *plan.feed.num_batches());
+  add("metrics of training", names_of(plan.metrics ? plan.metrics->names() : train_step.metric_names()));
+  for (const EvalRun& run : plan.evaluators.empty() ? evaluations.runs() : plan.evaluators)
+    add("evaluator", join(run.feed.label(), ", every ", run.interval.function() ? "?" : to_string(run.interval.time()),
+                          ", with ", names_of(run.metrics.names())));
+  add("tune", options.tune ? "true" : "false");
+  if (ranks.zero_stage() > 0) add("save_folder", saves_together() ? "set" : "none, or save_weights_only");
+  ranks.check_same("options", lines);
 }
 
 // Throws for whatever cannot be done; what it gives can be committed.
@@ -213,6 +254,11 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
   if (plan.feed && plan.feed.label() != train.label())
     plan.metrics = MetricSet(state.model->get_metrics(/*is_train=*/true), plan.feed.label());
   check_plan(plan, runs, /*gives_batches=*/!needs_loader);
+  if (!ranks.alone()) {
+    if (plan.metrics) plan.metrics->check_for_ranks();
+    train_step.check_metrics_for_ranks();
+    for (const EvalRun& run : runs) run.metrics.check_for_ranks();
+  }
 
   const bool scales = options.grad_scaler || plan.precision == Precision::AMP_FP16;
   const MicrobatchSize size = plan.microbatch_size.value_or(train_step.microbatch_size());
@@ -274,6 +320,7 @@ void Trainer::Impl::commit(FitPlan plan) {
   schedules.apply(state);
   interrupted_by = 0;
   ended_by.clear();
+  if (dist::World* const world = ranks.world()) plan.holds.among_ranks = world->training();
   fit.emplace(train, std::move(plan.holds));
   if (options.handle_signals) signals->begin();
   if (plan.goal && *plan.goal != *plan.until) fit->max_duration_afterwards.emplace(plan.goal);
@@ -338,7 +385,7 @@ void Trainer::Impl::tune() {
     feed.seek(progress().loader_epoch() + 1, 0);
     batch = feed.next();
   }
-  if (!batch) return;  // that this is an error is said where it is trained on
+  if (ranks.any(!batch)) return;  // that this is an error is said where it is trained on
   const bool has_size = state.device_train_microbatch_size > 0;
   const TrainStep::Apart apart(train_step);
   const auto choose = [&] {

@@ -137,7 +137,7 @@ Trainer::Impl::Impl(TrainerOptions given)
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
       aside_plan(options.inference_mode, options.fold_batch_norms || options.tune),
       run_link(std::in_place, *this),
-      saver(make_saver()),
+      saver(ranks.together([&] { return make_saver(); })),
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes) {
   if (!ranks.alone() || ranks.has_shards()) join_ranks();
   train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
