@@ -15,7 +15,7 @@ struct Environment {
   std::string master_addr = "127.0.0.1";     // where rank 0, or the launcher, serves the store
   std::uint16_t master_port = 29500;
   bool agent_store = false;  // the launcher (torchrun) serves the store, so rank 0 does not
-  std::string job;       // tells jobs apart, so that ranks of two of them do not mix; empty: unknown
+  std::string job;           // tells jobs apart, so that ranks of two of them do not mix; empty: unknown
   std::string launcher;  // "torchrun", "composer launch", "srun", "the environment"; empty: no launcher, one process
 
   bool operator==(const Environment&) const = default;
