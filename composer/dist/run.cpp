@@ -60,7 +60,7 @@ int status_of_exception(World* world) {
 
 // The end of a program that does not use run(): exit() or a return from main().
 void World::at_exit(int status, void* /*unused*/) {
-  constexpr std::chrono::seconds kMayEndAsWell(4);
+  constexpr std::chrono::seconds kMayEndAsWell(2);
   const std::shared_ptr<World> world = take_world();
   if (!world || !world->impl_) return;
   if (status != 0) return world->fail(composer::join("its program ended with status ", status));

@@ -98,7 +98,7 @@ struct Trainer::Impl {
   // setup.cpp: what options mean, and whether it can be done
   struct FitPlan;
   void set_up();
-  void start_fit(const FitOptions& fit, bool needs_loader);
+  void start_fit(const FitOptions& given, bool needs_loader);
   void check_ranks(const FitPlan& plan) const;
   FitPlan plan_fit(const FitOptions& fit, bool needs_loader) const;
   void check_plan(const FitPlan& plan, const std::vector<EvalRun>& runs, bool gives_batches) const;

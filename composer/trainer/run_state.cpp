@@ -223,8 +223,9 @@ void Trainer::Impl::load_run_state(const StateDict& saved) {
   if (const StateValue* random = saved.find("rng")) resumption.random = std::get<StateDict>(*random);
   if (const StateValue* before = saved.find("hyperparameters"); before && resumption.found) {
     resumption.hyperparameters_before = std::get<StateDict>(*before);
-    warn_of_changes(resumption.hyperparameters_before,
-                    hyperparameters_of(options, state, logger, train.batch_size(), {}));
+    if (ranks.first())
+      warn_of_changes(resumption.hyperparameters_before,
+                      hyperparameters_of(options, state, logger, train.batch_size(), {}));
   }
   if (fit) {
     fit->source.lose_place();

@@ -168,16 +168,16 @@ struct Trainer::Impl::FitPlan {
   Fit::Holds holds;
 };
 
-void Trainer::Impl::start_fit(const FitOptions& fit, bool needs_loader) {
-  FitPlan plan = ranks.together([&] { return plan_fit(fit, needs_loader); });
+void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
   try {
+    FitPlan plan = ranks.together([&] { return plan_fit(given, needs_loader); });
     check_ranks(plan);
     check_parts();
+    commit(std::move(plan));
   } catch (...) {
-    if (saver) saver->end_fit();
+    if (saver && !fit) saver->end_fit();
     throw;
   }
-  commit(std::move(plan));
 }
 
 // Ranks that are told to train differently would wait for each other, or their weights would drift apart.
