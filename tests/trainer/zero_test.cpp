@@ -140,18 +140,21 @@ void check_as_alone(const Case& tried) {
     return options;
   };
   const ZeroResult alone = run_zero(options(0), dist::World::alone());
-  for (const std::int64_t stage : {1, 2})
-    for (const int size : {2, 4}) {
-      CAPTURE(stage);
-      CAPTURE(size);
-      for (const ZeroResult& rank : results_in_ranks(
-               size, [&](const std::shared_ptr<dist::World>& world) { return run_zero(options(stage), world); })) {
-        CHECK(at::allclose(rank.weights, alone.weights, 0, 1e-12));
-        REQUIRE(rank.losses.size() == alone.losses.size());
-        for (std::size_t i = 0; i < alone.losses.size(); ++i)
-          CHECK(rank.losses[i] == doctest::Approx(alone.losses[i]).epsilon(1e-12));
-      }
+  struct Way {
+    std::int64_t stage;
+    int size;
+  };
+  for (const Way& way : {Way{1, 2}, Way{2, 4}}) {
+    CAPTURE(way.stage);
+    for (const ZeroResult& rank : results_in_ranks(way.size, [&](const std::shared_ptr<dist::World>& world) {
+           return run_zero(options(way.stage), world);
+         })) {
+      CHECK(at::allclose(rank.weights, alone.weights, 0, 1e-12));
+      REQUIRE(rank.losses.size() == alone.losses.size());
+      for (std::size_t i = 0; i < alone.losses.size(); ++i)
+        CHECK(rank.losses[i] == doctest::Approx(alone.losses[i]).epsilon(1e-12));
     }
+  }
 }
 
 TEST_CASE(
