@@ -57,7 +57,7 @@ class COMPOSER_EXPORT DataParallel {
   // (find_unused_parameters = false); its name and the rank are in the text. On a GPU, the next call throws it: this
   // one does not wait for the device.
   void after_backward();
-  // loss.backward() between before_backward() and after_backward().
+  // loss.backward() between before_backward() and after_backward(); with one rank, loss.backward() alone.
   void backward(const at::Tensor& loss);
   // Instead of the three, for a rank that has no samples in this step: takes part with the gradients that it has added
   // up before, or zeros. Afterwards it has the mean as all others. If no rank has samples, all may call it.

@@ -81,13 +81,9 @@ void GradientSync::before_forward(bool last) {
   const std::vector<at::Tensor> trained = trained_tensors(*state_.model);
   if (!parallel_ || !parallel_->matches(trained)) {
     const bool has_new = !parallel_ || !parallel_->has(trained);  // else some are frozen, and all are shared already
-    dist::DataParallel::Named parameters, buffers;
-    for (auto& [name, tensor] : trained_parameters(*state_.model))
-      parameters.emplace_back(std::move(name), std::move(tensor));
-    for (const auto& item : state_.model->named_buffers()) buffers.emplace_back(item.key(), item.value());
     parallel_.reset();  // before the next one: its hooks hang on the same tensors
     parallel_ = std::make_unique<dist::DataParallel>(
-        world_, std::move(parameters), std::move(buffers),
+        world_, *state_.model,
         dist::DataParallelOptions{.bucket_cap_mb = options_.bucket_cap_mb,
                                   .find_unused_parameters = options_.find_unused_parameters,
                                   .gradients_in_bf16 = options_.gradients_in_bf16,

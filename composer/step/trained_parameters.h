@@ -3,12 +3,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "composer/optim/parameter_group.h"
+namespace torch::nn {
+class Module;
+}  // namespace torch::nn
 
 namespace composer {
 
 // The parameters that require gradients, each once, in the module's order.
-optim::NamedParameters trained_parameters(const torch::nn::Module& module);
 std::vector<at::Tensor> trained_tensors(const torch::nn::Module& module);
 
 }  // namespace composer

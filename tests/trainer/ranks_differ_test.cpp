@@ -12,7 +12,6 @@
 
 #include <doctest/doctest.h>
 
-#include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/mixup.h"
 #include "composer/core/error.h"
 #include "composer/core/metric.h"
@@ -28,13 +27,12 @@ using dist::test::errors_in_ranks;
 using dist::test::results_in_ranks;
 using WorldPointer = std::shared_ptr<dist::World>;
 
-std::shared_ptr<Model> wide_model() {
+std::shared_ptr<Model> model_without_bias() {
   return std::make_shared<models::Classifier>(torch::nn::Linear(torch::nn::LinearOptions(4, 3).bias(false)),
                                               models::ClassifierOptions{.num_classes = 3});
 }
 
 TEST_CASE("Ranks with different options are a ConfigError on all, which names the first difference") {
-  const Folder folder;
   struct Row {
     const char* text;
     std::function<void(TrainerOptions&)> change;  // of rank 1
@@ -45,7 +43,7 @@ TEST_CASE("Ranks with different options are a ConfigError on all, which names th
            {"optimizer/lr = 0.1; rank 1 has optimizer/lr = 0.2",
             [](auto& o) { o.optimizer = optim::sgd({.lr = 0.2}); }},
            {"precision = fp32; rank 1 has precision = amp_bf16", [](auto& o) { o.precision = Precision::AMP_BF16; }},
-           {"bias: Float [3]; rank 1 has nothing more", [](auto& o) { o.model = wide_model(); }},
+           {"bias: Float [3]; rank 1 has nothing more", [](auto& o) { o.model = model_without_bias(); }},
            {"train_batch_size = 4; rank 1 has train_batch_size = 8",
             [](auto& o) { o.train_dataloader = tiny_loader(16, 8); }},
            {"batches in train_dataloader = 4; rank 1 has batches in train_dataloader = 3",
