@@ -22,3 +22,5 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
+
+#pragma composer_instantiate  // last; cmake/pch_plugin.cpp says why

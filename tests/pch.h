@@ -3,3 +3,5 @@
 #include <nlohmann/json.hpp>
 
 #include "composer/pch.h"
+
+#pragma composer_instantiate  // once more, for json.hpp

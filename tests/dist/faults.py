@@ -21,7 +21,7 @@ MOMENTS = ["join", "mesh", "compute", "busy", "allreduce", "barrier", "shutdown"
 SELECTION = [
     "none:none:0:2", "none:none:0:4", "kill:compute:1:2", "kill:allreduce:0:2", "stop:barrier:1:2", "stop:compute:0:4",
     "exit:allreduce:3:4", "throw:compute:1:4", "throw:barrier:0:2", "kill:mesh:1:2", "kill:busy:1:2", "exit:shutdown:1:2",
-    "kill:join:1:2", "leave:compute:1:2",
+    "kill:join:1:2", "leave:compute:1:2", "misfit:allreduce:0:2", "misfit:allreduce:1:2",
 ]
 MARGIN = 5.0  # seconds beyond dead_after
 STORE_TIMEOUT = {"join": 4.0}  # seconds for which a rank waits for others to join
@@ -37,6 +37,7 @@ def table():
                     if kind != "throw" or moment not in ("join", "mesh"):
                         cases.append(f"{kind}:{moment}:{victim}:{ranks}")
             cases += [f"leave:{moment}:{victim}:{ranks}" for moment in ("compute", "busy")]
+            cases.append(f"misfit:allreduce:{victim}:{ranks}")
     return cases
 
 
@@ -51,7 +52,7 @@ class Ranks(Processes):
         super().__init__(int(size), on_this_machine(command))
 
     def survivors(self):
-        return [rank for rank in range(self.size) if self.kind == "none" or rank != self.victim]
+        return [rank for rank in range(self.size) if self.kind in ("none", "misfit") or rank != self.victim]
 
     def wait(self, limit):
         """Until all that survive have ended, or for `limit` seconds after the failure. The time of the failure."""
@@ -69,7 +70,22 @@ class Ranks(Processes):
         return failed or began
 
 
+def problems_of_misfit(ranks, failed, limit):
+    """No rank is to blame, so each ends, and whoever notices says what is wrong."""
+    ends = {ranks.processes[rank].returncode for rank in ranks.survivors()}
+    if FAILED not in ends or not ends <= {FAILED, LOST}:
+        yield f"the ranks ended with {ends}"
+    for rank in ranks.survivors():
+        if rank not in ranks.ends or ranks.ends[rank] - failed > limit:
+            yield f"rank {rank} hangs"
+        if "the ranks called different collectives" not in ranks.said(rank):
+            yield f"rank {rank} does not say why"
+
+
 def problems_of(ranks, failed, limit):
+    if ranks.kind == "misfit":
+        yield from problems_of_misfit(ranks, failed, limit)
+        return
     for rank in ranks.survivors():
         text, status = ranks.said(rank), ranks.processes[rank].returncode
         if rank not in ranks.ends:

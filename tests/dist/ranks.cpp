@@ -1,7 +1,7 @@
 // One rank of a program in which a chosen rank fails at a chosen moment; tests/dist/faults.py runs it.
 //   ranks KIND MOMENT VICTIM [DEAD_AFTER_MS [COLLECTIVE_TIMEOUT_MS [STORE_TIMEOUT_MS]]]
-//   KIND: kill, stop, exit, leave (exit(0)), throw, or another for none     MOMENT: join, mesh, compute, busy,
-//   allreduce, cable, barrier, shutdown
+//   KIND: kill, stop, exit, leave (exit(0)), throw, misfit (at allreduce: a sum of another size than the others'), or
+//   another for none     MOMENT: join, mesh, compute, busy, allreduce, cable, barrier, shutdown
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -75,6 +75,10 @@ int body(const Fault& fault) {
     std::this_thread::sleep_for(20ms);
     world->at("BEFORE_BACKWARD", 0, batch);
     world->sum(small);
+    if (batch == 5 && fault.kind == "misfit") {
+      if (fault.is_mine) fault.happen();
+      for (int i = 0; i < 20; ++i) world->sum(fault.is_mine ? small : large);
+    }
     if (batch == 5 && fault.moment == "allreduce") {
       std::thread thread = later(fault, "allreduce", 15ms);
       for (int i = 0; i < 20; ++i) world->sum(large);

@@ -1,5 +1,7 @@
 #include "composer/dist/sharded.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,6 +13,7 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
+#include "composer/dist/sharded_messages.h"
 #include "composer/optim/optimizer.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/dist/small_net.h"
@@ -259,6 +262,49 @@ TEST_CASE("Gradients reduced to their owners are the mean over ranks, and undefi
       });
       for (const double difference : by_rank) CHECK(difference < 1e-6);
     }
+}
+
+// Sizes from 0 to 999; in each second division one parameter is larger than all others together.
+Named made_up_parameters(std::uint64_t seed) {
+  at::Generator random = at::detail::createCPUGenerator(seed);
+  const at::Tensor sizes = at::randint(1000, {1 + static_cast<std::int64_t>(seed % 40)}, random);
+  Named parameters;
+  for (std::int64_t i = 0; i < sizes.numel(); ++i)
+    parameters.emplace_back(std::to_string(i), at::empty({sizes[i].item<std::int64_t>()}));
+  if (seed % 2 == 0) parameters.emplace_back("dominating", at::empty({50'000}));
+  return parameters;
+}
+
+TEST_CASE("Each parameter travels in one message, of at most twice its use or within the bytes that it may have") {
+  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+    CAPTURE(seed);
+    const Named parameters = made_up_parameters(seed);
+    const int ranks = 2 + static_cast<int>(seed / 2 % 7);
+    std::vector<int> owners, messages_with(parameters.size()), expected;
+    std::vector<bool> which;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      owners.push_back(static_cast<int>((i * 7 + seed) % static_cast<std::size_t>(ranks)));
+      which.push_back((i + seed) % 5 != 0);
+      expected.push_back(which[i] ? 1 : 0);
+    }
+    constexpr std::int64_t kBytes = 16'000;
+    for (const ShardMessage& message : shard_messages(parameters, owners, ranks, which, kBytes)) {
+      std::int64_t used = 0;
+      for (std::size_t rank = 0; rank < message.by_owner.size(); ++rank) {
+        std::int64_t of_rank = 0;
+        for (const std::size_t i : message.by_owner[rank]) {
+          CHECK(owners[i] == static_cast<int>(rank));
+          messages_with[i] += 1;
+          of_rank += parameters[i].second.numel();
+        }
+        CHECK(of_rank <= message.part);
+        used += of_rank;
+      }
+      const std::int64_t sent = message.sole_owner() ? used : message.part * ranks;
+      CHECK(sent <= std::max(2 * used, kBytes / static_cast<std::int64_t>(sizeof(float))));
+    }
+    CHECK(messages_with == expected);
+  }
 }
 
 TEST_CASE("Ranks whose parameters differ, and state of unknown parameters, are errors") {

@@ -5,10 +5,13 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -19,15 +22,18 @@
 #include "composer/core/error.h"
 #include "composer/formats/weights.h"
 #include "composer/trainer/remote_checkpoints.h"
+#include "composer/util/threads_here.h"
 #include "tests/support/bucket.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
+#include "tests/support/in_ranks.h"
 #include "tests/support/warnings.h"
 
 namespace composer {
 namespace {
 
 namespace fs = std::filesystem;
+using namespace std::chrono_literals;
 using test::Bucket;
 using test::bucket_options;
 using test::contains;
@@ -121,6 +127,37 @@ TEST_CASE("Training does not wait for a slow bucket, and what is retired meanwhi
   int puts = 0;
   for (const HttpCall& call : bucket.server.calls()) puts += call.method == "PUT" && contains(call.target, "manifest");
   CHECK(puts <= 3);  // the first, which was begun; the last; and the one before it if the last was still being written
+}
+
+TEST_CASE("Other ranks wait for the uploads of rank 0 for longer than a collective may take") {
+  Bucket bucket;
+  bucket.server.intercept([began = std::optional<std::chrono::steady_clock::time_point>()](
+                              const HttpCall& call) mutable -> std::optional<HttpReply> {
+    if (call.method != "PUT") return {};
+    const auto now = std::chrono::steady_clock::now();
+    if (!began) began = now;
+    std::this_thread::sleep_until(*began + 4s);
+    return {};
+  });
+  dist::Options times;
+  times.collective_timeout = 2s;
+  int ended = 0;
+  std::mutex mutex;
+  test::in_ranks(
+      2,
+      [&](dist::World& world) {
+        use_threads_here(1);
+        TrainerOptions options = bucket_options("1ep");
+        options.autoresume = false;
+        options.world = std::shared_ptr<dist::World>(std::shared_ptr<void>(), &world);
+        Trainer trainer(std::move(options));
+        trainer.fit();
+        const std::lock_guard lock(mutex);
+        ended += 1;
+      },
+      times);
+  CHECK(ended == 2);
+  CHECK(bucket.complete() == std::vector<std::string>{"runs/tiny/ep1-ba4"});
 }
 
 TEST_CASE("What was not uploaded ends the fit with an error, and is uploaded by the next start") {
