@@ -50,7 +50,9 @@ void World::Impl::rethrow() {
 World::World(Environment environment, std::unique_ptr<Impl> impl)
     : environment_(std::move(environment)), impl_(std::move(impl)) {}
 World::~World() {
-  if (impl_ && impl_->joined_by != getpid()) static_cast<void>(impl_.release());
+  if (impl_ && impl_->joined_by != getpid()) {
+    [[maybe_unused]] const Impl* of_parent = impl_.release();
+  }
 }
 
 std::shared_ptr<World> World::alone() { return std::shared_ptr<World>(new World({}, nullptr)); }
