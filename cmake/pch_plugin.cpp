@@ -2,10 +2,13 @@
 // g++ puts off instantiating them until the end of a source, and writes a precompiled header before that: each source
 // would then instantiate them anew, for 5 to 10 s. `#pragma composer_instantiate`, at the end of a header that is to be
 // precompiled, does it there, once. Without the plugin the pragma is skipped.
+// In this order: otherwise g++'s headers do not compile.
+// clang-format off
+#include <gcc-plugin.h>
+#include <cp/cp-tree.h>
 #include <c-family/c-pragma.h>
-#include <cp/cp-tree.h>  // before the headers of the C family
-#include <gcc-plugin.h>  // before the others
 #include <plugin-version.h>
+// clang-format on
 
 int plugin_is_GPL_compatible;  // asked for by g++, of code that runs within it
 
