@@ -2,6 +2,7 @@
 // g++ puts off instantiating them until the end of a source, and writes a precompiled header before that: each source
 // would then instantiate them anew, for 5 to 10 s. `#pragma composer_instantiate`, at the end of a header that is to be
 // precompiled, does it there, once. Without the plugin the pragma is skipped.
+
 // In this order: otherwise g++'s headers do not compile.
 // clang-format off
 #include <gcc-plugin.h>
