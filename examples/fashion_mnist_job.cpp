@@ -183,11 +183,15 @@ void apply_fast(CLI::App& app, Job& job) {
 const std::vector<Recipe>& recipes() {
   static const std::vector<Recipe> all = {
       {"fast",
-       "Muon, half of the epochs, the first of them on small images",
-       {"--epochs=3", "--optimizer=muon", "--lr=0.02", "--weight-decay=0.1", "--algorithm=progressive_resizing",
-        "--algorithm=progressive_resizing.delay_fraction=0.15",
-        "--algorithm=progressive_resizing.finetune_fraction=0.7"}},
-      {"best", "Muon", {"--optimizer=muon", "--lr=0.02", "--weight-decay=0.1"}},
+       "Muon, label smoothing, and 4 epochs of which the first are on small images",
+       {"--epochs=4", "--optimizer=muon", "--lr=0.04", "--weight-decay=0.05", "--algorithm=label_smoothing",
+        "--algorithm=label_smoothing.smoothing=0.05", "--algorithm=progressive_resizing",
+        "--algorithm=progressive_resizing.delay_fraction=0.4",
+        "--algorithm=progressive_resizing.finetune_fraction=0.3"}},
+      {"best",
+       "Muon and label smoothing",
+       {"--optimizer=muon", "--lr=0.04", "--weight-decay=0.05", "--algorithm=label_smoothing",
+        "--algorithm=label_smoothing.smoothing=0.05"}},
   };
   return all;
 }

@@ -52,7 +52,7 @@ std::vector<Row> all_rows() {
   for (const examples::Recipe& recipe : examples::recipes()) rows.push_back({"recipe " + recipe.name, recipe.options});
   for (Row row : {
            Row{"3 epochs", {"--epochs=3"}},
-           Row{"3 epochs of Muon", {"--epochs=3", "--optimizer=muon", "--lr=0.02", "--weight-decay=0.1"}},
+           Row{"muon", {"--optimizer=muon", "--lr=0.04", "--weight-decay=0.05"}},
            alone("augmix"),
            alone("blurpool"),
            alone("colout"),
