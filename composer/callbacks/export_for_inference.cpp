@@ -12,6 +12,7 @@
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/core/logger.h"
 #include "composer/core/model.h"
 #include "composer/core/run.h"
@@ -129,11 +130,9 @@ void ExportForInferenceCallback::fit_start(const State& state, Logger&) {
 void ExportForInferenceCallback::after_dataloader(const State& state, Logger&) {
   if (options_.save_format != ExportFormat::TORCHSCRIPT || !sample_.empty() || state.rank != 0) return;
   for (const std::string& name : names_of(options_, state.batch)) {
-    if (!state.batch.contains(name)) {
-      std::string there;
-      for (const auto& [known, tensor] : state.batch) there += join(there.empty() ? "" : ", ", known);
-      throw ConfigError("ExportForInferenceCallback: input_names: the batch has no \"", name, "\"; there are: ", there);
-    }
+    if (!state.batch.contains(name))
+      throw ConfigError("ExportForInferenceCallback: input_names: the batch has no \"", name,
+                        "\"; there are: ", listed(state.batch, [](const auto& item) { return item.first; }));
     sample_.set(name, state.batch.at(name).detach().clone());
   }
   sample_ = few_samples(sample_);

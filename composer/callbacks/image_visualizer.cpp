@@ -17,6 +17,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
+#include "composer/core/listed.h"
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
 #include "composer/util/background_queue.h"
@@ -82,12 +83,6 @@ std::vector<LogMask> masks_of(const at::Tensor& outputs, const at::Tensor& targe
   return {{"prediction", prediction.clone()}, {"ground_truth", truth}};
 }
 
-std::string text_of(const std::vector<double>& values) {
-  std::string text;
-  for (const double value : values) text += join(text.empty() ? "" : ", ", value);
-  return text;
-}
-
 void check(const ImageVisualizerOptions& options) {
   const auto& [interval, mode, num_images, channels_last, input_key, target_key, mean, stddev, rescale, folder] =
       options;
@@ -98,7 +93,7 @@ void check(const ImageVisualizerOptions& options) {
   if (input_key.empty()) throw ConfigError("ImageVisualizer: input_key must not be empty");
   if (target_key.empty()) throw ConfigError("ImageVisualizer: target_key must not be empty");
   for (const double value : stddev)
-    if (!(value > 0)) throw ConfigError("ImageVisualizer: stddev must be > 0, got ", text_of(stddev));
+    if (!(value > 0)) throw ConfigError("ImageVisualizer: stddev must be > 0, got ", listed(stddev));
   const Timestamp start;
   saving::format_name(folder, "run", &start);
 }

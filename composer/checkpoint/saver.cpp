@@ -16,6 +16,7 @@
 #include "composer/checkpoint/parts.h"
 #include "composer/checkpoint/state_file.h"
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 
 namespace composer::saving {
 namespace {
@@ -158,10 +159,8 @@ double Saver::value_of(const std::map<std::string, double>& metrics, const std::
   const auto reported = metrics.lower_bound(label);
   if (label.empty() || reported == metrics.end() || !reported->first.starts_with(label)) return NAN;
   planned_ = false;
-  std::string there;
-  for (const auto& [key, value] : metrics) there += (there.empty() ? "" : ", ") + key;
   throw ConfigError("save_best: the metric ", metric, " was not reported before checkpoint ", name, "; there are ",
-                    there);
+                    listed(metrics, [](const auto& reported) { return reported.first; }));
 }
 
 void Saver::plan(const std::string& name, const std::map<std::string, double>& metrics, bool by_hand) {

@@ -10,15 +10,14 @@
 #include "composer/cli/console.h"
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 
 namespace composer::cli {
 
 namespace {
 
 std::string names_of(const std::vector<Command>& commands) {
-  std::string names;
-  for (const auto& [command, action] : commands) names += (names.empty() ? "" : ", ") + command->get_name();
-  return names;
+  return listed(commands, [](const Command& command) { return command.first->get_name(); });
 }
 
 // `help` and `help SUBCOMMAND`, as many programs have them.

@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 
 namespace composer::cli {
 
@@ -47,11 +48,7 @@ std::string seconds_text(double seconds) {
   return join(all / 3600, " h ", all / 60 % 60, " min");
 }
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text;
-  for (const std::int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "[" + text + "]";
-}
+std::string shape_text(const std::vector<std::int64_t>& shape) { return "[" + listed(shape) + "]"; }
 
 std::string plural(std::int64_t number, const std::string& noun) {
   return count_text(number) + " " + noun + (number == 1 ? "" : noun.ends_with("ch") ? "es" : "s");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/core/state.h"
 
 namespace composer {
@@ -21,21 +22,15 @@ const FitOutline::Source* FitOutline::find(std::string_view label) const {
   return it == sources.end() ? nullptr : &*it;
 }
 
-std::string FitOutline::labels() const {
-  std::string text;
-  for (const Source& source : sources) text += (text.empty() ? "" : ", ") + source.label;
-  return text;
-}
+std::string FitOutline::labels() const { return listed(sources, &Source::label); }
 
 bool FitOutline::check_metric(std::string_view who, std::string_view label, std::string_view name,
                               const State& state) const {
   const Source* source = find(label);
   if (!source || state.metrics.find(label, name)) return source != nullptr;
   if (std::ranges::find(source->metrics, name) != source->metrics.end()) return true;
-  std::string known;
-  for (const std::string& metric : source->metrics) known += (known.empty() ? "" : ", ") + metric;
   throw ConfigError(who, ": there is no metric \"", label, '/', name, "\"; \"", label,
-                    "\" has: ", known.empty() ? "none" : known);
+                    "\" has: ", source->metrics.empty() ? "none" : listed(source->metrics));
 }
 
 void FitOutline::check_epochs(std::string_view option, Time time, Time by_default, std::string_view effect,

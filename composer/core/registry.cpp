@@ -1,13 +1,12 @@
 #include "composer/core/registry.h"
 
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 
 namespace composer::detail {
 
 void throw_unknown(std::string_view what, std::string_view given, const std::vector<std::string>& known) {
-  std::string names;
-  for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;
-  throw ConfigError(what, " \"", given, "\"; there are: ", names.empty() ? "none" : names);
+  throw ConfigError(what, " \"", given, "\"; there are: ", known.empty() ? "none" : listed(known));
 }
 
 }  // namespace composer::detail

@@ -3,14 +3,13 @@
 #include <algorithm>
 
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 
 namespace composer {
 namespace {
 
 std::string names(const Tensors& tensors) {
-  std::string text;
-  for (const auto& [name, tensor] : tensors) text += (text.empty() ? "" : ", ") + name;
-  return text.empty() ? "none" : text;
+  return tensors.empty() ? "none" : listed(tensors, [](const auto& item) { return item.first; });
 }
 
 }  // namespace

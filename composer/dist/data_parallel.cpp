@@ -10,6 +10,7 @@
 #include <torch/nn/module.h>
 
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/dist/agreement.h"
 #include "composer/dist/gradient_reducer.h"
 #include "composer/dist/world.h"
@@ -69,13 +70,9 @@ std::vector<at::Tensor> detached(const DataParallel::Named& named) {
   return tensors;
 }
 
-std::string listed(const std::vector<std::size_t>& indices, const DataParallel::Named& parameters) {
-  constexpr std::size_t kMost = 8;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(kMost, indices.size()); ++i)
-    text += (i == 0 ? "" : ", ") + parameters[indices[i]].first;
-  if (indices.size() > kMost) text += join(" and ", indices.size() - kMost, " more");
-  return text;
+std::string names_of(const std::vector<std::size_t>& indices, const DataParallel::Named& parameters) {
+  return listed(
+      indices, [&](std::size_t index) { return parameters[index].first; }, 8);
 }
 
 DataParallel::Named parameters_of(const torch::nn::Module& module) {
@@ -155,7 +152,7 @@ struct DataParallel::Impl {
 
   [[noreturn]] void throw_missing(const std::vector<std::size_t>& here) const {
     std::string text;
-    const std::vector<std::string> ranks = world->all_gather(listed(here, parameters));
+    const std::vector<std::string> ranks = world->all_gather(names_of(here, parameters));
     for (std::size_t r = 0; r < ranks.size(); ++r)
       if (!ranks[r].empty()) text += join(text.empty() ? "" : "; ", ranks[r], " on rank ", r);
     throw ConfigError(kWho, ": no gradient for ", text,

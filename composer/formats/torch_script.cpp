@@ -13,6 +13,7 @@
 #include <torch/nn/module.h>
 
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 
 namespace composer::formats {
 namespace {
@@ -51,9 +52,7 @@ void check_operators(const jit::Graph& graph) {
   std::set<std::string> names;
   collect_foreign(*graph.block(), names);
   if (names.empty()) return;
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  throw Error("TorchScript: operators that libtorch does not have: ", list);
+  throw Error("TorchScript: operators that libtorch does not have: ", listed(names));
 }
 
 jit::Stack to_stack(const TracedFunction::Tensors& tensors) { return {tensors.begin(), tensors.end()}; }

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/loggers/format.h"
 #include "composer/util/png.h"
 
@@ -57,9 +58,7 @@ std::string markdown(const LogTable& table) {
 }
 
 std::string describe_classes(const LogImages& images) {
-  std::string text;
-  for (const auto& [value, name] : images.class_labels) text += join(text.empty() ? "" : ", ", value, ": ", name);
-  return text;
+  return listed(images.class_labels, [](const auto& label) { return join(label.first, ": ", label.second); });
 }
 
 std::span<const double> numbers(const at::Tensor& tensor) {

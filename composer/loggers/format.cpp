@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/loggers/scalar.h"
 
 namespace composer::loggers {
@@ -41,10 +42,7 @@ std::string shortest(double value) {
 }
 
 std::string shape_of(const at::Tensor& tensor) {
-  std::string sizes;
-  if (tensor.defined())
-    for (std::int64_t size : tensor.sizes()) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
-  return "Tensor of shape torch.Size([" + sizes + "])";
+  return "Tensor of shape torch.Size([" + (tensor.defined() ? listed(tensor.sizes()) : "") + "])";
 }
 
 // Whether YAML takes the text for itself. Cautious: some that would do are quoted.

@@ -7,6 +7,7 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/core/state.h"
 #include "composer/loggers/scalar.h"
 #include "composer/loggers/string_map.h"
@@ -90,8 +91,7 @@ LoggedPoint InMemoryLogger::most_recent(std::string_view key) const {
 
 InMemoryLogger::Column& InMemoryLogger::find(std::string_view key) const {
   if (Column* column = table_->columns.find(key)) return *column;
-  std::string there;
-  for (const std::string& known : keys()) there += (there.empty() ? "" : ", ") + known;
+  const std::string there = listed(keys());
   throw ConfigError("InMemoryLogger: nothing was logged as \"", key,
                     "\". Logged are: ", there.empty() ? "no metrics yet" : there);
 }

@@ -1,10 +1,12 @@
 #include "composer/step/metric_set.h"
 
+#include <algorithm>
 #include <regex>
 
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
 
@@ -29,14 +31,10 @@ void check(const Metrics& metrics, const std::string& label) {
 // A pattern without a metric is a name that is spelled wrong.
 void check_patterns(const std::vector<std::string>& patterns, const Metrics& metrics, const std::string& label) {
   for (const std::string& pattern : patterns) {
-    std::string names;
-    bool found = false;
-    for (const auto& metric : metrics) {
-      found = found || matches(metric->name(), pattern);
-      names += (names.empty() ? "" : ", ") + metric->name();
-    }
-    if (!found)
-      throw ConfigError("metrics of ", label, ": metric_names has \"", pattern, "\", which matches none of: ", names);
+    const auto fits = [&](const auto& metric) { return matches(metric->name(), pattern); };
+    if (std::ranges::none_of(metrics, fits))
+      throw ConfigError("metrics of ", label, ": metric_names has \"", pattern, "\", which matches none of: ",
+                        listed(metrics, [](const auto& metric) { return metric->name(); }));
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "composer/core/divided_gradients.h"
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/core/model.h"
 #include "composer/core/state_dict.h"
 #include "composer/dist/world.h"
@@ -42,9 +43,8 @@ class EvalMode {
 };
 
 [[noreturn]] void throw_without_gradient(const Losses& losses) {
-  std::string names;
-  for (const auto& [name, loss] : losses) names += (names.empty() ? "" : ", ") + name;
-  throw ConfigError("Model::loss: no gradient flows from ", names, " to any parameter; was it detached or computed ",
+  throw ConfigError("Model::loss: no gradient flows from ", listed(losses, [](const auto& item) { return item.first; }),
+                    " to any parameter; was it detached or computed ",
                     "under a NoGradGuard, or does no parameter that it depends on require gradients?");
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/core/logger.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
@@ -11,13 +12,7 @@
 namespace composer {
 namespace {
 
-std::string listed(const std::vector<std::string>& names) {
-  constexpr std::size_t kShown = 5;
-  std::string text;
-  for (std::size_t i = 0; i < names.size() && i < kShown; ++i) text += (i == 0 ? "" : ", ") + names[i];
-  if (names.size() > kShown) text += join(" and ", names.size() - kShown, " more");
-  return text;
-}
+constexpr std::size_t kNamed = 5;  // modules in a warning
 
 }  // namespace
 
@@ -38,7 +33,7 @@ void SurgeryAlgorithm::apply(Event event, State& state, Logger& logger) {
 void SurgeryAlgorithm::operate_on(State& state, Logger& logger) {
   done_ = operate(state);
   if (!done_.out_of_reach.empty())
-    warn(join(name_, ": could not replace ", listed(done_.out_of_reach),
+    warn(join(name_, ": could not replace ", listed(done_.out_of_reach, {}, kNamed),
               ": declare these modules as composer::Layer or as entries of a torch::nn::Sequential"));
   if (done_.made.empty()) warn(join(name_, ": no module was replaced: there is ", nothing_found()));
   log(done_, logger);
@@ -53,7 +48,7 @@ void SurgeryAlgorithm::watch() {
   if (--batches_left_ > 0) return;
   const std::vector<std::string> names = done_.never_called();
   if (!names.empty())
-    warn(join(name_, ": ", listed(names), " of the replaced modules were not called in ", kWatchedBatches,
+    warn(join(name_, ": ", listed(names, {}, kNamed), " of the replaced modules were not called in ", kWatchedBatches,
               " batches: does the model call the modules before them through pointers of its own?"));
   done_ = {};
 }

@@ -9,6 +9,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
+#include "composer/core/listed.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
@@ -21,12 +22,7 @@ namespace {
 
 constexpr std::size_t kNamed = 3;  // of a list that may be long
 
-// "a, b, c and 4 more"
-std::string some_of(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kNamed); ++i) text += (i == 0 ? "" : ", ") + names[i];
-  return names.size() > kNamed ? join(text, " and ", names.size() - kNamed, " more") : text;
-}
+std::string some_of(const std::vector<std::string>& names) { return listed(names, {}, kNamed); }
 
 bool is_tokens(Time time) { return time.unit() == TimeUnit::TOKEN && time.count() > 0; }
 

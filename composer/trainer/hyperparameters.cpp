@@ -7,6 +7,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/core/logger.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
@@ -42,14 +43,12 @@ std::string text_of(const Interval& interval) {
 }
 
 std::string names_of(const Algorithms& plugins) {
-  std::string names;
-  for (const auto& plugin : plugins.list()) names += (names.empty() ? "" : ", ") + plugin.name;
+  const std::string names = listed(plugins.list(), [](const auto& plugin) { return plugin.name; });
   return names.empty() ? "none" : names;
 }
 
 std::string text_of(const std::vector<optim::Scheduler>& schedulers) {
-  std::string text;
-  for (const auto& scheduler : schedulers) text += (text.empty() ? "" : ", ") + scheduler.to_string();
+  const std::string text = listed(schedulers, &optim::Scheduler::to_string);
   return text.empty() ? "none" : text;
 }
 

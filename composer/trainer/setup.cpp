@@ -10,6 +10,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
+#include "composer/core/listed.h"
 #include "composer/dist/world.h"
 #include "composer/kernels/gemm.h"
 #include "composer/optim/named_optimizer.h"
@@ -192,21 +193,16 @@ void Trainer::Impl::check_ranks(const FitPlan& plan) const {
     if (!own.contains(name) && (name == "model/class" || !name.starts_with("model/")))
       lines.push_back(join(name, " = ", text_of(value)));
   const auto add = [&](std::string_view name, const auto& value) { lines.push_back(join(name, " = ", value)); };
-  const auto names_of = [](const std::vector<std::string>& names) {
-    std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-    return text;
-  };
   add("max_duration", plan.until ? to_string(*plan.until) : "none");
   add("timestamp", join("epoch ", plan.from.epoch, ", batch ", plan.from.batch));
   add("precision of this fit", to_string(plan.precision));
   const bool is_auto = plan.microbatch_size.value_or(options.device_train_microbatch_size).is_auto();
   add("device_train_microbatch_size", is_auto ? "auto" : "a number");
   if (ranks.splits() && plan.feed.num_batches()) add("batches in train_dataloader", *plan.feed.num_batches());
-  add("metrics of training", names_of(plan.metrics ? plan.metrics->names() : train_step.metric_names()));
+  add("metrics of training", listed(plan.metrics ? plan.metrics->names() : train_step.metric_names()));
   for (const EvalRun& run : plan.evaluators.empty() ? evaluations.runs() : plan.evaluators)
     add("evaluator", join(run.feed.label(), ", every ", run.interval.function() ? "?" : to_string(run.interval.time()),
-                          ", with ", names_of(run.metrics.names())));
+                          ", with ", listed(run.metrics.names())));
   add("tune", options.tune ? "true" : "false");
   if (ranks.zero_stage() > 0) add("save_folder", saves_together() ? "set" : "none, or save_weights_only");
   ranks.check_same("options", lines);
