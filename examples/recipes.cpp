@@ -41,7 +41,7 @@ std::vector<std::string> words_of(const std::string& text) {
 
 Row alone(const std::string& algorithm, const std::vector<std::string>& options = {}) {
   Row row{algorithm, {"--algorithm=" + algorithm}};
-  for (const std::string& option : options) row.options.push_back("--algorithm=" + algorithm + "." + option);
+  for (const std::string& option : options) row.options.push_back(join("--algorithm=", algorithm, '.', option));
   return row;
 }
 
@@ -198,6 +198,7 @@ Summary summarize(const std::vector<Trained>& runs, const Row& row, const std::s
 struct Comparison {
   std::vector<Row> rows;
   std::vector<std::string> options;  // of each row, in full, as one text
+  std::vector<Job> jobs;             // of each row
 };
 
 void print(const Comparison& comparison, const std::vector<Trained>& runs) {
@@ -230,76 +231,99 @@ bool matches(const std::string& name, const std::vector<std::string>& patterns) 
                      [&](const std::string& pattern) { return name.find(pattern) != std::string::npos; });
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  tune_process();
+struct Options {
   std::vector<std::string> patterns, own;
   std::string base = "--precision=fp32", out = "runs/recipes.jsonl";
   std::uint64_t seeds = 3, first_seed = 17;
   double minutes = 25;
   bool list = false, only_table = false;
+};
+
+Row parse_row(const std::string& text) {
+  const auto colon = text.find(':');
+  if (colon == std::string::npos) throw ConfigError("--row: expected \"NAME: OPTIONS\", got ", text);
+  return {text.substr(0, colon), words_of(text.substr(colon + 1))};
+}
+
+// Plain, the rows that were asked for, and the user's own.
+Comparison compared(const Options& options) {
+  std::vector<Row> rows = all_rows();
+  std::erase_if(rows, [&](const Row& row) { return row.name != "plain" && !matches(row.name, options.patterns); });
+  for (const std::string& text : options.own) rows.push_back(parse_row(text));
+  Comparison comparison;
+  for (const Row& row : rows) {
+    std::vector<std::string> words = words_of(options.base);
+    words.insert(words.end(), row.options.begin(), row.options.end());
+    std::string line;
+    for (const std::string& word : words) line += (line.empty() ? "" : " ") + word;
+    Job job;
+    CLI::App app;
+    examples::add_job_options(app, job);
+    examples::parse(app, job, words);
+    comparison.rows.push_back(row);
+    comparison.options.push_back(line);
+    comparison.jobs.push_back(job);
+  }
+  return comparison;
+}
+
+// Trains what `runs` does not have yet, and adds it to them and to the file. False if a signal ended it.
+bool train_missing(const Comparison& comparison, const Options& options, std::vector<Trained>& runs) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(60 * options.minutes);
+  std::ofstream file(options.out, std::ios::app);
+  for (std::uint64_t i = 0; i < options.seeds * comparison.rows.size(); ++i) {
+    const std::uint64_t seed = options.first_seed + i / comparison.rows.size();
+    const std::size_t row = i % comparison.rows.size();
+    const bool done = std::any_of(runs.begin(), runs.end(), [&](const Trained& run) {
+      return run.row == comparison.rows[row].name && run.options == comparison.options[row] && run.seed == seed;
+    });
+    if (done) continue;
+    if (std::chrono::steady_clock::now() > deadline) break;
+    Job job = comparison.jobs[row];
+    job.seed = seed;
+    if (job.threads > 0) at::set_num_threads(job.threads);
+    const std::optional<Trained> run = train(comparison.rows[row], job, comparison.options[row]);
+    if (!run) return false;
+    runs.push_back(*run);
+    file << to_json(*run).dump() << '\n' << std::flush;
+    const Epoch& last = run->epochs.back();
+    std::fprintf(stderr, "%s, seed %llu: %.2f %% in %.1f s (%.1f s of the processors)\n", run->row.c_str(),
+                 static_cast<unsigned long long>(seed), 100 * last.accuracy, last.trained.wall, last.trained.cpu);
+  }
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  tune_process();
+  Options options;
   CLI::App app{"Compares algorithms and recipes on Fashion-MNIST: what scripts/train makes of them"};
-  app.add_option("--rows", patterns, "those whose name contains one of these texts, and plain; all if none is given");
-  app.add_option("--row", own, "a row of your own: \"NAME: OPTIONS\", with options of scripts/train");
-  app.add_option("--base", base, "options of every row")->capture_default_str();
-  app.add_option("--seeds", seeds, "runs of each row")->capture_default_str();
-  app.add_option("--first-seed", first_seed, "the others follow")->capture_default_str();
-  app.add_option("--minutes", minutes, "after these no run is started; start again, and it goes on")
+  app.add_option("--rows", options.patterns,
+                 "those whose name contains one of these texts, and plain; all if none is given");
+  app.add_option("--row", options.own, "a row of your own: \"NAME: OPTIONS\", with options of scripts/train");
+  app.add_option("--base", options.base, "options of every row")->capture_default_str();
+  app.add_option("--seeds", options.seeds, "runs of each row")->capture_default_str();
+  app.add_option("--first-seed", options.first_seed, "the others follow")->capture_default_str();
+  app.add_option("--minutes", options.minutes, "after these no run is started; start again, and it goes on")
       ->capture_default_str();
-  app.add_option("--out", out, "file of the finished runs, one a line; they are not repeated")->capture_default_str();
-  app.add_flag("--list", list, "print the rows and their options");
-  app.add_flag("--table", only_table, "print the table of the finished runs");
+  app.add_option("--out", options.out, "file of the finished runs, one a line; they are not repeated")
+      ->capture_default_str();
+  app.add_flag("--list", options.list, "print the rows and their options");
+  app.add_flag("--table", options.only_table, "print the table of the finished runs");
   CLI11_PARSE(app, argc, argv);
 
   try {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(60 * minutes);
-    Comparison comparison;
-    std::vector<Row> rows = all_rows();
-    for (const std::string& text : own) {
-      const auto colon = text.find(':');
-      if (colon == std::string::npos) throw ConfigError("--row: expected \"NAME: OPTIONS\", got ", text);
-      rows.push_back({text.substr(0, colon), words_of(text.substr(colon + 1))});
+    const Comparison comparison = compared(options);
+    if (options.list) {
+      for (std::size_t i = 0; i < comparison.rows.size(); ++i)
+        std::cout << comparison.rows[i].name << ": " << comparison.options[i] << '\n';
+      return 0;
     }
-    std::vector<Job> jobs;
-    for (const Row& row : rows) {
-      const bool is_own = &row - rows.data() >= static_cast<std::ptrdiff_t>(rows.size() - own.size());
-      if (row.name != "plain" && !is_own && !matches(row.name, patterns)) continue;
-      std::vector<std::string> words = words_of(base);
-      words.insert(words.end(), row.options.begin(), row.options.end());
-      std::string line;
-      for (const std::string& word : words) line += (line.empty() ? "" : " ") + word;
-      Job job;
-      CLI::App options;
-      examples::add_job_options(options, job);
-      examples::parse(options, job, words);
-      comparison.rows.push_back(row);
-      comparison.options.push_back(line);
-      jobs.push_back(job);
-      if (list) std::cout << row.name << ": " << line << '\n';
-    }
-    if (list) return 0;
-    std::vector<Trained> runs = read_runs(out);
-    if (const auto folder = std::filesystem::path(out).parent_path(); !folder.empty())
+    std::vector<Trained> runs = read_runs(options.out);
+    if (const auto folder = std::filesystem::path(options.out).parent_path(); !folder.empty())
       std::filesystem::create_directories(folder);
-    for (std::uint64_t seed = first_seed; seed < first_seed + seeds && !only_table; ++seed)
-      for (std::size_t i = 0; i < jobs.size(); ++i) {
-        const bool done = std::any_of(runs.begin(), runs.end(), [&](const Trained& run) {
-          return run.row == comparison.rows[i].name && run.options == comparison.options[i] && run.seed == seed;
-        });
-        if (done) continue;
-        if (std::chrono::steady_clock::now() > deadline) break;
-        Job job = jobs[i];
-        job.seed = seed;
-        if (job.threads > 0) at::set_num_threads(job.threads);
-        const std::optional<Trained> run = train(comparison.rows[i], job, comparison.options[i]);
-        if (!run) return 130;
-        runs.push_back(*run);
-        std::ofstream(out, std::ios::app) << to_json(*run).dump() << std::endl;
-        const Epoch& last = run->epochs.back();
-        std::fprintf(stderr, "%s, seed %llu: %.2f %% in %.1f s (%.1f s of the processors)\n", run->row.c_str(),
-                     static_cast<unsigned long long>(seed), 100 * last.accuracy, last.trained.wall, last.trained.cpu);
-      }
+    if (!options.only_table && !train_missing(comparison, options, runs)) return 130;
     print(comparison, runs);
   } catch (const std::exception& error) {
     std::cerr << "error: " << describe(error) << '\n';
