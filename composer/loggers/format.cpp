@@ -42,7 +42,8 @@ std::string shortest(double value) {
 }
 
 std::string shape_of(const at::Tensor& tensor) {
-  return "Tensor of shape torch.Size([" + (tensor.defined() ? listed(tensor.sizes()) : "") + "])";
+  const auto text_of = [](std::int64_t size) { return std::to_string(size); };  // whatever the program's locale
+  return "Tensor of shape torch.Size([" + (tensor.defined() ? listed(tensor.sizes(), text_of) : "") + "])";
 }
 
 // Whether YAML takes the text for itself. Cautious: some that would do are quoted.
