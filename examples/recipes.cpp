@@ -152,9 +152,20 @@ std::vector<Trained> read_runs(const std::string& path) {
   return runs;
 }
 
+// A row of this comparison.
+struct Compared {
+  std::string name, options;  // the options in full, as one text
+  Job job;
+
+  bool has(const Trained& run) const { return run.row == name && run.options == options; }
+};
+
 // Nothing if a signal ended it.
-std::optional<Trained> train(const Row& row, const Job& job, const std::string& options) {
-  Trained run{row.name, options, job.seed, {}};
+std::optional<Trained> train(const Compared& row, std::uint64_t seed) {
+  Job job = row.job;
+  job.seed = seed;
+  if (job.threads > 0) at::set_num_threads(job.threads);
+  Trained run{row.name, row.options, seed, {}};
   TrainerOptions trainer_options = examples::trainer_options(job);
   trainer_options.callbacks.add(TrainingClock(run.epochs));
   Trainer trainer(std::move(trainer_options));
@@ -169,14 +180,14 @@ struct Summary {
   Spent trained, until;  // means; until the accuracy is reached
 };
 
-Summary summarize(const std::vector<Trained>& runs, const Row& row, const std::string& options, double accuracy) {
+Summary summarize(const std::vector<Trained>& runs, const Compared& row, double accuracy) {
   Summary sum;
   const auto add = [](Spent& to, const Spent& one) { to = {to.wall + one.wall, to.cpu + one.cpu}; };
   const auto divide = [](Spent& by, std::size_t n) {
     if (n) by = {by.wall / static_cast<double>(n), by.cpu / static_cast<double>(n)};
   };
   for (const Trained& run : runs) {
-    if (run.row != row.name || run.options != options || run.epochs.empty()) continue;
+    if (!row.has(run) || run.epochs.empty()) continue;
     const Epoch& last = run.epochs.back();
     ++sum.runs;
     sum.mean += last.accuracy;
@@ -195,22 +206,16 @@ Summary summarize(const std::vector<Trained>& runs, const Row& row, const std::s
   return sum;
 }
 
-struct Comparison {
-  std::vector<Row> rows;
-  std::vector<std::string> options;  // of each row, in full, as one text
-  std::vector<Job> jobs;             // of each row
-};
-
-void print(const Comparison& comparison, const std::vector<Trained>& runs) {
-  const Summary plain = summarize(runs, comparison.rows[0], comparison.options[0], 2);
+void print(const std::vector<Compared>& rows, const std::vector<Trained>& runs) {
+  const Summary plain = summarize(runs, rows[0], 2);
   std::puts("Times are of training alone, relative to plain: by the clock, and of the processors.\n");
   std::puts(
       "| | runs | accuracy, % | lowest, highest | seconds | time | CPU time | time to plain's accuracy | CPU time |");
   std::puts("|---|---|---|---|---|---|---|---|---|");
-  for (std::size_t i = 0; i < comparison.rows.size(); ++i) {
-    const Summary row = summarize(runs, comparison.rows[i], comparison.options[i], plain.mean);
+  for (const Compared& compared : rows) {
+    const Summary row = summarize(runs, compared, plain.mean);
     if (row.runs == 0) continue;
-    std::printf("| %s | %zu | %.2f | %.2f, %.2f | %.1f |", comparison.rows[i].name.c_str(), row.runs, 100 * row.mean,
+    std::printf("| %s | %zu | %.2f | %.2f, %.2f | %.1f |", compared.name.c_str(), row.runs, 100 * row.mean,
                 100 * row.lowest, 100 * row.highest, row.trained.wall);
     if (plain.runs == 0)
       std::printf(" | | | |\n");
@@ -246,50 +251,40 @@ Row parse_row(const std::string& text) {
 }
 
 // Plain, the rows that were asked for, and the user's own.
-Comparison compared(const Options& options) {
+std::vector<Compared> rows_of(const Options& options) {
   std::vector<Row> rows = all_rows();
   std::erase_if(rows, [&](const Row& row) { return row.name != "plain" && !matches(row.name, options.patterns); });
   for (const std::string& text : options.own) rows.push_back(parse_row(text));
-  Comparison comparison;
+  std::vector<Compared> compared;
   for (const Row& row : rows) {
     std::vector<std::string> words = words_of(options.base);
     words.insert(words.end(), row.options.begin(), row.options.end());
-    std::string line;
-    for (const std::string& word : words) line += (line.empty() ? "" : " ") + word;
-    Job job;
+    Compared& one = compared.emplace_back(Compared{row.name, "", {}});
+    for (const std::string& word : words) one.options += (one.options.empty() ? "" : " ") + word;
     CLI::App app;
-    examples::add_job_options(app, job);
-    examples::parse(app, job, words);
-    comparison.rows.push_back(row);
-    comparison.options.push_back(line);
-    comparison.jobs.push_back(job);
+    examples::add_job_options(app, one.job);
+    examples::parse(app, one.job, words);
   }
-  return comparison;
+  return compared;
 }
 
 // Trains what `runs` does not have yet, and adds it to them and to the file. False if a signal ended it.
-bool train_missing(const Comparison& comparison, const Options& options, std::vector<Trained>& runs) {
+bool train_missing(const std::vector<Compared>& rows, const Options& options, std::vector<Trained>& runs) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(60 * options.minutes);
   std::ofstream file(options.out, std::ios::app);
-  for (std::uint64_t i = 0; i < options.seeds * comparison.rows.size(); ++i) {
-    const std::uint64_t seed = options.first_seed + i / comparison.rows.size();
-    const std::size_t row = i % comparison.rows.size();
-    const bool done = std::any_of(runs.begin(), runs.end(), [&](const Trained& run) {
-      return run.row == comparison.rows[row].name && run.options == comparison.options[row] && run.seed == seed;
-    });
-    if (done) continue;
-    if (std::chrono::steady_clock::now() > deadline) break;
-    Job job = comparison.jobs[row];
-    job.seed = seed;
-    if (job.threads > 0) at::set_num_threads(job.threads);
-    const std::optional<Trained> run = train(comparison.rows[row], job, comparison.options[row]);
-    if (!run) return false;
-    runs.push_back(*run);
-    file << to_json(*run).dump() << '\n' << std::flush;
-    const Epoch& last = run->epochs.back();
-    std::fprintf(stderr, "%s, seed %llu: %.2f %% in %.1f s (%.1f s of the processors)\n", run->row.c_str(),
-                 static_cast<unsigned long long>(seed), 100 * last.accuracy, last.trained.wall, last.trained.cpu);
-  }
+  for (std::uint64_t seed = options.first_seed; seed < options.first_seed + options.seeds; ++seed)
+    for (const Compared& row : rows) {
+      const auto is_same = [&](const Trained& run) { return row.has(run) && run.seed == seed; };
+      if (std::any_of(runs.begin(), runs.end(), is_same)) continue;
+      if (std::chrono::steady_clock::now() > deadline) return true;
+      const std::optional<Trained> run = train(row, seed);
+      if (!run) return false;
+      runs.push_back(*run);
+      file << to_json(*run).dump() << '\n' << std::flush;
+      const Epoch& last = run->epochs.back();
+      std::fprintf(stderr, "%s, seed %llu: %.2f %% in %.1f s (%.1f s of the processors)\n", run->row.c_str(),
+                   static_cast<unsigned long long>(seed), 100 * last.accuracy, last.trained.wall, last.trained.cpu);
+    }
   return true;
 }
 
@@ -314,17 +309,16 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   try {
-    const Comparison comparison = compared(options);
+    const std::vector<Compared> rows = rows_of(options);
     if (options.list) {
-      for (std::size_t i = 0; i < comparison.rows.size(); ++i)
-        std::cout << comparison.rows[i].name << ": " << comparison.options[i] << '\n';
+      for (const Compared& row : rows) std::cout << row.name << ": " << row.options << '\n';
       return 0;
     }
     std::vector<Trained> runs = read_runs(options.out);
     if (const auto folder = std::filesystem::path(options.out).parent_path(); !folder.empty())
       std::filesystem::create_directories(folder);
-    if (!options.only_table && !train_missing(comparison, options, runs)) return 130;
-    print(comparison, runs);
+    if (!options.only_table && !train_missing(rows, options, runs)) return 130;
+    print(rows, runs);
   } catch (const std::exception& error) {
     std::cerr << "error: " << describe(error) << '\n';
     return 1;

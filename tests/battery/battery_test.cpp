@@ -11,6 +11,7 @@
 #include "composer/algorithms/registry.h"
 #include "composer/callbacks/registry.h"
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/registry.h"
 #include "composer/metrics/registry.h"
@@ -73,9 +74,7 @@ std::vector<Settings> variants(const Entry<List>& entry) {
 }
 
 std::string text(const Settings& settings) {
-  std::string all;
-  for (const auto& [name, value] : settings) all += join(all.empty() ? "" : ", ", name, "=", value);
-  return all;
+  return listed(settings, [](const auto& one) { return join(one.first, "=", one.second); });
 }
 
 struct Thrown : std::runtime_error {

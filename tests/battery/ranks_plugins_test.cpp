@@ -19,6 +19,7 @@
 
 #include "composer/callbacks/registry.h"
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/loggers/registry.h"
 #include "composer/trainer/trainer.h"
 #include "tests/battery/log_text.h"
@@ -159,12 +160,6 @@ Written written(const SystemCalls& calls) {
   return all;
 }
 
-std::string text(const std::vector<std::string>& keys) {
-  std::string all;
-  for (const std::string& key : keys) all += (all.empty() ? "" : ", ") + key;
-  return all;
-}
-
 // The text of two ranks that says the same as one process.
 std::string with_two(std::string text) {
   if (const std::size_t at = text.find("1xcpu"); at != std::string::npos) text[at] = '2';
@@ -176,11 +171,11 @@ std::string with_two(std::string text) {
 // The keys that are not the same everywhere, of which the plug-in's page must speak. The trainer's own are those that
 // count processes, and the samples that one trains at once.
 std::string differences(const Seen& alone, const std::vector<Seen>& ranks) {
-  const std::string by_rank = text(keys_that_differ(ranks[0].logged, ranks[1].logged, /*to_the_bit=*/true));
+  const std::string by_rank = listed(keys_that_differ(ranks[0].logged, ranks[1].logged, /*to_the_bit=*/true));
   std::vector<std::string> keys = keys_that_differ(alone.logged, ranks[0].logged, /*to_the_bit=*/false);
   std::erase(keys, "num_cpus_per_node");
   std::erase(keys, "trainer/device_train_microbatch_size");
-  const std::string from_one = text(keys);
+  const std::string from_one = listed(keys);
   return (by_rank.empty() ? "" : "by rank: " + by_rank) + (from_one.empty() ? "" : " from one process: " + from_one);
 }
 

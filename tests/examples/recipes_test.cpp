@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/core/state.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "examples/fashion_mnist_job.h"
@@ -127,8 +128,7 @@ TEST_CASE("A job changes images by RandAugment and AugMix before it normalizes t
 }
 
 TEST_CASE("An unknown recipe is an error with the recipes that there are") {
-  std::string names;
-  for (const examples::Recipe& recipe : examples::recipes()) names += (names.empty() ? "" : ", ") + recipe.name;
+  const std::string names = listed(examples::recipes(), &examples::Recipe::name);
   CHECK(error_of([] { job_of({"--recipe", "slow"}); }) == "--recipe: there is no slow; there are: " + names);
   CHECK(error_of([] { job_of({"--optimizer", "sdg"}); }) == "--optimizer: there is no sdg; there are: muon, sgd");
   CHECK(error_of([] { job_of({"--warmup", "1.5"}); }) == "--warmup: must be in [0, 1), got 1.5");
