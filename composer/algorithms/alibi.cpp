@@ -157,7 +157,7 @@ void Alibi::apply(Event event, State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<AlibiOptions>> option_list() {
+std::vector<Option<AlibiOptions>> alibi_options() {
   using O = AlibiOptions;
   return {option("max_sequence_length", &O::max_sequence_length).example("32").refuses({"0", "-1"}),
           option("train_sequence_length_scaling", &O::train_sequence_length_scaling).refuses({"0", "1.1"}),
@@ -166,12 +166,12 @@ std::vector<Option<AlibiOptions>> option_list() {
 
 }  // namespace
 
-StateDict Alibi::local_hparams() const { return describe(options_, option_list()); }
+StateDict Alibi::local_hparams() const { return describe(options_, alibi_options()); }
 
 namespace entries {
 
 Entry<Algorithms> alibi() {
-  return entry<Alibi, AlibiOptions>("alibi", "Lets attention see distances instead of positions", option_list());
+  return entry<Alibi, AlibiOptions>("alibi", "Lets attention see distances instead of positions", alibi_options());
 }
 
 }  // namespace entries

@@ -85,7 +85,7 @@ void AugMix::apply(Event, State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<AugMixOptions>> option_list() {
+std::vector<Option<AugMixOptions>> augmix_options() {
   using O = AugMixOptions;
   return {
       option("severity", &O::severity).refuses({"-1", "11"}),
@@ -100,12 +100,12 @@ std::vector<Option<AugMixOptions>> option_list() {
 
 }  // namespace
 
-StateDict AugMix::local_hparams() const { return describe(options_, option_list()); }
+StateDict AugMix::local_hparams() const { return describe(options_, augmix_options()); }
 
 namespace entries {
 
 Entry<Algorithms> augmix() {
-  return entry<AugMix>("augmix", "Mixes images with changed versions of themselves", option_list());
+  return entry<AugMix>("augmix", "Mixes images with changed versions of themselves", augmix_options());
 }
 
 }  // namespace entries

@@ -130,7 +130,7 @@ std::string BlurPool::nothing_found() const {
 
 namespace {
 
-std::vector<Option<BlurPoolOptions>> option_list() {
+std::vector<Option<BlurPoolOptions>> blurpool_options() {
   using O = BlurPoolOptions;
   return {option("replace_convs", &O::replace_convs), option("replace_maxpools", &O::replace_maxpools),
           option("blur_first", &O::blur_first), option("min_channels", &O::min_channels).refuses({"0", "-1"})};
@@ -138,12 +138,12 @@ std::vector<Option<BlurPoolOptions>> option_list() {
 
 }  // namespace
 
-StateDict BlurPool::local_hparams() const { return describe(options_, option_list()); }
+StateDict BlurPool::local_hparams() const { return describe(options_, blurpool_options()); }
 
 namespace entries {
 
 Entry<Algorithms> blurpool() {
-  return entry<BlurPool>("blurpool", "Blurs before images are subsampled", option_list());
+  return entry<BlurPool>("blurpool", "Blurs before images are subsampled", blurpool_options());
 }
 
 }  // namespace entries

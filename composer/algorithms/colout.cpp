@@ -67,7 +67,7 @@ void ColOut::apply(Event, State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<ColOutOptions>> option_list() {
+std::vector<Option<ColOutOptions>> colout_options() {
   using O = ColOutOptions;
   return {option("p_row", &O::p_row).refuses({"-0.1", "1.1"}), option("p_col", &O::p_col).refuses({"-0.1", "1.1"}),
           option("resize_target", &O::resize_target).refuses({"maybe"}),
@@ -76,12 +76,12 @@ std::vector<Option<ColOutOptions>> option_list() {
 
 }  // namespace
 
-StateDict ColOut::local_hparams() const { return describe(options_, option_list()); }
+StateDict ColOut::local_hparams() const { return describe(options_, colout_options()); }
 
 namespace entries {
 
 Entry<Algorithms> colout() {
-  return entry<ColOut>("colout", "Drops random rows and columns of the images", option_list());
+  return entry<ColOut>("colout", "Drops random rows and columns of the images", colout_options());
 }
 
 }  // namespace entries

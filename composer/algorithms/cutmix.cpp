@@ -113,7 +113,7 @@ void CutMix::apply(Event event, State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<CutMixOptions>> option_list() {
+std::vector<Option<CutMixOptions>> cutmix_options() {
   using O = CutMixOptions;
   return {option("alpha", &O::alpha).refuses({"-1", "0", "inf"}),
           option("interpolate_loss", &O::interpolate_loss).refuses({"yes"}),
@@ -123,12 +123,12 @@ std::vector<Option<CutMixOptions>> option_list() {
 
 }  // namespace
 
-StateDict CutMix::local_hparams() const { return describe(options_, option_list()); }
+StateDict CutMix::local_hparams() const { return describe(options_, cutmix_options()); }
 
 namespace entries {
 
 Entry<Algorithms> cutmix() {
-  return entry<CutMix>("cutmix", "Trains on images with a rectangle of another image", option_list());
+  return entry<CutMix>("cutmix", "Trains on images with a rectangle of another image", cutmix_options());
 }
 
 }  // namespace entries

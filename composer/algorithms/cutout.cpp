@@ -72,7 +72,7 @@ void CutOut::apply(Event, State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<CutOutOptions>> option_list() {
+std::vector<Option<CutOutOptions>> cutout_options() {
   using O = CutOutOptions;
   return {option("num_holes", &O::num_holes).refuses({"0", "1.5"}),
           option("length", &O::length).refuses({"-0.1", "1.1"}),
@@ -82,11 +82,11 @@ std::vector<Option<CutOutOptions>> option_list() {
 
 }  // namespace
 
-StateDict CutOut::local_hparams() const { return describe(options_, option_list()); }
+StateDict CutOut::local_hparams() const { return describe(options_, cutout_options()); }
 
 namespace entries {
 
-Entry<Algorithms> cutout() { return entry<CutOut>("cutout", "Hides random squares of the images", option_list()); }
+Entry<Algorithms> cutout() { return entry<CutOut>("cutout", "Hides random squares of the images", cutout_options()); }
 
 }  // namespace entries
 }  // namespace composer::algorithms

@@ -104,7 +104,7 @@ void EMA::visit_state(StateVisitor& visit) {
 
 namespace {
 
-std::vector<Option<EMAOptions>> option_list() {
+std::vector<Option<EMAOptions>> ema_options() {
   using O = EMAOptions;
   return {option("half_life", &O::half_life).refuses({"0ba", "100sp", "-1ep"}),
           option("smoothing", &O::smoothing).refuses({"1", "-0.1"}),
@@ -114,11 +114,11 @@ std::vector<Option<EMAOptions>> option_list() {
 
 }  // namespace
 
-StateDict EMA::local_hparams() const { return describe(options_, option_list()); }
+StateDict EMA::local_hparams() const { return describe(options_, ema_options()); }
 
 namespace entries {
 
-Entry<Algorithms> ema() { return entry<EMA>("ema", "Averages the weights, for evaluation and exports", option_list()); }
+Entry<Algorithms> ema() { return entry<EMA>("ema", "Averages the weights, for evaluation and exports", ema_options()); }
 
 }  // namespace entries
 }  // namespace composer::algorithms

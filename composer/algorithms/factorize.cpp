@@ -140,7 +140,7 @@ std::string Factorize::nothing_found() const {
 
 namespace {
 
-std::vector<Option<FactorizeOptions>> option_list() {
+std::vector<Option<FactorizeOptions>> factorize_options() {
   using O = FactorizeOptions;
   return {option("factorize_convs", &O::factorize_convs),
           option("factorize_linears", &O::factorize_linears),
@@ -153,12 +153,12 @@ std::vector<Option<FactorizeOptions>> option_list() {
 
 }  // namespace
 
-StateDict Factorize::local_hparams() const { return describe(options_, option_list()); }
+StateDict Factorize::local_hparams() const { return describe(options_, factorize_options()); }
 
 namespace entries {
 
 Entry<Algorithms> factorize() {
-  return entry<Factorize>("factorize", "Splits large layers into two small ones", option_list());
+  return entry<Factorize>("factorize", "Splits large layers into two small ones", factorize_options());
 }
 
 }  // namespace entries

@@ -104,18 +104,19 @@ std::string GhostBatchNorm::nothing_found() const { return "no batch norm"; }
 
 namespace {
 
-std::vector<Option<GhostBatchNormOptions>> option_list() {
+std::vector<Option<GhostBatchNormOptions>> ghost_batchnorm_options() {
   return {option("ghost_batch_size", &GhostBatchNormOptions::ghost_batch_size).refuses({"0", "-1"})};
 }
 
 }  // namespace
 
-StateDict GhostBatchNorm::local_hparams() const { return describe(options_, option_list()); }
+StateDict GhostBatchNorm::local_hparams() const { return describe(options_, ghost_batchnorm_options()); }
 
 namespace entries {
 
 Entry<Algorithms> ghost_batchnorm() {
-  return entry<GhostBatchNorm>("ghost_batchnorm", "Normalises parts of a batch by themselves", option_list());
+  return entry<GhostBatchNorm>("ghost_batchnorm", "Normalises parts of a batch by themselves",
+                               ghost_batchnorm_options());
 }
 
 }  // namespace entries

@@ -163,7 +163,7 @@ void GradientClipping::apply(Event event, State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<GradientClippingOptions>> option_list() {
+std::vector<Option<GradientClippingOptions>> gradient_clipping_options() {
   using O = GradientClippingOptions;
   return {option("clipping_type", &O::clipping_type,
                  {{"norm", ClippingType::NORM}, {"value", ClippingType::VALUE}, {"adaptive", ClippingType::ADAPTIVE}})
@@ -173,12 +173,12 @@ std::vector<Option<GradientClippingOptions>> option_list() {
 
 }  // namespace
 
-StateDict GradientClipping::local_hparams() const { return describe(options_, option_list()); }
+StateDict GradientClipping::local_hparams() const { return describe(options_, gradient_clipping_options()); }
 
 namespace entries {
 
 Entry<Algorithms> gradient_clipping() {
-  return entry<GradientClipping>("gradient_clipping", "Limits the size of gradients", option_list());
+  return entry<GradientClipping>("gradient_clipping", "Limits the size of gradients", gradient_clipping_options());
 }
 
 }  // namespace entries

@@ -180,7 +180,7 @@ void GyroDropout::apply(Event event, State& state, Logger& logger) {
 
 namespace {
 
-std::vector<Option<GyroDropoutOptions>> option_list() {
+std::vector<Option<GyroDropoutOptions>> gyro_dropout_options() {
   using O = GyroDropoutOptions;
   return {option("p", &O::p).refuses({"-0.1", "1"}), option("sigma", &O::sigma).refuses({"0"}),
           option("tau", &O::tau).refuses({"0"})};
@@ -188,12 +188,12 @@ std::vector<Option<GyroDropoutOptions>> option_list() {
 
 }  // namespace
 
-StateDict GyroDropout::local_hparams() const { return describe(options_, option_list()); }
+StateDict GyroDropout::local_hparams() const { return describe(options_, gyro_dropout_options()); }
 
 namespace entries {
 
 Entry<Algorithms> gyro_dropout() {
-  return entry<GyroDropout>("gyro_dropout", "Drops by a few masks, each for several batches", option_list());
+  return entry<GyroDropout>("gyro_dropout", "Drops by a few masks, each for several batches", gyro_dropout_options());
 }
 
 }  // namespace entries

@@ -125,7 +125,7 @@ void LayerFreezing::visit_state(StateVisitor& visit) {
 
 namespace {
 
-std::vector<Option<LayerFreezingOptions>> option_list() {
+std::vector<Option<LayerFreezingOptions>> layer_freezing_options() {
   using O = LayerFreezingOptions;
   return {option("freeze_start", &O::freeze_start).refuses({"-0.1", "1.1"}),
           option("freeze_level", &O::freeze_level).refuses({"-0.1", "1.1"})};
@@ -133,12 +133,13 @@ std::vector<Option<LayerFreezingOptions>> option_list() {
 
 }  // namespace
 
-StateDict LayerFreezing::local_hparams() const { return describe(options_, option_list()); }
+StateDict LayerFreezing::local_hparams() const { return describe(options_, layer_freezing_options()); }
 
 namespace entries {
 
 Entry<Algorithms> layer_freezing() {
-  return entry<LayerFreezing>("layer_freezing", "Stops training the first layers, one after another", option_list());
+  return entry<LayerFreezing>("layer_freezing", "Stops training the first layers, one after another",
+                              layer_freezing_options());
 }
 
 }  // namespace entries

@@ -82,7 +82,7 @@ void MixUp::apply(Event event, State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<MixUpOptions>> option_list() {
+std::vector<Option<MixUpOptions>> mixup_options() {
   using O = MixUpOptions;
   return {option("alpha", &O::alpha).refuses({"-1", "inf"}),
           option("interpolate_loss", &O::interpolate_loss).refuses({"yes"}),
@@ -91,11 +91,11 @@ std::vector<Option<MixUpOptions>> option_list() {
 
 }  // namespace
 
-StateDict MixUp::local_hparams() const { return describe(options_, option_list()); }
+StateDict MixUp::local_hparams() const { return describe(options_, mixup_options()); }
 
 namespace entries {
 
-Entry<Algorithms> mixup() { return entry<MixUp>("mixup", "Trains on mixtures of two samples", option_list()); }
+Entry<Algorithms> mixup() { return entry<MixUp>("mixup", "Trains on mixtures of two samples", mixup_options()); }
 
 }  // namespace entries
 }  // namespace composer::algorithms

@@ -121,7 +121,7 @@ void ProgressiveResizing::apply(Event, State& state, Logger& logger) {
 
 namespace {
 
-std::vector<Option<ProgressiveResizingOptions>> option_list() {
+std::vector<Option<ProgressiveResizingOptions>> progressive_resizing_options() {
   using O = ProgressiveResizingOptions;
   return {option("mode", &O::mode, {{"resize", ResizingMode::RESIZE}, {"crop", ResizingMode::CROP}}).refuses({"zoom"}),
           option("initial_scale", &O::initial_scale).refuses({"-0.1", "1.1"}),
@@ -135,12 +135,13 @@ std::vector<Option<ProgressiveResizingOptions>> option_list() {
 
 }  // namespace
 
-StateDict ProgressiveResizing::local_hparams() const { return describe(options_, option_list()); }
+StateDict ProgressiveResizing::local_hparams() const { return describe(options_, progressive_resizing_options()); }
 
 namespace entries {
 
 Entry<Algorithms> progressive_resizing() {
-  return entry<ProgressiveResizing>("progressive_resizing", "Trains on small images at first", option_list());
+  return entry<ProgressiveResizing>("progressive_resizing", "Trains on small images at first",
+                                    progressive_resizing_options());
 }
 
 }  // namespace entries

@@ -49,7 +49,7 @@ void RandAugment::apply(Event, State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<RandAugmentOptions>> option_list() {
+std::vector<Option<RandAugmentOptions>> randaugment_options() {
   using O = RandAugmentOptions;
   return {
       option("severity", &O::severity).refuses({"-1", "11"}), option("depth", &O::depth).refuses({"-1"}),
@@ -61,12 +61,12 @@ std::vector<Option<RandAugmentOptions>> option_list() {
 
 }  // namespace
 
-StateDict RandAugment::local_hparams() const { return describe(options_, option_list()); }
+StateDict RandAugment::local_hparams() const { return describe(options_, randaugment_options()); }
 
 namespace entries {
 
 Entry<Algorithms> randaugment() {
-  return entry<RandAugment>("randaugment", "Changes images by random operations", option_list());
+  return entry<RandAugment>("randaugment", "Changes images by random operations", randaugment_options());
 }
 
 }  // namespace entries

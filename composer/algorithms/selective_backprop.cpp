@@ -160,7 +160,7 @@ void SelectiveBackprop::apply(Event event, State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<SelectiveBackpropOptions>> option_list() {
+std::vector<Option<SelectiveBackpropOptions>> selective_backprop_options() {
   using O = SelectiveBackpropOptions;
   return {option("start", &O::start).refuses({"-0.1", "0.95"}),
           option("end", &O::end).refuses({"0.4", "1.1"}),
@@ -173,12 +173,13 @@ std::vector<Option<SelectiveBackpropOptions>> option_list() {
 
 }  // namespace
 
-StateDict SelectiveBackprop::local_hparams() const { return describe(options_, option_list()); }
+StateDict SelectiveBackprop::local_hparams() const { return describe(options_, selective_backprop_options()); }
 
 namespace entries {
 
 Entry<Algorithms> selective_backprop() {
-  return entry<SelectiveBackprop>("selective_backprop", "Trains on samples with a large loss", option_list());
+  return entry<SelectiveBackprop>("selective_backprop", "Trains on samples with a large loss",
+                                  selective_backprop_options());
 }
 
 }  // namespace entries

@@ -111,7 +111,7 @@ void SeqLengthWarmup::apply(Event, State& state, Logger& logger) {
 
 namespace {
 
-std::vector<Option<SeqLengthWarmupOptions>> option_list() {
+std::vector<Option<SeqLengthWarmupOptions>> seq_length_warmup_options() {
   using O = SeqLengthWarmupOptions;
   return {option("duration", &O::duration).refuses({"-0.1", "1.5"}),
           option("min_seq_length", &O::min_seq_length).refuses({"0", "2000"}),
@@ -124,12 +124,12 @@ std::vector<Option<SeqLengthWarmupOptions>> option_list() {
 
 }  // namespace
 
-StateDict SeqLengthWarmup::local_hparams() const { return describe(options_, option_list()); }
+StateDict SeqLengthWarmup::local_hparams() const { return describe(options_, seq_length_warmup_options()); }
 
 namespace entries {
 
 Entry<Algorithms> seq_length_warmup() {
-  return entry<SeqLengthWarmup>("seq_length_warmup", "Trains on short sequences at first", option_list());
+  return entry<SeqLengthWarmup>("seq_length_warmup", "Trains on short sequences at first", seq_length_warmup_options());
 }
 
 }  // namespace entries

@@ -98,7 +98,7 @@ std::string SqueezeExcite::nothing_found() const {
 
 namespace {
 
-std::vector<Option<SqueezeExciteOptions>> option_list() {
+std::vector<Option<SqueezeExciteOptions>> squeeze_excite_options() {
   using O = SqueezeExciteOptions;
   return {option("latent_channels", &O::latent_channels).refuses({"0", "-1", "inf"}),
           option("min_channels", &O::min_channels).refuses({"0", "-1"})};
@@ -106,13 +106,13 @@ std::vector<Option<SqueezeExciteOptions>> option_list() {
 
 }  // namespace
 
-StateDict SqueezeExcite::local_hparams() const { return describe(options_, option_list()); }
+StateDict SqueezeExcite::local_hparams() const { return describe(options_, squeeze_excite_options()); }
 
 namespace entries {
 
 Entry<Algorithms> squeeze_excite() {
   return entry<SqueezeExcite>("squeeze_excite", "Weighs the channels of convolutions by what is in them",
-                              option_list());
+                              squeeze_excite_options());
 }
 
 }  // namespace entries

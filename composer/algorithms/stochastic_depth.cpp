@@ -99,7 +99,7 @@ void StochasticDepth::visit_state(StateVisitor& visit) {
 
 namespace {
 
-std::vector<Option<StochasticDepthOptions>> option_list() {
+std::vector<Option<StochasticDepthOptions>> stochastic_depth_options() {
   using O = StochasticDepthOptions;
   return {option("stochastic_method", &O::stochastic_method,
                  {{"block", StochasticMethod::BLOCK}, {"sample", StochasticMethod::SAMPLE}})
@@ -113,12 +113,13 @@ std::vector<Option<StochasticDepthOptions>> option_list() {
 
 }  // namespace
 
-StateDict StochasticDepth::local_hparams() const { return describe(options_, option_list()); }
+StateDict StochasticDepth::local_hparams() const { return describe(options_, stochastic_depth_options()); }
 
 namespace entries {
 
 Entry<Algorithms> stochastic_depth() {
-  return entry<StochasticDepth>("stochastic_depth", "Drops blocks of residual nets at random", option_list());
+  return entry<StochasticDepth>("stochastic_depth", "Drops blocks of residual nets at random",
+                                stochastic_depth_options());
 }
 
 }  // namespace entries

@@ -195,7 +195,7 @@ void SWA::visit_state(StateVisitor& visit) {
 
 namespace {
 
-std::vector<Option<SWAOptions>> option_list() {
+std::vector<Option<SWAOptions>> swa_options() {
   using O = SWAOptions;
   return {
       option("swa_start", &O::swa_start).refuses({"-0.1dur", "1ep", "5ba", "0.98dur"}),
@@ -210,11 +210,11 @@ std::vector<Option<SWAOptions>> option_list() {
 
 }  // namespace
 
-StateDict SWA::local_hparams() const { return describe(options_, option_list()); }
+StateDict SWA::local_hparams() const { return describe(options_, swa_options()); }
 
 namespace entries {
 
-Entry<Algorithms> swa() { return entry<SWA>("swa", "Averages the weights of the last epochs", option_list()); }
+Entry<Algorithms> swa() { return entry<SWA>("swa", "Averages the weights of the last epochs", swa_options()); }
 
 }  // namespace entries
 }  // namespace composer::algorithms

@@ -106,19 +106,19 @@ std::string WeightStandardization::nothing_found() const {
 
 namespace {
 
-std::vector<Option<WeightStandardizationOptions>> option_list() {
+std::vector<Option<WeightStandardizationOptions>> weight_standardization_options() {
   return {option("n_last_layers_ignore", &WeightStandardizationOptions::n_last_layers_ignore).refuses({"-1"})};
 }
 
 }  // namespace
 
-StateDict WeightStandardization::local_hparams() const { return describe(options_, option_list()); }
+StateDict WeightStandardization::local_hparams() const { return describe(options_, weight_standardization_options()); }
 
 namespace entries {
 
 Entry<Algorithms> weight_standardization() {
   return entry<WeightStandardization>("weight_standardization", "Lets convolutions use standardized weights",
-                                      option_list());
+                                      weight_standardization_options());
 }
 
 }  // namespace entries

@@ -110,7 +110,7 @@ void ActivationMonitor::close(const State&, Logger&) { watched_.reset(); }
 
 namespace {
 
-std::vector<Option<ActivationMonitorOptions>> option_list() {
+std::vector<Option<ActivationMonitorOptions>> activation_monitor_options() {
   using O = ActivationMonitorOptions;
   return {option("interval", &O::interval).refuses({"0ba", "3sp", "0.1dur"}),
           list_option("ignore_module_types", &O::ignore_module_types)};
@@ -118,13 +118,13 @@ std::vector<Option<ActivationMonitorOptions>> option_list() {
 
 }  // namespace
 
-StateDict ActivationMonitor::local_hparams() const { return describe(options_, option_list()); }
+StateDict ActivationMonitor::local_hparams() const { return describe(options_, activation_monitor_options()); }
 
 namespace entries {
 
 Entry<Callbacks> activation_monitor() {
   return entry<ActivationMonitor>("activation_monitor", "Logs statistics of the layers' inputs and outputs",
-                                  option_list());
+                                  activation_monitor_options());
 }
 
 }  // namespace entries

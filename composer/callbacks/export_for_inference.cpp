@@ -175,7 +175,7 @@ void ExportForInferenceCallback::fit_end(const State& state, Logger& logger) {
 
 namespace {
 
-std::vector<Option<ExportForInferenceOptions>> option_list() {
+std::vector<Option<ExportForInferenceOptions>> export_for_inference_options() {
   using O = ExportForInferenceOptions;
   return {option("save_format", &O::save_format,
                  {{"torchscript", ExportFormat::TORCHSCRIPT}, {"safetensors", ExportFormat::SAFETENSORS}}),
@@ -184,13 +184,15 @@ std::vector<Option<ExportForInferenceOptions>> option_list() {
 
 }  // namespace
 
-StateDict ExportForInferenceCallback::local_hparams() const { return describe(options_, option_list()); }
+StateDict ExportForInferenceCallback::local_hparams() const {
+  return describe(options_, export_for_inference_options());
+}
 
 namespace entries {
 
 Entry<Callbacks> export_for_inference() {
   return entry<ExportForInferenceCallback>("export_for_inference", "Writes the model for inference when a fit ends",
-                                           option_list());
+                                           export_for_inference_options());
 }
 
 }  // namespace entries

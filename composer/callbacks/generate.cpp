@@ -193,7 +193,7 @@ LogTable Generate::generations(const State& state) const {
 
 namespace {
 
-std::vector<Option<GenerateOptions>> option_list() {
+std::vector<Option<GenerateOptions>> generate_options() {
   using O = GenerateOptions;
   return {option("prompt_tokens", &O::prompt_tokens),
           option("interval", &O::interval),
@@ -207,6 +207,6 @@ std::vector<Option<GenerateOptions>> option_list() {
 
 }  // namespace
 
-StateDict Generate::local_hparams() const { return describe(options_, option_list()); }
+StateDict Generate::local_hparams() const { return describe(options_, generate_options()); }
 
 }  // namespace composer::callbacks

@@ -274,7 +274,7 @@ void ImageVisualizer::close(const State&, Logger&) {
 
 namespace {
 
-std::vector<Option<ImageVisualizerOptions>> option_list() {
+std::vector<Option<ImageVisualizerOptions>> image_visualizer_options() {
   using O = ImageVisualizerOptions;
   return {option("interval", &O::interval).refuses({"0ba", "3sp", "0.1dur"}),
           option("mode", &O::mode, {{"input", ImageMode::INPUT}, {"segmentation", ImageMode::SEGMENTATION}}),
@@ -288,12 +288,13 @@ std::vector<Option<ImageVisualizerOptions>> option_list() {
 
 }  // namespace
 
-StateDict ImageVisualizer::local_hparams() const { return describe(options_, option_list()); }
+StateDict ImageVisualizer::local_hparams() const { return describe(options_, image_visualizer_options()); }
 
 namespace entries {
 
 Entry<Callbacks> image_visualizer() {
-  return entry<ImageVisualizer>("image_visualizer", "Logs images of the inputs, or of a segmentation", option_list());
+  return entry<ImageVisualizer>("image_visualizer", "Logs images of the inputs, or of a segmentation",
+                                image_visualizer_options());
 }
 
 }  // namespace entries

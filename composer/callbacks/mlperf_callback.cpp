@@ -333,7 +333,7 @@ void MLPerfCallback::close(const State& state, Logger& logger) {
 
 namespace {
 
-std::vector<Option<MLPerfCallbackOptions>> option_list() {
+std::vector<Option<MLPerfCallbackOptions>> mlperf_callback_options() {
   using O = MLPerfCallbackOptions;
   return {
       option("root_folder", &O::root_folder).example("mlperf").refuses({"", "{run_name"}),
@@ -356,12 +356,12 @@ std::vector<Option<MLPerfCallbackOptions>> option_list() {
 
 }  // namespace
 
-StateDict MLPerfCallback::local_hparams() const { return describe(options_, option_list()); }
+StateDict MLPerfCallback::local_hparams() const { return describe(options_, mlperf_callback_options()); }
 
 namespace entries {
 
 Entry<Callbacks> mlperf() {
-  return entry<MLPerfCallback>("mlperf", "Logs a run in the format of MLPerf Training", option_list());
+  return entry<MLPerfCallback>("mlperf", "Logs a run in the format of MLPerf Training", mlperf_callback_options());
 }
 
 }  // namespace entries

@@ -194,7 +194,7 @@ void NaNMonitor::epoch_end(const State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<NaNMonitorOptions>> option_list() {
+std::vector<Option<NaNMonitorOptions>> nan_monitor_options() {
   using O = NaNMonitorOptions;
   return {option("find_culprit", &O::find_culprit), option("check_infinity", &O::check_infinity),
           option("check_gradients", &O::check_gradients), option("wait", &O::wait),
@@ -203,13 +203,13 @@ std::vector<Option<NaNMonitorOptions>> option_list() {
 
 }  // namespace
 
-StateDict NaNMonitor::local_hparams() const { return describe(options_, option_list()); }
+StateDict NaNMonitor::local_hparams() const { return describe(options_, nan_monitor_options()); }
 
 namespace entries {
 
 Entry<Callbacks> nan_monitor() {
   return entry<NaNMonitor>("nan_monitor", "Ends the run with an error when a loss is NaN, and says where it came from",
-                           option_list());
+                           nan_monitor_options());
 }
 
 }  // namespace entries

@@ -206,7 +206,7 @@ void OOMObserver::close(const State&, Logger&) {
 
 namespace {
 
-std::vector<Option<OOMObserverOptions>> option_list() {
+std::vector<Option<OOMObserverOptions>> oom_observer_options() {
   using O = OOMObserverOptions;
   return {option("max_entries", &O::max_entries).refuses({"0"}), option("folder", &O::folder).refuses({"{run_name"}),
           option("filename", &O::filename).refuses({"{rank"}),
@@ -215,12 +215,12 @@ std::vector<Option<OOMObserverOptions>> option_list() {
 
 }  // namespace
 
-StateDict OOMObserver::local_hparams() const { return describe(impl_->options, option_list()); }
+StateDict OOMObserver::local_hparams() const { return describe(impl_->options, oom_observer_options()); }
 
 namespace entries {
 
 Entry<Callbacks> oom_observer() {
-  return entry<OOMObserver>("oom_observer", "Reports what takes the memory when it runs out", option_list());
+  return entry<OOMObserver>("oom_observer", "Reports what takes the memory when it runs out", oom_observer_options());
 }
 
 }  // namespace entries

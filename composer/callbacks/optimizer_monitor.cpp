@@ -262,7 +262,7 @@ void OptimizerMonitor::batch_end(const State& state, Logger& logger) {
 
 namespace {
 
-std::vector<Option<OptimizerMonitorOptions>> option_list() {
+std::vector<Option<OptimizerMonitorOptions>> optimizer_monitor_options() {
   using O = OptimizerMonitorOptions;
   return {option("log_optimizer_metrics", &O::log_optimizer_metrics),
           option("batch_log_interval", &O::batch_log_interval).refuses({"0", "-1"}),
@@ -271,13 +271,13 @@ std::vector<Option<OptimizerMonitorOptions>> option_list() {
 
 }  // namespace
 
-StateDict OptimizerMonitor::local_hparams() const { return describe(options_, option_list()); }
+StateDict OptimizerMonitor::local_hparams() const { return describe(options_, optimizer_monitor_options()); }
 
 namespace entries {
 
 Entry<Callbacks> optimizer_monitor() {
   return entry<OptimizerMonitor>("optimizer_monitor", "Logs norms of gradients, moments, parameters and updates",
-                                 option_list());
+                                 optimizer_monitor_options());
 }
 
 }  // namespace entries

@@ -296,7 +296,7 @@ void Profiler::call_ends() {
 
 namespace {
 
-std::vector<Option<ProfilerOptions>> option_list() {
+std::vector<Option<ProfilerOptions>> profiler_options() {
   using O = ProfilerOptions;
   return {option("skip_first", &O::skip_first).refuses({"-1"}),
           option("wait", &O::wait).refuses({"-1"}),
@@ -319,12 +319,12 @@ std::vector<Option<ProfilerOptions>> option_list() {
 
 }  // namespace
 
-StateDict Profiler::local_hparams() const { return describe(impl_->options, option_list()); }
+StateDict Profiler::local_hparams() const { return describe(impl_->options, profiler_options()); }
 
 namespace entries {
 
 Entry<Callbacks> profiler() {
-  return entry<Profiler>("profiler", "Records where the time goes, for Perfetto and as a table", option_list());
+  return entry<Profiler>("profiler", "Records where the time goes, for Perfetto and as a table", profiler_options());
 }
 
 }  // namespace entries

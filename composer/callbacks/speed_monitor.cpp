@@ -148,7 +148,7 @@ void SpeedMonitor::visit_state(StateVisitor& visit) {
 
 namespace {
 
-std::vector<Option<SpeedMonitorOptions>> option_list() {
+std::vector<Option<SpeedMonitorOptions>> speed_monitor_options() {
   using O = SpeedMonitorOptions;
   return {option("window_size", &O::window_size).refuses({"0", "-1", "1e9"}),
           option("gpu_flops_available", &O::gpu_flops_available).refuses({"-1", "inf"}),
@@ -158,12 +158,12 @@ std::vector<Option<SpeedMonitorOptions>> option_list() {
 
 }  // namespace
 
-StateDict SpeedMonitor::local_hparams() const { return describe(options_, option_list()); }
+StateDict SpeedMonitor::local_hparams() const { return describe(options_, speed_monitor_options()); }
 
 namespace entries {
 
 Entry<Callbacks> speed_monitor() {
-  return entry<SpeedMonitor>("speed_monitor", "Logs throughput and wall time", option_list());
+  return entry<SpeedMonitor>("speed_monitor", "Logs throughput and wall time", speed_monitor_options());
 }
 
 }  // namespace entries

@@ -131,7 +131,7 @@ void SystemMetricsMonitor::close(const State&, Logger&) { sampler_.reset(); }
 
 namespace {
 
-std::vector<Option<SystemMetricsMonitorOptions>> option_list() {
+std::vector<Option<SystemMetricsMonitorOptions>> system_metrics_monitor_options() {
   using O = SystemMetricsMonitorOptions;
   return {option("log_all_data", &O::log_all_data),
           option("sample_interval", &O::sample_interval).refuses({"0", "-1", "1e9"})};
@@ -139,12 +139,13 @@ std::vector<Option<SystemMetricsMonitorOptions>> option_list() {
 
 }  // namespace
 
-StateDict SystemMetricsMonitor::local_hparams() const { return describe(options_, option_list()); }
+StateDict SystemMetricsMonitor::local_hparams() const { return describe(options_, system_metrics_monitor_options()); }
 
 namespace entries {
 
 Entry<Callbacks> system_metrics_monitor() {
-  return entry<SystemMetricsMonitor>("system_metrics_monitor", "Logs how busy the machine is", option_list());
+  return entry<SystemMetricsMonitor>("system_metrics_monitor", "Logs how busy the machine is",
+                                     system_metrics_monitor_options());
 }
 
 }  // namespace entries
