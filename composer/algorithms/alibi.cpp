@@ -19,7 +19,7 @@
 namespace composer::algorithms {
 namespace {
 
-void check(const AlibiOptions& options) {
+void check_alibi(const AlibiOptions& options) {
   if (options.max_sequence_length < 1)
     throw ConfigError("Alibi: max_sequence_length must be at least 1, got ", options.max_sequence_length);
   if (!(options.train_sequence_length_scaling > 0 && options.train_sequence_length_scaling <= 1))
@@ -115,7 +115,7 @@ at::Tensor alibi_bias(std::int64_t heads, std::int64_t tokens, bool causal) {
 }
 
 std::size_t alibi(torch::nn::Module& model, const AlibiOptions& options) {
-  check(options);
+  check_alibi(options);
   return replace_positions(model, options.max_sequence_length);
 }
 
@@ -138,7 +138,7 @@ Batch alibi_cut_sequences(const Batch& batch, double scaling, const std::string&
   return cut;
 }
 
-Alibi::Alibi(AlibiOptions options) : options_(std::move(options)) { check(options_); }
+Alibi::Alibi(AlibiOptions options) : options_(std::move(options)) { check_alibi(options_); }
 
 bool Alibi::match(Event event, const State&) const {
   return event == Event::INIT || (has_effect_ && options_.train_sequence_length_scaling < 1);

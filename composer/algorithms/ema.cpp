@@ -11,7 +11,7 @@
 namespace composer::algorithms {
 namespace {
 
-bool has_come(Time start, const State& state) {
+bool is_averaged_from(Time start, const State& state) {
   if (start.unit() != TimeUnit::DURATION) return state.timestamp.reached(start);
   return start <= 0 || (state.max_duration && state.elapsed_duration() >= start.as_double());
 }
@@ -78,7 +78,7 @@ EventSet EMA::events() const {
 
 bool EMA::match(Event event, const State& state) const {
   if (event == Event::INIT || event == Event::AFTER_LOAD || event == Event::FIT_START) return !averages_.empty();
-  if (averages_.empty()) return has_come(options_.ema_start, state);
+  if (averages_.empty()) return is_averaged_from(options_.ema_start, state);
   return state.timestamp.get(interval_.unit()).count() % interval_.count() == 0;
 }
 

@@ -62,7 +62,7 @@ void freeze(const Layers& layers, std::size_t depth, torch::optim::Optimizer& op
   }
 }
 
-void check(const LayerFreezingOptions& options) {
+void check_layer_freezing(const LayerFreezingOptions& options) {
   if (!(options.freeze_start >= 0 && options.freeze_start <= 1))
     throw ConfigError("LayerFreezing: freeze_start must be from 0 to 1, got ", options.freeze_start);
   if (!(options.freeze_level >= 0 && options.freeze_level <= 1))
@@ -72,7 +72,7 @@ void check(const LayerFreezingOptions& options) {
 }  // namespace
 
 double freeze_schedule(double current_duration, const LayerFreezingOptions& options) {
-  check(options);
+  check_layer_freezing(options);
   if (!(current_duration >= 0))
     throw ConfigError("freeze_schedule: current_duration must be >= 0, got ", current_duration);
   const double done = std::min(current_duration, 1.0);  // the last batch may overshoot the end of the run
@@ -90,7 +90,7 @@ FrozenLayers freeze_layers(torch::nn::Module& model, torch::optim::Optimizer& op
   return {depth, percentage};
 }
 
-LayerFreezing::LayerFreezing(LayerFreezingOptions options) : options_(options) { check(options_); }
+LayerFreezing::LayerFreezing(LayerFreezingOptions options) : options_(options) { check_layer_freezing(options_); }
 
 void LayerFreezing::apply(Event event, State& state, Logger& logger) {
   if (event == Event::INIT) {

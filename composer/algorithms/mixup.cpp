@@ -17,7 +17,8 @@
 namespace composer::algorithms {
 namespace {
 
-constexpr std::uint64_t kStream = 0x6d69787570;  // sets these random numbers apart from those of other uses of a seed
+constexpr std::uint64_t kMixUpStream =
+    0x6d69787570;  // sets these random numbers apart from those of other uses of a seed
 
 void check_alpha(double alpha) {
   if (!(alpha >= 0 && std::isfinite(alpha))) throw ConfigError("MixUp: alpha must be >= 0, got ", alpha);
@@ -55,7 +56,7 @@ EventSet MixUp::events() const {
 MixUpDraw MixUp::draw(const State& state, std::int64_t samples) {
   const std::int64_t microbatch = microbatches_.next(state.timestamp.batch);
   if (options_.draw) return options_.draw(samples);
-  RandomStream random(hash64(rank_seed(state), kStream, state.timestamp.batch, microbatch));
+  RandomStream random(hash64(rank_seed(state), kMixUpStream, state.timestamp.batch, microbatch));
   const double mixing = gen_mixing_coef(options_.alpha, [&](double a, double b) { return sample_beta(a, b, random); });
   return {mixing, sample_permutation(samples, random)};
 }

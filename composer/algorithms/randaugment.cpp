@@ -13,7 +13,8 @@
 namespace composer::algorithms {
 namespace {
 
-constexpr std::uint64_t kStream = 0x72616e64617567;  // sets these random numbers apart from other uses of a seed
+constexpr std::uint64_t kRandAugmentStream =
+    0x72616e64617567;  // sets these random numbers apart from other uses of a seed
 
 }  // namespace
 
@@ -43,7 +44,7 @@ void RandAugment::apply(Event, State& state, Logger&) {
   const at::Tensor bytes = to_bytes(images, "RandAugment");
   if (images.size(0) > 0 && !std::exchange(is_checked_, true)) warn_unless_from_0_to_1(images, "RandAugment");
   const auto changes =
-      draw_randaugment(images.sizes(), options_, hash64(rank_seed(state), kStream, state.timestamp.batch));
+      draw_randaugment(images.sizes(), options_, hash64(rank_seed(state), kRandAugmentStream, state.timestamp.batch));
   state.batch.set(options_.input_key, from_bytes(change_images(bytes, changes), images));
 }
 

@@ -19,7 +19,8 @@
 namespace composer::algorithms {
 namespace {
 
-constexpr std::uint64_t kStream = 0x73656c656374;  // sets these random numbers apart from those of other uses of a seed
+constexpr std::uint64_t kSelectiveBackpropStream =
+    0x73656c656374;  // sets these random numbers apart from those of other uses of a seed
 
 // Without replacement, by Efraimidis and Spirakis (2006): the smallest of exponentially distributed numbers.
 std::vector<std::int64_t> sample_positions(const std::vector<double>& weights, std::int64_t n, RandomStream& random) {
@@ -148,7 +149,7 @@ void SelectiveBackprop::apply(Event event, State& state, Logger&) {
   for (const auto& [name, tensor] : state.batch) batch.set(name, tensor.to(state.device, /*non_blocking=*/true));
   const std::int64_t samples = batch.at(options_.input_key).size(0);
   if (samples == 0) return;
-  RandomStream random(hash64(rank_seed(state), kStream, state.timestamp.batch));
+  RandomStream random(hash64(rank_seed(state), kSelectiveBackpropStream, state.timestamp.batch));
   const auto choose = [&](const std::vector<double>& weights, std::int64_t n) {
     return options_.choose ? options_.choose(weights, n) : sample_positions(weights, n, random);
   };

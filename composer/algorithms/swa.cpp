@@ -27,7 +27,7 @@ void check_time(const char* option, Time time) {
     throw ConfigError("SWA: ", option, " must be >= 0, and a share at most 1dur, got ", time);
 }
 
-void check(const SWAOptions& options) {
+void check_swa(const SWAOptions& options) {
   check_time("swa_start", options.swa_start);
   check_time("swa_end", options.swa_end);
   if (options.swa_start.unit() != options.swa_end.unit())
@@ -72,7 +72,7 @@ double swa_learning_rate(double from, std::int64_t updates, const SWAOptions& op
   return to * share + from * (1 - share);
 }
 
-SWA::SWA(SWAOptions options) : options_(options) { check(options_); }
+SWA::SWA(SWAOptions options) : options_(options) { check_swa(options_); }
 
 Event SWA::update_event() const {
   return options_.update_interval.unit() == TimeUnit::BATCH ? Event::BATCH_END : Event::EPOCH_END;

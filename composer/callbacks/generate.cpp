@@ -41,7 +41,7 @@ std::vector<TokenList> parse_prompts(const std::string& text) {
   return prompts;
 }
 
-void check(const GenerateOptions& options) {
+void check_generate(const GenerateOptions& options) {
   if (options.prompts.empty()) throw ConfigError("Generate: prompts must have at least one, got none");
   for (const TokenList& prompt : options.prompts) {
     if (prompt.empty()) throw ConfigError("Generate: a prompt must have at least one token");
@@ -58,9 +58,9 @@ void check(const GenerateOptions& options) {
 }
 
 // Texts of several prompts at once.
-class Writer {
+class SampleWriter {
  public:
-  Writer(Model& model, const GenerateOptions& options, at::Device device, std::span<const TokenList> prompts)
+  SampleWriter(Model& model, const GenerateOptions& options, at::Device device, std::span<const TokenList> prompts)
       : model_(model), options_(options), device_(device) {
     for (const TokenList& prompt : prompts) longest_ = std::max(longest_, static_cast<std::int64_t>(prompt.size()));
     const auto count = static_cast<std::int64_t>(prompts.size());
@@ -140,7 +140,7 @@ class Writer {
 Generate::Generate(GenerateOptions options) : options_(std::move(options)) {
   std::ranges::move(parse_prompts(options_.prompt_tokens), std::back_inserter(options_.prompts));
   options_.prompt_tokens.clear();
-  check(options_);
+  check_generate(options_);
 }
 
 void Generate::check_fit(const FitOutline& fit, const State& state) const {
@@ -183,7 +183,7 @@ LogTable Generate::generations(const State& state) const {
   state.run->with_model(WeightsUse::EVALUATION, seed, [&](Model& model) {
     for (std::size_t begin = 0; begin < prompts.size(); begin += at_once) {
       const auto some = prompts.subspan(begin, std::min(at_once, prompts.size() - begin));
-      const std::vector<TokenList> texts = Writer(model, options_, state.device, some).write();
+      const std::vector<TokenList> texts = SampleWriter(model, options_, state.device, some).write();
       for (std::size_t i = 0; i < some.size(); ++i)
         table.rows.push_back({LogValue(to_text(some[i])), LogValue(to_text(texts[i]))});
     }

@@ -83,7 +83,7 @@ std::vector<LogMask> masks_of(const at::Tensor& outputs, const at::Tensor& targe
   return {{"prediction", prediction.clone()}, {"ground_truth", truth}};
 }
 
-void check(const ImageVisualizerOptions& options) {
+void check_image_visualizer(const ImageVisualizerOptions& options) {
   const auto& [interval, mode, num_images, channels_last, input_key, target_key, mean, stddev, rescale, folder] =
       options;
   if (interval.unit() != TimeUnit::EPOCH && interval.unit() != TimeUnit::BATCH)
@@ -103,7 +103,7 @@ bool is_due(Time interval, const Timestamp& now) {
   return now.batch_in_epoch == 0 && now.epoch % interval.count() == 0;
 }
 
-std::string name_of(const State& state) {
+std::string table_name(const State& state) {
   return state.dataloader_label == "eval" ? "Images/Eval" : "Images/Eval/" + state.dataloader_label;
 }
 
@@ -195,7 +195,9 @@ struct ImageVisualizer::Files {
   util::BackgroundQueue<Job> queue;  // the last, because its thread uses the others
 };
 
-ImageVisualizer::ImageVisualizer(ImageVisualizerOptions options) : options_(std::move(options)) { check(options_); }
+ImageVisualizer::ImageVisualizer(ImageVisualizerOptions options) : options_(std::move(options)) {
+  check_image_visualizer(options_);
+}
 ImageVisualizer::~ImageVisualizer() = default;
 ImageVisualizer::ImageVisualizer(ImageVisualizer&&) noexcept = default;
 
@@ -225,12 +227,12 @@ void ImageVisualizer::eval_start(const State&, Logger&) { eval_due_ = true; }
 
 void ImageVisualizer::eval_before_forward(const State& state, Logger& logger) {
   if (options_.mode != ImageMode::INPUT || !std::exchange(eval_due_, false)) return;
-  show(state, name_of(state), join(state.dataloader_label, "-ba", state.timestamp.batch), logger);
+  show(state, table_name(state), join(state.dataloader_label, "-ba", state.timestamp.batch), logger);
 }
 
 void ImageVisualizer::eval_after_forward(const State& state, Logger& logger) {
   if (options_.mode != ImageMode::SEGMENTATION || !std::exchange(eval_due_, false)) return;
-  show(state, name_of(state), join(state.dataloader_label, "-ba", state.timestamp.batch), logger);
+  show(state, table_name(state), join(state.dataloader_label, "-ba", state.timestamp.batch), logger);
 }
 
 void ImageVisualizer::eval_end(const State&, Logger&) {

@@ -14,9 +14,9 @@ const void* memory_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
-class Finder final : public OperatorWatch::Listener {
+class LayerFinder final : public OperatorWatch::Listener {
  public:
-  Finder(const torch::nn::Module& model, LayerWatch::Report report) : report_(std::move(report)) {
+  LayerFinder(const torch::nn::Module& model, LayerWatch::Report report) : report_(std::move(report)) {
     for (const auto& item : model.named_parameters()) add(item.key(), item.value());
     for (const auto& item : model.named_buffers()) add(item.key(), item.value());
   }
@@ -88,7 +88,7 @@ class Finder final : public OperatorWatch::Listener {
 
 struct LayerWatch::Impl {
   Impl(const torch::nn::Module& model, Report report) : finder(model, std::move(report)), watch(finder) {}
-  Finder finder;
+  LayerFinder finder;
   OperatorWatch watch;
 };
 

@@ -41,7 +41,7 @@ at::Tensor gradient_norm(const Model& model) {
   return at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2)), 2);
 }
 
-std::string text_of(const std::vector<std::int64_t>& samples) {
+std::string text_of_samples(const std::vector<std::int64_t>& samples) {
   constexpr std::size_t kNamed = 16;
   std::string text;
   for (std::size_t i = 0; i < std::min(samples.size(), kNamed); ++i) text += join(i == 0 ? "" : ", ", samples[i]);
@@ -171,7 +171,7 @@ void NaNMonitor::report(const State& state, const std::string& what, bool gradie
   if (!of_this_batch) throw Error(text);
   add("the samples are not known", [&] {
     samples = state.run->sample_indices();
-    return samples.empty() ? std::string() : "\nsamples of the microbatch: " + text_of(samples);
+    return samples.empty() ? std::string() : "\nsamples of the microbatch: " + text_of_samples(samples);
   });
   if (!options_.folder.empty())
     add("the microbatch was not saved",

@@ -31,9 +31,9 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kListed = 20;
 
-using Named = std::pair<std::string, at::Tensor>;
+using NamedTensor = std::pair<std::string, at::Tensor>;
 
-void collect(const StateDict& dict, const std::string& path, std::vector<Named>& found) {
+void collect(const StateDict& dict, const std::string& path, std::vector<NamedTensor>& found) {
   for (const auto& [name, value] : dict.entries()) {
     const std::string here = join(path, "/", name);
     if (const auto* tensor = std::get_if<at::Tensor>(&value); tensor && tensor->defined())
@@ -82,18 +82,18 @@ void write_model(std::ostream& out, const State& state) {
 void write_largest(std::ostream& out, const State& state) {
   if (!state.run) return;
   const StateDict saved = state.run->snapshot(/*weights_only=*/false);
-  std::vector<Named> tensors;
+  std::vector<NamedTensor> tensors;
   for (const auto& [name, value] : saved.entries())
     if (const auto* part = std::get_if<StateDict>(&value); part && (name == "model" || name == "optimizer"))
       collect(*part, name, tensors);
-  std::ranges::stable_sort(tensors, std::greater<>(), [](const Named& one) { return one.second.nbytes(); });
+  std::ranges::stable_sort(tensors, std::greater<>(), [](const NamedTensor& one) { return one.second.nbytes(); });
   out << "largest tensors of model and optimizer:\n";
   std::size_t listed = 0;
   for (const auto& [name, tensor] : tensors)
     if (listed++ < kListed) describe_tensor(out, name, tensor);
 }
 
-std::string text_of(const std::exception_ptr& error) {
+std::string text_of_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& known) {
@@ -107,7 +107,7 @@ std::string report(const std::exception_ptr& error, const State& state) {
   std::ostringstream out;
   out << "run " << state.run_name << ": out of memory on " << state.device << " in epoch " << state.timestamp.epoch
       << ", batch " << state.timestamp.batch << ", loader \"" << state.dataloader_label << "\"\n"
-      << text_of(error) << "\n\n";
+      << text_of_error(error) << "\n\n";
   const std::int64_t size = state.device_train_microbatch_size;
   out << "device_train_microbatch_size: " << (size > 0 ? std::to_string(size) : "the whole batch") << "\nbatch:\n";
   for (const auto& [name, tensor] : state.batch) describe_tensor(out, name, tensor);

@@ -119,7 +119,7 @@ at::Tensor cosine(const Measured& a, const Measured& b) {
   return product / at::mul(a.norm, b.norm).clamp_min(1e-30);
 }
 
-const Measured* find(std::span<const Measured> list, Kind kind) {
+const Measured* find_kind(std::span<const Measured> list, Kind kind) {
   const auto found = std::ranges::find(list, kind, &Measured::kind);
   return found == list.end() ? nullptr : &*found;
 }
@@ -187,10 +187,10 @@ struct OptimizerMonitor::Impl {
       const auto of_one = list.first(static_cast<std::size_t>(end - list.begin()));
       list = list.subspan(of_one.size());
       for (const Measured& measured : of_one) records.push_back({parameters[i].norms[measured.kind], measured.norm});
-      const Measured* gradient = find(of_one, GRAD);
+      const Measured* gradient = find_kind(of_one, GRAD);
       if (!options.log_cosines || !gradient || parameters[i].tensor.mutable_grad().is_sparse()) continue;
       for (const auto& [kind, key] : {std::pair(MOMENT, MOMENT_GRAD), std::pair(UPDATE, UPDATE_GRAD)})
-        if (const Measured* other = find(of_one, kind))
+        if (const Measured* other = find_kind(of_one, kind))
           records.push_back({parameters[i].cosines[key], cosine(*other, *gradient)});
     }
   }

@@ -13,11 +13,6 @@
 namespace composer::metrics {
 namespace {
 
-LanguageOptions named(const char* name, LanguageOptions options) {
-  if (options.name.empty()) options.name = name;
-  return options;
-}
-
 struct Tokens {
   at::Tensor logits, targets;  // [N, vocabulary], [N]
 };

@@ -13,11 +13,6 @@
 namespace composer::metrics {
 namespace {
 
-RegressionOptions named(const char* name, RegressionOptions options) {
-  if (options.name.empty()) options.name = name;
-  return options;
-}
-
 at::Tensor errors(const RegressionOptions& options, const Outputs& outputs, const Batch& batch) {
   const at::Tensor& output = pick(outputs, options.output);
   const at::Tensor& target = batch.at(options.target);

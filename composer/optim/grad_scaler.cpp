@@ -14,7 +14,7 @@
 namespace composer::optim {
 namespace {
 
-void check(const GradScalerOptions& options) {
+void check_grad_scaler(const GradScalerOptions& options) {
   const auto require = [](bool holds, const char* rule, auto value) {
     if (!holds) throw ConfigError("grad_scaler: ", rule, ", got ", value);
   };
@@ -37,7 +37,7 @@ void require_skippable(const Optimizer& optimizer, const char* who) {
 }
 
 GradScaler::GradScaler(GradScalerOptions options, at::Device device) : options_(options) {
-  check(options_);
+  check_grad_scaler(options_);
   const at::TensorOptions kind = at::TensorOptions().device(device);
   scale_ = at::full({1}, options_.init_scale, kind.dtype(at::kFloat));
   growth_tracker_ = at::zeros({1}, kind.dtype(at::kInt));

@@ -31,11 +31,11 @@ namespace {
 
 constexpr const char* kProducts = "products";
 constexpr const char* kBf16Products = "products_bf16";
-constexpr int kMostRounds = 25, kLeastRounds = 3;
-constexpr double kSeconds = 1;           // for one choice, once there are the least rounds
-constexpr double kTrialSeconds = 0.005;  // one short step tells more of the clock than of the model
-constexpr int kMostSteps = 50;           // of a trial
-constexpr double kRaceSteps = 6;         // time enough for three trials of each product by each of both
+constexpr int kTuneMostRounds = 25, kTuneLeastRounds = 3;
+constexpr double kTuneSeconds = 1;           // for one choice, once there are the least rounds
+constexpr double kTuneTrialSeconds = 0.005;  // one short step tells more of the clock than of the model
+constexpr int kMostSteps = 50;               // of a trial
+constexpr double kRaceSteps = 6;             // time enough for three trials of each product by each of both
 
 struct Stopped : std::exception {};
 
@@ -368,9 +368,10 @@ bool Tuner::choose(const std::string& setting, const Way& now, const Way& other)
   };
   const auto from = std::chrono::steady_clock::now();
   for (const Way* way : {&other, &now}) timed(*way, 1);  // the first step with new shapes prepares kernels
-  const int steps = static_cast<int>(std::clamp(kTrialSeconds / timed(now, 1), 1.0, static_cast<double>(kMostSteps)));
+  const int steps =
+      static_cast<int>(std::clamp(kTuneTrialSeconds / timed(now, 1), 1.0, static_cast<double>(kMostSteps)));
   const Trials trials = time_in_pairs(
-      {kLeastRounds, kMostRounds, kSeconds, from}, [&] { return timed(now, steps); },
+      {kTuneLeastRounds, kTuneMostRounds, kTuneSeconds, from}, [&] { return timed(now, steps); },
       [&] { return timed(other, steps); });
   const bool change = other_is_faster(trials);
   const Way& chosen = change ? other : now;
