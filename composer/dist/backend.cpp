@@ -66,3 +66,5 @@ WorkPtr start_exchange(c10d::Backend& backend, at::Tensor received, at::Tensor s
 }
 
 }  // namespace composer::dist
+
+#undef COMPOSER_TORCH
