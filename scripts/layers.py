@@ -4,7 +4,7 @@
 A module includes itself and those it may know; headers do not include each other in a circle; headers include the
 standard library, narrow libtorch headers and ours; no file is longer than 500 lines; every source and test is named in a
 CMakeLists.txt. Headers that are named there are installed, so they include no header of ours that is not, and no third
-party's.
+party's. What runs on several threads calls composer::parallel_for.
 """
 import pathlib
 import re
@@ -36,6 +36,8 @@ LONGEST = 500
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 STANDARD = re.compile(r"[a-z_0-9]+")
 LIBTORCH = re.compile(r"(ATen|c10|torch)/")
+# Each does nothing, or nothing in parallel, without -fopenmp, and nothing says so: composer/util/parallel.h instead.
+OPENMP = re.compile(r"^(?!\s*//).*?(\bat::parallel_(?:for|reduce)\b|#\s*pragma\s+omp\b|<omp\.h>)", re.M)
 TOO_WIDE = {"torch/torch.h", "torch/all.h", "torch/nn.h", "torch/extension.h"}
 
 root = pathlib.Path(__file__).resolve().parent.parent
@@ -81,6 +83,8 @@ for file in files:
     lines = text.count("\n")
     if lines > LONGEST:
         wrong.append(f"{name}: {lines} lines; at {LONGEST} a file is to be split")
+    for found in OPENMP.findall(text):
+        wrong.append(f"{name}: {found} runs in one thread without -fopenmp: call parallel_for (composer/util/parallel.h)")
     includes = INCLUDE.findall(text)
     graph[name] = [path for _, path in includes if path.startswith("composer/")]
     if len(file.relative_to(root).parts) < 3:

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "composer/util/avx512.h"
+
 namespace composer::algorithms::detail {
 namespace {
 
@@ -71,11 +73,11 @@ __attribute__((target("avx2"))) void multiply_avx2(T* values, std::int64_t n, T 
   multiply_with(values, n, factor);
 }
 template <class T>
-__attribute__((target("avx512f,prefer-vector-width=512"))) double sum_avx512(const T* values, std::int64_t n) {
+__attribute__((COMPOSER_AVX512("avx512f"))) double sum_avx512(const T* values, std::int64_t n) {
   return sum_with<T, typename LanesOf<T>::Type>(values, n);
 }
 template <class T>
-__attribute__((target("avx512f,prefer-vector-width=512"))) void multiply_avx512(T* values, std::int64_t n, T factor) {
+__attribute__((COMPOSER_AVX512("avx512f"))) void multiply_avx512(T* values, std::int64_t n, T factor) {
   multiply_with(values, n, factor);
 }
 #endif

@@ -5,7 +5,6 @@
 #include <set>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/algorithms/clip_kernels.h"
@@ -13,6 +12,7 @@
 #include "composer/core/error.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
+#include "composer/util/parallel.h"
 
 namespace composer::algorithms {
 namespace {
@@ -30,7 +30,7 @@ double sum_of_squares(const T* values, std::int64_t n) {
   // in pieces of one length, so that the sum does not depend on the number of threads
   const std::int64_t pieces = (n + kGrain - 1) / kGrain;
   std::vector<double> sums(static_cast<std::size_t>(pieces));
-  at::parallel_for(0, pieces, 1, [&](std::int64_t from, std::int64_t to) {
+  parallel_for(0, pieces, 1, [&](std::int64_t from, std::int64_t to) {
     for (std::int64_t i = from; i < to; ++i)
       sums[static_cast<std::size_t>(i)] = detail::sum_of_squares(values + i * kGrain, std::min(kGrain, n - i * kGrain));
   });
@@ -41,8 +41,8 @@ double sum_of_squares(const T* values, std::int64_t n) {
 
 template <class T>
 void multiply(T* values, std::int64_t n, T factor) {
-  at::parallel_for(0, n, kGrain,
-                   [&](std::int64_t from, std::int64_t to) { detail::multiply(values + from, to - from, factor); });
+  parallel_for(0, n, kGrain,
+               [&](std::int64_t from, std::int64_t to) { detail::multiply(values + from, to - from, factor); });
 }
 
 double sum_of_squares(const at::Tensor& gradient) {

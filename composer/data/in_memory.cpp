@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <c10/core/MemoryFormat.h>
 
 #include "composer/core/error.h"
@@ -14,6 +13,7 @@
 #include "composer/data/data_spec.h"
 #include "composer/data/image_pass.h"
 #include "composer/data/seekable_loader.h"
+#include "composer/util/parallel.h"
 
 namespace composer::data {
 namespace {
@@ -186,7 +186,7 @@ at::Tensor Assembly::gather(const at::Tensor& source, const ImagePass* pass, con
   if (place.span.count * out_row <= kBytesPerThread) {
     copy(0, place.span.count);
   } else {
-    at::parallel_for(0, place.span.count, std::max<std::int64_t>(1, kBytesPerThread / out_row), copy);
+    parallel_for(0, place.span.count, std::max<std::int64_t>(1, kBytesPerThread / out_row), copy);
   }
   return out;
 }

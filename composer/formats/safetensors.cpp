@@ -12,6 +12,7 @@
 #include "composer/formats/tensor_bytes.h"
 #include "composer/util/checksum.h"
 #include "composer/util/new_file.h"
+#include "composer/util/parallel.h"
 
 namespace composer::formats {
 namespace {
@@ -125,7 +126,7 @@ at::Tensor SafetensorsFile::read(const TensorEntry& entry) const {
 NamedTensors SafetensorsFile::read_all() const {
   NamedTensors tensors(header_.tensors.size());
   std::atomic<std::size_t> next = 0;
-  at::parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t, std::int64_t) {
+  parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t, std::int64_t) {
     for (std::size_t i = 0; (i = next++) < tensors.size();) try {
         tensors[i] = {header_.tensors[i].name, read(header_.tensors[i])};
       } catch (...) {

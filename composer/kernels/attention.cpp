@@ -6,10 +6,9 @@
 #include <memory>
 #include <utility>
 
-#include <ATen/Parallel.h>
-
 #include "composer/kernels/gemm.h"
 #include "composer/kernels/micro_kernel.h"
+#include "composer/util/parallel.h"
 
 namespace composer::kernels {
 namespace {
@@ -152,7 +151,7 @@ class Head {
 // Calls visit(head, work) for each head, on the threads.
 void for_heads(const Attention& a, bool with_gradients,
                const std::function<void(std::int64_t batch, std::int64_t head, Head& work)>& visit) {
-  at::parallel_for(0, a.batch * a.heads, 1, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(0, a.batch * a.heads, 1, [&](std::int64_t begin, std::int64_t end) {
     Head work(a, with_gradients);
     for (std::int64_t i = begin; i < end; ++i) visit(i / a.heads, i % a.heads, work);
   });

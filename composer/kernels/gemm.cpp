@@ -12,6 +12,7 @@
 
 #include "composer/core/error.h"
 #include "composer/kernels/micro_kernel.h"
+#include "composer/util/parallel.h"
 
 namespace composer::kernels {
 namespace {
@@ -276,7 +277,7 @@ void gemm(const Gemm& g, const GemmBatch& batch) {
   const std::array<std::int64_t, 2> divided =
       batch.size >= threads || work < kGemmWorthThreads ? std::array<std::int64_t, 2>{1, 1} : grid(kernels, g, threads);
   const std::int64_t down = divided[0], across = divided[1];
-  at::parallel_for(0, batch.size * down * across, 1, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(0, batch.size * down * across, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t task = begin; task < end; ++task) {
       const std::int64_t i = task / (down * across), row = task / across % down, column = task % across;
       const std::int64_t strips = parts(g.m, kernels.rows), panels = parts(g.n, kernels.panel);

@@ -35,11 +35,11 @@ COMPOSER_EXPORT bool has_gemm();
 // "AVX-512", "AVX2" or "none".
 COMPOSER_EXPORT const char* gemm_instructions();
 
-// Computes them with libtorch's threads (at::parallel_for). Each element is the sum of the parts of k that are 256
-// long, each one chain of fused multiply-adds in order; each part times alpha is added by one more of them (to beta *
-// plus first, which is rounded). The result does not depend on threads, processors, or on the other rows and columns.
-// Reads and writes nothing beyond the matrices. Throws std::bad_alloc, after which c may be written in part, and
-// ConfigError where has_gemm() is false.
+// Computes them with libtorch's threads. Each element is the sum of the parts of k that are 256 long, each one chain of
+// fused multiply-adds in order; each part times alpha is added by one more of them (to beta * plus first, which is
+// rounded). The result does not depend on threads, processors, or on the other rows and columns. Reads and writes
+// nothing beyond the matrices. Throws std::bad_alloc, after which c may be written in part, and ConfigError where
+// has_gemm() is false.
 COMPOSER_EXPORT void gemm(const Gemm& product, const GemmBatch& batch = {});
 
 // How many floats pack() writes, and b of a product with these n and k, in the order in which gemm() reads it. For many

@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 
 #include "composer/kernels/micro_kernel.h"
+#include "composer/util/parallel.h"
 
 namespace composer::kernels {
 namespace {
@@ -86,7 +87,7 @@ void gemm_bf16(const Bf16Gemm& g, const GemmBatch& batch) {
   };
   const double work = static_cast<double>(g.m * batch.size) * static_cast<double>(g.n) * static_cast<double>(g.k);
   if (batch.size == 1 || work < kBatchWorthThreads || at::in_parallel_region()) return compute(0, batch.size);
-  at::parallel_for(0, batch.size, 1, compute);
+  parallel_for(0, batch.size, 1, compute);
 }
 
 }  // namespace composer::kernels

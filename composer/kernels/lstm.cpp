@@ -8,6 +8,7 @@
 
 #include "composer/kernels/gemm.h"
 #include "composer/kernels/micro_kernel.h"
+#include "composer/util/parallel.h"
 
 namespace composer::kernels {
 namespace {
@@ -53,7 +54,7 @@ struct Layer {
     const std::int64_t most = work < kLstmWorthThreads ? 1 : at::get_num_threads();
     const std::int64_t tasks = std::min(most, sizes.samples);
     if (tasks == 1 || at::in_parallel_region()) return run(0, sizes.samples);
-    at::parallel_for(0, tasks, 1, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(0, tasks, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t task = begin; task < end; ++task) {
         const std::int64_t from = sizes.samples * task / tasks;
         run(from, sizes.samples * (task + 1) / tasks - from);

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rsub.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+
+#include "composer/util/parallel.h"
 
 namespace composer::optim::detail {
 
@@ -84,7 +85,7 @@ void update_slices(std::span<const Slice> slices) {
   constexpr std::int64_t kWorthAThread = 32768;
   std::int64_t total = 0;
   for (const Slice& slice : slices) total += slice.n;
-  at::parallel_for(0, total, kWorthAThread, [slices](std::int64_t begin, std::int64_t end) {
+  parallel_for(0, total, kWorthAThread, [slices](std::int64_t begin, std::int64_t end) {
     std::int64_t first = 0;  // element of the slice
     for (const Slice& slice : slices) {
       if (first >= end) break;

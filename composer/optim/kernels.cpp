@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "composer/util/avx512.h"
+
 #define COMPOSER_INLINE __attribute__((always_inline)) inline
 
 namespace composer::optim::detail {
@@ -157,9 +159,8 @@ __attribute__((target("avx2"))) void update_avx2(const Slice& slice, std::int64_
   update_inline(slice, begin, end);
 }
 
-__attribute__((target("avx512f,avx512dq,avx512vl,prefer-vector-width=512"))) void update_avx512(const Slice& slice,
-                                                                                                std::int64_t begin,
-                                                                                                std::int64_t end) {
+__attribute__((COMPOSER_AVX512("avx512f,avx512dq,avx512vl"))) void update_avx512(const Slice& slice, std::int64_t begin,
+                                                                                 std::int64_t end) {
   update_inline(slice, begin, end);
 }
 #endif

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include "composer/optim/adam_update.h"
 #include "composer/optim/lamb_kernel.h"
+#include "composer/util/parallel.h"
 
 namespace composer::optim {
 
@@ -45,7 +45,7 @@ void update_on_host(at::Tensor& parameter, const at::Tensor& gradient, Parameter
                                   .is_double = parameter.scalar_type() == at::kDouble};
   const std::int64_t n = parameter.numel(), pieces = (n + kPiece - 1) / kPiece;
   std::vector<detail::SquareSums> sums(static_cast<std::size_t>(pieces));
-  at::parallel_for(0, pieces, 2, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(0, pieces, 2, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
       sums[static_cast<std::size_t>(i)] =
           detail::update_lamb_moments(update, i * kPiece, std::min(n, (i + 1) * kPiece));
@@ -53,7 +53,7 @@ void update_on_host(at::Tensor& parameter, const at::Tensor& gradient, Parameter
   detail::SquareSums all;
   for (const detail::SquareSums& piece : sums) all = {all.p + piece.p, all.r + piece.r};
   const double trust = all.p > 0 && all.r > 0 ? std::sqrt(all.p / all.r) : 1;
-  at::parallel_for(0, pieces, 2, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(0, pieces, 2, [&](std::int64_t begin, std::int64_t end) {
     detail::move_lamb(update, o.lr * trust, begin * kPiece, std::min(n, end * kPiece));
   });
   parameter.unsafeGetTensorImpl()->bump_version();

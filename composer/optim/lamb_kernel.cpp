@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstddef>
 
+#include "composer/util/avx512.h"
+
 #define COMPOSER_INLINE __attribute__((always_inline)) inline
 
 namespace composer::optim::detail {
@@ -86,18 +88,18 @@ void move_portable(const LambUpdate& u, double rate, std::int64_t begin, std::in
 }
 
 #if defined(__x86_64__)
-#define COMPOSER_AVX2 __attribute__((target("avx2")))
-#define COMPOSER_AVX512 __attribute__((target("avx512f,avx512dq,avx512vl,prefer-vector-width=512")))
-COMPOSER_AVX2 SquareSums moments_avx2(const LambUpdate& u, std::int64_t begin, std::int64_t end) {
+#define COMPOSER_FOR_AVX2 __attribute__((target("avx2")))
+#define COMPOSER_FOR_AVX512 __attribute__((COMPOSER_AVX512("avx512f,avx512dq,avx512vl")))
+COMPOSER_FOR_AVX2 SquareSums moments_avx2(const LambUpdate& u, std::int64_t begin, std::int64_t end) {
   return moments(u, begin, end);
 }
-COMPOSER_AVX2 void move_avx2(const LambUpdate& u, double rate, std::int64_t begin, std::int64_t end) {
+COMPOSER_FOR_AVX2 void move_avx2(const LambUpdate& u, double rate, std::int64_t begin, std::int64_t end) {
   move(u, rate, begin, end);
 }
-COMPOSER_AVX512 SquareSums moments_avx512(const LambUpdate& u, std::int64_t begin, std::int64_t end) {
+COMPOSER_FOR_AVX512 SquareSums moments_avx512(const LambUpdate& u, std::int64_t begin, std::int64_t end) {
   return moments(u, begin, end);
 }
-COMPOSER_AVX512 void move_avx512(const LambUpdate& u, double rate, std::int64_t begin, std::int64_t end) {
+COMPOSER_FOR_AVX512 void move_avx512(const LambUpdate& u, double rate, std::int64_t begin, std::int64_t end) {
   move(u, rate, begin, end);
 }
 #endif

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
 #include "composer/optim/adam_update.h"
 #include "composer/optim/groups.h"
+#include "composer/util/parallel.h"
 #include "composer/util/wildcard.h"
 
 namespace composer::optim {
@@ -104,7 +104,7 @@ void orthogonalise(std::vector<at::Tensor>& matrices, std::int64_t steps) {
   };
   const auto count = static_cast<std::int64_t>(matrices.size());
   if (std::ranges::all_of(matrices, is_small))
-    at::parallel_for(0, count, 1, replace);
+    parallel_for(0, count, 1, replace);
   else
     replace(0, count);
 }
