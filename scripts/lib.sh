@@ -2,13 +2,31 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
-die() { say "$@"; exit 1; }
+die() { stage_ends 1; say "$@"; exit 1; }
+
+# stage NAME: what the script does from here to stage_ends, or to the next stage. How long it took is said at its end, also
+# where it fails: "test: configure: 3.2 s", "test: configure: failed after 3.2 s". scripts/fresh reads these lines.
+stage_name=
+stage() {
+  stage_ends
+  stage_name=$1 stage_began=${EPOCHREALTIME/[.,]/}
+}
+
+# stage_ends [STATUS]: nothing, if none has begun
+stage_ends() {
+  [[ -n $stage_name ]] || return 0
+  local tenths=$(((${EPOCHREALTIME/[.,]/} - stage_began) / 100000)) how=
+  [[ ${1:-0} == 0 ]] || how='failed after '
+  say "$stage_name: $how$((tenths / 10)).$((tenths % 10)) s"
+  stage_name=
+}
+trap 'stage_ends $?' EXIT
 
 # Where each Debian package is seen to be present: a command on PATH, or a file. Asking dpkg would pass over tools that
 # came another way.
 declare -A seen_by=(
   [g++]=g++ [cmake]=cmake [ninja-build]=ninja [ccache]=ccache [lld]=ld.lld [git]=git
-  [clang-format]=clang-format [clang-tidy-19]=clang-tidy-19 [python3]=python3
+  [clang-format]=clang-format [clang-tidy-19]=clang-tidy-19 [python3]=python3 [mmdebstrap]=mmdebstrap
   [python3-pip]=/usr/lib/python3/dist-packages/pip
   [nlohmann-json3-dev]=/usr/include/nlohmann/json.hpp [libcli11-dev]=/usr/include/CLI/CLI.hpp
   [zlib1g-dev]=/usr/include/zlib.h [libpng-dev]=/usr/include/png.h
@@ -36,6 +54,7 @@ need() {
   local install="apt-get install -y --no-install-recommends ${missing[*]}"
   ((EUID == 0)) || die "packages are missing; run: sudo apt-get update && sudo $install"
   say "installing ${missing[*]}"
+  stage packages
   local log
   log=$(mktemp)
   if ! { apt-get update && DEBIAN_FRONTEND=noninteractive $install; } < /dev/null > "$log" 2>&1; then
@@ -44,6 +63,7 @@ need() {
     die "apt-get failed (see the output above). Is there a network? The command was: apt-get update && $install"
   fi
   rm -f "$log"
+  stage_ends
 }
 
 python_with_pip() {
@@ -89,8 +109,9 @@ need_libtorch() {
   work=$(mkdir -p "$cache" && mktemp -d "$cache/fetching.XXXXXX") ||
     die "cannot write to $cache: set COMPOSER_CACHE to a folder that you can write to"
   # shellcheck disable=SC2064  # expanded now: the variable is local
-  trap "rm -rf '$work'" EXIT
+  trap "stage_ends \$?; rm -rf '$work'" EXIT
   say "fetching libtorch $version (555 MB, once) into $cache"
+  stage libtorch
   local minor platforms=()
   for minor in {28..17}; do platforms+=(--platform "manylinux_2_${minor}_x86_64"); done
   # The wheels are made for Python 3.11; only their C++ part is used, so any Python may fetch them.
@@ -109,8 +130,9 @@ need_libtorch() {
   # Renamed when whole, so that an interrupted fetch is never taken for a libtorch.
   mv -T "$work/site" "$cache/libtorch-$version" 2> /dev/null || true
   rm -rf "$work"
-  trap - EXIT
+  trap 'stage_ends $?' EXIT
   libtorch_is_there || die "libtorch was fetched into $cache, but cannot be used"
+  stage_ends
 }
 
 # The Python of the interop test: the first that has torch and safetensors. If there is none, and apt-get may install,
@@ -220,10 +242,12 @@ configure() {
   [[ -d $kept ]] || set -- -UTORCH_DIR "$@"  # it is gone: look for another
   mkdir -p "$root/build"
   say "configuring build/$preset"
+  stage configure
   cmake -S "$root" --preset "$preset" "$@" > "$root/build/$preset.log" 2>&1 || {
     cat "$root/build/$preset.log" >&2
     die "cmake failed (see the output above)"
   }
+  stage_ends
 }
 
 # build PRESET TARGET...
@@ -232,5 +256,7 @@ build() {
   shift
   [[ $(ninja -C "$folder" -n "$@" 2>&1) == *"no work to do"* ]] && return
   say "building $* in ${folder#"$root"/}"
+  stage "build $*"
   ninja -C "$folder" -j "$(jobs_at_once)" "$@" >&2 || die "the build failed"
+  stage_ends
 }
