@@ -135,18 +135,26 @@ need_libtorch() {
   stage_ends
 }
 
+# from_pypi FOLDER PACKAGE...: installs them there (options of pip may be among them), or fails.
+from_pypi() {
+  local folder=$1
+  shift
+  stage "PyPI's packages"
+  PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$(python_with_pip || echo false)" -m pip install -q \
+    --only-binary=:all: --target "$folder" "$@" >&2 || { stage_ends 1; return 1; }
+  stage_ends
+}
+
 # The Python of the interop test: the first that has torch and safetensors. If there is none, and apt-get may install,
 # Debian's torch (140 MB, for the CPU) and the safetensors of PyPI, into the cache folder. Without one, the test is
 # skipped: that is said here and after the tests.
 interop_python() {
-  local python cache=${COMPOSER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libcomposer}
+  local cache=${COMPOSER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libcomposer}
   export PYTHONPATH=$cache/python${PYTHONPATH:+:$PYTHONPATH}
   find_interop_python && return
   if ((EUID == 0)) && command -v apt-get > /dev/null; then
     (need python3-torch python3-pip) &&
-      python=$(python_with_pip) &&
-      PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$python" -m pip install -q --no-deps \
-        --only-binary=:all: --target "$cache/python" safetensors packaging >&2 &&
+      from_pypi "$cache/python" --no-deps safetensors packaging &&
       find_interop_python && return
   fi
   interop_is_skipped
@@ -182,8 +190,7 @@ install_for_logs() {
   has_package() { [[ -n $python ]] && PYTHONPATH=$folder "$python" -c "import $package" 2> /dev/null; }
   has_package && return
   if ((EUID == 0)) && [[ -n $python && ${4:-1} == 1 ]]; then
-    PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$(python_with_pip || echo false)" -m pip install -q \
-      --only-binary=:all: --target "$folder" "$package" >&2 || true
+    from_pypi "$folder" "$package" || true
     has_package && return
   fi
   say "WARNING: $3: python3 has no package $package"
@@ -196,8 +203,7 @@ interop_s3() {
   has_moto() { [[ -n $python ]] && PYTHONPATH=$folder "$python" -c 'import boto3, moto.server' 2> /dev/null; }
   has_moto && return
   if ((EUID == 0)) && [[ -n $python ]]; then
-    PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$(python_with_pip || echo false)" -m pip install -q \
-      --only-binary=:all: --target "$folder" 'moto[server]' >&2 || true
+    from_pypi "$folder" 'moto[server]' || true
     has_moto && return
   fi
   say "WARNING: nothing is stored in an S3 server: python3 has no package moto"
@@ -209,8 +215,7 @@ interop_callbacks() {
   local python folder=${COMPOSER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libcomposer}/python-callbacks
   has_packages() { [[ -d $folder/mlperf_logging && -d $folder/viztracer ]]; }
   if ! has_packages && ((EUID == 0)) && python=$(command -v "${interop:-python3}"); then
-    PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$(python_with_pip || echo false)" -m pip install -q \
-      --no-deps --only-binary=:all: --target "$folder" mlperf-logging pyyaml viztracer==1.1.1 >&2 || true
+    from_pypi "$folder" --no-deps mlperf-logging pyyaml viztracer==1.1.1 || true
   fi
   has_packages || say "WARNING: files of callbacks are NOT read: the packages mlperf-logging and viztracer are missing"
   command -v node > /dev/null || say "WARNING: traces are NOT read with Perfetto: node is missing"
