@@ -6,8 +6,6 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/colout.h"
 #include "composer/algorithms/cutmix.h"
 #include "composer/algorithms/cutout.h"
@@ -17,8 +15,9 @@
 #include "composer/algorithms/mixup.h"
 #include "composer/algorithms/seq_length_warmup.h"
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 
-namespace composer::algorithms {
+namespace composer::algorithms::functions_test {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -92,4 +91,4 @@ TEST_CASE("freeze_schedule, compute_ema and set_batch_sequence_length refuse val
 }
 
 }  // namespace
-}  // namespace composer::algorithms
+}  // namespace composer::algorithms::functions_test

@@ -1,11 +1,10 @@
 #include "composer/algorithms/image_ops.h"
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::image_ops_test {
 namespace {
 
 using namespace algorithms;
@@ -150,4 +149,4 @@ TEST_CASE("warn_unless_from_0_to_1 warns of normalized images only") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::image_ops_test

@@ -7,20 +7,19 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/alibi.h"
 #include "composer/algorithms/registry.h"
 #include "composer/algorithms/seq_length_warmup.h"
 #include "composer/core/state_dict.h"
 #include "composer/trainer/trainer.h"
 #include "tests/battery/variants.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/sandbox.h"
 #include "tests/support/tiny_images.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::empty_batch_test {
 namespace {
 
 constexpr Event kEvents[] = {Event::AFTER_DATALOADER, Event::BATCH_START, Event::BEFORE_TRAIN_BATCH,
@@ -134,4 +133,4 @@ TEST_CASE("Images without samples do not keep RandAugment and AugMix from warnin
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::empty_batch_test

@@ -15,8 +15,6 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/registry.h"
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
@@ -25,6 +23,7 @@
 #include "tests/battery/log_text.h"
 #include "tests/battery/pages.h"
 #include "tests/dist/results_in_ranks.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/quiet.h"
 #include "tests/support/sandbox.h"
@@ -32,7 +31,7 @@
 #include "tests/support/tiny_images.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::ranks_plugins_test {
 namespace {
 
 using WorldPointer = std::shared_ptr<dist::World>;
@@ -316,4 +315,4 @@ TEST_CASE("A callback that logs a number of its rank's own, or writes a file on 
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::ranks_plugins_test

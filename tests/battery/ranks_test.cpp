@@ -17,8 +17,6 @@
 #include <ATen/ATen.h>
 #include <torch/optim/optimizer.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/registry.h"
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
@@ -31,11 +29,12 @@
 #include "tests/battery/tasks.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/at_algorithm.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::ranks_test {
 namespace {
 
 using WorldPointer = std::shared_ptr<dist::World>;
@@ -306,4 +305,4 @@ TEST_CASE("The dropout of a model differs by rank") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::ranks_test

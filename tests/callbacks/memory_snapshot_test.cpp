@@ -3,16 +3,15 @@
 #include <fstream>
 #include <iterator>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/allocator_history.h"
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/folder.h"
 #include "tests/support/warnings.h"
 
-using namespace composer;
-using composer::callbacks::AllocatorHistory, composer::callbacks::MemorySnapshot;
+namespace composer::memory_snapshot_test {
+using callbacks::AllocatorHistory, composer::callbacks::MemorySnapshot;
 
 namespace {
 
@@ -125,3 +124,5 @@ TEST_CASE("MemorySnapshot rejects options with their value") {
   CHECK_THROWS_AS(MemorySnapshot({.interval = "0ba"}), ConfigError);
   CHECK_THROWS_AS(MemorySnapshot({.filename = ""}), ConfigError);
 }
+
+}  // namespace composer::memory_snapshot_test

@@ -8,20 +8,19 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/nan_monitor.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
 #include "composer/core/run.h"
 #include "composer/data/map_style.h"
 #include "composer/formats/safetensors.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
-using namespace composer;
-using namespace composer::test;
+namespace composer::nan_culprit_test {
+using namespace test;
 using callbacks::NaNMonitor;
 using callbacks::NaNMonitorOptions;
 
@@ -238,3 +237,5 @@ TEST_CASE("Loaders tell which samples are in a batch, shuffled or not") {
     }
   }
 }
+
+}  // namespace composer::nan_culprit_test

@@ -14,17 +14,16 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/nan_monitor.h"
 #include "composer/models/gpt.h"
 #include "composer/models/resnet_cifar.h"
 #include "composer/surgery/layer.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/tiny.h"
 
-using namespace composer;
-using namespace composer::test;
+namespace composer::nan_places_test {
+using namespace test;
 using callbacks::NaNMonitor;
 using callbacks::NaNMonitorOptions;
 
@@ -202,3 +201,5 @@ TEST_CASE("NaNMonitor does not blame memory that is not written yet") {
   CAPTURE(error);
   CHECK(says(error, "aten::log in module.bn1, after module.bn1.inner made it"));
 }
+
+}  // namespace composer::nan_places_test

@@ -5,19 +5,18 @@
 
 #include <c10/util/Exception.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/allocator_history.h"
 #include "composer/core/error.h"
 #include "composer/optim/adam.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-using namespace composer;
-using composer::callbacks::AllocatorHistory, composer::callbacks::OOMObserver, composer::callbacks::OOMObserverOptions;
+namespace composer::oom_observer_test {
+using callbacks::AllocatorHistory, composer::callbacks::OOMObserver, composer::callbacks::OOMObserverOptions;
 
 namespace {
 
@@ -198,3 +197,5 @@ TEST_CASE("OOMObserver rejects options with their value") {
   CHECK_THROWS_WITH_AS(OOMObserver({.max_entries = 0}), "OOMObserver: max_entries must be >= 1, got 0", ConfigError);
   CHECK_THROWS_WITH_AS(OOMObserver({.filename = ""}), "OOMObserver: filename must not be empty", ConfigError);
 }
+
+}  // namespace composer::oom_observer_test

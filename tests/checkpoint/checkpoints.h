@@ -4,10 +4,9 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/folder.h"
 #include "tests/formats/bytes.h"
+#include "tests/support/doctest.h"
 
 namespace composer::test {
 

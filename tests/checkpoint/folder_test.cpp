@@ -9,15 +9,15 @@
 #include <unistd.h>
 #include <vector>
 
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 
 #include "composer/core/error.h"
 #include "tests/checkpoint/checkpoints.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/warnings.h"
 
-namespace composer::saving {
+namespace composer::saving::folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -458,4 +458,4 @@ TEST_CASE("a manifest comes back as it was, and one of a newer version is refuse
 }
 
 }  // namespace
-}  // namespace composer::saving
+}  // namespace composer::saving::folder_test

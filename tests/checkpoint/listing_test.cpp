@@ -7,18 +7,17 @@
 #include <thread>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/conflicts.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/walk.h"
 #include "composer/core/error.h"
 #include "tests/checkpoint/checkpoints.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/warnings.h"
 
-namespace composer::saving {
+namespace composer::saving::listing_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -195,4 +194,4 @@ TEST_CASE("Names that leave the folder, are reserved, too long or the link's are
 }
 
 }  // namespace
-}  // namespace composer::saving
+}  // namespace composer::saving::listing_test

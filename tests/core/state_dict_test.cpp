@@ -4,11 +4,10 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 
-namespace composer {
+namespace composer::state_dict_test {
 namespace {
 
 struct Inner {
@@ -163,4 +162,4 @@ TEST_CASE("what is missing or of another type is an error that names the field")
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::state_dict_test

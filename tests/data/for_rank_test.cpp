@@ -7,14 +7,13 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/data/in_memory.h"
 #include "composer/data/map_style.h"
 #include "composer/data/shared_loader.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::for_rank_test {
 using data::for_rank;
 
 namespace {
@@ -219,3 +218,5 @@ TEST_CASE("A loader is not sliced twice, nor for a rank that does not exist, nor
   }
   CHECK_THROWS_AS(for_rank({}, 0, 2), ConfigError);
 }
+
+}  // namespace composer::for_rank_test

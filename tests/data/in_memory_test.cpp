@@ -7,11 +7,10 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::in_memory_test {
 using data::in_memory;
 using data::InMemoryOptions;
 
@@ -362,3 +361,5 @@ TEST_CASE("A place outside of the epoch is refused") {
   CHECK_THROWS_AS(loader->seek(0, -1), ConfigError);
   CHECK_THROWS_AS(loader->seek(-1, 0), ConfigError);
 }
+
+}  // namespace composer::in_memory_test

@@ -11,11 +11,10 @@
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::map_style_test {
 using data::map_style;
 using data::MapStyleOptions;
 using data::Sample;
@@ -353,3 +352,5 @@ TEST_CASE("Options of a data set's loader that do not fit are refused, with the 
   const auto loader = map_style(Numbers{10}, {.batch_size = 4});
   CHECK_THROWS_WITH_AS(loader->seek(0, 4), doctest::Contains("map_style: there is no batch 4 in epoch 0"), ConfigError);
 }
+
+}  // namespace composer::map_style_test

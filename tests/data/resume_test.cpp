@@ -3,13 +3,12 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/data/in_memory.h"
 #include "composer/data/map_style.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::resume_test {
 using data::in_memory;
 using data::InMemoryOptions;
 
@@ -173,3 +172,5 @@ TEST_CASE("Pinned memory is refused where there is no CUDA device") {
   CHECK_THROWS_WITH_AS(in_memory(images(4), {.batch_size = 2, .pin_memory = true}),
                        doctest::Contains("pin_memory requires a CUDA device"), ConfigError);
 }
+
+}  // namespace composer::resume_test

@@ -11,13 +11,12 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/kernels/products.h"
 #include "tests/kernels/support.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::attention_test {
 using kernels::ProductRecorder, kernels::ProductScope, kernels::ProductTable;
 
 namespace {
@@ -310,3 +309,5 @@ TEST_CASE("Attention reads and writes nothing beyond its operands") {
     CHECK(output.data[0] == doctest::Approx(0.1));
   }
 }
+
+}  // namespace composer::attention_test

@@ -12,13 +12,12 @@
 #include <torch/nn/modules/rnn.h>
 #include <torch/nn/utils/rnn.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/kernels/products.h"
 #include "tests/kernels/support.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 
-using namespace composer;
+namespace composer::lstm_test {
 using kernels::ProductRecorder, kernels::ProductScope, kernels::ProductTable;
 
 namespace {
@@ -406,3 +405,5 @@ TEST_CASE("An LSTM reads and writes nothing beyond its matrices") {
         }
       }
 }
+
+}  // namespace composer::lstm_test

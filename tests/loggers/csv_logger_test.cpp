@@ -7,13 +7,12 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 
-namespace composer::loggers {
+namespace composer::loggers::csv_logger_test {
 namespace {
 
 std::string read(const std::string& path) {
@@ -89,4 +88,4 @@ TEST_CASE("CsvLogger of a resumed run cuts its file to the checkpoint and contin
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::csv_logger_test

@@ -6,7 +6,6 @@
 #include <sstream>
 #include <unistd.h>
 
-#include <doctest/doctest.h>
 #include <sys/stat.h>
 
 #include "composer/core/error.h"
@@ -14,12 +13,13 @@
 #include "composer/loggers/csv_logger.h"
 #include "composer/loggers/file_logger.h"
 #include "composer/loggers/json_lines_logger.h"
+#include "tests/support/doctest.h"
 #include "tests/support/file_size_limit.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::loggers {
+namespace composer::loggers::file_faults_test {
 namespace {
 
 std::string read(const std::string& path) {
@@ -164,4 +164,4 @@ TEST_CASE_TEMPLATE("A logger of lines that is to fail reports a full disk at a c
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::file_faults_test

@@ -8,14 +8,13 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/loggers/format.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 
-namespace composer::loggers {
+namespace composer::loggers::file_logger_test {
 namespace {
 
 std::string read(const std::string& path) {
@@ -164,4 +163,4 @@ TEST_CASE("FileLogger rejects other placeholders than {run_name} and {rank}") {
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::file_logger_test

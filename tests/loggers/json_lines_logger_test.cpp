@@ -8,17 +8,17 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
+#include "tests/support/doctest.h"
 #include "tests/support/file_size_limit.h"
 #include "tests/support/folder.h"
 #include "tests/support/warnings.h"
 
-namespace composer::loggers {
+namespace composer::loggers::json_lines_logger_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -409,4 +409,4 @@ TEST_CASE("JsonLinesLogger of a resumed run warns of a log that has lost its end
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::json_lines_logger_test

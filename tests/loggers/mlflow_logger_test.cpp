@@ -11,16 +11,15 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
+#include "tests/support/doctest.h"
 #include "tests/support/file_size_limit.h"
 #include "tests/support/folder.h"
 #include "tests/support/sandbox.h"
 #include "tests/support/warnings.h"
 
-namespace composer::loggers {
+namespace composer::loggers::mlflow_logger_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -485,4 +484,4 @@ TEST_CASE("MLFlowLogger rejects bad options, and at INIT a folder that cannot be
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::mlflow_logger_test

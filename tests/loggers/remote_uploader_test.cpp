@@ -5,14 +5,13 @@
 #include <iterator>
 #include <string>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/state.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/fake_s3.h"
 #include "tests/support/folder.h"
 
-namespace composer::loggers {
+namespace composer::loggers::remote_uploader_test {
 namespace {
 
 std::string content(const std::filesystem::path& path) {
@@ -142,4 +141,4 @@ TEST_CASE("RemoteUploader rejects options with their value, and missing credenti
   CHECK(contains(test::error_of([] { Run run({.uri = "s3://b"}); }), "there are no credentials"));
 }
 
-}  // namespace composer::loggers
+}  // namespace composer::loggers::remote_uploader_test

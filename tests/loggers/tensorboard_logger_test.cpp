@@ -9,16 +9,15 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
 #include "tests/loggers/event_reader.h"
+#include "tests/support/doctest.h"
 #include "tests/support/file_size_limit.h"
 #include "tests/support/folder.h"
 #include "tests/support/warnings.h"
 
-namespace composer::loggers {
+namespace composer::loggers::tensorboard_logger_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -424,4 +423,4 @@ TEST_CASE("TensorBoardLogger rejects bad options, and at INIT a folder that cann
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::tensorboard_logger_test

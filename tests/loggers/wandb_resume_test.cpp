@@ -5,16 +5,15 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/state_dict.h"
 #include "composer/loggers/wandb_logger.h"
 #include "tests/loggers/wandb_reader.h"
 #include "tests/loggers/wandb_run.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/warnings.h"
 
-namespace composer::loggers {
+namespace composer::loggers::wandb_resume_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -144,4 +143,4 @@ TEST_CASE("A run that resumes a checkpoint without WandBLogger begins an offline
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::wandb_resume_test

@@ -4,12 +4,11 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
-using namespace composer::metrics;
+namespace composer::classification_test {
+using namespace metrics;
 
 namespace {
 
@@ -196,3 +195,5 @@ TEST_CASE("A metric keeps no graph of the outputs") {
   accuracy.update(saying({0}, 3).set_requires_grad(true), of({0}));
   CHECK_FALSE(accuracy.compute().requires_grad());
 }
+
+}  // namespace composer::classification_test

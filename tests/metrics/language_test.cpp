@@ -4,12 +4,11 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
-using namespace composer::metrics;
+namespace composer::language_test {
+using namespace metrics;
 
 namespace {
 
@@ -49,3 +48,5 @@ TEST_CASE("Tokens without logits are refused") {
   CHECK_THROWS_WITH_AS(metric.update(kLogits, {{"target", kTargets.view(6)}}),
                        doctest::Contains("got [2, 3, 4] and [6]"), DataError);
 }
+
+}  // namespace composer::language_test

@@ -4,12 +4,11 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
-using namespace composer::metrics;
+namespace composer::loss_metrics_test {
+using namespace metrics;
 
 namespace {
 
@@ -77,3 +76,5 @@ TEST_CASE("A loss metric without its function, or with one that gives no scalar,
   CHECK_THROWS_WITH_AS(metric.update(at::zeros(3), Batch{{"target", at::zeros(3)}}), doctest::Contains("got [3]"),
                        DataError);
 }
+
+}  // namespace composer::loss_metrics_test

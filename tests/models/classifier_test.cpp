@@ -5,13 +5,12 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/metrics/classification.h"
 #include "composer/util/loss.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::classifier_test {
 using models::Classifier;
 
 namespace {
@@ -92,3 +91,5 @@ TEST_CASE("A classifier without classes or module is refused") {
   CHECK_THROWS_WITH_AS(Classifier(std::shared_ptr<torch::nn::LinearImpl>(), {.num_classes = 3}),
                        "Classifier: the module is null", ConfigError);
 }
+
+}  // namespace composer::classifier_test

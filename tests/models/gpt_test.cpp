@@ -5,14 +5,13 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/optim/adam.h"
 #include "composer/optim/parameter_group.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-using namespace composer;
+namespace composer::gpt_test {
 
 namespace {
 
@@ -168,3 +167,5 @@ TEST_CASE("A GPT that cannot be, and text that is too long, are refused") {
                        ConfigError);
   CHECK_THROWS_WITH_AS(models::gpt(kTiny)->forward(tokens(1, 9, 11)), doctest::Contains("T <= 8"), DataError);
 }
+
+}  // namespace composer::gpt_test

@@ -2,14 +2,13 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/models/mlp.h"
 #include "composer/models/mnist_cnn.h"
 #include "composer/models/resnet_cifar.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::models_test {
 
 namespace {
 
@@ -112,3 +111,5 @@ TEST_CASE("Options of a model that cannot be are refused") {
     CHECK_THROWS_WITH_AS(models::resnet_cifar({.depth = depth}), doctest::Contains("6n + 2"), ConfigError);
   CHECK_THROWS_WITH_AS(models::resnet_cifar({.in_channels = 0}), doctest::Contains("in_channels"), ConfigError);
 }
+
+}  // namespace composer::models_test

@@ -7,12 +7,11 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::regressor_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -69,4 +68,4 @@ TEST_CASE("A regressor learns a line") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::regressor_test

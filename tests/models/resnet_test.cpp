@@ -4,13 +4,12 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/optim/parameter_group.h"
 #include "composer/optim/sgd.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::resnet_test {
 
 namespace {
 
@@ -92,3 +91,5 @@ TEST_CASE("ResNets that cannot be are refused") {
   CHECK_THROWS_WITH_AS(models::resnet({.num_classes = 0}), doctest::Contains("got 0"), ConfigError);
   CHECK_THROWS_WITH_AS(models::resnet({.in_channels = 0}), doctest::Contains("in_channels"), ConfigError);
 }
+
+}  // namespace composer::resnet_test

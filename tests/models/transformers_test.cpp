@@ -1,13 +1,12 @@
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/models/bert.h"
 #include "composer/models/resnet9.h"
 #include "composer/models/vit.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::transformers_test {
 
 namespace {
 
@@ -77,3 +76,5 @@ TEST_CASE("ViTs, BERTs and ResNet-9s that cannot be are refused, and so are thei
       bert->forward({{"input_ids", at::ones({1, 5}, at::kLong)}, {"attention_mask", at::ones({1, 4})}}),
       "bert: attention_mask must have the shape of input_ids, [1, 5], got [1, 4]", DataError);
 }
+
+}  // namespace composer::transformers_test

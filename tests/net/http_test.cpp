@@ -8,14 +8,13 @@
 #include <thread>
 #include <vector>
 
-#include <doctest/doctest.h>
-
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/http_server.h"
 
-using namespace composer;
-using namespace composer::net;
+namespace composer::http_test {
+using namespace net;
 using std::chrono::milliseconds;
 using test::error_of;
 using test::HttpCall;
@@ -408,3 +407,5 @@ TEST_CASE("Percent-encoding keeps unreserved characters, and decoding reverses i
   CHECK(percent_decoded("a%20b%2Fc%c3%A9") == "a b/c\xc3\xa9");
   CHECK(percent_decoded("100%, 5%2, %zz+") == "100%, 5%2, %zz+");
 }
+
+}  // namespace composer::http_test

@@ -9,15 +9,14 @@
 #include <string>
 #include <utility>
 
-#include <doctest/doctest.h>
-
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/fake_s3.h"
 #include "tests/support/folder.h"
 #include "tests/support/http_server.h"
 
-using namespace composer;
-using namespace composer::net;
+namespace composer::remote_store_test {
+using namespace net;
 using test::error_of;
 using test::FakeS3;
 using test::HttpCall;
@@ -239,3 +238,5 @@ TEST_CASE("URIs that are not supported are rejected") {
   CHECK_FALSE(is_uri("/a/b"));
   CHECK_FALSE(is_uri("runs/a://b"));
 }
+
+}  // namespace composer::remote_store_test

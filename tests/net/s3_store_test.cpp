@@ -7,16 +7,15 @@
 #include <optional>
 #include <string>
 
-#include <doctest/doctest.h>
-
 #include "composer/net/remote_store.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/fake_s3.h"
 #include "tests/support/folder.h"
 #include "tests/support/http_server.h"
 #include "tests/support/warnings.h"
 
-namespace composer::net {
+namespace composer::net::s3_store_test {
 namespace {
 
 using test::error_of;
@@ -261,4 +260,4 @@ TEST_CASE("Credentials that expire are read again from the environment") {
   CHECK(store->list().empty());
 }
 
-}  // namespace composer::net
+}  // namespace composer::net::s3_store_test

@@ -4,12 +4,11 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/optim/support.h"
+#include "tests/support/doctest.h"
 
-namespace composer::tests {
+namespace composer::tests::groups_test {
 namespace {
 
 template <class Run>
@@ -227,4 +226,4 @@ TEST_CASE("Options that cannot be are refused") {
   for (const auto& [got, expected] : rows) CHECK(got == expected);
 }
 
-}  // namespace composer::tests
+}  // namespace composer::tests::groups_test

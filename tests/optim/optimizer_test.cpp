@@ -3,12 +3,11 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/optim/sgd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/optim/support.h"
+#include "tests/support/doctest.h"
 
-namespace composer::tests {
+namespace composer::tests::optimizer_test {
 
 std::vector<Candidate> elementwise_optimizers() {
   using namespace optim;
@@ -321,4 +320,4 @@ TEST_CASE("A centered RMSprop stays finite where the gradient is always the same
   }
 }
 
-}  // namespace composer::tests
+}  // namespace composer::tests::optimizer_test

@@ -10,18 +10,17 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/mixup.h"
 #include "composer/core/algorithm.h"
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/optim/schedulers.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer {
+namespace composer::lr_finder_test {
 namespace {
 
 using namespace test;
@@ -492,4 +491,4 @@ TEST_CASE("The plot of a curve marks and names the suggestion") {
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::lr_finder_test

@@ -10,17 +10,16 @@
 #include <thread>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/file_system.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
 #include "composer/trainer/remote_checkpoints.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/fake_s3.h"
 #include "tests/support/folder.h"
 
-namespace composer {
+namespace composer::remote_mirror_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -358,4 +357,4 @@ TEST_CASE("A start uploads every kept checkpoint, also if there are more than th
   }
 }
 
-}  // namespace composer
+}  // namespace composer::remote_mirror_test

@@ -6,8 +6,6 @@
 #include <mutex>
 #include <string>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/load_checkpoint.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
@@ -16,12 +14,13 @@
 #include "composer/loggers/json_lines_logger.h"
 #include "composer/loggers/remote_uploader.h"
 #include "composer/loggers/tensorboard_logger.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/http_server.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::signed_url_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -191,4 +190,4 @@ TEST_CASE("A checkpoint is loaded from a folder whose signature holds for all of
   CHECK(at::equal(weights_of(trainer), weights_of(trained)));
 }
 
-}  // namespace composer::test
+}  // namespace composer::test::signed_url_test

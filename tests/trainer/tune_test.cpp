@@ -15,17 +15,16 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
 #include "composer/kernels/gemm.h"
 #include "composer/loggers/in_memory_logger.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer {
+namespace composer::tune_test {
 namespace {
 
 using namespace test;
@@ -436,4 +435,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::tune_test
