@@ -22,14 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::content;
+using test::Scratch;
 using test::text_of;
 using test::whole_latest;
 using test::write;
-
-struct Scratch {
-  const test::Folder folder;
-  const fs::path path = folder / "ck";
-};
 
 // Calls the system until the n-th call (from 0), which fails, or ends the process before or in the middle of it.
 class Faulty final : public FileSystem {

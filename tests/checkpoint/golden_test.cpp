@@ -20,11 +20,6 @@
 namespace composer::test::golden_test {
 namespace {
 
-formats::NamedTensors in_order(formats::NamedTensors tensors) {
-  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  return tensors;
-}
-
 TEST_CASE("Files of earlier versions and of Python are read to the bit") {
   const formats::NamedTensors tensors = in_order(some_tensors());
   for (const std::string name : {"composer-0.1", "python-torch-2.15"}) {

@@ -21,12 +21,8 @@ namespace composer::saving::listing_test {
 namespace {
 
 namespace fs = std::filesystem;
+using test::Scratch;
 using test::write;
-
-struct Scratch {
-  const test::Folder folder;
-  const fs::path path = folder / "ck";
-};
 
 void write_newer(const fs::path& path, const std::string& name) {
   Manifest manifest = test::manifest_of(9, name);

@@ -18,14 +18,9 @@
 
 namespace composer::attention_test {
 using kernels::ProductRecorder, kernels::ProductScope, kernels::ProductTable;
+using test::everything;
 
 namespace {
-
-ProductTable everything() {
-  ProductTable table;
-  table.set_others(true);
-  return table;
-}
 
 struct Case {
   std::int64_t batch = 2, heads = 3, queries = 5, keys = 5, depth = 8;

@@ -16,14 +16,9 @@
 namespace composer::bf16_products_test {
 using kernels::ProductRecorder, kernels::ProductScope, kernels::ProductTable;
 using test::compute, test::Generator, test::Product;
+using test::everything;
 
 namespace {
-
-ProductTable everything() {
-  ProductTable table;
-  table.set_others(true);
-  return table;
-}
 
 at::Tensor in_scope(const Product& p, at::ScalarType type) {
   const ProductTable table = everything();

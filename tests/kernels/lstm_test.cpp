@@ -19,14 +19,9 @@
 
 namespace composer::lstm_test {
 using kernels::ProductRecorder, kernels::ProductScope, kernels::ProductTable;
+using test::everything;
 
 namespace {
-
-ProductTable everything() {
-  ProductTable table;
-  table.set_others(true);
-  return table;
-}
 
 bool same(const at::Tensor& a, const at::Tensor& b) {
   return a.defined() == b.defined() && (!a.defined() || (a.sizes() == b.sizes() && at::equal(a, b)));

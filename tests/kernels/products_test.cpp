@@ -22,14 +22,9 @@
 
 namespace composer::products_test {
 using kernels::Layout, kernels::ProductRecorder, kernels::ProductScope, kernels::ProductShape, kernels::ProductTable;
+using test::everything;
 
 namespace {
-
-ProductTable everything() {
-  ProductTable table;
-  table.set_others(true);
-  return table;
-}
 
 // Large enough that our sum and that of libtorch's library differ somewhere.
 at::Tensor left() { return at::randn({64, 1000}); }

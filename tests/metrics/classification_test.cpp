@@ -5,10 +5,12 @@
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
+#include "tests/metrics/kinds.h"
 #include "tests/support/doctest.h"
 
 namespace composer::classification_test {
 using namespace metrics;
+using test::value;
 
 namespace {
 
@@ -17,8 +19,6 @@ at::Tensor saying(std::vector<std::int64_t> classes, std::int64_t num_classes) {
   return at::one_hot(at::tensor(classes), num_classes).to(at::kFloat);
 }
 Batch of(std::vector<std::int64_t> classes) { return {{"target", at::tensor(classes)}}; }
-double value(const Metric& metric) { return metric.compute().item<double>(); }
-
 }  // namespace
 
 TEST_CASE("A smaller last batch weighs by its size") {

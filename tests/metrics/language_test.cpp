@@ -5,14 +5,14 @@
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
+#include "tests/metrics/kinds.h"
 #include "tests/support/doctest.h"
 
 namespace composer::language_test {
 using namespace metrics;
+using test::value;
 
 namespace {
-
-double value(const Metric& metric) { return metric.compute().item<double>(); }
 
 const at::Tensor kLogits = at::linspace(0, 1, 2 * 3 * 4).mul(41).remainder(3).view({2, 3, 4});
 const at::Tensor kTargets = at::tensor({3, -100, 0, 2, 2, -100}, at::kLong).view({2, 3});

@@ -5,16 +5,14 @@
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
+#include "tests/metrics/kinds.h"
 #include "tests/support/doctest.h"
 
 namespace composer::loss_metrics_test {
 using namespace metrics;
+using test::value;
 
-namespace {
-
-double value(const Metric& metric) { return metric.compute().item<double>(); }
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("Cross entropy over batches is that of all samples") {
   const at::Tensor logits = at::linspace(-3, 2, 5 * 4).mul(7).remainder(5).view({5, 4});

@@ -7,16 +7,14 @@
 #include "composer/metrics/binary.h"
 #include "composer/metrics/miou.h"
 #include "composer/metrics/regression.h"
+#include "tests/metrics/kinds.h"
 #include "tests/support/doctest.h"
 
 namespace composer::other_metrics_test {
 using namespace metrics;
+using test::value;
 
-namespace {
-
-double value(const Metric& metric) { return metric.compute().item<double>(); }
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("Errors of regression are means over all elements, whatever the batches") {
   MeanSquaredError squared;

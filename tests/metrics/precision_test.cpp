@@ -13,14 +13,14 @@
 #include "composer/metrics/loss_metrics.h"
 #include "composer/metrics/miou.h"
 #include "composer/metrics/regression.h"
+#include "tests/metrics/kinds.h"
 #include "tests/support/doctest.h"
 
 namespace composer::precision_test {
 using namespace metrics;
+using test::value;
 
 namespace {
-
-double value(const Metric& metric) { return metric.compute().item<double>(); }
 
 // Outputs are in half precision, and so are targets unless they are classes.
 struct Case {

@@ -12,6 +12,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/http_server.h"
+#include "tests/support/text.h"
 
 namespace composer::http_test {
 using namespace net;
@@ -21,6 +22,8 @@ using test::HttpCall;
 using test::HttpReply;
 using test::HttpServer;
 using Fault = HttpReply::Fault;
+using test::contains;
+using test::text_of;
 
 namespace {
 
@@ -37,13 +40,6 @@ struct Pauses {
 
 HttpResponse get(const std::string& url, HttpOptions options) {
   return HttpClient(std::move(options)).send({"GET", url});
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
-
-std::string content(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace
@@ -102,7 +98,7 @@ TEST_CASE("A body of a megabyte arrives whole, from memory and from a file") {
   CHECK(client.send({"PUT", server.url(), {}, data}).body == data);
   HttpRequest request{"PUT", server.url(), {}, FilePart{folder / "data"}, folder / "copy"};
   CHECK(client.send(request).body.empty());
-  CHECK(content(folder / "copy") == data);
+  CHECK(text_of(folder / "copy") == data);
 }
 
 TEST_CASE("Failures that may pass are tried again with growing pauses, and others are not") {
@@ -314,7 +310,7 @@ TEST_CASE("A body beyond the limit of memory is an error, but not for a file") {
   HttpRequest request{"GET", server.url()};
   request.to_file = folder / "x";
   HttpClient(options).send(request);
-  CHECK(content(folder / "x").size() == 1000);
+  CHECK(text_of(folder / "x").size() == 1000);
 }
 
 TEST_CASE("A file gets the body of the attempt that succeeded") {
@@ -330,7 +326,7 @@ TEST_CASE("A file gets the body of the attempt that succeeded") {
   HttpRequest request{"GET", server.url()};
   request.to_file = folder / "x";
   HttpClient(pauses.options()).send(request);
-  CHECK(content(folder / "x") == "short");
+  CHECK(text_of(folder / "x") == "short");
 }
 
 TEST_CASE("Files that cannot be read or written are errors with their path, and nothing is tried again") {

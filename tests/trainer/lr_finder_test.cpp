@@ -25,13 +25,6 @@ namespace {
 
 using namespace test;
 
-// Batch norm has buffers and dropout draws random numbers: both would show that something was trained.
-std::shared_ptr<Model> model_with_memory() {
-  at::manual_seed(5);
-  torch::nn::Sequential net(torch::nn::BatchNorm1d(4), torch::nn::Dropout(0.5), torch::nn::Linear(4, 3));
-  return std::make_shared<models::Classifier>(net, models::ClassifierOptions{.num_classes = 3});
-}
-
 TrainerOptions options_with_memory() {
   TrainerOptions options = tiny_options();
   options.model = model_with_memory();

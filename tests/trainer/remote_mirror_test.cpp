@@ -18,17 +18,17 @@
 #include "tests/support/error_of.h"
 #include "tests/support/fake_s3.h"
 #include "tests/support/folder.h"
+#include "tests/support/text.h"
 
 namespace composer::remote_mirror_test {
 namespace {
 
 namespace fs = std::filesystem;
 using saving::Manifest;
+using test::contains;
 using test::error_of;
 using test::HttpCall;
 using test::HttpReply;
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // A save folder and the place that it is copied to. Checkpoints have two files, whose contents begin with their id.
 struct Machine {
