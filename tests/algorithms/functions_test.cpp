@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 
+#include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 

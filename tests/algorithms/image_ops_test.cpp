@@ -1,5 +1,13 @@
 #include "composer/algorithms/image_ops.h"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
 #include "composer/core/error.h"
 #include "tests/support/doctest.h"
 #include "tests/support/warnings.h"

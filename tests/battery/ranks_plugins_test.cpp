@@ -22,6 +22,7 @@
 #include "composer/trainer/trainer.h"
 #include "tests/battery/log_text.h"
 #include "tests/battery/pages.h"
+#include "tests/battery/two_ranks.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
@@ -35,12 +36,6 @@ namespace composer::test::ranks_plugins_test {
 namespace {
 
 using WorldPointer = std::shared_ptr<dist::World>;
-
-// Ranks that wait for each other forever are an error.
-template <class Body>
-auto in_two_ranks(const Body& body) {
-  return dist::test::results_in_ranks(2, body, {.collective_timeout = std::chrono::seconds(60)});
-}
 
 // The last batches of the epoch and of the evaluation have one sample, so rank 1 has none of it.
 std::shared_ptr<Loader> loader(std::int64_t samples) {

@@ -27,6 +27,7 @@
 #include "tests/battery/log_text.h"
 #include "tests/battery/pages.h"
 #include "tests/battery/tasks.h"
+#include "tests/battery/two_ranks.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/at_algorithm.h"
 #include "tests/support/doctest.h"
@@ -41,12 +42,6 @@ using WorldPointer = std::shared_ptr<dist::World>;
 using Weights = std::vector<at::Tensor>;
 
 constexpr std::int64_t kBatches = 12, kUneven = 7;  // of 64 samples, so the last has one: rank 1 trains none of it
-
-// Ranks that wait for each other forever are an error.
-template <class Body>
-auto in_two_ranks(const Body& body) {
-  return dist::test::results_in_ranks(2, body, {.collective_timeout = std::chrono::seconds(60)});
-}
 
 // A task with algorithms, in batches of this size.
 struct Work {

@@ -16,6 +16,7 @@
 #include "tests/support/doctest.h"
 #include "tests/support/file_size_limit.h"
 #include "tests/support/folder.h"
+#include "tests/support/saved_by.h"
 #include "tests/support/text.h"
 #include "tests/support/warnings.h"
 
@@ -25,6 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using Json = nlohmann::json;
+using test::saved_by;
 using test::text_of;
 
 struct Folder : test::Folder {
@@ -248,13 +250,6 @@ TEST_CASE("JsonLinesLogger keeps whole lines alone when the disk is full in the 
   CHECK(warnings.say("2 lines"));
 }
 
-StateDict saved_by(Run& run) {
-  StateDict saved;
-  StateVisitor visit = StateVisitor::saving(saved);
-  run.json.visit_state(visit);
-  return saved;
-}
-
 // A run that resumes: what it opens is decided once the checkpoint has been loaded, and changed once it trains.
 struct ResumedRun : Run {
   ResumedRun(JsonLinesLoggerOptions options, const StateDict& checkpoint, bool trains = true)
@@ -278,7 +273,7 @@ struct Logged {
   explicit Logged(std::int64_t count) {
     Run run({.path = folder.file()});
     for (std::int64_t i = 0; i < count; ++i) run.logger.log_metrics({{"i", i}});
-    checkpoint = saved_by(run);
+    checkpoint = saved_by(run.json);
     run.logger.log_metrics({{"i", count}});
     run.json.close(run.state, run.logger);
   }
@@ -337,7 +332,7 @@ TEST_CASE("JsonLinesLogger of a resumed run says nothing of dropped lines if the
 TEST_CASE("A checkpoint written by a resumed run before it trains knows the log's size as the one before did") {
   const Logged log(3);
   ResumedRun resumed({.path = log.folder.file()}, log.checkpoint, /*trains=*/false);
-  const StateDict checkpoint = saved_by(resumed);
+  const StateDict checkpoint = saved_by(resumed.json);
   ResumedRun again({.path = log.folder.file()}, checkpoint);
   CHECK(lines(log.folder.file()).size() == 4);
 }

@@ -1,5 +1,6 @@
 #include "composer/util/random.h"
 
+#include <array>
 #include <set>
 
 #include "tests/support/doctest.h"
