@@ -3,7 +3,9 @@
 #include <cmath>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
 
 #include "composer/algorithms/sampling.h"
 #include "composer/core/entry.h"

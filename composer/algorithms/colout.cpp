@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/algorithms/sampling.h"
 #include "composer/core/entry.h"

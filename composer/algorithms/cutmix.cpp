@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/algorithms/mixing.h"
 #include "composer/algorithms/sampling.h"

@@ -4,7 +4,7 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 
@@ -86,11 +86,11 @@ void EMA::apply(Event event, State& state, Logger&) {
   if (event == Event::INIT)
     averages_ = {};  // of another trainer
   else if (event == Event::AFTER_LOAD || event == Event::FIT_START)
-    averages_.find(*state.model);
+    averages_.find(as_module(*state.model));
   else if (averages_.empty())
-    averages_.begin(*state.model);
+    averages_.begin(as_module(*state.model));
   else
-    averages_.move(*state.model, 1 - smoothing_);
+    averages_.move(as_module(*state.model), 1 - smoothing_);
 }
 
 const WeightsByName* EMA::weights_for(WeightsUse) { return averages_.empty() ? nullptr : &averages_.by_name(); }

@@ -2,7 +2,8 @@
 
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"

@@ -6,13 +6,12 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/optim/named_optimizer.h"
@@ -21,10 +20,10 @@ namespace composer::algorithms {
 namespace {
 
 void add_layers(const torch::nn::Module& module, std::vector<std::vector<at::Tensor>>& layers) {
-  const auto children = module.children();
-  for (const auto& child : children) add_layers(*child, layers);
+  const auto children = named_children(module);
+  for (const auto& [name, child] : children) add_layers(*child, layers);
   if (!children.empty()) return;
-  if (std::vector<at::Tensor> parameters = module.parameters(); !parameters.empty())
+  if (std::vector<at::Tensor> parameters = composer::parameters(module); !parameters.empty())
     layers.push_back(std::move(parameters));
 }
 
@@ -102,7 +101,7 @@ void LayerFreezing::apply(Event event, State& state, Logger& logger) {
     if (!state.max_duration) throw ConfigError("LayerFreezing: needs a max_duration");
     return;
   }
-  const FrozenLayers now = freeze_layers(*state.model, *state.optimizer, state.elapsed_duration(), options_);
+  const FrozenLayers now = freeze_layers(as_module(*state.model), *state.optimizer, state.elapsed_duration(), options_);
   frozen_ = std::max(frozen_, now.depth);
   logger.log_metrics({{"layer_freezing/layers_frozen", frozen_}, {"layer_freezing/percentage_frozen", now.percentage}});
 }
@@ -120,7 +119,7 @@ void LayerFreezing::check_load(const StateDict& saved) const {
 void LayerFreezing::visit_state(StateVisitor& visit) {
   visit("layers_frozen", frozen_);
   if (visit.is_loading() && frozen_ > 0 && state_ && state_->optimizer)
-    freeze(layers_of(*state_->model), static_cast<std::size_t>(frozen_), *state_->optimizer);
+    freeze(layers_of(as_module(*state_->model)), static_cast<std::size_t>(frozen_), *state_->optimizer);
 }
 
 namespace {

@@ -5,7 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"

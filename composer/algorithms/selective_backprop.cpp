@@ -5,11 +5,16 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/upsample_bilinear2d.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/rank_seed.h"
 #include "composer/core/state.h"
 #include "composer/util/autocast.h"
@@ -133,7 +138,7 @@ at::Tensor SelectiveBackprop::losses_of_part(Batch batch, State& state) const {
   const std::int64_t samples = batch.at(options_.input_key).size(0);
   if (options_.transform) options_.transform(batch);
   batch.set(options_.input_key, scaled(batch.at(options_.input_key), options_.scale_factor, options_.input_key));
-  const Outputs outputs = state.model->forward(batch);
+  const Outputs outputs = forward_of(*state.model, batch);
   const at::Tensor losses =
       options_.loss ? options_.loss(outputs, batch)
                     : soft_cross_entropy(outputs.only(), batch.at(options_.target_key), {.reduction = Reduction::NONE});

@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
 
 #include "composer/callbacks/layer_watch.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/list_option.h"
 #include "composer/core/logger.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 
 namespace composer::callbacks {
@@ -41,7 +44,7 @@ struct ActivationMonitor::Watched {
 
   Watched(const Model& model, const std::vector<std::string>& ignored)
       : ignored(ignored),
-        watch(model, [this](const std::string& layer, LayerWatch::Side side, const at::Tensor& tensor) {
+        watch(as_module(model), [this](const std::string& layer, LayerWatch::Side side, const at::Tensor& tensor) {
           add(layer, side, tensor);
         }) {}
 

@@ -8,12 +8,19 @@
 #include <sstream>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/isin.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
@@ -102,7 +109,7 @@ class SampleWriter {
       input = input.gather(1, first.unsqueeze(1) + at::arange(options_.context, lengths_.options()).unsqueeze(0));
       last = last - first;
     }
-    const Outputs outputs = model_.forward(Batch{{options_.input_key, input}});
+    const Outputs outputs = forward_of(model_, Batch{{options_.input_key, input}});
     const at::Tensor& all = outputs.front();
     if (all.dim() != 3 || all.size(0) != input.size(0) || all.size(1) != input.size(1))
       throw DataError("Generate: for tokens of shape ", input.sizes(), " the model must give logits [", input.size(0),

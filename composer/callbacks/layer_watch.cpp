@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "composer/core/model_access.h"
 #include "composer/util/operator_watch.h"
 
 namespace composer::callbacks {
@@ -17,8 +18,8 @@ const void* memory_of(const at::Tensor& tensor) {
 class LayerFinder final : public OperatorWatch::Listener {
  public:
   LayerFinder(const torch::nn::Module& model, LayerWatch::Report report) : report_(std::move(report)) {
-    for (const auto& item : model.named_parameters()) add(item.key(), item.value());
-    for (const auto& item : model.named_buffers()) add(item.key(), item.value());
+    for (const auto& [name, tensor] : named_parameters(model)) add(name, tensor);
+    for (const auto& [name, tensor] : named_buffers(model)) add(name, tensor);
   }
 
   void begin(const OperatorCall& call) override {

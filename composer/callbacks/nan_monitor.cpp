@@ -4,7 +4,13 @@
 #include <filesystem>
 #include <optional>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -12,7 +18,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/formats/safetensors.h"
@@ -33,7 +39,7 @@ bool has_nan(const at::Tensor& loss, bool or_infinity) {
 // The norm of all gradients; undefined if there are none.
 at::Tensor gradient_norm(const Model& model) {
   std::vector<at::Tensor> gradients;
-  for (const at::Tensor& parameter : model.parameters())
+  for (const at::Tensor& parameter : parameters(as_module(model)))
     if (const at::Tensor& gradient = parameter.grad(); gradient.defined())
       gradients.push_back(gradient.is_sparse() ? gradient._values() : gradient);
   if (gradients.empty()) return {};

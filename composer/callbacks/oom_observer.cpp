@@ -16,7 +16,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
@@ -72,7 +72,7 @@ void write_device(std::ostream& out, c10::Device device) {
 void write_model(std::ostream& out, const State& state) {
   if (!state.model) return;
   std::size_t parameters = 0, gradients = 0;
-  for (const at::Tensor& parameter : state.model->parameters()) {
+  for (const at::Tensor& parameter : composer::parameters(as_module(*state.model))) {
     parameters += parameter.nbytes();
     if (parameter.grad().defined()) gradients += parameter.grad().nbytes();
   }

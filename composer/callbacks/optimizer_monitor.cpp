@@ -9,14 +9,23 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/_foreach_sub.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/stack.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
 #include "composer/core/logger.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/optim/parameter_group.h"
@@ -141,7 +150,7 @@ struct OptimizerMonitor::Impl {
     optimized = std::move(now);
     parameters.clear();
     before.clear();
-    for (const auto& [name, tensor] : optim::parameters_of(*state.model)) {
+    for (const auto& [name, tensor] : optim::parameters_of(as_module(*state.model))) {
       Parameter& parameter = parameters.emplace_back();
       parameter.tensor = tensor;
       for (std::size_t i = 0; i < kKinds.size(); ++i) parameter.norms[i] = join("l2_norm/", kKinds[i], '/', name);

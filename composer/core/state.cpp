@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
 #include "composer/core/warning_route.h"

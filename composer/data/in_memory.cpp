@@ -5,7 +5,9 @@
 #include <mutex>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/DimVector.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/MemoryFormat.h>
 
 #include "composer/core/error.h"

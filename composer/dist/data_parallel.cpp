@@ -7,10 +7,10 @@
 #include <set>
 
 #include <ATen/core/grad_mode.h>
-#include <torch/nn/module.h>
 
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
+#include "composer/core/model_access.h"
 #include "composer/dist/agreement.h"
 #include "composer/dist/gradient_reducer.h"
 #include "composer/dist/world.h"
@@ -79,16 +79,10 @@ std::string names_of(const std::vector<std::size_t>& indices, const DataParallel
 DataParallel::Named parameters_of(const torch::nn::Module& module) {
   DataParallel::Named parameters;
   std::set<const void*> seen;
-  for (const auto& item : module.named_parameters())
-    if (item.value().requires_grad() && seen.insert(item.value().unsafeGetTensorImpl()).second)
-      parameters.emplace_back(item.key(), item.value());
+  for (auto& [name, tensor] : named_parameters(module))
+    if (tensor.requires_grad() && seen.insert(tensor.unsafeGetTensorImpl()).second)
+      parameters.emplace_back(std::move(name), std::move(tensor));
   return parameters;
-}
-
-DataParallel::Named buffers_of(const torch::nn::Module& module) {
-  DataParallel::Named buffers;
-  for (const auto& item : module.named_buffers()) buffers.emplace_back(item.key(), item.value());
-  return buffers;
 }
 
 }  // namespace
@@ -189,7 +183,7 @@ DataParallel::DataParallel(std::shared_ptr<World> world, Named parameters, Named
 
 DataParallel::DataParallel(std::shared_ptr<World> world, const torch::nn::Module& module,
                            const DataParallelOptions& options)
-    : DataParallel(std::move(world), parameters_of(module), buffers_of(module), options) {}
+    : DataParallel(std::move(world), parameters_of(module), named_buffers(module), options) {}
 
 DataParallel::~DataParallel() = default;
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
 #include "composer/core/shared_copy.h"

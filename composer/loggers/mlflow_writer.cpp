@@ -5,7 +5,7 @@
 #include <fnmatch.h>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
 #include "composer/loggers/format.h"

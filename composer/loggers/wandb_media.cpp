@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
 
 #include "composer/core/error.h"
 #include "composer/loggers/json_text.h"

@@ -5,8 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "composer/optim/adam_update.h"
 #include "composer/optim/groups.h"

@@ -3,7 +3,8 @@
 
 #include <cmath>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/stack.h>
 
 #include "composer/core/error.h"
 #include "composer/step/trial_undo.h"

@@ -5,7 +5,10 @@
 #include <future>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
 
 #include "composer/core/error.h"
 #include "composer/data/for_rank.h"
