@@ -76,20 +76,11 @@ python_with_pip() {
 
 libtorch_is_there() { cmake -P "$root/cmake/LibTorch.cmake" > /dev/null 2>&1; }
 
-# With the headers of g++'s plugins a build takes half the time (cmake/pch_plugin.cpp); it does without, too.
-need_plugin_headers() {
-  local package
-  package=gcc-$(g++ -dumpversion | cut -d. -f1)-plugin-dev
-  seen_by[$package]=$(g++ -print-file-name=plugin)/include/gcc-plugin.h
-  [[ -e ${seen_by[$package]} ]] || ((EUID != 0)) || (need "$package") || say "building without it takes longer"
-}
-
 # prepare PACKAGE...: these packages and a libtorch.
 prepare() {
   local fetch=()
   [[ -n ${TORCH_DIR:-} ]] || libtorch_is_there || python_with_pip > /dev/null || fetch=(python3-pip)
   need "$@" "${fetch[@]}"
-  need_plugin_headers
   need_libtorch
 }
 
