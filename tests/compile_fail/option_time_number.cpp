@@ -1,4 +1,4 @@
-// error: deleted function
+// error: deleted function|cannot convert initializer list argument to 'Options'
 #include "composer/core/time.h"
 
 struct Options {

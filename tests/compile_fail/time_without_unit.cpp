@@ -1,4 +1,4 @@
-// error: conversion from .*int.* to non-scalar type .*composer::Time
+// error: conversion from .*int.* to .*composer::Time
 #include "composer/core/time.h"
 
 composer::Time length = 5;
