@@ -26,7 +26,7 @@ trap 'stage_ends $?' EXIT
 # came another way.
 declare -A seen_by=(
   [g++]=g++ [cmake]=cmake [ninja-build]=ninja [ccache]=ccache [lld]=ld.lld [git]=git
-  [clang-format]=clang-format [clang-tidy-19]=clang-tidy-19 [python3]=python3 [mmdebstrap]=mmdebstrap
+  [clang-format]=clang-format [clang-19]=clang++-19 [clang-tidy-19]=clang-tidy-19 [python3]=python3 [mmdebstrap]=mmdebstrap
   [python3-pip]=/usr/lib/python3/dist-packages/pip
   [nlohmann-json3-dev]=/usr/include/nlohmann/json.hpp [libcli11-dev]=/usr/include/CLI/CLI.hpp
   [zlib1g-dev]=/usr/include/zlib.h [libpng-dev]=/usr/include/png.h
