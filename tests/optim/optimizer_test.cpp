@@ -9,6 +9,13 @@
 
 namespace composer::tests::optimizer_test {
 
+namespace {
+
+struct Candidate {
+  const char* name;
+  optim::AnyOptimizer optimizer;
+};
+
 std::vector<Candidate> elementwise_optimizers() {
   using namespace optim;
   return {{"sgd", sgd({.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01})},
@@ -19,8 +26,6 @@ std::vector<Candidate> elementwise_optimizers() {
           {"rmsprop", rmsprop({.momentum = 0.9, .centered = true})},
           {"adagrad", adagrad()}};
 }
-
-namespace {
 
 std::shared_ptr<optim::NamedOptimizer> make(const optim::AnyOptimizer& any, const optim::NamedParameters& list) {
   return std::dynamic_pointer_cast<optim::NamedOptimizer>(any.make(list));
