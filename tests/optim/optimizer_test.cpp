@@ -8,7 +8,6 @@
 #include "tests/support/doctest.h"
 
 namespace composer::tests::optimizer_test {
-
 namespace {
 
 struct Candidate {
