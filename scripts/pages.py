@@ -2,7 +2,8 @@
 """Checks the pages of docs/ against the code:
 - the blocks of options in docs/trainer.md list the fields of the structs in order and with their defaults;
 - C++ blocks are parts of sources that are compiled and run, and the functions of an algorithm are those of its header;
-- the page of a plug-in names its header, and links lead to pages and headings that exist."""
+- the page of a plug-in names its header, and links lead to pages and headings that exist;
+- the packages in docs/building.md are those that the scripts install."""
 import pathlib
 import re
 import sys
@@ -126,6 +127,19 @@ def check_links():
                 yield f'{page.relative_to(root)}: {link}: there is no such heading'
 
 
-errors = [*check_options(), *check_blocks(), *check_algorithms(), *check_headers(), *check_links()]
+def check_packages():
+    script = (root / 'scripts' / 'lib.sh').read_text()
+    installed = {name for array in ('to_build', 'to_test')
+                 for name in re.search(rf'^{array}=\((.*?)\)', script, re.S | re.M).group(1).split()}
+    known = set(re.findall(r'\[([\w+-]+)\]=', re.search(r'^declare -A seen_by=\((.*?)^\)', script, re.S | re.M).group(1)))
+    section = (docs / 'building.md').read_text().partition('\n## Packages\n')[2].partition('\n## ')[0]
+    listed = set(re.findall(r'^\| `([^`]+)` \|', section, re.M))
+    for name in sorted(installed - listed):
+        yield f'docs/building.md: does not list {name}, which scripts/lib.sh installs'
+    for name in sorted(listed - known):
+        yield f'docs/building.md: lists {name}, which scripts/lib.sh does not know'
+
+
+errors = [*check_options(), *check_blocks(), *check_algorithms(), *check_headers(), *check_links(), *check_packages()]
 if errors:
     sys.exit('pages: ' + '\npages: '.join(errors))

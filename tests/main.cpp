@@ -3,9 +3,9 @@
 #include <iostream>
 #include <sstream>
 
-#include <ATen/Context.h>
-
 #include <doctest/doctest.h>
+
+#include "tests/support/seed.h"
 
 namespace {
 
@@ -19,7 +19,7 @@ struct EachByItself : doctest::IReporter {
   EachByItself& operator=(const EachByItself&) = delete;
 
   void test_case_start(const doctest::TestCaseData& /*test*/) override {
-    at::manual_seed(17);
+    composer::test::seed_random_numbers();
     kept_.str("");
     if (!before_) before_ = std::cerr.rdbuf(kept_.rdbuf());
   }
@@ -31,7 +31,7 @@ struct EachByItself : doctest::IReporter {
 
   void report_query(const doctest::QueryData& /*query*/) override {}
   void test_run_start() override {}
-  void test_case_reenter(const doctest::TestCaseData& /*test*/) override { at::manual_seed(17); }
+  void test_case_reenter(const doctest::TestCaseData& /*test*/) override { composer::test::seed_random_numbers(); }
   void test_case_exception(const doctest::TestCaseException& /*error*/) override {}
   void subcase_start(const doctest::SubcaseSignature& /*subcase*/) override {}
   void subcase_end() override {}

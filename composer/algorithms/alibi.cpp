@@ -19,7 +19,7 @@
 namespace composer::algorithms {
 namespace {
 
-void check(const AlibiOptions& options) {
+void check_alibi(const AlibiOptions& options) {
   if (options.max_sequence_length < 1)
     throw ConfigError("Alibi: max_sequence_length must be at least 1, got ", options.max_sequence_length);
   if (!(options.train_sequence_length_scaling > 0 && options.train_sequence_length_scaling <= 1))
@@ -115,7 +115,7 @@ at::Tensor alibi_bias(std::int64_t heads, std::int64_t tokens, bool causal) {
 }
 
 std::size_t alibi(torch::nn::Module& model, const AlibiOptions& options) {
-  check(options);
+  check_alibi(options);
   return replace_positions(model, options.max_sequence_length);
 }
 
@@ -138,7 +138,7 @@ Batch alibi_cut_sequences(const Batch& batch, double scaling, const std::string&
   return cut;
 }
 
-Alibi::Alibi(AlibiOptions options) : options_(std::move(options)) { check(options_); }
+Alibi::Alibi(AlibiOptions options) : options_(std::move(options)) { check_alibi(options_); }
 
 bool Alibi::match(Event event, const State&) const {
   return event == Event::INIT || (has_effect_ && options_.train_sequence_length_scaling < 1);
@@ -157,7 +157,7 @@ void Alibi::apply(Event event, State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<AlibiOptions>> option_list() {
+std::vector<Option<AlibiOptions>> alibi_options() {
   using O = AlibiOptions;
   return {option("max_sequence_length", &O::max_sequence_length).example("32").refuses({"0", "-1"}),
           option("train_sequence_length_scaling", &O::train_sequence_length_scaling).refuses({"0", "1.1"}),
@@ -166,12 +166,12 @@ std::vector<Option<AlibiOptions>> option_list() {
 
 }  // namespace
 
-StateDict Alibi::local_hparams() const { return describe(options_, option_list()); }
+StateDict Alibi::local_hparams() const { return describe(options_, alibi_options()); }
 
 namespace entries {
 
 Entry<Algorithms> alibi() {
-  return entry<Alibi, AlibiOptions>("alibi", "Lets attention see distances instead of positions", option_list());
+  return entry<Alibi, AlibiOptions>("alibi", "Lets attention see distances instead of positions", alibi_options());
 }
 
 }  // namespace entries

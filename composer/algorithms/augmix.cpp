@@ -3,7 +3,9 @@
 #include <cmath>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
 
 #include "composer/algorithms/sampling.h"
 #include "composer/core/entry.h"
@@ -15,11 +17,12 @@
 namespace composer::algorithms {
 namespace {
 
-constexpr std::uint64_t kStream = 0x6175676d6978;  // sets these random numbers apart from those of other uses of a seed
+constexpr std::uint64_t kAugMixStream =
+    0x6175676d6978;  // sets these random numbers apart from those of other uses of a seed
 
 // One number of each image, to be combined with [N, C, H, W].
 template <class NumberOf>
-at::Tensor per_image(const std::vector<AugMixDraw>& draws, at::Device device, NumberOf&& number_of) {
+at::Tensor number_per_image(const std::vector<AugMixDraw>& draws, at::Device device, NumberOf&& number_of) {
   std::vector<float> numbers;
   numbers.reserve(draws.size());
   for (const AugMixDraw& draw : draws) numbers.push_back(static_cast<float>(number_of(draw)));
@@ -37,10 +40,10 @@ at::Tensor mixed(const at::Tensor& bytes, const std::vector<AugMixDraw>& draws) 
   at::Tensor sum;
   for (std::size_t chain = 0; chain < width; ++chain) {
     const at::Tensor weights =
-        per_image(draws, bytes.device(), [&](const AugMixDraw& draw) { return draw.weights.at(chain); });
+        number_per_image(draws, bytes.device(), [&](const AugMixDraw& draw) { return draw.weights.at(chain); });
     sum = chain == 0 ? parts[chain].mul(weights) : sum.add_(parts[chain].mul(weights));
   }
-  const at::Tensor mixing = per_image(draws, bytes.device(), [](const AugMixDraw& draw) { return draw.mixing; });
+  const at::Tensor mixing = number_per_image(draws, bytes.device(), [](const AugMixDraw& draw) { return draw.mixing; });
   return bytes.mul(1 - mixing).add_(sum.mul_(mixing)).clamp_(0, 255).to(at::kByte);
 }
 
@@ -79,13 +82,14 @@ void AugMix::apply(Event, State& state, Logger&) {
   const at::Tensor images = state.batch.at(options_.input_key);
   const at::Tensor bytes = to_bytes(images, "AugMix");
   if (images.size(0) > 0 && !std::exchange(is_checked_, true)) warn_unless_from_0_to_1(images, "AugMix");
-  const auto draws = draw_augmix(images.sizes(), options_, hash64(rank_seed(state), kStream, state.timestamp.batch));
+  const auto draws =
+      draw_augmix(images.sizes(), options_, hash64(rank_seed(state), kAugMixStream, state.timestamp.batch));
   state.batch.set(options_.input_key, from_bytes(mixed(bytes, draws), images));
 }
 
 namespace {
 
-std::vector<Option<AugMixOptions>> option_list() {
+std::vector<Option<AugMixOptions>> augmix_options() {
   using O = AugMixOptions;
   return {
       option("severity", &O::severity).refuses({"-1", "11"}),
@@ -100,12 +104,12 @@ std::vector<Option<AugMixOptions>> option_list() {
 
 }  // namespace
 
-StateDict AugMix::local_hparams() const { return describe(options_, option_list()); }
+StateDict AugMix::local_hparams() const { return describe(options_, augmix_options()); }
 
 namespace entries {
 
 Entry<Algorithms> augmix() {
-  return entry<AugMix>("augmix", "Mixes images with changed versions of themselves", option_list());
+  return entry<AugMix>("augmix", "Mixes images with changed versions of themselves", augmix_options());
 }
 
 }  // namespace entries

@@ -79,7 +79,7 @@ struct BlurMaxPool2d final : nn::Module {
   at::Tensor filt2d;
 };
 
-void check(const BlurPoolOptions& options) {
+void check_blurpool(const BlurPoolOptions& options) {
   if (!options.replace_convs && !options.replace_maxpools)
     throw ConfigError("BlurPool: replace_convs and replace_maxpools are both false; nothing would be replaced");
   if (options.min_channels < 1)
@@ -87,7 +87,7 @@ void check(const BlurPoolOptions& options) {
 }
 
 template <class Made>
-std::int64_t count(const Replacements& done) {
+std::int64_t count_blurred(const Replacements& done) {
   std::int64_t number = 0;
   for (const Replacement& one : done.made) number += one.place->as<Made>() ? 1 : 0;
   return number;
@@ -100,7 +100,7 @@ at::Tensor blur_2d(const at::Tensor& input, std::int64_t stride, const at::Tenso
 }
 
 Replacements blurpool(nn::Module& model, const BlurPoolOptions& options) {
-  check(options);
+  check_blurpool(options);
   return replace_modules<BlurConv2d, BlurMaxPool2d>(model, [&](const std::string&, const Layer& place) -> Layer {
     if (const auto* pool = place->as<nn::MaxPool2dImpl>())
       return options.replace_maxpools ? Layer(std::make_shared<BlurMaxPool2d>(pool->options)) : Layer();
@@ -111,13 +111,15 @@ Replacements blurpool(nn::Module& model, const BlurPoolOptions& options) {
   });
 }
 
-BlurPool::BlurPool(BlurPoolOptions options) : SurgeryAlgorithm("BlurPool"), options_(options) { check(options_); }
+BlurPool::BlurPool(BlurPoolOptions options) : SurgeryAlgorithm("BlurPool"), options_(options) {
+  check_blurpool(options_);
+}
 
 Replacements BlurPool::operate(State& state) const { return blurpool(*state.model, options_); }
 
 void BlurPool::log(const Replacements& done, Logger& logger) const {
-  logger.log_hyperparameters({{"blurpool/num_blurpool_layers", count<BlurMaxPool2d>(done)},
-                              {"blurpool/num_blurconv_layers", count<BlurConv2d>(done)}});
+  logger.log_hyperparameters({{"blurpool/num_blurpool_layers", count_blurred<BlurMaxPool2d>(done)},
+                              {"blurpool/num_blurconv_layers", count_blurred<BlurConv2d>(done)}});
 }
 
 std::string BlurPool::nothing_found() const {
@@ -130,7 +132,7 @@ std::string BlurPool::nothing_found() const {
 
 namespace {
 
-std::vector<Option<BlurPoolOptions>> option_list() {
+std::vector<Option<BlurPoolOptions>> blurpool_options() {
   using O = BlurPoolOptions;
   return {option("replace_convs", &O::replace_convs), option("replace_maxpools", &O::replace_maxpools),
           option("blur_first", &O::blur_first), option("min_channels", &O::min_channels).refuses({"0", "-1"})};
@@ -138,12 +140,12 @@ std::vector<Option<BlurPoolOptions>> option_list() {
 
 }  // namespace
 
-StateDict BlurPool::local_hparams() const { return describe(options_, option_list()); }
+StateDict BlurPool::local_hparams() const { return describe(options_, blurpool_options()); }
 
 namespace entries {
 
 Entry<Algorithms> blurpool() {
-  return entry<BlurPool>("blurpool", "Blurs before images are subsampled", option_list());
+  return entry<BlurPool>("blurpool", "Blurs before images are subsampled", blurpool_options());
 }
 
 }  // namespace entries

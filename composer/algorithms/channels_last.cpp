@@ -1,10 +1,10 @@
 #include "composer/algorithms/channels_last.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 
 namespace composer::algorithms {
@@ -18,13 +18,13 @@ std::size_t channels_last(torch::nn::Module& model) {
       tensor.set_data(tensor.detach().contiguous(at::MemoryFormat::ChannelsLast));
     }
   };
-  convert(model.parameters());
-  convert(model.buffers());
+  convert(parameters(model));
+  convert(buffers(model));
   return images;
 }
 
 void ChannelsLast::apply(Event, State& state, Logger&) {
-  if (channels_last(*state.model) == 0)
+  if (channels_last(as_module(*state.model)) == 0)
     warn("ChannelsLast: has no effect: the model has no parameter or buffer [N, C, H, W]");
 }
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/algorithms/sampling.h"
 #include "composer/core/entry.h"
@@ -17,9 +17,10 @@
 namespace composer::algorithms {
 namespace {
 
-constexpr std::uint64_t kStream = 0x636f6c6f7574;  // sets these random numbers apart from those of other uses of a seed
+constexpr std::uint64_t kColOutStream =
+    0x636f6c6f7574;  // sets these random numbers apart from those of other uses of a seed
 
-void check_share(const char* name, double share) {
+void check_colout_share(const char* name, double share) {
   if (!(share >= 0 && share <= 1)) throw ConfigError("ColOut: ", name, " must be from 0 to 1, got ", share);
 }
 
@@ -27,8 +28,8 @@ void check_share(const char* name, double share) {
 
 ColOutKept colout_kept(std::int64_t height, std::int64_t width, double p_row, double p_col,
                        const std::function<at::Tensor(std::int64_t n)>& permute) {
-  check_share("p_row", p_row);
-  check_share("p_col", p_col);
+  check_colout_share("p_row", p_row);
+  check_colout_share("p_col", p_col);
   const auto some = [&](std::int64_t size, double p) {
     const auto kept = std::max<std::int64_t>(1, static_cast<std::int64_t>((1 - p) * static_cast<double>(size)));
     return std::get<0>(permute(size).slice(0, 0, kept).sort());
@@ -43,8 +44,8 @@ at::Tensor colout_batch(const at::Tensor& input, const ColOutKept& kept) {
 }
 
 ColOut::ColOut(ColOutOptions options) : options_(std::move(options)) {
-  check_share("p_row", options_.p_row);
-  check_share("p_col", options_.p_col);
+  check_colout_share("p_row", options_.p_row);
+  check_colout_share("p_col", options_.p_col);
   if (options_.input_key.empty() || options_.target_key.empty())
     throw ConfigError("ColOut: input_key and target_key must not be empty");
 }
@@ -54,7 +55,7 @@ void ColOut::apply(Event, State& state, Logger&) {
   if (input.dim() != 4)
     throw ConfigError("ColOut: needs images [N, C, H, W]; \"", options_.input_key, "\" is ", input.sizes());
   const std::int64_t height = input.size(2), width = input.size(3);
-  RandomStream random(hash64(rank_seed(state), kStream, state.timestamp.batch));
+  RandomStream random(hash64(rank_seed(state), kColOutStream, state.timestamp.batch));
   const auto permute = [&](std::int64_t n) { return sample_permutation(n, random); };
   const ColOutKept kept = options_.draw ? options_.draw(height, width)
                                         : colout_kept(height, width, options_.p_row, options_.p_col, permute);
@@ -67,7 +68,7 @@ void ColOut::apply(Event, State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<ColOutOptions>> option_list() {
+std::vector<Option<ColOutOptions>> colout_options() {
   using O = ColOutOptions;
   return {option("p_row", &O::p_row).refuses({"-0.1", "1.1"}), option("p_col", &O::p_col).refuses({"-0.1", "1.1"}),
           option("resize_target", &O::resize_target).refuses({"maybe"}),
@@ -76,12 +77,12 @@ std::vector<Option<ColOutOptions>> option_list() {
 
 }  // namespace
 
-StateDict ColOut::local_hparams() const { return describe(options_, option_list()); }
+StateDict ColOut::local_hparams() const { return describe(options_, colout_options()); }
 
 namespace entries {
 
 Entry<Algorithms> colout() {
-  return entry<ColOut>("colout", "Drops random rows and columns of the images", option_list());
+  return entry<ColOut>("colout", "Drops random rows and columns of the images", colout_options());
 }
 
 }  // namespace entries

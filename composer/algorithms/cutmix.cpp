@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/algorithms/mixing.h"
 #include "composer/algorithms/sampling.h"
@@ -17,7 +17,8 @@
 namespace composer::algorithms {
 namespace {
 
-constexpr std::uint64_t kStream = 0x6375746d6978;  // sets these random numbers apart from those of other uses of a seed
+constexpr std::uint64_t kCutMixStream =
+    0x6375746d6978;  // sets these random numbers apart from those of other uses of a seed
 
 at::Tensor in_box(const at::Tensor& images, const CutMixBox& box) {
   return images.slice(-2, box.top, box.bottom).slice(-1, box.left, box.right);
@@ -76,7 +77,7 @@ CutMixDraw CutMix::draw(const State& state, const at::Tensor& input) {
   const std::int64_t microbatch = microbatches_.next(state.timestamp.batch), height = input.size(2),
                      width = input.size(3);
   if (options_.draw) return options_.draw(input.size(0), height, width);
-  RandomStream random(hash64(rank_seed(state), kStream, state.timestamp.batch, microbatch));
+  RandomStream random(hash64(rank_seed(state), kCutMixStream, state.timestamp.batch, microbatch));
   at::Tensor permutation = sample_permutation(input.size(0), random);
   const double length = std::sqrt(1 - sample_beta(options_.alpha, options_.alpha, random));
   const auto sample = [&](std::int64_t low, std::int64_t high) {
@@ -113,7 +114,7 @@ void CutMix::apply(Event event, State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<CutMixOptions>> option_list() {
+std::vector<Option<CutMixOptions>> cutmix_options() {
   using O = CutMixOptions;
   return {option("alpha", &O::alpha).refuses({"-1", "0", "inf"}),
           option("interpolate_loss", &O::interpolate_loss).refuses({"yes"}),
@@ -123,12 +124,12 @@ std::vector<Option<CutMixOptions>> option_list() {
 
 }  // namespace
 
-StateDict CutMix::local_hparams() const { return describe(options_, option_list()); }
+StateDict CutMix::local_hparams() const { return describe(options_, cutmix_options()); }
 
 namespace entries {
 
 Entry<Algorithms> cutmix() {
-  return entry<CutMix>("cutmix", "Trains on images with a rectangle of another image", option_list());
+  return entry<CutMix>("cutmix", "Trains on images with a rectangle of another image", cutmix_options());
 }
 
 }  // namespace entries

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
@@ -14,9 +14,10 @@
 namespace composer::algorithms {
 namespace {
 
-constexpr std::uint64_t kStream = 0x6375746f7574;  // sets these random numbers apart from those of other uses of a seed
+constexpr std::uint64_t kCutOutStream =
+    0x6375746f7574;  // sets these random numbers apart from those of other uses of a seed
 
-void check(const CutOutOptions& options) {
+void check_cutout(const CutOutOptions& options) {
   if (options.num_holes < 1) throw ConfigError("CutOut: num_holes must be >= 1, got ", options.num_holes);
   if (!(options.length >= 0 && options.length <= 1))
     throw ConfigError("CutOut: length must be from 0 to 1, got ", options.length);
@@ -26,7 +27,7 @@ void check(const CutOutOptions& options) {
 
 std::vector<CutOutHole> cutout_holes(std::int64_t height, std::int64_t width, const CutOutOptions& options,
                                      const std::function<std::int64_t(std::int64_t low, std::int64_t high)>& sample) {
-  check(options);
+  check_cutout(options);
   const auto side = static_cast<std::int64_t>(options.length * static_cast<double>(std::min(height, width)));
   const std::int64_t half = side / 2, before = options.uniform_sampling ? -((side + 1) / 2) : 0,
                      after = options.uniform_sampling ? half : 0;
@@ -52,7 +53,7 @@ at::Tensor cutout_batch(const at::Tensor& input, const std::vector<CutOutHole>& 
 }
 
 CutOut::CutOut(CutOutOptions options) : options_(std::move(options)) {
-  check(options_);
+  check_cutout(options_);
   if (options_.input_key.empty()) throw ConfigError("CutOut: input_key must not be empty");
 }
 
@@ -60,7 +61,7 @@ void CutOut::apply(Event, State& state, Logger&) {
   const at::Tensor input = state.batch.at(options_.input_key);
   if (input.dim() != 4)
     throw ConfigError("CutOut: needs images [N, C, H, W]; \"", options_.input_key, "\" is ", input.sizes());
-  RandomStream random(hash64(rank_seed(state), kStream, state.timestamp.batch));
+  RandomStream random(hash64(rank_seed(state), kCutOutStream, state.timestamp.batch));
   const auto sample = [&](std::int64_t low, std::int64_t high) {
     return low + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(high - low)));
   };
@@ -72,7 +73,7 @@ void CutOut::apply(Event, State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<CutOutOptions>> option_list() {
+std::vector<Option<CutOutOptions>> cutout_options() {
   using O = CutOutOptions;
   return {option("num_holes", &O::num_holes).refuses({"0", "1.5"}),
           option("length", &O::length).refuses({"-0.1", "1.1"}),
@@ -82,11 +83,11 @@ std::vector<Option<CutOutOptions>> option_list() {
 
 }  // namespace
 
-StateDict CutOut::local_hparams() const { return describe(options_, option_list()); }
+StateDict CutOut::local_hparams() const { return describe(options_, cutout_options()); }
 
 namespace entries {
 
-Entry<Algorithms> cutout() { return entry<CutOut>("cutout", "Hides random squares of the images", option_list()); }
+Entry<Algorithms> cutout() { return entry<CutOut>("cutout", "Hides random squares of the images", cutout_options()); }
 
 }  // namespace entries
 }  // namespace composer::algorithms

@@ -4,14 +4,14 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 
 namespace composer::algorithms {
 namespace {
 
-bool has_come(Time start, const State& state) {
+bool is_averaged_from(Time start, const State& state) {
   if (start.unit() != TimeUnit::DURATION) return state.timestamp.reached(start);
   return start <= 0 || (state.max_duration && state.elapsed_duration() >= start.as_double());
 }
@@ -78,7 +78,7 @@ EventSet EMA::events() const {
 
 bool EMA::match(Event event, const State& state) const {
   if (event == Event::INIT || event == Event::AFTER_LOAD || event == Event::FIT_START) return !averages_.empty();
-  if (averages_.empty()) return has_come(options_.ema_start, state);
+  if (averages_.empty()) return is_averaged_from(options_.ema_start, state);
   return state.timestamp.get(interval_.unit()).count() % interval_.count() == 0;
 }
 
@@ -86,11 +86,11 @@ void EMA::apply(Event event, State& state, Logger&) {
   if (event == Event::INIT)
     averages_ = {};  // of another trainer
   else if (event == Event::AFTER_LOAD || event == Event::FIT_START)
-    averages_.find(*state.model);
+    averages_.find(as_module(*state.model));
   else if (averages_.empty())
-    averages_.begin(*state.model);
+    averages_.begin(as_module(*state.model));
   else
-    averages_.move(*state.model, 1 - smoothing_);
+    averages_.move(as_module(*state.model), 1 - smoothing_);
 }
 
 const WeightsByName* EMA::weights_for(WeightsUse) { return averages_.empty() ? nullptr : &averages_.by_name(); }
@@ -104,7 +104,7 @@ void EMA::visit_state(StateVisitor& visit) {
 
 namespace {
 
-std::vector<Option<EMAOptions>> option_list() {
+std::vector<Option<EMAOptions>> ema_options() {
   using O = EMAOptions;
   return {option("half_life", &O::half_life).refuses({"0ba", "100sp", "-1ep"}),
           option("smoothing", &O::smoothing).refuses({"1", "-0.1"}),
@@ -114,11 +114,11 @@ std::vector<Option<EMAOptions>> option_list() {
 
 }  // namespace
 
-StateDict EMA::local_hparams() const { return describe(options_, option_list()); }
+StateDict EMA::local_hparams() const { return describe(options_, ema_options()); }
 
 namespace entries {
 
-Entry<Algorithms> ema() { return entry<EMA>("ema", "Averages the weights, for evaluation and exports", option_list()); }
+Entry<Algorithms> ema() { return entry<EMA>("ema", "Averages the weights, for evaluation and exports", ema_options()); }
 
 }  // namespace entries
 }  // namespace composer::algorithms

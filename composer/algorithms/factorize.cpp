@@ -76,7 +76,7 @@ Layer factorized_linear(const nn::LinearImpl& linear, const FactorizeOptions& op
                     linear.bias, options.keep_weights);
 }
 
-void check(const FactorizeOptions& options) {
+void check_factorize(const FactorizeOptions& options) {
   if (!options.factorize_convs && !options.factorize_linears)
     throw ConfigError("Factorize: factorize_convs and factorize_linears are both false; nothing would be replaced");
   for (const auto& [name, value] :
@@ -88,7 +88,7 @@ void check(const FactorizeOptions& options) {
 }
 
 template <class Holder>
-std::int64_t count(const Replacements& done) {
+std::int64_t count_factorized(const Replacements& done) {
   return std::ranges::count_if(done.made,
                                [](const Replacement& one) { return one.place->as<Factorized<Holder>>() != nullptr; });
 }
@@ -107,7 +107,7 @@ std::int64_t max_rank_with_possible_speedup(std::int64_t in, std::int64_t out, s
 }
 
 Replacements factorize(nn::Module& model, const FactorizeOptions& options) {
-  check(options);
+  check_factorize(options);
   return replace_modules<Factorized<nn::Conv2d>, Factorized<nn::Linear>>(
       model, [&options](const std::string&, const Layer& place) -> Layer {
         const auto* conv = options.factorize_convs ? place->as<nn::Conv2dImpl>() : nullptr;
@@ -117,13 +117,15 @@ Replacements factorize(nn::Module& model, const FactorizeOptions& options) {
       });
 }
 
-Factorize::Factorize(FactorizeOptions options) : SurgeryAlgorithm("Factorize"), options_(options) { check(options_); }
+Factorize::Factorize(FactorizeOptions options) : SurgeryAlgorithm("Factorize"), options_(options) {
+  check_factorize(options_);
+}
 
 Replacements Factorize::operate(State& state) const { return factorize(*state.model, options_); }
 
 void Factorize::log(const Replacements& done, Logger& logger) const {
-  logger.log_hyperparameters({{"factorize/num_conv2d_replacements", count<nn::Conv2d>(done)},
-                              {"factorize/num_linear_replacements", count<nn::Linear>(done)}});
+  logger.log_hyperparameters({{"factorize/num_conv2d_replacements", count_factorized<nn::Conv2d>(done)},
+                              {"factorize/num_linear_replacements", count_factorized<nn::Linear>(done)}});
 }
 
 std::string Factorize::nothing_found() const {
@@ -140,7 +142,7 @@ std::string Factorize::nothing_found() const {
 
 namespace {
 
-std::vector<Option<FactorizeOptions>> option_list() {
+std::vector<Option<FactorizeOptions>> factorize_options() {
   using O = FactorizeOptions;
   return {option("factorize_convs", &O::factorize_convs),
           option("factorize_linears", &O::factorize_linears),
@@ -153,12 +155,12 @@ std::vector<Option<FactorizeOptions>> option_list() {
 
 }  // namespace
 
-StateDict Factorize::local_hparams() const { return describe(options_, option_list()); }
+StateDict Factorize::local_hparams() const { return describe(options_, factorize_options()); }
 
 namespace entries {
 
 Entry<Algorithms> factorize() {
-  return entry<Factorize>("factorize", "Splits large layers into two small ones", option_list());
+  return entry<Factorize>("factorize", "Splits large layers into two small ones", factorize_options());
 }
 
 }  // namespace entries

@@ -3,7 +3,13 @@
 #include <algorithm>
 #include <tuple>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/im2col.h>
+#include <ATen/ops/linalg_lstsq.h>
+#include <ATen/ops/linalg_svd.h>
+#include <ATen/ops/matmul.h>
 
 #include "composer/core/error.h"
 

@@ -56,7 +56,7 @@ std::string GatedLinearUnits::nothing_found() const {
 
 namespace {
 
-std::vector<Option<GatedLinearUnitsOptions>> option_list() {
+std::vector<Option<GatedLinearUnitsOptions>> gated_linear_units_options() {
   using O = GatedLinearUnitsOptions;
   return {option("act_fn", &O::act_fn).refuses({"foo"}),
           option("gated_layer_bias", &O::gated_layer_bias).refuses({"yes"}),
@@ -65,12 +65,13 @@ std::vector<Option<GatedLinearUnitsOptions>> option_list() {
 
 }  // namespace
 
-StateDict GatedLinearUnits::local_hparams() const { return describe(options_, option_list()); }
+StateDict GatedLinearUnits::local_hparams() const { return describe(options_, gated_linear_units_options()); }
 
 namespace entries {
 
 Entry<Algorithms> gated_linear_units() {
-  return entry<GatedLinearUnits>("gated_linear_units", "Gives feed-forward layers a gate", option_list());
+  return entry<GatedLinearUnits>("gated_linear_units", "Gives feed-forward layers a gate",
+                                 gated_linear_units_options());
 }
 
 }  // namespace entries

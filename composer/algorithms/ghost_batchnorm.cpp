@@ -63,7 +63,7 @@ struct InGhostBatches final : nn::Module {
 
 // What replaces the batch norm in this place; a null Layer if it holds something else.
 template <class Norm>
-Layer replaced(const std::string& name, const Layer& place, std::int64_t size) {
+Layer in_ghost_batches(const std::string& name, const Layer& place, std::int64_t size) {
   const auto* norm = place->as<Norm>();
   if (!norm) return {};
   if (!norm->options.momentum())
@@ -71,7 +71,7 @@ Layer replaced(const std::string& name, const Layer& place, std::int64_t size) {
   return std::make_shared<InGhostBatches<Norm>>(place, size);
 }
 
-void check(const GhostBatchNormOptions& options) {
+void check_ghost_batchnorm(const GhostBatchNormOptions& options) {
   if (options.ghost_batch_size < 1)
     throw ConfigError("GhostBatchNorm: ghost_batch_size must be at least 1, got ", options.ghost_batch_size);
 }
@@ -79,19 +79,19 @@ void check(const GhostBatchNormOptions& options) {
 }  // namespace
 
 Replacements ghost_batchnorm(nn::Module& model, const GhostBatchNormOptions& options) {
-  check(options);
+  check_ghost_batchnorm(options);
   const std::int64_t size = options.ghost_batch_size;
   return replace_modules<InGhostBatches<nn::BatchNorm1dImpl>, InGhostBatches<nn::BatchNorm2dImpl>,
                          InGhostBatches<nn::BatchNorm3dImpl>>(
       model, [size](const std::string& name, const Layer& place) -> Layer {
-        if (Layer made = replaced<nn::BatchNorm1dImpl>(name, place, size)) return made;
-        if (Layer made = replaced<nn::BatchNorm2dImpl>(name, place, size)) return made;
-        return replaced<nn::BatchNorm3dImpl>(name, place, size);
+        if (Layer made = in_ghost_batches<nn::BatchNorm1dImpl>(name, place, size)) return made;
+        if (Layer made = in_ghost_batches<nn::BatchNorm2dImpl>(name, place, size)) return made;
+        return in_ghost_batches<nn::BatchNorm3dImpl>(name, place, size);
       });
 }
 
 GhostBatchNorm::GhostBatchNorm(GhostBatchNormOptions options) : SurgeryAlgorithm("GhostBatchNorm"), options_(options) {
-  check(options_);
+  check_ghost_batchnorm(options_);
 }
 
 Replacements GhostBatchNorm::operate(State& state) const { return ghost_batchnorm(*state.model, options_); }
@@ -104,18 +104,19 @@ std::string GhostBatchNorm::nothing_found() const { return "no batch norm"; }
 
 namespace {
 
-std::vector<Option<GhostBatchNormOptions>> option_list() {
+std::vector<Option<GhostBatchNormOptions>> ghost_batchnorm_options() {
   return {option("ghost_batch_size", &GhostBatchNormOptions::ghost_batch_size).refuses({"0", "-1"})};
 }
 
 }  // namespace
 
-StateDict GhostBatchNorm::local_hparams() const { return describe(options_, option_list()); }
+StateDict GhostBatchNorm::local_hparams() const { return describe(options_, ghost_batchnorm_options()); }
 
 namespace entries {
 
 Entry<Algorithms> ghost_batchnorm() {
-  return entry<GhostBatchNorm>("ghost_batchnorm", "Normalises parts of a batch by themselves", option_list());
+  return entry<GhostBatchNorm>("ghost_batchnorm", "Normalises parts of a batch by themselves",
+                               ghost_batchnorm_options());
 }
 
 }  // namespace entries

@@ -4,13 +4,19 @@
 #include <cmath>
 #include <set>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/algorithms/clip_kernels.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 #include "composer/util/parallel.h"
 
@@ -157,13 +163,13 @@ bool GradientClipping::has_changed(const State& state) {
 void GradientClipping::apply(Event event, State& state, Logger&) {
   // walking the modules costs more than clipping a small model, so not in every batch
   if (has_changed(state) || event == Event::INIT || state.timestamp.batch_in_epoch == 0 || parameters_.empty())
-    parameters_ = optim::parameters_of(*state.model);
+    parameters_ = optim::parameters_of(as_module(*state.model));
   if (event == Event::AFTER_TRAIN_BATCH) clip(parameters_, options_.clipping_type, options_.clipping_threshold, sum_);
 }
 
 namespace {
 
-std::vector<Option<GradientClippingOptions>> option_list() {
+std::vector<Option<GradientClippingOptions>> gradient_clipping_options() {
   using O = GradientClippingOptions;
   return {option("clipping_type", &O::clipping_type,
                  {{"norm", ClippingType::NORM}, {"value", ClippingType::VALUE}, {"adaptive", ClippingType::ADAPTIVE}})
@@ -173,12 +179,12 @@ std::vector<Option<GradientClippingOptions>> option_list() {
 
 }  // namespace
 
-StateDict GradientClipping::local_hparams() const { return describe(options_, option_list()); }
+StateDict GradientClipping::local_hparams() const { return describe(options_, gradient_clipping_options()); }
 
 namespace entries {
 
 Entry<Algorithms> gradient_clipping() {
-  return entry<GradientClipping>("gradient_clipping", "Limits the size of gradients", option_list());
+  return entry<GradientClipping>("gradient_clipping", "Limits the size of gradients", gradient_clipping_options());
 }
 
 }  // namespace entries

@@ -26,7 +26,8 @@ namespace {
 
 namespace nn = torch::nn;
 
-constexpr std::uint64_t kStream = 0x6779726f;  // sets these random numbers apart from those of other uses of a seed
+constexpr std::uint64_t kGyroDropoutStream =
+    0x6779726f;  // sets these random numbers apart from those of other uses of a seed
 
 struct GyroDropoutLayer final : nn::Module {
   GyroDropoutLayer(GyroDropoutOptions given, std::int64_t place, std::shared_ptr<const GyroDropoutPosition> at)
@@ -43,7 +44,7 @@ struct GyroDropoutLayer final : nn::Module {
   void choose(const at::Tensor& x) {
     seed = position->seed;
     round = position->round;
-    RandomStream random(hash64(seed, kStream, index, 0, round));
+    RandomStream random(hash64(seed, kGyroDropoutStream, index, 0, round));
     std::vector<at::Tensor> chosen;
     chosen.reserve(static_cast<std::size_t>(options.tau));
     for (std::int64_t i = 0; i < options.tau; ++i)
@@ -53,7 +54,7 @@ struct GyroDropoutLayer final : nn::Module {
 
   // One of sigma masks, made when it is needed: all of them can be larger than the model.
   at::Tensor draw(std::int64_t number, const at::Tensor& x) const {
-    const at::Generator numbers = at::detail::createCPUGenerator(hash64(seed, kStream, index, 1, number));
+    const at::Generator numbers = at::detail::createCPUGenerator(hash64(seed, kGyroDropoutStream, index, 1, number));
     return at::rand(x.sizes().slice(1), numbers, at::TensorOptions(at::kFloat)).gt(options.p);
   }
 
@@ -69,7 +70,7 @@ struct GyroDropoutLayer final : nn::Module {
   std::int64_t round = 0;
 };
 
-void check(const GyroDropoutOptions& options) {
+void check_gyro_dropout(const GyroDropoutOptions& options) {
   if (!(options.p >= 0 && options.p < 1))
     throw ConfigError("GyroDropout: p must be at least 0 and below 1, got ", options.p);
   if (options.sigma < 1) throw ConfigError("GyroDropout: sigma must be >= 1, got ", options.sigma);
@@ -101,7 +102,7 @@ std::int64_t samples_of(const Batch& batch) {
 }  // namespace
 
 std::int64_t gyro_dropout_period(std::int64_t batches, const GyroDropoutOptions& options) {
-  check(options);
+  check_gyro_dropout(options);
   return std::max<std::int64_t>(1, batches / options.sigma * options.tau);
 }
 
@@ -126,7 +127,7 @@ at::Tensor drop_by_masks(const at::Tensor& x, const at::Tensor& masks, double p,
 
 Replacements gyro_dropout(nn::Module& model, const GyroDropoutOptions& options,
                           std::shared_ptr<const GyroDropoutPosition> position) {
-  check(options);
+  check_gyro_dropout(options);
   std::int64_t index = 0;
   // Those of another trainer follow this position from now on.
   return replace_modules(model, [&](const std::string&, const Layer& place) -> Layer {
@@ -153,7 +154,7 @@ class GyroDropout::Surgery final : public SurgeryAlgorithm {
 
 GyroDropout::GyroDropout(GyroDropoutOptions options)
     : options_(options), position_(std::make_shared<GyroDropoutPosition>()) {
-  check(options_);
+  check_gyro_dropout(options_);
   surgery_ = std::make_unique<Surgery>(options_, position_);
 }
 GyroDropout::~GyroDropout() = default;
@@ -180,7 +181,7 @@ void GyroDropout::apply(Event event, State& state, Logger& logger) {
 
 namespace {
 
-std::vector<Option<GyroDropoutOptions>> option_list() {
+std::vector<Option<GyroDropoutOptions>> gyro_dropout_options() {
   using O = GyroDropoutOptions;
   return {option("p", &O::p).refuses({"-0.1", "1"}), option("sigma", &O::sigma).refuses({"0"}),
           option("tau", &O::tau).refuses({"0"})};
@@ -188,12 +189,12 @@ std::vector<Option<GyroDropoutOptions>> option_list() {
 
 }  // namespace
 
-StateDict GyroDropout::local_hparams() const { return describe(options_, option_list()); }
+StateDict GyroDropout::local_hparams() const { return describe(options_, gyro_dropout_options()); }
 
 namespace entries {
 
 Entry<Algorithms> gyro_dropout() {
-  return entry<GyroDropout>("gyro_dropout", "Drops by a few masks, each for several batches", option_list());
+  return entry<GyroDropout>("gyro_dropout", "Drops by a few masks, each for several batches", gyro_dropout_options());
 }
 
 }  // namespace entries

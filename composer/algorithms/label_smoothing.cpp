@@ -2,7 +2,8 @@
 
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
@@ -75,7 +76,7 @@ void LabelSmoothing::apply(Event event, State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<LabelSmoothingOptions>> option_list() {
+std::vector<Option<LabelSmoothingOptions>> label_smoothing_options() {
   using O = LabelSmoothingOptions;
   return {option("smoothing", &O::smoothing).refuses({"-0.1", "1.1", "inf"}),
           option("target_key", &O::target_key).refuses({""})};
@@ -83,12 +84,13 @@ std::vector<Option<LabelSmoothingOptions>> option_list() {
 
 }  // namespace
 
-StateDict LabelSmoothing::local_hparams() const { return describe(options_, option_list()); }
+StateDict LabelSmoothing::local_hparams() const { return describe(options_, label_smoothing_options()); }
 
 namespace entries {
 
 Entry<Algorithms> label_smoothing() {
-  return entry<LabelSmoothing>("label_smoothing", "Trains on targets that are a little uncertain", option_list());
+  return entry<LabelSmoothing>("label_smoothing", "Trains on targets that are a little uncertain",
+                               label_smoothing_options());
 }
 
 }  // namespace entries

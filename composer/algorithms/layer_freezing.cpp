@@ -6,13 +6,12 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/optim/named_optimizer.h"
@@ -21,10 +20,10 @@ namespace composer::algorithms {
 namespace {
 
 void add_layers(const torch::nn::Module& module, std::vector<std::vector<at::Tensor>>& layers) {
-  const auto children = module.children();
-  for (const auto& child : children) add_layers(*child, layers);
+  const auto children = named_children(module);
+  for (const auto& [name, child] : children) add_layers(*child, layers);
   if (!children.empty()) return;
-  if (std::vector<at::Tensor> parameters = module.parameters(); !parameters.empty())
+  if (std::vector<at::Tensor> parameters = composer::parameters(module); !parameters.empty())
     layers.push_back(std::move(parameters));
 }
 
@@ -62,7 +61,7 @@ void freeze(const Layers& layers, std::size_t depth, torch::optim::Optimizer& op
   }
 }
 
-void check(const LayerFreezingOptions& options) {
+void check_layer_freezing(const LayerFreezingOptions& options) {
   if (!(options.freeze_start >= 0 && options.freeze_start <= 1))
     throw ConfigError("LayerFreezing: freeze_start must be from 0 to 1, got ", options.freeze_start);
   if (!(options.freeze_level >= 0 && options.freeze_level <= 1))
@@ -72,7 +71,7 @@ void check(const LayerFreezingOptions& options) {
 }  // namespace
 
 double freeze_schedule(double current_duration, const LayerFreezingOptions& options) {
-  check(options);
+  check_layer_freezing(options);
   if (!(current_duration >= 0))
     throw ConfigError("freeze_schedule: current_duration must be >= 0, got ", current_duration);
   const double done = std::min(current_duration, 1.0);  // the last batch may overshoot the end of the run
@@ -90,7 +89,7 @@ FrozenLayers freeze_layers(torch::nn::Module& model, torch::optim::Optimizer& op
   return {depth, percentage};
 }
 
-LayerFreezing::LayerFreezing(LayerFreezingOptions options) : options_(options) { check(options_); }
+LayerFreezing::LayerFreezing(LayerFreezingOptions options) : options_(options) { check_layer_freezing(options_); }
 
 void LayerFreezing::apply(Event event, State& state, Logger& logger) {
   if (event == Event::INIT) {
@@ -102,7 +101,7 @@ void LayerFreezing::apply(Event event, State& state, Logger& logger) {
     if (!state.max_duration) throw ConfigError("LayerFreezing: needs a max_duration");
     return;
   }
-  const FrozenLayers now = freeze_layers(*state.model, *state.optimizer, state.elapsed_duration(), options_);
+  const FrozenLayers now = freeze_layers(as_module(*state.model), *state.optimizer, state.elapsed_duration(), options_);
   frozen_ = std::max(frozen_, now.depth);
   logger.log_metrics({{"layer_freezing/layers_frozen", frozen_}, {"layer_freezing/percentage_frozen", now.percentage}});
 }
@@ -120,12 +119,12 @@ void LayerFreezing::check_load(const StateDict& saved) const {
 void LayerFreezing::visit_state(StateVisitor& visit) {
   visit("layers_frozen", frozen_);
   if (visit.is_loading() && frozen_ > 0 && state_ && state_->optimizer)
-    freeze(layers_of(*state_->model), static_cast<std::size_t>(frozen_), *state_->optimizer);
+    freeze(layers_of(as_module(*state_->model)), static_cast<std::size_t>(frozen_), *state_->optimizer);
 }
 
 namespace {
 
-std::vector<Option<LayerFreezingOptions>> option_list() {
+std::vector<Option<LayerFreezingOptions>> layer_freezing_options() {
   using O = LayerFreezingOptions;
   return {option("freeze_start", &O::freeze_start).refuses({"-0.1", "1.1"}),
           option("freeze_level", &O::freeze_level).refuses({"-0.1", "1.1"})};
@@ -133,12 +132,13 @@ std::vector<Option<LayerFreezingOptions>> option_list() {
 
 }  // namespace
 
-StateDict LayerFreezing::local_hparams() const { return describe(options_, option_list()); }
+StateDict LayerFreezing::local_hparams() const { return describe(options_, layer_freezing_options()); }
 
 namespace entries {
 
 Entry<Algorithms> layer_freezing() {
-  return entry<LayerFreezing>("layer_freezing", "Stops training the first layers, one after another", option_list());
+  return entry<LayerFreezing>("layer_freezing", "Stops training the first layers, one after another",
+                              layer_freezing_options());
 }
 
 }  // namespace entries

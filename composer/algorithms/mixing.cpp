@@ -1,9 +1,9 @@
 #include "composer/algorithms/mixing.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 #include "composer/util/autocast.h"
 #include "composer/util/loss.h"
@@ -40,7 +40,7 @@ void mix_losses(State& state, const std::string& key, const at::Tensor& other, d
   Batch batch = state.batch;
   batch.set(key, other);
   const AutocastScope autocast(state.precision, state.device);
-  const Losses losses = state.model->loss(state.outputs, batch);
+  const Losses losses = loss_of(*state.model, state.outputs, batch);
   for (auto& [name, loss] : state.loss) loss = mix(loss, losses.at(name), share);
 }
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/algorithms/mixing.h"
 #include "composer/algorithms/sampling.h"
@@ -17,7 +17,8 @@
 namespace composer::algorithms {
 namespace {
 
-constexpr std::uint64_t kStream = 0x6d69787570;  // sets these random numbers apart from those of other uses of a seed
+constexpr std::uint64_t kMixUpStream =
+    0x6d69787570;  // sets these random numbers apart from those of other uses of a seed
 
 void check_alpha(double alpha) {
   if (!(alpha >= 0 && std::isfinite(alpha))) throw ConfigError("MixUp: alpha must be >= 0, got ", alpha);
@@ -55,7 +56,7 @@ EventSet MixUp::events() const {
 MixUpDraw MixUp::draw(const State& state, std::int64_t samples) {
   const std::int64_t microbatch = microbatches_.next(state.timestamp.batch);
   if (options_.draw) return options_.draw(samples);
-  RandomStream random(hash64(rank_seed(state), kStream, state.timestamp.batch, microbatch));
+  RandomStream random(hash64(rank_seed(state), kMixUpStream, state.timestamp.batch, microbatch));
   const double mixing = gen_mixing_coef(options_.alpha, [&](double a, double b) { return sample_beta(a, b, random); });
   return {mixing, sample_permutation(samples, random)};
 }
@@ -82,7 +83,7 @@ void MixUp::apply(Event event, State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<MixUpOptions>> option_list() {
+std::vector<Option<MixUpOptions>> mixup_options() {
   using O = MixUpOptions;
   return {option("alpha", &O::alpha).refuses({"-1", "inf"}),
           option("interpolate_loss", &O::interpolate_loss).refuses({"yes"}),
@@ -91,11 +92,11 @@ std::vector<Option<MixUpOptions>> option_list() {
 
 }  // namespace
 
-StateDict MixUp::local_hparams() const { return describe(options_, option_list()); }
+StateDict MixUp::local_hparams() const { return describe(options_, mixup_options()); }
 
 namespace entries {
 
-Entry<Algorithms> mixup() { return entry<MixUp>("mixup", "Trains on mixtures of two samples", option_list()); }
+Entry<Algorithms> mixup() { return entry<MixUp>("mixup", "Trains on mixtures of two samples", mixup_options()); }
 
 }  // namespace entries
 }  // namespace composer::algorithms

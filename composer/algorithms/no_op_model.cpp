@@ -42,18 +42,18 @@ void NoOpModel::apply(Event, State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<NoOpModelOptions>> option_list() {
+std::vector<Option<NoOpModelOptions>> no_op_model_options() {
   return {option("target_key", &NoOpModelOptions::target_key).refuses({""})};
 }
 
 }  // namespace
 
-StateDict NoOpModel::local_hparams() const { return describe(options_, option_list()); }
+StateDict NoOpModel::local_hparams() const { return describe(options_, no_op_model_options()); }
 
 namespace entries {
 
 Entry<Algorithms> no_op_model() {
-  return entry<NoOpModel>("no_op_model", "Replaces the model by one that costs nothing", option_list());
+  return entry<NoOpModel>("no_op_model", "Replaces the model by one that costs nothing", no_op_model_options());
 }
 
 }  // namespace entries

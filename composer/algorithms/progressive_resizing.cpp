@@ -5,7 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
@@ -17,7 +18,8 @@
 namespace composer::algorithms {
 namespace {
 
-constexpr std::uint64_t kStream = 0x726573697a65;  // sets these random numbers apart from those of other uses of a seed
+constexpr std::uint64_t kResizingStream =
+    0x726573697a65;  // sets these random numbers apart from those of other uses of a seed
 
 bool have_same_size(const at::Tensor& target, const at::Tensor& images) {
   return target.dim() > 2 && target.sizes().slice(target.dim() - 2) == images.sizes().slice(images.dim() - 2);
@@ -34,7 +36,7 @@ at::Tensor nearest(std::int64_t from, std::int64_t to, double scale, at::Device 
       .to(device, /*non_blocking=*/true);
 }
 
-void check_share(const char* name, double share) {
+void check_resizing_share(const char* name, double share) {
   if (!(share >= 0 && share <= 1))
     throw ConfigError("ProgressiveResizing: ", name, " must be from 0 to 1, got ", share);
 }
@@ -77,9 +79,9 @@ ResizedBatch resize_batch(const at::Tensor& input, const at::Tensor& target, dou
 }
 
 ProgressiveResizing::ProgressiveResizing(ProgressiveResizingOptions options) : options_(std::move(options)) {
-  check_share("initial_scale", options_.initial_scale);
-  check_share("finetune_fraction", options_.finetune_fraction);
-  check_share("delay_fraction", options_.delay_fraction);
+  check_resizing_share("initial_scale", options_.initial_scale);
+  check_resizing_share("finetune_fraction", options_.finetune_fraction);
+  check_resizing_share("delay_fraction", options_.delay_fraction);
   if (options_.delay_fraction + options_.finetune_fraction > 1)
     throw ConfigError("ProgressiveResizing: delay_fraction + finetune_fraction must be at most 1, got ",
                       options_.delay_fraction, " + ", options_.finetune_fraction);
@@ -107,7 +109,7 @@ void ProgressiveResizing::apply(Event, State& state, Logger& logger) {
                increment = static_cast<double>(options_.size_increment);
   const double used = scale < 1 ? std::max(1., std::nearbyint(width * scale / increment)) * increment / width : 1;
   const at::Tensor target = options_.resize_targets ? state.batch.at(options_.target_key) : at::Tensor();
-  RandomStream random(hash64(rank_seed(state), kStream, state.timestamp.batch));
+  RandomStream random(hash64(rank_seed(state), kResizingStream, state.timestamp.batch));
   const auto sample = [&](std::int64_t high) {
     return static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(high)));
   };
@@ -121,7 +123,7 @@ void ProgressiveResizing::apply(Event, State& state, Logger& logger) {
 
 namespace {
 
-std::vector<Option<ProgressiveResizingOptions>> option_list() {
+std::vector<Option<ProgressiveResizingOptions>> progressive_resizing_options() {
   using O = ProgressiveResizingOptions;
   return {option("mode", &O::mode, {{"resize", ResizingMode::RESIZE}, {"crop", ResizingMode::CROP}}).refuses({"zoom"}),
           option("initial_scale", &O::initial_scale).refuses({"-0.1", "1.1"}),
@@ -135,12 +137,13 @@ std::vector<Option<ProgressiveResizingOptions>> option_list() {
 
 }  // namespace
 
-StateDict ProgressiveResizing::local_hparams() const { return describe(options_, option_list()); }
+StateDict ProgressiveResizing::local_hparams() const { return describe(options_, progressive_resizing_options()); }
 
 namespace entries {
 
 Entry<Algorithms> progressive_resizing() {
-  return entry<ProgressiveResizing>("progressive_resizing", "Trains on small images at first", option_list());
+  return entry<ProgressiveResizing>("progressive_resizing", "Trains on small images at first",
+                                    progressive_resizing_options());
 }
 
 }  // namespace entries

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
@@ -13,7 +13,8 @@
 namespace composer::algorithms {
 namespace {
 
-constexpr std::uint64_t kStream = 0x72616e64617567;  // sets these random numbers apart from other uses of a seed
+constexpr std::uint64_t kRandAugmentStream =
+    0x72616e64617567;  // sets these random numbers apart from other uses of a seed
 
 }  // namespace
 
@@ -43,13 +44,13 @@ void RandAugment::apply(Event, State& state, Logger&) {
   const at::Tensor bytes = to_bytes(images, "RandAugment");
   if (images.size(0) > 0 && !std::exchange(is_checked_, true)) warn_unless_from_0_to_1(images, "RandAugment");
   const auto changes =
-      draw_randaugment(images.sizes(), options_, hash64(rank_seed(state), kStream, state.timestamp.batch));
+      draw_randaugment(images.sizes(), options_, hash64(rank_seed(state), kRandAugmentStream, state.timestamp.batch));
   state.batch.set(options_.input_key, from_bytes(change_images(bytes, changes), images));
 }
 
 namespace {
 
-std::vector<Option<RandAugmentOptions>> option_list() {
+std::vector<Option<RandAugmentOptions>> randaugment_options() {
   using O = RandAugmentOptions;
   return {
       option("severity", &O::severity).refuses({"-1", "11"}), option("depth", &O::depth).refuses({"-1"}),
@@ -61,12 +62,12 @@ std::vector<Option<RandAugmentOptions>> option_list() {
 
 }  // namespace
 
-StateDict RandAugment::local_hparams() const { return describe(options_, option_list()); }
+StateDict RandAugment::local_hparams() const { return describe(options_, randaugment_options()); }
 
 namespace entries {
 
 Entry<Algorithms> randaugment() {
-  return entry<RandAugment>("randaugment", "Changes images by random operations", option_list());
+  return entry<RandAugment>("randaugment", "Changes images by random operations", randaugment_options());
 }
 
 }  // namespace entries

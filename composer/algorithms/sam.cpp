@@ -3,8 +3,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/entry.h"
@@ -71,7 +78,7 @@ void SAM::make_gradients(State& state, const Pass& pass) {
 
 namespace {
 
-std::vector<Option<SAMOptions>> option_list() {
+std::vector<Option<SAMOptions>> sam_options() {
   using O = SAMOptions;
   return {option("rho", &O::rho).refuses({"-0.1", "inf"}), option("epsilon", &O::epsilon).refuses({"0", "-1"}),
           option("interval", &O::interval).refuses({"0", "-1"})};
@@ -79,11 +86,11 @@ std::vector<Option<SAMOptions>> option_list() {
 
 }  // namespace
 
-StateDict SAM::local_hparams() const { return describe(options_, option_list()); }
+StateDict SAM::local_hparams() const { return describe(options_, sam_options()); }
 
 namespace entries {
 
-Entry<Algorithms> sam() { return entry<SAM>("sam", "Seeks flat minima by a second pass", option_list()); }
+Entry<Algorithms> sam() { return entry<SAM>("sam", "Seeks flat minima by a second pass", sam_options()); }
 
 }  // namespace entries
 }  // namespace composer::algorithms

@@ -5,7 +5,8 @@
 #include <numbers>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
 
 namespace composer::algorithms {
 namespace {

@@ -5,11 +5,16 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/upsample_bilinear2d.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/rank_seed.h"
 #include "composer/core/state.h"
 #include "composer/util/autocast.h"
@@ -19,7 +24,8 @@
 namespace composer::algorithms {
 namespace {
 
-constexpr std::uint64_t kStream = 0x73656c656374;  // sets these random numbers apart from those of other uses of a seed
+constexpr std::uint64_t kSelectiveBackpropStream =
+    0x73656c656374;  // sets these random numbers apart from those of other uses of a seed
 
 // Without replacement, by Efraimidis and Spirakis (2006): the smallest of exponentially distributed numbers.
 std::vector<std::int64_t> sample_positions(const std::vector<double>& weights, std::int64_t n, RandomStream& random) {
@@ -132,7 +138,7 @@ at::Tensor SelectiveBackprop::losses_of_part(Batch batch, State& state) const {
   const std::int64_t samples = batch.at(options_.input_key).size(0);
   if (options_.transform) options_.transform(batch);
   batch.set(options_.input_key, scaled(batch.at(options_.input_key), options_.scale_factor, options_.input_key));
-  const Outputs outputs = state.model->forward(batch);
+  const Outputs outputs = forward_of(*state.model, batch);
   const at::Tensor losses =
       options_.loss ? options_.loss(outputs, batch)
                     : soft_cross_entropy(outputs.only(), batch.at(options_.target_key), {.reduction = Reduction::NONE});
@@ -148,7 +154,7 @@ void SelectiveBackprop::apply(Event event, State& state, Logger&) {
   for (const auto& [name, tensor] : state.batch) batch.set(name, tensor.to(state.device, /*non_blocking=*/true));
   const std::int64_t samples = batch.at(options_.input_key).size(0);
   if (samples == 0) return;
-  RandomStream random(hash64(rank_seed(state), kStream, state.timestamp.batch));
+  RandomStream random(hash64(rank_seed(state), kSelectiveBackpropStream, state.timestamp.batch));
   const auto choose = [&](const std::vector<double>& weights, std::int64_t n) {
     return options_.choose ? options_.choose(weights, n) : sample_positions(weights, n, random);
   };
@@ -160,7 +166,7 @@ void SelectiveBackprop::apply(Event event, State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<SelectiveBackpropOptions>> option_list() {
+std::vector<Option<SelectiveBackpropOptions>> selective_backprop_options() {
   using O = SelectiveBackpropOptions;
   return {option("start", &O::start).refuses({"-0.1", "0.95"}),
           option("end", &O::end).refuses({"0.4", "1.1"}),
@@ -173,12 +179,13 @@ std::vector<Option<SelectiveBackpropOptions>> option_list() {
 
 }  // namespace
 
-StateDict SelectiveBackprop::local_hparams() const { return describe(options_, option_list()); }
+StateDict SelectiveBackprop::local_hparams() const { return describe(options_, selective_backprop_options()); }
 
 namespace entries {
 
 Entry<Algorithms> selective_backprop() {
-  return entry<SelectiveBackprop>("selective_backprop", "Trains on samples with a large loss", option_list());
+  return entry<SelectiveBackprop>("selective_backprop", "Trains on samples with a large loss",
+                                  selective_backprop_options());
 }
 
 }  // namespace entries

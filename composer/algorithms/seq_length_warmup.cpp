@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
@@ -41,7 +41,7 @@ at::Tensor truncated(const at::Tensor& tokens, std::int64_t length, const at::Te
   return cut.scatter_(1, from.clamp_max(length - 1), tokens.gather(1, from));
 }
 
-void check(const SeqLengthWarmupOptions& options) {
+void check_seq_length_warmup(const SeqLengthWarmupOptions& options) {
   const auto fail = [](const auto&... what) { throw ConfigError("SeqLengthWarmup: ", what...); };
   if (!(options.duration >= 0 && options.duration <= 1)) fail("duration must be from 0 to 1, got ", options.duration);
   if (options.min_seq_length < 1) fail("min_seq_length must be >= 1, got ", options.min_seq_length);
@@ -86,7 +86,9 @@ Batch set_batch_sequence_length(const Batch& batch, std::int64_t length, const S
   return shorter;
 }
 
-SeqLengthWarmup::SeqLengthWarmup(SeqLengthWarmupOptions options) : options_(std::move(options)) { check(options_); }
+SeqLengthWarmup::SeqLengthWarmup(SeqLengthWarmupOptions options) : options_(std::move(options)) {
+  check_seq_length_warmup(options_);
+}
 
 std::int64_t SeqLengthWarmup::length_at(const State& state) const {
   if (!state.max_duration) throw ConfigError("SeqLengthWarmup: needs a max_duration");
@@ -111,7 +113,7 @@ void SeqLengthWarmup::apply(Event, State& state, Logger& logger) {
 
 namespace {
 
-std::vector<Option<SeqLengthWarmupOptions>> option_list() {
+std::vector<Option<SeqLengthWarmupOptions>> seq_length_warmup_options() {
   using O = SeqLengthWarmupOptions;
   return {option("duration", &O::duration).refuses({"-0.1", "1.5"}),
           option("min_seq_length", &O::min_seq_length).refuses({"0", "2000"}),
@@ -124,12 +126,12 @@ std::vector<Option<SeqLengthWarmupOptions>> option_list() {
 
 }  // namespace
 
-StateDict SeqLengthWarmup::local_hparams() const { return describe(options_, option_list()); }
+StateDict SeqLengthWarmup::local_hparams() const { return describe(options_, seq_length_warmup_options()); }
 
 namespace entries {
 
 Entry<Algorithms> seq_length_warmup() {
-  return entry<SeqLengthWarmup>("seq_length_warmup", "Trains on short sequences at first", option_list());
+  return entry<SeqLengthWarmup>("seq_length_warmup", "Trains on short sequences at first", seq_length_warmup_options());
 }
 
 }  // namespace entries

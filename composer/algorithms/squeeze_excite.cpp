@@ -23,7 +23,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-void check(const SqueezeExciteOptions& options) {
+void check_squeeze_excite(const SqueezeExciteOptions& options) {
   if (!(options.latent_channels > 0 && std::isfinite(options.latent_channels)))
     throw ConfigError("SqueezeExcite: latent_channels must be > 0, got ", options.latent_channels);
   if (options.min_channels < 1)
@@ -66,13 +66,13 @@ struct SqueezeExciteConv2d final : nn::Module {
 }  // namespace
 
 Layer squeeze_excite_2d(std::int64_t channels, double latent_channels) {
-  check({.latent_channels = latent_channels});
+  check_squeeze_excite({.latent_channels = latent_channels});
   if (channels < 1) throw ConfigError("squeeze_excite_2d: channels must be at least 1, got ", channels);
   return std::make_shared<SqueezeExcite2d>(channels, hidden_width(channels, latent_channels));
 }
 
 Replacements squeeze_excite(nn::Module& model, const SqueezeExciteOptions& options) {
-  check(options);
+  check_squeeze_excite(options);
   return replace_modules<SqueezeExciteConv2d>(model, [&](const std::string&, const Layer& place) -> Layer {
     const auto* conv = place->as<nn::Conv2dImpl>();
     if (!conv || std::min(conv->options.in_channels(), conv->options.out_channels()) < options.min_channels) return {};
@@ -82,7 +82,7 @@ Replacements squeeze_excite(nn::Module& model, const SqueezeExciteOptions& optio
 }
 
 SqueezeExcite::SqueezeExcite(SqueezeExciteOptions options) : SurgeryAlgorithm("SqueezeExcite"), options_(options) {
-  check(options_);
+  check_squeeze_excite(options_);
 }
 
 Replacements SqueezeExcite::operate(State& state) const { return squeeze_excite(*state.model, options_); }
@@ -98,7 +98,7 @@ std::string SqueezeExcite::nothing_found() const {
 
 namespace {
 
-std::vector<Option<SqueezeExciteOptions>> option_list() {
+std::vector<Option<SqueezeExciteOptions>> squeeze_excite_options() {
   using O = SqueezeExciteOptions;
   return {option("latent_channels", &O::latent_channels).refuses({"0", "-1", "inf"}),
           option("min_channels", &O::min_channels).refuses({"0", "-1"})};
@@ -106,13 +106,13 @@ std::vector<Option<SqueezeExciteOptions>> option_list() {
 
 }  // namespace
 
-StateDict SqueezeExcite::local_hparams() const { return describe(options_, option_list()); }
+StateDict SqueezeExcite::local_hparams() const { return describe(options_, squeeze_excite_options()); }
 
 namespace entries {
 
 Entry<Algorithms> squeeze_excite() {
   return entry<SqueezeExcite>("squeeze_excite", "Weighs the channels of convolutions by what is in them",
-                              option_list());
+                              squeeze_excite_options());
 }
 
 }  // namespace entries

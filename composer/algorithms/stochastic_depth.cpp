@@ -15,7 +15,7 @@
 namespace composer::algorithms {
 namespace {
 
-void check(const StochasticDepthOptions& options) {
+void check_stochastic_depth(const StochasticDepthOptions& options) {
   if (!(options.drop_rate >= 0 && options.drop_rate <= 1))
     throw ConfigError("StochasticDepth: drop_rate must be from 0 to 1, got ", options.drop_rate);
   const double warmup = options.drop_warmup.as_double();
@@ -40,7 +40,7 @@ void collect(torch::nn::Module& module, std::vector<ResidualBlock*>& blocks) {
 }  // namespace
 
 std::size_t stochastic_depth(torch::nn::Module& model, const StochasticDepthOptions& options, double scale) {
-  check(options);
+  check_stochastic_depth(options);
   std::vector<ResidualBlock*> blocks;
   collect(model, blocks);
   const auto how =
@@ -54,7 +54,9 @@ std::size_t stochastic_depth(torch::nn::Module& model, const StochasticDepthOpti
   return blocks.size();
 }
 
-StochasticDepth::StochasticDepth(StochasticDepthOptions options) : options_(options) { check(options_); }
+StochasticDepth::StochasticDepth(StochasticDepthOptions options) : options_(options) {
+  check_stochastic_depth(options_);
+}
 
 // A CUDA graph would repeat the choices of the batch that it was captured in. It is not captured if an algorithm
 // listens between forward and backward.
@@ -99,7 +101,7 @@ void StochasticDepth::visit_state(StateVisitor& visit) {
 
 namespace {
 
-std::vector<Option<StochasticDepthOptions>> option_list() {
+std::vector<Option<StochasticDepthOptions>> stochastic_depth_options() {
   using O = StochasticDepthOptions;
   return {option("stochastic_method", &O::stochastic_method,
                  {{"block", StochasticMethod::BLOCK}, {"sample", StochasticMethod::SAMPLE}})
@@ -113,12 +115,13 @@ std::vector<Option<StochasticDepthOptions>> option_list() {
 
 }  // namespace
 
-StateDict StochasticDepth::local_hparams() const { return describe(options_, option_list()); }
+StateDict StochasticDepth::local_hparams() const { return describe(options_, stochastic_depth_options()); }
 
 namespace entries {
 
 Entry<Algorithms> stochastic_depth() {
-  return entry<StochasticDepth>("stochastic_depth", "Drops blocks of residual nets at random", option_list());
+  return entry<StochasticDepth>("stochastic_depth", "Drops blocks of residual nets at random",
+                                stochastic_depth_options());
 }
 
 }  // namespace entries

@@ -3,16 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <map>
 #include <numbers>
+#include <string>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/optim/any_optimizer.h"
@@ -27,7 +28,7 @@ void check_time(const char* option, Time time) {
     throw ConfigError("SWA: ", option, " must be >= 0, and a share at most 1dur, got ", time);
 }
 
-void check(const SWAOptions& options) {
+void check_swa(const SWAOptions& options) {
   check_time("swa_start", options.swa_start);
   check_time("swa_end", options.swa_end);
   if (options.swa_start.unit() != options.swa_end.unit())
@@ -57,9 +58,11 @@ std::optional<std::string> text_of(const OptionalTime& time) {
 // Running statistics and counts are those of the last update.
 void copy_buffers(const torch::nn::Module& model, WeightsByName& averages) {
   const at::NoGradGuard no_grad;
-  const auto buffers = model.named_buffers();
+  const NamedTensorList list = named_buffers(model);
+  const std::map<std::string, at::Tensor> buffers(list.begin(), list.end());
   for (auto& [name, average] : averages)
-    if (const at::Tensor* buffer = buffers.find(name)) average.copy_(*buffer, /*non_blocking=*/true);
+    if (const auto found = buffers.find(name); found != buffers.end())
+      average.copy_(found->second, /*non_blocking=*/true);
 }
 
 }  // namespace
@@ -72,7 +75,7 @@ double swa_learning_rate(double from, std::int64_t updates, const SWAOptions& op
   return to * share + from * (1 - share);
 }
 
-SWA::SWA(SWAOptions options) : options_(options) { check(options_); }
+SWA::SWA(SWAOptions options) : options_(options) { check_swa(options_); }
 
 Event SWA::update_event() const {
   return options_.update_interval.unit() == TimeUnit::BATCH ? Event::BATCH_END : Event::EPOCH_END;
@@ -113,12 +116,12 @@ void SWA::update(State& state) {
   if (updates_ == 0) {
     started_at_ = now;
     rates_ = optim::learning_rates(*state.optimizer);
-    averages_.begin(*state.model);
+    averages_.begin(as_module(*state.model));
   }
   if ((now - started_at_) % options_.update_interval.count() == 0) {
     ++updates_;
-    averages_.move(*state.model, 1 / static_cast<double>(updates_));
-    copy_buffers(*state.model, averages_.by_name());
+    averages_.move(as_module(*state.model), 1 / static_cast<double>(updates_));
+    copy_buffers(as_module(*state.model), averages_.by_name());
   }
 }
 
@@ -141,7 +144,7 @@ void SWA::begin_fit(State& state) {
       *state.max_duration < options_.swa_end)
     warn(join("SWA: swa_end is ", options_.swa_end, ", and training ends before, at ", *state.max_duration,
               "; the model will not get the averages"));
-  averages_.find(*state.model);
+  averages_.find(as_module(*state.model));
 }
 
 void SWA::warn_of_lost_averages(const State& state) const {
@@ -171,11 +174,11 @@ void SWA::put_back_learning_rates(State& state) {
 }
 
 void SWA::finish(State& state) {
-  averages_.put_into(*state.model);
+  averages_.put_into(as_module(*state.model));
   averages_ = {};
   completed_ = true;
   completed_for_ = text_of(state.max_duration);
-  if (state.max_duration && state.elapsed_duration() >= 1 && !state.model->buffers().empty())
+  if (state.max_duration && state.elapsed_duration() >= 1 && !buffers(as_module(*state.model)).empty())
     warn(join("SWA: training ends where averaging does, at ", options_.swa_end,
               ", so running statistics of batch norms are not those of the averaged weights; set an earlier swa_end"));
 }
@@ -195,7 +198,7 @@ void SWA::visit_state(StateVisitor& visit) {
 
 namespace {
 
-std::vector<Option<SWAOptions>> option_list() {
+std::vector<Option<SWAOptions>> swa_options() {
   using O = SWAOptions;
   return {
       option("swa_start", &O::swa_start).refuses({"-0.1dur", "1ep", "5ba", "0.98dur"}),
@@ -210,11 +213,11 @@ std::vector<Option<SWAOptions>> option_list() {
 
 }  // namespace
 
-StateDict SWA::local_hparams() const { return describe(options_, option_list()); }
+StateDict SWA::local_hparams() const { return describe(options_, swa_options()); }
 
 namespace entries {
 
-Entry<Algorithms> swa() { return entry<SWA>("swa", "Averages the weights of the last epochs", option_list()); }
+Entry<Algorithms> swa() { return entry<SWA>("swa", "Averages the weights of the last epochs", swa_options()); }
 
 }  // namespace entries
 }  // namespace composer::algorithms

@@ -6,10 +6,14 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/nn/module.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/empty_like.h>
 
+#include "composer/core/model_access.h"
 #include "composer/core/state_dict.h"
 #include "composer/formats/weights.h"
 
@@ -43,7 +47,7 @@ void move_to(const std::vector<at::Tensor>& averages, const std::vector<at::Tens
 void WeightAverages::begin(const torch::nn::Module& model) {
   const at::NoGradGuard no_grad;
   std::unordered_set<const void*> done;  // a weight with two names is copied once
-  for (const at::Tensor& parameter : model.parameters())
+  for (const at::Tensor& parameter : parameters(model))
     if (!parameter.requires_grad()) done.insert(parameter.unsafeGetTensorImpl());
   by_name_.clear();
   for (const auto& [name, tensor] : composer::state_dict(model))

@@ -40,12 +40,12 @@ struct StandardizedConv final : nn::Module {
 
 // What replaces the convolution in this place; a null Layer if it holds something else.
 template <class Conv>
-Layer replaced(const Layer& place) {
+Layer with_standardized_weight(const Layer& place) {
   const auto* conv = place->as<Conv>();
   return conv ? Layer(std::make_shared<StandardizedConv<Conv>>(*conv)) : Layer();
 }
 
-void check(const WeightStandardizationOptions& options) {
+void check_weight_standardization(const WeightStandardizationOptions& options) {
   if (options.n_last_layers_ignore < 0)
     throw ConfigError("WeightStandardization: n_last_layers_ignore must be >= 0, got ", options.n_last_layers_ignore);
 }
@@ -71,7 +71,7 @@ at::Tensor standardize_weights(const at::Tensor& weight) {
 }
 
 Replacements weight_standardization(nn::Module& model, const WeightStandardizationOptions& options) {
-  check(options);
+  check_weight_standardization(options);
   std::int64_t left = -options.n_last_layers_ignore;
   replace_convs(model, [&left](const std::string&, const Layer& place) -> Layer {
     left += is_conv(place) ? 1 : 0;
@@ -79,15 +79,15 @@ Replacements weight_standardization(nn::Module& model, const WeightStandardizati
   });
   return replace_convs(model, [&left](const std::string&, const Layer& place) -> Layer {
     if (!is_conv(place) || left-- <= 0) return {};
-    if (Layer made = replaced<nn::Conv1dImpl>(place)) return made;
-    if (Layer made = replaced<nn::Conv2dImpl>(place)) return made;
-    return replaced<nn::Conv3dImpl>(place);
+    if (Layer made = with_standardized_weight<nn::Conv1dImpl>(place)) return made;
+    if (Layer made = with_standardized_weight<nn::Conv2dImpl>(place)) return made;
+    return with_standardized_weight<nn::Conv3dImpl>(place);
   });
 }
 
 WeightStandardization::WeightStandardization(WeightStandardizationOptions options)
     : SurgeryAlgorithm("WeightStandardization"), options_(options) {
-  check(options_);
+  check_weight_standardization(options_);
 }
 
 Replacements WeightStandardization::operate(State& state) const {
@@ -106,19 +106,19 @@ std::string WeightStandardization::nothing_found() const {
 
 namespace {
 
-std::vector<Option<WeightStandardizationOptions>> option_list() {
+std::vector<Option<WeightStandardizationOptions>> weight_standardization_options() {
   return {option("n_last_layers_ignore", &WeightStandardizationOptions::n_last_layers_ignore).refuses({"-1"})};
 }
 
 }  // namespace
 
-StateDict WeightStandardization::local_hparams() const { return describe(options_, option_list()); }
+StateDict WeightStandardization::local_hparams() const { return describe(options_, weight_standardization_options()); }
 
 namespace entries {
 
 Entry<Algorithms> weight_standardization() {
   return entry<WeightStandardization>("weight_standardization", "Lets convolutions use standardized weights",
-                                      option_list());
+                                      weight_standardization_options());
 }
 
 }  // namespace entries

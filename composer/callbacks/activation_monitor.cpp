@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
 
 #include "composer/callbacks/layer_watch.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/list_option.h"
 #include "composer/core/logger.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 
 namespace composer::callbacks {
@@ -41,7 +44,7 @@ struct ActivationMonitor::Watched {
 
   Watched(const Model& model, const std::vector<std::string>& ignored)
       : ignored(ignored),
-        watch(model, [this](const std::string& layer, LayerWatch::Side side, const at::Tensor& tensor) {
+        watch(as_module(model), [this](const std::string& layer, LayerWatch::Side side, const at::Tensor& tensor) {
           add(layer, side, tensor);
         }) {}
 
@@ -110,7 +113,7 @@ void ActivationMonitor::close(const State&, Logger&) { watched_.reset(); }
 
 namespace {
 
-std::vector<Option<ActivationMonitorOptions>> option_list() {
+std::vector<Option<ActivationMonitorOptions>> activation_monitor_options() {
   using O = ActivationMonitorOptions;
   return {option("interval", &O::interval).refuses({"0ba", "3sp", "0.1dur"}),
           list_option("ignore_module_types", &O::ignore_module_types)};
@@ -118,13 +121,13 @@ std::vector<Option<ActivationMonitorOptions>> option_list() {
 
 }  // namespace
 
-StateDict ActivationMonitor::local_hparams() const { return describe(options_, option_list()); }
+StateDict ActivationMonitor::local_hparams() const { return describe(options_, activation_monitor_options()); }
 
 namespace entries {
 
 Entry<Callbacks> activation_monitor() {
   return entry<ActivationMonitor>("activation_monitor", "Logs statistics of the layers' inputs and outputs",
-                                  option_list());
+                                  activation_monitor_options());
 }
 
 }  // namespace entries

@@ -105,7 +105,7 @@ std::vector<std::string> CheckpointSaver::saved_checkpoints() const {
 
 namespace {
 
-std::vector<Option<CheckpointSaverOptions>> option_list() {
+std::vector<Option<CheckpointSaverOptions>> checkpoint_saver_options() {
   using O = CheckpointSaverOptions;
   using saving::OnFailure;
   return {option("folder", &O::folder).refuses({"", "a/{batch}"}),
@@ -123,12 +123,12 @@ std::vector<Option<CheckpointSaverOptions>> option_list() {
 
 }  // namespace
 
-StateDict CheckpointSaver::local_hparams() const { return describe(options_, option_list()); }
+StateDict CheckpointSaver::local_hparams() const { return describe(options_, checkpoint_saver_options()); }
 
 namespace entries {
 
 Entry<Callbacks> checkpoint_saver() {
-  return entry<CheckpointSaver>("checkpoint_saver", "Writes additional checkpoints", option_list());
+  return entry<CheckpointSaver>("checkpoint_saver", "Writes additional checkpoints", checkpoint_saver_options());
 }
 
 }  // namespace entries

@@ -8,27 +8,27 @@
 namespace composer::callbacks {
 namespace {
 
-struct Device {
+struct KnownDevice {
   std::array<std::string_view, 2> parts;  // of its name in lower case; one may be empty
   double fp32, tf32, fp16, bf16;          // 0: it has none
 };
 
 // The first that fits counts. From the makers' data sheets, without sparsity.
 constexpr std::array kDevices = {
-    Device{{"b200", ""}, 75e12, 1.125e15, 2.25e15, 2.25e15},
-    Device{{"h200", ""}, 67e12, 494.5e12, 989.5e12, 989.5e12},
-    Device{{"h100", "hbm3"}, 67e12, 494.5e12, 989.5e12, 989.5e12},
-    Device{{"h100", "pcie"}, 51e12, 378e12, 756.5e12, 756.5e12},
-    Device{{"h100", "hbm2e"}, 51e12, 378e12, 756.5e12, 756.5e12},
-    Device{{"a100", ""}, 19.5e12, 156e12, 312e12, 312e12},
-    Device{{"a10g", ""}, 31.5e12, 35e12, 70e12, 70e12},
-    Device{{"a10", ""}, 31.2e12, 62.5e12, 125e12, 125e12},
-    Device{{"l40s", ""}, 91.6e12, 183e12, 362e12, 362e12},
-    Device{{"l4", ""}, 30.3e12, 60e12, 121e12, 121e12},
-    Device{{"v100s", ""}, 16.4e12, 0, 130e12, 0},
-    Device{{"v100", "sxm"}, 15.7e12, 0, 125e12, 0},
-    Device{{"v100", "pcie"}, 14e12, 0, 112e12, 0},
-    Device{{"t4", ""}, 8.1e12, 0, 65e12, 0},
+    KnownDevice{{"b200", ""}, 75e12, 1.125e15, 2.25e15, 2.25e15},
+    KnownDevice{{"h200", ""}, 67e12, 494.5e12, 989.5e12, 989.5e12},
+    KnownDevice{{"h100", "hbm3"}, 67e12, 494.5e12, 989.5e12, 989.5e12},
+    KnownDevice{{"h100", "pcie"}, 51e12, 378e12, 756.5e12, 756.5e12},
+    KnownDevice{{"h100", "hbm2e"}, 51e12, 378e12, 756.5e12, 756.5e12},
+    KnownDevice{{"a100", ""}, 19.5e12, 156e12, 312e12, 312e12},
+    KnownDevice{{"a10g", ""}, 31.5e12, 35e12, 70e12, 70e12},
+    KnownDevice{{"a10", ""}, 31.2e12, 62.5e12, 125e12, 125e12},
+    KnownDevice{{"l40s", ""}, 91.6e12, 183e12, 362e12, 362e12},
+    KnownDevice{{"l4", ""}, 30.3e12, 60e12, 121e12, 121e12},
+    KnownDevice{{"v100s", ""}, 16.4e12, 0, 130e12, 0},
+    KnownDevice{{"v100", "sxm"}, 15.7e12, 0, 125e12, 0},
+    KnownDevice{{"v100", "pcie"}, 14e12, 0, 112e12, 0},
+    KnownDevice{{"t4", ""}, 8.1e12, 0, 65e12, 0},
 };
 
 // Whether a word of the name begins with the part: "l4" is in "nvidia l4", but neither in "nvidia l40" nor in "xl4".
@@ -48,7 +48,7 @@ bool has(std::string_view name, std::string_view part) {
 std::optional<double> peak_flops(std::string_view device_name, Precision precision, bool tf32) {
   std::string name(device_name);
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  for (const Device& device : kDevices) {
+  for (const KnownDevice& device : kDevices) {
     if (!has(name, device.parts[0]) || !has(name, device.parts[1])) continue;
     const double peak = precision == Precision::AMP_BF16   ? device.bf16
                         : precision == Precision::AMP_FP16 ? device.fp16

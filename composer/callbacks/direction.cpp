@@ -5,7 +5,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 
 namespace composer::callbacks {
@@ -14,7 +14,7 @@ Better direction(std::optional<Better> given, const State& state, const std::str
   if (given) return *given;
   if (state.model) {
     for (const bool is_train : {false, true})
-      for (const auto& metric : state.model->get_metrics(is_train))
+      for (const auto& metric : metrics_of(*state.model, is_train))
         if (metric->name() == monitor) return metric->better();
   }
   std::string lower = monitor;

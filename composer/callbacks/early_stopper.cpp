@@ -79,7 +79,7 @@ void EarlyStopper::fit_end(const State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<EarlyStopperOptions>> option_list() {
+std::vector<Option<EarlyStopperOptions>> early_stopper_options() {
   using O = EarlyStopperOptions;
   return {option("monitor", &O::monitor).example("MulticlassAccuracy").refuses({""}),
           option("dataloader_label", &O::dataloader_label).example("eval").refuses({""}),
@@ -90,12 +90,12 @@ std::vector<Option<EarlyStopperOptions>> option_list() {
 
 }  // namespace
 
-StateDict EarlyStopper::local_hparams() const { return describe(options_, option_list()); }
+StateDict EarlyStopper::local_hparams() const { return describe(options_, early_stopper_options()); }
 
 namespace entries {
 
 Entry<Callbacks> early_stopper() {
-  return entry<EarlyStopper>("early_stopper", "Stops once a metric no longer improves", option_list());
+  return entry<EarlyStopper>("early_stopper", "Stops once a metric no longer improves", early_stopper_options());
 }
 
 }  // namespace entries

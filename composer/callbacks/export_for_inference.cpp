@@ -5,7 +5,8 @@
 #include <sstream>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/allclose.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
 
@@ -14,7 +15,7 @@
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
 #include "composer/core/logger.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
@@ -57,7 +58,7 @@ TracedFunction function_of(Model& model, const std::vector<std::string>& names, 
     Batch batch;
     for (std::size_t i = 0; i < names.size(); ++i) batch.set(names[i], inputs[i]);
     TracedFunction::Tensors outputs;
-    for (const auto& [name, tensor] : model.eval_forward(batch, nullptr)) outputs.push_back(tensor);
+    for (const auto& [name, tensor] : eval_forward_of(model, batch, nullptr)) outputs.push_back(tensor);
     return outputs;
   };
   return function;
@@ -96,7 +97,7 @@ void check_other_sizes(const std::string& program, const TracedFunction& functio
 std::string torch_script(Model& model, const std::vector<std::string>& names, const Batch& sample, at::Device device) {
   const TracedFunction function = function_of(model, names, sample, device);
   std::ostringstream file;
-  formats::write_torch_script(file, model, function);
+  formats::write_torch_script(file, as_module(model), function);
   std::string program = std::move(file).str();
   check_other_sizes(program, function);
   return program;
@@ -163,7 +164,7 @@ void ExportForInferenceCallback::fit_end(const State& state, Logger& logger) {
     return;
   }
   state.run->with_model(WeightsUse::EXPORT, state.seed, [&](Model& model) {
-    if (!is_script) return save_weights(model, path);
+    if (!is_script) return save_weights(as_module(model), path);
     const std::string program = torch_script(model, names_of(options_, sample_), sample_, state.device);
     util::NewFile file(path);
     file.write(program);
@@ -175,7 +176,7 @@ void ExportForInferenceCallback::fit_end(const State& state, Logger& logger) {
 
 namespace {
 
-std::vector<Option<ExportForInferenceOptions>> option_list() {
+std::vector<Option<ExportForInferenceOptions>> export_for_inference_options() {
   using O = ExportForInferenceOptions;
   return {option("save_format", &O::save_format,
                  {{"torchscript", ExportFormat::TORCHSCRIPT}, {"safetensors", ExportFormat::SAFETENSORS}}),
@@ -184,13 +185,15 @@ std::vector<Option<ExportForInferenceOptions>> option_list() {
 
 }  // namespace
 
-StateDict ExportForInferenceCallback::local_hparams() const { return describe(options_, option_list()); }
+StateDict ExportForInferenceCallback::local_hparams() const {
+  return describe(options_, export_for_inference_options());
+}
 
 namespace entries {
 
 Entry<Callbacks> export_for_inference() {
   return entry<ExportForInferenceCallback>("export_for_inference", "Writes the model for inference when a fit ends",
-                                           option_list());
+                                           export_for_inference_options());
 }
 
 }  // namespace entries

@@ -8,12 +8,19 @@
 #include <sstream>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/isin.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
@@ -41,7 +48,7 @@ std::vector<TokenList> parse_prompts(const std::string& text) {
   return prompts;
 }
 
-void check(const GenerateOptions& options) {
+void check_generate(const GenerateOptions& options) {
   if (options.prompts.empty()) throw ConfigError("Generate: prompts must have at least one, got none");
   for (const TokenList& prompt : options.prompts) {
     if (prompt.empty()) throw ConfigError("Generate: a prompt must have at least one token");
@@ -58,9 +65,9 @@ void check(const GenerateOptions& options) {
 }
 
 // Texts of several prompts at once.
-class Writer {
+class SampleWriter {
  public:
-  Writer(Model& model, const GenerateOptions& options, at::Device device, std::span<const TokenList> prompts)
+  SampleWriter(Model& model, const GenerateOptions& options, at::Device device, std::span<const TokenList> prompts)
       : model_(model), options_(options), device_(device) {
     for (const TokenList& prompt : prompts) longest_ = std::max(longest_, static_cast<std::int64_t>(prompt.size()));
     const auto count = static_cast<std::int64_t>(prompts.size());
@@ -102,7 +109,7 @@ class Writer {
       input = input.gather(1, first.unsqueeze(1) + at::arange(options_.context, lengths_.options()).unsqueeze(0));
       last = last - first;
     }
-    const Outputs outputs = model_.forward(Batch{{options_.input_key, input}});
+    const Outputs outputs = forward_of(model_, Batch{{options_.input_key, input}});
     const at::Tensor& all = outputs.front();
     if (all.dim() != 3 || all.size(0) != input.size(0) || all.size(1) != input.size(1))
       throw DataError("Generate: for tokens of shape ", input.sizes(), " the model must give logits [", input.size(0),
@@ -140,7 +147,7 @@ class Writer {
 Generate::Generate(GenerateOptions options) : options_(std::move(options)) {
   std::ranges::move(parse_prompts(options_.prompt_tokens), std::back_inserter(options_.prompts));
   options_.prompt_tokens.clear();
-  check(options_);
+  check_generate(options_);
 }
 
 void Generate::check_fit(const FitOutline& fit, const State& state) const {
@@ -183,7 +190,7 @@ LogTable Generate::generations(const State& state) const {
   state.run->with_model(WeightsUse::EVALUATION, seed, [&](Model& model) {
     for (std::size_t begin = 0; begin < prompts.size(); begin += at_once) {
       const auto some = prompts.subspan(begin, std::min(at_once, prompts.size() - begin));
-      const std::vector<TokenList> texts = Writer(model, options_, state.device, some).write();
+      const std::vector<TokenList> texts = SampleWriter(model, options_, state.device, some).write();
       for (std::size_t i = 0; i < some.size(); ++i)
         table.rows.push_back({LogValue(to_text(some[i])), LogValue(to_text(texts[i]))});
     }
@@ -193,7 +200,7 @@ LogTable Generate::generations(const State& state) const {
 
 namespace {
 
-std::vector<Option<GenerateOptions>> option_list() {
+std::vector<Option<GenerateOptions>> generate_options() {
   using O = GenerateOptions;
   return {option("prompt_tokens", &O::prompt_tokens),
           option("interval", &O::interval),
@@ -207,6 +214,6 @@ std::vector<Option<GenerateOptions>> option_list() {
 
 }  // namespace
 
-StateDict Generate::local_hparams() const { return describe(options_, option_list()); }
+StateDict Generate::local_hparams() const { return describe(options_, generate_options()); }
 
 }  // namespace composer::callbacks

@@ -13,14 +13,14 @@ namespace composer::callbacks {
 namespace {
 
 // As in nvml.h, whose names and layouts NVIDIA does not change.
-using Device = void*;
+using NvmlDevice = void*;
 struct Utilization {
   unsigned int gpu, memory;  // in per cent
 };
 constexpr int kSuccess = 0, kTemperatureOfGpu = 0;
 
 // The part of a list "2,0,GPU-1234" that CUDA numbers `device`. Without a list: its number.
-std::string name_of(int device, std::string_view visible_devices) {
+std::string name_in_list(int device, std::string_view visible_devices) {
   if (visible_devices.empty()) return std::to_string(device);
   for (int i = 0; i < device; ++i) {
     const std::size_t comma = visible_devices.find(',');
@@ -62,9 +62,9 @@ struct GpuReader::Library {
     if (!function) throw Error("NVML has no function ", name);
   }
 
-  Device device(const std::string& name) const {
+  NvmlDevice device(const std::string& name) const {
     unsigned int index = 0;
-    Device device = nullptr;
+    NvmlDevice device = nullptr;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
     const bool is_index = error == std::errc() && end == name.data() + name.size();
     if (const int result = is_index ? by_index(index, &device) : by_uuid(name.c_str(), &device); result != kSuccess)
@@ -76,16 +76,16 @@ struct GpuReader::Library {
   bool is_open = false;
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
-  int (*by_index)(unsigned int, Device*) = nullptr;
-  int (*by_uuid)(const char*, Device*) = nullptr;
-  int (*name_of_device)(Device, char*, unsigned int) = nullptr;
-  int (*utilization)(Device, Utilization*) = nullptr;
-  int (*temperature)(Device, int, unsigned int*) = nullptr;
-  int (*power)(Device, unsigned int*) = nullptr;
+  int (*by_index)(unsigned int, NvmlDevice*) = nullptr;
+  int (*by_uuid)(const char*, NvmlDevice*) = nullptr;
+  int (*name_of_device)(NvmlDevice, char*, unsigned int) = nullptr;
+  int (*utilization)(NvmlDevice, Utilization*) = nullptr;
+  int (*temperature)(NvmlDevice, int, unsigned int*) = nullptr;
+  int (*power)(NvmlDevice, unsigned int*) = nullptr;
 };
 
 GpuReader::GpuReader(const char* library, int device, std::string_view visible_devices)
-    : library_(std::make_unique<Library>(library)), device_(library_->device(name_of(device, visible_devices))) {}
+    : library_(std::make_unique<Library>(library)), device_(library_->device(name_in_list(device, visible_devices))) {}
 GpuReader::~GpuReader() = default;
 
 std::string GpuReader::name() const {

@@ -2,7 +2,9 @@
 
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
 
 #include "composer/util/png.h"
 

@@ -7,8 +7,15 @@
 #include <span>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -83,7 +90,7 @@ std::vector<LogMask> masks_of(const at::Tensor& outputs, const at::Tensor& targe
   return {{"prediction", prediction.clone()}, {"ground_truth", truth}};
 }
 
-void check(const ImageVisualizerOptions& options) {
+void check_image_visualizer(const ImageVisualizerOptions& options) {
   const auto& [interval, mode, num_images, channels_last, input_key, target_key, mean, stddev, rescale, folder] =
       options;
   if (interval.unit() != TimeUnit::EPOCH && interval.unit() != TimeUnit::BATCH)
@@ -103,7 +110,7 @@ bool is_due(Time interval, const Timestamp& now) {
   return now.batch_in_epoch == 0 && now.epoch % interval.count() == 0;
 }
 
-std::string name_of(const State& state) {
+std::string table_name(const State& state) {
   return state.dataloader_label == "eval" ? "Images/Eval" : "Images/Eval/" + state.dataloader_label;
 }
 
@@ -195,7 +202,9 @@ struct ImageVisualizer::Files {
   util::BackgroundQueue<Job> queue;  // the last, because its thread uses the others
 };
 
-ImageVisualizer::ImageVisualizer(ImageVisualizerOptions options) : options_(std::move(options)) { check(options_); }
+ImageVisualizer::ImageVisualizer(ImageVisualizerOptions options) : options_(std::move(options)) {
+  check_image_visualizer(options_);
+}
 ImageVisualizer::~ImageVisualizer() = default;
 ImageVisualizer::ImageVisualizer(ImageVisualizer&&) noexcept = default;
 
@@ -225,12 +234,12 @@ void ImageVisualizer::eval_start(const State&, Logger&) { eval_due_ = true; }
 
 void ImageVisualizer::eval_before_forward(const State& state, Logger& logger) {
   if (options_.mode != ImageMode::INPUT || !std::exchange(eval_due_, false)) return;
-  show(state, name_of(state), join(state.dataloader_label, "-ba", state.timestamp.batch), logger);
+  show(state, table_name(state), join(state.dataloader_label, "-ba", state.timestamp.batch), logger);
 }
 
 void ImageVisualizer::eval_after_forward(const State& state, Logger& logger) {
   if (options_.mode != ImageMode::SEGMENTATION || !std::exchange(eval_due_, false)) return;
-  show(state, name_of(state), join(state.dataloader_label, "-ba", state.timestamp.batch), logger);
+  show(state, table_name(state), join(state.dataloader_label, "-ba", state.timestamp.batch), logger);
 }
 
 void ImageVisualizer::eval_end(const State&, Logger&) {
@@ -274,7 +283,7 @@ void ImageVisualizer::close(const State&, Logger&) {
 
 namespace {
 
-std::vector<Option<ImageVisualizerOptions>> option_list() {
+std::vector<Option<ImageVisualizerOptions>> image_visualizer_options() {
   using O = ImageVisualizerOptions;
   return {option("interval", &O::interval).refuses({"0ba", "3sp", "0.1dur"}),
           option("mode", &O::mode, {{"input", ImageMode::INPUT}, {"segmentation", ImageMode::SEGMENTATION}}),
@@ -288,12 +297,13 @@ std::vector<Option<ImageVisualizerOptions>> option_list() {
 
 }  // namespace
 
-StateDict ImageVisualizer::local_hparams() const { return describe(options_, option_list()); }
+StateDict ImageVisualizer::local_hparams() const { return describe(options_, image_visualizer_options()); }
 
 namespace entries {
 
 Entry<Callbacks> image_visualizer() {
-  return entry<ImageVisualizer>("image_visualizer", "Logs images of the inputs, or of a segmentation", option_list());
+  return entry<ImageVisualizer>("image_visualizer", "Logs images of the inputs, or of a segmentation",
+                                image_visualizer_options());
 }
 
 }  // namespace entries

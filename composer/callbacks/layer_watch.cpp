@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "composer/core/model_access.h"
 #include "composer/util/operator_watch.h"
 
 namespace composer::callbacks {
@@ -14,11 +15,11 @@ const void* memory_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
-class Finder final : public OperatorWatch::Listener {
+class LayerFinder final : public OperatorWatch::Listener {
  public:
-  Finder(const torch::nn::Module& model, LayerWatch::Report report) : report_(std::move(report)) {
-    for (const auto& item : model.named_parameters()) add(item.key(), item.value());
-    for (const auto& item : model.named_buffers()) add(item.key(), item.value());
+  LayerFinder(const torch::nn::Module& model, LayerWatch::Report report) : report_(std::move(report)) {
+    for (const auto& [name, tensor] : named_parameters(model)) add(name, tensor);
+    for (const auto& [name, tensor] : named_buffers(model)) add(name, tensor);
   }
 
   void begin(const OperatorCall& call) override {
@@ -88,7 +89,7 @@ class Finder final : public OperatorWatch::Listener {
 
 struct LayerWatch::Impl {
   Impl(const torch::nn::Module& model, Report report) : finder(model, std::move(report)), watch(finder) {}
-  Finder finder;
+  LayerFinder finder;
   OperatorWatch watch;
 };
 

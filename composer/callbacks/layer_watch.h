@@ -7,7 +7,10 @@
 #include <string>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
+
+namespace torch::nn {
+class Module;
+}
 
 namespace composer::callbacks {
 

@@ -105,19 +105,19 @@ void MemoryMonitor::after_train_batch(const State& state, Logger& logger) {
 
 namespace {
 
-std::vector<Option<MemoryMonitorOptions>> option_list() {
+std::vector<Option<MemoryMonitorOptions>> memory_monitor_options() {
   using O = MemoryMonitorOptions;
   return {option("batch_log_interval", &O::batch_log_interval).refuses({"0", "-1"})};
 }
 
 }  // namespace
 
-StateDict MemoryMonitor::local_hparams() const { return describe(impl_->options, option_list()); }
+StateDict MemoryMonitor::local_hparams() const { return describe(impl_->options, memory_monitor_options()); }
 
 namespace entries {
 
 Entry<Callbacks> memory_monitor() {
-  return entry<MemoryMonitor>("memory_monitor", "Logs how much memory is in use", option_list());
+  return entry<MemoryMonitor>("memory_monitor", "Logs how much memory is in use", memory_monitor_options());
 }
 
 }  // namespace entries

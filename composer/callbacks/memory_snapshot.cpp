@@ -118,7 +118,7 @@ void MemorySnapshot::close(const State&, Logger&) {
 
 namespace {
 
-std::vector<Option<MemorySnapshotOptions>> option_list() {
+std::vector<Option<MemorySnapshotOptions>> memory_snapshot_options() {
   using O = MemorySnapshotOptions;
   return {option("skip_batches", &O::skip_batches).refuses({"-1"}),
           option("interval", &O::interval).refuses({"0ba", "0.1dur"}),
@@ -131,13 +131,13 @@ std::vector<Option<MemorySnapshotOptions>> option_list() {
 
 }  // namespace
 
-StateDict MemorySnapshot::local_hparams() const { return describe(impl_->options, option_list()); }
+StateDict MemorySnapshot::local_hparams() const { return describe(impl_->options, memory_snapshot_options()); }
 
 namespace entries {
 
 Entry<Callbacks> memory_snapshot() {
   return entry<MemorySnapshot>("memory_snapshot", "Records what the CUDA allocator does in a few batches",
-                               option_list());
+                               memory_snapshot_options());
 }
 
 }  // namespace entries

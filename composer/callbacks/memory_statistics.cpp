@@ -20,44 +20,44 @@ using Stat = DeviceStatistic::Stat;
 using StatArray = DeviceStatistic::StatArray;
 
 template <class T>
-struct Named {
+struct NamedMember {
   std::string_view name;
   T member;
 };
 
 constexpr std::array kArrays = {
-    Named<StatArray Stats::*>{"allocation", &Stats::allocation},
-    Named<StatArray Stats::*>{"segment", &Stats::segment},
-    Named<StatArray Stats::*>{"active", &Stats::active},
-    Named<StatArray Stats::*>{"inactive_split", &Stats::inactive_split},
-    Named<StatArray Stats::*>{"allocated_bytes", &Stats::allocated_bytes},
-    Named<StatArray Stats::*>{"reserved_bytes", &Stats::reserved_bytes},
-    Named<StatArray Stats::*>{"active_bytes", &Stats::active_bytes},
-    Named<StatArray Stats::*>{"inactive_split_bytes", &Stats::inactive_split_bytes},
-    Named<StatArray Stats::*>{"requested_bytes", &Stats::requested_bytes},
+    NamedMember<StatArray Stats::*>{"allocation", &Stats::allocation},
+    NamedMember<StatArray Stats::*>{"segment", &Stats::segment},
+    NamedMember<StatArray Stats::*>{"active", &Stats::active},
+    NamedMember<StatArray Stats::*>{"inactive_split", &Stats::inactive_split},
+    NamedMember<StatArray Stats::*>{"allocated_bytes", &Stats::allocated_bytes},
+    NamedMember<StatArray Stats::*>{"reserved_bytes", &Stats::reserved_bytes},
+    NamedMember<StatArray Stats::*>{"active_bytes", &Stats::active_bytes},
+    NamedMember<StatArray Stats::*>{"inactive_split_bytes", &Stats::inactive_split_bytes},
+    NamedMember<StatArray Stats::*>{"requested_bytes", &Stats::requested_bytes},
 };
 constexpr std::array kSingles = {
-    Named<Stat Stats::*>{"oversize_allocations", &Stats::oversize_allocations},
-    Named<Stat Stats::*>{"oversize_segments", &Stats::oversize_segments},
+    NamedMember<Stat Stats::*>{"oversize_allocations", &Stats::oversize_allocations},
+    NamedMember<Stat Stats::*>{"oversize_segments", &Stats::oversize_segments},
 };
 constexpr std::array kCounts = {
-    Named<std::int64_t Stats::*>{"num_alloc_retries", &Stats::num_alloc_retries},
-    Named<std::int64_t Stats::*>{"num_ooms", &Stats::num_ooms},
-    Named<std::int64_t Stats::*>{"num_sync_all_streams", &Stats::num_sync_all_streams},
-    Named<std::int64_t Stats::*>{"num_device_alloc", &Stats::num_device_alloc},
-    Named<std::int64_t Stats::*>{"num_device_free", &Stats::num_device_free},
+    NamedMember<std::int64_t Stats::*>{"num_alloc_retries", &Stats::num_alloc_retries},
+    NamedMember<std::int64_t Stats::*>{"num_ooms", &Stats::num_ooms},
+    NamedMember<std::int64_t Stats::*>{"num_sync_all_streams", &Stats::num_sync_all_streams},
+    NamedMember<std::int64_t Stats::*>{"num_device_alloc", &Stats::num_device_alloc},
+    NamedMember<std::int64_t Stats::*>{"num_device_free", &Stats::num_device_free},
 };
 constexpr std::array kParts = {
-    Named<std::int64_t Stat::*>{"current", &Stat::current},
-    Named<std::int64_t Stat::*>{"peak", &Stat::peak},
-    Named<std::int64_t Stat::*>{"allocated", &Stat::allocated},
-    Named<std::int64_t Stat::*>{"freed", &Stat::freed},
+    NamedMember<std::int64_t Stat::*>{"current", &Stat::current},
+    NamedMember<std::int64_t Stat::*>{"peak", &Stat::peak},
+    NamedMember<std::int64_t Stat::*>{"allocated", &Stat::allocated},
+    NamedMember<std::int64_t Stat::*>{"freed", &Stat::freed},
 };
-constexpr std::array kPools = {Named<std::size_t>{"all", 0}, Named<std::size_t>{"small_pool", 1},
-                               Named<std::size_t>{"large_pool", 2}};
+constexpr std::array kPools = {NamedMember<std::size_t>{"all", 0}, NamedMember<std::size_t>{"small_pool", 1},
+                               NamedMember<std::size_t>{"large_pool", 2}};
 
 template <class Table, class T>
-bool find(const Table& table, std::string_view name, T& member) {
+bool find_member(const Table& table, std::string_view name, T& member) {
   for (const auto& row : table)
     if (row.name == name) return member = row.member, true;
   return false;
@@ -83,7 +83,7 @@ std::optional<std::int64_t> field_of(std::string_view status, std::string_view n
 
 using Text = std::array<char, 4096>;
 
-std::string_view text_of(int descriptor, Text& text) {
+std::string_view read_again(int descriptor, Text& text) {
   const ssize_t size = descriptor < 0 ? -1 : pread(descriptor, text.data(), text.size(), 0);
   return {text.data(), size > 0 ? static_cast<std::size_t>(size) : 0};
 }
@@ -100,12 +100,12 @@ DeviceStatistic::DeviceStatistic(std::string_view name) : in_bytes(name.find("by
   std::string_view rest = name;
   const std::string_view first = next_part(rest);
   bool known = false;
-  if (find(kCounts, first, count_)) {
+  if (find_member(kCounts, first, count_)) {
     known = rest.empty();
-  } else if (find(kSingles, first, single_)) {
-    known = find(kParts, rest, part_);
-  } else if (find(kArrays, first, array_)) {
-    known = find(kPools, next_part(rest), pool_) && find(kParts, rest, part_);
+  } else if (find_member(kSingles, first, single_)) {
+    known = find_member(kParts, rest, part_);
+  } else if (find_member(kArrays, first, array_)) {
+    known = find_member(kPools, next_part(rest), pool_) && find_member(kParts, rest, part_);
   }
   if (!known)
     throw ConfigError("MemoryMonitor: memory_keys: there is no statistic \"", name,
@@ -143,7 +143,7 @@ ProcessMemoryReader::ProcessMemoryReader() : statm_("/proc/self/statm"), status_
 
 std::optional<ProcessMemory> ProcessMemoryReader::read() {
   Text text;
-  std::string_view rest = text_of(statm_.descriptor, text);
+  std::string_view rest = read_again(statm_.descriptor, text);
   rest.remove_prefix(std::min(rest.find(' ') + 1, rest.size()));  // the size of the address space
   std::int64_t pages = 0;
   if (std::from_chars(rest.data(), rest.data() + rest.size(), pages).ec != std::errc()) return std::nullopt;
@@ -157,7 +157,7 @@ std::optional<ProcessMemory> ProcessMemoryReader::read() {
 
 std::optional<std::int64_t> ProcessMemoryReader::peak_in_status() const {
   Text text;
-  return field_of(text_of(status_.descriptor, text), "VmHWM:");
+  return field_of(read_again(status_.descriptor, text), "VmHWM:");
 }
 
 }  // namespace composer::callbacks

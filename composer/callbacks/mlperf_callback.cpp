@@ -47,7 +47,7 @@ std::string name_of(MLPerfStatus status) {
   return status == MLPerfStatus::ONPREM ? "onprem" : status == MLPerfStatus::CLOUD ? "cloud" : "preview";
 }
 
-std::string text_of(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string json_line(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 std::string system_name(const MLPerfCallbackOptions& options, const State& state) {
   if (!options.system_name.empty()) return options.system_name;
@@ -74,7 +74,7 @@ void run_program(const std::string& command) {
                     WIFEXITED(status) ? join("status ", WEXITSTATUS(status)) : join("signal ", WTERMSIG(status)));
 }
 
-void check(const MLPerfCallbackOptions& options) {
+void check_mlperf(const MLPerfCallbackOptions& options) {
   if (options.root_folder.empty()) throw ConfigError("MLPerfCallback: root_folder is required");
   if (options.index < 0) throw ConfigError("MLPerfCallback: index must be >= 0, got ", options.index);
   if (!std::isfinite(options.target)) throw ConfigError("MLPerfCallback: target must be finite, got ", options.target);
@@ -144,8 +144,8 @@ struct MLPerfCallback::Log {
     metadata["lineno"] = where.line();
     file->write(join(":::MLLOG {\"namespace\": \"\", \"time_ms\": ",
                      std::chrono::duration_cast<std::chrono::milliseconds>(now).count(), ", \"event_type\": \"",
-                     kTypes.at(static_cast<std::size_t>(type)), "\", \"key\": ", text_of(key),
-                     ", \"value\": ", text_of(value), ", \"metadata\": ", text_of(metadata), "}\n"));
+                     kTypes.at(static_cast<std::size_t>(type)), "\", \"key\": ", json_line(key),
+                     ", \"value\": ", json_line(value), ", \"metadata\": ", json_line(metadata), "}\n"));
   }
 
   void visit_state(StateVisitor& visit, util::LogMark& with) {
@@ -168,7 +168,7 @@ struct MLPerfCallback::Log {
   bool whole_epoch = false;       // it has been seen from its beginning
 };
 
-MLPerfCallback::MLPerfCallback(MLPerfCallbackOptions options) : options_(std::move(options)) { check(options_); }
+MLPerfCallback::MLPerfCallback(MLPerfCallbackOptions options) : options_(std::move(options)) { check_mlperf(options_); }
 MLPerfCallback::~MLPerfCallback() = default;
 MLPerfCallback::MLPerfCallback(MLPerfCallback&&) noexcept = default;
 
@@ -333,7 +333,7 @@ void MLPerfCallback::close(const State& state, Logger& logger) {
 
 namespace {
 
-std::vector<Option<MLPerfCallbackOptions>> option_list() {
+std::vector<Option<MLPerfCallbackOptions>> mlperf_callback_options() {
   using O = MLPerfCallbackOptions;
   return {
       option("root_folder", &O::root_folder).example("mlperf").refuses({"", "{run_name"}),
@@ -356,12 +356,12 @@ std::vector<Option<MLPerfCallbackOptions>> option_list() {
 
 }  // namespace
 
-StateDict MLPerfCallback::local_hparams() const { return describe(options_, option_list()); }
+StateDict MLPerfCallback::local_hparams() const { return describe(options_, mlperf_callback_options()); }
 
 namespace entries {
 
 Entry<Callbacks> mlperf() {
-  return entry<MLPerfCallback>("mlperf", "Logs a run in the format of MLPerf Training", option_list());
+  return entry<MLPerfCallback>("mlperf", "Logs a run in the format of MLPerf Training", mlperf_callback_options());
 }
 
 }  // namespace entries

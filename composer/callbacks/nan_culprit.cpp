@@ -103,9 +103,9 @@ bool only_allocates(std::string_view name) {
 }
 
 // Keeps the first operators whose outputs are NaN and infinite.
-class Finder final : public OperatorWatch::Listener, public LayerImpl::Observer {
+class CulpritFinder final : public OperatorWatch::Listener, public LayerImpl::Observer {
  public:
-  explicit Finder(const Model& model) {
+  explicit CulpritFinder(const Model& model) {
     for (const auto& item : model.named_parameters()) add(item.key(), item.value());
     for (const auto& item : model.named_buffers()) {
       add(item.key(), item.value());
@@ -118,11 +118,11 @@ class Finder final : public OperatorWatch::Listener, public LayerImpl::Observer 
         observed_.push_back(layer);
       }
   }
-  ~Finder() override {
+  ~CulpritFinder() override {
     for (const auto& layer : observed_) layer->observe(nullptr);
   }
-  Finder(const Finder&) = delete;
-  Finder& operator=(const Finder&) = delete;
+  CulpritFinder(const CulpritFinder&) = delete;
+  CulpritFinder& operator=(const CulpritFinder&) = delete;
 
   void begin(const OperatorCall& call) override {
     open_.push_back({std::string(call.name), call.is_node});
@@ -306,7 +306,7 @@ Culprit find_culprit(const State& state, bool gradients, const std::function<voi
   const at::NoGradGuard no_grad;
   const std::string weights = in_weights(state);
   if (std::string before = in_batch(state); weights.empty() && !before.empty()) return {before};
-  Finder finder(*state.model);
+  CulpritFinder finder(*state.model);
   {
     const OperatorWatch watch(finder);
     repeat();

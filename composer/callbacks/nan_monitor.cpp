@@ -4,7 +4,13 @@
 #include <filesystem>
 #include <optional>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -12,7 +18,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/formats/safetensors.h"
@@ -33,7 +39,7 @@ bool has_nan(const at::Tensor& loss, bool or_infinity) {
 // The norm of all gradients; undefined if there are none.
 at::Tensor gradient_norm(const Model& model) {
   std::vector<at::Tensor> gradients;
-  for (const at::Tensor& parameter : model.parameters())
+  for (const at::Tensor& parameter : parameters(as_module(model)))
     if (const at::Tensor& gradient = parameter.grad(); gradient.defined())
       gradients.push_back(gradient.is_sparse() ? gradient._values() : gradient);
   if (gradients.empty()) return {};
@@ -41,7 +47,7 @@ at::Tensor gradient_norm(const Model& model) {
   return at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2)), 2);
 }
 
-std::string text_of(const std::vector<std::int64_t>& samples) {
+std::string text_of_samples(const std::vector<std::int64_t>& samples) {
   constexpr std::size_t kNamed = 16;
   std::string text;
   for (std::size_t i = 0; i < std::min(samples.size(), kNamed); ++i) text += join(i == 0 ? "" : ", ", samples[i]);
@@ -171,7 +177,7 @@ void NaNMonitor::report(const State& state, const std::string& what, bool gradie
   if (!of_this_batch) throw Error(text);
   add("the samples are not known", [&] {
     samples = state.run->sample_indices();
-    return samples.empty() ? std::string() : "\nsamples of the microbatch: " + text_of(samples);
+    return samples.empty() ? std::string() : "\nsamples of the microbatch: " + text_of_samples(samples);
   });
   if (!options_.folder.empty())
     add("the microbatch was not saved",
@@ -194,7 +200,7 @@ void NaNMonitor::epoch_end(const State& state, Logger&) {
 
 namespace {
 
-std::vector<Option<NaNMonitorOptions>> option_list() {
+std::vector<Option<NaNMonitorOptions>> nan_monitor_options() {
   using O = NaNMonitorOptions;
   return {option("find_culprit", &O::find_culprit), option("check_infinity", &O::check_infinity),
           option("check_gradients", &O::check_gradients), option("wait", &O::wait),
@@ -203,13 +209,13 @@ std::vector<Option<NaNMonitorOptions>> option_list() {
 
 }  // namespace
 
-StateDict NaNMonitor::local_hparams() const { return describe(options_, option_list()); }
+StateDict NaNMonitor::local_hparams() const { return describe(options_, nan_monitor_options()); }
 
 namespace entries {
 
 Entry<Callbacks> nan_monitor() {
   return entry<NaNMonitor>("nan_monitor", "Ends the run with an error when a loss is NaN, and says where it came from",
-                           option_list());
+                           nan_monitor_options());
 }
 
 }  // namespace entries

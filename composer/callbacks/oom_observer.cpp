@@ -16,7 +16,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
@@ -31,9 +31,9 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kListed = 20;
 
-using Named = std::pair<std::string, at::Tensor>;
+using NamedTensor = std::pair<std::string, at::Tensor>;
 
-void collect(const StateDict& dict, const std::string& path, std::vector<Named>& found) {
+void collect(const StateDict& dict, const std::string& path, std::vector<NamedTensor>& found) {
   for (const auto& [name, value] : dict.entries()) {
     const std::string here = join(path, "/", name);
     if (const auto* tensor = std::get_if<at::Tensor>(&value); tensor && tensor->defined())
@@ -72,7 +72,7 @@ void write_device(std::ostream& out, c10::Device device) {
 void write_model(std::ostream& out, const State& state) {
   if (!state.model) return;
   std::size_t parameters = 0, gradients = 0;
-  for (const at::Tensor& parameter : state.model->parameters()) {
+  for (const at::Tensor& parameter : composer::parameters(as_module(*state.model))) {
     parameters += parameter.nbytes();
     if (parameter.grad().defined()) gradients += parameter.grad().nbytes();
   }
@@ -82,18 +82,18 @@ void write_model(std::ostream& out, const State& state) {
 void write_largest(std::ostream& out, const State& state) {
   if (!state.run) return;
   const StateDict saved = state.run->snapshot(/*weights_only=*/false);
-  std::vector<Named> tensors;
+  std::vector<NamedTensor> tensors;
   for (const auto& [name, value] : saved.entries())
     if (const auto* part = std::get_if<StateDict>(&value); part && (name == "model" || name == "optimizer"))
       collect(*part, name, tensors);
-  std::ranges::stable_sort(tensors, std::greater<>(), [](const Named& one) { return one.second.nbytes(); });
+  std::ranges::stable_sort(tensors, std::greater<>(), [](const NamedTensor& one) { return one.second.nbytes(); });
   out << "largest tensors of model and optimizer:\n";
   std::size_t listed = 0;
   for (const auto& [name, tensor] : tensors)
     if (listed++ < kListed) describe_tensor(out, name, tensor);
 }
 
-std::string text_of(const std::exception_ptr& error) {
+std::string text_of_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& known) {
@@ -107,7 +107,7 @@ std::string report(const std::exception_ptr& error, const State& state) {
   std::ostringstream out;
   out << "run " << state.run_name << ": out of memory on " << state.device << " in epoch " << state.timestamp.epoch
       << ", batch " << state.timestamp.batch << ", loader \"" << state.dataloader_label << "\"\n"
-      << text_of(error) << "\n\n";
+      << text_of_error(error) << "\n\n";
   const std::int64_t size = state.device_train_microbatch_size;
   out << "device_train_microbatch_size: " << (size > 0 ? std::to_string(size) : "the whole batch") << "\nbatch:\n";
   for (const auto& [name, tensor] : state.batch) describe_tensor(out, name, tensor);
@@ -206,7 +206,7 @@ void OOMObserver::close(const State&, Logger&) {
 
 namespace {
 
-std::vector<Option<OOMObserverOptions>> option_list() {
+std::vector<Option<OOMObserverOptions>> oom_observer_options() {
   using O = OOMObserverOptions;
   return {option("max_entries", &O::max_entries).refuses({"0"}), option("folder", &O::folder).refuses({"{run_name"}),
           option("filename", &O::filename).refuses({"{rank"}),
@@ -215,12 +215,12 @@ std::vector<Option<OOMObserverOptions>> option_list() {
 
 }  // namespace
 
-StateDict OOMObserver::local_hparams() const { return describe(impl_->options, option_list()); }
+StateDict OOMObserver::local_hparams() const { return describe(impl_->options, oom_observer_options()); }
 
 namespace entries {
 
 Entry<Callbacks> oom_observer() {
-  return entry<OOMObserver>("oom_observer", "Reports what takes the memory when it runs out", option_list());
+  return entry<OOMObserver>("oom_observer", "Reports what takes the memory when it runs out", oom_observer_options());
 }
 
 }  // namespace entries

@@ -9,14 +9,23 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/_foreach_sub.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/stack.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
 #include "composer/core/logger.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/optim/parameter_group.h"
@@ -119,7 +128,7 @@ at::Tensor cosine(const Measured& a, const Measured& b) {
   return product / at::mul(a.norm, b.norm).clamp_min(1e-30);
 }
 
-const Measured* find(std::span<const Measured> list, Kind kind) {
+const Measured* find_kind(std::span<const Measured> list, Kind kind) {
   const auto found = std::ranges::find(list, kind, &Measured::kind);
   return found == list.end() ? nullptr : &*found;
 }
@@ -141,7 +150,7 @@ struct OptimizerMonitor::Impl {
     optimized = std::move(now);
     parameters.clear();
     before.clear();
-    for (const auto& [name, tensor] : optim::parameters_of(*state.model)) {
+    for (const auto& [name, tensor] : optim::parameters_of(as_module(*state.model))) {
       Parameter& parameter = parameters.emplace_back();
       parameter.tensor = tensor;
       for (std::size_t i = 0; i < kKinds.size(); ++i) parameter.norms[i] = join("l2_norm/", kKinds[i], '/', name);
@@ -187,10 +196,10 @@ struct OptimizerMonitor::Impl {
       const auto of_one = list.first(static_cast<std::size_t>(end - list.begin()));
       list = list.subspan(of_one.size());
       for (const Measured& measured : of_one) records.push_back({parameters[i].norms[measured.kind], measured.norm});
-      const Measured* gradient = find(of_one, GRAD);
+      const Measured* gradient = find_kind(of_one, GRAD);
       if (!options.log_cosines || !gradient || parameters[i].tensor.mutable_grad().is_sparse()) continue;
       for (const auto& [kind, key] : {std::pair(MOMENT, MOMENT_GRAD), std::pair(UPDATE, UPDATE_GRAD)})
-        if (const Measured* other = find(of_one, kind))
+        if (const Measured* other = find_kind(of_one, kind))
           records.push_back({parameters[i].cosines[key], cosine(*other, *gradient)});
     }
   }
@@ -262,7 +271,7 @@ void OptimizerMonitor::batch_end(const State& state, Logger& logger) {
 
 namespace {
 
-std::vector<Option<OptimizerMonitorOptions>> option_list() {
+std::vector<Option<OptimizerMonitorOptions>> optimizer_monitor_options() {
   using O = OptimizerMonitorOptions;
   return {option("log_optimizer_metrics", &O::log_optimizer_metrics),
           option("batch_log_interval", &O::batch_log_interval).refuses({"0", "-1"}),
@@ -271,13 +280,13 @@ std::vector<Option<OptimizerMonitorOptions>> option_list() {
 
 }  // namespace
 
-StateDict OptimizerMonitor::local_hparams() const { return describe(options_, option_list()); }
+StateDict OptimizerMonitor::local_hparams() const { return describe(options_, optimizer_monitor_options()); }
 
 namespace entries {
 
 Entry<Callbacks> optimizer_monitor() {
   return entry<OptimizerMonitor>("optimizer_monitor", "Logs norms of gradients, moments, parameters and updates",
-                                 option_list());
+                                 optimizer_monitor_options());
 }
 
 }  // namespace entries

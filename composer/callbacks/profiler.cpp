@@ -31,7 +31,7 @@ using profiler::Action, profiler::Span, profiler::Trace, profiler::now_ns;
 constexpr std::size_t kMostSpans = 1 << 20;  // in a trace: 40 MB
 
 // Files of finished traces, and the report of the last, by a thread of its own.
-class Writer {
+class TraceWriter {
  public:
   struct Job {
     Trace trace;
@@ -39,7 +39,7 @@ class Writer {
     int rank = 0;
   };
 
-  Writer(std::int64_t keep)
+  TraceWriter(std::int64_t keep)
       : keep_(keep), queue_([this](std::span<Job> jobs) { write(jobs); }, {.delay = {}, .capacity = 2}) {}
   void send(Job job) {
     queue_.send(std::move(job));
@@ -214,7 +214,7 @@ struct Profiler::Impl {
   std::optional<profiler::OperatorRecorder> recorder;
   SystemSamplerOptions system;
   std::optional<SystemSampler> sampler;  // while it records
-  std::unique_ptr<Writer> writer;
+  std::unique_ptr<TraceWriter> writer;
 };
 
 Profiler::Profiler(ProfilerOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
@@ -227,7 +227,7 @@ void Profiler::init(const State& state, Logger&) {
   Impl& impl = *impl_;
   impl.folder = saving::format_name(impl.options.folder, state, nullptr);
   check_folder(impl.options, impl.folder, state);
-  impl.writer = std::make_unique<Writer>(impl.options.num_traces_to_keep);
+  impl.writer = std::make_unique<TraceWriter>(impl.options.num_traces_to_keep);
   impl.resumed_at = 0;
   impl.operators_failed = impl.has_recorded = false;
   impl.longest_epoch = 0;
@@ -296,7 +296,7 @@ void Profiler::call_ends() {
 
 namespace {
 
-std::vector<Option<ProfilerOptions>> option_list() {
+std::vector<Option<ProfilerOptions>> profiler_options() {
   using O = ProfilerOptions;
   return {option("skip_first", &O::skip_first).refuses({"-1"}),
           option("wait", &O::wait).refuses({"-1"}),
@@ -319,12 +319,12 @@ std::vector<Option<ProfilerOptions>> option_list() {
 
 }  // namespace
 
-StateDict Profiler::local_hparams() const { return describe(impl_->options, option_list()); }
+StateDict Profiler::local_hparams() const { return describe(impl_->options, profiler_options()); }
 
 namespace entries {
 
 Entry<Callbacks> profiler() {
-  return entry<Profiler>("profiler", "Records where the time goes, for Perfetto and as a table", option_list());
+  return entry<Profiler>("profiler", "Records where the time goes, for Perfetto and as a table", profiler_options());
 }
 
 }  // namespace entries

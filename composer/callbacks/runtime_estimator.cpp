@@ -116,7 +116,7 @@ void RuntimeEstimator::visit_state(StateVisitor& visit) {
 
 namespace {
 
-std::vector<Option<RuntimeEstimatorOptions>> option_list() {
+std::vector<Option<RuntimeEstimatorOptions>> runtime_estimator_options() {
   using O = RuntimeEstimatorOptions;
   return {option("skip_batches", &O::skip_batches).refuses({"-1"}),
           option("time_unit", &O::time_unit, wall_clock_units()).refuses({"weeks"})};
@@ -124,13 +124,13 @@ std::vector<Option<RuntimeEstimatorOptions>> option_list() {
 
 }  // namespace
 
-StateDict RuntimeEstimator::local_hparams() const { return describe(options_, option_list()); }
+StateDict RuntimeEstimator::local_hparams() const { return describe(options_, runtime_estimator_options()); }
 
 namespace entries {
 
 Entry<Callbacks> runtime_estimator() {
   return entry<RuntimeEstimator>("runtime_estimator", "Logs the estimated time until the end of training",
-                                 option_list());
+                                 runtime_estimator_options());
 }
 
 }  // namespace entries

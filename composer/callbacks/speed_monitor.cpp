@@ -13,7 +13,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 
@@ -65,7 +65,7 @@ void SpeedMonitor::fit_start(const State& state, Logger&) {
 // Once per attempt, which begins to count from 0 again.
 void SpeedMonitor::before_train_batch(const State& state, Logger& logger) {
   if (!options_.count_flops || flops_per_sample_ || logger.empty()) return;
-  if (!state.model || state.model->flops_per_batch(state.batch)) return;
+  if (!state.model || composer::flops_of(*state.model, state.batch)) return;
   if (!counter_) counter_ = std::make_shared<FlopCounter>();
   if (!counter_->start()) counter_.reset();  // another trainer counts: the next batch will do
 }
@@ -83,7 +83,7 @@ double SpeedMonitor::flops_of(const State& state) {
   const bool is_whole = state.world_size == 1 || state.batch.empty();
   const double own = is_whole ? samples : static_cast<double>(state.batch.front().size(0));
   if (state.model)
-    if (const std::optional<double> given = state.model->flops_per_batch(state.batch))
+    if (const std::optional<double> given = composer::flops_of(*state.model, state.batch))
       return is_whole || own == 0 ? *given : *given / own * samples;
   if (counted_ && own > 0) flops_per_sample_ = *counted_ / own;
   counted_.reset();
@@ -148,7 +148,7 @@ void SpeedMonitor::visit_state(StateVisitor& visit) {
 
 namespace {
 
-std::vector<Option<SpeedMonitorOptions>> option_list() {
+std::vector<Option<SpeedMonitorOptions>> speed_monitor_options() {
   using O = SpeedMonitorOptions;
   return {option("window_size", &O::window_size).refuses({"0", "-1", "1e9"}),
           option("gpu_flops_available", &O::gpu_flops_available).refuses({"-1", "inf"}),
@@ -158,12 +158,12 @@ std::vector<Option<SpeedMonitorOptions>> option_list() {
 
 }  // namespace
 
-StateDict SpeedMonitor::local_hparams() const { return describe(options_, option_list()); }
+StateDict SpeedMonitor::local_hparams() const { return describe(options_, speed_monitor_options()); }
 
 namespace entries {
 
 Entry<Callbacks> speed_monitor() {
-  return entry<SpeedMonitor>("speed_monitor", "Logs throughput and wall time", option_list());
+  return entry<SpeedMonitor>("speed_monitor", "Logs throughput and wall time", speed_monitor_options());
 }
 
 }  // namespace entries

@@ -2,10 +2,8 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <fstream>
 #include <mutex>
 #include <optional>
-#include <sstream>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -20,13 +18,6 @@
 
 namespace composer::callbacks {
 namespace {
-
-std::string text_of(const char* path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return std::move(text).str();
-}
 
 std::unique_ptr<GpuReader> gpu_of(c10::Device device) {
   if (!device.is_cuda()) return nullptr;
@@ -53,7 +44,7 @@ Readings with_rank(const Readings& readings, int rank, bool log_all_data) {
 class SystemMetricsMonitor::Sampler {
  public:
   Sampler(const SystemMetricsMonitorOptions& options, c10::Device device, int rank)
-      : options_(options), rank_(rank), gpu_(gpu_of(device)), times_(cpu_times(text_of("/proc/stat"))) {}
+      : options_(options), rank_(rank), gpu_(gpu_of(device)), times_(cpu_times(text_of_file("/proc/stat"))) {}
 
   // If there is a sample that was not logged before. The first is taken here, all others by the thread.
   void log(Logger& logger) {
@@ -90,12 +81,12 @@ class SystemMetricsMonitor::Sampler {
       gpu_->add(sample);
       sample = with_rank(sample, rank_, options_.log_all_data);
     }
-    const auto now = cpu_times(text_of("/proc/stat"));
+    const auto now = cpu_times(text_of_file("/proc/stat"));
     if (times_ && now) sample.push_back({"cpu_percentage", busy_percentage(*times_, *now)});
     times_ = now;
-    add_memory(sample, text_of("/proc/meminfo"));
+    add_memory(sample, text_of_file("/proc/meminfo"));
     add_disk(sample, "/");
-    add_network(sample, text_of("/proc/net/dev"));
+    add_network(sample, text_of_file("/proc/net/dev"));
     const std::lock_guard lock(mutex_);
     newest_ = std::move(sample);
     is_new_ = true;
@@ -131,7 +122,7 @@ void SystemMetricsMonitor::close(const State&, Logger&) { sampler_.reset(); }
 
 namespace {
 
-std::vector<Option<SystemMetricsMonitorOptions>> option_list() {
+std::vector<Option<SystemMetricsMonitorOptions>> system_metrics_monitor_options() {
   using O = SystemMetricsMonitorOptions;
   return {option("log_all_data", &O::log_all_data),
           option("sample_interval", &O::sample_interval).refuses({"0", "-1", "1e9"})};
@@ -139,12 +130,13 @@ std::vector<Option<SystemMetricsMonitorOptions>> option_list() {
 
 }  // namespace
 
-StateDict SystemMetricsMonitor::local_hparams() const { return describe(options_, option_list()); }
+StateDict SystemMetricsMonitor::local_hparams() const { return describe(options_, system_metrics_monitor_options()); }
 
 namespace entries {
 
 Entry<Callbacks> system_metrics_monitor() {
-  return entry<SystemMetricsMonitor>("system_metrics_monitor", "Logs how busy the machine is", option_list());
+  return entry<SystemMetricsMonitor>("system_metrics_monitor", "Logs how busy the machine is",
+                                     system_metrics_monitor_options());
 }
 
 }  // namespace entries

@@ -3,6 +3,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <fstream>
+#include <sstream>
 #include <utility>
 
 #include <sys/statvfs.h>
@@ -44,6 +46,13 @@ std::int64_t bytes_of(std::string_view meminfo, std::string_view name) {
 }
 
 }  // namespace
+
+std::string text_of_file(const char* path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
+}
 
 std::optional<CpuTimes> cpu_times(std::string_view stat) {
   std::string_view line = next_line(stat);

@@ -20,6 +20,8 @@ struct Reading {
 };
 using Readings = std::vector<Reading>;
 
+std::string text_of_file(const char* path);  // empty if it cannot be read
+
 // Time of all processors, in ticks, by the text of /proc/stat.
 struct CpuTimes {
   std::int64_t busy = 0, total = 0;

@@ -1,24 +1,11 @@
 #include "composer/callbacks/system_sampler.h"
 
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <utility>
 
 namespace composer::callbacks {
-namespace {
-
-std::string text_of(const char* path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return std::move(text).str();
-}
-
-}  // namespace
-
 SystemSampler::SystemSampler(const SystemSamplerOptions& options)
-    : options_(options), times_(options.cpu ? cpu_times(text_of("/proc/stat")) : std::nullopt) {
+    : options_(options), times_(options.cpu ? cpu_times(text_of_file("/proc/stat")) : std::nullopt) {
   take();
   thread_ = std::jthread([this](const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
@@ -44,17 +31,17 @@ void SystemSampler::take() {
     if (!counter.values.empty()) samples_.push_back(std::move(counter));
   };
   if (options_.cpu) {
-    const auto times = cpu_times(text_of("/proc/stat"));
+    const auto times = cpu_times(text_of_file("/proc/stat"));
     if (times_ && times && times->total > times_->total)
       add("cpu", {{"cpu_percentage", busy_percentage(*times_, *times)}});
     times_ = times;
   }
   Readings readings;
-  if (options_.memory) add_memory(readings, text_of("/proc/meminfo"));
+  if (options_.memory) add_memory(readings, text_of_file("/proc/meminfo"));
   add("memory", std::exchange(readings, {}));
   if (options_.disk) add_disk(readings, "/");
   add("disk", std::exchange(readings, {}));
-  if (options_.net) add_network(readings, text_of("/proc/net/dev"));
+  if (options_.net) add_network(readings, text_of_file("/proc/net/dev"));
   add("network", readings);
 }
 

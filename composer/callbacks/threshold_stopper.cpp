@@ -46,7 +46,7 @@ void ThresholdStopper::judge(const State& state) {
 
 namespace {
 
-std::vector<Option<ThresholdStopperOptions>> option_list() {
+std::vector<Option<ThresholdStopperOptions>> threshold_stopper_options() {
   using O = ThresholdStopperOptions;
   return {option("monitor", &O::monitor).example("MulticlassAccuracy").refuses({""}),
           option("dataloader_label", &O::dataloader_label).example("eval").refuses({""}),
@@ -57,12 +57,13 @@ std::vector<Option<ThresholdStopperOptions>> option_list() {
 
 }  // namespace
 
-StateDict ThresholdStopper::local_hparams() const { return describe(options_, option_list()); }
+StateDict ThresholdStopper::local_hparams() const { return describe(options_, threshold_stopper_options()); }
 
 namespace entries {
 
 Entry<Callbacks> threshold_stopper() {
-  return entry<ThresholdStopper>("threshold_stopper", "Stops once a metric is better than a threshold", option_list());
+  return entry<ThresholdStopper>("threshold_stopper", "Stops once a metric is better than a threshold",
+                                 threshold_stopper_options());
 }
 
 }  // namespace entries

@@ -20,7 +20,7 @@ namespace {
 
 using Type = FileSystem::Type;
 
-[[noreturn]] void fail(const char* what, const std::filesystem::path& path) {
+[[noreturn]] void fail_with_errno(const char* what, const std::filesystem::path& path) {
   throw FileError(what, path, std::error_code(errno, std::generic_category()));
 }
 
@@ -58,12 +58,12 @@ FileSystem::Type FileSystem::type(const Path& path) {
   struct stat status = {};
   if (::lstat(path.c_str(), &status) == 0) return type_of(status.st_mode);
   if (errno == ENOENT || errno == ENOTDIR) return Type::NONE;
-  fail("could not look up", path);
+  fail_with_errno("could not look up", path);
 }
 
 std::vector<FileSystem::Item> FileSystem::list(const Path& folder) {
   const std::unique_ptr<DIR, CloseFolder> open(::opendir(folder.c_str()));
-  if (!open) fail("could not list", folder);
+  if (!open) fail_with_errno("could not list", folder);
   std::vector<Item> items;
   for (;;) {
     errno = 0;
@@ -78,99 +78,99 @@ std::vector<FileSystem::Item> FileSystem::list(const Path& folder) {
       found = type_of(DTTOIF(entry->d_type));
     if (found != Type::NONE) items.push_back({name, found});
   }
-  if (errno != 0) fail("could not list", folder);
+  if (errno != 0) fail_with_errno("could not list", folder);
   std::ranges::sort(items, {}, &Item::name);
   return items;
 }
 
 std::string FileSystem::read(const Path& path, std::uint64_t most) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.number < 0) fail("could not read", path);
+  if (file.number < 0) fail_with_errno("could not read", path);
   std::string text;
   char piece[1 << 16];
   for (;;) {
     const ssize_t size = ::read(file.number, piece, sizeof piece);
     if (size < 0 && errno == EINTR) continue;
-    if (size < 0) fail("could not read", path);
+    if (size < 0) fail_with_errno("could not read", path);
     if (size == 0) return text;
     text.append(piece, static_cast<std::size_t>(size));
     if (text.size() <= most) continue;
     errno = EFBIG;
-    fail("could not read", path);
+    fail_with_errno("could not read", path);
   }
 }
 
 std::uint64_t FileSystem::size(const Path& path) {
   struct stat status = {};
-  if (::stat(path.c_str(), &status) != 0) fail("could not look up", path);
+  if (::stat(path.c_str(), &status) != 0) fail_with_errno("could not look up", path);
   return static_cast<std::uint64_t>(status.st_size);
 }
 
 FileSystem::Path FileSystem::canonical(const Path& path) {
   const std::unique_ptr<char, void (*)(void*)> resolved(::realpath(path.c_str(), nullptr), std::free);
-  if (!resolved) fail("could not look up", path);
+  if (!resolved) fail_with_errno("could not look up", path);
   return resolved.get();
 }
 
 void FileSystem::make_folder(const Path& path) {
-  if (::mkdir(path.c_str(), 0755) != 0) fail("could not make the folder", path);
+  if (::mkdir(path.c_str(), 0755) != 0) fail_with_errno("could not make the folder", path);
 }
 
 int FileSystem::create(const Path& path) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (file < 0) fail("could not create", path);
+  if (file < 0) fail_with_errno("could not create", path);
   return file;
 }
 
 void FileSystem::write(int file, const Path& path, std::uint64_t offset, const void* data, std::size_t size) {
-  if (!util::write_all(file, offset, data, size)) fail("could not write", path);
+  if (!util::write_all(file, offset, data, size)) fail_with_errno("could not write", path);
 }
 
 void FileSystem::start_sync(int file, const Path& path, std::uint64_t offset, std::uint64_t size) {
   const int result =
       ::sync_file_range(file, static_cast<off_t>(offset), static_cast<off_t>(size), SYNC_FILE_RANGE_WRITE);
   if (result != 0 && errno != EINVAL && errno != ENOSYS && errno != ENOTSUP && errno != ESPIPE)  // sync() does it all
-    fail("could not write", path);
+    fail_with_errno("could not write", path);
 }
 
 void FileSystem::sync(int file, const Path& path) {
-  if (::fdatasync(file) != 0) fail("could not sync", path);
+  if (::fdatasync(file) != 0) fail_with_errno("could not sync", path);
 }
 
 void FileSystem::close(int file, const Path& path) {
-  if (::close(file) != 0 && errno != EINTR) fail("could not close", path);
+  if (::close(file) != 0 && errno != EINTR) fail_with_errno("could not close", path);
 }
 
 void FileSystem::sync_folder(const Path& path) {
-  if (!util::sync_folder(path)) fail("could not sync the folder", path);
+  if (!util::sync_folder(path)) fail_with_errno("could not sync the folder", path);
 }
 
 void FileSystem::rename(const Path& from, const Path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) fail("could not rename to", to);
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_with_errno("could not rename to", to);
 }
 
 bool FileSystem::rename_if_free(const Path& from, const Path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
   if (errno == EEXIST) return false;
-  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) fail("could not rename to", to);
+  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) fail_with_errno("could not rename to", to);
   if (FileSystem::type(to) != Type::NONE) return false;
   if (::rename(from.c_str(), to.c_str()) == 0) return true;
   const int code = errno;
   if (FileSystem::type(to) != Type::NONE) return false;
   errno = code;
-  fail("could not rename to", to);
+  fail_with_errno("could not rename to", to);
 }
 
 bool FileSystem::exchange(const Path& a, const Path& b) {
   if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
   if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP) return false;
-  fail("could not replace", b);
+  fail_with_errno("could not replace", b);
 }
 
 bool FileSystem::make_link(const Path& target, const Path& path) {
   if (::symlink(target.c_str(), path.c_str()) == 0) return true;
   if (errno == EPERM || errno == ENOSYS || errno == ENOTSUP) return false;
-  fail("could not make the link", path);
+  fail_with_errno("could not make the link", path);
 }
 
 void FileSystem::remove(const Path& path) {

@@ -4,7 +4,8 @@
 #include <utility>
 #include <variant>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace composer::saving {

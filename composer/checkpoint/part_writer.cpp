@@ -14,13 +14,13 @@
 #include <c10/util/ScopeExit.h>
 
 #include "composer/checkpoint/host_copy.h"
+#include "composer/checkpoint/retry_pauses.h"
 #include "composer/checkpoint/state_file.h"
 #include "composer/core/error.h"
 
 namespace composer::saving {
 namespace {
 
-constexpr std::array kPauses = {std::chrono::seconds(1), std::chrono::seconds(2), std::chrono::seconds(4)};
 constexpr const char* kUnfinished = ".unfinished";
 
 }  // namespace
@@ -66,8 +66,8 @@ void PartWriter::try_write(const PartTicket& ticket, const StateDict& state) con
   for (std::size_t attempt = 0;; ++attempt) try {
       return write_once(ticket, state);
     } catch (const std::filesystem::filesystem_error& error) {
-      if (on_failure_ == OnFailure::RETRY && attempt < kPauses.size()) {
-        std::this_thread::sleep_for(kPauses[attempt]);
+      if (on_failure_ == OnFailure::RETRY && attempt < kRetryPauses.size()) {
+        std::this_thread::sleep_for(kRetryPauses[attempt]);
         continue;
       }
       tell_failure(ticket, error.what());

@@ -19,11 +19,11 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using Type = FileSystem::Type;
 
-constexpr Clock::duration kLongest = std::chrono::minutes(10);
+constexpr Clock::duration kLongestWait = std::chrono::minutes(10);
 constexpr Clock::duration kLook = std::chrono::milliseconds(5);
 constexpr std::uint64_t kLongestText = 1 << 20;
 
-[[noreturn]] void fail(const fs::path& part, const std::string& why) {
+[[noreturn]] void fail_of_part(const fs::path& part, const std::string& why) {
   throw FileError(why, part, std::make_error_code(std::errc::io_error));
 }
 
@@ -68,20 +68,21 @@ std::vector<Manifest::File> await_parts(const fs::path& folder, const std::vecto
                                         FileSystem& files, const CheckpointFolder::Patience& patience) {
   std::vector<Manifest::File> parts;
   parts.reserve(names.size());
-  Clock::time_point until = Clock::now() + kLongest;
+  Clock::time_point until = Clock::now() + kLongestWait;
   bool is_lost = false;
   for (const std::string& name : names) {
     const fs::path part = folder / name, failure = folder / failure_name(name);
     while (files.type(part) == Type::NONE) {
       if (files.type(failure) != Type::NONE) {
         const std::string why = files.read(failure, kLongestText);
-        fail(part, why.empty() ? "its rank could not write it" : why);
+        fail_of_part(part, why.empty() ? "its rank could not write it" : why);
       }
       if (const auto left = patience && !is_lost ? patience() : std::nullopt) {
         is_lost = true;
         until = Clock::now() + *left;
       }
-      if (Clock::now() > until) fail(part, is_lost ? "its rank is lost" : "its rank has not written it in ten minutes");
+      if (Clock::now() > until)
+        fail_of_part(part, is_lost ? "its rank is lost" : "its rank has not written it in ten minutes");
       std::this_thread::sleep_for(kLook);
     }
     const formats::SafetensorsFile file(part, {.require_checksums = true});

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kLongest = 512;  // of what a lock file says
+constexpr std::size_t kLongestLock = 512;  // of what a lock file says
 
 // Descriptors that a forked child closes, increased by 1; 0: unused. The child would otherwise keep the lock of a
 // parent that was killed. Beyond that many it does.
@@ -54,7 +54,7 @@ std::string owner() {
 }
 
 std::string owner_in(int descriptor) {
-  char text[kLongest];
+  char text[kLongestLock];
   const ssize_t size = ::pread(descriptor, text, sizeof text, 0);
   return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : "another process";
 }

@@ -14,6 +14,7 @@
 #include "composer/checkpoint/host_copy.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/parts.h"
+#include "composer/checkpoint/retry_pauses.h"
 #include "composer/checkpoint/state_file.h"
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
@@ -22,7 +23,6 @@ namespace composer::saving {
 namespace {
 
 constexpr const char* kModel = "model";
-constexpr std::array kPauses = {std::chrono::seconds(1), std::chrono::seconds(2), std::chrono::seconds(4)};
 
 std::string new_id() {
   std::random_device random;
@@ -259,7 +259,8 @@ void Saver::try_write(const Job& job) {
         failure_ = join("checkpoint: ", job.manifest.name, what, ": ", error.what());
         return warn(failure_);
       }
-      const bool again = options_.on_failure == OnFailure::RETRY && attempt < kPauses.size() && pause(kPauses[attempt]);
+      const bool again =
+          options_.on_failure == OnFailure::RETRY && attempt < kRetryPauses.size() && pause(kRetryPauses[attempt]);
       if (!again) std::throw_with_nested(CheckpointError("checkpoint: ", job.manifest.name, what));
     }
 }

@@ -140,7 +140,7 @@ class StateReader final : public Json::json_sax_t {
   std::vector<Object> open_;
 };
 
-const std::string* find(const formats::Metadata& metadata, std::string_view name) {
+const std::string* find_metadata(const formats::Metadata& metadata, std::string_view name) {
   for (const auto& [key, value] : metadata)
     if (key == name) return &value;
   return nullptr;
@@ -148,7 +148,7 @@ const std::string* find(const formats::Metadata& metadata, std::string_view name
 
 // The file's name begins the texts of errors.
 StateDict read_state(const SafetensorsFile& file, StateReader::TensorOf tensor_of) {
-  const std::string* text = find(file.metadata(), kState);
+  const std::string* text = find_metadata(file.metadata(), kState);
   if (!text) throw CheckpointError(file.name(), ": has no state");
   try {
     return StateReader(std::move(tensor_of)).read(*text);
@@ -169,7 +169,7 @@ SafetensorsFile open_file(const Found& checkpoint, const std::string& name) {
   const Manifest::File* known = manifest.find(name);
   if (!known) throw CheckpointError(folder.string(), ": has no ", name);
   SafetensorsFile file(path, {.require_checksums = true});
-  const std::string* own = find(file.metadata(), kId);
+  const std::string* own = find_metadata(file.metadata(), kId);
   if (!own || *own != manifest.id) throw CheckpointError(path, ": is a file of another checkpoint");
   if (manifest.version > 1 && file.checksum() != known->checksum)
     throw CheckpointError(path, ": is not the file listed in the manifest: its checksum is ", file.checksum(),

@@ -16,7 +16,7 @@ namespace composer::cli {
 
 namespace {
 
-std::string names_of(const std::vector<Command>& commands) {
+std::string names_of_commands(const std::vector<Command>& commands) {
   return listed(commands, [](const Command& command) { return command.first->get_name(); });
 }
 
@@ -68,7 +68,7 @@ int run(const std::vector<std::string>& given, const Console& console) {
   const auto is_first = [&](const Command& command) { return command.first->get_name() == arguments.front(); };
   if (!arguments.empty() && !arguments.front().starts_with('-') && std::ranges::none_of(commands, is_first)) {
     console.err << "composer: there is no subcommand " << printable(arguments.front()) << "; there are "
-                << names_of(commands) << '\n';
+                << names_of_commands(commands) << '\n';
     return kError;
   }
   try {

@@ -23,7 +23,7 @@ std::atomic<bool> interrupted = false;  // a handler reaches nothing but this
 
 void note(int) { interrupted = true; }
 
-void check(int code, const char* what, const std::string& name) {
+void check_code(int code, const char* what, const std::string& name) {
   if (code != 0) throw Error(what, " ", name, ": ", std::generic_category().message(code));
 }
 
@@ -67,7 +67,7 @@ Child::Child(const std::vector<std::string>& command, const std::filesystem::pat
   const int code = posix_spawnp(&pid_, command.front().c_str(), &actions, &attributes, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
-  check(code, "could not start", command.front());
+  check_code(code, "could not start", command.front());
 }
 
 Child::~Child() {

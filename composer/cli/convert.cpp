@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct ConvertOptions {
   std::string in, out, dtype;
   std::vector<std::string> rename, only;
   bool force = false, allow_unknown = false;
@@ -29,7 +29,7 @@ struct Options {
 const std::map<std::string, at::ScalarType> kDtypes = {
     {"bf16", at::kBFloat16}, {"f16", at::kHalf}, {"f32", at::kFloat}};
 
-std::vector<Rename> rules_of(const Options& options) {
+std::vector<Rename> rules_of(const ConvertOptions& options) {
   std::vector<Rename> rules;
   for (const std::string& text : options.rename) {
     const auto equals = text.find('=');
@@ -64,7 +64,7 @@ class Renaming {
 std::int64_t infinities(const at::Tensor& tensor) { return tensor.isinf().sum().item<std::int64_t>(); }
 
 // Of a checkpoint, the weights.
-formats::NamedTensors tensors_of(const Options& options, const Console& console) {
+formats::NamedTensors tensors_of(const ConvertOptions& options, const Console& console) {
   constexpr std::string_view kModel = "model/";
   Renaming rename(rules_of(options));
   const Contents contents = open_contents(options.in, options.allow_unknown);
@@ -92,7 +92,7 @@ formats::NamedTensors tensors_of(const Options& options, const Console& console)
   return tensors;
 }
 
-int convert(const Options& options, const Console& console) {
+int convert(const ConvertOptions& options, const Console& console) {
   if (!options.dtype.empty() && !kDtypes.contains(options.dtype))
     throw ConfigError("--dtype: must be bf16, f16 or f32, got ", options.dtype);
   const std::string extension = fs::path(options.out).extension().string();
@@ -114,7 +114,7 @@ int convert(const Options& options, const Console& console) {
 }  // namespace
 
 Command add_convert(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ConvertOptions>();
   CLI::App* command = app.add_subcommand("convert", "writes weights in another format");
   command->add_option("in", options->in, "checkpoint, .safetensors or .pt")->required();
   command->add_option("out", options->out, ".safetensors, .pt or .pth")->required();

@@ -10,7 +10,7 @@
 namespace composer::cli {
 namespace {
 
-struct Options {
+struct DiffOptions {
   std::string a, b;
   std::vector<std::string> ignored;
   bool all = false, clocks = false, quiet = false, allow_unknown = false;
@@ -18,7 +18,7 @@ struct Options {
 
 constexpr std::size_t kShown = 20;
 
-int diff(const Options& options, const Console& console) {
+int diff(const DiffOptions& options, const Console& console) {
   const Contents a = open_contents(options.a, options.allow_unknown);
   const Contents b = open_contents(options.b, options.allow_unknown);
   std::vector<std::string> ignored = options.ignored;
@@ -40,7 +40,7 @@ int diff(const Options& options, const Console& console) {
 }  // namespace
 
 Command add_diff(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DiffOptions>();
   CLI::App* command = app.add_subcommand("diff", "compares two checkpoints or files of weights");
   command->add_option("a", options->a, "a checkpoint, .safetensors or .pt")->required();
   command->add_option("b", options->b, "another; of one checkpoint, the weights count")->required();

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using saving::Manifest;
 
-struct Options {
+struct InspectOptions {
   std::string path;
   bool tensors = false, stats = false, json = false, allow_unknown = false;
 };
@@ -172,7 +172,7 @@ void print_tensors(const Contents& contents, bool with_stats, const Console& con
 
 Json number_or_text(double number) { return std::isfinite(number) ? Json(number) : Json(number_text(number)); }
 
-Json json_of(const Contents& contents, const Options& options) {
+Json json_of(const Contents& contents, const InspectOptions& options) {
   constexpr const char* kKinds[] = {"checkpoint", "save_folder", "safetensors", "pt"};
   Json json = {{"path", contents.path.string()},
                {"kind", kKinds[static_cast<std::size_t>(contents.kind)]},
@@ -204,7 +204,7 @@ void print(const Json& json, const Console& console) {
 using Listed = std::pair<std::string, Manifest>;  // a checkpoint's name
 
 // A line for each checkpoint, and the metrics of the last one.
-void print_list(const std::vector<Listed>& all, const Options& options, const Console& console) {
+void print_list(const std::vector<Listed>& all, const InspectOptions& options, const Console& console) {
   const std::string shown = net::shown_url(options.path);
   Json json = {{"path", shown}, {"kind", "save_folder"}, {"checkpoints", Json::array()}};
   Table table("lrrrl");
@@ -225,7 +225,7 @@ void print_list(const std::vector<Listed>& all, const Options& options, const Co
 }
 
 // Returns kBad if a checkpoint is damaged.
-int list(const Options& options, const Console& console) {
+int list(const InspectOptions& options, const Console& console) {
   const fs::path folder = options.path;
   const std::vector<fs::path> paths = checkpoints_below(folder);
   if (paths.empty()) throw CheckpointError(options.path, ": has no checkpoints");
@@ -243,7 +243,7 @@ int list(const Options& options, const Console& console) {
 }
 
 // A folder of checkpoints below a URI, of which the manifests are read.
-int list_remote(net::RemoteStore& store, const std::vector<std::string>& names, const Options& options,
+int list_remote(net::RemoteStore& store, const std::vector<std::string>& names, const InspectOptions& options,
                 const Console& console) {
   std::vector<Listed> all;
   for (const std::string& name : names) try {
@@ -264,7 +264,7 @@ std::vector<std::string> checkpoints_in(net::RemoteStore& store) {
   return names;
 }
 
-int inspect_contents(const Contents& contents, const Options& options, const Console& console);
+int inspect_contents(const Contents& contents, const InspectOptions& options, const Console& console);
 
 // A folder that is removed at the end of the scope.
 struct TemporaryFolder {
@@ -281,7 +281,7 @@ struct TemporaryFolder {
 };
 
 // Anything else is downloaded into a temporary folder.
-int inspect_remote(const Options& options, const Console& console) {
+int inspect_remote(const InspectOptions& options, const Console& console) {
   if (!options.path.starts_with("http")) {
     const auto store = net::open_store(options.path);
     if (const auto names = checkpoints_in(*store); !names.empty()) return list_remote(*store, names, options, console);
@@ -293,7 +293,7 @@ int inspect_remote(const Options& options, const Console& console) {
   return inspect_contents(contents, options, console);
 }
 
-int inspect(const Options& options, const Console& console) {
+int inspect(const InspectOptions& options, const Console& console) {
   if (net::is_uri(options.path)) return inspect_remote(options, console);
   if (kind_of(options.path) == Kind::SAVE_FOLDER) return list(options, console);
   Contents contents = open_contents(options.path, options.allow_unknown);
@@ -301,7 +301,7 @@ int inspect(const Options& options, const Console& console) {
   return inspect_contents(contents, options, console);
 }
 
-int inspect_contents(const Contents& contents, const Options& options, const Console& console) {
+int inspect_contents(const Contents& contents, const InspectOptions& options, const Console& console) {
   if (options.json) {
     print(json_of(contents, options), console);
     return kGood;
@@ -326,7 +326,7 @@ int inspect_contents(const Contents& contents, const Options& options, const Con
 }  // namespace
 
 Command add_inspect(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<InspectOptions>();
   CLI::App* command = app.add_subcommand("inspect", "shows the contents of a checkpoint or file of weights");
   command->add_option("path", options->path, "checkpoint, save folder, .safetensors or .pt, or the URI of one")
       ->required();

@@ -68,7 +68,7 @@ void check_nodes(LaunchOptions& options) {
                       "each other; let your scheduler start all of them again");
 }
 
-void check(LaunchOptions& options, bool ranks_given) {
+void check_launch(LaunchOptions& options, bool ranks_given) {
   if (options.command.empty())
     throw ConfigError("launch: no program to start; it follows --, as in: composer launch -n 2 -- ./train");
   if (!ranks_given) options.ranks = std::max<std::int64_t>(1, gpus());
@@ -100,7 +100,7 @@ void open_standard_descriptors() {
 }
 
 int launch(LaunchOptions options, bool ranks_given, const Console& console) {
-  check(options, ranks_given);
+  check_launch(options, ranks_given);
   open_standard_descriptors();
   Sink out(STDOUT_FILENO), err(STDERR_FILENO);
   RunResult result;

@@ -19,8 +19,6 @@
 namespace composer::cli {
 namespace {
 
-std::string text_of(int error) { return std::generic_category().message(error); }
-
 // Kills the groups that it was told of when the pipe closes because the other process is gone.
 [[noreturn]] void guard(int pipe, pid_t* groups, std::size_t most) {
   ::setsid();
@@ -93,14 +91,14 @@ Ranks::~Ranks() {
 
 void Ranks::start_guard() {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw Error("launch: cannot make a pipe: ", text_of(errno));
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw Error("launch: cannot make a pipe: ", error_text(errno));
   std::vector<pid_t> groups(4096);
   guard_ = ::fork();
   if (guard_ == 0) guard(ends[0], groups.data(), groups.size());
   const int error = errno;
   ::close(ends[0]);
   guard_pipe_ = ends[1];
-  if (guard_ < 0) throw Error("launch: cannot start a process: ", text_of(error));
+  if (guard_ < 0) throw Error("launch: cannot start a process: ", error_text(error));
 }
 
 void Ranks::tell_guard(pid_t group) const {

@@ -21,7 +21,7 @@ using Time = EndPolicy::Time;
 Time now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
 // "ranks 1, 2 and 5"
-std::string names_of(const std::vector<int>& ranks, int first) {
+std::string names_of_ranks(const std::vector<int>& ranks, int first) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size(); ++i)
     text += join(i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", first + ranks[i]);
@@ -107,7 +107,7 @@ RunResult Run::watch() {
 bool Run::is_over() {
   constexpr Time kUnkillable(10);
   if (killed_at_ && now() - *killed_at_ > kUnkillable) {
-    if (!policy_.all_ended()) say("SIGKILL does not end " + names_of(running(), options_.first_rank()));
+    if (!policy_.all_ended()) say("SIGKILL does not end " + names_of_ranks(running(), options_.first_rank()));
     Ends ends;
     for (const int rank : running()) ends.emplace_back(rank, Ending{.signal = SIGKILL});
     policy_.ended(ends, now());
@@ -164,8 +164,9 @@ void Run::report_culprit(int rank) {
   if (ending.code == kPeerLost)
     text += options_.nodes > 1 ? ": it lost a rank, perhaps of another node" : ": it lost a rank";
   if (!policy_.all_ended())
-    text += ending.code == kPeerLost ? "; still running and being ended: " + names_of(running(), options_.first_rank())
-                                     : "; the other ranks are being ended";
+    text += ending.code == kPeerLost
+                ? "; still running and being ended: " + names_of_ranks(running(), options_.first_rank())
+                : "; the other ranks are being ended";
   if (!file.empty()) text += join(" (see ", file, ')');
   if (!lines.empty()) text += ". Its last lines:";
   say(text);
@@ -174,7 +175,7 @@ void Run::report_culprit(int rank) {
 
 void Run::report_killed() {
   if (!policy_.killed().empty())
-    say(join(names_of(policy_.killed(), options_.first_rank()), " did not end within ", options_.grace,
+    say(join(names_of_ranks(policy_.killed(), options_.first_rank()), " did not end within ", options_.grace,
              " s and will be killed"));
 }
 

@@ -16,8 +16,6 @@
 namespace composer::cli {
 namespace {
 
-std::string text_of(int error) { return std::generic_category().message(error); }
-
 // 0, or why the file cannot be executed.
 int error_of_executable(const std::string& path) {
   struct stat file {};
@@ -65,11 +63,14 @@ struct Image {
 
 }  // namespace
 
+std::string error_text(int code) { return std::generic_category().message(code); }
+
 Program find_program(const std::vector<std::string>& command) {
   const std::string& name = command.front();
   if (name.find('/') != std::string::npos) {
     const int error = error_of_executable(name);
-    if (error != 0) throw StartError(error == ENOENT ? 127 : 126, "launch: cannot start ", name, ": ", text_of(error));
+    if (error != 0)
+      throw StartError(error == ENOENT ? 127 : 126, "launch: cannot start ", name, ": ", error_text(error));
     return {name, command};
   }
   const char* path = std::getenv("PATH");
@@ -81,13 +82,13 @@ Program find_program(const std::vector<std::string>& command) {
     if (error == 0) return {candidate, command};
     denied = denied || (error == EACCES && std::filesystem::is_regular_file(candidate));
   }
-  if (denied) throw StartError(126, "launch: cannot start ", name, ": ", text_of(EACCES));
+  if (denied) throw StartError(126, "launch: cannot start ", name, ": ", error_text(EACCES));
   throw StartError(127, "launch: cannot start ", name, ": command not found");
 }
 
 pid_t start_process(const Program& program, const RankStart& start, const sigset_t& mask, int guard) {
   std::array<int, 2> report{};
-  if (::pipe2(report.data(), O_CLOEXEC) != 0) throw Error("launch: cannot make a pipe: ", text_of(errno));
+  if (::pipe2(report.data(), O_CLOEXEC) != 0) throw Error("launch: cannot make a pipe: ", error_text(errno));
   std::vector<std::string> shell = {"sh", program.path};
   shell.insert(shell.end(), program.arguments.begin() + 1, program.arguments.end());
   const auto arguments = pointers(program.arguments), by_shell = pointers(shell);
@@ -116,7 +117,7 @@ pid_t start_process(const Program& program, const RankStart& start, const sigset
   }
   ::close(report[0]);
   if (error != 0)
-    throw StartError(error == ENOENT ? 127 : 126, "launch: cannot start ", program.path, ": ", text_of(error),
+    throw StartError(error == ENOENT ? 127 : 126, "launch: cannot start ", program.path, ": ", error_text(error),
                      error == ENOENT ? " (its interpreter?)" : "");
   return pid;
 }

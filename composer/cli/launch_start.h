@@ -16,6 +16,8 @@ struct StartError : Error {
   int code;  // to exit with, as a shell does: 127 not found, 126 not executable
 };
 
+std::string error_text(int code);  // of errno
+
 struct Program {
   std::string path;  // of the file to execute
   std::vector<std::string> arguments;

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Json = nlohmann::json;
+using UnorderedJson = nlohmann::json;
 using Names = std::set<std::string>;
 
 constexpr std::size_t kMost = 8;  // differences that are told
@@ -71,11 +71,11 @@ std::vector<std::string> lines_of(const fs::path& path, const std::vector<std::s
   std::vector<std::string> lines;
   std::istringstream text(content_of(path));
   for (std::string line; std::getline(text, line);) {
-    Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    UnorderedJson json = UnorderedJson::parse(line, nullptr, /*allow_exceptions=*/false);
     if (json.is_object()) {
       for (auto it = json.begin(); it != json.end();)
         it = fits_any(it.key(), kClockKeys) || fits_any(it.key(), ignored) ? json.erase(it) : std::next(it);
-      line = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+      line = json.dump(-1, ' ', false, UnorderedJson::error_handler_t::replace);
     }
     lines.push_back(std::move(line));
   }
@@ -155,7 +155,8 @@ std::int64_t last_logged_batch(const fs::path& folder) {
     if (text.size() > kTail) text.erase(0, text.size() - kTail);
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);)
-      if (const Json json = Json::parse(line, nullptr, false); json.is_object() && json.contains("batch"))
+      if (const UnorderedJson json = UnorderedJson::parse(line, nullptr, false);
+          json.is_object() && json.contains("batch"))
         last = std::max(last, json["batch"].get<std::int64_t>());
   }
   return last;

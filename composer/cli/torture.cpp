@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 const std::map<std::string, int> kSignals = {{"KILL", SIGKILL}, {"TERM", SIGTERM}, {"INT", SIGINT}};
 
-void check(const TortureOptions& options) {
+void check_torture(const TortureOptions& options) {
   const auto at_least = [](const char* name, auto value, int least) {
     if (value < least) throw ConfigError(name, ": must be >= ", least, ", got ", value);
   };
@@ -67,7 +67,7 @@ struct Scratch {
 };
 
 int torture(TortureOptions options, const Console& console) {
-  check(options);
+  check_torture(options);
   if (options.command.front().find('/') != std::string::npos)
     options.command.front() = fs::absolute(options.command.front()).string();
   const SignalWatch watch;

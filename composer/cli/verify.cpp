@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct VerifyOptions {
   std::vector<std::string> paths;
   bool quiet = false;
 };
@@ -35,7 +35,7 @@ void verify_one(const fs::path& path, bool quiet, const Console& console, Counts
 }
 
 // A link that leads nowhere is no damage: training goes on from the newest checkpoint.
-void verify_folder(const fs::path& folder, const Options& options, const Console& console, Counts& counts) {
+void verify_folder(const fs::path& folder, const VerifyOptions& options, const Console& console, Counts& counts) {
   const auto all = checkpoints_below(folder);
   if (all.empty()) {
     console.out << "  " << colored(console, Color::RED, "EMPTY") << "  " << printable(folder.string())
@@ -48,7 +48,7 @@ void verify_folder(const fs::path& folder, const Options& options, const Console
     console.out << "  note  " << printable(path.string()) << " was left by a killed process\n";
 }
 
-int verify(const Options& options, const Console& console) {
+int verify(const VerifyOptions& options, const Console& console) {
   for (const std::string& path : options.paths) kind_of(path);  // an error before any work
   Counts counts;
   for (const std::string& path : options.paths)
@@ -64,7 +64,7 @@ int verify(const Options& options, const Console& console) {
 }  // namespace
 
 Command add_verify(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyOptions>();
   CLI::App* command = app.add_subcommand("verify", "reads every byte and reports damage");
   command->add_option("paths", options->paths, "checkpoints, save folders, files of weights")->required();
   command->add_flag("--quiet", options->quiet, "report only damage");

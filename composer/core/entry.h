@@ -2,22 +2,23 @@
 // Describes a plug-in for its module's registry, in the plug-in's own source:
 //
 //   namespace {
-//   using O = EarlyStopperOptions;
-//   std::vector<Option<O>> options() {
+//   std::vector<Option<EarlyStopperOptions>> early_stopper_options() {
+//     using O = EarlyStopperOptions;
 //     return {option("monitor", &O::monitor).example("MulticlassAccuracy"),
 //             option("patience", &O::patience).refuses({"3sp"})};
 //   }
 //   }  // namespace
 //
-//   StateDict EarlyStopper::local_hparams() const { return describe(options_, options()); }
+//   StateDict EarlyStopper::local_hparams() const { return describe(options_, early_stopper_options()); }
 //
 //   namespace entries {
 //   Entry<Callbacks> early_stopper() {
-//     return entry<EarlyStopper, O>("early_stopper", "Stops when a metric no longer improves", options());
+//     return entry<EarlyStopper>("early_stopper", "Stops when a metric no longer improves", early_stopper_options());
 //   }
 //   }  // namespace entries
 //
-// The module's registry.cpp declares it and lists it.
+// The module's registry.cpp declares it and lists it. Names in anonymous namespaces are unique within the folder, whose
+// sources are compiled together: hence early_stopper_options().
 #include <algorithm>
 #include <concepts>
 #include <cstdint>

@@ -2,11 +2,10 @@
 
 #include <iostream>
 #include <mutex>
-#include <typeinfo>
-
-#include <c10/util/Exception.h>
+#include <utility>
 
 #include "composer/core/redrawn_line.h"
+#include "composer/core/warning_route.h"
 #include "composer/util/no_sigpipe.h"
 
 namespace composer {
@@ -38,19 +37,10 @@ Sink& sink() {
   return *the_one;
 }
 
-// That of libtorch if somebody set it, on this thread.
-c10::WarningHandler* handler_of_libtorch() {
-  c10::WarningHandler* handler = c10::WarningUtils::get_warning_handler();
-  return handler && typeid(*handler) != typeid(c10::WarningHandler) ? handler : nullptr;
-}
-
 // False: nobody takes it. Warnings come from destructors and from threads that write, so a sink cannot throw.
 bool warned_elsewhere(const std::string& text) {
   try {
-    if (c10::WarningHandler* handler = handler_of_libtorch()) {
-      handler->process(c10::Warning(c10::UserWarning(), {__func__, __FILE__, __LINE__}, text, /*verbatim=*/true));
-      return true;
-    }
+    if (const auto route = detail::warning_route.load(); route && route(text)) return true;
     WarningSink to;
     {
       const std::lock_guard lock(sink().mutex);
@@ -64,6 +54,8 @@ bool warned_elsewhere(const std::string& text) {
 }
 
 }  // namespace
+
+std::atomic<detail::WarningRoute> detail::warning_route = nullptr;
 
 std::string because() {
   try {

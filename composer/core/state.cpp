@@ -2,12 +2,16 @@
 
 #include <array>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
+#include "composer/core/warning_route.h"
 
 namespace composer {
 namespace {
+
+// Every program that trains has a State, so its warnings reach libtorch's handlers from the start.
+[[maybe_unused]] const detail::WarningRoute routed = detail::warning_route = &detail::warn_through_libtorch;
 
 constexpr std::array<std::pair<Precision, std::string_view>, 3> kPrecisions = {
     {{Precision::FP32, "fp32"}, {Precision::AMP_BF16, "amp_bf16"}, {Precision::AMP_FP16, "amp_fp16"}}};

@@ -7,8 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/Storage.h>
 

@@ -24,6 +24,9 @@ class BatchMemory {
   const bool pin_memory_;
 };
 
+// Batches that are usually not free yet when the next one is made.
+inline constexpr std::size_t kHeldByOthers = 2;
+
 // Throws ConfigError if pinned memory is requested and libtorch has no CUDA device.
 void check_pin_memory(const char* who, bool pin_memory);
 

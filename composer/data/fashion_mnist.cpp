@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
 #include "composer/data/idx.h"

@@ -4,7 +4,8 @@
 #include <iomanip>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include "composer/core/error.h"
 #include "composer/data/byte_source.h"

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
 #include "composer/util/random.h"

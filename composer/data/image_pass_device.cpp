@@ -1,7 +1,13 @@
 // The image pass for data that is not on the host: the same values from libtorch's operators.
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorIndexing.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
 
 #include "composer/data/image_pass.h"
 

@@ -5,7 +5,9 @@
 #include <mutex>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/DimVector.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/MemoryFormat.h>
 
 #include "composer/core/error.h"
@@ -23,7 +25,6 @@ using detail::ImagePass;
 using detail::Sampler;
 
 constexpr std::int64_t kBytesPerThread = 1 << 19;  // below this a second thread costs more than it brings
-constexpr std::size_t kHeldByOthers = 2;           // batches that are usually not free yet when the next one is made
 
 // Shuffled samples are where the processor does not expect them: asking for the next one halves the time of a batch.
 void prefetch(const char* data, std::int64_t bytes) {
@@ -102,7 +103,7 @@ class Assembly {
 Assembly::Assembly(Batch data, const InMemoryOptions& options)
     : data_(std::move(data)),
       image_(options.image),
-      keep_(static_cast<std::size_t>(options.prefetch) + kHeldByOthers),
+      keep_(static_cast<std::size_t>(options.prefetch) + detail::kHeldByOthers),
       samples_(data_.front().size(0)),
       pin_memory_(options.pin_memory) {
   const bool images =

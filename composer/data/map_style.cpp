@@ -8,6 +8,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "composer/core/error.h"
+#include "composer/data/batch_memory.h"
 #include "composer/data/seekable_loader.h"
 #include "composer/data/stack.h"
 
@@ -15,7 +16,6 @@ namespace composer::data {
 namespace {
 
 constexpr std::uint64_t kSample = 4;
-constexpr std::size_t kHeldByOthers = 2;  // batches that are usually not free yet when the next one is made
 
 class MapStyle {
  public:
@@ -23,7 +23,7 @@ class MapStyle {
       : source_(std::move(source)),
         options_(std::move(options)),
         sampler_(std::move(sampler)),
-        stack_(static_cast<std::size_t>(options_.num_workers * options_.prefetch_factor) + kHeldByOthers,
+        stack_(static_cast<std::size_t>(options_.num_workers * options_.prefetch_factor) + detail::kHeldByOthers,
                options_.pin_memory) {}
 
   Batch make(std::int64_t epoch, std::int64_t batch, detail::StillWanted wanted);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include <ATen/ATen.h>
+#include <ATen/DimVector.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/stack.h>
 
 #include "composer/core/error.h"
 

@@ -4,8 +4,10 @@
 #include <map>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "composer/core/error.h"
 #include "composer/dist/agreement.h"

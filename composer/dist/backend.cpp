@@ -1,7 +1,10 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/version.h>
 
@@ -66,3 +69,5 @@ WorkPtr start_exchange(c10d::Backend& backend, at::Tensor received, at::Tensor s
 }
 
 }  // namespace composer::dist
+
+#undef COMPOSER_TORCH

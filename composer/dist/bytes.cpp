@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
 #include "composer/dist/world.h"
 

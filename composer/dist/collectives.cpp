@@ -6,7 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "composer/core/error.h"
@@ -20,7 +24,7 @@ constexpr std::size_t kMessage = 64u << 20;  // bytes of tensors that broadcast(
 
 using Tensors = std::vector<at::Tensor>;
 
-std::size_t bytes_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.nbytes()); }
+std::size_t bytes_in_message(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.nbytes()); }
 
 void check_parts(const char* who, const at::Tensor& all, const at::Tensor& part, int size) {
   if (all.numel() != part.numel() * size || all.scalar_type() != part.scalar_type())
@@ -30,17 +34,17 @@ void check_parts(const char* who, const at::Tensor& all, const at::Tensor& part,
 
 // The tensors whose bytes are packed into one message: those of [begin, end), of one device.
 std::size_t end_of_message(const Tensors& tensors, std::size_t begin) {
-  std::size_t end = begin + 1, bytes = bytes_of(tensors[begin]);
+  std::size_t end = begin + 1, bytes = bytes_in_message(tensors[begin]);
   while (end < tensors.size() && tensors[end].device() == tensors[begin].device() &&
-         bytes + bytes_of(tensors[end]) <= kMessage)
-    bytes += bytes_of(tensors[end++]);
+         bytes + bytes_in_message(tensors[end]) <= kMessage)
+    bytes += bytes_in_message(tensors[end++]);
   return end;
 }
 
 void unpack(const at::Tensor& message, const Tensors& tensors, std::size_t begin, std::size_t end) {
   std::int64_t at = 0;
   for (std::size_t i = begin; i < end; ++i) {
-    const auto length = static_cast<std::int64_t>(bytes_of(tensors[i]));
+    const auto length = static_cast<std::int64_t>(bytes_in_message(tensors[i]));
     if (length == 0) continue;
     const at::Tensor values = at::empty(tensors[i].sizes(), tensors[i].options().requires_grad(false));
     flat_bytes(values).copy_(message.narrow(0, at, length));

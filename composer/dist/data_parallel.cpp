@@ -7,10 +7,10 @@
 #include <set>
 
 #include <ATen/core/grad_mode.h>
-#include <torch/nn/module.h>
 
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
+#include "composer/core/model_access.h"
 #include "composer/dist/agreement.h"
 #include "composer/dist/gradient_reducer.h"
 #include "composer/dist/world.h"
@@ -18,7 +18,7 @@
 namespace composer::dist {
 namespace {
 
-constexpr const char* kWho = "data parallel";
+constexpr const char* kDataParallel = "data parallel";
 
 // What a parameter was when the buckets were made for it.
 struct Layout {
@@ -36,22 +36,23 @@ struct Layout {
 };
 
 void check_on_this_rank(const DataParallel::Named& parameters) {
-  if (parameters.empty()) throw ConfigError(kWho, ": there is no parameter to train");
+  if (parameters.empty()) throw ConfigError(kDataParallel, ": there is no parameter to train");
   std::map<const void*, std::string> seen;
   for (const auto& [name, tensor] : parameters) {
-    if (!tensor.requires_grad()) throw ConfigError(kWho, ": ", name, " does not require gradients");
-    if (!tensor.is_leaf()) throw ConfigError(kWho, ": ", name, " is not a leaf tensor");
+    if (!tensor.requires_grad()) throw ConfigError(kDataParallel, ": ", name, " does not require gradients");
+    if (!tensor.is_leaf()) throw ConfigError(kDataParallel, ": ", name, " is not a leaf tensor");
     if (tensor.device() != parameters.front().second.device())
-      throw ConfigError(kWho, ": ", name, " is on ", tensor.device(), ", ", parameters.front().first, " on ",
+      throw ConfigError(kDataParallel, ": ", name, " is on ", tensor.device(), ", ", parameters.front().first, " on ",
                         parameters.front().second.device());
     const auto [before, is_new] = seen.emplace(tensor.unsafeGetTensorImpl(), name);
-    if (!is_new) throw ConfigError(kWho, ": ", before->second, " and ", name, " are the same tensor; pass it once");
+    if (!is_new)
+      throw ConfigError(kDataParallel, ": ", before->second, " and ", name, " are the same tensor; pass it once");
   }
 }
 
 // One line for all that must be equal on all ranks.
-std::vector<std::string> describe(const DataParallel::Named& parameters, const DataParallel::Named& buffers,
-                                  const DataParallelOptions& options) {
+std::vector<std::string> describe_parameters(const DataParallel::Named& parameters, const DataParallel::Named& buffers,
+                                             const DataParallelOptions& options) {
   std::vector<std::string> lines;
   const auto unused = options.find_unused_parameters;
   lines.push_back(join("bucket_cap_mb = ", options.bucket_cap_mb,
@@ -78,16 +79,10 @@ std::string names_of(const std::vector<std::size_t>& indices, const DataParallel
 DataParallel::Named parameters_of(const torch::nn::Module& module) {
   DataParallel::Named parameters;
   std::set<const void*> seen;
-  for (const auto& item : module.named_parameters())
-    if (item.value().requires_grad() && seen.insert(item.value().unsafeGetTensorImpl()).second)
-      parameters.emplace_back(item.key(), item.value());
+  for (auto& [name, tensor] : named_parameters(module))
+    if (tensor.requires_grad() && seen.insert(tensor.unsafeGetTensorImpl()).second)
+      parameters.emplace_back(std::move(name), std::move(tensor));
   return parameters;
-}
-
-DataParallel::Named buffers_of(const torch::nn::Module& module) {
-  DataParallel::Named buffers;
-  for (const auto& item : module.named_buffers()) buffers.emplace_back(item.key(), item.value());
-  return buffers;
 }
 
 }  // namespace
@@ -124,7 +119,8 @@ struct DataParallel::Impl {
 
   void enter() {
     if (reducer->has_begun())
-      throw ConfigError(kWho, ": the last step was not completed by after_backward(), so the ranks are out of step");
+      throw ConfigError(kDataParallel,
+                        ": the last step was not completed by after_backward(), so the ranks are out of step");
     check_missing();
     reducer->before_forward();
     if (buffers.empty()) return;
@@ -155,7 +151,7 @@ struct DataParallel::Impl {
     const std::vector<std::string> ranks = world->all_gather(names_of(here, parameters));
     for (std::size_t r = 0; r < ranks.size(); ++r)
       if (!ranks[r].empty()) text += join(text.empty() ? "" : "; ", ranks[r], " on rank ", r);
-    throw ConfigError(kWho, ": no gradient for ", text,
+    throw ConfigError(kDataParallel, ": no gradient for ", text,
                       ". If some parameters are not used in every step, set find_unused_parameters = true");
   }
 };
@@ -170,9 +166,10 @@ DataParallel::DataParallel(std::shared_ptr<World> world, Named parameters, Named
   for (const auto& [name, tensor] : m.parameters) m.layouts.emplace_back(tensor);
   m.find_unused = options.find_unused_parameters;
   if (options.bucket_cap_mb < 1)
-    throw ConfigError(kWho, ": bucket_cap_mb must be at least 1, got ", options.bucket_cap_mb);
+    throw ConfigError(kDataParallel, ": bucket_cap_mb must be at least 1, got ", options.bucket_cap_mb);
 
-  m.together([&] { check_same_on_all_ranks(*m.world, kWho, describe(m.parameters, buffers, options)); });
+  m.together(
+      [&] { check_same_on_all_ranks(*m.world, kDataParallel, describe_parameters(m.parameters, buffers, options)); });
   check_on_this_rank(m.parameters);
   m.together([&] {
     if (options.share_values) {
@@ -186,7 +183,7 @@ DataParallel::DataParallel(std::shared_ptr<World> world, Named parameters, Named
 
 DataParallel::DataParallel(std::shared_ptr<World> world, const torch::nn::Module& module,
                            const DataParallelOptions& options)
-    : DataParallel(std::move(world), parameters_of(module), buffers_of(module), options) {}
+    : DataParallel(std::move(world), parameters_of(module), named_buffers(module), options) {}
 
 DataParallel::~DataParallel() = default;
 
@@ -200,7 +197,8 @@ void DataParallel::before_backward(const std::vector<at::Tensor>& outputs) {
 
 void DataParallel::after_backward() {
   impl_->together([&] {
-    if (!impl_->reducer->has_begun()) throw ConfigError(kWho, ": after_backward() needs before_backward() first");
+    if (!impl_->reducer->has_begun())
+      throw ConfigError(kDataParallel, ": after_backward() needs before_backward() first");
     impl_->finish(/*must_have=*/true);
   });
 }

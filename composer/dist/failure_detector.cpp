@@ -11,7 +11,7 @@ namespace {
 
 const std::string kPosition = "; its last position was ";
 
-std::string seconds(FailureDetector::Time time) {
+std::string seconds_to_tenths(FailureDetector::Time time) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(time.count()) / 1000);
   return text;
@@ -139,17 +139,19 @@ void FailureDetector::accuse() {
   if (peer.news < kEnoughNews)
     proposal_ = blame_gap();
   else
-    proposal_ = Verdict{lost, join("rank ", lost, " gave no heartbeat for ", seconds(peer.silence),
+    proposal_ = Verdict{lost, join("rank ", lost, " gave no heartbeat for ", seconds_to_tenths(peer.silence),
                                    " (killed, stopped or cut off)", position_of(lost))};
 }
 
 Verdict FailureDetector::blame_gap() const {
   if (gap_.rank == rank_) return blame_suspension(gap_.length);
-  return {gap_.rank, join(name_of(gap_.rank), " did not answer for ", seconds(gap_.length), position_of(gap_.rank))};
+  return {gap_.rank,
+          join(name_of(gap_.rank), " did not answer for ", seconds_to_tenths(gap_.length), position_of(gap_.rank))};
 }
 
 Verdict FailureDetector::blame_suspension(Time length) const {
-  return {rank_, join("rank ", rank_, " was suspended for ", seconds(length), ", and the others ended without it")};
+  return {rank_,
+          join("rank ", rank_, " was suspended for ", seconds_to_tenths(length), ", and the others ended without it")};
 }
 
 // The store is kept until all others have left too, or are silent.
@@ -192,8 +194,8 @@ FailureDetector::Action FailureDetector::tick(Time now) {
     if (phase_ == LEFT)
       left_ = true;
     else
-      decide({store_rank_,
-              join(name_of(store_rank_), " has not answered for ", seconds(unanswered), position_of(store_rank_))});
+      decide({store_rank_, join(name_of(store_rank_), " has not answered for ", seconds_to_tenths(unanswered),
+                                position_of(store_rank_))});
   }
   if (!verdict_) return Action::NONE;
   if (!aborted_) {

@@ -17,7 +17,7 @@
 namespace composer::dist {
 namespace {
 
-constexpr const char* kWho = "ordered sum";
+constexpr const char* kOrderedSum = "ordered sum";
 
 // Where a tensor lies in a buffer. A buffer has one flat tensor for each dtype.
 struct Place {
@@ -76,13 +76,13 @@ struct OrderedSum::Impl {
 
   void check(const std::vector<at::Tensor>& tensors) const {
     if (tensors.size() != like.size())
-      throw ConfigError(kWho, ": got ", tensors.size(), " tensors, must get ", like.size());
-    if (added == per_rank) throw ConfigError(kWho, ": this rank has ", per_rank, " shards, and got one more");
+      throw ConfigError(kOrderedSum, ": got ", tensors.size(), " tensors, must get ", like.size());
+    if (added == per_rank) throw ConfigError(kOrderedSum, ": this rank has ", per_rank, " shards, and got one more");
     for (std::size_t i = 0; i < like.size(); ++i)
       if (tensors[i].defined() &&
           (tensors[i].sizes() != like[i].sizes() || tensors[i].scalar_type() != like[i].scalar_type()))
-        throw ConfigError(kWho, ": tensor ", i, " is ", tensors[i].scalar_type(), ' ', tensors[i].sizes(), ", must be ",
-                          like[i].scalar_type(), ' ', like[i].sizes());
+        throw ConfigError(kOrderedSum, ": tensor ", i, " is ", tensors[i].scalar_type(), ' ', tensors[i].sizes(),
+                          ", must be ", like[i].scalar_type(), ' ', like[i].sizes());
   }
 
   void copy(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& flats) const {
@@ -125,9 +125,9 @@ OrderedSum::OrderedSum(std::shared_ptr<World> world, std::int64_t shards, const 
   m.world = std::move(world);
   const std::int64_t ranks = m.world->size();
   if (shards < 1 || !std::has_single_bit(static_cast<std::uint64_t>(shards)))
-    throw ConfigError(kWho, ": the number of shards must be a power of two, got ", shards);
+    throw ConfigError(kOrderedSum, ": the number of shards must be a power of two, got ", shards);
   if (shards % ranks != 0)
-    throw ConfigError(kWho, ": cannot divide ", shards, " shards equally among ", ranks, " ranks");
+    throw ConfigError(kOrderedSum, ": cannot divide ", shards, " shards equally among ", ranks, " ranks");
   m.per_rank = shards / ranks;
 
   std::map<at::ScalarType, std::size_t> flats;
@@ -174,7 +174,8 @@ void OrderedSum::add(const std::vector<at::Tensor>& tensors) {
 std::vector<at::Tensor> OrderedSum::finish() {
   const at::NoGradGuard no_grad;
   Impl& m = *impl_;
-  if (m.added != m.per_rank) throw ConfigError(kWho, ": this rank has ", m.per_rank, " shards, and got only ", m.added);
+  if (m.added != m.per_rank)
+    throw ConfigError(kOrderedSum, ": this rank has ", m.per_rank, " shards, and got only ", m.added);
   // The result keeps its buffer; the caller may keep the result.
   const std::vector<at::Tensor> flats = std::move(m.partials.back().flats);
   m.partials.clear();

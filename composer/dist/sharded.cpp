@@ -11,10 +11,10 @@
 namespace composer::dist {
 namespace {
 
-constexpr const char* kWho = "sharded optimizer";
+constexpr const char* kShardedOptimizer = "sharded optimizer";
 constexpr int kNobody = -1;
 
-std::int64_t bytes_of(const at::Tensor& parameter) { return static_cast<std::int64_t>(parameter.nbytes()); }
+std::int64_t parameter_bytes(const at::Tensor& parameter) { return static_cast<std::int64_t>(parameter.nbytes()); }
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void Sharded::check() const {
   std::vector<std::string> lines;
   lines.reserve(parameters_.size());
   for (const auto& [name, tensor] : parameters_) lines.push_back(describe_tensor(name, tensor));
-  check_same_on_all_ranks(*world_, kWho, lines);
+  check_same_on_all_ranks(*world_, kShardedOptimizer, lines);
 }
 
 void Sharded::set_parameters(Named parameters) {
@@ -38,7 +38,7 @@ void Sharded::set_parameters(Named parameters) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto& [name, tensor] = parameters[i];
     if (!by_tensor.emplace(tensor.unsafeGetTensorImpl(), i).second || !by_name.emplace(name, i).second)
-      throw ConfigError(kWho, ": the parameter ", name, " was given twice");
+      throw ConfigError(kShardedOptimizer, ": the parameter ", name, " was given twice");
     const auto before = by_tensor_.find(tensor.unsafeGetTensorImpl());
     if (before != by_tensor_.end()) known[i] = owners_[before->second];
   }
@@ -57,29 +57,30 @@ void Sharded::divide(const std::vector<int>& known) {
     if (known[i] == kNobody)
       order.push_back(i);
     else
-      load[static_cast<std::size_t>(known[i])] += bytes_of(parameters_[i].second);
+      load[static_cast<std::size_t>(known[i])] += parameter_bytes(parameters_[i].second);
   const auto rank_of = [&](std::size_t i) {
     const at::Tensor& tensor = parameters_[i].second;
-    return std::pair(!tensor.requires_grad(), -bytes_of(tensor));
+    return std::pair(!tensor.requires_grad(), -parameter_bytes(tensor));
   };
   std::ranges::stable_sort(order, {}, rank_of);
   for (const std::size_t i : order) {
     const auto least = std::ranges::min_element(load);
     owners_[i] = static_cast<int>(least - load.begin());
-    *least += bytes_of(parameters_[i].second);
+    *least += parameter_bytes(parameters_[i].second);
   }
 }
 
 std::size_t Sharded::index_of(const at::Tensor& parameter) const {
   const auto found = by_tensor_.find(parameter.unsafeGetTensorImpl());
   if (found == by_tensor_.end())
-    throw ConfigError(kWho, ": a tensor ", parameter.sizes(), " is not one of the parameters");
+    throw ConfigError(kShardedOptimizer, ": a tensor ", parameter.sizes(), " is not one of the parameters");
   return found->second;
 }
 
 std::size_t Sharded::index_of(const std::string& name) const {
   const auto found = by_name_.find(name);
-  if (found == by_name_.end()) throw ConfigError(kWho, ": there is state of ", name, ", which is not a parameter");
+  if (found == by_name_.end())
+    throw ConfigError(kShardedOptimizer, ": there is state of ", name, ", which is not a parameter");
   return found->second;
 }
 
@@ -89,7 +90,7 @@ bool Sharded::is_own(const at::Tensor& parameter) const { return owner_of(parame
 double Sharded::largest_share() const {
   std::vector<std::int64_t> load(static_cast<std::size_t>(world_->size()));
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    load[static_cast<std::size_t>(owners_[i])] += bytes_of(parameters_[i].second);
+    load[static_cast<std::size_t>(owners_[i])] += parameter_bytes(parameters_[i].second);
   const std::int64_t all = std::accumulate(load.begin(), load.end(), std::int64_t{0});
   return all == 0 ? 0 : static_cast<double>(std::ranges::max(load)) / static_cast<double>(all);
 }

@@ -49,7 +49,7 @@ class Reader {
   std::string_view left_;
 };
 
-std::string describe(const std::vector<StateTensor>& list) {
+std::string describe_list(const std::vector<StateTensor>& list) {
   Writer writer;
   for (const auto& [parameter, key, tensor] : list) {
     writer.add(parameter);
@@ -106,7 +106,7 @@ std::size_t end_of_piece(const std::vector<Described>& list, std::size_t begin) 
 std::vector<StateTensor> Sharded::gather(const std::vector<StateTensor>& own, int root) const {
   const at::NoGradGuard no_grad;
   std::vector<StateTensor> all;
-  const std::vector<std::string> descriptions = world_->all_gather(describe(own));
+  const std::vector<std::string> descriptions = world_->all_gather(describe_list(own));
   for (int rank = 0; rank < world_->size(); ++rank) {
     const bool is_mine = rank == world_->rank(), is_root = root == world_->rank();
     if (rank == root) {  // nobody needs what it has

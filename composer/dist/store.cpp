@@ -21,7 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-std::string seconds(milliseconds time) { return join(static_cast<double>(time.count()) / 1000, " s"); }
+std::string seconds_text(milliseconds time) { return join(static_cast<double>(time.count()) / 1000, " s"); }
 
 // `composer launch` binds the port before it starts rank 0, and hands over the socket: nothing can take the port in
 // between. Taken once; a second world of this process binds the port itself.
@@ -144,7 +144,7 @@ StorePtr open_store(const Environment& environment, int times_joined, millisecon
   const std::string what = environment.agent_store ? "the launcher's store" : "rank 0";
   if (!options.isServer && !wait_until_reachable(host, port, timeout))
     throw ConfigError("rank ", environment.rank, " did not reach ", what, " at ", host, ":", port, " within ",
-                      seconds(timeout), "; check MASTER_ADDR and MASTER_PORT, and whether rank 0 has started");
+                      seconds_text(timeout), "; check MASTER_ADDR and MASTER_PORT, and whether rank 0 has started");
   try {
     return connect(environment, times_joined, options);
   } catch (const std::exception&) {
@@ -179,14 +179,14 @@ void arrive(c10d::Store& store, const Environment& environment, milliseconds tim
     if (store.check({kOutcomeKey})) break;
     if (clock.now() > end) {
       outcome =
-          join("rank ", environment.rank, " waited ", seconds(timeout), " at ", environment.master_addr, ":",
+          join("rank ", environment.rank, " waited ", seconds_text(timeout), " at ", environment.master_addr, ":",
                environment.master_port, "; ranks that did not arrive: ", missing_ranks(store, environment.world_size));
       break;
     }
     if (serves_store(environment) && clock.now() - begin > kTell && !std::exchange(has_told, true))
       warn(join("rank ", environment.rank, " waits at ", environment.master_addr, ":", environment.master_port,
                 " for ranks ", missing_ranks(store, environment.world_size), " of ", environment.world_size, ", for ",
-                seconds(timeout)));
+                seconds_text(timeout)));
     clock.sleep(pause);
   }
   outcome = claim(store, kOutcomeKey, outcome);

@@ -11,7 +11,7 @@ struct Type {
 };
 
 // Those without a class of their own are kept in untyped storages.
-constexpr Type kTypes[] = {
+constexpr Type kPickledTypes[] = {
     {"F32", "torch FloatStorage", "torch float32"},
     {"F64", "torch DoubleStorage", "torch float64"},
     {"F16", "torch HalfStorage", "torch float16"},
@@ -61,11 +61,11 @@ constexpr std::string_view kPassedOver[] = {
     "torch.torch_version TorchVersion",
 };
 
-std::string_view find(std::string_view Type::*key, std::string_view wanted, std::string_view Type::*value) {
+std::string_view find_type(std::string_view Type::*key, std::string_view wanted, std::string_view Type::*value) {
   if (wanted.empty()) return {};
-  const auto* at =
-      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& type) { return type.*key == wanted; });
-  return at == std::end(kTypes) ? std::string_view() : at->*value;
+  const auto* at = std::find_if(std::begin(kPickledTypes), std::end(kPickledTypes),
+                                [&](const Type& type) { return type.*key == wanted; });
+  return at == std::end(kPickledTypes) ? std::string_view() : at->*value;
 }
 
 }  // namespace
@@ -81,10 +81,10 @@ bool is_passed_over_global(std::string_view name) {
 
 std::string_view dtype_of_storage(std::string_view name) {
   if (name == "torch.storage UntypedStorage") return "U8";
-  return find(&Type::storage, name, &Type::dtype);
+  return find_type(&Type::storage, name, &Type::dtype);
 }
-std::string_view dtype_of_name(std::string_view name) { return find(&Type::name, name, &Type::dtype); }
-std::string_view storage_of_dtype(std::string_view dtype) { return find(&Type::dtype, dtype, &Type::storage); }
-std::string_view name_of_dtype(std::string_view dtype) { return find(&Type::dtype, dtype, &Type::name); }
+std::string_view dtype_of_name(std::string_view name) { return find_type(&Type::name, name, &Type::dtype); }
+std::string_view storage_of_dtype(std::string_view dtype) { return find_type(&Type::dtype, dtype, &Type::storage); }
+std::string_view name_of_dtype(std::string_view dtype) { return find_type(&Type::dtype, dtype, &Type::name); }
 
 }  // namespace composer::formats

@@ -11,7 +11,6 @@
 namespace composer::formats {
 namespace {
 
-constexpr std::size_t kMostDimensions = 64;
 constexpr std::size_t kLongestName = 256;  // of a class, a function or a storage
 
 }  // namespace

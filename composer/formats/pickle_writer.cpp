@@ -63,7 +63,7 @@ class Writer {
   std::string out_;
 };
 
-void write_tensor(Writer& out, const PickleTensor& tensor, const PickleStorage& storage) {
+void write_pickled_tensor(Writer& out, const PickleTensor& tensor, const PickleStorage& storage) {
   const std::string_view own = storage_of_dtype(tensor.dtype);
   out.global(own.empty() ? "torch._utils _rebuild_tensor_v3" : "torch._utils _rebuild_tensor_v2");
   out.op("((");
@@ -93,7 +93,7 @@ std::string make_pickle(const std::vector<std::pair<std::string, PickleTensor>>&
   out.op(")R(");
   for (const auto& [name, tensor] : tensors) {
     out.text(name);
-    write_tensor(out, tensor, storages[tensor.storage]);
+    write_pickled_tensor(out, tensor, storages[tensor.storage]);
   }
   out.op("u.");
   return out.take();

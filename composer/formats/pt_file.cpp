@@ -104,12 +104,12 @@ at::Tensor whole_storage(const at::Tensor& tensor) {
 }
 
 // Which storages the file will have, and how the tensors lie in them.
-struct Layout {
+struct StorageLayout {
   std::vector<std::pair<std::string, PickleTensor>> entries;
   std::vector<PickleStorage> storages;
   std::vector<at::Tensor> data;  // of each storage, where it is
 
-  explicit Layout(const NamedTensors& tensors) {
+  explicit StorageLayout(const NamedTensors& tensors) {
     std::map<MemoryOf, int> users;
     std::set<std::string_view> names;
     for (const auto& [name, tensor] : tensors) {
@@ -160,7 +160,7 @@ struct Layout {
 }  // namespace
 
 void write_pt(const NamedTensors& tensors, const Sink& sink) {
-  const Layout layout(tensors);
+  const StorageLayout layout(tensors);
   ZipWriter zip(sink);
   zip.entry("archive/data.pkl", make_pickle(layout.entries, layout.storages));
   zip.entry("archive/byteorder", "little");

@@ -17,12 +17,12 @@
 namespace composer::formats {
 namespace {
 
-constexpr std::size_t kPiece = 1 << 18;  // read or written at once, so that the checksum finds it in the cache
+constexpr std::size_t kChecksumPiece = 1 << 18;  // read or written at once, so that the checksum finds it in the cache
 
 // fn(data, size) for each piece.
 template <class Bytes, class Fn>
 void by_pieces(Bytes* data, std::size_t size, const Fn& fn) {
-  for (std::size_t at = 0; at < size; at += kPiece) fn(data + at, std::min(kPiece, size - at));
+  for (std::size_t at = 0; at < size; at += kChecksumPiece) fn(data + at, std::min(kChecksumPiece, size - at));
 }
 
 std::string safetensors_dtype(const std::string& name, const at::Tensor& tensor) {
@@ -36,13 +36,13 @@ std::string safetensors_dtype(const std::string& name, const at::Tensor& tensor)
 }
 
 // How tensors lie in a file: those with larger elements first, so that all are aligned without holes.
-struct Layout {
+struct TensorLayout {
   std::vector<TensorEntry> entries;
   std::vector<const at::Tensor*> order;
 };
 
-Layout layout_of(const NamedTensors& tensors) {
-  Layout layout;
+TensorLayout layout_of(const NamedTensors& tensors) {
+  TensorLayout layout;
   std::vector<std::pair<TensorEntry, const at::Tensor*>> order;
   order.reserve(tensors.size());
   for (const auto& [name, tensor] : tensors)
@@ -61,7 +61,7 @@ Layout layout_of(const NamedTensors& tensors) {
 }
 
 // Moves `at` behind it, and returns its checksum.
-std::string write_tensor(const at::Tensor& tensor, std::uint64_t& at, const PlacedSink& sink) {
+std::string write_summed_tensor(const at::Tensor& tensor, std::uint64_t& at, const PlacedSink& sink) {
   const at::Tensor host = on_host(tensor);
   util::Checksum sum;
   by_pieces(static_cast<const char*>(host.const_data_ptr()), host.nbytes(), [&](const char* piece, std::size_t size) {
@@ -140,7 +140,7 @@ NamedTensors SafetensorsFile::read_all() const {
 std::string write_safetensors(const NamedTensors& tensors, const Metadata& metadata, const PlacedSink& sink) {
   auto [entries, order] = layout_of(tensors);
   std::uint64_t at = make_safetensors_header(entries, metadata).size();
-  for (std::size_t i = 0; i < entries.size(); ++i) entries[i].checksum = write_tensor(*order[i], at, sink);
+  for (std::size_t i = 0; i < entries.size(); ++i) entries[i].checksum = write_summed_tensor(*order[i], at, sink);
   const std::string header = make_safetensors_header(entries, metadata);
   sink(0, header.data(), header.size());
   return std::string(own_checksum(header));

@@ -18,7 +18,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the format's numbers are read and written as they are");
 
 constexpr std::uint64_t kLongestHeader = 100'000'000;  // the format's own bound
-constexpr std::size_t kMostDimensions = 64;            // libtorch's own bound
 constexpr std::size_t kLength = 8;                     // bytes of the header's length
 
 // Our part of the metadata. A file has all three keys or none, so that no damage to one of them goes unseen.

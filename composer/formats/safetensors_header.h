@@ -14,6 +14,8 @@ class ByteSource;
 
 using Metadata = std::map<std::string, std::string>;
 
+inline constexpr std::size_t kMostDimensions = 64;  // of a tensor; libtorch's own bound
+
 // One tensor of a safetensors file, as described by its header.
 struct TensorEntry {
   std::string name, dtype;  // "F32"; one of those that tensor_bytes() knows

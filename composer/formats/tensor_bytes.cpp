@@ -12,7 +12,7 @@
 namespace composer::formats {
 namespace {
 
-constexpr std::pair<std::string_view, at::ScalarType> kTypes[] = {
+constexpr std::pair<std::string_view, at::ScalarType> kScalarTypes[] = {
     {"F32", at::kFloat},
     {"BF16", at::kBFloat16},
     {"F16", at::kHalf},
@@ -38,13 +38,13 @@ constexpr std::pair<std::string_view, at::ScalarType> kTypes[] = {
 }  // namespace
 
 at::ScalarType scalar_type(std::string_view dtype) {
-  for (const auto& [name, type] : kTypes)
+  for (const auto& [name, type] : kScalarTypes)
     if (name == dtype) return type;
   throw CheckpointError("unknown dtype ", dtype);  // the readers of headers let no other through
 }
 
 std::string_view dtype_name(at::ScalarType type) {
-  for (const auto& [name, known] : kTypes)
+  for (const auto& [name, known] : kScalarTypes)
     if (known == type) return name;
   return {};
 }

@@ -10,10 +10,10 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/csrc/jit/ir/ir.h>
-#include <torch/nn/module.h>
 
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
+#include "composer/core/model_access.h"
 
 namespace composer::formats {
 namespace {
@@ -24,11 +24,11 @@ namespace jit = torch::jit;
 jit::Module as_script(const torch::nn::Module& module, const std::shared_ptr<jit::CompilationUnit>& unit) {
   jit::Module script(c10::QualifiedName("__torch__.composer.Module"), unit, /*shouldMangle=*/true);
   script.register_attribute("training", c10::BoolType::get(), false);
-  for (const auto& item : module.named_parameters(/*recurse=*/false))
-    if (item.value().defined()) script.register_parameter(item.key(), item.value(), /*is_buffer=*/false);
-  for (const auto& item : module.named_buffers(/*recurse=*/false))
-    if (item.value().defined()) script.register_buffer(item.key(), item.value());
-  for (const auto& item : module.named_children()) script.register_module(item.key(), as_script(*item.value(), unit));
+  for (const auto& [name, tensor] : named_parameters(module, /*recurse=*/false))
+    if (tensor.defined()) script.register_parameter(name, tensor, /*is_buffer=*/false);
+  for (const auto& [name, tensor] : named_buffers(module, /*recurse=*/false))
+    if (tensor.defined()) script.register_buffer(name, tensor);
+  for (const auto& [name, child] : named_children(module)) script.register_module(name, as_script(*child, unit));
   return script;
 }
 

@@ -5,8 +5,8 @@
 #include <set>
 
 #include <ATen/core/grad_mode.h>
-#include <torch/nn/module.h>
 
+#include "composer/core/model_access.h"
 #include "composer/formats/byte_source.h"
 #include "composer/formats/json_reader.h"
 #include "composer/formats/pt_file.h"
@@ -16,14 +16,6 @@ namespace composer {
 namespace {
 
 using formats::NamedTensors;
-
-void collect(const torch::nn::Module& module, const std::string& prefix, NamedTensors& into) {
-  for (const auto& item : module.named_parameters(/*recurse=*/false))
-    if (item.value().defined()) into.emplace_back(prefix + item.key(), item.value());
-  for (const auto& item : module.named_buffers(/*recurse=*/false))
-    if (item.value().defined()) into.emplace_back(prefix + item.key(), item.value());
-  for (const auto& child : module.named_children()) collect(*child.value(), join(prefix, child.key(), "."), into);
-}
 
 // Where checkpoints of whole runs keep the weights.
 void take_models_part(NamedTensors& tensors) {
@@ -104,11 +96,7 @@ std::string WeightsReport::text() const {
   return text;
 }
 
-NamedTensors state_dict(const torch::nn::Module& module) {
-  NamedTensors tensors;
-  collect(module, "", tensors);
-  return tensors;
-}
+NamedTensors state_dict(const torch::nn::Module& module) { return named_tensors(module); }
 
 NamedTensors read_weights(const std::filesystem::path& path, bool allow_unknown) {
   auto file = formats::open_file(path);

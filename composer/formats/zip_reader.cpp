@@ -8,14 +8,14 @@
 #include "composer/core/error.h"
 #include "composer/formats/byte_source.h"
 #include "composer/formats/json_reader.h"
+#include "composer/formats/zip_record.h"
 
 namespace composer::formats {
 namespace {
 
-constexpr std::size_t kPiece = 1 << 18;       // read at once
+constexpr std::size_t kZipPiece = 1 << 18;    // read at once
 constexpr std::uint64_t kMostInflation = 64;  // of all that is deflated, by the file's size
-constexpr std::uint32_t kIn64 = 0xFFFFFFFF;   // "the number is in the zip64 field"
-constexpr std::size_t kEnd = 22, kLocator = 20, kEnd64 = 56, kCentral = 46, kLocal = 30;  // bytes of the records
+constexpr std::size_t kEnd = 22, kLocator = 20, kEnd64 = 56, kCentral = 46;  // bytes of the records
 
 template <class Number>
 Number number_at(std::string_view bytes, std::size_t at) {
@@ -174,15 +174,16 @@ void ZipReader::read_local_headers(std::uint64_t directory) {
   const Complain fail{file_.name()};
   std::vector<const ZipEntry*> order;
   for (ZipEntry& entry : entries_) {
-    if (entry.header > directory || directory - entry.header < kLocal) fail("a wrong offset of an entry", entry.header);
-    const std::string local = file_.read(entry.header, kLocal);
-    const std::uint64_t rest = directory - entry.header - kLocal;
+    if (entry.header > directory || directory - entry.header < kLocalRecord)
+      fail("a wrong offset of an entry", entry.header);
+    const std::string local = file_.read(entry.header, kLocalRecord);
+    const std::uint64_t rest = directory - entry.header - kLocalRecord;
     const std::size_t name = two(local, 26), extra = two(local, 28);
     if (four(local, 0) != 0x04034b50 || name + extra > rest || name != entry.name.size() ||
-        file_.read(entry.header + kLocal, name) != entry.name || two(local, 8) != (entry.deflated ? 8 : 0))
+        file_.read(entry.header + kLocalRecord, name) != entry.name || two(local, 8) != (entry.deflated ? 8 : 0))
       fail(shown(entry.name) + ": its header differs from the directory", entry.header);
     if (entry.stored > rest - name - extra) fail(shown(entry.name) + ": reaches into the directory", entry.header);
-    entry.data = entry.header + kLocal + name + extra;
+    entry.data = entry.header + kLocalRecord + name + extra;
     order.push_back(&entry);
   }
   std::sort(order.begin(), order.end(), [](const ZipEntry* a, const ZipEntry* b) { return a->header < b->header; });
@@ -204,7 +205,7 @@ void ZipReader::inflate(const ZipEntry& entry, unsigned char* to) const {
   z_stream stream = {};
   if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) fail("out of memory while unpacking");
   const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&stream, inflateEnd);
-  std::string piece(static_cast<std::size_t>(std::min<std::uint64_t>(entry.stored, kPiece)), '\0');
+  std::string piece(static_cast<std::size_t>(std::min<std::uint64_t>(entry.stored, kZipPiece)), '\0');
   std::uint64_t read = 0, written = 0;
   int result = Z_OK;
   while (result != Z_STREAM_END) {
@@ -235,8 +236,8 @@ void ZipReader::read(const ZipEntry& entry, void* to) const {
     crc = static_cast<std::uint32_t>(::crc32(crc, piece, static_cast<unsigned>(size)));
   };
   if (entry.deflated) inflate(entry, bytes);
-  for (std::uint64_t at = 0; at < entry.size; at += kPiece) {
-    const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, entry.size - at));
+  for (std::uint64_t at = 0; at < entry.size; at += kZipPiece) {
+    const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(kZipPiece, entry.size - at));
     if (!entry.deflated) file_.read(entry.data + at, bytes + at, size);
     add(bytes + at, size);
   }

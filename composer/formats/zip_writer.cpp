@@ -3,18 +3,19 @@
 #include <algorithm>
 #include <zlib.h>
 
+#include "composer/formats/zip_record.h"
+
 namespace composer::formats {
 namespace {
 
-constexpr std::size_t kAlignment = 64, kLocal = 30;
-constexpr std::uint64_t kIn64 = 0xFFFFFFFF;  // "the number is in the zip64 field"
+constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kMostOfCrc = 1 << 30;  // zlib takes no more at once
 
 void append(std::string& to, std::uint64_t number, int bytes) {
   for (int i = 0; i < bytes; ++i) to += static_cast<char>(number >> 8 * i & 0xFF);
 }
 
-std::uint64_t or_in64(std::uint64_t number) { return std::min(number, kIn64); }
+std::uint64_t or_in64(std::uint64_t number) { return std::min<std::uint64_t>(number, kIn64); }
 
 }  // namespace
 
@@ -28,7 +29,7 @@ void ZipWriter::begin(std::string_view name) {
   name_ = name;
   header_ = at_;
   crc_ = static_cast<std::uint32_t>(::crc32(0, nullptr, 0));
-  const std::size_t before = static_cast<std::size_t>(at_ % kAlignment) + kLocal + name.size() + 4;
+  const std::size_t before = static_cast<std::size_t>(at_ % kAlignment) + kLocalRecord + name.size() + 4;
   const std::size_t padding = (kAlignment - before % kAlignment) % kAlignment;
   std::string header;
   append(header, 0x04034b50, 4);

@@ -14,7 +14,7 @@ namespace composer::kernels {
 namespace {
 
 // Queries at a time: their scores stay in the caches, and with a causal mask fewer keys are multiplied in vain.
-constexpr std::int64_t kRows = 56, kFewRows = 14;
+constexpr std::int64_t kManyRows = 56, kFewRows = 14;
 constexpr std::int64_t kManyKeys = 2048;
 
 std::int64_t padded(std::int64_t keys) { return (keys + kParts - 1) / kParts * kParts; }
@@ -24,7 +24,7 @@ class Head {
  public:
   Head(const Attention& a, bool with_gradients)
       : a_(a),
-        rows_(a.keys > kManyKeys ? kFewRows : kRows),
+        rows_(a.keys > kManyKeys ? kFewRows : kManyRows),
         stride_(padded(a.keys)),
         packed_(packed_floats(a.keys, a.depth)),
         memory_(std::make_unique_for_overwrite<float[]>(

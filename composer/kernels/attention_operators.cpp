@@ -81,8 +81,9 @@ Operands readable(const Operands& given) {
 }
 
 // NOLINTNEXTLINE(readability-function-size): the operator's parameters
-Two forward(c10::DispatchKeySet keys, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-            double dropout_p, bool is_causal, const std::optional<at::Tensor>& attn_mask, std::optional<double> scale) {
+Two attention_operator_forward(c10::DispatchKeySet keys, const at::Tensor& query, const at::Tensor& key,
+                               const at::Tensor& value, double dropout_p, bool is_causal,
+                               const std::optional<at::Tensor>& attn_mask, std::optional<double> scale) {
   const auto given = operands(query, key, value, dropout_p, is_causal, attn_mask, scale);
   if (!given || !is_chosen(given->shape()))
     return leave<at::_ops::_scaled_dot_product_flash_attention_for_cpu>(keys, query, key, value, dropout_p, is_causal,
@@ -97,9 +98,10 @@ Two forward(c10::DispatchKeySet keys, const at::Tensor& query, const at::Tensor&
 }
 
 // NOLINTNEXTLINE(readability-function-size): the operator's parameters
-Three backward(c10::DispatchKeySet keys, const at::Tensor& grad_out, const at::Tensor& query, const at::Tensor& key,
-               const at::Tensor& value, const at::Tensor& out, const at::Tensor& logsumexp, double dropout_p,
-               bool is_causal, const std::optional<at::Tensor>& attn_mask, std::optional<double> scale) {
+Three attention_operator_backward(c10::DispatchKeySet keys, const at::Tensor& grad_out, const at::Tensor& query,
+                                  const at::Tensor& key, const at::Tensor& value, const at::Tensor& out,
+                                  const at::Tensor& logsumexp, double dropout_p, bool is_causal,
+                                  const std::optional<at::Tensor>& attn_mask, std::optional<double> scale) {
   const auto given = operands(query, key, value, dropout_p, is_causal, attn_mask, scale);
   const auto is_result = [&](const at::Tensor& tensor) {
     return is_plain(tensor, 4) && tensor.sizes() == query.sizes();
@@ -120,8 +122,8 @@ Three backward(c10::DispatchKeySet keys, const at::Tensor& grad_out, const at::T
 }  // namespace
 
 void replace_attention(torch::Library& aten) {
-  aten.impl("_scaled_dot_product_flash_attention_for_cpu", TORCH_FN(forward));
-  aten.impl("_scaled_dot_product_flash_attention_for_cpu_backward", TORCH_FN(backward));
+  aten.impl("_scaled_dot_product_flash_attention_for_cpu", TORCH_FN(attention_operator_forward));
+  aten.impl("_scaled_dot_product_flash_attention_for_cpu_backward", TORCH_FN(attention_operator_backward));
 }
 
 }  // namespace composer::kernels

@@ -20,14 +20,14 @@ namespace {
 // A part of k, after which a sum is added to what is in c: part of the definition of the result (gemm.h). The others
 // only decide what is in which cache: kRows x kPart floats of a in the second, kPart x panel of b in the first.
 constexpr std::int64_t kPart = 256;
-constexpr std::int64_t kRows = 224, kColumns = 1024;
+constexpr std::int64_t kRowsOfA = 224, kColumns = 1024;
 // Operands are read where they are if they are read fewer times than this: a copy costs about as much as reading twice.
 constexpr std::int64_t kReadsOfA = 16, kReadsOfB = 8;
 constexpr std::int64_t kNear = 1 << 16;  // floats from the first row of a part of b to the last: it stays in the cache
 constexpr std::int64_t kFewStrips = 4;   // of rows: each panel of a transposed b is used as soon as it is copied
 constexpr std::int64_t kFarApart = 512;  // floats from one k to the next: each is on another page soon
 constexpr std::int64_t kLines = 8;       // of an operand that are copied together, so that each page is visited once
-constexpr double kWorthThreads = 1 << 22;  // multiply-adds, some 50 us: to wake a thread that sleeps takes 20
+constexpr double kGemmWorthThreads = 1 << 22;  // multiply-adds, some 50 us: to wake a thread that sleeps takes 20
 
 const MicroKernels* best() {
 #if defined(__x86_64__)
@@ -85,7 +85,7 @@ class Blocks {
     columns_ = few ? kernels.panel : kColumns;
     copies_a_ = !a_is_adjacent || (!few && panels > (far ? 1 : kReadsOfA));
     const std::int64_t k = std::min(g.k, kPart);
-    if (copies_a_) a_ = scratch_a.get(std::min(g.m, kRows) * k);
+    if (copies_a_) a_ = scratch_a.get(std::min(g.m, kRowsOfA) * k);
     b_ = g.packed;
     if (copies_b_) b_ = room_for_b_ = scratch_b.get(parts(std::min(g.n, columns_), kernels.panel) * kernels.panel * k);
   }
@@ -97,7 +97,7 @@ class Blocks {
         const std::int64_t depth = std::min(g_.k - k, kPart);
         if (copies_b_) copy_b(k, depth, j, columns, room_for_b_);
         if (g_.packed) b_ = g_.packed + j * g_.k + padded(columns) * k;
-        const std::int64_t blocks = parts(g_.m, kRows);
+        const std::int64_t blocks = parts(g_.m, kRowsOfA);
         for (std::int64_t block = 0; block < blocks; ++block) {
           const std::int64_t i = even(g_.m, blocks, block);
           multiply(i, even(g_.m, blocks, block + 1) - i, j, columns, k, depth);
@@ -268,13 +268,14 @@ void gemm(const Gemm& g, const GemmBatch& batch) {
   const MicroKernels& kernels = micro_kernels();
   const double work = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
   const std::int64_t threads = at::get_num_threads();
-  if (threads == 1 || g.packed || work * static_cast<double>(batch.size) < kWorthThreads || at::in_parallel_region()) {
+  if (threads == 1 || g.packed || work * static_cast<double>(batch.size) < kGemmWorthThreads ||
+      at::in_parallel_region()) {
     for (std::int64_t i = 0; i < batch.size; ++i) Blocks(kernels, in_batch(g, batch, i)).run();
     return;
   }
   // Whole products for each thread, or one after the other in parts.
   const std::array<std::int64_t, 2> divided =
-      batch.size >= threads || work < kWorthThreads ? std::array<std::int64_t, 2>{1, 1} : grid(kernels, g, threads);
+      batch.size >= threads || work < kGemmWorthThreads ? std::array<std::int64_t, 2>{1, 1} : grid(kernels, g, threads);
   const std::int64_t down = divided[0], across = divided[1];
   parallel_for(0, batch.size * down * across, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t task = begin; task < end; ++task) {

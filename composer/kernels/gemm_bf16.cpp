@@ -12,9 +12,9 @@
 namespace composer::kernels {
 namespace {
 
-constexpr double kSmall = 1 << 21;         // multiply-adds; so few that gemm() uses one thread
-constexpr double kFloats = 1 << 20;        // of operands and result, which a thread keeps in fp32
-constexpr double kWorthThreads = 1 << 22;  // multiply-adds of a batch
+constexpr double kSmall = 1 << 21;              // multiply-adds; so few that gemm() uses one thread
+constexpr double kFloats = 1 << 20;             // of operands and result, which a thread keeps in fp32
+constexpr double kBatchWorthThreads = 1 << 22;  // multiply-adds of a batch
 
 thread_local std::vector<float> scratch;
 
@@ -86,7 +86,7 @@ void gemm_bf16(const Bf16Gemm& g, const GemmBatch& batch) {
     }
   };
   const double work = static_cast<double>(g.m * batch.size) * static_cast<double>(g.n) * static_cast<double>(g.k);
-  if (batch.size == 1 || work < kWorthThreads || at::in_parallel_region()) return compute(0, batch.size);
+  if (batch.size == 1 || work < kBatchWorthThreads || at::in_parallel_region()) return compute(0, batch.size);
   parallel_for(0, batch.size, 1, compute);
 }
 

@@ -13,13 +13,13 @@
 namespace composer::kernels {
 namespace {
 
-constexpr double kWorthThreads = 1 << 22;  // multiply-adds
+constexpr double kLstmWorthThreads = 1 << 22;  // multiply-adds
 // Rows of gates (steps times samples) that stay in the cache from one product to the next. That is a part of k for
 // gemm(). Part of the definition of the gradients of weights, because it is the order of their sums.
 constexpr std::int64_t kRowsAtOnce = 256;
 
 at::Tensor room(std::int64_t floats) { return at::detail::empty_cpu({floats}, at::TensorOptions(at::kFloat)); }
-float* data(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); }
+float* floats_of(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); }
 
 Operand rows(const float* data, std::int64_t columns) { return {data, columns, 1}; }
 Operand transposed(const float* data, std::int64_t columns) { return {data, 1, columns}; }
@@ -51,7 +51,7 @@ struct Layer {
   template <class Run>
   void for_samples(const Run& run) const {
     const double work = static_cast<double>(steps_at_once()) * static_cast<double>(gates() * sizes.hidden);
-    const std::int64_t most = work < kWorthThreads ? 1 : at::get_num_threads();
+    const std::int64_t most = work < kLstmWorthThreads ? 1 : at::get_num_threads();
     const std::int64_t tasks = std::min(most, sizes.samples);
     if (tasks == 1 || at::in_parallel_region()) return run(0, sizes.samples);
     parallel_for(0, tasks, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -90,9 +90,9 @@ class Backward {
         gates_room_(room(layer_.steps_at_once() * layer_.gates())),
         packed_(room(packed_floats(sizes.hidden, wide_))),
         ones_(room(results.bias ? layer_.steps_at_once() * sizes.samples : 0)),
-        d_gates_(data(gates_room_)) {
-    pack(rows(operands.w_hh, hidden_), hidden_, wide_, data(packed_));
-    std::fill_n(data(ones_), ones_.numel(), 1.0F);
+        d_gates_(floats_of(gates_room_)) {
+    pack(rows(operands.w_hh, hidden_), hidden_, wide_, floats_of(packed_));
+    std::fill_n(floats_of(ones_), ones_.numel(), 1.0F);
   }
 
   void run() {
@@ -142,7 +142,7 @@ class Backward {
           .c_row = hidden_,
           .plus = s > 0 && gradients_.output ? gradients_.output + before * states + at : nullptr,
           .plus_row = hidden_,
-          .packed = data(packed_)});
+          .packed = floats_of(packed_)});
   }
 
   // to = to + d^T of, of `count` rows that begin at `row` of the part; without the old value if it is the first.
@@ -180,7 +180,7 @@ class Backward {
       gemm({.m = 1,
             .n = wide_,
             .k = count,
-            .a = rows(data(ones_), count),
+            .a = rows(floats_of(ones_), count),
             .b = rows(d_gates_, wide_),
             .c = results_.bias,
             .c_row = wide_,
@@ -219,12 +219,12 @@ void lstm_forward(const LstmSizes& sizes, const LstmOperands& operands, const fl
   const bool keeps = results.workspace != nullptr;
   const at::Tensor own = keeps ? at::Tensor() : room(layer.steps_at_once() * layer.gates() + layer.states());
   const at::Tensor packed = room(packed_floats(wide, hidden));
-  pack(transposed(operands.w_hh, hidden), wide, hidden, data(packed));
+  pack(transposed(operands.w_hh, hidden), wide, hidden, floats_of(packed));
   const auto cells_of = [&](std::int64_t step) {
-    return keeps ? results.workspace + layer.cells_at(step) : data(own) + layer.steps_at_once() * layer.gates();
+    return keeps ? results.workspace + layer.cells_at(step) : floats_of(own) + layer.steps_at_once() * layer.gates();
   };
   layer.for_steps([&](std::int64_t from, std::int64_t to, std::int64_t lowest) {
-    float* all_gates = keeps ? results.workspace + lowest * layer.gates() : data(own);
+    float* all_gates = keeps ? results.workspace + lowest * layer.gates() : floats_of(own);
     gemm({.m = (to - from) * sizes.samples,
           .n = wide,
           .k = sizes.inputs,
@@ -247,7 +247,7 @@ void lstm_forward(const LstmSizes& sizes, const LstmOperands& operands, const fl
               .c_row = wide,
               .plus = gates,
               .plus_row = wide,
-              .packed = data(packed)});
+              .packed = floats_of(packed)});
         kernels.cell_forward({.rows = samples,
                               .hidden = hidden,
                               .gates = gates,

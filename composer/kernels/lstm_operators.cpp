@@ -72,10 +72,11 @@ bool is_ours(const at::Tensor& workspace) {
 }
 
 // NOLINTNEXTLINE(readability-function-size): the operator's parameters
-Four forward(c10::DispatchKeySet keys, const at::Tensor& input, const at::Tensor& weight0, const at::Tensor& weight1,
-             const at::Tensor& weight2, const at::Tensor& weight3, const at::Tensor& hx, const at::Tensor& cx,
-             bool reverse, at::IntArrayRef batch_sizes, std::int64_t mode, std::int64_t hidden_size,
-             std::int64_t num_layers, bool has_biases, bool bidirectional, bool batch_first, bool train) {
+Four lstm_operator_forward(c10::DispatchKeySet keys, const at::Tensor& input, const at::Tensor& weight0,
+                           const at::Tensor& weight1, const at::Tensor& weight2, const at::Tensor& weight3,
+                           const at::Tensor& hx, const at::Tensor& cx, bool reverse, at::IntArrayRef batch_sizes,
+                           std::int64_t mode, std::int64_t hidden_size, std::int64_t num_layers, bool has_biases,
+                           bool bidirectional, bool batch_first, bool train) {
   const auto sizes = is_in_scope() && has_gemm() && mode == kLstm && batch_sizes.empty()
                          ? sizes_of(input, weight0, weight1, hx, cx)
                          : std::nullopt;
@@ -107,13 +108,14 @@ Four forward(c10::DispatchKeySet keys, const at::Tensor& input, const at::Tensor
 }
 
 // NOLINTNEXTLINE(readability-function-size): likewise
-Seven backward(c10::DispatchKeySet keys, const at::Tensor& input, const at::Tensor& weight1, const at::Tensor& weight2,
-               const at::Tensor& weight3, const at::Tensor& weight4, const at::Tensor& hx, const at::Tensor& cx,
-               const at::Tensor& output, const at::Tensor& hy, const at::Tensor& cy,
-               const std::optional<at::Tensor>& grad_output, const std::optional<at::Tensor>& grad_hy,
-               const std::optional<at::Tensor>& grad_cy, bool reverse, std::int64_t mode, std::int64_t hidden_size,
-               std::int64_t num_layers, bool has_biases, bool train, bool bidirectional, at::IntArrayRef batch_sizes,
-               bool batch_first, const at::Tensor& workspace) {
+Seven lstm_operator_backward(c10::DispatchKeySet keys, const at::Tensor& input, const at::Tensor& weight1,
+                             const at::Tensor& weight2, const at::Tensor& weight3, const at::Tensor& weight4,
+                             const at::Tensor& hx, const at::Tensor& cx, const at::Tensor& output, const at::Tensor& hy,
+                             const at::Tensor& cy, const std::optional<at::Tensor>& grad_output,
+                             const std::optional<at::Tensor>& grad_hy, const std::optional<at::Tensor>& grad_cy,
+                             bool reverse, std::int64_t mode, std::int64_t hidden_size, std::int64_t num_layers,
+                             bool has_biases, bool train, bool bidirectional, at::IntArrayRef batch_sizes,
+                             bool batch_first, const at::Tensor& workspace) {
   if (!is_ours(workspace))
     return leave<at::_ops::mkldnn_rnn_layer_backward>(
         keys, input, weight1, weight2, weight3, weight4, hx, cx, output, hy, cy, grad_output, grad_hy, grad_cy, reverse,
@@ -163,8 +165,8 @@ Seven backward(c10::DispatchKeySet keys, const at::Tensor& input, const at::Tens
 }  // namespace
 
 void replace_lstm(torch::Library& aten) {
-  aten.impl("mkldnn_rnn_layer", TORCH_FN(forward));
-  aten.impl("mkldnn_rnn_layer_backward", TORCH_FN(backward));
+  aten.impl("mkldnn_rnn_layer", TORCH_FN(lstm_operator_forward));
+  aten.impl("mkldnn_rnn_layer_backward", TORCH_FN(lstm_operator_backward));
 }
 
 }  // namespace composer::kernels

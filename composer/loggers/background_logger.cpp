@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
 #include "composer/core/error.h"
@@ -30,10 +30,6 @@ util::FullQueue full_queue(WhenFull when_full) {
   return util::FullQueue::WAIT;
 }
 
-LogValue value_on_host(const LogValue& value) {
-  return std::visit([](auto held) -> LogValue { return held; }, read_scalar(value));
-}
-
 at::Tensor on_host(const at::Tensor& tensor) { return tensor.to(at::kCPU).contiguous(); }
 
 struct ReadContent {
@@ -54,7 +50,7 @@ struct ReadContent {
   }
 };
 
-void check(const std::string& name, const BackgroundOptions& options) {
+void check_background(const std::string& name, const BackgroundOptions& options) {
   const auto is_in_range = [](Seconds time, double least) { return time.count() >= least && time.count() <= 86'400; };
   if (options.capacity < 1) throw ConfigError(name, ": capacity must be >= 1, got ", options.capacity);
   if (!is_in_range(options.flush_interval, 0))
@@ -233,7 +229,7 @@ struct BackgroundLogger::Channel {
 
 BackgroundLogger::BackgroundLogger(std::string name, const BackgroundOptions& options)
     : name_(std::move(name)), options_(options) {
-  check(name_, options_);
+  check_background(name_, options_);
 }
 BackgroundLogger::~BackgroundLogger() = default;
 BackgroundLogger::BackgroundLogger(BackgroundLogger&&) noexcept = default;

@@ -4,6 +4,7 @@
 
 #include "composer/core/entry.h"
 #include "composer/loggers/background_option.h"
+#include "composer/loggers/line_options.h"
 #include "composer/loggers/number_text.h"
 #include "composer/loggers/scalar.h"
 
@@ -17,7 +18,7 @@ std::string csv_field(std::string_view text) {
   return field + '"';
 }
 
-struct Append {
+struct AppendCsv {
   std::string& line;
   void operator()(std::int64_t value) const { append_number(line, value); }
   void operator()(bool value) const { line += value ? '1' : '0'; }
@@ -37,7 +38,7 @@ class CsvFormat final : public LineFormat {
     begin += ',';
     for (const auto& [key, value] : record.fields) {
       ((lines += begin) += key->encoded) += ',';
-      std::visit(Append{lines}, read_scalar(value));
+      std::visit(AppendCsv{lines}, read_scalar(value));
       lines += '\n';
     }
   }
@@ -45,13 +46,6 @@ class CsvFormat final : public LineFormat {
   bool takes(LogRecord::Kind kind) const override { return kind == LogRecord::Kind::METRICS; }
   std::string encoded(std::string_view key) const override { return csv_field(key); }
 };
-
-LineFileOptions line_options(const CsvLoggerOptions& options) {
-  return {options.path,
-          options.append,
-          options.overwrite,
-          {.when_full = options.when_full, .flush_interval = options.flush_interval, .on_failure = options.on_failure}};
-}
 
 }  // namespace
 

@@ -1,7 +1,6 @@
 #include "composer/loggers/event_writer.h"
 
 #include <array>
-#include <chrono>
 #include <unistd.h>
 #include <utility>
 
@@ -10,20 +9,19 @@
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
 #include "composer/loggers/format.h"
+#include "composer/loggers/this_process.h"
 #include "composer/util/png.h"
 
 namespace composer::loggers {
 namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 // Unique among the processes of all machines. TensorBoard reads the files of a folder in the order of their names.
 std::string new_file_name() {
   static std::atomic<int> number = 0;
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = 'x';
-  return join("events.out.tfevents.", static_cast<std::int64_t>(now()), '.', host.data(), '.', ::getpid(), '.',
-              number++);
+  return join("events.out.tfevents.", static_cast<std::int64_t>(seconds_since_1970()), '.', host.data(), '.',
+              ::getpid(), '.', number++);
 }
 
 // In a cell of a table of Markdown.
@@ -40,18 +38,13 @@ std::string cell(const std::string& text) {
   return escaped;
 }
 
-std::string to_text(const LogValue& value) {
-  const auto* text = std::get_if<std::string>(&value);
-  return text != nullptr ? *text : format_short(value);
-}
-
 std::string markdown(const LogTable& table) {
   std::string text = "|", rule = "|";
   for (const std::string& column : table.columns) (text += ' ') += cell(column) + " |", rule += "---|";
   (text += '\n') += rule + '\n';
   for (const std::vector<LogValue>& row : table.rows) {
     text += '|';
-    for (const LogValue& value : row) (text += ' ') += cell(to_text(value)) + " |";
+    for (const LogValue& value : row) (text += ' ') += cell(format_unquoted(value)) + " |";
     text += '\n';
   }
   return text;
@@ -61,7 +54,7 @@ std::string describe_classes(const LogImages& images) {
   return listed(images.class_labels, [](const auto& label) { return join(label.first, ": ", label.second); });
 }
 
-std::span<const double> numbers(const at::Tensor& tensor) {
+std::span<const double> doubles_of(const at::Tensor& tensor) {
   return {tensor.const_data_ptr<double>(), static_cast<std::size_t>(tensor.numel())};
 }
 
@@ -107,7 +100,7 @@ void EventWriter::write_events() {
   const std::int64_t whole = file_->size();
   if (whole == 0) {
     std::string first;
-    append_framed(first, version_event(now()));
+    append_framed(first, version_event(seconds_since_1970()));
     events_.insert(0, first);
   }
   try {
@@ -132,7 +125,7 @@ void EventWriter::append(const LogRecord& record) {
   if (const auto* table = std::get_if<LogTable>(&record.content))
     append(text_event(time, record.key->encoded, markdown(*table), is_first(record.key->encoded)));
   if (const auto* histogram = std::get_if<LogHistogram>(&record.content))
-    append(histogram_event(time, record.key->encoded, numbers(histogram->counts), numbers(histogram->edges),
+    append(histogram_event(time, record.key->encoded, doubles_of(histogram->counts), doubles_of(histogram->edges),
                            is_first(record.key->encoded)));
 }
 
@@ -167,7 +160,8 @@ void EventWriter::add_hyperparameters(const LogRecord& record) {
   for (const auto& [key, value] : record.fields) {
     hyperparameters_[key->encoded] = to_scalar(value);
     const std::string tag = "hyperparameters/" + key->encoded;
-    if (session_is_written_) append(text_event({record.wall_time, record.step}, tag, to_text(value), is_first(tag)));
+    if (session_is_written_)
+      append(text_event({record.wall_time, record.step}, tag, format_unquoted(value), is_first(tag)));
   }
 }
 
@@ -178,8 +172,8 @@ void EventWriter::append_session(double wall_time) {
 
 void EventWriter::close() {
   events_.clear();
-  if (!session_is_written_) append_session(now());
-  append(session_end_event(now(), status_));
+  if (!session_is_written_) append_session(seconds_since_1970());
+  append(session_end_event(seconds_since_1970(), status_));
   write_events();
   file_->close();
 }

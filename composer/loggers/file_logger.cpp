@@ -7,6 +7,7 @@
 #include "composer/loggers/background_option.h"
 #include "composer/loggers/format.h"
 #include "composer/loggers/json_text.h"
+#include "composer/loggers/line_options.h"
 #include "composer/loggers/number_text.h"
 #include "composer/loggers/output_capture.h"
 #include "composer/loggers/scalar.h"
@@ -27,7 +28,7 @@ std::string one_line(const std::string& text) {
   return line;
 }
 
-std::string to_text(const LogValue& value) {
+std::string text_on_one_line(const LogValue& value) {
   const auto* text = std::get_if<std::string>(&value);
   return text != nullptr ? one_line(*text) : format_log_value(value);
 }
@@ -36,7 +37,7 @@ class TextFormat final : public LineFormat {
  public:
   void append(std::string& lines, const LogRecord& record) const override {
     if (record.kind == LogRecord::Kind::TRACES && record.fields.front().key->name.starts_with("[std")) {
-      for (const auto& [key, value] : record.fields) lines += join(key->name, ": ", to_text(value), '\n');
+      for (const auto& [key, value] : record.fields) lines += join(key->name, ": ", text_on_one_line(value), '\n');
       return;
     }
     std::string at = "[batch=";
@@ -50,7 +51,7 @@ class TextFormat final : public LineFormat {
     const std::string begin = record.kind == LogRecord::Kind::HYPERPARAMETERS ? "[hyperparameter]: "
                               : record.kind == LogRecord::Kind::TRACES        ? "[trace]" + at
                                                                               : "[metric]" + at;
-    for (const auto& [key, value] : record.fields) append_line(begin, *key, to_text(value));
+    for (const auto& [key, value] : record.fields) append_line(begin, *key, text_on_one_line(value));
   }
 
   bool takes(LogRecord::Kind kind) const override {
@@ -58,13 +59,6 @@ class TextFormat final : public LineFormat {
   }
   std::string encoded(std::string_view key) const override { return one_line(std::string(key)); }
 };
-
-LineFileOptions line_options(const FileLoggerOptions& options) {
-  return {options.path,
-          options.append,
-          options.overwrite,
-          {.when_full = options.when_full, .flush_interval = options.flush_interval, .on_failure = options.on_failure}};
-}
 
 }  // namespace
 

@@ -24,7 +24,7 @@ std::string print(const char* format, Values... values) {
   return text.data();
 }
 
-std::string to_text(double value) {
+std::string four_decimals(double value) {
   if (std::isnan(value)) return "nan";
   std::array<char, 400> text;  // the largest takes 315
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, 4).ptr;
@@ -47,7 +47,7 @@ std::string shape_of(const at::Tensor& tensor) {
 }
 
 // Whether YAML takes the text for itself. Cautious: some that would do are quoted.
-bool is_plain(std::string_view text) {
+bool is_plain_yaml(std::string_view text) {
   const bool version =
       text.find_first_not_of("0123456789.") == std::string_view::npos && std::ranges::count(text, '.') == 2;
   if (version) return text.front() != '.' && text.back() != '.';
@@ -63,7 +63,7 @@ bool is_plain(std::string_view text) {
 }
 
 std::string yaml_text(std::string_view text) {
-  if (is_plain(text)) return std::string(text);
+  if (is_plain_yaml(text)) return std::string(text);
   std::string quoted = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\')
@@ -86,7 +86,7 @@ std::string format_log_value(const LogValue& value) {
   if (const auto* text = std::get_if<std::string>(&scalar)) return '"' + *text + '"';
   if (const auto* flag = std::get_if<bool>(&scalar)) return *flag ? "True" : "False";
   if (const auto* count = std::get_if<std::int64_t>(&scalar)) return std::to_string(*count);
-  return to_text(std::get<double>(scalar));
+  return four_decimals(std::get<double>(scalar));
 }
 
 std::string format_short(double value) {
@@ -108,6 +108,11 @@ std::string format_short(const LogValue& value) {
       tensor != nullptr && tensor->defined() && tensor->numel() == 1)
     return std::visit([](const auto& held) { return format_short(LogValue(held)); }, read_scalar(*tensor));
   return format_log_value(value);
+}
+
+std::string format_unquoted(const LogValue& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  return text != nullptr ? *text : format_short(value);
 }
 
 std::string format_duration(double seconds) {

@@ -7,6 +7,7 @@
 #include "composer/core/state.h"
 #include "composer/loggers/background_option.h"
 #include "composer/loggers/json_text.h"
+#include "composer/loggers/line_options.h"
 #include "composer/loggers/scalar.h"
 
 namespace composer::loggers {
@@ -65,12 +66,6 @@ class JsonFormat final : public LineFormat {
 
   const std::string hyperparameters_;
 };
-
-LineFileOptions line_options(const JsonLinesLoggerOptions& options) {
-  const auto& [path, append, overwrite, flush_interval, on_failure, when_full] = options;
-  return {
-      path, append, overwrite, {.when_full = when_full, .flush_interval = flush_interval, .on_failure = on_failure}};
-}
 
 }  // namespace
 

@@ -10,7 +10,7 @@
 namespace composer::loggers {
 namespace {
 
-struct Append {
+struct AppendJson {
   std::string& line;
   void operator()(std::int64_t value) const { append_number(line, value); }
   void operator()(bool value) const { line += value ? "true" : "false"; }
@@ -27,14 +27,14 @@ struct Append {
 };
 
 // Whether JSON takes the text as it is, which most keys are.
-bool is_plain(std::string_view text) {
+bool is_plain_json(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
 }
 
 }  // namespace
 
 std::string json_text(std::string_view text) {
-  if (is_plain(text)) {
+  if (is_plain_json(text)) {
     std::string quoted = "\"";
     (quoted += text) += '"';
     return quoted;
@@ -43,7 +43,7 @@ std::string json_text(std::string_view text) {
 }
 
 std::string valid_utf8(std::string_view text) {
-  if (is_plain(text)) return std::string(text);
+  if (is_plain_json(text)) return std::string(text);
   return nlohmann::json::parse(json_text(text)).get<std::string>();
 }
 
@@ -66,6 +66,6 @@ std::string json_text(const LogTable& table, const std::function<std::string(con
   return text + "]}";
 }
 
-void append_json(std::string& line, const Scalar& value) { std::visit(Append{line}, value); }
+void append_json(std::string& line, const Scalar& value) { std::visit(AppendJson{line}, value); }
 
 }  // namespace composer::loggers

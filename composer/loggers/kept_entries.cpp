@@ -1,27 +1,19 @@
 #include "composer/loggers/kept_entries.h"
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
 #include "composer/core/shared_copy.h"
 #include "composer/core/state.h"
 #include "composer/loggers/scalar.h"
+#include "composer/loggers/this_process.h"
 
 namespace composer {
 namespace {
-
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-LogValue on_host(const LogValue& value) {
-  return std::visit([](auto held) -> LogValue { return held; }, loggers::read_scalar(value));
-}
 
 // What several calls have logged, in one piece of memory. The thread that trains allocates it and a writer frees it; if
 // that happened for each call, libc would be slow for all allocations of the training.
@@ -65,7 +57,7 @@ KeptEntries::KeptEntries(std::span<const LogEntry> entries, const State& state, 
     : epoch(state.timestamp.epoch),
       batch(state.timestamp.batch),
       time(state.timestamp.total_wct.count()),
-      wall_time(seconds_since_1970()),
+      wall_time(loggers::seconds_since_1970()),
       keys_(memory),
       fields_(memory) {
   std::size_t length = 0;
@@ -81,7 +73,7 @@ KeptEntries::KeptEntries(std::span<const LogEntry> entries, const State& state, 
       streams_.add(*tensor);
       fields_.push_back({kept, tensor->detach()});
     } else {
-      fields_.push_back({kept, on_host(value)});
+      fields_.push_back({kept, loggers::value_on_host(value)});
     }
   }
 }
@@ -92,7 +84,7 @@ std::span<const KeptEntries::Field> KeptEntries::read() {
     const at::NoGradGuard no_grad;
     const loggers::TensorStreams::Scope on_streams(streams_);
     for (Field& field : fields_)
-      if (std::holds_alternative<at::Tensor>(field.value)) field.value = on_host(field.value);
+      if (std::holds_alternative<at::Tensor>(field.value)) field.value = loggers::value_on_host(field.value);
   });
   return fields_;
 }

@@ -29,7 +29,7 @@ std::string expand(const std::string& name, const std::string& path, const State
   return replace(replace(path, kRank, std::to_string(state.rank)), kRunName, state.run_name);
 }
 
-void check(const std::string& name, const LineFileOptions& options, bool with_rank) {
+void check_line_file(const std::string& name, const LineFileOptions& options, bool with_rank) {
   const std::string& path = options.path;
   if (path.empty()) throw ConfigError(name, ": path must not be empty");
   if (options.append && options.overwrite)
@@ -145,7 +145,7 @@ struct LineFileLogger::Log {
 
 LineFileLogger::LineFileLogger(std::string name, LineFileOptions options, bool with_rank)
     : BackgroundLogger(std::move(name), options.background), options_(std::move(options)) {
-  check(this->name(), options_, with_rank);
+  check_line_file(this->name(), options_, with_rank);
 }
 LineFileLogger::~LineFileLogger() = default;
 LineFileLogger::LineFileLogger(LineFileLogger&&) noexcept = default;

@@ -15,13 +15,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kBlock = 1 << 20;
+constexpr std::size_t kReadBlock = 1 << 20;
 
 std::string reason(int error) { return std::error_code(error, std::generic_category()).message(); }
 
 class Reader {
  public:
-  explicit Reader(const fs::path& path) : path_(path), file_(path, std::ios::binary), block_(kBlock) {
+  explicit Reader(const fs::path& path) : path_(path), file_(path, std::ios::binary), block_(kReadBlock) {
     if (!file_) throw Error(path_.string(), " cannot be read: ", reason(errno));
   }
   // Empty at the end of the file.

@@ -22,8 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kName = "MLFlowLogger";
-
 std::string random_text(std::size_t length, std::string_view characters) {
   std::random_device random;
   std::string text;
@@ -94,7 +92,7 @@ class FileStore final : public MlflowStore {
     } catch (const ConfigError&) {
       throw;
     } catch (const std::exception& error) {
-      throw ConfigError(kName, ": ", root_.string(), " cannot be written: ", error.what());
+      throw ConfigError(kMLFlowLogger, ": ", root_.string(), " cannot be written: ", error.what());
     }
     return id_;
   }
@@ -216,7 +214,7 @@ class FileStore final : public MlflowStore {
 
   void open(Points& points) {
     try {
-      points.file.emplace(kName, points.path, util::FileMode::APPEND);
+      points.file.emplace(kMLFlowLogger, points.path, util::FileMode::APPEND);
       ++open_;
     } catch (const ConfigError& error) {  // which is about options, and this is about the disk
       throw Error(error.what());

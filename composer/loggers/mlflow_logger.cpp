@@ -1,11 +1,8 @@
 #include "composer/loggers/mlflow_logger.h"
 
-#include <array>
 #include <chrono>
-#include <cstdlib>
 #include <optional>
 #include <thread>
-#include <unistd.h>
 #include <utility>
 
 #include "composer/core/entry.h"
@@ -16,17 +13,12 @@
 #include "composer/loggers/mlflow_store.h"
 #include "composer/loggers/mlflow_writer.h"
 #include "composer/loggers/no_writer.h"
+#include "composer/loggers/this_process.h"
 #include "composer/net/http.h"
+#include "composer/util/environment.h"
 
 namespace composer::loggers {
 namespace {
-
-constexpr const char* kName = "MLFlowLogger";
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets it
-  return value != nullptr ? value : "";
-}
 
 std::string or_else(std::string text, const std::string& otherwise) { return text.empty() ? otherwise : text; }
 
@@ -50,7 +42,8 @@ std::string folder_of(const std::string& uri) {
   } else if (uri.find("://") == std::string::npos && !uri.starts_with("databricks")) {
     return uri;
   }
-  throw ConfigError(kName, ": tracking_uri must be a folder, file://FOLDER, http://HOST or https://HOST, got ", uri);
+  throw ConfigError(kMLFlowLogger, ": tracking_uri must be a folder, file://FOLDER, http://HOST or https://HOST, got ",
+                    uri);
 }
 
 std::unique_ptr<MlflowStore> store_at(const std::string& uri, std::int64_t attempts) {
@@ -60,30 +53,25 @@ std::unique_ptr<MlflowStore> store_at(const std::string& uri, std::int64_t attem
 
 std::string shown(const std::string& uri) { return is_server(uri) ? net::shown_url(uri) : uri; }
 
-void check(const MLFlowLoggerOptions& options) {
+void check_mlflow(const MLFlowLoggerOptions& options) {
   if (!options.tracking_uri.empty() && !is_server(options.tracking_uri)) folder_of(options.tracking_uri);
   if (!options.fallback_folder.empty() && is_server(options.fallback_folder))
-    throw ConfigError(kName, ": fallback_folder must be a folder, got ", options.fallback_folder);
+    throw ConfigError(kMLFlowLogger, ": fallback_folder must be a folder, got ", options.fallback_folder);
   if (options.experiment_name.size() > 500)
-    throw ConfigError(kName, ": experiment_name must have at most 500 bytes, got ", options.experiment_name.size());
+    throw ConfigError(kMLFlowLogger, ": experiment_name must have at most 500 bytes, got ",
+                      options.experiment_name.size());
   if (options.log_duplicated_metric_every_n_steps < 1)
-    throw ConfigError(kName, ": log_duplicated_metric_every_n_steps must be >= 1, got ",
+    throw ConfigError(kMLFlowLogger, ": log_duplicated_metric_every_n_steps must be >= 1, got ",
                       options.log_duplicated_metric_every_n_steps);
-  if (options.max_images < 1) throw ConfigError(kName, ": max_images must be >= 1, got ", options.max_images);
+  if (options.max_images < 1) throw ConfigError(kMLFlowLogger, ": max_images must be >= 1, got ", options.max_images);
   if (options.attempts < 1 || options.attempts > 10)
-    throw ConfigError(kName, ": attempts must be from 1 to 10, got ", options.attempts);
-}
-
-std::string program() {
-  std::array<char, 4096> path{};
-  const auto length = ::readlink("/proc/self/exe", path.data(), path.size());
-  return length > 0 ? std::string(path.data(), static_cast<std::size_t>(length)) : "";
+    throw ConfigError(kMLFlowLogger, ": attempts must be from 1 to 10, got ", options.attempts);
 }
 
 MlflowTexts tags_of(const MLFlowLoggerOptions& options, const std::string& name, const std::string& run_name) {
   MlflowTexts tags = {{"mlflow.runName", name},
                       {"mlflow.source.type", "LOCAL"},
-                      {"mlflow.source.name", program()},
+                      {"mlflow.source.name", path_of_program()},
                       {"mlflow.user", environment("USER")},
                       {"run_name", run_name},
                       {"run_group", options.run_group}};
@@ -94,7 +82,7 @@ MlflowTexts tags_of(const MLFlowLoggerOptions& options, const std::string& name,
   return allowed;
 }
 
-std::int64_t now() {
+std::int64_t now_in_milliseconds() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
@@ -102,8 +90,8 @@ std::int64_t now() {
 // Points have milliseconds. What is logged from here on gets a later one, so a run that goes on can tell it from
 // before.
 std::int64_t end_of_millisecond() {
-  const std::int64_t time = now();
-  while (now() == time) std::this_thread::yield();
+  const std::int64_t time = now_in_milliseconds();
+  while (now_in_milliseconds() == time) std::this_thread::yield();
   return time;
 }
 
@@ -120,10 +108,10 @@ struct MLFlowLogger::Open {
 
 MLFlowLogger::MLFlowLogger(MLFlowLoggerOptions options)
     : RunLogger(
-          kName,
+          kMLFlowLogger,
           {.when_full = options.when_full, .flush_interval = options.flush_interval, .on_failure = options.on_failure}),
       options_(std::move(options)) {
-  check(options_);
+  check_mlflow(options_);
 }
 MLFlowLogger::~MLFlowLogger() = default;
 MLFlowLogger::MLFlowLogger(MLFlowLogger&&) noexcept = default;
@@ -154,16 +142,16 @@ void MLFlowLogger::start(const std::function<void()>& start) {
       start();
     } catch (const net::HttpError& error) {
       if (!error.may_pass || options_.fallback_folder.empty())
-        throw ConfigError(kName, ": ", error.what(),
+        throw ConfigError(kMLFlowLogger, ": ", error.what(),
                           error.may_pass ? "; start the server, or set fallback_folder to a folder for such runs" : "");
-      warn(join(kName, ": ", error.what(), "; the run is written to ", options_.fallback_folder));
+      warn(join(kMLFlowLogger, ": ", error.what(), "; the run is written to ", options_.fallback_folder));
       writer.use(mlflow_file_store(folder_of(options_.fallback_folder)));
       start();
     }
   } catch (const ConfigError&) {
     throw;
   } catch (const std::exception& error) {
-    throw ConfigError(kName, ": a run cannot be begun at ", shown(uri), ": ", error.what());
+    throw ConfigError(kMLFlowLogger, ": a run cannot be begun at ", shown(uri), ": ", error.what());
   }
   open_->is_open = true;
 }
@@ -177,7 +165,7 @@ void MLFlowLogger::begin() {
 void MLFlowLogger::resume() {
   start([&] {
     if (open_->writer->resume(open_->previous_id, open_->previous_time)) return;
-    warn(join(kName, ": ", open_->writer->where(), " has no run ", open_->previous_id,
+    warn(join(kMLFlowLogger, ": ", open_->writer->where(), " has no run ", open_->previous_id,
               ", which the checkpoint names; a new run is begun"));
     open_->writer->begin(experiment_of(options_), open_->name, tags_of(options_, open_->name, open_->run_name));
   });

@@ -21,8 +21,6 @@ using std::chrono_literals::operator""s;
 
 using nlohmann::json;
 
-constexpr const char* kName = "MLFlowLogger";
-
 // JSON has no NaN and no infinities; MLflow reads these texts.
 void append_json_number(std::string& json, double value) {
   if (std::isfinite(value))
@@ -44,7 +42,7 @@ const char* name_of(RunStatus status) {
 }
 
 // `total_limit`: also of an answer that comes byte by byte.
-net::HttpOptions http_options(std::int64_t attempts, std::chrono::seconds total_limit) {
+net::HttpOptions mlflow_http_options(std::int64_t attempts, std::chrono::seconds total_limit) {
   net::HttpOptions options;
   options.total_limit = total_limit;
   options.stall_limit = std::chrono::seconds(30);
@@ -56,7 +54,7 @@ net::HttpOptions http_options(std::int64_t attempts, std::chrono::seconds total_
 class ServerStore final : public MlflowStore {
  public:
   ServerStore(std::string url, std::int64_t attempts)
-      : url_(std::move(url)), calls_(http_options(attempts, 60s)), files_(http_options(attempts, 0s)) {
+      : url_(std::move(url)), calls_(mlflow_http_options(attempts, 60s)), files_(mlflow_http_options(attempts, 0s)) {
     while (url_.ends_with('/')) url_.pop_back();
     const char* token = std::getenv("MLFLOW_TRACKING_TOKEN");  // NOLINT(concurrency-mt-unsafe): nothing sets it
     if (token != nullptr && *token != '\0') authorization_ = join("Bearer ", token);
@@ -117,7 +115,7 @@ class ServerStore final : public MlflowStore {
     try {
       return read();
     } catch (const json::exception& error) {
-      throw Error(kName, ": ", where(), " did not answer as MLflow does: ", error.what());
+      throw Error(kMLFlowLogger, ": ", where(), " did not answer as MLflow does: ", error.what());
     }
   }
 
@@ -196,7 +194,7 @@ class ServerStore final : public MlflowStore {
       throw;
     }
     if (experiment.value("lifecycle_stage", "active") != "active")
-      throw ConfigError(kName, ": experiment ", name, " of ", where(),
+      throw ConfigError(kMLFlowLogger, ": experiment ", name, " of ", where(),
                         " is deleted; restore it, delete it permanently, or choose another experiment_name");
     return experiment.at("experiment_id");
   }
@@ -232,7 +230,7 @@ class ServerStore final : public MlflowStore {
   std::string artifact_url(const std::string& path) const {
     constexpr std::string_view kScheme = "mlflow-artifacts:";
     if (!artifacts_.starts_with(kScheme))
-      throw Error(kName, ": ", where(), " keeps artifacts at ", artifacts_,
+      throw Error(kMLFlowLogger, ": ", where(), " keeps artifacts at ", artifacts_,
                   ", where only Python's client writes; start ", "the server with --serve-artifacts");
     std::string root = artifacts_.substr(kScheme.size());
     if (root.starts_with("//")) root = root.substr(std::min(root.find('/', 2), root.size()));  // names the server
@@ -266,7 +264,7 @@ class ServerStore final : public MlflowStore {
     const std::string answer = send(std::move(request), calls_).body;
     const json parsed = json::parse(answer.empty() ? std::string("{}") : answer, nullptr, false);
     if (parsed.is_discarded() || !parsed.is_object())
-      throw Error(kName, ": ", where(), " did not answer ", path, " with JSON; is it a server of MLflow?");
+      throw Error(kMLFlowLogger, ": ", where(), " did not answer ", path, " with JSON; is it a server of MLflow?");
     return parsed;
   }
   json get(const std::string& path) { return call("GET", path, {}, true); }

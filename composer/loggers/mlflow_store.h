@@ -11,6 +11,8 @@
 
 namespace composer::loggers {
 
+inline constexpr const char* kMLFlowLogger = "MLFlowLogger";  // begins the texts of errors
+
 struct MlflowMetric {
   std::string_view key;
   double value = 0;

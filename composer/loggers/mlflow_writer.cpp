@@ -1,31 +1,29 @@
 #include "composer/loggers/mlflow_writer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <fnmatch.h>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
 #include "composer/loggers/format.h"
 #include "composer/loggers/json_text.h"
 #include "composer/loggers/scalar.h"
+#include "composer/loggers/this_process.h"
 #include "composer/net/http.h"
 #include "composer/util/png.h"
 
 namespace composer::loggers {
 namespace {
 
-double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
-
 bool fits_any(const std::string& key, const std::vector<std::string>& globs) {
   return std::ranges::any_of(globs,
                              [&](const std::string& glob) { return ::fnmatch(glob.c_str(), key.c_str(), 0) == 0; });
 }
 
-std::string text_of(const LogValue& value) {
+std::string text_for_mlflow(const LogValue& value) {
   const Scalar scalar = read_scalar(value);
   if (const auto* text = std::get_if<std::string>(&scalar)) return *text;
   if (const auto* flag = std::get_if<bool>(&scalar)) return *flag ? "True" : "False";
@@ -58,7 +56,7 @@ bool MlflowWriter::takes(LogRecord::Kind kind) const {
 }
 
 void MlflowWriter::begin(const std::string& experiment, const std::string& name, const MlflowTexts& tags) {
-  id_ = store_->begin(experiment, name, tags, mlflow_time(now()));
+  id_ = store_->begin(experiment, name, tags, mlflow_time(seconds_since_1970()));
 }
 
 bool MlflowWriter::resume(const std::string& run_id, std::int64_t time) {
@@ -99,7 +97,7 @@ void MlflowWriter::write(std::span<const LogRecord> records) {
   }
 }
 
-void MlflowWriter::close() { store_->end(status_, mlflow_time(now())); }
+void MlflowWriter::close() { store_->end(status_, mlflow_time(seconds_since_1970())); }
 
 void MlflowWriter::add(Batch& batch, const LogRecord& record) {
   if (record.kind == LogRecord::Kind::HYPERPARAMETERS) return add_params(batch, record);
@@ -123,7 +121,7 @@ void MlflowWriter::add_metrics(Batch& batch, const LogRecord& record) {
     const Target& target = target_of(*key);
     if (target.last == nullptr) continue;
     if (std::holds_alternative<std::string>(value)) {
-      batch.tags[target.name] = mlflow_text(std::get<std::string>(value), kMlflowTag);
+      batch.tags[target.name] = text_for_mlflow(std::get<std::string>(value), kMlflowTag);
       continue;
     }
     const double number = to_number(value);
@@ -140,12 +138,12 @@ void MlflowWriter::add_metrics(Batch& batch, const LogRecord& record) {
 void MlflowWriter::add_params(Batch& batch, const LogRecord& record) {
   for (const auto& [key, value] : record.fields) {
     if (fits_any(key->name, options_.ignore_hyperparameters)) continue;
-    const std::string text = text_of(value), param = mlflow_text(text, kMlflowParam);
+    const std::string text = text_for_mlflow(value), param = text_for_mlflow(text, kMlflowParam);
     const auto [known, is_new] = params_.try_emplace(key->encoded, param);
     if (is_new)
       batch.params[key->encoded] = param;
     else if (known->second != param)
-      batch.tags[key->encoded] = mlflow_text(text, kMlflowTag);
+      batch.tags[key->encoded] = text_for_mlflow(text, kMlflowTag);
   }
 }
 

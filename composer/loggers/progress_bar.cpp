@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view kLoss = "loss/train/", kMetric = "metrics/";
 
-void check(const ProgressBarOptions& options) {
+void check_progress_bar(const ProgressBarOptions& options) {
   const auto& [stream, redraw_interval, line_interval] = options;
   stream.check("ProgressBar");
   if (!(redraw_interval.count() > 0))
@@ -130,7 +130,7 @@ struct ProgressBar::Progress {
 
 ProgressBar::ProgressBar(ProgressBarOptions options) : ProgressBar(options, Terminal::of(options.stream)) {}
 ProgressBar::ProgressBar(ProgressBarOptions options, Terminal terminal) {
-  check(options);
+  check_progress_bar(options);
   progress_ = std::make_unique<Progress>(options.stream, std::move(terminal), options);
 }
 ProgressBar::~ProgressBar() = default;

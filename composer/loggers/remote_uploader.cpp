@@ -14,24 +14,25 @@
 namespace composer::loggers {
 namespace {
 
-constexpr const char* kName = "RemoteUploader";
+constexpr const char* kRemoteUploader = "RemoteUploader";
 
-void check(const RemoteUploaderOptions& options) {
-  if (options.uri.empty()) throw ConfigError(kName, ": uri is required");
+void check_remote_uploader(const RemoteUploaderOptions& options) {
+  if (options.uri.empty()) throw ConfigError(kRemoteUploader, ": uri is required");
   bool supported = false;
   for (const char* scheme : {"s3://", "http://", "https://", "file:///"})
     supported = supported || options.uri.starts_with(scheme);
   if (!supported)
-    throw ConfigError(kName, ": uri must begin with s3://, https://, http:// or file:///, got ",
+    throw ConfigError(kRemoteUploader, ": uri must begin with s3://, https://, http:// or file:///, got ",
                       net::shown_url(options.uri));
-  for (const util::NamePart& part : util::parts_of_name(options.uri, kName))
+  for (const util::NamePart& part : util::parts_of_name(options.uri, kRemoteUploader))
     if (part.placeholder && !util::is_known(part.name, /*with_time=*/false))
-      throw ConfigError(kName, ": uri has an unknown placeholder, ", part.text);
-  if (options.capacity < 1) throw ConfigError(kName, ": capacity must be >= 1, got ", options.capacity);
+      throw ConfigError(kRemoteUploader, ": uri has an unknown placeholder, ", part.text);
+  if (options.capacity < 1) throw ConfigError(kRemoteUploader, ": capacity must be >= 1, got ", options.capacity);
   if (options.attempts < 1 || options.attempts > 100)
-    throw ConfigError(kName, ": attempts must be from 1 to 100, got ", options.attempts);
+    throw ConfigError(kRemoteUploader, ": attempts must be from 1 to 100, got ", options.attempts);
   if (!(options.flush_timeout.count() >= 0 && options.flush_timeout.count() <= 86'400))
-    throw ConfigError(kName, ": flush_timeout must be from 0 to 86400 seconds, got ", options.flush_timeout.count());
+    throw ConfigError(kRemoteUploader, ": flush_timeout must be from 0 to 86400 seconds, got ",
+                      options.flush_timeout.count());
 }
 
 bool has_contents_of(net::RemoteStore& store, const LogFile& file, const std::stop_token& stop) {
@@ -55,13 +56,15 @@ void put(net::RemoteStore& store, const LogFile& file, const std::stop_token& st
 
 struct RemoteUploader::Open {
   Open(std::unique_ptr<net::RemoteStore> store, std::size_t capacity)
-      : uri(store->uri()), queue(std::move(store), {.owner = kName, .capacity = capacity}) {}
+      : uri(store->uri()), queue(std::move(store), {.owner = kRemoteUploader, .capacity = capacity}) {}
   std::string uri;
   net::UploadQueue queue;
   bool hangs = false;  // it was waited for once
 };
 
-RemoteUploader::RemoteUploader(RemoteUploaderOptions options) : options_(std::move(options)) { check(options_); }
+RemoteUploader::RemoteUploader(RemoteUploaderOptions options) : options_(std::move(options)) {
+  check_remote_uploader(options_);
+}
 RemoteUploader::~RemoteUploader() = default;
 RemoteUploader::RemoteUploader(RemoteUploader&&) noexcept = default;
 
@@ -69,8 +72,9 @@ RemoteUploader::Open& RemoteUploader::open(const State& state) {
   if (open_) return *open_;
   net::StoreOptions store;
   store.http.retry.attempts = static_cast<int>(options_.attempts);
-  open_ = std::make_unique<Open>(net::open_store(util::format_name(options_.uri, state, nullptr, kName), store),
-                                 static_cast<std::size_t>(options_.capacity));
+  open_ =
+      std::make_unique<Open>(net::open_store(util::format_name(options_.uri, state, nullptr, kRemoteUploader), store),
+                             static_cast<std::size_t>(options_.capacity));
   return *open_;
 }
 
@@ -84,7 +88,8 @@ void RemoteUploader::upload_file(const LogFile& file, const State& state) {
 void RemoteUploader::flush() {
   if (!open_ || open_->hangs || open_->queue.drain(options_.flush_timeout)) return;
   open_->hangs = true;
-  warn(join(kName, ": uploads to ", open_->uri, " are not finished after ", options_.flush_timeout.count(), " s"));
+  warn(join(kRemoteUploader, ": uploads to ", open_->uri, " are not finished after ", options_.flush_timeout.count(),
+            " s"));
 }
 
 void RemoteUploader::fit_end(const State&, Logger&) { flush(); }
@@ -95,7 +100,7 @@ void RemoteUploader::close(const State&, Logger&) {
   open->queue.end(open->hangs ? Seconds(0) : options_.flush_timeout);
   const auto failures = open->queue.failures();
   if (failures.empty()) return;
-  const std::string text = join(kName, ": ", net::text_of(failures, open->uri));
+  const std::string text = join(kRemoteUploader, ": ", net::text_of(failures, open->uri));
   if (options_.on_failure == LogFailure::FAIL) throw Error(text);
   warn(text);
 }

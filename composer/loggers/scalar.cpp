@@ -57,4 +57,8 @@ Scalar read_scalar(const LogValue& value) {
       value);
 }
 
+LogValue value_on_host(const LogValue& value) {
+  return std::visit([](auto held) -> LogValue { return held; }, read_scalar(value));
+}
+
 }  // namespace composer::loggers

@@ -1,7 +1,6 @@
 #include "composer/loggers/slack_logger.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <iterator>
 #include <optional>
 #include <regex>
@@ -16,18 +15,17 @@
 #include "composer/loggers/no_writer.h"
 #include "composer/loggers/string_map.h"
 #include "composer/net/http.h"
+#include "composer/util/environment.h"
 
 namespace composer::loggers {
 namespace {
 
 using nlohmann::json;
 
-constexpr const char* kName = "SlackLogger";
+constexpr const char* kSlackLogger = "SlackLogger";
 
 std::string or_environment(const std::string& text, const char* name) {
-  if (!text.empty()) return text;
-  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets it
-  return value != nullptr ? value : "";
+  return text.empty() ? environment(name) : text;
 }
 
 std::string dumped(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
@@ -48,11 +46,6 @@ std::string escaped(std::string_view text, std::size_t most) {
     all += character;
   }
   return all;
-}
-
-std::string text_of(const LogValue& value) {
-  const auto* text = std::get_if<std::string>(&value);
-  return text != nullptr ? *text : format_short(value);
 }
 
 // A section of Slack has at most 3000 characters, and a message 50 blocks. Two lines fit into one section, so there are
@@ -91,7 +84,7 @@ Address address_of(const SlackLoggerOptions& options) {
           or_environment(options.channel_id, "SLACK_LOGGING_CHANNEL_ID")};
 }
 
-net::HttpOptions http_options(const SlackLoggerOptions& options) {
+net::HttpOptions slack_http_options(const SlackLoggerOptions& options) {
   net::HttpOptions http;
   http.stall_limit = std::chrono::seconds(30);
   http.total_limit = std::chrono::seconds(60);
@@ -103,7 +96,7 @@ net::HttpOptions http_options(const SlackLoggerOptions& options) {
 class SlackWriter final : public RecordWriter {
  public:
   explicit SlackWriter(const SlackLoggerOptions& options)
-      : options_(options), address_(address_of(options)), client_(http_options(options)) {}
+      : options_(options), address_(address_of(options)), client_(slack_http_options(options)) {}
 
   std::string where() const override { return address_.channel.empty() ? "Slack" : "Slack, " + address_.channel; }
   std::string_view noun() const override { return "values"; }
@@ -113,7 +106,8 @@ class SlackWriter final : public RecordWriter {
     bool due = false;
     for (const LogRecord& record : records) {
       due = due || record.fields.empty();
-      for (const auto& [key, value] : record.fields) entries_.push_back({key->name, text_of(value), record.step});
+      for (const auto& [key, value] : record.fields)
+        entries_.push_back({key->name, format_unquoted(value), record.step});
     }
     if (due || static_cast<std::int64_t>(entries_.size()) >= options_.max_logs_per_message) send_all();
   }
@@ -182,21 +176,22 @@ class SlackWriter final : public RecordWriter {
   bool has_answered_ = false;  // requests are not repeated before
 };
 
-void check(const SlackLoggerOptions& options) {
+void check_slack(const SlackLoggerOptions& options) {
   if (options.include_keys.empty())
-    throw ConfigError(kName, ": include_keys must not be empty; .* includes every key, which is a lot for a channel");
+    throw ConfigError(kSlackLogger,
+                      ": include_keys must not be empty; .* includes every key, which is a lot for a channel");
   const Time interval = options.log_interval;
   if ((interval.unit() != TimeUnit::EPOCH && interval.unit() != TimeUnit::BATCH) || interval.count() < 1)
-    throw ConfigError(kName, ": log_interval must be in ep or ba and at least 1, got ", interval);
+    throw ConfigError(kSlackLogger, ": log_interval must be in ep or ba and at least 1, got ", interval);
   if (options.max_logs_per_message < 1 || options.max_logs_per_message > 50)
-    throw ConfigError(kName, ": max_logs_per_message must be from 1 to 50, got ", options.max_logs_per_message);
+    throw ConfigError(kSlackLogger, ": max_logs_per_message must be from 1 to 50, got ", options.max_logs_per_message);
   if (options.attempts < 1 || options.attempts > 10)
-    throw ConfigError(kName, ": attempts must be from 1 to 10, got ", options.attempts);
+    throw ConfigError(kSlackLogger, ": attempts must be from 1 to 10, got ", options.attempts);
   const Address address = address_of(options);
   if (!address.url.starts_with("https://") && !address.url.starts_with("http://"))
-    throw ConfigError(kName, ": webhook_url and api_url must begin with https://");
+    throw ConfigError(kSlackLogger, ": webhook_url and api_url must begin with https://");
   if (options.webhook_url.empty() && (address.key.empty() || address.channel.empty()))
-    throw ConfigError(kName,
+    throw ConfigError(kSlackLogger,
                       ": set webhook_url, or slack_logging_api_key and channel_id (or SLACK_LOGGING_API_KEY and ",
                       "SLACK_LOGGING_CHANNEL_ID of the environment)");
 }
@@ -220,15 +215,15 @@ struct SlackLogger::Filter {
 };
 
 SlackLogger::SlackLogger(SlackLoggerOptions options)
-    : BackgroundLogger(kName, {.when_full = WhenFull::DROP_OLDEST}),
+    : BackgroundLogger(kSlackLogger, {.when_full = WhenFull::DROP_OLDEST}),
       options_(std::move(options)),
       filter_(std::make_unique<Filter>()) {
-  check(options_);
+  check_slack(options_);
   for (const std::string& pattern : options_.include_keys) {
     try {
       filter_->patterns.emplace_back(pattern);
     } catch (const std::regex_error& error) {
-      throw ConfigError(kName, ": include_keys must be regular expressions, got ", pattern, ": ", error.what());
+      throw ConfigError(kSlackLogger, ": include_keys must be regular expressions, got ", pattern, ": ", error.what());
     }
   }
 }

@@ -16,7 +16,7 @@
 namespace composer::loggers {
 namespace {
 
-constexpr const char* kName = "TensorBoardLogger";
+constexpr const char* kTensorBoardLogger = "TensorBoardLogger";
 
 // What a checkpoint knows of an event file.
 struct FileMark {
@@ -30,7 +30,8 @@ void cut(const std::string& folder, const FileMark& file) {
   std::error_code error;
   std::filesystem::resize_file(path, static_cast<std::uintmax_t>(file.mark.size), error);
   if (error)
-    warn(join(kName, ": ", path, " cannot be cut to its size at the checkpoint, so TensorBoard may show some steps ",
+    warn(join(kTensorBoardLogger, ": ", path,
+              " cannot be cut to its size at the checkpoint, so TensorBoard may show some steps ",
               "twice: ", error.message()));
 }
 
@@ -45,14 +46,15 @@ struct TensorBoardLogger::Open {
 
 TensorBoardLogger::TensorBoardLogger(TensorBoardLoggerOptions options)
     : BackgroundLogger(
-          kName,
+          kTensorBoardLogger,
           {.when_full = options.when_full, .flush_interval = options.flush_interval, .on_failure = options.on_failure}),
       options_(std::move(options)) {
-  if (options_.folder.empty()) throw ConfigError(kName, ": folder must not be empty");
-  if (options_.max_images < 1) throw ConfigError(kName, ": max_images must be >= 1, got ", options_.max_images);
-  for (const util::NamePart& part : util::parts_of_name(options_.folder, kName))
+  if (options_.folder.empty()) throw ConfigError(kTensorBoardLogger, ": folder must not be empty");
+  if (options_.max_images < 1)
+    throw ConfigError(kTensorBoardLogger, ": max_images must be >= 1, got ", options_.max_images);
+  for (const util::NamePart& part : util::parts_of_name(options_.folder, kTensorBoardLogger))
     if (part.placeholder && part.name != "run_name")
-      throw ConfigError(kName, ": the only placeholder of folder is {run_name}, got ", options_.folder);
+      throw ConfigError(kTensorBoardLogger, ": the only placeholder of folder is {run_name}, got ", options_.folder);
 }
 TensorBoardLogger::~TensorBoardLogger() = default;
 TensorBoardLogger::TensorBoardLogger(TensorBoardLogger&&) noexcept = default;
@@ -62,8 +64,8 @@ std::shared_ptr<RecordWriter> TensorBoardLogger::make_writer(const State& state)
   open_->resumes = state.resumes;
   if (state.rank != 0) return std::make_shared<NoWriter>();
   if (state.run_name.empty() && options_.folder.find("{run_name}") != std::string::npos)
-    throw ConfigError(kName, ": folder ", options_.folder, " requires a run_name, and this run has none");
-  open_->folder = util::format_name(options_.folder, state, nullptr, kName);
+    throw ConfigError(kTensorBoardLogger, ": folder ", options_.folder, " requires a run_name, and this run has none");
+  open_->folder = util::format_name(options_.folder, state, nullptr, kTensorBoardLogger);
   open_->writer = std::make_shared<EventWriter>(open_->folder, state.run_name, options_);
   return open_->writer;
 }

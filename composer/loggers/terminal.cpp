@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <unistd.h>
 
 #include <sys/ioctl.h>
@@ -11,11 +10,6 @@
 
 namespace composer::loggers {
 namespace {
-
-std::string_view environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
 
 int terminal_columns(int descriptor) {
   winsize size{};

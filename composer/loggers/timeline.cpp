@@ -23,7 +23,7 @@ std::optional<std::uint32_t> growth(std::int64_t from, std::int64_t to) {
 bool is_float(double value) { return std::isnan(value) || static_cast<double>(static_cast<float>(value)) == value; }
 
 // Adds `value` if the numbers can hold it exactly.
-struct Append {
+struct AppendScalar {
   const Scalar& value;
   bool operator()(Runs& runs) const {
     const auto* whole = std::get_if<std::int64_t>(&value);
@@ -140,7 +140,7 @@ std::vector<std::int64_t> Runs::all() const {
 
 void Values::add(const Scalar& value) {
   if (!pending_.empty()) read_pending();  // a metric that is a number now and then: keep the order
-  while (!std::visit(Append{value}, values_)) widen(value);
+  while (!std::visit(AppendScalar{value}, values_)) widen(value);
 }
 
 void Values::add(double value) {

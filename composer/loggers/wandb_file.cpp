@@ -8,11 +8,12 @@
 #include <zlib.h>
 
 #include "composer/loggers/json_text.h"
+#include "composer/loggers/this_process.h"
 
 namespace composer::loggers {
 namespace {
 
-constexpr std::size_t kBlock = 32'768, kHeader = 7;
+constexpr std::size_t kWandBBlock = 32'768, kHeader = 7;
 
 Protobuf timestamp(double seconds) {
   const double whole = std::floor(seconds);
@@ -35,12 +36,6 @@ std::string host_name() {
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) return "";
   return host.data();
-}
-
-std::string program() {
-  std::array<char, 4096> path{};
-  const auto length = ::readlink("/proc/self/exe", path.data(), path.size());
-  return length > 0 ? std::string(path.data(), static_cast<std::size_t>(length)) : "";
 }
 
 // One chunk of a record in a block.
@@ -77,10 +72,10 @@ void append_wandb_framed(std::string& bytes, const Protobuf& record, std::int64_
   std::string_view rest = record.bytes();
   const auto at = static_cast<std::size_t>(size);
   for (bool is_first = true, is_last = false; !is_last; is_first = false) {
-    std::size_t left = kBlock - (at + bytes.size()) % kBlock;
+    std::size_t left = kWandBBlock - (at + bytes.size()) % kWandBBlock;
     if (left < kHeader) {
       bytes.append(left, '\0');
-      left = kBlock;
+      left = kWandBBlock;
     }
     const std::size_t length = std::min(rest.size(), left - kHeader);
     is_last = length == rest.size();
@@ -115,7 +110,7 @@ WandBContent wandb_run(const WandBRun& run, const WandBItems& config) {
 WandBContent wandb_environment(double started_at, std::string_view writer_id) {
   Protobuf message;
   message.text(1, "Linux").message(3, timestamp(started_at));
-  add_unless_empty(message, 6, program());
+  add_unless_empty(message, 6, path_of_program());
   add_unless_empty(message, 12, host_name());
   return {26, message.whole(16, std::thread::hardware_concurrency()).text(199, writer_id)};
 }

@@ -16,8 +16,6 @@
 namespace composer::loggers {
 namespace {
 
-constexpr const char* kName = "WandBLogger";
-
 // In characters of UTF-8.
 std::size_t length_of(const std::string& text) {
   std::size_t length = 0;
@@ -27,13 +25,13 @@ std::size_t length_of(const std::string& text) {
 
 void check_text(const char* option, const std::string& text, std::size_t longest, const char* refused) {
   if (length_of(text) > longest)
-    throw ConfigError(kName, ": ", option, " must have at most ", longest, " characters, got ", length_of(text), ": ",
-                      text);
+    throw ConfigError(kWandBLogger, ": ", option, " must have at most ", longest, " characters, got ", length_of(text),
+                      ": ", text);
   if (const auto at = text.find_first_of(refused); at != std::string::npos)
-    throw ConfigError(kName, ": ", option, " must not contain any of ", refused, " , got ", text);
+    throw ConfigError(kWandBLogger, ": ", option, " must not contain any of ", refused, " , got ", text);
 }
 
-void check(const WandBLoggerOptions& options) {
+void check_wandb(const WandBLoggerOptions& options) {
   constexpr const char* kReserved = "/\\#?%:";
   check_text("project", options.project, 128, kReserved);
   check_text("entity", options.entity, 128, kReserved);
@@ -41,14 +39,14 @@ void check(const WandBLoggerOptions& options) {
   check_text("group", options.group, 128, "");
   check_text("job_type", options.job_type, 64, "");
   for (const std::string& tag : options.tags) {
-    if (tag.empty()) throw ConfigError(kName, ": tags must have 1 to 64 characters, and one is empty");
+    if (tag.empty()) throw ConfigError(kWandBLogger, ": tags must have 1 to 64 characters, and one is empty");
     check_text("a tag", tag, 64, "");
   }
-  if (options.folder.empty()) throw ConfigError(kName, ": folder must not be empty; the working directory is .");
-  if (options.max_images < 1) throw ConfigError(kName, ": max_images must be >= 1, got ", options.max_images);
-  for (const util::NamePart& part : util::parts_of_name(options.folder, kName))
+  if (options.folder.empty()) throw ConfigError(kWandBLogger, ": folder must not be empty; the working directory is .");
+  if (options.max_images < 1) throw ConfigError(kWandBLogger, ": max_images must be >= 1, got ", options.max_images);
+  for (const util::NamePart& part : util::parts_of_name(options.folder, kWandBLogger))
     if (part.placeholder && part.name != "run_name")
-      throw ConfigError(kName, ": the only placeholder of folder is {run_name}, got ", options.folder);
+      throw ConfigError(kWandBLogger, ": the only placeholder of folder is {run_name}, got ", options.folder);
 }
 
 WandBRun run_of(const WandBLoggerOptions& options, const State& state) {
@@ -78,10 +76,10 @@ struct WandBLogger::Open {
 
 WandBLogger::WandBLogger(WandBLoggerOptions options)
     : RunLogger(
-          kName,
+          kWandBLogger,
           {.when_full = options.when_full, .flush_interval = options.flush_interval, .on_failure = options.on_failure}),
       options_(std::move(options)) {
-  check(options_);
+  check_wandb(options_);
 }
 WandBLogger::~WandBLogger() = default;
 WandBLogger::WandBLogger(WandBLogger&&) noexcept = default;
@@ -91,8 +89,8 @@ std::shared_ptr<RecordWriter> WandBLogger::make_writer(const State& state) {
   open_->resumes = state.resumes;
   if (options_.rank_zero_only && state.rank != 0) return std::make_shared<NoWriter>();
   if (state.run_name.empty() && options_.folder.find("{run_name}") != std::string::npos)
-    throw ConfigError(kName, ": folder ", options_.folder, " requires a run_name, and this run has none");
-  const std::string folder = util::format_name(options_.folder, state, nullptr, kName);
+    throw ConfigError(kWandBLogger, ": folder ", options_.folder, " requires a run_name, and this run has none");
+  const std::string folder = util::format_name(options_.folder, state, nullptr, kWandBLogger);
   open_->writer = std::make_shared<WandBWriter>(WandBWriterOptions{.base = folder + "/wandb",
                                                                    .run = run_of(options_, state),
                                                                    .rank = state.rank,
@@ -122,8 +120,8 @@ void WandBLogger::begin() {
 
 void WandBLogger::resume() {
   if (!open_->writer->can_continue(*open_->mark)) {
-    warn(join(kName, ": the offline run ", open_->mark->folder, " of the checkpoint is not in ", open_->writer->where(),
-              " as the checkpoint knows it; a new run is begun"));
+    warn(join(kWandBLogger, ": the offline run ", open_->mark->folder, " of the checkpoint is not in ",
+              open_->writer->where(), " as the checkpoint knows it; a new run is begun"));
     return begin();
   }
   open_->writer->continue_at(*open_->mark);

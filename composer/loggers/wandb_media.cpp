@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
 
 #include "composer/core/error.h"
 #include "composer/loggers/json_text.h"
@@ -34,7 +36,7 @@ std::vector<std::string> mask_files(const LogMask& mask, std::int64_t most) {
   return util::png_files({.images = classes.to(at::kByte).unsqueeze(1)}, most).files;
 }
 
-std::string numbers(const at::Tensor& tensor, std::int64_t every) {
+std::string json_numbers(const at::Tensor& tensor, std::int64_t every) {
   std::string list;
   const at::Tensor doubles = tensor.to(at::kDouble).contiguous();
   for (std::int64_t i = 0; i < doubles.numel(); i += every)
@@ -102,8 +104,8 @@ std::string wandb_histogram(const LogHistogram& histogram) {
     counts = at::cat({counts, at::zeros({missing}, at::kDouble)});
     edges = at::cat({edges, edges.slice(0, -1).expand({missing})});
   }
-  return join(R"({"_type":"histogram","values":)", numbers(counts.view({-1, every}).sum(1), 1), R"(,"bins":)",
-              numbers(edges, every), '}');
+  return join(R"({"_type":"histogram","values":)", json_numbers(counts.view({-1, every}).sum(1), 1), R"(,"bins":)",
+              json_numbers(edges, every), '}');
 }
 
 std::string wandb_labels_key(const std::string& key, const LogMask& mask) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <random>
@@ -13,16 +12,13 @@
 #include "composer/core/state_dict.h"
 #include "composer/loggers/logged_file.h"
 #include "composer/loggers/scalar.h"
+#include "composer/loggers/this_process.h"
 #include "composer/loggers/wandb_media.h"
 
 namespace composer::loggers {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kName = "WandBLogger";
-
-double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 std::string random_id() {
   std::random_device random;
@@ -40,7 +36,7 @@ std::string local_time(double seconds) {
 }
 
 void write_file(const std::string& path, std::string_view data) {
-  util::OutputFile file(kName, path, util::FileMode::OVERWRITE);
+  util::OutputFile file(kWandBLogger, path, util::FileMode::OVERWRITE);
   file.write(data);
   file.close();
 }
@@ -75,11 +71,11 @@ std::string WandBWriter::encoded(std::string_view key) const {
 }
 
 void WandBWriter::begin() {
-  began_at_ = now();
+  began_at_ = seconds_since_1970();
   options_.run.id = random_id();
   options_.run.started_at = began_at_;
   folder_ = join(options_.base, "/offline-run-", local_time(began_at_), '-', id());
-  file_.emplace(kName, path(), util::FileMode::CREATE);
+  file_.emplace(kWandBLogger, path(), util::FileMode::CREATE);
   go_to({});
   try {
     write_all([this] { append_start(); });
@@ -108,10 +104,10 @@ bool WandBWriter::can_continue(const WandBMark& mark) const {
 void WandBWriter::continue_at(const WandBMark& mark) {
   options_.run.id = mark.id;
   folder_ = options_.base + '/' + mark.folder;
-  began_at_ = now();
+  began_at_ = seconds_since_1970();
   runtime_before_ = mark.runtime;
   options_.run.started_at = began_at_ - runtime_before_;
-  file_.emplace(kName, path(), util::FileMode::APPEND);
+  file_.emplace(kWandBLogger, path(), util::FileMode::APPEND);
   file_->cut(mark.file.size);
   go_to(mark.position);
 }
@@ -120,7 +116,7 @@ WandBMark WandBWriter::mark() const {
   return {fs::path(folder_).filename(),
           id(),
           options_.rank,
-          runtime(now()),
+          runtime(seconds_since_1970()),
           util::LogMark::of(path(), file_->size()),
           position()};
 }
@@ -185,7 +181,7 @@ void WandBWriter::close() {
   write_all([&] {
     append_row();
     append_summary();
-    const auto seconds = static_cast<std::int64_t>(runtime(now()));
+    const auto seconds = static_cast<std::int64_t>(runtime(seconds_since_1970()));
     append(wandb_summary_runtime(seconds));
     append(wandb_exit(status == RunStatus::FINISHED ? 0 : status == RunStatus::FAILED ? 1 : 255, seconds));
   });
@@ -193,10 +189,10 @@ void WandBWriter::close() {
 }
 
 void WandBWriter::begin_again() {
-  file_.emplace(kName, path(), util::FileMode::CREATE);
+  file_.emplace(kWandBLogger, path(), util::FileMode::CREATE);
   position_.records = 0;
   write_all([this] { append_start(); });
-  lose(std::exchange(written_, 0), join(kName, ": ", folder_, " was removed and is begun again"));
+  lose(std::exchange(written_, 0), join(kWandBLogger, ": ", folder_, " was removed and is begun again"));
 }
 
 void WandBWriter::append(const WandBContent& content) {

@@ -23,6 +23,8 @@ class StateVisitor;
 
 namespace composer::loggers {
 
+inline constexpr const char* kWandBLogger = "WandBLogger";  // begins the texts of errors
+
 // How far an offline run is written.
 struct WandBPosition {
   std::int64_t records = 0;    // in the file

@@ -2,8 +2,10 @@
 
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/where.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"

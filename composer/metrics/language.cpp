@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
 #include "composer/core/entry.h"
@@ -12,11 +12,6 @@
 
 namespace composer::metrics {
 namespace {
-
-LanguageOptions named(const char* name, LanguageOptions options) {
-  if (options.name.empty()) options.name = name;
-  return options;
-}
 
 struct Tokens {
   at::Tensor logits, targets;  // [N, vocabulary], [N]

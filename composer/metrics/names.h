@@ -14,4 +14,11 @@ std::vector<Option<O>> with_names(std::vector<Option<O>> own) {
   return own;
 }
 
+// The options, called `name` unless they have a name.
+template <class O>
+O named(const char* name, O options) {
+  if (options.name.empty()) options.name = name;
+  return options;
+}
+
 }  // namespace composer::metrics

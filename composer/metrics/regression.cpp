@@ -2,7 +2,8 @@
 
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
 #include "composer/core/entry.h"
@@ -12,11 +13,6 @@
 
 namespace composer::metrics {
 namespace {
-
-RegressionOptions named(const char* name, RegressionOptions options) {
-  if (options.name.empty()) options.name = name;
-  return options;
-}
 
 at::Tensor errors(const RegressionOptions& options, const Outputs& outputs, const Batch& batch) {
   const at::Tensor& output = pick(outputs, options.output);

@@ -27,7 +27,7 @@ using torch::nn::Embedding;
 using torch::nn::EmbeddingOptions;
 using torch::nn::Linear;
 
-torch::nn::LayerNorm layer_norm(std::int64_t width) {
+torch::nn::LayerNorm bert_layer_norm(std::int64_t width) {
   constexpr double kEps = 1e-12;
   return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}).eps(kEps));
 }
@@ -42,7 +42,7 @@ class Embeddings final : public torch::nn::Module {
     register_module("word_embeddings", word_);
     register_module("position_embeddings", position_);
     register_module("token_type_embeddings", type_);
-    norm_ = Layer(this, "LayerNorm", layer_norm(options.width));
+    norm_ = Layer(this, "LayerNorm", bert_layer_norm(options.width));
     dropout_ = Layer(this, "dropout", Dropout(options.dropout));
   }
 
@@ -66,9 +66,9 @@ class Embeddings final : public torch::nn::Module {
   Layer norm_, dropout_;
 };
 
-class SelfAttention final : public torch::nn::Module {
+class BertSelfAttention final : public torch::nn::Module {
  public:
-  explicit SelfAttention(const BertOptions& options)
+  explicit BertSelfAttention(const BertOptions& options)
       : heads_(options.heads),
         dropout_(options.attention_dropout),
         query_(this, "query", Linear(options.width, options.width)),
@@ -96,7 +96,7 @@ class Output final : public torch::nn::Module {
  public:
   Output(std::int64_t in, std::int64_t width, double dropout)
       : dense_(this, "dense", Linear(in, width)),
-        norm_(this, "LayerNorm", layer_norm(width)),
+        norm_(this, "LayerNorm", bert_layer_norm(width)),
         dropout_(this, "dropout", Dropout(dropout)) {}
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& before) { return norm_(dropout_(dense_(x)) + before); }
@@ -105,10 +105,10 @@ class Output final : public torch::nn::Module {
   Layer dense_, norm_, dropout_;
 };
 
-class Attention final : public torch::nn::Module {
+class BertAttention final : public torch::nn::Module {
  public:
-  explicit Attention(const BertOptions& options)
-      : self_(register_module("self", std::make_shared<SelfAttention>(options))),
+  explicit BertAttention(const BertOptions& options)
+      : self_(register_module("self", std::make_shared<BertSelfAttention>(options))),
         output_(register_module("output", std::make_shared<Output>(options.width, options.width, options.dropout))) {}
 
   at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& mask) {
@@ -116,7 +116,7 @@ class Attention final : public torch::nn::Module {
   }
 
  private:
-  std::shared_ptr<SelfAttention> self_;
+  std::shared_ptr<BertSelfAttention> self_;
   std::shared_ptr<Output> output_;
 };
 
@@ -128,10 +128,10 @@ class Intermediate final : public FeedForward {
   Layer with_gate(const Gate& gate) const override { return gated(*this, gate); }
 };
 
-class Block final : public torch::nn::Module {
+class BertBlock final : public torch::nn::Module {
  public:
-  Block(const BertOptions& options, std::int64_t inner)
-      : attention_(register_module("attention", std::make_shared<Attention>(options))),
+  BertBlock(const BertOptions& options, std::int64_t inner)
+      : attention_(register_module("attention", std::make_shared<BertAttention>(options))),
         intermediate_(this, "intermediate", std::make_shared<Intermediate>(options.width, inner)),
         output_(register_module("output", std::make_shared<Output>(inner, options.width, options.dropout))) {}
 
@@ -141,17 +141,17 @@ class Block final : public torch::nn::Module {
   }
 
  private:
-  std::shared_ptr<Attention> attention_;
+  std::shared_ptr<BertAttention> attention_;
   Layer intermediate_;
   std::shared_ptr<Output> output_;
 };
 
-class Encoder final : public torch::nn::Module {
+class BertEncoder final : public torch::nn::Module {
  public:
-  Encoder(const BertOptions& options, std::int64_t inner) {
+  BertEncoder(const BertOptions& options, std::int64_t inner) {
     torch::nn::ModuleList layers;
     for (std::int64_t i = 0; i < options.depth; ++i) {
-      blocks_.push_back(std::make_shared<Block>(options, inner));
+      blocks_.push_back(std::make_shared<BertBlock>(options, inner));
       layers->push_back(blocks_.back());
     }
     register_module("layer", layers);
@@ -163,7 +163,7 @@ class Encoder final : public torch::nn::Module {
   }
 
  private:
-  std::vector<std::shared_ptr<Block>> blocks_;
+  std::vector<std::shared_ptr<BertBlock>> blocks_;
 };
 
 class Pooler final : public torch::nn::Module {
@@ -180,7 +180,7 @@ class Body final : public torch::nn::Module, public LearnsPositions {
   Body(const BertOptions& options, std::int64_t inner)
       : heads_(options.heads),
         embeddings_(register_module("embeddings", std::make_shared<Embeddings>(options))),
-        encoder_(register_module("encoder", std::make_shared<Encoder>(options, inner))),
+        encoder_(register_module("encoder", std::make_shared<BertEncoder>(options, inner))),
         pooler_(this, "pooler", std::make_shared<Pooler>(options.width)) {}
 
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor* types, const at::Tensor* kept) {
@@ -214,7 +214,7 @@ class Body final : public torch::nn::Module, public LearnsPositions {
   std::int64_t heads_;
   PositionBias bias_;  // empty: positions are learned
   std::shared_ptr<Embeddings> embeddings_;
-  std::shared_ptr<Encoder> encoder_;
+  std::shared_ptr<BertEncoder> encoder_;
   Layer pooler_;
 };
 

@@ -25,12 +25,12 @@ namespace {
 using torch::nn::LayerNorm;
 using torch::nn::Linear;
 
-LayerNorm layer_norm(std::int64_t width) { return LayerNorm(torch::nn::LayerNormOptions({width})); }
+LayerNorm gpt_layer_norm(std::int64_t width) { return LayerNorm(torch::nn::LayerNormOptions({width})); }
 
-class Attention : public torch::nn::Module {
+class GptAttention : public torch::nn::Module {
  public:
   // The bias of the model: empty unless it replaces the learned positions.
-  Attention(const GptOptions& options, const PositionBias& bias)
+  GptAttention(const GptOptions& options, const PositionBias& bias)
       : heads_(options.heads),
         bias_(&bias),
         c_attn_(this, "c_attn", Linear(options.width, 3 * options.width)),
@@ -52,9 +52,9 @@ class Attention : public torch::nn::Module {
   Layer c_attn_, c_proj_;
 };
 
-class Mlp final : public FeedForward {
+class GptMlp final : public FeedForward {
  public:
-  explicit Mlp(std::int64_t width)
+  explicit GptMlp(std::int64_t width)
       : FeedForward("c_fc", width, 4 * width, [](const at::Tensor& x) { return at::gelu(x, "tanh"); }),
         c_proj_(this, "c_proj", Linear(4 * width, width)) {}
   at::Tensor forward(const at::Tensor& x) { return c_proj_(wide(x)); }
@@ -64,13 +64,13 @@ class Mlp final : public FeedForward {
   Layer c_proj_;
 };
 
-class Block : public torch::nn::Module {
+class GptBlock : public torch::nn::Module {
  public:
-  Block(const GptOptions& options, const PositionBias& bias)
-      : ln_1_(this, "ln_1", layer_norm(options.width)),
-        attn_(this, "attn", std::make_shared<Attention>(options, bias)),
-        ln_2_(this, "ln_2", layer_norm(options.width)),
-        mlp_(this, "mlp", std::make_shared<Mlp>(options.width)) {}
+  GptBlock(const GptOptions& options, const PositionBias& bias)
+      : ln_1_(this, "ln_1", gpt_layer_norm(options.width)),
+        attn_(this, "attn", std::make_shared<GptAttention>(options, bias)),
+        ln_2_(this, "ln_2", gpt_layer_norm(options.width)),
+        mlp_(this, "mlp", std::make_shared<GptMlp>(options.width)) {}
 
   at::Tensor forward(at::Tensor x) {
     x = x + attn_(ln_1_(x));
@@ -92,11 +92,11 @@ class Gpt : public torch::nn::Module, public LearnsPositions {
     register_module("wpe", wpe_);
     torch::nn::Sequential h;
     for (std::int64_t i = 0; i < options.depth; ++i) {
-      blocks_.emplace_back(std::make_shared<Block>(options, bias_));
+      blocks_.emplace_back(std::make_shared<GptBlock>(options, bias_));
       h->push_back(blocks_.back());
     }
     register_module("h", h);
-    ln_f_ = Layer(this, "ln_f", layer_norm(options.width));
+    ln_f_ = Layer(this, "ln_f", gpt_layer_norm(options.width));
     if (!options.tied)
       lm_head_ =
           Layer(this, "lm_head", Linear(torch::nn::LinearOptions(options.width, options.vocabulary).bias(false)));

@@ -23,14 +23,14 @@ namespace {
 using torch::nn::Dropout;
 using torch::nn::Linear;
 
-torch::nn::LayerNorm layer_norm(std::int64_t width) {
+torch::nn::LayerNorm vit_layer_norm(std::int64_t width) {
   constexpr double kEps = 1e-6;
   return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}).eps(kEps));
 }
 
-class SelfAttention final : public torch::nn::Module {
+class VitSelfAttention final : public torch::nn::Module {
  public:
-  explicit SelfAttention(const VitOptions& options)
+  explicit VitSelfAttention(const VitOptions& options)
       : heads_(options.heads),
         dropout_(options.attention_dropout),
         in_proj_weight_(register_parameter("in_proj_weight", at::empty({3 * options.width, options.width}))),
@@ -68,13 +68,13 @@ torch::nn::Sequential feed_forward(std::int64_t width, std::int64_t inner, doubl
                                Layer(Dropout(dropout)));
 }
 
-class Block final : public torch::nn::Module {
+class VitBlock final : public torch::nn::Module {
  public:
-  Block(const VitOptions& options, std::int64_t inner)
-      : ln_1_(this, "ln_1", layer_norm(options.width)),
-        self_attention_(this, "self_attention", std::make_shared<SelfAttention>(options)),
+  VitBlock(const VitOptions& options, std::int64_t inner)
+      : ln_1_(this, "ln_1", vit_layer_norm(options.width)),
+        self_attention_(this, "self_attention", std::make_shared<VitSelfAttention>(options)),
         dropout_(this, "dropout", Dropout(options.dropout)),
-        ln_2_(this, "ln_2", layer_norm(options.width)),
+        ln_2_(this, "ln_2", vit_layer_norm(options.width)),
         mlp_(this, "mlp", feed_forward(options.width, inner, options.dropout)) {}
 
   at::Tensor forward(at::Tensor x) {
@@ -86,20 +86,20 @@ class Block final : public torch::nn::Module {
   Layer ln_1_, self_attention_, dropout_, ln_2_, mlp_;
 };
 
-class Encoder final : public torch::nn::Module {
+class VitEncoder final : public torch::nn::Module {
  public:
-  Encoder(const VitOptions& options, std::int64_t patches, std::int64_t inner)
+  VitEncoder(const VitOptions& options, std::int64_t patches, std::int64_t inner)
       : pos_embedding_(register_parameter("pos_embedding", at::empty({1, patches + 1, options.width}))),
         dropout_(this, "dropout", Dropout(options.dropout)) {
     constexpr double kStddev = 0.02;
     torch::nn::init::normal_(pos_embedding_, 0, kStddev);
     torch::nn::Sequential layers;
     for (std::int64_t i = 0; i < options.depth; ++i) {
-      blocks_.emplace_back(std::make_shared<Block>(options, inner));
+      blocks_.emplace_back(std::make_shared<VitBlock>(options, inner));
       layers->push_back("encoder_layer_" + std::to_string(i), blocks_.back());
     }
     register_module("layers", layers);
-    ln_ = Layer(this, "ln", layer_norm(options.width));
+    ln_ = Layer(this, "ln", vit_layer_norm(options.width));
   }
 
   at::Tensor forward(const at::Tensor& tokens) {
@@ -123,7 +123,7 @@ class Vit final : public torch::nn::Module {
                    torch::nn::Conv2d(torch::nn::Conv2dOptions(options.in_channels, options.width, options.patch_size)
                                          .stride(options.patch_size))) {
     const std::int64_t side = options.image_size / options.patch_size;
-    encoder_ = Layer(this, "encoder", std::make_shared<Encoder>(options, side * side, inner));
+    encoder_ = Layer(this, "encoder", std::make_shared<VitEncoder>(options, side * side, inner));
     class_token_ = register_parameter("class_token", at::zeros({1, 1, options.width}));
     const Linear head(options.width, options.num_classes);
     torch::nn::Sequential heads;

@@ -8,14 +8,10 @@
 
 #include "composer/core/error.h"
 #include "composer/net/digest.h"
+#include "composer/net/trimmed.h"
 
 namespace composer::net {
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t\r"), last = text.find_last_not_of(" \t\r");
-  return first == std::string::npos ? std::string_view() : text.substr(first, last - first + 1);
-}
 
 // The settings of a section of an .ini file; empty if the file or the section is missing.
 std::map<std::string, std::string> section_of(const std::string& file, const std::string& section) {
@@ -51,11 +47,6 @@ std::string time_text(std::time_t now, const char* format) {
 }
 
 }  // namespace
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
 
 AwsKeys find_keys(const Environment& variable) {
   AwsKeys keys{variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"), variable("AWS_SESSION_TOKEN")};

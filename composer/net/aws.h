@@ -19,7 +19,6 @@ struct AwsKeys {
 
 // The value of an environment variable; empty: unset.
 using Environment = std::function<std::string(const char* name)>;
-COMPOSER_EXPORT std::string environment(const char* name);  // of this process
 
 // Of the environment, or of a profile in AWS_SHARED_CREDENTIALS_FILE or ~/.aws/credentials. Throws ConfigError if there
 // are none.

@@ -12,6 +12,7 @@
 #include "composer/net/aws.h"
 #include "composer/net/digest.h"
 #include "composer/net/server_message.h"
+#include "composer/util/environment.h"
 
 namespace composer::net {
 namespace {

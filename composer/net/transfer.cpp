@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 
 #include "composer/core/error.h"
+#include "composer/net/trimmed.h"
 #include "composer/util/no_sigpipe.h"
 
 namespace composer::net {
@@ -42,13 +43,13 @@ class OpenFile {
 };
 
 // The body of a request: a text that outlives it, or a part of a file.
-struct Upload {
+struct RequestBody {
   std::string_view text;
   std::unique_ptr<OpenFile> file;
   std::uint64_t offset = 0, size = 0, sent = 0;
   std::string failure;
 
-  explicit Upload(const HttpRequest& request) {
+  explicit RequestBody(const HttpRequest& request) {
     if (const auto* bytes = std::get_if<std::string>(&request.body)) {
       text = *bytes;
       size = text.size();
@@ -86,12 +87,6 @@ struct Upload {
 
 std::string lower(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && std::string_view("\r\n \t").find(text.back()) != std::string::npos) text.remove_suffix(1);
   return text;
 }
 
@@ -143,12 +138,12 @@ struct Download {
 };
 
 std::size_t on_read(char* into, std::size_t size, std::size_t count, void* upload) {
-  return static_cast<Upload*>(upload)->read(into, size * count);
+  return static_cast<RequestBody*>(upload)->read(into, size * count);
 }
 
 int on_seek(void* upload, curl_off_t offset, int origin) {
   if (origin != SEEK_SET) return CURL_SEEKFUNC_CANTSEEK;
-  static_cast<Upload*>(upload)->sent = static_cast<std::uint64_t>(offset);
+  static_cast<RequestBody*>(upload)->sent = static_cast<std::uint64_t>(offset);
   return CURL_SEEKFUNC_OK;
 }
 
@@ -204,7 +199,7 @@ const char* certificates() {
   return nullptr;
 }
 
-bool may_pass(CURLcode code) {
+bool transfer_may_pass(CURLcode code) {
   switch (code) {
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_URL_MALFORMAT:
@@ -224,7 +219,7 @@ bool may_pass(CURLcode code) {
   }
 }
 
-std::string remedy(CURLcode code) {
+std::string remedy_of_transfer(CURLcode code) {
   switch (code) {
     case CURLE_COULDNT_RESOLVE_HOST:
       return "check the name in the URL and the network";
@@ -296,7 +291,7 @@ void set_limits(CURL* easy, const HttpOptions& options) {
   curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, static_cast<long>(stall.count()));
 }
 
-void set_request(CURL* easy, const HttpRequest& request, Upload& upload) {
+void set_request(CURL* easy, const HttpRequest& request, RequestBody& upload) {
   curl_easy_setopt(easy, CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
   curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -328,7 +323,7 @@ Attempt Transfers::run(const HttpRequest& request, const HttpOptions& options, c
   CURL* easy = handles_->easy;
   curl_easy_reset(easy);
   Attempt attempt;
-  Upload upload(request);
+  RequestBody upload(request);
   Download download{easy, attempt.response, request.to_file, options.most_in_memory, nullptr, {}};
   if (!request.to_file.empty())
     download.file = std::make_unique<OpenFile>(request.to_file, O_WRONLY | O_CREAT | O_TRUNC, "written");
@@ -361,10 +356,10 @@ Attempt Transfers::run(const HttpRequest& request, const HttpOptions& options, c
     throw Error(request.to_file.string(), ": cannot be written: ", download.file_failure);
   if (!upload.failure.empty())
     throw Error(std::get<FilePart>(request.body).path.string(), ": cannot be sent: ", upload.failure);
-  attempt.may_pass = may_pass(code);
+  attempt.may_pass = transfer_may_pass(code);
   attempt.failure = reason.front() != '\0' ? reason.data() : curl_easy_strerror(code);
   if (download.too_long) attempt.failure = join("the response is longer than ", options.most_in_memory, " bytes");
-  if (const std::string what = remedy(code); !what.empty()) attempt.failure += "; " + what;
+  if (const std::string what = remedy_of_transfer(code); !what.empty()) attempt.failure += "; " + what;
   return attempt;
 }
 

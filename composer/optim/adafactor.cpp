@@ -3,7 +3,10 @@
 #include <cmath>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/zeros.h>
 
 #include "composer/optim/batch.h"
 #include "composer/optim/groups.h"
@@ -14,9 +17,11 @@ using detail::as;
 
 namespace {
 
-enum State : std::size_t { STEP, ROW_VAR, COL_VAR, VARIANCE };
+struct AdafactorState {
+  enum Index : std::size_t { STEP, ROW_VAR, COL_VAR, VARIANCE };
+};
 
-void check(const std::string& who, const AdafactorOptions& o) {
+void check_adafactor(const std::string& who, const AdafactorOptions& o) {
   detail::check_lr(who, o.lr);
   detail::require(o.eps1 > 0, who, "eps1 must be > 0", o.eps1);
   detail::check_not_negative(who, "eps2", o.eps2);
@@ -65,7 +70,7 @@ at::Tensor scaled_gradient(const at::Tensor& g, ParameterState& state, const at:
 }
 
 void update_tensor(at::Tensor& p, const at::Tensor& g, ParameterState& state, const AdafactorOptions& o) {
-  const at::Tensor step = state.tensors[STEP].to(at::kDouble);
+  const at::Tensor step = state.tensors[AdafactorState::STEP].to(at::kDouble);
   const at::Tensor u = scaled_gradient(g.to(state_type(p)), state, step.pow(-o.decay), o.eps1);
   at::Tensor rate = o.relative_step ? step.rsqrt().clamp_max_(o.lr) : step.mul(0).add_(o.lr);
   if (o.scale_parameter) rate = rate * root_mean_square(p).clamp_min_(o.eps2);
@@ -89,21 +94,22 @@ std::vector<OptionField> fields_of(AdafactorOptions& o) {
 
 Adafactor::Adafactor(const NamedParameters& parameters, const AdafactorOptions& options)
     : NamedOptimizer("adafactor", {"step", "row_var", "col_var", "variance"},
-                     detail::build_groups("adafactor", parameters, options, check), options.step_in_backward) {}
+                     detail::build_groups("adafactor", parameters, options, check_adafactor),
+                     options.step_in_backward) {}
 
 void Adafactor::prepare(const at::Tensor& parameter, ParameterState& state, const Options&) const {
-  if (state.tensors[STEP].defined()) return;
-  state.tensors[STEP] = detail::step_count(parameter);
+  if (state.tensors[AdafactorState::STEP].defined()) return;
+  state.tensors[AdafactorState::STEP] = detail::step_count(parameter);
   const at::TensorOptions kind = parameter.options().requires_grad(false).dtype(state_type(parameter));
   if (parameter.dim() < 2) {
-    state.tensors[VARIANCE] = at::zeros(parameter.sizes(), kind);
+    state.tensors[AdafactorState::VARIANCE] = at::zeros(parameter.sizes(), kind);
     return;
   }
   std::vector<std::int64_t> row = parameter.sizes().vec(), column = row;
   row.back() = 1;
   column[column.size() - 2] = 1;
-  state.tensors[ROW_VAR] = at::zeros(row, kind);
-  state.tensors[COL_VAR] = at::zeros(column, kind);
+  state.tensors[AdafactorState::ROW_VAR] = at::zeros(row, kind);
+  state.tensors[AdafactorState::COL_VAR] = at::zeros(column, kind);
 }
 
 void Adafactor::update(detail::Batch& batch, const Options& options) {
@@ -113,7 +119,7 @@ void Adafactor::update(detail::Batch& batch, const Options& options) {
 }
 
 AnyOptimizer adafactor(AdafactorOptions options) {
-  return detail::make_later<Adafactor>("adafactor", std::move(options), check);
+  return detail::make_later<Adafactor>("adafactor", std::move(options), check_adafactor);
 }
 
 }  // namespace composer::optim

@@ -19,9 +19,11 @@ using detail::as;
 
 namespace {
 
-enum State : std::size_t { STEP, SUM };
+struct AdagradState {
+  enum Index : std::size_t { STEP, SUM };
+};
 
-void check(const std::string& who, const AdagradOptions& o) {
+void check_adagrad(const std::string& who, const AdagradOptions& o) {
   detail::check_lr(who, o.lr);
   detail::check_not_negative(who, "lr_decay", o.lr_decay);
   detail::check_not_negative(who, "weight_decay", o.weight_decay);
@@ -42,13 +44,14 @@ std::vector<OptionField> fields_of(AdagradOptions& o) {
 }
 
 Adagrad::Adagrad(const NamedParameters& parameters, const AdagradOptions& options)
-    : NamedOptimizer("adagrad", {"step", "sum"}, detail::build_groups("adagrad", parameters, options, check),
+    : NamedOptimizer("adagrad", {"step", "sum"}, detail::build_groups("adagrad", parameters, options, check_adagrad),
                      options.step_in_backward) {}
 
 void Adagrad::prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const {
-  if (state.tensors[STEP].defined()) return;
-  state.tensors[STEP] = detail::step_count(parameter);
-  state.tensors[SUM] = at::full_like(parameter, as<AdagradOptions>(options).values.initial_accumulator_value);
+  if (state.tensors[AdagradState::STEP].defined()) return;
+  state.tensors[AdagradState::STEP] = detail::step_count(parameter);
+  state.tensors[AdagradState::SUM] =
+      at::full_like(parameter, as<AdagradOptions>(options).values.initial_accumulator_value);
 }
 
 bool Adagrad::elementwise(const Options&) const { return true; }
@@ -57,15 +60,15 @@ void Adagrad::describe(detail::Slice& slice, ParameterState& state, const Option
   const AdagradOptions& o = as<AdagradOptions>(options).values;
   slice.update = detail::AdagradUpdate{.l2 = o.weight_decay,
                                        .eps = o.eps,
-                                       .lr = rate(o, detail::count(state.tensors[STEP])),
-                                       .s = detail::memory(state.tensors[SUM])};
+                                       .lr = rate(o, detail::count(state.tensors[AdagradState::STEP])),
+                                       .s = detail::memory(state.tensors[AdagradState::SUM])};
 }
 
 bool Adagrad::obeys_found_inf(const detail::Batch& batch, const Options&) const { return batch.dense; }
 
 void Adagrad::update(detail::Batch& batch, const Options& options) {
   const AdagradOptions& o = as<AdagradOptions>(options).values;
-  const std::vector<at::Tensor> steps = batch.count_step(), sums = batch.column(SUM);
+  const std::vector<at::Tensor> steps = batch.count_step(), sums = batch.column(AdagradState::SUM);
   if (batch.dense) {
     const auto found = batch.found_inf.defined() ? std::optional(batch.found_inf) : std::nullopt;
     return at::_fused_adagrad_(batch.p, batch.g, sums, steps, o.lr, o.lr_decay, o.weight_decay, o.eps,
@@ -87,17 +90,17 @@ bool Adagrad::takes_sparse(const Options& options) const {
 void Adagrad::update_sparse(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
                             const Options& options) {
   const AdagradOptions& o = as<AdagradOptions>(options).values;
-  state.tensors[STEP].add_(1);
+  state.tensors[AdagradState::STEP].add_(1);
   const at::Tensor g = gradient.coalesce();  // a row that is there twice counts once, with the sum
   const auto like_g = [&](const at::Tensor& values) { return at::sparse_coo_tensor(g.indices(), values, g.sizes()); };
-  state.tensors[SUM].add_(like_g(g.values().square()));
-  const at::Tensor root = state.tensors[SUM].sparse_mask(g).values().sqrt().add_(o.eps);
-  const at::Tensor decay = state.tensors[STEP].to(at::kDouble).sub_(1).mul_(o.lr_decay).add_(1);
+  state.tensors[AdagradState::SUM].add_(like_g(g.values().square()));
+  const at::Tensor root = state.tensors[AdagradState::SUM].sparse_mask(g).values().sqrt().add_(o.eps);
+  const at::Tensor decay = state.tensors[AdagradState::STEP].to(at::kDouble).sub_(1).mul_(o.lr_decay).add_(1);
   parameter.add_(like_g(g.values() / (root * decay)), -o.lr);
 }
 
 AnyOptimizer adagrad(AdagradOptions options) {
-  return detail::make_later<Adagrad>("adagrad", std::move(options), check);
+  return detail::make_later<Adagrad>("adagrad", std::move(options), check_adagrad);
 }
 
 }  // namespace composer::optim

@@ -14,7 +14,7 @@ namespace {
 const std::vector<const char*> kKeys = {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
 
 template <class Options>
-std::vector<OptionField> list_fields(Options& o) {
+std::vector<OptionField> adam_fields(Options& o) {
   return {{"lr", &o.lr},
           {"beta1", &o.beta1},
           {"beta2", &o.beta2},
@@ -25,9 +25,9 @@ std::vector<OptionField> list_fields(Options& o) {
 
 }  // namespace
 
-std::vector<OptionField> fields_of(AdamOptions& o) { return list_fields(o); }
-std::vector<OptionField> fields_of(AdamWOptions& o) { return list_fields(o); }
-std::vector<OptionField> fields_of(DecoupledAdamWOptions& o) { return list_fields(o); }
+std::vector<OptionField> fields_of(AdamOptions& o) { return adam_fields(o); }
+std::vector<OptionField> fields_of(AdamWOptions& o) { return adam_fields(o); }
+std::vector<OptionField> fields_of(DecoupledAdamWOptions& o) { return adam_fields(o); }
 
 void AdamOptimizer::prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const {
   detail::prepare_adam(parameter, state, hyper(options).amsgrad);

@@ -2,18 +2,18 @@
 
 #include <set>
 
-#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
+#include "composer/core/model_access.h"
 
 namespace composer::optim {
 
 NamedParameters parameters_of(const torch::nn::Module& module) {
   NamedParameters parameters;
   std::set<const void*> seen;
-  for (const auto& item : module.named_parameters())
-    if (seen.insert(item.value().unsafeGetTensorImpl()).second) parameters.push_back({item.key(), item.value()});
+  for (auto& [name, tensor] : named_parameters(module))
+    if (seen.insert(tensor.unsafeGetTensorImpl()).second) parameters.push_back({std::move(name), std::move(tensor)});
   return parameters;
 }
 

@@ -3,8 +3,13 @@
 #include <cmath>
 #include <typeinfo>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/_amp_update_scale.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Type.h>
 #include <torch/optim/optimizer.h>
 
@@ -14,7 +19,7 @@
 namespace composer::optim {
 namespace {
 
-void check(const GradScalerOptions& options) {
+void check_grad_scaler(const GradScalerOptions& options) {
   const auto require = [](bool holds, const char* rule, auto value) {
     if (!holds) throw ConfigError("grad_scaler: ", rule, ", got ", value);
   };
@@ -37,7 +42,7 @@ void require_skippable(const Optimizer& optimizer, const char* who) {
 }
 
 GradScaler::GradScaler(GradScalerOptions options, at::Device device) : options_(options) {
-  check(options_);
+  check_grad_scaler(options_);
   const at::TensorOptions kind = at::TensorOptions().device(device);
   scale_ = at::full({1}, options_.init_scale, kind.dtype(at::kFloat));
   growth_tracker_ = at::zeros({1}, kind.dtype(at::kInt));

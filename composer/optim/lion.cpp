@@ -17,9 +17,9 @@ using detail::as;
 
 namespace {
 
-enum State : std::size_t { EXP_AVG };
+constexpr std::size_t kLionExpAvg = 0;
 
-void check(const std::string& who, const LionOptions& o) {
+void check_lion(const std::string& who, const LionOptions& o) {
   detail::check_lr(who, o.lr);
   detail::check_betas(who, o.beta1, o.beta2);
   detail::check_not_negative(who, "weight_decay", o.weight_decay);
@@ -32,11 +32,11 @@ std::vector<OptionField> fields_of(LionOptions& o) {
 }
 
 Lion::Lion(const NamedParameters& parameters, const LionOptions& options)
-    : NamedOptimizer("lion", {"exp_avg"}, detail::build_groups("lion", parameters, options, check),
+    : NamedOptimizer("lion", {"exp_avg"}, detail::build_groups("lion", parameters, options, check_lion),
                      options.step_in_backward) {}
 
 void Lion::prepare(const at::Tensor& parameter, ParameterState& state, const Options&) const {
-  if (!state.tensors[EXP_AVG].defined()) state.tensors[EXP_AVG] = at::zeros_like(parameter);
+  if (!state.tensors[kLionExpAvg].defined()) state.tensors[kLionExpAvg] = at::zeros_like(parameter);
 }
 
 bool Lion::elementwise(const Options&) const { return true; }
@@ -48,12 +48,12 @@ void Lion::describe(detail::Slice& slice, ParameterState& state, const Options& 
                                     .beta1 = o.beta1,
                                     .beta2 = o.beta2,
                                     .lr = o.lr,
-                                    .m = detail::memory(state.tensors[EXP_AVG])};
+                                    .m = detail::memory(state.tensors[kLionExpAvg])};
 }
 
 void Lion::update(detail::Batch& batch, const Options& options) {
   const LionOptions& o = as<LionOptions>(options).values;
-  const std::vector<at::Tensor> m = batch.column(EXP_AVG);
+  const std::vector<at::Tensor> m = batch.column(kLionExpAvg);
   std::vector<at::Tensor> direction = at::_foreach_lerp(m, batch.g, 1 - o.beta1);
   at::_foreach_sign_(direction);
   if (o.weight_decay != 0) at::_foreach_mul_(batch.p, 1 - o.lr * o.weight_decay);
@@ -61,6 +61,6 @@ void Lion::update(detail::Batch& batch, const Options& options) {
   at::_foreach_lerp_(m, batch.g, 1 - o.beta2);
 }
 
-AnyOptimizer lion(LionOptions options) { return detail::make_later<Lion>("lion", std::move(options), check); }
+AnyOptimizer lion(LionOptions options) { return detail::make_later<Lion>("lion", std::move(options), check_lion); }
 
 }  // namespace composer::optim

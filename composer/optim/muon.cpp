@@ -5,8 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "composer/optim/adam_update.h"
 #include "composer/optim/groups.h"
@@ -22,7 +25,7 @@ namespace {
 
 constexpr std::size_t kMomentumBuffer = 3;
 
-void check(const std::string& who, const MuonOptions& o) {
+void check_muon(const std::string& who, const MuonOptions& o) {
   detail::check_lr(who, o.lr);
   detail::require(o.momentum >= 0 && o.momentum < 1, who, "momentum must be in [0, 1)", o.momentum);
   if (o.ns_steps < 1 || o.ns_steps > 100) throw ConfigError(who, ": ns_steps must be 1 to 100, got ", o.ns_steps);
@@ -34,7 +37,7 @@ void check(const std::string& who, const MuonOptions& o) {
 // Options of a group that AdamW updates are told by this.
 bool is_adamw(const MuonOptions& o) { return o.ns_steps == 0; }
 
-std::vector<BuiltGroup> split(const NamedParameters& parameters, const MuonOptions& options) {
+std::vector<BuiltGroup> split_groups(const NamedParameters& parameters, const MuonOptions& options) {
   for (const std::string& pattern : options.adamw_for)
     if (std::ranges::none_of(parameters, [&](const auto& one) { return fits_wildcard(pattern, one.name); }))
       throw ConfigError("muon: adamw_for: no parameter matches ", pattern);
@@ -44,7 +47,7 @@ std::vector<BuiltGroup> split(const NamedParameters& parameters, const MuonOptio
            });
   };
   std::vector<BuiltGroup> groups;
-  for (BuiltGroup& group : detail::build_groups("muon", parameters, options, check)) {
+  for (BuiltGroup& group : detail::build_groups("muon", parameters, options, check_muon)) {
     const MuonOptions& own = as<MuonOptions>(*group.options).values;
     MuonOptions adamw = own;
     adamw.ns_steps = 0;
@@ -122,7 +125,7 @@ std::vector<OptionField> fields_of(MuonOptions& o) {
 }
 
 Muon::Muon(const NamedParameters& parameters, const MuonOptions& options)
-    : NamedOptimizer("muon", {"step", "exp_avg", "exp_avg_sq", "momentum_buffer"}, split(parameters, options),
+    : NamedOptimizer("muon", {"step", "exp_avg", "exp_avg_sq", "momentum_buffer"}, split_groups(parameters, options),
                      options.step_in_backward) {}
 
 void Muon::prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const {
@@ -164,6 +167,6 @@ void Muon::update(detail::Batch& batch, const Options& options) {
   }
 }
 
-AnyOptimizer muon(MuonOptions options) { return detail::make_later<Muon>("muon", std::move(options), check); }
+AnyOptimizer muon(MuonOptions options) { return detail::make_later<Muon>("muon", std::move(options), check_muon); }
 
 }  // namespace composer::optim

@@ -19,19 +19,19 @@
 namespace composer::optim {
 namespace {
 
-using Key = std::pair<std::string_view, std::string_view>;  // parameter and key
-using Given = std::map<Key, const at::Tensor*>;
+using FieldKey = std::pair<std::string_view, std::string_view>;  // parameter and key
+using Given = std::map<FieldKey, const at::Tensor*>;
 
 Given by_name(const std::vector<StateTensor>& tensors, const std::string& who) {
   Given given;
   for (const StateTensor& one : tensors)
-    if (!given.emplace(Key(one.parameter, one.key), &one.tensor).second)
+    if (!given.emplace(FieldKey(one.parameter, one.key), &one.tensor).second)
       throw ConfigError(who, ": the state has ", one.key, " of ", one.parameter, " twice");
   return given;
 }
 
 // What is kept of one parameter.
-struct Fields {
+struct NamedFields {
   const std::string& who;
   std::string parameter;
   const std::vector<const char*>& keys;
@@ -113,7 +113,7 @@ void NamedOptimizer::load_state_tensors(const std::vector<StateTensor>& tensors,
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) {
       const at::Tensor& parameter = param_groups_[g].params()[i];
-      const Fields fields{who_, name_of(g, i), state_keys_};
+      const NamedFields fields{who_, name_of(g, i), state_keys_};
       if (owns && !owns(parameter)) {
         fields.skip(given);
         continue;

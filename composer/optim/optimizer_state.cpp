@@ -14,7 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
@@ -59,7 +60,7 @@ void visit_named(StateVisitor& visit, optim::NamedOptimizer& optimizer, const Ow
 }
 
 // The fields of the state of one parameter. Tensors are loaded to where the parameter lies.
-struct Fields {
+struct StateFields {
   StateVisitor& visit;
   const at::Tensor& parameter;
 
@@ -85,25 +86,25 @@ struct Fields {
   }
 };
 
-void visit_fields(Fields fields, libtorch::SGDParamState& state) {
+void visit_fields(StateFields fields, libtorch::SGDParamState& state) {
   fields.alike("momentum_buffer", state.momentum_buffer());
 }
 
 template <class State>
 requires std::is_same_v<State, libtorch::AdamParamState> || std::is_same_v<State, libtorch::AdamWParamState>
-void visit_fields(Fields fields, State& state) {
+void visit_fields(StateFields fields, State& state) {
   fields("step", state.step());
   fields.alike("exp_avg", state.exp_avg());
   fields.alike("exp_avg_sq", state.exp_avg_sq());
   fields.alike("max_exp_avg_sq", state.max_exp_avg_sq());
 }
 
-void visit_fields(Fields fields, libtorch::AdagradParamState& state) {
+void visit_fields(StateFields fields, libtorch::AdagradParamState& state) {
   fields("step", state.step());
   fields.alike("sum", state.sum());
 }
 
-void visit_fields(Fields fields, libtorch::RMSpropParamState& state) {
+void visit_fields(StateFields fields, libtorch::RMSpropParamState& state) {
   fields("step", state.step());
   fields.alike("square_avg", state.square_avg());
   fields.alike("momentum_buffer", state.momentum_buffer());
@@ -111,7 +112,7 @@ void visit_fields(Fields fields, libtorch::RMSpropParamState& state) {
 }
 
 // It keeps one for all parameters, under the first. `al` is memory that each step fills anew.
-void visit_fields(Fields fields, libtorch::LBFGSParamState& state) {
+void visit_fields(StateFields fields, libtorch::LBFGSParamState& state) {
   fields("func_evals", state.func_evals());
   fields("n_iter", state.n_iter());
   fields("t", state.t());

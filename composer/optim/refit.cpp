@@ -18,17 +18,17 @@
 namespace composer::optim {
 namespace {
 
-using Key = const void*;
-Key key_of(const at::Tensor& parameter) { return parameter.unsafeGetTensorImpl(); }
+using ParameterKey = const void*;
+ParameterKey key_of(const at::Tensor& parameter) { return parameter.unsafeGetTensorImpl(); }
 
-std::unordered_set<Key> keys_of(const NamedParameters& parameters) {
-  std::unordered_set<Key> keys;
+std::unordered_set<ParameterKey> keys_of(const NamedParameters& parameters) {
+  std::unordered_set<ParameterKey> keys;
   for (const auto& [name, tensor] : parameters) keys.insert(key_of(tensor));
   return keys;
 }
 
 // "layer1.0.conv" and "weight"
-std::pair<std::string_view, std::string_view> split(std::string_view name) {
+std::pair<std::string_view, std::string_view> split_name(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return {"", name};
   return {name.substr(0, dot), name.substr(dot + 1)};
@@ -54,8 +54,8 @@ struct Closeness {
 };
 
 Closeness closeness(const NamedParameter& a, const NamedParameter& b) {
-  const auto [a_module, a_last] = split(a.name);
-  const auto [b_module, b_last] = split(b.name);
+  const auto [a_module, a_last] = split_name(a.name);
+  const auto [b_module, b_last] = split_name(b.name);
   return {common_modules(a_module, b_module), a_last == b_last, a.tensor.dim() == b.tensor.dim()};
 }
 
@@ -75,7 +75,7 @@ bool are_same(const NamedParameters& before, const NamedParameters& now) {
 void set_parameters(Optimizer& optimizer, const std::vector<NamedParameters>& groups) {
   for (std::size_t g = 0; g < groups.size(); ++g) {
     std::vector<at::Tensor>& parameters = optimizer.param_groups()[g].params();
-    const std::unordered_set<Key> stay = keys_of(groups[g]);
+    const std::unordered_set<ParameterKey> stay = keys_of(groups[g]);
     for (const at::Tensor& parameter : parameters)
       if (!stay.contains(key_of(parameter))) optimizer.state().erase(parameter.unsafeGetTensorImpl());
     parameters.clear();
@@ -87,8 +87,8 @@ void set_parameters(Optimizer& optimizer, const std::vector<NamedParameters>& gr
 
 void refit(Optimizer& optimizer, const NamedParameters& before, const NamedParameters& now) {
   if (before.empty() || are_same(before, now)) return;
-  const std::unordered_set<Key> were = keys_of(before), are = keys_of(now);
-  std::unordered_map<Key, std::size_t> group_of;
+  const std::unordered_set<ParameterKey> were = keys_of(before), are = keys_of(now);
+  std::unordered_map<ParameterKey, std::size_t> group_of;
   std::vector<NamedParameters> groups(optimizer.param_groups().size());
   for (std::size_t g = 0; g < groups.size(); ++g)
     for (const at::Tensor& parameter : optimizer.param_groups()[g].params()) {
@@ -96,7 +96,7 @@ void refit(Optimizer& optimizer, const NamedParameters& before, const NamedParam
       if (!were.contains(key_of(parameter)) && !are.contains(key_of(parameter))) groups[g].push_back({"", parameter});
     }
   for (const NamedParameter& parameter : now) {
-    const Key key = key_of(parameter.tensor);
+    const ParameterKey key = key_of(parameter.tensor);
     const bool is_new = !group_of.contains(key) && !were.contains(key);
     const auto group = group_of.find(is_new ? key_of(closest(before, parameter).tensor) : key);
     if (group != group_of.end()) groups[group->second].push_back(parameter);

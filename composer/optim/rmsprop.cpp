@@ -20,9 +20,11 @@ using detail::as;
 
 namespace {
 
-enum State : std::size_t { STEP, SQUARE_AVG, MOMENTUM_BUFFER, GRAD_AVG };
+struct RMSpropState {
+  enum Index : std::size_t { STEP, SQUARE_AVG, MOMENTUM_BUFFER, GRAD_AVG };
+};
 
-void check(const std::string& who, const RmspropOptions& o) {
+void check_rmsprop(const std::string& who, const RmspropOptions& o) {
   detail::check_lr(who, o.lr);
   detail::require(o.alpha >= 0 && o.alpha < 1, who, "alpha must be in [0, 1)", o.alpha);
   detail::check_not_negative(who, "eps", o.eps);
@@ -43,46 +45,46 @@ std::vector<OptionField> fields_of(RmspropOptions& o) {
 
 RMSprop::RMSprop(const NamedParameters& parameters, const RmspropOptions& options)
     : NamedOptimizer("rmsprop", {"step", "square_avg", "momentum_buffer", "grad_avg"},
-                     detail::build_groups("rmsprop", parameters, options, check), options.step_in_backward) {}
+                     detail::build_groups("rmsprop", parameters, options, check_rmsprop), options.step_in_backward) {}
 
 void RMSprop::prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const {
   const RmspropOptions& o = as<RmspropOptions>(options).values;
-  const auto make = [&](State which, bool wanted) {
+  const auto make = [&](RMSpropState::Index which, bool wanted) {
     at::Tensor& tensor = state.tensors[which];
     if (wanted && !tensor.defined()) tensor = at::zeros_like(parameter);
   };
-  if (!state.tensors[STEP].defined()) state.tensors[STEP] = detail::step_count(parameter);
-  make(SQUARE_AVG, true);
-  make(MOMENTUM_BUFFER, o.momentum != 0);
-  make(GRAD_AVG, o.centered);
+  if (!state.tensors[RMSpropState::STEP].defined()) state.tensors[RMSpropState::STEP] = detail::step_count(parameter);
+  make(RMSpropState::SQUARE_AVG, true);
+  make(RMSpropState::MOMENTUM_BUFFER, o.momentum != 0);
+  make(RMSpropState::GRAD_AVG, o.centered);
 }
 
 bool RMSprop::elementwise(const Options&) const { return true; }
 
 void RMSprop::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
   const RmspropOptions& o = as<RmspropOptions>(options).values;
-  detail::count(state.tensors[STEP]);  // PyTorch keeps it too, and its checkpoints need it
-  slice.update =
-      detail::RmspropUpdate{.l2 = o.weight_decay,
-                            .alpha = o.alpha,
-                            .eps = o.eps,
-                            .momentum = o.momentum,
-                            .lr = o.lr,
-                            .s = detail::memory(state.tensors[SQUARE_AVG]),
-                            .buffer = o.momentum != 0 ? detail::memory(state.tensors[MOMENTUM_BUFFER]) : nullptr,
-                            .mean = o.centered ? detail::memory(state.tensors[GRAD_AVG]) : nullptr};
+  detail::count(state.tensors[RMSpropState::STEP]);  // PyTorch keeps it too, and its checkpoints need it
+  slice.update = detail::RmspropUpdate{
+      .l2 = o.weight_decay,
+      .alpha = o.alpha,
+      .eps = o.eps,
+      .momentum = o.momentum,
+      .lr = o.lr,
+      .s = detail::memory(state.tensors[RMSpropState::SQUARE_AVG]),
+      .buffer = o.momentum != 0 ? detail::memory(state.tensors[RMSpropState::MOMENTUM_BUFFER]) : nullptr,
+      .mean = o.centered ? detail::memory(state.tensors[RMSpropState::GRAD_AVG]) : nullptr};
 }
 
 void RMSprop::update(detail::Batch& batch, const Options& options) {
   const RmspropOptions& o = as<RmspropOptions>(options).values;
   batch.count_step();
-  const std::vector<at::Tensor> squares = batch.column(SQUARE_AVG);
+  const std::vector<at::Tensor> squares = batch.column(RMSpropState::SQUARE_AVG);
   const std::vector<at::Tensor> g = o.weight_decay != 0 ? at::_foreach_add(batch.g, batch.p, o.weight_decay) : batch.g;
   at::_foreach_mul_(squares, o.alpha);
   at::_foreach_addcmul_(squares, g, g, 1 - o.alpha);
   std::vector<at::Tensor> root;
   if (o.centered) {
-    const std::vector<at::Tensor> means = batch.column(GRAD_AVG);
+    const std::vector<at::Tensor> means = batch.column(RMSpropState::GRAD_AVG);
     at::_foreach_lerp_(means, g, 1 - o.alpha);
     root = at::_foreach_addcmul(squares, means, means, -1);
     at::_foreach_clamp_min_(root, 0);  // rounding may take it below 0
@@ -92,14 +94,14 @@ void RMSprop::update(detail::Batch& batch, const Options& options) {
   }
   at::_foreach_add_(root, o.eps);
   if (o.momentum == 0) return at::_foreach_addcdiv_(batch.p, g, root, -o.lr);
-  const std::vector<at::Tensor> buffers = batch.column(MOMENTUM_BUFFER);
+  const std::vector<at::Tensor> buffers = batch.column(RMSpropState::MOMENTUM_BUFFER);
   at::_foreach_mul_(buffers, o.momentum);
   at::_foreach_addcdiv_(buffers, g, root);
   at::_foreach_add_(batch.p, buffers, -o.lr);
 }
 
 AnyOptimizer rmsprop(RmspropOptions options) {
-  return detail::make_later<RMSprop>("rmsprop", std::move(options), check);
+  return detail::make_later<RMSprop>("rmsprop", std::move(options), check_rmsprop);
 }
 
 }  // namespace composer::optim

@@ -21,10 +21,10 @@ using detail::Batch;
 
 namespace {
 
-enum State : std::size_t { BUFFER };
+constexpr std::size_t kSgdBuffer = 0;
 
 template <class Options>
-void check(const std::string& who, const Options& o) {
+void check_sgd(const std::string& who, const Options& o) {
   detail::check_lr(who, o.lr);
   detail::check_not_negative(who, "momentum", o.momentum);
   detail::check_not_negative(who, "dampening", o.dampening);
@@ -35,7 +35,7 @@ void check(const std::string& who, const Options& o) {
 }
 
 template <class Options>
-std::vector<OptionField> list_fields(Options& o) {
+std::vector<OptionField> sgd_fields(Options& o) {
   return {{"lr", &o.lr},
           {"momentum", &o.momentum},
           {"dampening", &o.dampening},
@@ -55,12 +55,12 @@ double fresh(ParameterState& state, double dampening) { return std::exchange(sta
 
 }  // namespace
 
-std::vector<OptionField> fields_of(SgdOptions& o) { return list_fields(o); }
-std::vector<OptionField> fields_of(DecoupledSgdwOptions& o) { return list_fields(o); }
+std::vector<OptionField> fields_of(SgdOptions& o) { return sgd_fields(o); }
+std::vector<OptionField> fields_of(DecoupledSgdwOptions& o) { return sgd_fields(o); }
 
 void MomentumOptimizer::prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const {
-  if (hyper(options).momentum == 0 || state.tensors[BUFFER].defined()) return;
-  state.tensors[BUFFER] = at::zeros_like(parameter);
+  if (hyper(options).momentum == 0 || state.tensors[kSgdBuffer].defined()) return;
+  state.tensors[kSgdBuffer] = at::zeros_like(parameter);
   state.first = true;
 }
 
@@ -74,7 +74,7 @@ void MomentumOptimizer::describe(detail::Slice& slice, ParameterState& state, co
                                    .fresh = fresh(state, h.dampening),
                                    .lr = h.lr,
                                    .nesterov = h.nesterov,
-                                   .buffer = h.momentum != 0 ? detail::memory(state.tensors[BUFFER]) : nullptr};
+                                   .buffer = h.momentum != 0 ? detail::memory(state.tensors[kSgdBuffer]) : nullptr};
 }
 
 // The fused kernels know the first gradient for a whole batch only; without dampening a buffer of zeros does.
@@ -91,7 +91,7 @@ bool MomentumOptimizer::obeys_found_inf(const Batch& batch, const Options& optio
 void MomentumOptimizer::update(Batch& batch, const Options& options) {
   const Hyper h = hyper(options);
   std::vector<at::Tensor> buffers;
-  if (h.momentum != 0) buffers = batch.column(BUFFER);
+  if (h.momentum != 0) buffers = batch.column(kSgdBuffer);
   if (h.keep != 1) {
     if (batch.found_inf.defined())
       at::_foreach_mul_(batch.p, at::add(at::mul(batch.found_inf, 1 - h.keep), h.keep));
@@ -124,7 +124,7 @@ void MomentumOptimizer::update_sparse(at::Tensor& parameter, const at::Tensor& g
 
 SGD::SGD(const NamedParameters& parameters, const SgdOptions& options)
     : MomentumOptimizer("sgd", {"momentum_buffer"},
-                        detail::build_groups("sgd", parameters, with_lr("sgd", options), check),
+                        detail::build_groups("sgd", parameters, with_lr("sgd", options), check_sgd),
                         options.step_in_backward) {}
 
 MomentumOptimizer::Hyper SGD::hyper(const Options& options) const {
@@ -133,9 +133,10 @@ MomentumOptimizer::Hyper SGD::hyper(const Options& options) const {
 }
 
 DecoupledSGDW::DecoupledSGDW(const NamedParameters& parameters, const DecoupledSgdwOptions& options)
-    : MomentumOptimizer("decoupled_sgdw", {"momentum_buffer"},
-                        detail::build_groups("decoupled_sgdw", parameters, with_lr("decoupled_sgdw", options), check),
-                        options.step_in_backward) {
+    : MomentumOptimizer(
+          "decoupled_sgdw", {"momentum_buffer"},
+          detail::build_groups("decoupled_sgdw", parameters, with_lr("decoupled_sgdw", options), check_sgd),
+          options.step_in_backward) {
   detail::warn_of_decay("decoupled_sgdw", options.weight_decay);
 }
 
@@ -148,12 +149,12 @@ MomentumOptimizer::Hyper DecoupledSGDW::hyper(const Options& options) const {
 
 AnyOptimizer sgd(SgdOptions options) {
   with_lr("sgd", options);
-  return detail::make_later<SGD>("sgd", std::move(options), check);
+  return detail::make_later<SGD>("sgd", std::move(options), check_sgd);
 }
 
 AnyOptimizer decoupled_sgdw(DecoupledSgdwOptions options) {
   with_lr("decoupled_sgdw", options);
-  return detail::make_later<DecoupledSGDW>("decoupled_sgdw", std::move(options), check);
+  return detail::make_later<DecoupledSGDW>("decoupled_sgdw", std::move(options), check_sgd);
 }
 
 }  // namespace composer::optim

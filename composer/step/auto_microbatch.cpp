@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"

@@ -2,12 +2,13 @@
 
 #include <optional>
 
-#include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
 
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 
 namespace composer {
 namespace {
@@ -41,7 +42,7 @@ BatchUndo::BatchUndo(State& state) {
   const at::DisableRecordFunctionGuard quiet;
   const at::NoGradGuard no_grad;
   random_.add(state.device);
-  const std::vector<at::Tensor> buffers = state.model->buffers();
+  const std::vector<at::Tensor> buffers = composer::buffers(as_module(*state.model));
   buffers_.reserve(buffers.size());
   for (const at::Tensor& buffer : buffers) buffers_.push_back({buffer, buffer.detach(), buffer.clone()});
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
 

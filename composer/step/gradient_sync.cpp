@@ -6,11 +6,15 @@
 #include <string>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include "composer/core/error.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/dist/agreement.h"
 #include "composer/dist/average.h"
 #include "composer/dist/data_parallel.h"
@@ -78,12 +82,12 @@ bool GradientSync::syncs(bool last) const {
 
 void GradientSync::before_forward(bool last) {
   if (!syncs(last)) return;
-  const std::vector<at::Tensor> trained = trained_tensors(*state_.model);
+  const std::vector<at::Tensor> trained = trained_tensors(as_module(*state_.model));
   if (!parallel_ || !parallel_->matches(trained)) {
     const bool has_new = !parallel_ || !parallel_->has(trained);  // else some are frozen, and all are shared already
     parallel_.reset();  // before the next one: its hooks hang on the same tensors
     parallel_ = std::make_unique<dist::DataParallel>(
-        world_, *state_.model,
+        world_, as_module(*state_.model),
         dist::DataParallelOptions{.bucket_cap_mb = options_.bucket_cap_mb,
                                   .find_unused_parameters = options_.find_unused_parameters,
                                   .gradients_in_bf16 = options_.gradients_in_bf16,
@@ -111,7 +115,7 @@ void GradientSync::finish(Losses* batch_loss) {
   if (optimizer_ && optimizer_->divides_gradients())
     optimizer_->reduce_gradients();
   else if (by_hand_)
-    dist::average_gradients(*world_, trained_tensors(*state_.model), options_.bucket_cap_mb);
+    dist::average_gradients(*world_, trained_tensors(as_module(*state_.model)), options_.bucket_cap_mb);
   if (batch_loss) sum(*batch_loss);
 }
 
@@ -190,7 +194,7 @@ void GradientSync::sum(Losses& losses) {
 void GradientSync::share_buffers() {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> buffers;
-  for (const at::Tensor& buffer : state_.model->buffers()) buffers.push_back(buffer.detach());
+  for (const at::Tensor& buffer : composer::buffers(as_module(*state_.model))) buffers.push_back(buffer.detach());
   if (!buffers.empty()) world_->broadcast(buffers);
 }
 
@@ -198,12 +202,12 @@ void GradientSync::share_model() {
   const at::NoGradGuard no_grad;
   std::vector<std::string> lines;
   std::vector<at::Tensor> parameters;
-  for (const auto& item : state_.model->named_parameters()) {
-    lines.push_back(dist::describe_tensor(item.key(), item.value()));
-    parameters.push_back(item.value().detach());
+  for (const auto& [name, parameter] : named_parameters(as_module(*state_.model))) {
+    lines.push_back(dist::describe_tensor(name, parameter));
+    parameters.push_back(parameter.detach());
   }
-  for (const auto& item : state_.model->named_buffers())
-    lines.push_back(dist::describe_tensor(item.key(), item.value()));
+  for (const auto& [name, buffer] : named_buffers(as_module(*state_.model)))
+    lines.push_back(dist::describe_tensor(name, buffer));
   dist::check_same_on_all_ranks(*world_, "model", lines);
   if (!parameters.empty()) world_->broadcast(parameters);
   share_buffers();

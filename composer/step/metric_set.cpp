@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <regex>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 
 namespace composer {
@@ -74,7 +74,7 @@ void MetricSet::reset() {
 
 void MetricSet::update(Model& model, const Batch& batch, const Outputs& outputs) {
   updated_ = true;
-  for (const Entry& entry : list_) model.update_metric(batch, outputs, *entry.metric);
+  for (const Entry& entry : list_) update_metric(model, batch, outputs, *entry.metric);
 }
 
 void MetricSet::report(State& state, Logger& logger, bool keep_if_empty, dist::World* world) {

@@ -5,8 +5,11 @@
 #include <string_view>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
 #include "composer/core/error.h"
 #include "composer/dist/world.h"

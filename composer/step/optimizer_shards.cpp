@@ -8,7 +8,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/dist/world.h"
 #include "composer/optim/optimizer_state.h"
 
@@ -69,7 +69,7 @@ OptimizerShards::OptimizerShards(State& state, std::shared_ptr<dist::World> worl
 void OptimizerShards::update() {
   if (has_same(*state_.optimizer, sharded_.parameters())) return;
   dist::Sharded::Named parameters;
-  for (auto& [name, tensor] : parameters_of(*state_.optimizer, *state_.model))
+  for (auto& [name, tensor] : parameters_of(*state_.optimizer, as_module(*state_.model)))
     parameters.emplace_back(std::move(name), std::move(tensor));
   sharded_.set_parameters(std::move(parameters));
   is_checked_ = false;

@@ -5,11 +5,13 @@
 #include <numeric>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include "composer/core/error.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/data/rank_slice.h"
 #include "composer/dist/ordered_sum.h"
 #include "composer/dist/world.h"
@@ -55,8 +57,8 @@ void ShardSums::forget() { begun_sum_ = false; }
 
 void ShardSums::begin() {
   if (std::exchange(begun_sum_, true)) return;
-  std::vector<at::Tensor> parameters = trained_tensors(*state_.model);
-  const std::vector<at::Tensor> buffers = state_.model->buffers();
+  std::vector<at::Tensor> parameters = trained_tensors(as_module(*state_.model));
+  const std::vector<at::Tensor> buffers = composer::buffers(as_module(*state_.model));
   const auto same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
   if (!sum_ || !std::ranges::equal(parameters, parameters_, same) || !std::ranges::equal(buffers, buffers_, same)) {
     parameters_ = std::move(parameters);

@@ -1,6 +1,6 @@
 #include "composer/step/stage.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
 
 #include "composer/core/error.h"

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/step/memory.h"
 #include "composer/step/side_stream.h"
@@ -20,11 +20,6 @@ namespace {
 constexpr int kWarmUps = 3;          // batches of a shape before it is recorded
 constexpr std::size_t kShapes = 16;  // of batches, before one of them has come so often
 constexpr int kChanges = 16;         // of the model, likewise
-
-// The table of a module's own parameters, which is for classes derived from Module.
-struct Tables : torch::nn::Module {
-  static const auto& parameters(const torch::nn::Module& module) { return module.*(&Tables::parameters_); }
-};
 
 // Without what autograd would need of it.
 template <class T>
@@ -146,26 +141,15 @@ StepGraph::Layouts StepGraph::layouts() const {
 // Modules and buffers are those of watch_model(): Module::parameters() and the like make the names of all, which takes
 // longer than a small recorded step.
 std::uint64_t StepGraph::model_now() const {
-  std::uint64_t mixed = static_cast<std::uint64_t>(state_.precision);
-  const auto mix = [&mixed](const at::Tensor& tensor) {
-    if (!tensor.defined() || !tensor.has_storage()) return;
-    const auto memory = reinterpret_cast<std::uintptr_t>(tensor.storage().data());
-    mixed = hash64(mixed, memory, tensor.requires_grad());
-  };
-  const auto mix_module = [&](const torch::nn::Module& module) {
-    mixed = hash64(mixed, module.is_training());
-    for (const auto& parameter : Tables::parameters(module)) mix(parameter.value());
-    for (const auto& child : module.children()) mixed = hash64(mixed, reinterpret_cast<std::uintptr_t>(child.get()));
-  };
-  mix_module(*state_.model);
-  for (const auto& module : modules_) mix_module(*module);
-  for (const at::Tensor& buffer : buffers_) mix(buffer);
+  std::uint64_t mixed = mix_module(static_cast<std::uint64_t>(state_.precision), as_module(*state_.model));
+  for (const auto& module : modules_) mixed = mix_module(mixed, *module);
+  for (const at::Tensor& buffer : buffers_) mixed = mix_memory(mixed, buffer);
   return mixed;
 }
 
 void StepGraph::watch_model() {
-  modules_ = state_.model->modules(/*include_self=*/false);
-  buffers_ = state_.model->buffers();
+  modules_ = modules_below(as_module(*state_.model));
+  buffers_ = buffers(as_module(*state_.model));
   model_ = model_now();
 }
 
@@ -176,7 +160,7 @@ std::vector<at::Tensor> StepGraph::parameters() const {
     for (const at::Tensor& parameter : list)
       if (known.insert(parameter.unsafeGetTensorImpl()).second) all.push_back(parameter);
   };
-  add(state_.model->parameters());
+  add(composer::parameters(as_module(*state_.model)));
   for (const auto& group : state_.optimizer->param_groups()) add(group.params());
   return all;
 }

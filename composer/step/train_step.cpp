@@ -3,18 +3,20 @@
 #include <algorithm>
 #include <cmath>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/divided_gradients.h"
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state_dict.h"
 #include "composer/dist/world.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/step/batch_undo.h"
-#include "composer/step/module_modes.h"
 #include "composer/step/outside_leaves.h"
 #include "composer/util/autocast.h"
 #include "composer/util/out_of_memory.h"
@@ -33,7 +35,7 @@ void assign(Batch& to, const Batch& from) {
 // All modules evaluate, for this scope.
 class EvalMode {
  public:
-  explicit EvalMode(torch::nn::Module& model) : modes_(model) { model.eval(); }
+  explicit EvalMode(torch::nn::Module& model) : modes_(model) { set_training(model, false); }
   ~EvalMode() { modes_.restore(); }
   EvalMode(const EvalMode&) = delete;
   EvalMode& operator=(const EvalMode&) = delete;
@@ -306,7 +308,7 @@ void TrainStep::forward() {
 
 void TrainStep::run_forward() {
   const AutocastScope autocast(state_.precision, state_.device);
-  state_.outputs = state_.model->forward(state_.batch);
+  state_.outputs = forward_of(*state_.model, state_.batch);
 }
 
 void TrainStep::loss() {
@@ -319,7 +321,7 @@ void TrainStep::loss() {
 
 void TrainStep::run_loss() {
   const AutocastScope autocast(state_.precision, state_.device);
-  state_.loss = state_.model->loss(state_.outputs, state_.batch);
+  state_.loss = loss_of(*state_.model, state_.outputs, state_.batch);
   if (state_.loss.empty()) throw ConfigError("Model::loss gave no loss");
   for (const auto& [name, loss] : state_.loss)
     if (!loss.defined()) throw ConfigError("Model::loss: ", name, " is an undefined tensor");
@@ -356,8 +358,8 @@ void TrainStep::make_own_gradients(const at::Tensor& total) {
 void TrainStep::warn_of_outside_leaves() const {
   const at::Tensor loss = total_loss();
   if (!loss.requires_grad()) return;  // an error of backward(), or a graph has done it
-  std::vector<at::Tensor> known = state_.model->parameters();
-  for (const at::Tensor& buffer : state_.model->buffers()) known.push_back(buffer);
+  std::vector<at::Tensor> known = parameters(as_module(*state_.model));
+  for (const at::Tensor& buffer : buffers(as_module(*state_.model))) known.push_back(buffer);
   for (const auto& group : state_.optimizer->param_groups())
     known.insert(known.end(), group.params().begin(), group.params().end());
   for (const Batch* batch : {&whole_, static_cast<const Batch*>(&state_.batch)})
@@ -401,8 +403,8 @@ void TrainStep::update_metrics() {
 Outputs TrainStep::outputs_for_metrics() {
   Model& model = *state_.model;
   std::optional<EvalMode> eval_mode;
-  if (!reuses_outputs_) eval_mode.emplace(model);
-  Outputs outputs = model.eval_forward(current_.batch, &state_.outputs);
+  if (!reuses_outputs_) eval_mode.emplace(as_module(model));
+  Outputs outputs = eval_forward_of(model, current_.batch, &state_.outputs);
   reuses_outputs_ = std::ranges::equal(outputs, state_.outputs, [](const auto& given, const auto& trained) {
     return given.second.is_same(trained.second);
   });

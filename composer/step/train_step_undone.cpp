@@ -2,12 +2,13 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/step/batch_undo.h"
 #include "composer/step/memory.h"
 #include "composer/step/train_step.h"
@@ -44,12 +45,12 @@ class Uncounted {
 // With gradients of its own, so that those of the batch stay what they are.
 void TrainStep::repeat(bool backward) {
   if (!random_.is_set()) throw Error("state.run->repeat_microbatch: keep_random() was not called at BEFORE_FORWARD");
-  const Uncounted uncounted(state_.model->buffers());
+  const Uncounted uncounted(buffers(as_module(*state_.model)));
   BatchUndo undo(state_);
   const Outputs outputs = state_.outputs;
   const Losses losses = state_.loss;
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients;
-  for (at::Tensor& parameter : state_.model->parameters())
+  for (at::Tensor& parameter : parameters(as_module(*state_.model)))
     gradients.emplace_back(parameter, std::exchange(parameter.mutable_grad(), {}));
   const auto take_back = [&] {
     for (auto& [parameter, gradient] : gradients) parameter.mutable_grad() = gradient;

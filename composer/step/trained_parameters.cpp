@@ -1,7 +1,5 @@
 #include "composer/step/trained_parameters.h"
 
-#include <torch/nn/module.h>
-
 #include "composer/optim/parameter_group.h"
 
 namespace composer {

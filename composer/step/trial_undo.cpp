@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 
 #include "composer/core/error.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/optim/any_optimizer.h"
 
 namespace composer {
@@ -21,7 +22,7 @@ void copy_tensors(StateDict& state) {
 }  // namespace
 
 TrialUndo::TrialUndo(State& state, const std::vector<Plugin<Algorithm>>& algorithms)
-    : state_(state), undo_(state), modes_(*state.model), rates_(optim::learning_rates(*state.optimizer)) {
+    : state_(state), undo_(state), modes_(as_module(*state.model)), rates_(optim::learning_rates(*state.optimizer)) {
   const at::NoGradGuard no_grad;
   for (const auto& algorithm : algorithms) {
     StateDict& saved = algorithms_.emplace_back(algorithm, StateDict()).second;
@@ -29,7 +30,7 @@ TrialUndo::TrialUndo(State& state, const std::vector<Plugin<Algorithm>>& algorit
     algorithm.object->visit_state(visit);
     copy_tensors(saved);
   }
-  for (const auto& [name, parameter] : optim::parameters_of(*state.model)) keep(parameter);
+  for (const auto& [name, parameter] : optim::parameters_of(as_module(*state.model))) keep(parameter);
   for (const auto& group : state.optimizer->param_groups())
     for (const at::Tensor& parameter : group.params())
       if (std::ranges::none_of(weights_, [&](const Weight& kept) { return kept.tensor.is_same(parameter); }))

@@ -7,11 +7,11 @@
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
+#include "composer/core/model_access.h"
 #include "composer/core/plugins.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/step/batch_undo.h"
-#include "composer/step/module_modes.h"
 
 namespace composer {
 

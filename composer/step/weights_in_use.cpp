@@ -7,12 +7,13 @@
 #include <unordered_set>
 #include <variant>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
 #include "composer/core/engine.h"
 #include "composer/core/error.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/formats/weights.h"
@@ -139,7 +140,7 @@ std::vector<std::pair<at::Tensor, at::Tensor>> WeightsInUse::pairs(WeightsUse us
   const Given handed_out = given(engine_, use);
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs;
   if (!handed_out.weights) return pairs;
-  const formats::NamedTensors named = composer::state_dict(*state_.model);
+  const formats::NamedTensors named = composer::state_dict(as_module(*state_.model));
   std::unordered_map<std::string_view, const at::Tensor*> ours;
   for (const auto& [name, tensor] : named) ours.emplace(name, &tensor);
   for (const auto& [name, value] : *handed_out.weights) {
@@ -230,7 +231,7 @@ void WeightsInUse::put(StateDict& weights, WeightsUse use) const {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> values;
   for (const auto& [tensor, value] : pairs(use)) values.emplace(tensor.unsafeGetTensorImpl(), value);
   if (values.empty()) return;
-  for (const auto& [name, tensor] : composer::state_dict(*state_.model))
+  for (const auto& [name, tensor] : composer::state_dict(as_module(*state_.model)))
     if (const auto found = values.find(tensor.unsafeGetTensorImpl()); found != values.end())
       weights[name] = found->second.detach();
 }

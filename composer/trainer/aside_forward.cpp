@@ -2,19 +2,21 @@
 
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/InferenceMode.h>
 
 #include "composer/core/error.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/step/batch_undo.h"
 #include "composer/util/autocast.h"
 
 namespace composer {
 namespace {
 
-constexpr std::int64_t kWorthIt = 8;  // batches, of which finding out what to fold costs four and folding a part of one
-constexpr double kTolerance = 1e-5;   // of the largest value of an output
+constexpr std::int64_t kBatchesWorthFolding =
+    8;                               // batches, of which finding out what to fold costs four and folding a part of one
+constexpr double kTolerance = 1e-5;  // of the largest value of an output
 
 // The largest difference, as a share of the largest value.
 double difference(const Outputs& expected, const Outputs& got) {
@@ -34,7 +36,7 @@ AsideForward::AsideForward(State& state, AsidePlan& plan, const Feed& feed, Call
     : state_(state),
       plan_(plan),
       call_(std::move(call)),
-      folds_(plan.fold_ && feed.num_batches().value_or(kWorthIt) >= kWorthIt) {}
+      folds_(plan.fold_ && feed.num_batches().value_or(kBatchesWorthFolding) >= kBatchesWorthFolding) {}
 
 void AsideForward::operator()() {
   if (folds_ && plan_.watched_ != &*state_.model) watch();

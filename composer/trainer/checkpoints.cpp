@@ -70,12 +70,12 @@ struct Loaded {
 };
 
 // Of a checkpoint, or of a file of weights as Python and save_weights() write them.
-Loaded read(const Ranks& ranks, const std::filesystem::path& path, bool weights_only);
+Loaded read_checkpoint(const Ranks& ranks, const std::filesystem::path& path, bool weights_only);
 
 // Of a URI, whose files are kept until they are read.
 Loaded read_remote(const Ranks& ranks, const std::string& uri, bool weights_only) {
   const saving::Scratch folder(std::filesystem::temp_directory_path(), kLoadPrefix);
-  Loaded loaded = read(ranks, download_from(uri, folder.path() / "files"), weights_only);
+  Loaded loaded = read_checkpoint(ranks, download_from(uri, folder.path() / "files"), weights_only);
   loaded.path = net::shown_url(uri);
   return loaded;
 }
@@ -83,7 +83,7 @@ Loaded read_remote(const Ranks& ranks, const std::string& uri, bool weights_only
 // As rank 0 has it. Another rank that sees other files gets copies of rank 0's while it reads.
 Loaded read_for_all(const Ranks& ranks, const std::string& given, bool weights_only) {
   if (ranks.alone())
-    return net::is_uri(given) ? read_remote(ranks, given, weights_only) : read(ranks, given, weights_only);
+    return net::is_uri(given) ? read_remote(ranks, given, weights_only) : read_checkpoint(ranks, given, weights_only);
   std::optional<saving::Scratch> downloaded;
   const std::string path = ranks.same(ranks.together([&]() -> std::string {
     if (!ranks.first() || !net::is_uri(given)) return given;
@@ -92,11 +92,12 @@ Loaded read_for_all(const Ranks& ranks, const std::string& given, bool weights_o
   }));
   Loaded loaded;
   ranks.together([&] {
-    if (ranks.first()) loaded = read(ranks, path, weights_only);  // its errors are everybody's, before anything is sent
+    if (ranks.first())
+      loaded = read_checkpoint(ranks, path, weights_only);  // its errors are everybody's, before anything is sent
   });
   const SharedFiles files(*ranks.world(), path);
   ranks.together([&] {
-    if (!ranks.first()) loaded = read(ranks, files.path(), weights_only);
+    if (!ranks.first()) loaded = read_checkpoint(ranks, files.path(), weights_only);
   });
   loaded.path = net::is_uri(given) ? net::shown_url(given) : ranks.same(loaded.path);
   return loaded;
@@ -112,7 +113,7 @@ std::string expanded(const std::string& path, const std::string& run_name) {
   return path.substr(0, begin) + saving::format_name(names, run_name) + path.substr(end);
 }
 
-Loaded read(const Ranks& ranks, const std::filesystem::path& path, bool weights_only) {
+Loaded read_checkpoint(const Ranks& ranks, const std::filesystem::path& path, bool weights_only) {
   if (!std::filesystem::is_regular_file(path)) {
     const saving::Found found = saving::open_checkpoint(path);
     return {load_for(ranks, found), found.path.string(), weights_only || found.manifest.weights_only};

@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 
 namespace composer {
 
@@ -61,10 +61,10 @@ AsideScope::AsideScope(State& state, const Feed& feed)
       label_(std::exchange(state.dataloader_label, feed.label())),
       len_(std::exchange(state.dataloader_len, feed.num_batches())),
       had_loader_(std::exchange(state.has_dataloader, true)),
-      modes_(*state.model),
+      modes_(as_module(*state.model)),
       batch_(state.batch),
       outputs_(std::exchange(state.outputs, {})) {
-  state.model->eval();
+  set_training(as_module(*state.model), false);
 }
 
 AsideScope::~AsideScope() {

@@ -8,11 +8,11 @@
 
 #include "composer/core/event.h"
 #include "composer/core/interval.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/step/feed.h"
 #include "composer/step/metric_set.h"
-#include "composer/step/module_modes.h"
 #include "composer/trainer/evaluator.h"
 
 namespace composer {

@@ -8,7 +8,7 @@
 namespace composer {
 namespace {
 
-void check(const Evaluator& evaluator) {
+void check_evaluator(const Evaluator& evaluator) {
   const auto& [label, dataloader, metrics, metric_names, interval, subset, microbatch] = evaluator;
   if (!dataloader) throw ConfigError("Evaluator ", label, ": dataloader is required");
   if (*subset < -1 || *subset == 0)
@@ -45,7 +45,7 @@ std::vector<Evaluator> Evaluators::checked(std::int64_t default_subset) const {
     if (!labels.insert(evaluator.label).second)
       throw ConfigError("Evaluator: two have the label \"", evaluator.label, "\"; give each its own");
     evaluator.subset_num_batches = evaluator.subset_num_batches.value_or(default_subset);
-    check(evaluator);
+    check_evaluator(evaluator);
   }
   return list;
 }

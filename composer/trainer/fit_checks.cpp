@@ -4,13 +4,12 @@
 #include <set>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
 #include "composer/core/listed.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/formats/weights.h"
@@ -45,7 +44,7 @@ void check_has_optimizer(const State& state, bool given, const char* caller) {
   if (state.optimizer) return;
   if (!given) throw ConfigError("optimizer: is required to ", caller, ", e.g. .optimizer = optim::adamw({.lr = 1e-3})");
   std::vector<std::string> modules;
-  for (const auto& child : state.model->named_children()) modules.push_back(child.key());
+  for (const auto& [name, child] : named_children(as_module(*state.model))) modules.push_back(name);
   if (modules.empty())
     throw ConfigError("model: has no parameters to train, and no module is registered in it; call ",
                       "register_module(\"name\", module) for each in its constructor");

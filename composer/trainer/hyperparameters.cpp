@@ -9,7 +9,7 @@
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
 #include "composer/core/logger.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
 #include "composer/optim/any_optimizer.h"
 #include "composer/optim/named_optimizer.h"
@@ -101,11 +101,11 @@ StateDict training_options_of(const TrainerOptions& options, const State& state,
                               std::optional<std::int64_t> train_batch_size) {
   StateDict all;
   const Model& model = *state.model;
-  all["model/class"] = class_name(typeid(model));
+  all["model/class"] = class_name_of(model);
   std::int64_t parameters = 0;
-  for (const auto& [name, parameter] : optim::parameters_of(model)) parameters += parameter.numel();
+  for (const auto& [name, parameter] : optim::parameters_of(as_module(model))) parameters += parameter.numel();
   all["parameters"] = parameters;
-  add(all, "model", model.local_hparams());
+  add(all, "model", local_hparams_of(model));
   if (state.optimizer) add_optimizer(all, *state.optimizer);
   all["schedulers"] = text_of(options.schedulers);
   all["scale_schedule_ratio"] = options.scale_schedule_ratio;

@@ -13,7 +13,6 @@
 #include "composer/checkpoint/part_writer.h"
 #include "composer/checkpoint/run_saver.h"
 #include "composer/core/error.h"
-#include "composer/core/model.h"
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
 #include "composer/dist/world.h"

@@ -4,6 +4,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include "composer/core/model_access.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/impl.h"
 #include "composer/util/autocast.h"
@@ -18,7 +19,7 @@ Outputs on_cpu(const Outputs& outputs) {
   return copy;
 }
 
-Outputs eval_forward(Model& model, const Batch& batch) { return model.eval_forward(batch, nullptr); }
+Outputs eval_forward(Model& model, const Batch& batch) { return eval_forward_of(model, batch, nullptr); }
 
 }  // namespace
 
@@ -32,7 +33,7 @@ void Trainer::Impl::Opened::cut_short() {
 }
 
 void Trainer::Impl::construct() {
-  auto before_init = state.optimizer ? optim::parameters_of(*state.model) : optim::NamedParameters();
+  auto before_init = state.optimizer ? optim::parameters_of(as_module(*state.model)) : optim::NamedParameters();
   fire(Event::INIT);
   make_optimizer(std::move(before_init));
   log_hyperparameters();
@@ -50,8 +51,8 @@ void Trainer::Impl::begin() {
   tune();
   log_options();
   fire(Event::FIT_START);
-  check_trains_all(*state.model, *state.optimizer);
-  state.model->train();
+  check_trains_all(as_module(*state.model), *state.optimizer);
+  set_training(as_module(*state.model), true);
   tell_resumed();
   resumption.found.reset();
   restore_random();
@@ -270,7 +271,7 @@ std::vector<Outputs> Trainer::Impl::predict(Feed feed, bool return_outputs) {
   const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
   share_buffers();
   const AsideScope aside(state, feed);
-  AsideForward forward(state, aside_plan, feed, &Model::forward);
+  AsideForward forward(state, aside_plan, feed, forward_of);
   state.predict_timestamp = {};
   Opened prediction(*this, Event::PREDICT_START, Event::PREDICT_END);
   for (feed.seek(0, 0); next_batch_aside(feed, state.predict_timestamp);) {

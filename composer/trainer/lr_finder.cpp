@@ -3,7 +3,8 @@
 
 #include <cmath>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/stack.h>
 
 #include "composer/core/error.h"
 #include "composer/step/trial_undo.h"
@@ -14,7 +15,7 @@
 namespace composer {
 namespace {
 
-void check(const FindLrOptions& options) {
+void check_find_lr(const FindLrOptions& options) {
   if (!(options.start_lr > 0 && options.end_lr > options.start_lr && std::isfinite(options.end_lr)))
     throw ConfigError("find_lr: must be 0 < start_lr < end_lr, got ", options.start_lr, " and ", options.end_lr);
   if (options.num_batches < 2) throw ConfigError("find_lr: num_batches must be >= 2, got ", options.num_batches);
@@ -100,7 +101,7 @@ LrCurve Trainer::find_lr(const FindLrOptions& options) {
   impl().require_open("find_lr()");
   impl().require_idle("find_lr()");
   if (impl_->fit) throw ConfigError("find_lr: a fit is going on; call end() first");
-  check(options);
+  check_find_lr(options);
   check_has_optimizer(impl_->state, static_cast<bool>(impl_->options.optimizer), "find_lr");
   if (!impl_->train.loader() && !options.train_dataloader)
     throw ConfigError("find_lr: a train_dataloader is required; give it to the Trainer's options or to find_lr()");

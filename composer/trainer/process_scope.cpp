@@ -29,7 +29,7 @@ struct Shared {
 
 constexpr std::array kTf32Ops = {at::Float32Op::MATMUL, at::Float32Op::CONV, at::Float32Op::RNN};
 
-Shared read() {
+Shared read_shared() {
   const at::Context& context = at::globalContext();
   Shared now{.deterministic = context.deterministicAlgorithms(),
              .warn_only = context.deterministicAlgorithmsWarnOnly()};
@@ -41,7 +41,7 @@ Shared read() {
 
 void write(const Shared& wanted) {
   at::Context& context = at::globalContext();
-  const Shared now = read();
+  const Shared now = read_shared();
   if (now.deterministic != wanted.deterministic || now.warn_only != wanted.warn_only)
     context.setDeterministicAlgorithms(wanted.deterministic, wanted.warn_only);
   for (std::size_t i = 0; i < kTf32Ops.size(); ++i)
@@ -87,7 +87,7 @@ class Process {
   void enter(const ProcessSettings& settings) {
     const std::lock_guard lock(mutex_);
     check(settings);
-    if (scopes_.empty()) base_ = read();
+    if (scopes_.empty()) base_ = read_shared();
     scopes_.push_back({&settings, std::this_thread::get_id()});
     open_ = static_cast<int>(scopes_.size());
     write(with(base_, settings));
@@ -96,7 +96,7 @@ class Process {
     const std::lock_guard lock(mutex_);
     remove_last(scopes_, settings);
     open_ = static_cast<int>(scopes_.size());
-    if (read() != with(base_, settings)) return;  // the program has set it meanwhile
+    if (read_shared() != with(base_, settings)) return;  // the program has set it meanwhile
     write(scopes_.empty() ? base_ : with(base_, *scopes_.back().settings));
   }
 
@@ -112,7 +112,7 @@ class Process {
   }
 
   void check(const ProcessSettings& settings) const {
-    const Shared base = scopes_.empty() ? read() : base_;
+    const Shared base = scopes_.empty() ? read_shared() : base_;
     const Shared mine = with(base, settings);
     for (const auto* entries : {&scopes_, &claims_})
       for (const auto& [other, thread] : *entries) {

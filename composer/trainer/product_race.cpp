@@ -28,12 +28,12 @@ using kernels::Layout;
 using kernels::ProductShape;
 using kernels::ProductTable;
 
-constexpr int kMostRounds = 15, kLeastRounds = 2;
-constexpr double kAllSeconds = 10;        // for all shapes, at least
-constexpr double kMostFloats = 1 << 24;   // in operands and result: of a large batch, some products are timed
-constexpr double kSeconds = 0.05;         // for one shape, once there are the least rounds
-constexpr double kTrialSeconds = 0.0003;  // short products are repeated for so long
-constexpr int kMostProducts = 200;        // in a trial
+constexpr int kRaceMostRounds = 15, kRaceLeastRounds = 2;
+constexpr double kAllSeconds = 10;            // for all shapes, at least
+constexpr double kMostFloats = 1 << 24;       // in operands and result: of a large batch, some products are timed
+constexpr double kRaceSeconds = 0.05;         // for one shape, once there are the least rounds
+constexpr double kRaceTrialSeconds = 0.0003;  // short products are repeated for so long
+constexpr int kMostProducts = 200;            // in a trial
 
 at::Tensor operand(std::int64_t batch, std::int64_t rows, std::int64_t columns, Layout layout, at::ScalarType type) {
   const auto filled = [batch, type](std::int64_t rows, std::int64_t columns) {
@@ -130,9 +130,9 @@ Trials trials_of(const ProductShape& shape, const std::function<void()>& before_
   };
   const auto from = std::chrono::steady_clock::now();
   timed(ours, 1);  // the first ones prepare memory and kernels
-  const int times = static_cast<int>(std::clamp(kTrialSeconds / timed(library, 1), 1.0, double{kMostProducts}));
+  const int times = static_cast<int>(std::clamp(kRaceTrialSeconds / timed(library, 1), 1.0, double{kMostProducts}));
   return time_in_pairs(
-      {kLeastRounds, kMostRounds, kSeconds, from}, [&] { return timed(library, times); },
+      {kRaceLeastRounds, kRaceMostRounds, kRaceSeconds, from}, [&] { return timed(library, times); },
       [&] { return timed(ours, times); });
 }
 

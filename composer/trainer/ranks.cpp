@@ -5,7 +5,10 @@
 #include <future>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
 
 #include "composer/core/error.h"
 #include "composer/data/for_rank.h"
@@ -75,7 +78,7 @@ void Ranks::check_same(const std::string& who, const std::vector<std::string>& l
 
 namespace {
 
-std::string text_of(const std::exception_ptr& error) {
+std::string text_of_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& thrown) {
@@ -94,13 +97,13 @@ void Ranks::rethrow_to_all() const {
   } catch (const dist::PeerLost&) {
     throw;
   } catch (...) {
-    world_->fail(text_of(std::current_exception()));
+    world_->fail(text_of_error(std::current_exception()));
     throw;
   }
 }
 
 void Ranks::settle(std::exception_ptr error) const {
-  const std::vector<std::string> texts = world_->all_gather(error ? "!" + text_of(error) : "");
+  const std::vector<std::string> texts = world_->all_gather(error ? "!" + text_of_error(error) : "");
   for (std::size_t rank = 0; !error && rank < texts.size(); ++rank)
     if (!texts[rank].empty()) error = std::make_exception_ptr(ConfigError("rank ", rank, ": ", texts[rank].substr(1)));
   if (!error) return;

@@ -56,7 +56,7 @@ std::string machine() {
   return boot.empty() || error ? "" : host() + ' ' + boot + ' ' + processes.string();
 }
 
-std::string now() {
+std::string now_in_utc() {
   const std::time_t time = std::time(nullptr);
   std::tm utc = {};
   ::gmtime_r(&time, &utc);
@@ -64,7 +64,7 @@ std::string now() {
   return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc)};
 }
 
-std::optional<Fields> read(net::RemoteStore& store, const std::string& file, const std::stop_token& stop) {
+std::optional<Fields> read_owner(net::RemoteStore& store, const std::string& file, const std::stop_token& stop) {
   const saving::Scratch scratch(fs::temp_directory_path(), kFetchPrefix);
   try {
     store.get(file, scratch.path() / "owner", stop);
@@ -127,7 +127,7 @@ std::optional<std::int64_t> RemoteOwner::began_at(const net::RemoteStore& store)
 
 void RemoteOwner::hold(net::RemoteStore& store, const std::stop_token& stop) {
   if (!lost_.empty()) throw CheckpointError(lost_);
-  auto owner = read(store, file_, stop);
+  auto owner = read_owner(store, file_, stop);
   const bool is_own = owner && (*owner)["token"] == token_;
   if (held_ && is_own) return;
   if (owner && !is_own) {
@@ -152,7 +152,7 @@ void RemoteOwner::hold(net::RemoteStore& store, const std::stop_token& stop) {
 
 void RemoteOwner::release(net::RemoteStore& store, const std::stop_token& stop) {
   if (!std::exchange(held_, false)) return;
-  auto owner = read(store, file_, stop);
+  auto owner = read_owner(store, file_, stop);
   if (!owner || (*owner)["token"] != token_) return;
   if (leaves_file_)
     write(store, /*ended=*/true, stop);
@@ -175,7 +175,7 @@ void RemoteOwner::write(net::RemoteStore& store, bool ended, const std::stop_tok
   const auto began = began_at(store);
   std::ofstream file(path);
   file << "token: " << token_ << "\nprocess: " << ::getpid() << "\nhost: " << host() << "\nmachine: " << machine()
-       << "\nbegan: " << (began ? std::to_string(*began) : "") << "\nsince: " << now()
+       << "\nbegan: " << (began ? std::to_string(*began) : "") << "\nsince: " << now_in_utc()
        << "\nended: " << (ended ? "yes" : "no") << "\nstays: " << (leaves_file_ ? "yes" : "no") << '\n';
   file.close();
   if (!file) throw Error(path.string(), ": cannot be written");

@@ -8,10 +8,10 @@
 #include <c10/util/ScopeExit.h>
 
 #include "composer/core/error.h"
+#include "composer/core/model_access.h"
 #include "composer/core/plugin_state.h"
 #include "composer/formats/weights.h"
 #include "composer/optim/optimizer_state.h"
-#include "composer/step/module_modes.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
@@ -59,9 +59,9 @@ class Trainer::Impl::AsRun final : public Run {
     const OwnRandom random(state.device, seed);
     const RandomScope drawing(random);
     const at::NoGradGuard no_grad;
-    const ModuleModes modes(*state.model);
+    const ModuleModes modes(as_module(*state.model));
     const auto restore = c10::make_scope_exit([&] { modes.restore(); });
-    state.model->eval();
+    set_training(as_module(*state.model), false);
     act(*state.model);
   }
   bool interrupted() const override { return trainer_ && trainer_->interrupted(); }
@@ -150,7 +150,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
     visit("optimizer", *whole_optimizer);
   } else if (state.optimizer && is_there("optimizer")) {
     StateVisitor inner = visit.scope("optimizer");
-    visit_optimizer(inner, *state.optimizer, *state.model, owns_state());
+    visit_optimizer(inner, *state.optimizer, as_module(*state.model), owns_state());
   } else if (resumption.found && state.optimizer) {
     warn(join(resumption.found->path.string(), ": has no optimizer, so that one begins anew"));
   }
@@ -169,7 +169,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
 // "model" and everything else, with the trained weights; of weights only, "model" as it is exported.
 StateDict Trainer::Impl::run_state(bool weights_only) {
   StateDict all, weights;
-  for (const auto& [name, tensor] : state_dict(*state.model)) weights[name] = tensor.detach();
+  for (const auto& [name, tensor] : state_dict(as_module(*state.model))) weights[name] = tensor.detach();
   if (weights_only) {
     weights_in_use.put(weights, WeightsUse::EXPORT);
   } else {
@@ -205,7 +205,7 @@ void Trainer::Impl::load_weights(const StateDict& saved, const std::string& from
   for (const auto& [name, value] : std::get<StateDict>(*found).entries())
     weights.emplace_back(name, std::get<at::Tensor>(value));
   try {
-    const WeightsReport report = composer::load_weights(*state.model, weights, from, {.strict = strict});
+    const WeightsReport report = composer::load_weights(as_module(*state.model), weights, from, {.strict = strict});
     if (!strict) check_loaded(report, weights.size(), from);
   } catch (const WeightsError& error) {
     const auto [missing, differing] = compare_required_algorithms(saved, engine);

@@ -9,6 +9,7 @@
 #include "composer/checkpoint/part_writer.h"
 #include "composer/checkpoint/parts.h"
 #include "composer/core/error.h"
+#include "composer/core/model_access.h"
 #include "composer/core/plugin_state.h"
 #include "composer/optim/optimizer_state.h"
 #include "composer/trainer/impl.h"
@@ -83,7 +84,7 @@ void Trainer::Impl::save_together(const std::function<void()>& save, bool by_han
 StateDict Trainer::Impl::own_optimizer() {
   StateDict own;
   StateVisitor visit = StateVisitor::saving(own);
-  visit_optimizer(visit, *state.optimizer, *state.model, owns_state());
+  visit_optimizer(visit, *state.optimizer, as_module(*state.model), owns_state());
   return own;
 }
 

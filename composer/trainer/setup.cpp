@@ -3,7 +3,8 @@
 #include <string>
 #include <typeinfo>
 
-#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/util/Type.h>
 #include <torch/optim/optimizer.h>
@@ -11,6 +12,7 @@
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
 #include "composer/core/listed.h"
+#include "composer/core/model_access.h"
 #include "composer/dist/world.h"
 #include "composer/kernels/gemm.h"
 #include "composer/optim/named_optimizer.h"
@@ -118,7 +120,7 @@ std::vector<std::string> labels_of(const std::vector<EvalRun>& runs) {
 
 // After INIT, so that an algorithm could change the model before its parameters were counted.
 void Trainer::Impl::set_up() {
-  train_step.set_metrics(MetricSet(state.model->get_metrics(/*is_train=*/true), options.train_dataloader_label));
+  train_step.set_metrics(MetricSet(metrics_of(*state.model, /*is_train=*/true), options.train_dataloader_label));
   evaluations.replace(make_runs(options.eval_dataloader, options.eval_interval, options.eval_subset_num_batches));
   if (options.train_dataloader) {
     activate(ranks.feed(options.train_dataloader, options.train_dataloader_label, options.train_subset_num_batches));
@@ -145,7 +147,7 @@ std::vector<EvalRun> Trainer::Impl::make_runs(const Evaluators& given, const Int
                                               std::int64_t subset) const {
   std::vector<EvalRun> runs;
   for (Evaluator& evaluator : given.checked(subset)) {
-    const Metrics metrics = evaluator.metrics ? *evaluator.metrics : state.model->get_metrics(/*is_train=*/false);
+    const Metrics metrics = evaluator.metrics ? *evaluator.metrics : metrics_of(*state.model, /*is_train=*/false);
     runs.push_back({.evaluator = evaluator,
                     .feed = ranks.feed(evaluator.dataloader, evaluator.label, *evaluator.subset_num_batches),
                     .interval = evaluator.eval_interval.value_or(interval),
@@ -214,7 +216,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
   require_idle("begin()");
   if (fit) throw ConfigError("Trainer: begin() was called before; call end() first");
   check_has_optimizer(state, static_cast<bool>(options.optimizer), "fit");
-  check_trains_all(*state.model, *state.optimizer);
+  check_trains_all(as_module(*state.model), *state.optimizer);
   FitPlan plan{.feed = feed_of(given),
                .from = given.reset_time ? Timestamp{} : state.timestamp,
                .reset_time = given.reset_time,
@@ -248,7 +250,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
   plan.schedules.check(plan.from, plan.until, plan.feed.num_batches());
   if (resumption.found) check_batch_size(resumption.hyperparameters_before, plan.from, plan.feed);
   if (plan.feed && plan.feed.label() != train.label())
-    plan.metrics = MetricSet(state.model->get_metrics(/*is_train=*/true), plan.feed.label());
+    plan.metrics = MetricSet(metrics_of(*state.model, /*is_train=*/true), plan.feed.label());
   check_plan(plan, runs, /*gives_batches=*/!needs_loader);
   if (!ranks.alone()) {
     if (plan.metrics) plan.metrics->check_for_ranks();

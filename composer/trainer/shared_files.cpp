@@ -63,7 +63,7 @@ std::vector<File> list(const fs::path& path) {
   return files;
 }
 
-std::string text_of(const fs::path& path, const std::vector<File>& files) {
+std::string text_of_listing(const fs::path& path, const std::vector<File>& files) {
   std::string text = join(path.string(), '\0', fs::is_directory(path) ? 1 : 0, '\0');
   for (const File& file : files) text += join(file.name, '\0', file.size, '\0', file.checksum, '\0');
   return text;
@@ -119,7 +119,7 @@ void copy(dist::World& world, const fs::path& from, std::uint64_t size, const fs
 
 SharedFiles::SharedFiles(dist::World& world, const fs::path& of_rank_0) {
   const Listing listing =
-      parse(world.broadcast(world.rank() == 0 ? text_of(of_rank_0, list(of_rank_0)) : std::string()));
+      parse(world.broadcast(world.rank() == 0 ? text_of_listing(of_rank_0, list(of_rank_0)) : std::string()));
   path_ = listing.path;
   const bool mine = world.rank() == 0 || has(listing);
   const std::vector<std::string> all = world.all_gather(mine ? "1" : "0");

@@ -15,7 +15,7 @@ std::atomic<std::int64_t> arrived{0};  // nanoseconds
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free);
 
-std::int64_t now() {  // may be called by a signal handler
+std::int64_t now_in_nanoseconds() {  // may be called by a signal handler
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);
   return time.tv_sec * 1'000'000'000 + time.tv_nsec;
@@ -25,7 +25,7 @@ void note(int signal) {
 #if defined(__SANITIZE_THREAD__)
   std::signal(signal, SIG_DFL);  // the thread sanitizer's record of handlers does not know SA_RESETHAND
 #endif
-  arrived.store(now(), std::memory_order_relaxed);
+  arrived.store(now_in_nanoseconds(), std::memory_order_relaxed);
   latest.store(signal, std::memory_order_relaxed);
   count.fetch_add(1, std::memory_order_release);
 }
@@ -100,7 +100,7 @@ int SignalWatch::pending() const {
 
 std::optional<Seconds> SignalWatch::since() const {
   if (pending() == 0) return std::nullopt;
-  return Seconds(static_cast<double>(now() - arrived.load(std::memory_order_relaxed)) * 1e-9);
+  return Seconds(static_cast<double>(now_in_nanoseconds() - arrived.load(std::memory_order_relaxed)) * 1e-9);
 }
 
 }  // namespace composer

@@ -9,13 +9,15 @@
 #include <string_view>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
 #include "composer/core/error_watcher.h"
 #include "composer/core/for_all_ranks.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/rank_seed.h"
 #include "composer/data/seekable_loader.h"
 #include "composer/kernels/gemm.h"
@@ -99,8 +101,8 @@ State make_state(const TrainerOptions& options, const std::optional<saving::Foun
   state.precision = options.precision;
   state.iteration_length = options.iteration_length;
 
-  state.model->to(device);
-  if (!state.model->parameters().empty()) state.optimizer = options.optimizer.made();
+  move_to(as_module(*state.model), device);
+  if (!parameters(as_module(*state.model)).empty()) state.optimizer = options.optimizer.made();
   return state;
 }
 
@@ -113,7 +115,7 @@ ProcessSettings settings_of(const TrainerOptions& options, at::Device device) {
 
 // Once a fit. begin() has set the model to training.
 void warn_of_eval_mode(Fit& fit, const State& state) {
-  if (state.model->is_training() || std::exchange(fit.warned_of_mode, true)) return;
+  if (is_training(as_module(*state.model)) || std::exchange(fit.warned_of_mode, true)) return;
   warn(join("model: is in evaluation mode at batch ", state.timestamp.batch,
             ", so it trains without dropout and with fixed batch norms; call model->train() before the step"));
 }
@@ -171,8 +173,8 @@ void Trainer::Impl::join_ranks() {
 
 // After INIT: algorithms may have replaced parts of the model there.
 void Trainer::Impl::make_optimizer(optim::NamedParameters before_init) {
-  state.model->to(state.device);
-  optim::NamedParameters parameters = optim::parameters_of(*state.model);
+  move_to(as_module(*state.model), state.device);
+  optim::NamedParameters parameters = optim::parameters_of(as_module(*state.model));
   if (state.optimizer)
     optim::refit(*state.optimizer, before_init, parameters);
   else if (options.optimizer && !parameters.empty())

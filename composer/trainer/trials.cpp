@@ -6,7 +6,7 @@
 namespace composer {
 namespace {
 
-constexpr double kWorthIt = 0.97;  // of the time that it takes now
+constexpr double kFasterShare = 0.97;  // of the time that it takes now
 
 // The value that this share of all values is smaller than.
 double quantile(std::vector<double>& values, double share) {
@@ -42,7 +42,7 @@ bool other_is_faster(const Trials& trials) {
   std::vector<double> ratios;
   ratios.reserve(trials.now.size());
   for (std::size_t i = 0; i < trials.now.size(); ++i) ratios.push_back(trials.other[i] / trials.now[i]);
-  return quantile(ratios, 0.5) < kWorthIt && quantile(ratios, 0.75) < 1;
+  return quantile(ratios, 0.5) < kFasterShare && quantile(ratios, 0.75) < 1;
 }
 
 }  // namespace composer

@@ -29,7 +29,7 @@ std::filesystem::path default_file() {
   return {};
 }
 
-Json read(const std::filesystem::path& file) {
+Json read_cache(const std::filesystem::path& file) {
   std::error_code ignored;
   if (std::filesystem::is_directory(file, ignored)) return Json::object();
   std::ifstream stream(file);
@@ -71,7 +71,7 @@ TuneCache::TuneCache(std::filesystem::path file) : file_(file.empty() ? default_
 
 std::optional<Tuned> TuneCache::find(const std::string& key) const {
   if (file_.empty()) return {};
-  const Json all = read(file_);
+  const Json all = read_cache(file_);
   const auto entry = all.find(key);
   if (entry == all.end() || !entry->is_object()) return {};
   const Json layout = entry->value("channels_last", Json()), autocast = entry->value("autocast", Json()),
@@ -92,7 +92,7 @@ void TuneCache::put(const std::string& key, const Tuned& tuned) const {
     if (std::filesystem::exists(file_) && !std::filesystem::is_regular_file(file_)) return;  // /dev/null stays one
     const Lock lock(file_);
     if (!looks_like_json(file_)) throw Error(file_.string(), " is not a file of tune; it is left as it is");
-    Json all = read(file_);
+    Json all = read_cache(file_);
     Json& entry = all[key];
     entry = {{"channels_last", tuned.channels_last}, {"autocast", tuned.autocast}, {"threads", tuned.threads}};
     if (tuned.products) entry["products"] = *tuned.products;

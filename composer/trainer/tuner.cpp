@@ -9,20 +9,20 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <ATen/autocast_mode.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/version.h>
 
 #include "composer/core/error.h"
-#include "composer/core/model.h"
+#include "composer/core/model_access.h"
 #include "composer/core/plugins.h"
 #include "composer/kernels/gemm.h"
 #include "composer/step/batch_undo.h"
-#include "composer/step/module_modes.h"
 #include "composer/trainer/product_race.h"
 #include "composer/trainer/trials.h"
+#include "composer/util/autocast.h"
 #include "composer/util/random.h"
 #include "composer/util/threads_here.h"
 
@@ -31,11 +31,11 @@ namespace {
 
 constexpr const char* kProducts = "products";
 constexpr const char* kBf16Products = "products_bf16";
-constexpr int kMostRounds = 25, kLeastRounds = 3;
-constexpr double kSeconds = 1;           // for one choice, once there are the least rounds
-constexpr double kTrialSeconds = 0.005;  // one short step tells more of the clock than of the model
-constexpr int kMostSteps = 50;           // of a trial
-constexpr double kRaceSteps = 6;         // time enough for three trials of each product by each of both
+constexpr int kTuneMostRounds = 25, kTuneLeastRounds = 3;
+constexpr double kTuneSeconds = 1;           // for one choice, once there are the least rounds
+constexpr double kTuneTrialSeconds = 0.005;  // one short step tells more of the clock than of the model
+constexpr int kMostSteps = 50;               // of a trial
+constexpr double kRaceSteps = 6;             // time enough for three trials of each product by each of both
 
 struct Stopped : std::exception {};
 
@@ -49,8 +49,8 @@ class Untouched {
         outputs_(state.outputs),
         loss_(state.loss),
         batch_loss_(state.batch_loss),
-        modes_(*state.model) {
-    state.model->train();
+        modes_(as_module(*state.model)) {
+    set_training(as_module(*state.model), true);
   }
   ~Untouched() {
     try {
@@ -58,7 +58,7 @@ class Untouched {
     } catch (const std::exception& error) {
       warn(join("tune: a buffer of the model is not as it was before the trial steps: ", describe(error)));
     }
-    for (const at::Tensor& parameter : state_.model->parameters()) parameter.mutable_grad().reset();
+    for (const at::Tensor& parameter : parameters(as_module(*state_.model))) parameter.mutable_grad().reset();
     modes_.restore();
     state_.batch = std::move(batch_);
     state_.outputs = std::move(outputs_);
@@ -81,7 +81,7 @@ class Untouched {
 class UnlessDecided {
  public:
   UnlessDecided(State& state, kernels::ProductTable* products) : state_(state), products_(products) {
-    for (const at::Tensor& parameter : state.model->parameters())
+    for (const at::Tensor& parameter : parameters(as_module(*state.model)))
       if (parameter.dim() == 4) layouts_.emplace_back(parameter, parameter.suggest_memory_format());
   }
   ~UnlessDecided() {
@@ -112,7 +112,7 @@ class UnlessDecided {
 // What decides how fast products are, beside the processor's name, which on virtual machines says little.
 std::string of_products() {
   std::string text = join(", ", kernels::gemm_instructions());
-  if (at::autocast::is_autocast_enabled(at::kCPU)) text += ", within autocast";
+  if (autocast_type(at::kCPU)) text += ", within autocast";
   for (const char* name : {"MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "OMP_WAIT_POLICY"})
     if (const char* value = std::getenv(name)) text += join(", ", name, '=', value);
   return text;
@@ -191,12 +191,12 @@ void Tuner::go_on_unless_stopped() const {
 // Its products. A model whose forward writes its own weights would be trained by the trial steps.
 void Tuner::look_at_step() {
   std::vector<at::Tensor> before;
-  for (const at::Tensor& parameter : state_.model->parameters()) before.push_back(parameter.detach().clone());
+  for (const at::Tensor& parameter : parameters(as_module(*state_.model))) before.push_back(parameter.detach().clone());
   step_.start(feed_);
   shapes_ = shapes_of_step();
   const at::NoGradGuard no_grad;
   bool changed = false;
-  for (std::size_t i = 0; const at::Tensor& parameter : state_.model->parameters()) {
+  for (std::size_t i = 0; const at::Tensor& parameter : parameters(as_module(*state_.model))) {
     const at::Tensor& value = before[i++];
     if (parameter.equal(value)) continue;
     parameter.copy_(value);
@@ -219,11 +219,12 @@ std::string Tuner::key(const Batch& batch) const {
     shapes = hash64(shapes, static_cast<std::uint64_t>(tensor.scalar_type()), tensor.is_contiguous());
     for (const std::int64_t size : tensor.sizes()) shapes = hash64(shapes, static_cast<std::uint64_t>(size));
   };
-  for (const at::Tensor& parameter : state_.model->parameters()) mix(parameter);
-  for (const at::Tensor& parameter : state_.model->parameters()) shapes = hash64(shapes, parameter.requires_grad());
+  for (const at::Tensor& parameter : parameters(as_module(*state_.model))) mix(parameter);
+  for (const at::Tensor& parameter : parameters(as_module(*state_.model)))
+    shapes = hash64(shapes, parameter.requires_grad());
   for (const auto& [name, tensor] : batch) mix(tensor);
   const Model& model = *state_.model;
-  return join(class_name(typeid(model)), " ", std::hex, shapes, std::dec, ", microbatches of ",
+  return join(class_name_of(model), " ", std::hex, shapes, std::dec, ", microbatches of ",
               state_.device_train_microbatch_size, ", ", to_string(allowed_), ", ", at::get_num_threads(), " threads, ",
               state_.device.is_cpu() ? name_of_processor() : state_.device.str(),
               products_ ? of_products() : std::string(", libtorch's products"), ways_ ? "" : ", nothing else",
@@ -264,7 +265,7 @@ void Tuner::use(const Tuned& tuned) {
 }
 
 bool Tuner::has_convolutions() const {
-  return std::ranges::any_of(state_.model->parameters(), [](const at::Tensor& parameter) {
+  return std::ranges::any_of(parameters(as_module(*state_.model)), [](const at::Tensor& parameter) {
     return parameter.dim() == 4 && parameter.is_contiguous() &&
            !parameter.is_contiguous(at::MemoryFormat::ChannelsLast);
   });
@@ -273,7 +274,7 @@ bool Tuner::has_convolutions() const {
 void Tuner::set_channels_last(bool on) {
   const auto format = on ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
   const at::NoGradGuard no_grad;
-  for (at::Tensor& parameter : state_.model->parameters()) {
+  for (at::Tensor& parameter : parameters(as_module(*state_.model))) {
     if (parameter.dim() != 4 || parameter.is_contiguous(format)) continue;
     parameter.set_data(parameter.contiguous(format));
     parameter.mutable_grad().reset();  // of the other layout
@@ -368,9 +369,10 @@ bool Tuner::choose(const std::string& setting, const Way& now, const Way& other)
   };
   const auto from = std::chrono::steady_clock::now();
   for (const Way* way : {&other, &now}) timed(*way, 1);  // the first step with new shapes prepares kernels
-  const int steps = static_cast<int>(std::clamp(kTrialSeconds / timed(now, 1), 1.0, static_cast<double>(kMostSteps)));
+  const int steps =
+      static_cast<int>(std::clamp(kTuneTrialSeconds / timed(now, 1), 1.0, static_cast<double>(kMostSteps)));
   const Trials trials = time_in_pairs(
-      {kLeastRounds, kMostRounds, kSeconds, from}, [&] { return timed(now, steps); },
+      {kTuneLeastRounds, kTuneMostRounds, kTuneSeconds, from}, [&] { return timed(now, steps); },
       [&] { return timed(other, steps); });
   const bool change = other_is_faster(trials);
   const Way& chosen = change ? other : now;

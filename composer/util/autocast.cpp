@@ -21,4 +21,9 @@ AutocastScope::~AutocastScope() {
   at::autocast::set_autocast_dtype(device_, dtype_);
 }
 
+std::optional<at::ScalarType> autocast_type(at::DeviceType device) {
+  if (!at::autocast::is_autocast_enabled(device)) return std::nullopt;
+  return at::autocast::get_autocast_dtype(device);
+}
+
 }  // namespace composer

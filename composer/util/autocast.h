@@ -1,5 +1,8 @@
 #pragma once
+#include <optional>
+
 #include <c10/core/Device.h>
+#include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
 #include "composer/core/state.h"
@@ -20,5 +23,8 @@ class AutocastScope {
   bool was_enabled_ = false;
   at::ScalarType dtype_ = at::kFloat;  // before
 };
+
+// The shorter type that autocast gives inputs on devices of this type, on this thread; nothing if autocast is off.
+std::optional<at::ScalarType> autocast_type(at::DeviceType device);
 
 }  // namespace composer

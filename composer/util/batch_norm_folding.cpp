@@ -3,8 +3,9 @@
 #include <string_view>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
@@ -16,7 +17,7 @@ using c10::DispatchKey;
 using Impl = at::TensorImpl;
 
 // Above autograd and autocast, and used by nothing in libtorch.
-constexpr DispatchKey kKey = DispatchKey::TESTING_ONLY_GenericMode;
+constexpr DispatchKey kFoldingKey = DispatchKey::TESTING_ONLY_GenericMode;
 
 constexpr auto kLayers = {"conv1d", "conv1d.padding", "conv2d", "conv2d.padding", "conv3d", "conv3d.padding"};
 constexpr std::string_view kNorm = "aten::batch_norm";
@@ -132,13 +133,13 @@ class CallbackScope {
 // What operators do while folded copies are in use: those that forward calls itself, not those that these call.
 struct FoldingKernels {
   static void other(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
-    const c10::impl::ExcludeDispatchKeyGuard without(kKey);
+    const c10::impl::ExcludeDispatchKeyGuard without(kFoldingKey);
     use_arguments(op, *stack);
     op.callBoxed(stack);
   }
 
   static void layer(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
-    const c10::impl::ExcludeDispatchKeyGuard without(kKey);
+    const c10::impl::ExcludeDispatchKeyGuard without(kFoldingKey);
     use_arguments(op, *stack);
     auto arguments = torch::jit::last(stack, op.schema().arguments().size());
     BatchNormFolding::Folded::Layer* layer =
@@ -152,7 +153,7 @@ struct FoldingKernels {
   }
 
   static void norm(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
-    const c10::impl::ExcludeDispatchKeyGuard without(kKey);
+    const c10::impl::ExcludeDispatchKeyGuard without(kFoldingKey);
     const auto arguments = torch::jit::last(stack, NORM_SIZE);
     const auto impl = [&](NormArgument which) { return impl_of(tensor_of(arguments[which])); };
     const bool replaced = running && running->replaces(impl(NORM_INPUT),
@@ -174,9 +175,9 @@ struct FoldingKernels {
   // At the first use, so that a program which never folds has nothing registered.
   static void install() {
     static const auto libraries = [] {
-      torch::Library all(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
+      torch::Library all(torch::Library::IMPL, "_", kFoldingKey, __FILE__, __LINE__);
       all.fallback(torch::CppFunction::makeFromBoxedFunction<&other>());
-      torch::Library aten(torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
+      torch::Library aten(torch::Library::IMPL, "aten", kFoldingKey, __FILE__, __LINE__);
       for (const char* name : kLayers) aten.impl(name, torch::CppFunction::makeFromBoxedFunction<&layer>());
       aten.impl("batch_norm", torch::CppFunction::makeFromBoxedFunction<&norm>());
       return std::make_pair(std::move(all), std::move(aten));
@@ -275,7 +276,7 @@ bool BatchNormFolding::Folded::run(const std::function<void()>& forward) {
   for (auto& [weight, layer] : layers_) layer.ran = false;
   {
     const Assigned assigned(running, this);
-    const c10::impl::IncludeDispatchKeyGuard with(kKey);
+    const c10::impl::IncludeDispatchKeyGuard with(kFoldingKey);
     forward();
   }
   for (const auto& [tensor, output] : outputs_) lost_ = lost_ || !output.normalized || !output.tensor.expired();

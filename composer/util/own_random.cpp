@@ -25,7 +25,7 @@ namespace composer {
 namespace {
 
 // Above autograd, and used by nothing in libtorch: it was meant for torchdistx.
-constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
+constexpr c10::DispatchKey kRandomKey = c10::DispatchKey::DeferredInit;
 
 // Operators that draw on a GPU without taking a generator.
 constexpr std::array<std::string_view, 5> kHidden = {
@@ -55,7 +55,7 @@ at::Device device_of(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> v
 }
 
 void call_below(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRandomKey), stack);
 }
 
 void draw(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -99,7 +99,7 @@ class Kernels {
   }
 
  private:
-  Kernels() : all_(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__) {
+  Kernels() : all_(torch::Library::IMPL, "_", kRandomKey, __FILE__, __LINE__) {
     all_.fallback(torch::CppFunction::makeFallthrough());
     auto& dispatcher = c10::Dispatcher::singleton();
     for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
@@ -114,8 +114,8 @@ class Kernels {
 
   void add(const c10::OperatorName& name, torch::CppFunction kernel) {
     const auto space = std::string(name.name.substr(0, name.name.find("::")));
-    const auto [library, added] =
-        spaces_.try_emplace(space, torch::Library::IMPL, space, kKey, __FILE__, static_cast<std::uint32_t>(__LINE__));
+    const auto [library, added] = spaces_.try_emplace(space, torch::Library::IMPL, space, kRandomKey, __FILE__,
+                                                      static_cast<std::uint32_t>(__LINE__));
     library->second.impl((name.overload_name.empty() ? name.name : name.name + '.' + name.overload_name).c_str(),
                          std::move(kernel));
   }
@@ -199,7 +199,7 @@ void OwnRandom::restore(const StateDict& state) const {
 
 // With the key on and nothing registered for it, every operator would throw.
 RandomScope::RandomScope(const OwnRandom& own)
-    : before_((Kernels::install(), std::exchange(current, &own))), on_(kKey) {}
+    : before_((Kernels::install(), std::exchange(current, &own))), on_(kRandomKey) {}
 RandomScope::~RandomScope() { current = before_; }
 
 OwnRandom current_random() { return current ? *current : OwnRandom(); }

@@ -6,7 +6,8 @@
 #include <png.h>
 #include <span>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include "composer/core/error.h"
 

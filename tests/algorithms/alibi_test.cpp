@@ -6,15 +6,14 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/models/bert.h"
 #include "composer/models/gpt.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::alibi_test {
 namespace {
 
 using algorithms::Alibi;
@@ -173,4 +172,4 @@ TEST_CASE("Alibi refuses lengths and shares that are none") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::alibi_test

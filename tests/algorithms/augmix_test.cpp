@@ -3,14 +3,13 @@
 #include <cmath>
 #include <numeric>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/tiny_images.h"
 
-namespace composer::test {
+namespace composer::test::augmix_test {
 namespace {
 
 using namespace algorithms;
@@ -99,4 +98,4 @@ TEST_CASE("AugMix refuses inputs that are no images, and options that make no se
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::augmix_test

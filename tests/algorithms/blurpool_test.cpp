@@ -6,15 +6,14 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/models/classifier.h"
 #include "composer/models/resnet.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::blurpool_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -121,4 +120,4 @@ TEST_CASE("BlurPool refuses options that make no sense") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::blurpool_test

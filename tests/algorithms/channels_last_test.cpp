@@ -7,12 +7,11 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::channels_last_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -56,4 +55,4 @@ TEST_CASE("ChannelsLast warns of a model without convolutions") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::channels_last_test

@@ -2,14 +2,13 @@
 
 #include <cmath>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/tiny_images.h"
 
-namespace composer::test {
+namespace composer::test::colout_test {
 namespace {
 
 using algorithms::ColOut;
@@ -113,4 +112,4 @@ TEST_CASE("ColOut refuses inputs that are no images, and options that make no se
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::colout_test

@@ -2,14 +2,13 @@
 
 #include <cmath>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/tiny_images.h"
 
-namespace composer::test {
+namespace composer::test::cutmix_test {
 namespace {
 
 using algorithms::CutMix;
@@ -178,4 +177,4 @@ TEST_CASE("CutMix refuses inputs that are no images, masks with interpolate_loss
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::cutmix_test

@@ -2,18 +2,17 @@
 
 #include <cmath>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/tiny_images.h"
 
-using namespace composer;
+namespace composer::cutout_test {
 using algorithms::CutOut;
 using algorithms::cutout_batch;
 using algorithms::cutout_holes;
-using composer::test::FakeRun;
+using test::FakeRun;
 
 namespace {
 
@@ -101,3 +100,5 @@ TEST_CASE("CutOut refuses inputs that are no images, and options that make no se
   CHECK_THROWS_AS(CutOut({.length = NAN}), ConfigError);
   CHECK_THROWS_AS(CutOut({.input_key = ""}), ConfigError);
 }
+
+}  // namespace composer::cutout_test

@@ -10,8 +10,6 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/alibi.h"
 #include "composer/algorithms/ema.h"
 #include "composer/algorithms/gyro_dropout.h"
@@ -26,12 +24,13 @@
 #include "composer/models/gpt.h"
 #include "composer/surgery/layer.h"
 #include "composer/surgery/residual_block.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::edges_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -215,4 +214,4 @@ TEST_CASE("A run is resumed to the bit if a selection looks at a model whose dro
   for (std::size_t i = 0; i < theirs.size(); ++i) CHECK(at::equal(theirs[i], ours[i]));
 }
 
-}  // namespace composer::test
+}  // namespace composer::test::edges_test

@@ -8,13 +8,12 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/formats/weights.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::ema_test {
 using algorithms::EMA;
 using algorithms::EMAOptions;
 
@@ -212,3 +211,5 @@ TEST_CASE("EMA refuses options that make no sense, with their values") {
   CHECK_THROWS_WITH_AS(EMA({.ema_start = "1.5dur"}), doctest::Contains("ema_start"), ConfigError);
   CHECK_THROWS_AS(EMA({.ema_start = "-1ba"}), ConfigError);
 }
+
+}  // namespace composer::ema_test

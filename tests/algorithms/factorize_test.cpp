@@ -7,13 +7,12 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/models/gpt.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::factorize_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -130,4 +129,4 @@ TEST_CASE("Factorize refuses options with which nothing could be factorized") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::factorize_test

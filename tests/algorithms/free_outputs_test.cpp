@@ -2,14 +2,13 @@
 
 #include <optional>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/on.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-using namespace composer;
-using composer::algorithms::FreeOutputs;
+namespace composer::free_outputs_test {
+using algorithms::FreeOutputs;
 
 namespace {
 
@@ -63,3 +62,5 @@ TEST_CASE("FreeOutputs keeps outputs that metrics of training need, and warns") 
   CHECK(warnings.say("FreeOutputs: the model has metrics of training"));
   CHECK(trainer.state().metrics.at("train", "MulticlassAccuracy") >= 0);
 }
+
+}  // namespace composer::free_outputs_test

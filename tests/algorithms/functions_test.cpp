@@ -3,10 +3,9 @@
 #include <cstdint>
 #include <limits>
 
+#include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
-
-#include <doctest/doctest.h>
 
 #include "composer/algorithms/colout.h"
 #include "composer/algorithms/cutmix.h"
@@ -17,8 +16,9 @@
 #include "composer/algorithms/mixup.h"
 #include "composer/algorithms/seq_length_warmup.h"
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 
-namespace composer::algorithms {
+namespace composer::algorithms::functions_test {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -92,4 +92,4 @@ TEST_CASE("freeze_schedule, compute_ema and set_batch_sequence_length refuse val
 }
 
 }  // namespace
-}  // namespace composer::algorithms
+}  // namespace composer::algorithms::functions_test

@@ -4,14 +4,13 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/models/bert.h"
 #include "composer/models/gpt.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::gated_linear_units_test {
 namespace {
 
 using algorithms::gated_linear_units;
@@ -77,4 +76,4 @@ TEST_CASE("GatedLinearUnits refuses an activation that it does not know") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::gated_linear_units_test

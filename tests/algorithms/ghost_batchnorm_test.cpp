@@ -5,13 +5,12 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/models/classifier.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::ghost_batchnorm_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -65,4 +64,4 @@ TEST_CASE("GhostBatchNorm refuses a ghost batch without samples") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::ghost_batchnorm_test

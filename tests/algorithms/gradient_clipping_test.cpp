@@ -6,19 +6,18 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/optim/sgd.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/tiny.h"
 
-using namespace composer;
+namespace composer::gradient_clipping_test {
 using algorithms::apply_gradient_clipping;
 using algorithms::ClippingType;
 using algorithms::GradientClipping;
-using composer::test::FakeRun;
+using test::FakeRun;
 
 namespace {
 
@@ -254,3 +253,5 @@ TEST_CASE("GradientClipping refuses a threshold that is not positive") {
     CHECK_THROWS_AS(GradientClipping({.clipping_threshold = threshold}), ConfigError);
   }
 }
+
+}  // namespace composer::gradient_clipping_test

@@ -8,14 +8,13 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/models/classifier.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 
-namespace composer::test {
+namespace composer::test::gyro_dropout_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -157,4 +156,4 @@ TEST_CASE("GyroDropout refuses options that make no sense") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::gyro_dropout_test

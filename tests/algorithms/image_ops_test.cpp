@@ -1,11 +1,18 @@
 #include "composer/algorithms/image_ops.h"
 
-#include <doctest/doctest.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::image_ops_test {
 namespace {
 
 using namespace algorithms;
@@ -150,4 +157,4 @@ TEST_CASE("warn_unless_from_0_to_1 warns of normalized images only") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::image_ops_test

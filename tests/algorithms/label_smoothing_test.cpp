@@ -2,16 +2,15 @@
 
 #include <cmath>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/util/loss.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 
-using namespace composer;
+namespace composer::label_smoothing_test {
 using algorithms::LabelSmoothing;
 using algorithms::smooth_labels;
-using composer::test::FakeRun;
+using test::FakeRun;
 
 TEST_CASE("smooth_labels gives each class its share of what it takes") {
   const at::Tensor smoothed = smooth_labels(at::zeros({2, 4}), at::tensor({1, -1}, at::kLong), 0.1);
@@ -106,3 +105,5 @@ TEST_CASE("LabelSmoothing refuses options that make no sense") {
   CHECK_THROWS_AS(LabelSmoothing({.smoothing = NAN}), ConfigError);
   CHECK_THROWS_AS(LabelSmoothing({.target_key = ""}), ConfigError);
 }
+
+}  // namespace composer::label_smoothing_test

@@ -10,17 +10,16 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/load_checkpoint.h"
 #include "composer/core/error.h"
 #include "composer/core/run.h"
 #include "composer/optim/named_optimizer.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 
-using namespace composer;
+namespace composer::layer_freezing_test {
 using algorithms::freeze_layers;
 using algorithms::freeze_schedule;
 using algorithms::LayerFreezing;
@@ -226,3 +225,5 @@ TEST_CASE("LayerFreezing refuses options that make no sense, with their values")
                        ConfigError);
   CHECK_THROWS_AS(LayerFreezing({.freeze_level = NAN}), ConfigError);
 }
+
+}  // namespace composer::layer_freezing_test

@@ -1,12 +1,11 @@
 #include "composer/algorithms/load_checkpoint.h"
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::load_checkpoint_test {
 namespace {
 
 using algorithms::LoadCheckpoint;
@@ -107,4 +106,4 @@ TEST_CASE("LoadCheckpoint: what cannot be loaded, or not then, is an error") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::load_checkpoint_test

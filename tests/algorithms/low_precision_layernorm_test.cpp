@@ -5,14 +5,13 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/low_precision_groupnorm.h"
 #include "tests/support/bf16_autocast.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::low_precision_layernorm_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -89,4 +88,4 @@ TEST_CASE("Norms in low precision warn in fp32, and leave the model alone") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::low_precision_layernorm_test

@@ -2,18 +2,17 @@
 
 #include <cmath>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/tiny.h"
 
-using namespace composer;
+namespace composer::mixup_test {
 using algorithms::gen_mixing_coef;
 using algorithms::MixUp;
 using algorithms::mixup_batch;
 using algorithms::MixUpDraw;
-using composer::test::FakeRun;
+using test::FakeRun;
 
 namespace {
 
@@ -176,3 +175,5 @@ TEST_CASE("MixUp refuses options that make no sense") {
   CHECK_THROWS_AS(MixUp({.input_key = ""}), ConfigError);
   CHECK_THROWS_AS(MixUp({.target_key = ""}), ConfigError);
 }
+
+}  // namespace composer::mixup_test

@@ -2,12 +2,11 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::no_op_model_test {
 namespace {
 
 using algorithms::NoOpModel;
@@ -46,4 +45,4 @@ TEST_CASE("NoOpModel refuses targets without a name, and names those that a batc
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::no_op_model_test

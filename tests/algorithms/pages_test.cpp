@@ -11,8 +11,6 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/alibi.h"
 #include "composer/algorithms/augmix.h"
 #include "composer/algorithms/blurpool.h"
@@ -46,8 +44,9 @@
 #include "composer/models/resnet_cifar.h"
 #include "composer/optim/optimizer.h"
 #include "composer/util/loss.h"
+#include "tests/support/doctest.h"
 
-namespace composer {
+namespace composer::pages_test {
 namespace {
 
 TEST_CASE("The example on the page of alibi does what it says") {
@@ -282,4 +281,4 @@ TEST_CASE("The example on the page of weight_standardization does what it says")
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::pages_test

@@ -1,14 +1,13 @@
 #include "composer/algorithms/progressive_resizing.h"
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/tiny_images.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::progressive_resizing_test {
 namespace {
 
 using algorithms::ProgressiveResizing;
@@ -135,4 +134,4 @@ TEST_CASE("ProgressiveResizing refuses inputs that are no images, and options th
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::progressive_resizing_test

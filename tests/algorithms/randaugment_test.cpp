@@ -4,14 +4,13 @@
 #include <map>
 #include <set>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/tiny_images.h"
 
-namespace composer::test {
+namespace composer::test::randaugment_test {
 namespace {
 
 using namespace algorithms;
@@ -86,4 +85,4 @@ TEST_CASE("RandAugment refuses inputs that are no images, and options that make 
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::randaugment_test

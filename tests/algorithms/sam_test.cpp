@@ -11,15 +11,14 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/label_smoothing.h"
 #include "composer/core/error.h"
 #include "composer/util/loss.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::sam_test {
 using algorithms::SAM;
 using algorithms::SAMOptions;
 using algorithms::SharpStep;
@@ -186,3 +185,5 @@ TEST_CASE("SAM refuses options that make no sense, with their values, and sparse
   a.mutable_grad() = at::ones({3, 1}).to_sparse();
   CHECK_THROWS_WITH_AS(SharpStep({a}, 0.5), doctest::Contains("SAM: cannot use the sparse gradient"), ConfigError);
 }
+
+}  // namespace composer::sam_test

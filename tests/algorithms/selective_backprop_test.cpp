@@ -3,16 +3,15 @@
 #include <cmath>
 #include <numeric>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/run.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/tiny_images.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::selective_backprop_test {
 namespace {
 
 using algorithms::select_using_loss;
@@ -253,4 +252,4 @@ TEST_CASE("SelectiveBackprop refuses a loss of the whole batch, and options that
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::selective_backprop_test

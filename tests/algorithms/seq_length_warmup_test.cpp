@@ -3,13 +3,12 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/embedding.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 
-namespace composer::test {
+namespace composer::test::seq_length_warmup_test {
 namespace {
 
 using algorithms::SeqLengthWarmup;
@@ -161,4 +160,4 @@ TEST_CASE("SeqLengthWarmup refuses batches without tokens, and options that make
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::seq_length_warmup_test

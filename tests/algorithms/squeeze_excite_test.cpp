@@ -5,13 +5,12 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/models/resnet_cifar.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::squeeze_excite_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -74,4 +73,4 @@ TEST_CASE("SqueezeExcite refuses a hidden layer or convolutions without channels
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::squeeze_excite_test

@@ -9,15 +9,14 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/models/resnet_cifar.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::stochastic_depth_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -145,4 +144,4 @@ TEST_CASE("StochasticDepth refuses rates and warm-ups that are none") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::stochastic_depth_test

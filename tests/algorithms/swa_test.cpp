@@ -8,14 +8,13 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/optim/schedulers.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/warnings.h"
 
-using namespace composer;
+namespace composer::swa_test {
 using algorithms::AnnealStrategy;
 using algorithms::SWA;
 using algorithms::swa_learning_rate;
@@ -309,3 +308,5 @@ TEST_CASE("SWA refuses options that make no sense, with their values") {
   refuse({.schedule_swa_lr = true, .swa_lr = NAN}, "swa_lr must be > 0");
   refuse({.swa_lr = 0.1}, "swa_lr is 0.1, and has no effect unless schedule_swa_lr is true");
 }
+
+}  // namespace composer::swa_test

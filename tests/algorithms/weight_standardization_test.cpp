@@ -8,12 +8,11 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::weight_standardization_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -107,4 +106,4 @@ TEST_CASE("WeightStandardization refuses to ignore less than no layer") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::weight_standardization_test

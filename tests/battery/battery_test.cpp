@@ -6,8 +6,6 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/registry.h"
 #include "composer/callbacks/registry.h"
 #include "composer/core/error.h"
@@ -17,13 +15,14 @@
 #include "composer/metrics/registry.h"
 #include "composer/trainer/trainer.h"
 #include "tests/battery/host_reads.h"
+#include "tests/support/doctest.h"
 #include "tests/support/quiet.h"
 #include "tests/support/sandbox.h"
 #include "tests/support/tiny.h"
 #include "tests/support/tiny_images.h"
 
-using namespace composer;
-using composer::test::HostReads;
+namespace composer::battery_test {
+using test::HostReads;
 
 namespace {
 
@@ -287,3 +286,5 @@ TEST_CASE("A plug-in that reads a tensor on the host during a step is found out"
     CHECK((reads->count() > 0) == (event != Event::EPOCH_END));
   }
 }
+
+}  // namespace composer::battery_test

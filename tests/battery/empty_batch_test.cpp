@@ -7,20 +7,20 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/alibi.h"
 #include "composer/algorithms/registry.h"
 #include "composer/algorithms/seq_length_warmup.h"
 #include "composer/core/state_dict.h"
 #include "composer/trainer/trainer.h"
 #include "tests/battery/variants.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/sandbox.h"
+#include "tests/support/saved_by.h"
 #include "tests/support/tiny_images.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::empty_batch_test {
 namespace {
 
 constexpr Event kEvents[] = {Event::AFTER_DATALOADER, Event::BATCH_START, Event::BEFORE_TRAIN_BATCH,
@@ -52,13 +52,6 @@ bool is_finite(const StateDict& state) {
   return true;
 }
 
-StateDict state_of(Algorithm& algorithm) {
-  StateDict state;
-  StateVisitor visit = StateVisitor::saving(state);
-  algorithm.visit_state(visit);
-  return state;
-}
-
 // What happens on a rank that gets no samples, at the events that do not depend on microbatches.
 void pass_empty_batch(Trainer& trainer, bool with_gradients) {
   State& state = trainer.state();
@@ -70,7 +63,7 @@ void pass_empty_batch(Trainer& trainer, bool with_gradients) {
       if (events.contains(event) && algorithm->match(event, state))
         CHECK_NOTHROW(algorithm->apply(event, state, trainer.logger()));
     for (const auto& [name, tensor] : state.batch) CHECK(tensor.size(0) == 0);
-    for (const auto& plugin : trainer.engine().algorithms()) CHECK(is_finite(state_of(*plugin.object)));
+    for (const auto& plugin : trainer.engine().algorithms()) CHECK(is_finite(saved_by(*plugin.object)));
   }
 }
 
@@ -134,4 +127,4 @@ TEST_CASE("Images without samples do not keep RandAugment and AugMix from warnin
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::empty_batch_test

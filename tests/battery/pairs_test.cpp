@@ -9,19 +9,18 @@
 #include <utility>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/registry.h"
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
 #include "composer/trainer/trainer.h"
 #include "composer/util/random.h"
 #include "tests/battery/tasks.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::pairs_test {
 namespace {
 
 std::string text(const Names& names) {
@@ -120,4 +119,4 @@ TEST_CASE("A pair of algorithms that is not refused at once is equal to the bit 
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::pairs_test

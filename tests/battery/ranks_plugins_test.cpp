@@ -15,8 +15,6 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/registry.h"
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
@@ -24,7 +22,9 @@
 #include "composer/trainer/trainer.h"
 #include "tests/battery/log_text.h"
 #include "tests/battery/pages.h"
+#include "tests/battery/two_ranks.h"
 #include "tests/dist/results_in_ranks.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/quiet.h"
 #include "tests/support/sandbox.h"
@@ -32,16 +32,10 @@
 #include "tests/support/tiny_images.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::ranks_plugins_test {
 namespace {
 
 using WorldPointer = std::shared_ptr<dist::World>;
-
-// Ranks that wait for each other forever are an error.
-template <class Body>
-auto in_two_ranks(const Body& body) {
-  return dist::test::results_in_ranks(2, body, {.collective_timeout = std::chrono::seconds(60)});
-}
 
 // The last batches of the epoch and of the evaluation have one sample, so rank 1 has none of it.
 std::shared_ptr<Loader> loader(std::int64_t samples) {
@@ -316,4 +310,4 @@ TEST_CASE("A callback that logs a number of its rank's own, or writes a file on 
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::ranks_plugins_test

@@ -17,8 +17,6 @@
 #include <ATen/ATen.h>
 #include <torch/optim/optimizer.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/registry.h"
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
@@ -29,25 +27,21 @@
 #include "tests/battery/log_text.h"
 #include "tests/battery/pages.h"
 #include "tests/battery/tasks.h"
+#include "tests/battery/two_ranks.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/at_algorithm.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::ranks_test {
 namespace {
 
 using WorldPointer = std::shared_ptr<dist::World>;
 using Weights = std::vector<at::Tensor>;
 
 constexpr std::int64_t kBatches = 12, kUneven = 7;  // of 64 samples, so the last has one: rank 1 trains none of it
-
-// Ranks that wait for each other forever are an error.
-template <class Body>
-auto in_two_ranks(const Body& body) {
-  return dist::test::results_in_ranks(2, body, {.collective_timeout = std::chrono::seconds(60)});
-}
 
 // A task with algorithms, in batches of this size.
 struct Work {
@@ -306,4 +300,4 @@ TEST_CASE("The dropout of a model differs by rank") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::ranks_test

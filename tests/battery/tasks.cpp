@@ -15,8 +15,6 @@
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/modules/pooling.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/registry.h"
 #include "composer/core/error.h"
 #include "composer/core/run.h"
@@ -27,6 +25,7 @@
 #include "composer/models/resnet_cifar.h"
 #include "composer/models/vit.h"
 #include "composer/util/random.h"
+#include "tests/support/doctest.h"
 #include "tests/support/warnings.h"
 
 namespace composer::test {

@@ -5,17 +5,16 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/registry.h"
 #include "composer/models/resnet_cifar.h"
 #include "composer/trainer/trainer.h"
 #include "tests/battery/variants.h"
+#include "tests/support/doctest.h"
 #include "tests/support/sandbox.h"
 #include "tests/support/tiny_images.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::trials_test {
 namespace {
 
 std::vector<at::Tensor> left_by(const Entry<Algorithms>& entry, const Settings& settings, bool looks) {
@@ -75,4 +74,4 @@ TEST_CASE("A run that looked for a learning rate, with any algorithm, is equal t
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::trials_test

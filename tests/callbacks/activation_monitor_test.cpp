@@ -13,17 +13,16 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/layer_watch.h"
 #include "composer/core/error.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/models/classifier.h"
 #include "composer/trainer/trainer.h"
 #include "composer/util/operator_watch.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::activation_monitor_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -191,4 +190,4 @@ TEST_CASE("ActivationMonitor refuses intervals that are neither batches nor epoc
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::activation_monitor_test

@@ -2,14 +2,13 @@
 
 #include <filesystem>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::checkpoint_saver_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -178,4 +177,4 @@ TEST_CASE("CheckpointSaver: what it cannot do is said before the first batch") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::checkpoint_saver_test

@@ -4,15 +4,14 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 
-using namespace composer;
-using composer::callbacks::EarlyStopper;
-using composer::callbacks::EarlyStopperOptions;
-using composer::test::FakeRun;
+namespace composer::early_stopper_test {
+using callbacks::EarlyStopper;
+using callbacks::EarlyStopperOptions;
+using test::FakeRun;
 
 namespace {
 
@@ -126,3 +125,5 @@ TEST_CASE("EarlyStopper refuses options that make no sense") {
   CHECK(error({"acc", "eval", {}, 0, "3sp"}) == "EarlyStopper: patience must be in ep or ba, got 3sp");
   CHECK(error({"acc", "eval", {}, 0, "-1ep"}) == "EarlyStopper: patience must be >= 0, got -1ep");
 }
+
+}  // namespace composer::early_stopper_test

@@ -11,15 +11,14 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/formats/weights.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::export_for_inference_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -226,4 +225,4 @@ TEST_CASE("The file is sent to loggers by a name that differs for each run") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::export_for_inference_test

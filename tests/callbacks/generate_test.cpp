@@ -6,13 +6,12 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::generate_test {
 namespace {
 
 using callbacks::Generate, callbacks::GenerateOptions, callbacks::TokenList;
@@ -211,4 +210,4 @@ TEST_CASE("Generate rejects prompts without tokens") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::generate_test

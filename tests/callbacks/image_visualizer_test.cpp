@@ -6,16 +6,15 @@
 
 #include <torch/nn/modules/conv.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/image_grid.h"
 #include "composer/core/error.h"
 #include "tests/battery/host_reads.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::image_visualizer_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -321,4 +320,4 @@ TEST_CASE("ImageVisualizer rejects a spread of zero or less") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::image_visualizer_test

@@ -2,14 +2,13 @@
 
 #include <torch/optim/sgd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/optim/optimizer.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 
-using namespace composer;
-using composer::callbacks::LRMonitor;
-using composer::test::FakeRun;
+namespace composer::lr_monitor_test {
+using callbacks::LRMonitor;
+using test::FakeRun;
 
 TEST_CASE("LRMonitor logs the rate in force of each group, under the optimizer's class") {
   const std::vector<torch::optim::OptimizerParamGroup> groups = {torch::optim::OptimizerParamGroup({at::ones(1)}),
@@ -33,3 +32,5 @@ TEST_CASE("LRMonitor logs nothing without an optimizer") {
   run.batch(monitor);
   CHECK(run.log.calls.empty());
 }
+
+}  // namespace composer::lr_monitor_test

@@ -5,18 +5,17 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/memory_statistics.h"
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 
-using namespace composer;
-using composer::callbacks::DeviceStatistic;
-using composer::callbacks::gigabytes;
-using composer::callbacks::MemoryMonitor;
-using composer::callbacks::ProcessMemoryReader;
-using composer::test::FakeRun;
+namespace composer::memory_monitor_test {
+using callbacks::DeviceStatistic;
+using callbacks::gigabytes;
+using callbacks::MemoryMonitor;
+using callbacks::ProcessMemoryReader;
+using test::FakeRun;
 
 TEST_CASE("MemoryMonitor on the CPU logs the memory of the process in gigabytes") {
   MemoryMonitor monitor;
@@ -96,3 +95,5 @@ TEST_CASE("MemoryMonitor logs every batch_log_interval-th batch") {
   CHECK_THROWS_WITH_AS(MemoryMonitor({.batch_log_interval = 0}),
                        "MemoryMonitor: batch_log_interval must be >= 1, got 0", ConfigError);
 }
+
+}  // namespace composer::memory_monitor_test

@@ -3,38 +3,20 @@
 #include <fstream>
 #include <iterator>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/allocator_history.h"
 #include "composer/core/error.h"
+#include "tests/callbacks/fake_history.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/folder.h"
 #include "tests/support/warnings.h"
 
-using namespace composer;
-using composer::callbacks::AllocatorHistory, composer::callbacks::MemorySnapshot;
+namespace composer::memory_snapshot_test {
+using callbacks::AllocatorHistory, composer::callbacks::MemorySnapshot;
+using test::FakeHistory;
+using test::HistoryCalls;
 
 namespace {
-
-struct Calls {
-  std::vector<std::string> names;
-  bool fails = false;
-};
-
-class FakeHistory final : public AllocatorHistory {
- public:
-  explicit FakeHistory(Calls& calls) : calls_(calls) {}
-  void start(std::int64_t entries) override { calls_.names.push_back(join("start ", entries)); }
-  std::string snapshot() override {
-    calls_.names.emplace_back("snapshot");
-    if (calls_.fails) throw Error("no history");
-    return "pickled";
-  }
-  void stop() override { calls_.names.emplace_back("stop"); }
-
- private:
-  Calls& calls_;
-};
 
 struct Uploads final : LoggerDestination {
   void upload_file(const LogFile& file, const State&) override { files.push_back(file); }
@@ -51,7 +33,7 @@ struct SnapshotRun : test::FakeRun {
     }
   }
   test::Folder folder;
-  Calls calls;
+  HistoryCalls calls;
   Uploads uploads;
   Logger uploading;
   std::unique_ptr<AllocatorHistory> source() { return std::make_unique<FakeHistory>(calls); }
@@ -125,3 +107,5 @@ TEST_CASE("MemorySnapshot rejects options with their value") {
   CHECK_THROWS_AS(MemorySnapshot({.interval = "0ba"}), ConfigError);
   CHECK_THROWS_AS(MemorySnapshot({.filename = ""}), ConfigError);
 }
+
+}  // namespace composer::memory_snapshot_test

@@ -4,16 +4,16 @@
 #include <fstream>
 #include <optional>
 
-#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include "composer/core/error.h"
 #include "tests/dist/results_in_ranks.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::mlperf_callback_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -382,4 +382,4 @@ TEST_CASE("MLPerfCallback sends its files to loggers when it is closed") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::mlperf_callback_test

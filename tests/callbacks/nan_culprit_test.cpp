@@ -8,20 +8,20 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/nan_monitor.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
 #include "composer/core/run.h"
 #include "composer/data/map_style.h"
 #include "composer/formats/safetensors.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
+#include "tests/support/text.h"
 #include "tests/support/tiny.h"
 
-using namespace composer;
-using namespace composer::test;
+namespace composer::nan_culprit_test {
+using namespace test;
 using callbacks::NaNMonitor;
 using callbacks::NaNMonitorOptions;
 
@@ -57,17 +57,15 @@ std::string error_of_fit(TrainerOptions options) {
   return error_of([&] { trainer.fit(); });
 }
 
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 }  // namespace
 
 TEST_CASE("NaNMonitor names the operator that made a NaN of finite numbers, the layer before it, and its inputs") {
   const std::string error = error_of_fit(options([](const at::Tensor& x) { return x.log(); }, {.folder = ""}));
   CAPTURE(error);
-  CHECK(says(error, "the training loss \"total\" is NaN"));
-  CHECK(says(error, "aten::log after fc1 made it of finite numbers"));
-  CHECK(says(error, "input 1: Float [4, 4], -0."));
-  CHECK(says(error, "NaN"));
+  CHECK(contains(error, "the training loss \"total\" is NaN"));
+  CHECK(contains(error, "aten::log after fc1 made it of finite numbers"));
+  CHECK(contains(error, "input 1: Float [4, 4], -0."));
+  CHECK(contains(error, "NaN"));
 }
 
 TEST_CASE("NaNMonitor names the layer whose own operator made it") {
@@ -80,8 +78,8 @@ TEST_CASE("NaNMonitor names the layer whose own operator made it") {
   with.callbacks = {NaNMonitor({.check_infinity = true, .folder = ""})};
   const std::string error = error_of_fit(std::move(with));
   CAPTURE(error);
-  CHECK(says(error, "is not finite"));
-  CHECK(says(error, "aten::addmm in fc2 made it"));
+  CHECK(contains(error, "is not finite"));
+  CHECK(contains(error, "aten::addmm in fc2 made it"));
 }
 
 TEST_CASE("NaNMonitor blames an overflow, not the NaN that came of it, and says where it became one") {
@@ -92,8 +90,8 @@ TEST_CASE("NaNMonitor blames an overflow, not the NaN that came of it, and says 
       },
       {.folder = ""}));
   CAPTURE(error);
-  CHECK(says(error, "aten::exp after fc1 made it of finite numbers"));
-  CHECK(says(error, "the infinity became NaN in aten::sub after fc1"));
+  CHECK(contains(error, "aten::exp after fc1 made it of finite numbers"));
+  CHECK(contains(error, "the infinity became NaN in aten::sub after fc1"));
 }
 
 TEST_CASE("NaNMonitor does not blame the infinities of a mask") {
@@ -104,8 +102,8 @@ TEST_CASE("NaNMonitor does not blame the infinities of a mask") {
       },
       {.folder = ""}));
   CAPTURE(error);
-  CHECK(says(error, "aten::_softmax"));
-  CHECK_FALSE(says(error, "masked_fill after"));
+  CHECK(contains(error, "aten::_softmax"));
+  CHECK_FALSE(contains(error, "masked_fill after"));
 }
 
 TEST_CASE("NaNMonitor finds the operator of the backward pass, if it checks gradients") {
@@ -113,15 +111,15 @@ TEST_CASE("NaNMonitor finds the operator of the backward pass, if it checks grad
   const Folder folder;
   const std::string later = error_of_fit(options(root_of_zero, {.folder = (folder / "nan").string()}));
   CAPTURE(later);
-  CHECK(says(later, "from the gradients of an earlier batch"));
-  CHECK(says(later, "set check_gradients = true"));
-  CHECK_FALSE(says(later, "samples of the microbatch"));  // they are innocent
+  CHECK(contains(later, "from the gradients of an earlier batch"));
+  CHECK(contains(later, "set check_gradients = true"));
+  CHECK_FALSE(contains(later, "samples of the microbatch"));  // they are innocent
   CHECK_FALSE(std::filesystem::exists(folder / "nan"));
   const std::string error = error_of_fit(options(root_of_zero, {.check_gradients = true, .folder = ""}));
   CAPTURE(error);
-  CHECK(says(error, "the norm of the gradients is not finite"));
-  CHECK(says(error, "SqrtBackward0"));
-  CHECK(says(error, "after fc1"));
+  CHECK(contains(error, "the norm of the gradients is not finite"));
+  CHECK(contains(error, "SqrtBackward0"));
+  CHECK(contains(error, "after fc1"));
 }
 
 TEST_CASE("NaNMonitor says that the weights were NaN before the first batch") {
@@ -132,9 +130,9 @@ TEST_CASE("NaNMonitor says that the weights were NaN before the first batch") {
   }
   const std::string error = error_of_fit(std::move(with));
   CAPTURE(error);
-  CHECK(says(error, "the weights had it before the first batch"));
-  CHECK(says(error, "fc2.weight is Float [3, 4]"));
-  CHECK(says(error, "1 NaN"));
+  CHECK(contains(error, "the weights had it before the first batch"));
+  CHECK(contains(error, "fc2.weight is Float [3, 4]"));
+  CHECK(contains(error, "1 NaN"));
 }
 
 TEST_CASE("NaNMonitor names the rows and samples of a batch that is NaN already, and keeps its microbatch in a file") {
@@ -146,11 +144,11 @@ TEST_CASE("NaNMonitor names the rows and samples of a batch that is NaN already,
   with.device_train_microbatch_size = 2;
   const std::string error = error_of_fit(std::move(with));
   CAPTURE(error);
-  CHECK(says(error, "the batch has it already: \"input\" is Float [2, 4]"));
-  CHECK(says(error, "1 NaN in row 1"));
-  CHECK(says(error, "samples of the microbatch: 8, 9\n"));
+  CHECK(contains(error, "the batch has it already: \"input\" is Float [2, 4]"));
+  CHECK(contains(error, "1 NaN in row 1"));
+  CHECK(contains(error, "samples of the microbatch: 8, 9\n"));
   const auto path = folder / "tiny/nan-ep0-ba2.safetensors";
-  CHECK(says(error, path.string()));
+  CHECK(contains(error, path.string()));
   const formats::SafetensorsFile file(path);
   CHECK(file.read("input").slice(0, 0, 1).equal(data.at("input").slice(0, 8, 9)));
   CHECK(file.metadata().at("sample_indices") == "8 9");
@@ -164,8 +162,8 @@ TEST_CASE("NaNMonitor repeats the microbatch with the random numbers that made t
   with.seed = 3;
   const std::string error = error_of_fit(std::move(with));
   CAPTURE(error);
-  CHECK(says(error, "aten::log"));
-  CHECK_FALSE(says(error, "all was finite"));
+  CHECK(contains(error, "aten::log"));
+  CHECK_FALSE(contains(error, "all was finite"));
 }
 
 TEST_CASE("A microbatch that is repeated leaves no trace") {
@@ -207,7 +205,7 @@ TEST_CASE("To repeat a microbatch whose random numbers were not kept is an error
   };
   TrainerOptions with = tiny_options();
   with.callbacks = {Forgets()};
-  CHECK(says(error_of_fit(std::move(with)), "keep_random() was not called"));
+  CHECK(contains(error_of_fit(std::move(with)), "keep_random() was not called"));
 }
 
 TEST_CASE("NaNMonitor refuses to check gradients that are scaled") {
@@ -238,3 +236,5 @@ TEST_CASE("Loaders tell which samples are in a batch, shuffled or not") {
     }
   }
 }
+
+}  // namespace composer::nan_culprit_test

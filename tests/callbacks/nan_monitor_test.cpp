@@ -2,14 +2,13 @@
 
 #include <cmath>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 
-using namespace composer;
-using composer::callbacks::NaNMonitor;
-using composer::test::FakeRun;
+namespace composer::nan_monitor_test {
+using callbacks::NaNMonitor;
+using test::FakeRun;
 
 TEST_CASE("NaNMonitor throws at the first loss that is NaN") {
   struct Case {
@@ -54,3 +53,5 @@ TEST_CASE("NaNMonitor names the loss") {
   CHECK_THROWS_WITH_AS(monitor.run_event(Event::AFTER_LOSS, run.state, run.logger),
                        "NaNMonitor: the training loss \"nsp\" is NaN", Error);
 }
+
+}  // namespace composer::nan_monitor_test

@@ -14,17 +14,17 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/nan_monitor.h"
 #include "composer/models/gpt.h"
 #include "composer/models/resnet_cifar.h"
 #include "composer/surgery/layer.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
+#include "tests/support/text.h"
 #include "tests/support/tiny.h"
 
-using namespace composer;
-using namespace composer::test;
+namespace composer::nan_places_test {
+using namespace test;
 using callbacks::NaNMonitor;
 using callbacks::NaNMonitorOptions;
 
@@ -61,9 +61,7 @@ std::string error_of_fit(const Net& net, std::shared_ptr<Model> model, NaNMonito
   return error_of([&] { trainer.fit(); });
 }
 
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-bool is_line(const std::string& text, const std::string& line) { return says(text + '\n', '\n' + line + '\n'); }
+bool is_line(const std::string& text, const std::string& line) { return contains(text + '\n', '\n' + line + '\n'); }
 
 // Calls what was in a layer, and changes its result. Without `is_child` it is a module without weights.
 struct Changed : torch::nn::Module {
@@ -133,7 +131,7 @@ TEST_CASE("NaNMonitor names each weight that is NaN from the start, and the oper
       if (used.empty()) used = module == "module.wpe" ? "aten::add" : "aten::embedding";
       const std::string error = error_of_fit(net, model);
       CAPTURE(error);
-      CHECK(says(error, "the weights had it before the first batch: " + name + " is Float"));
+      CHECK(contains(error, "the weights had it before the first batch: " + name + " is Float"));
       CHECK(is_line(error, "first used by " + used + " in " + module));
     }
   }
@@ -157,7 +155,7 @@ TEST_CASE("NaNMonitor names each module whose own operator makes an infinity of 
       }
       const std::string error = error_of_fit(net, model);
       CAPTURE(error);
-      CHECK(says(error, " in " + name + " made it of finite numbers"));
+      CHECK(contains(error, " in " + name + " made it of finite numbers"));
     }
   }
 }
@@ -168,7 +166,7 @@ TEST_CASE("NaNMonitor names each module without weights that makes a NaN") {
     change_each_layer(net, /*is_child=*/false, logarithm, [&](auto model, const std::string& name) {
       const std::string error = error_of_fit(net, model);
       CAPTURE(error);
-      CHECK(says(error, "\naten::log in " + name + " made it of finite numbers"));
+      CHECK(contains(error, "\naten::log in " + name + " made it of finite numbers"));
     });
 }
 
@@ -177,7 +175,7 @@ TEST_CASE("NaNMonitor names each module whose gradient is the first that is NaN,
     change_each_layer(net, /*is_child=*/true, change, [&](auto model, const std::string& name) {
       const std::string error = error_of_fit(net, model, {.check_gradients = true, .folder = ""});
       CAPTURE(error);
-      CHECK(says(error, "the norm of the gradients is not finite"));
+      CHECK(contains(error, "the norm of the gradients is not finite"));
       const std::size_t at = error.find(node);
       CHECK(at != std::string::npos);
       if (at != std::string::npos)
@@ -200,5 +198,7 @@ TEST_CASE("NaNMonitor does not blame memory that is not written yet") {
   }));
   const std::string error = error_of_fit(net, model);
   CAPTURE(error);
-  CHECK(says(error, "aten::log in module.bn1, after module.bn1.inner made it"));
+  CHECK(contains(error, "aten::log in module.bn1, after module.bn1.inner made it"));
 }
+
+}  // namespace composer::nan_places_test

@@ -5,41 +5,23 @@
 
 #include <c10/util/Exception.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/allocator_history.h"
 #include "composer/core/error.h"
 #include "composer/optim/adam.h"
+#include "tests/callbacks/fake_history.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-using namespace composer;
-using composer::callbacks::AllocatorHistory, composer::callbacks::OOMObserver, composer::callbacks::OOMObserverOptions;
+namespace composer::oom_observer_test {
+using callbacks::AllocatorHistory, composer::callbacks::OOMObserver, composer::callbacks::OOMObserverOptions;
+using test::FakeHistory;
+using test::HistoryCalls;
 
 namespace {
-
-struct Calls {
-  std::vector<std::string> names;
-  bool fails = false;
-};
-
-class FakeHistory final : public AllocatorHistory {
- public:
-  explicit FakeHistory(Calls& calls) : calls_(calls) {}
-  void start(std::int64_t entries) override { calls_.names.push_back(join("start ", entries)); }
-  std::string snapshot() override {
-    calls_.names.emplace_back("snapshot");
-    if (calls_.fails) throw Error("no history");
-    return "pickled";
-  }
-  void stop() override { calls_.names.emplace_back("stop"); }
-
- private:
-  Calls& calls_;
-};
 
 struct Uploads final : LoggerDestination {
   void upload_file(const LogFile& file, const State&) override { names.push_back(file.name); }
@@ -171,7 +153,7 @@ TEST_CASE("OOMObserver keeps an existing report unless overwrite is set") {
 TEST_CASE("OOMObserver adds a snapshot of the allocator's history, which it records from INIT until close") {
   test::FakeRun run;
   const test::Folder folder;
-  Calls calls;
+  HistoryCalls calls;
   OOMObserver observer({.max_entries = 7, .folder = folder.path().string()}, std::make_unique<FakeHistory>(calls));
   observer.init(run.state, run.logger);
   observer.run_fails(std::make_exception_ptr(std::bad_alloc()), run.state, run.logger);
@@ -184,7 +166,7 @@ TEST_CASE("OOMObserver adds a snapshot of the allocator's history, which it reco
 TEST_CASE("OOMObserver warns of a snapshot that fails, and keeps the report") {
   test::FakeRun run;
   const test::Folder folder;
-  Calls calls{.names = {}, .fails = true};
+  HistoryCalls calls{.names = {}, .fails = true};
   OOMObserver observer({.folder = folder.path().string()}, std::make_unique<FakeHistory>(calls));
   const test::Warnings warnings;
   observer.init(run.state, run.logger);
@@ -198,3 +180,5 @@ TEST_CASE("OOMObserver rejects options with their value") {
   CHECK_THROWS_WITH_AS(OOMObserver({.max_entries = 0}), "OOMObserver: max_entries must be >= 1, got 0", ConfigError);
   CHECK_THROWS_WITH_AS(OOMObserver({.filename = ""}), "OOMObserver: filename must not be empty", ConfigError);
 }
+
+}  // namespace composer::oom_observer_test

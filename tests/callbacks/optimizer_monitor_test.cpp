@@ -7,17 +7,16 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/optim/sgd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/on.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/optim/optimizer.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-using namespace composer;
-using composer::callbacks::OptimizerMonitor;
-using composer::callbacks::OptimizerMonitorOptions;
+namespace composer::optimizer_monitor_test {
+using callbacks::OptimizerMonitor;
+using callbacks::OptimizerMonitorOptions;
 
 namespace {
 
@@ -245,3 +244,5 @@ TEST_CASE("OptimizerMonitor rejects an interval below 1, and cosines without the
   CHECK_THROWS_WITH_AS(OptimizerMonitor({.log_optimizer_metrics = false, .log_cosines = true}),
                        "OptimizerMonitor: log_cosines needs log_optimizer_metrics, which is false", ConfigError);
 }
+
+}  // namespace composer::optimizer_monitor_test

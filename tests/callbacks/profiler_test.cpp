@@ -8,17 +8,17 @@
 
 #include <torch/csrc/autograd/profiler_kineto.h>
 
-#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include "composer/algorithms/label_smoothing.h"
 #include "composer/callbacks/lr_monitor.h"
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::profiler_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -301,4 +301,4 @@ TEST_CASE("A profiler changes nothing of what is trained") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::profiler_test

@@ -2,20 +2,19 @@
 
 #include <cmath>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/in_memory_logger.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-using namespace composer;
-using composer::callbacks::RuntimeEstimator;
-using composer::callbacks::RuntimeEstimatorOptions;
-using composer::callbacks::WallClockUnit;
-using composer::test::FakeRun;
+namespace composer::runtime_estimator_test {
+using callbacks::RuntimeEstimator;
+using callbacks::RuntimeEstimatorOptions;
+using callbacks::WallClockUnit;
+using test::FakeRun;
 
 namespace {
 
@@ -208,3 +207,5 @@ TEST_CASE("RuntimeEstimator rejects a negative number of batches to skip, and an
                        ConfigError);
   CHECK_THROWS_AS(RuntimeEstimator({.time_unit = static_cast<WallClockUnit>(9)}), ConfigError);
 }
+
+}  // namespace composer::runtime_estimator_test

@@ -6,8 +6,6 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules/rnn.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/device_flops.h"
 #include "composer/callbacks/flop_counter.h"
 #include "composer/core/error.h"
@@ -15,16 +13,17 @@
 #include "composer/core/state_dict.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "tests/dist/results_in_ranks.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/tiny.h"
 
-using namespace composer;
-using composer::callbacks::FlopCounter;
-using composer::callbacks::peak_flops;
-using composer::callbacks::SpeedMonitor;
-using composer::callbacks::SpeedMonitorOptions;
-using composer::callbacks::WallClockUnit;
-using composer::test::FakeRun;
+namespace composer::speed_monitor_test {
+using callbacks::FlopCounter;
+using callbacks::peak_flops;
+using callbacks::SpeedMonitor;
+using callbacks::SpeedMonitorOptions;
+using callbacks::WallClockUnit;
+using test::FakeRun;
 using Keys = std::vector<std::string>;
 
 namespace {
@@ -273,3 +272,5 @@ TEST_CASE("The peak rate of a GPU depends on its name and the precision") {
     CHECK(peak_flops(row.name, Precision::AMP_BF16, true).value_or(0) == row.bf16);
   }
 }
+
+}  // namespace composer::speed_monitor_test

@@ -2,18 +2,17 @@
 
 #include <set>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/system_readings.h"
 #include "composer/core/error.h"
 #include "composer/core/on.h"
 #include "composer/loggers/in_memory_logger.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-using namespace composer;
-using composer::callbacks::GpuReader;
-using composer::callbacks::Readings;
-using composer::callbacks::SystemMetricsMonitor;
+namespace composer::system_metrics_monitor_test {
+using callbacks::GpuReader;
+using callbacks::Readings;
+using callbacks::SystemMetricsMonitor;
 
 namespace {
 
@@ -156,3 +155,5 @@ TEST_CASE("SystemMetricsMonitor rejects an interval of no time") {
   CHECK_THROWS_WITH_AS(SystemMetricsMonitor({.sample_interval = Seconds(0)}),
                        "SystemMetricsMonitor: sample_interval must be from 0.001 to 86400 seconds, got 0", ConfigError);
 }
+
+}  // namespace composer::system_metrics_monitor_test

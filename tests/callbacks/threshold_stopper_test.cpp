@@ -2,15 +2,14 @@
 
 #include <cmath>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 
-using namespace composer;
-using composer::callbacks::ThresholdStopper;
-using composer::callbacks::ThresholdStopperOptions;
-using composer::test::FakeRun;
+namespace composer::threshold_stopper_test {
+using callbacks::ThresholdStopper;
+using callbacks::ThresholdStopperOptions;
+using test::FakeRun;
 
 TEST_CASE("ThresholdStopper stops once the metric is better than the threshold") {
   struct Case {
@@ -60,3 +59,5 @@ TEST_CASE("ThresholdStopper refuses to be made without monitor, label or thresho
   CHECK_THROWS_WITH_AS(ThresholdStopper({.monitor = "acc", .dataloader_label = "eval"}),
                        "ThresholdStopper: threshold is required and must not be NaN", ConfigError);
 }
+
+}  // namespace composer::threshold_stopper_test

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/folder.h"
 #include "tests/formats/bytes.h"
+#include "tests/support/doctest.h"
+#include "tests/support/folder.h"
 
 namespace composer::test {
 
@@ -57,5 +57,11 @@ inline int whole_latest(const std::filesystem::path& path) {
   CHECK(is_whole(*found));
   return static_cast<int>(found->manifest.time.batch);
 }
+
+// A folder for checkpoints that is not there yet.
+struct Scratch {
+  const Folder folder;
+  const std::filesystem::path path = folder / "ck";
+};
 
 }  // namespace composer::test

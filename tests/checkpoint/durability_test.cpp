@@ -4,14 +4,13 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/util/new_file.h"
 #include "tests/checkpoint/checkpoints.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/system_calls.h"
 
-namespace composer::test {
+namespace composer::test::durability_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -86,4 +85,4 @@ TEST_CASE("A new file and the folders made for it are synced before and after th
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::durability_test

@@ -5,15 +5,14 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::fit_start_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -184,4 +183,4 @@ TEST_CASE("A run whose only checkpoint is damaged neither begins anew nor overwr
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::fit_start_test

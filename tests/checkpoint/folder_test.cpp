@@ -9,27 +9,23 @@
 #include <unistd.h>
 #include <vector>
 
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 
 #include "composer/core/error.h"
 #include "tests/checkpoint/checkpoints.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/warnings.h"
 
-namespace composer::saving {
+namespace composer::saving::folder_test {
 namespace {
 
 namespace fs = std::filesystem;
 using test::content;
+using test::Scratch;
 using test::text_of;
 using test::whole_latest;
 using test::write;
-
-struct Scratch {
-  const test::Folder folder;
-  const fs::path path = folder / "ck";
-};
 
 // Calls the system until the n-th call (from 0), which fails, or ends the process before or in the middle of it.
 class Faulty final : public FileSystem {
@@ -458,4 +454,4 @@ TEST_CASE("a manifest comes back as it was, and one of a newer version is refuse
 }
 
 }  // namespace
-}  // namespace composer::saving
+}  // namespace composer::saving::folder_test

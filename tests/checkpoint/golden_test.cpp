@@ -8,8 +8,6 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/saver.h"
 #include "composer/checkpoint/state_file.h"
 #include "composer/core/error.h"
@@ -17,14 +15,10 @@
 #include "composer/formats/safetensors.h"
 #include "tests/formats/bytes.h"
 #include "tests/formats/tensors.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::golden_test {
 namespace {
-
-formats::NamedTensors in_order(formats::NamedTensors tensors) {
-  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  return tensors;
-}
 
 TEST_CASE("Files of earlier versions and of Python are read to the bit") {
   const formats::NamedTensors tensors = in_order(some_tensors());
@@ -80,4 +74,4 @@ TEST_CASE("Checkpoints of earlier versions are read to the bit") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::golden_test

@@ -7,27 +7,22 @@
 #include <thread>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/conflicts.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/walk.h"
 #include "composer/core/error.h"
 #include "tests/checkpoint/checkpoints.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/warnings.h"
 
-namespace composer::saving {
+namespace composer::saving::listing_test {
 namespace {
 
 namespace fs = std::filesystem;
+using test::Scratch;
 using test::write;
-
-struct Scratch {
-  const test::Folder folder;
-  const fs::path path = folder / "ck";
-};
 
 void write_newer(const fs::path& path, const std::string& name) {
   Manifest manifest = test::manifest_of(9, name);
@@ -195,4 +190,4 @@ TEST_CASE("Names that leave the folder, are reserved, too long or the link's are
 }
 
 }  // namespace
-}  // namespace composer::saving
+}  // namespace composer::saving::listing_test

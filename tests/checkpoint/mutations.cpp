@@ -27,11 +27,6 @@ formats::NamedTensors read(Format format, const std::string& bytes) {
   return format == Format::PT ? open_pt(bytes).read_all() : open_safetensors(bytes).read_all();
 }
 
-formats::NamedTensors in_order(formats::NamedTensors tensors) {
-  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  return tensors;
-}
-
 }  // namespace
 
 std::string damaged(const std::string& bytes, const std::string& other, std::mt19937_64& random) {

@@ -4,13 +4,12 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/formats/bytes.h"
 #include "tests/formats/tensors.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::mutations_test {
 namespace {
 
 TEST_CASE("A flipped bit anywhere in a safetensors file of ours is an error") {
@@ -120,4 +119,4 @@ TEST_CASE("No damaged file of ours is read as if it were whole") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::mutations_test

@@ -13,18 +13,17 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/part_writer.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
 #include "tests/checkpoint/golden.h"
 #include "tests/formats/bytes.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/warnings.h"
 
-namespace composer::saving {
+namespace composer::saving::parts_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -319,4 +318,4 @@ TEST_CASE("Parts that were asked for and not saved leave nothing") {
 }
 
 }  // namespace
-}  // namespace composer::saving
+}  // namespace composer::saving::parts_test

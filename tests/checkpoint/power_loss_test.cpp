@@ -4,13 +4,12 @@
 #include <functional>
 #include <memory>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/checkpoint/checkpoints.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 
-namespace composer::test {
+namespace composer::test::power_loss_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -168,4 +167,4 @@ TEST_CASE("what is not synced may be lost, and what is synced is not") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::power_loss_test

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
+#include "tests/support/doctest.h"
 
-namespace composer::saving {
+namespace composer::saving::retention_test {
 namespace {
 
 TEST_CASE(
@@ -50,4 +50,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace composer::saving
+}  // namespace composer::saving::retention_test

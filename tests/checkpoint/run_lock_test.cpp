@@ -5,16 +5,16 @@
 #include <string>
 #include <unistd.h>
 
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/in_child.h"
 #include "tests/support/tiny.h"
 
-namespace composer::saving {
+namespace composer::saving::run_lock_test {
 namespace {
 
 TEST_CASE("Another process that trains the run is named, and its death frees the folder") {
@@ -126,4 +126,4 @@ TEST_CASE("A trainer whose run another one has continued is refused, and what th
 }
 
 }  // namespace
-}  // namespace composer::saving
+}  // namespace composer::saving::run_lock_test

@@ -3,14 +3,13 @@
 #include <fstream>
 #include <string>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::run_saver_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -62,4 +61,4 @@ TEST_CASE("A checkpoint that was not written is written by the next fit, and not
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::run_saver_test

@@ -13,13 +13,12 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/checkpoint/checkpoints.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 
-namespace composer::saving {
+namespace composer::saving::saver_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -422,4 +421,4 @@ TEST_CASE("the first save removes what a dead process has left, and clean_up() d
 }
 
 }  // namespace
-}  // namespace composer::saving
+}  // namespace composer::saving::saver_test

@@ -3,11 +3,10 @@
 #include <filesystem>
 #include <string>
 
-#include <doctest/doctest.h>
-
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 
-namespace composer::saving {
+namespace composer::saving::scratch_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -39,4 +38,4 @@ TEST_CASE("What killed processes have left is looked for once, before the first 
 }
 
 }  // namespace
-}  // namespace composer::saving
+}  // namespace composer::saving::scratch_test

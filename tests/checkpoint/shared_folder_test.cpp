@@ -8,18 +8,17 @@
 #include <utility>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/checkpoint_saver.h"
 #include "composer/core/error.h"
 #include "tests/checkpoint/checkpoints.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/system_calls.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::saving {
+namespace composer::saving::shared_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -268,4 +267,4 @@ TEST_CASE("A resumed Trainer that has written a checkpoint by hand before its fi
 }
 
 }  // namespace
-}  // namespace composer::saving
+}  // namespace composer::saving::shared_folder_test

@@ -3,17 +3,16 @@
 #include <fstream>
 #include <iterator>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
 #include "composer/formats/pt_file.h"
 #include "composer/formats/safetensors.h"
 #include "tests/checkpoint/golden.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_s3.h"
 
-namespace composer::test {
+namespace composer::test::cli_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -386,4 +385,4 @@ TEST_CASE("inspect shows the checkpoints, a checkpoint and a file of a bucket by
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::cli_test

@@ -1,11 +1,10 @@
 // How ranks end, by themselves and by signals, and what `composer launch` does then.
 #include <algorithm>
 
-#include <doctest/doctest.h>
-
 #include "tests/cli/launched.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::launch_ends_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -232,4 +231,4 @@ TEST_CASE("Ctrl-Z stops the ranks and the launcher, and SIGCONT continues them")
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::launch_ends_test

@@ -6,9 +6,9 @@
 #include <string>
 #include <unistd.h>
 
-#include <doctest/doctest.h>
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::launch_output_test {
 namespace {
 
 TEST_CASE("Pieces of lines become whole lines with the prefix, for every way to cut the text") {
@@ -74,4 +74,4 @@ TEST_CASE("A sink writes in pieces that a pipe takes, and drops output once the 
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::launch_output_test

@@ -3,9 +3,9 @@
 
 #include <csignal>
 
-#include <doctest/doctest.h>
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::launch_policy_test {
 namespace {
 
 using cli::Ending;
@@ -165,4 +165,4 @@ TEST_CASE("All ranks that end with 0 after a signal are 0") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::launch_policy_test

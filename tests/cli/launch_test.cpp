@@ -3,12 +3,11 @@
 #include <map>
 #include <sstream>
 
-#include <doctest/doctest.h>
-
 #include "composer/cli/console.h"
 #include "tests/cli/launched.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::launch_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -283,4 +282,4 @@ TEST_CASE("Invalid options and programs that do not exist are errors of one line
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::launch_test

@@ -17,9 +17,9 @@
 #include <unistd.h>
 #include <vector>
 
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 
 namespace composer::test {

@@ -4,11 +4,10 @@
 #include <csignal>
 #include <thread>
 
-#include <doctest/doctest.h>
-
 #include "tests/cli/cli.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::torture_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -135,4 +134,4 @@ TEST_CASE("torture ends what it has started when it is interrupted") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::torture_test

@@ -1,7 +1,5 @@
 // Each option of a plug-in that is a list or a map, alone. A compiler that ignores designators may find a copy or a
 // move equally well, which is an error at compile time.
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/load_checkpoint.h"
 #include "composer/callbacks/activation_monitor.h"
 #include "composer/callbacks/checkpoint_saver.h"
@@ -14,8 +12,9 @@
 #include "composer/loggers/mlflow_logger.h"
 #include "composer/loggers/slack_logger.h"
 #include "composer/loggers/wandb_logger.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::brace_options_test {
 namespace {
 
 TEST_CASE("A plug-in can be made with one option that is a list or a map, of one element or of several") {
@@ -44,4 +43,4 @@ TEST_CASE("A plug-in can be made with one option that is a list or a map, of one
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::brace_options_test

@@ -1,7 +1,5 @@
 #include "composer/core/empty_options.h"
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/label_smoothing.h"
 #include "composer/algorithms/mixup.h"
 #include "composer/callbacks/checkpoint_saver.h"
@@ -14,8 +12,9 @@
 #include "composer/metrics/language.h"
 #include "composer/metrics/loss_metrics.h"
 #include "composer/metrics/regression.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::empty_options_test {
 namespace {
 
 using namespace composer::metrics;
@@ -37,4 +36,4 @@ TEST_CASE("Plug-ins whose options have defaults can be made with X(), X{} and X(
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::empty_options_test

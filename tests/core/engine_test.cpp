@@ -8,13 +8,12 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/warnings.h"
 
-namespace composer {
+namespace composer::engine_test {
 namespace {
 
 using Log = std::vector<std::string>;
@@ -354,4 +353,4 @@ TEST_CASE("A logger among the callbacks is refused, also if its type is known at
 TEST_CASE("A null pointer is no callback") { CHECK_THROWS_AS(Callbacks(std::shared_ptr<Named>()), ConfigError); }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::engine_test

@@ -9,11 +9,10 @@
 
 #include <c10/util/Exception.h>
 
-#include <doctest/doctest.h>
-
+#include "tests/support/doctest.h"
 #include "tests/support/warnings.h"
 
-namespace composer {
+namespace composer::error_test {
 namespace {
 
 // The error of `inner`, nested in a DataError and that in a RunError.
@@ -135,4 +134,4 @@ TEST_CASE("A warning is one line of stderr, without libtorch's marks") {
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::error_test

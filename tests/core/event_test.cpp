@@ -3,15 +3,14 @@
 #include <set>
 #include <string>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/callback.h"
 #include "composer/core/error.h"
 #include "composer/core/overrides.h"
 #include "composer/core/state.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 
-namespace composer {
+namespace composer::event_test {
 namespace {
 
 Event event_at(int i) { return static_cast<Event>(i); }
@@ -101,4 +100,4 @@ TEST_CASE("The compiler finds which events a callback listens to") {
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::event_test

@@ -5,11 +5,10 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 
-namespace composer {
+namespace composer::interval_test {
 namespace {
 
 // A run of batches of two samples, and the moments at which something asks whether it is due.
@@ -158,4 +157,4 @@ TEST_CASE("A share of a run needs a loader of known length, but a run of length 
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::interval_test

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
+#include "tests/support/doctest.h"
 
-namespace composer {
+namespace composer::listed_test {
 namespace {
 
 TEST_CASE("A list has its elements with commas, and says how many it leaves out") {
@@ -20,4 +20,4 @@ TEST_CASE("A list has its elements with commas, and says how many it leaves out"
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::listed_test

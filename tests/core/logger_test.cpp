@@ -7,14 +7,13 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "tests/battery/host_reads.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 
-namespace composer {
+namespace composer::logger_test {
 namespace {
 
 // Writes down what it is given.
@@ -209,4 +208,4 @@ TEST_CASE("Logging images, tables and histograms reads no tensor on the host") {
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::logger_test

@@ -3,16 +3,15 @@
 #include <memory>
 #include <stdexcept>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/engine.h"
 #include "composer/core/error.h"
 #include "composer/core/plugins.h"
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-using namespace composer;
+namespace composer::on_test {
 
 TEST_CASE("A function is called at its event, with the state and the logger, and at no other") {
   for (const Event event : {Event::INIT, Event::BATCH_END, Event::EVAL_END, Event::FIT_END}) {
@@ -84,3 +83,5 @@ TEST_CASE("Checkpoints contain nothing of functions") {
   REQUIRE(callbacks);
   CHECK(callbacks->find("callback on BATCH_END") == nullptr);
 }
+
+}  // namespace composer::on_test

@@ -1,10 +1,9 @@
 #include <cmath>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/entry.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::registry_test {
 
 namespace {
 
@@ -123,3 +122,5 @@ TEST_CASE("A plug-in made by name is called at the events it listens to, and no 
   CHECK(registry().find("watcher").make({{"monitor", "acc"}}).list()[0].events == EventSet{Event::BATCH_END});
   CHECK(registry().find("plain").make({}).list()[0].events == EventSet{});
 }
+
+}  // namespace composer::registry_test

@@ -4,12 +4,14 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
+#include "tests/support/saved_by.h"
 
-namespace composer {
+namespace composer::state_dict_test {
 namespace {
+
+using test::saved_by;
 
 struct Inner {
   int count = 0;
@@ -65,15 +67,8 @@ Everything example() {
   return e;
 }
 
-StateDict saved(Everything e) {
-  StateDict dict;
-  StateVisitor visit = StateVisitor::saving(dict);
-  e.visit_state(visit);
-  return dict;
-}
-
 TEST_CASE("every kind of field comes back as it was") {
-  const StateDict dict = saved(example());
+  const StateDict dict = saved_by(example());
   Everything e;
   e.absent = Timestamp();
   e.list.resize(9);
@@ -148,19 +143,19 @@ TEST_CASE("what is missing or of another type is an error that names the field")
     return false;
   };
   for (const char* name : {"integer", "real", "flag", "text", "time", "stamp", "list", "by_name"}) {
-    StateDict dict = saved(example());
+    StateDict dict = saved_by(example());
     dict.erase(name);
     CHECK(fails(dict, name));
     dict[name] = at::zeros({1});
     CHECK(fails(dict, name));
   }
-  StateDict shorter = saved(example());
+  StateDict shorter = saved_by(example());
   std::get<StateDict>(shorter["list"]).erase("1");
   CHECK(fails(shorter, "list/size"));
-  StateDict mixed = saved(example());
+  StateDict mixed = saved_by(example());
   mixed["numbers"] = at::zeros({2}, at::kFloat);
   CHECK(fails(mixed, "numbers"));
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::state_dict_test

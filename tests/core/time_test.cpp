@@ -7,9 +7,9 @@
 #include <string>
 #include <type_traits>
 
-#include <doctest/doctest.h>
+#include "tests/support/doctest.h"
 
-namespace composer {
+namespace composer::time_test {
 namespace {
 
 using Limits = std::numeric_limits<std::int64_t>;
@@ -336,4 +336,4 @@ TEST_CASE("A timestamp gives the total of a unit and says whether a limit is rea
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::time_test

@@ -5,12 +5,11 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/data/image_pass.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::augment_test {
 using data::in_memory;
 using data::InMemoryOptions;
 using data::detail::Draw;
@@ -191,3 +190,5 @@ TEST_CASE("Crops and cutouts that do not fit are refused, with the value") {
   refuse({{"input", at::zeros({4, 3})}}, {.batch_size = 2, .cutout = 2}, "need images [N, C, H, W], got [4, 3]");
   refuse({{"x", at::zeros({4, 3})}}, {.batch_size = 2, .crop_padding = 2}, "need a tensor called \"input\"");
 }
+
+}  // namespace composer::augment_test

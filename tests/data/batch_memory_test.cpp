@@ -4,11 +4,10 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/data/in_memory.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::batch_memory_test {
 using data::in_memory;
 
 namespace {
@@ -118,3 +117,5 @@ TEST_CASE("Batches outlive their loader") {
   loader.reset();
   CHECK(batch->at("input").equal(copy));
 }
+
+}  // namespace composer::batch_memory_test

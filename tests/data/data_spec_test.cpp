@@ -2,13 +2,12 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/warnings.h"
 
-using namespace composer;
-using composer::test::Warnings;
+namespace composer::data_spec_test {
+using test::Warnings;
 
 namespace {
 
@@ -80,3 +79,5 @@ TEST_CASE("Tokens are the elements of input_ids, and none without it") {
   CHECK(count.total == 28);
   CHECK(count.loss_generating == 28);
 }
+
+}  // namespace composer::data_spec_test

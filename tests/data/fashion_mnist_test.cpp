@@ -2,13 +2,12 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/data/idx_files.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
-using namespace composer::test;
+namespace composer::fashion_mnist_test {
+using namespace test;
 using data::FashionMnist;
 
 namespace {
@@ -74,3 +73,5 @@ TEST_CASE("The data set of Debian's package has its 70000 images" *
   CHECK(pixels.mean().item<double>() == doctest::Approx(0.286).epsilon(0.001));
   CHECK(pixels.std().item<double>() == doctest::Approx(0.353).epsilon(0.001));
 }
+
+}  // namespace composer::fashion_mnist_test

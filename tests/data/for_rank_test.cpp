@@ -7,15 +7,16 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/data/in_memory.h"
 #include "composer/data/map_style.h"
 #include "composer/data/shared_loader.h"
+#include "tests/data/support.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::for_rank_test {
 using data::for_rank;
+using test::LoaderCase;
 
 namespace {
 
@@ -64,12 +65,7 @@ class Wrapped final : public Loader {
   std::shared_ptr<Loader> inner_;
 };
 
-struct Case {
-  const char* name;
-  std::function<std::shared_ptr<Loader>()> make;
-};
-
-std::vector<Case> cases() {
+std::vector<LoaderCase> cases() {
   return {{"map style", [] { return drawn(23, 5, 0); }},
           {"map style, 2 workers", [] { return drawn(23, 5, 2); }},
           {"map style, batches smaller than the ranks", [] { return drawn(5, 2, 0); }},
@@ -111,7 +107,7 @@ void check_next(const std::vector<std::shared_ptr<Loader>>& ranks, const std::op
 }  // namespace
 
 TEST_CASE("The slices of all ranks make up the batches of one process, in each epoch and for each seed") {
-  for (const Case& c : cases())
+  for (const LoaderCase& c : cases())
     for (std::int64_t world_size : {1, 2, 3, 4}) {
       CAPTURE(c.name);
       CAPTURE(world_size);
@@ -161,7 +157,7 @@ TEST_CASE("A rank without samples reads one sample for their shapes, and only if
 }
 
 TEST_CASE("A run that stops with two ranks goes on with three, and then with one, with the batches of one process") {
-  for (const Case& c : cases()) {
+  for (const LoaderCase& c : cases()) {
     CAPTURE(c.name);
     const auto alone = c.make();
     alone->seek(1, 0);
@@ -176,7 +172,7 @@ TEST_CASE("A run that stops with two ranks goes on with three, and then with one
 }
 
 TEST_CASE("A rank's loader tells the indices of its samples and the size of its slice") {
-  for (const Case& c : cases()) {
+  for (const LoaderCase& c : cases()) {
     CAPTURE(c.name);
     const auto alone = c.make();
     std::vector<std::int64_t> indices;
@@ -193,7 +189,7 @@ TEST_CASE("A rank's loader tells the indices of its samples and the size of its 
 }
 
 TEST_CASE("Ranks of one loader with different seeds do not disturb each other") {
-  for (const Case& c : cases()) {
+  for (const LoaderCase& c : cases()) {
     CAPTURE(c.name);
     const auto loader = c.make();
     const data::SharedLoader a(for_rank({.dataloader = loader}, 0, 2).dataloader);
@@ -211,7 +207,7 @@ TEST_CASE("Ranks of one loader with different seeds do not disturb each other") 
 }
 
 TEST_CASE("A loader is not sliced twice, nor for a rank that does not exist, nor if there is none") {
-  for (const Case& c : cases()) {
+  for (const LoaderCase& c : cases()) {
     const DataSpec spec{.dataloader = c.make()};
     CHECK_THROWS_WITH_AS(for_rank(for_rank(spec, 0, 2), 0, 2), doctest::Contains("already"), ConfigError);
     CHECK_THROWS_WITH_AS(for_rank(spec, 2, 2), doctest::Contains("rank must be from 0 to 1, got 2"), ConfigError);
@@ -219,3 +215,5 @@ TEST_CASE("A loader is not sliced twice, nor for a rank that does not exist, nor
   }
   CHECK_THROWS_AS(for_rank({}, 0, 2), ConfigError);
 }
+
+}  // namespace composer::for_rank_test

@@ -4,13 +4,12 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/data/idx_files.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
-using namespace composer::test;
+namespace composer::idx_test {
+using namespace test;
 using data::read_idx;
 
 namespace {
@@ -91,3 +90,5 @@ TEST_CASE("A file cut off anywhere, or with any byte changed, is refused or give
     }
   }
 }
+
+}  // namespace composer::idx_test

@@ -7,23 +7,19 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/data/support.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::in_memory_test {
 using data::in_memory;
 using data::InMemoryOptions;
+using test::numbers_of;
 
 namespace {
 
 // n samples whose input tells which sample it is.
 Batch numbered(std::int64_t n) { return {{"input", at::arange(n * 3).view({n, 3})}, {"target", at::arange(n)}}; }
-
-std::vector<std::int64_t> numbers(const at::Tensor& tensor) {
-  const at::Tensor c = tensor.contiguous();
-  return {c.const_data_ptr<std::int64_t>(), c.const_data_ptr<std::int64_t>() + c.numel()};
-}
 
 // The sample numbers of each batch up to the end of the epoch.
 std::vector<std::vector<std::int64_t>> rest_of_epoch(Loader& loader) {
@@ -31,7 +27,7 @@ std::vector<std::vector<std::int64_t>> rest_of_epoch(Loader& loader) {
   while (auto batch = loader.next()) {
     const at::Tensor& target = batch->at("target");
     CHECK(batch->at("input").equal(at::arange(3) + target.unsqueeze(1) * 3));
-    batches.push_back(numbers(target));
+    batches.push_back(numbers_of(target));
   }
   return batches;
 }
@@ -308,7 +304,7 @@ TEST_CASE("About half of the images are mirrored, others each epoch, whatever th
       loader->seek(e, 0);
       std::vector<bool> now(static_cast<std::size_t>(n));
       while (const auto batch = loader->next()) {
-        const auto samples = numbers(batch->at("target"));
+        const auto samples = numbers_of(batch->at("target"));
         for (std::size_t i = 0; i < samples.size(); ++i) {
           at::Tensor image = batch->at("input")[static_cast<std::int64_t>(i)];
           if (floats) image = image.mul(255).round().to(at::kByte);
@@ -362,3 +358,5 @@ TEST_CASE("A place outside of the epoch is refused") {
   CHECK_THROWS_AS(loader->seek(0, -1), ConfigError);
   CHECK_THROWS_AS(loader->seek(-1, 0), ConfigError);
 }
+
+}  // namespace composer::in_memory_test

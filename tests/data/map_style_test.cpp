@@ -11,14 +11,15 @@
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/data/support.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::map_style_test {
 using data::map_style;
 using data::MapStyleOptions;
 using data::Sample;
+using test::numbers_of;
 
 namespace {
 
@@ -38,11 +39,6 @@ struct Damaged : Numbers {
     return Numbers::get(index);
   }
 };
-
-std::vector<std::int64_t> numbers(const at::Tensor& tensor) {
-  const at::Tensor c = tensor.contiguous();
-  return {c.const_data_ptr<std::int64_t>(), c.const_data_ptr<std::int64_t>() + c.numel()};
-}
 
 std::string error_of(Loader& loader) {
   try {
@@ -68,7 +64,7 @@ TEST_CASE("An epoch of a data set holds each sample once, stacked in batches of 
           std::vector<std::int64_t> all;
           while (const auto batch = loader->next()) {
             CHECK(batch->at("input").equal(at::arange(3) + batch->at("target").unsqueeze(1) * 3));
-            for (std::int64_t number : numbers(batch->at("target"))) all.push_back(number);
+            for (std::int64_t number : numbers_of(batch->at("target"))) all.push_back(number);
           }
           CHECK(all.size() == (drop_last ? 8 : 10));
           CHECK(std::set(all.begin(), all.end()).size() == all.size());
@@ -79,7 +75,7 @@ TEST_CASE("An epoch of a data set holds each sample once, stacked in batches of 
 
 TEST_CASE("A data set may be shared, a lambda, or draw random numbers") {
   const auto shared = map_style(std::make_shared<Numbers>(Numbers{3}), {.batch_size = 3, .shuffle = false});
-  CHECK(numbers(shared->next()->at("target")) == std::vector<std::int64_t>{0, 1, 2});
+  CHECK(numbers_of(shared->next()->at("target")) == std::vector<std::int64_t>{0, 1, 2});
 
   const auto lambda = map_style({.size = 4, .get = [](std::int64_t i, RandomStream) { return Sample(at::full(2, i)); }},
                                 {.batch_size = 4, .shuffle = false});
@@ -149,13 +145,13 @@ TEST_CASE("What get() throws arrives in order at the call that wanted it, with t
     const auto loader = map_style(Damaged{{16}}, {.batch_size = 3, .shuffle = false, .num_workers = workers});
     for (std::int64_t epoch : {0, 1}) {
       loader->seek(epoch, 0);
-      CHECK(numbers(loader->next()->at("target")) == std::vector<std::int64_t>{0, 1, 2});
-      CHECK(numbers(loader->next()->at("target")) == std::vector<std::int64_t>{3, 4, 5});
+      CHECK(numbers_of(loader->next()->at("target")) == std::vector<std::int64_t>{0, 1, 2});
+      CHECK(numbers_of(loader->next()->at("target")) == std::vector<std::int64_t>{3, 4, 5});
       CHECK(error_of(*loader) ==
             join("map_style: getting sample 7 for batch 2 of epoch ", epoch, " failed\n  because: file 7 is broken"));
       CHECK(error_of(*loader).find("sample 11 for batch 3") != std::string::npos);
       CHECK(error_of(*loader).find("sample 12 for batch 4") != std::string::npos);
-      CHECK(numbers(loader->next()->at("target")) == std::vector<std::int64_t>{15});
+      CHECK(numbers_of(loader->next()->at("target")) == std::vector<std::int64_t>{15});
       CHECK_FALSE(loader->next());
     }
   }
@@ -353,3 +349,5 @@ TEST_CASE("Options of a data set's loader that do not fit are refused, with the 
   const auto loader = map_style(Numbers{10}, {.batch_size = 4});
   CHECK_THROWS_WITH_AS(loader->seek(0, 4), doctest::Contains("map_style: there is no batch 4 in epoch 0"), ConfigError);
 }
+
+}  // namespace composer::map_style_test

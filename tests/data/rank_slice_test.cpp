@@ -5,12 +5,11 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/warnings.h"
 
-using namespace composer;
+namespace composer::rank_slice_test {
 using data::rank_slice;
 using data::RankSlice;
 using data::slice_batch;
@@ -132,3 +131,5 @@ TEST_CASE("A batch that cannot be sliced is refused: other lengths, or a split_b
   counted.get_num_samples_in_batch = [](const Batch&) { return 4; };
   CHECK_THROWS_AS(slice_batch(uneven, counted, 0, 2), DataError);
 }
+
+}  // namespace composer::rank_slice_test

@@ -3,22 +3,18 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/data/in_memory.h"
 #include "composer/data/map_style.h"
+#include "tests/data/support.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::resume_test {
 using data::in_memory;
 using data::InMemoryOptions;
+using test::LoaderCase;
 
 namespace {
-
-struct Case {
-  const char* name;
-  std::function<std::shared_ptr<Loader>()> make;
-};
 
 Batch images(std::int64_t n) {
   return {{"input", at::arange(n * 48).mul(7).remainder(251).to(at::kByte).view({n, 3, 4, 4})},
@@ -47,7 +43,7 @@ std::shared_ptr<Loader> drawn(std::int64_t workers, std::int64_t prefetch_factor
   return data::map_style(Drawn(), {.batch_size = 5, .num_workers = workers, .prefetch_factor = prefetch_factor});
 }
 
-std::vector<Case> cases() {
+std::vector<LoaderCase> cases() {
   return {
       {"in order", [] { return in_memory(images(33), {.batch_size = 5, .shuffle = false}); }},
       {"shuffled", [] { return in_memory(images(33), {.batch_size = 5, .drop_last = true}); }},
@@ -92,7 +88,7 @@ void check_rest(Loader& loader, const std::vector<Batch>& epoch, std::size_t fro
 }  // namespace
 
 TEST_CASE("A loader that is positioned anywhere goes on as a run that was never interrupted") {
-  for (const Case& c : cases()) {
+  for (const LoaderCase& c : cases()) {
     CAPTURE(c.name);
     const auto whole = two_epochs(*c.make());
     const auto used = c.make();
@@ -173,3 +169,5 @@ TEST_CASE("Pinned memory is refused where there is no CUDA device") {
   CHECK_THROWS_WITH_AS(in_memory(images(4), {.batch_size = 2, .pin_memory = true}),
                        doctest::Contains("pin_memory requires a CUDA device"), ConfigError);
 }
+
+}  // namespace composer::resume_test

@@ -3,9 +3,9 @@
 #include <utility>
 #include <vector>
 
-#include <doctest/doctest.h>
+#include "tests/support/doctest.h"
 
-namespace composer::data::detail {
+namespace composer::data::detail::sampler_test {
 namespace {
 
 TEST_CASE("Readers at different epochs share a sampler without an epoch being shuffled again for each batch") {
@@ -54,4 +54,4 @@ TEST_CASE("A sampler that many readers used keeps no more orders than are asked 
 }
 
 }  // namespace
-}  // namespace composer::data::detail
+}  // namespace composer::data::detail::sampler_test

@@ -7,13 +7,12 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/data/in_memory.h"
+#include "tests/support/doctest.h"
 #include "tests/support/in_child.h"
 
-namespace composer::data {
+namespace composer::data::shared_loader_test {
 namespace {
 
 // Four batches an epoch, which tell their place; counts the seeks.
@@ -171,4 +170,4 @@ TEST_CASE("A loader with threads is refused after fork(), and does not keep the 
 }
 
 }  // namespace
-}  // namespace composer::data
+}  // namespace composer::data::shared_loader_test

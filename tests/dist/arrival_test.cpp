@@ -11,14 +11,13 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/dist/store.h"
 #include "composer/dist/world.h"
 #include "tests/dist/turns.h"
+#include "tests/support/doctest.h"
 
-namespace composer::dist {
+namespace composer::dist::arrival_test {
 namespace {
 
 using simulation::Turns;
@@ -288,4 +287,4 @@ TEST_CASE("a rank of another job that has the same address is refused") {
 }
 
 }  // namespace
-}  // namespace composer::dist
+}  // namespace composer::dist::arrival_test

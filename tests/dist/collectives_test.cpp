@@ -4,13 +4,12 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/dist/world.h"
+#include "tests/support/doctest.h"
 #include "tests/support/in_ranks.h"
 
-namespace composer::dist {
+namespace composer::dist::collectives_test {
 namespace {
 
 using test::in_ranks;
@@ -272,4 +271,4 @@ TEST_CASE("With check_collectives, ranks that do different things all learn what
 }
 
 }  // namespace
-}  // namespace composer::dist
+}  // namespace composer::dist::collectives_test

@@ -14,13 +14,12 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/dist/small_net.h"
+#include "tests/support/doctest.h"
 
-namespace composer::dist::test {
+namespace composer::dist::test::data_parallel_test {
 namespace {
 
 TEST_CASE("After each backward pass all ranks have the mean of their gradients, with equal bits") {
@@ -419,4 +418,4 @@ TEST_CASE("DataParallel matches the tensors that it was made for, in their order
 }
 
 }  // namespace
-}  // namespace composer::dist::test
+}  // namespace composer::dist::test::data_parallel_test

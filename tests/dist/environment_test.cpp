@@ -5,14 +5,13 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/dist/srun.h"
+#include "tests/support/doctest.h"
 
 extern char** environ;
 
-namespace composer::dist {
+namespace composer::dist::environment_test {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -225,4 +224,4 @@ TEST_CASE("Slurm's lists of tasks per node") {
 }
 
 }  // namespace
-}  // namespace composer::dist
+}  // namespace composer::dist::environment_test

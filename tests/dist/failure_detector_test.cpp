@@ -4,13 +4,12 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/dist/position.h"
 #include "tests/dist/schedules.h"
+#include "tests/support/doctest.h"
 
-namespace composer::dist {
+namespace composer::dist::failure_detector_test {
 namespace {
 
 using Action = FailureDetector::Action;
@@ -158,4 +157,4 @@ TEST_CASE("a position is a text with event, epoch and batch, or nothing before t
 }
 
 }  // namespace
-}  // namespace composer::dist
+}  // namespace composer::dist::failure_detector_test

@@ -6,20 +6,12 @@
 #include <sstream>
 
 #include "composer/core/error.h"
+#include "tests/dist/draws.h"
 
 namespace composer::dist::simulation {
 namespace {
 
 constexpr Time kForever{10'000'000}, kLimit{1'000'000};
-
-struct Draws {
-  explicit Draws(std::uint64_t seed) : random(seed) {}
-  std::int64_t within(std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, std::max(low, high))(random);
-  }
-  bool chance(int percent) { return within(1, 100) <= percent; }
-  std::mt19937_64 random;
-};
 
 // A stop that is shorter than this never ends a run; one that is longer may.
 Time harmless(const Schedule& schedule, const DetectorRules& rules) {

@@ -7,11 +7,10 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/trainer/votes.h"
+#include "tests/support/doctest.h"
 
-namespace composer::dist {
+namespace composer::dist::jobs_test {
 namespace {
 
 // COMPOSER_SCHEDULES sets how many.
@@ -60,4 +59,4 @@ TEST_CASE("a signal of any rank is a signal of all, SIGTERM before SIGINT") {
 }
 
 }  // namespace
-}  // namespace composer::dist
+}  // namespace composer::dist::jobs_test

@@ -11,14 +11,13 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/dist/world.h"
+#include "tests/support/doctest.h"
 #include "tests/support/in_child.h"
 #include "tests/support/in_ranks.h"
 
-namespace composer::dist {
+namespace composer::dist::loss_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -245,4 +244,4 @@ TEST_CASE("a limit of silence that a late heartbeat would exceed is refused") {
 }
 
 }  // namespace
-}  // namespace composer::dist
+}  // namespace composer::dist::loss_test

@@ -8,14 +8,13 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/dist/data_parallel.h"
 #include "composer/util/recompute.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/dist/small_net.h"
+#include "tests/support/doctest.h"
 
-namespace composer::dist::test {
+namespace composer::dist::test::missing_gradients_test {
 namespace {
 
 TEST_CASE("A parameter that some ranks do not use gets the mean, one that no rank uses gets no gradient") {
@@ -263,4 +262,4 @@ TEST_CASE("A second gradient after the first has been sent is an error with the 
 }
 
 }  // namespace
-}  // namespace composer::dist::test
+}  // namespace composer::dist::test::missing_gradients_test

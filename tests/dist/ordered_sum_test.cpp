@@ -7,14 +7,13 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/dist/small_net.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 
-namespace composer::dist::test {
+namespace composer::dist::test::ordered_sum_test {
 namespace {
 
 using composer::test::error_of;
@@ -179,4 +178,4 @@ TEST_CASE("reset() forgets the shards of an unfinished sum") {
 }
 
 }  // namespace
-}  // namespace composer::dist::test
+}  // namespace composer::dist::test::ordered_sum_test

@@ -4,20 +4,13 @@
 #include <random>
 #include <sstream>
 
+#include "tests/dist/draws.h"
+
 namespace composer::dist::simulation {
 namespace {
 
 constexpr Time FOREVER{1'000'000};
 constexpr Time MARGIN{5000};  // beyond dead_after, for all to end
-
-struct Draws {
-  explicit Draws(std::uint64_t seed) : random(seed) {}
-  std::int64_t within(std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, std::max(low, high))(random);
-  }
-  bool chance(int percent) { return within(1, 100) <= percent; }
-  std::mt19937_64 random;
-};
 
 // The longest way of a heartbeat into the store and back: three requests, each with an answer.
 Time turn(const Schedule& schedule) { return 6 * schedule.slowest; }

@@ -10,15 +10,14 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/dist/sharded_messages.h"
 #include "composer/optim/optimizer.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/dist/small_net.h"
+#include "tests/support/doctest.h"
 
-namespace composer::dist::test {
+namespace composer::dist::test::sharded_test {
 namespace {
 
 using optim::NamedOptimizer;
@@ -319,4 +318,4 @@ TEST_CASE("Ranks whose parameters differ, and state of unknown parameters, are e
 }
 
 }  // namespace
-}  // namespace composer::dist::test
+}  // namespace composer::dist::test::sharded_test

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <doctest/doctest.h>
 
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
@@ -12,11 +11,12 @@
 #include "composer/loggers/in_memory_logger.h"
 #include "examples/fashion_mnist_job.h"
 #include "tests/data/idx_files.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::recipes_test {
 namespace {
 
 using examples::Job;
@@ -144,4 +144,4 @@ TEST_CASE("A run logs its recipe and what was changed of it, and nothing of reci
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::recipes_test

@@ -11,6 +11,7 @@
 #include "composer/formats/pt_file.h"
 #include "composer/formats/safetensors.h"
 #include "composer/formats/zip_writer.h"
+#include "tests/support/text.h"
 
 namespace composer::test {
 
@@ -41,11 +42,6 @@ inline std::string safetensors_bytes(const std::string& header, const std::strin
 
 inline formats::SafetensorsFile open_safetensors(std::string bytes, formats::SafetensorsOptions options = {}) {
   return formats::SafetensorsFile(formats::bytes_in_memory(std::move(bytes)), options);
-}
-
-inline std::string text_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 inline std::string pt_bytes(const formats::NamedTensors& tensors) {

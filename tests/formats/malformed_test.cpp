@@ -3,12 +3,11 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/formats/bytes.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::malformed_test {
 namespace {
 
 using namespace formats;
@@ -195,4 +194,4 @@ TEST_CASE("Checksums of our own that do not belong to the tensors are an error")
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::malformed_test

@@ -1,15 +1,14 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/formats/pickle_reader.h"
 #include "tests/formats/bytes.h"
+#include "tests/support/doctest.h"
 
 using namespace std::string_literals;
 
-namespace composer::test {
+namespace composer::test::pickle_test {
 namespace {
 
 using namespace formats;
@@ -259,4 +258,4 @@ TEST_CASE("A storage that is described a thousand times is kept once, and descri
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::pickle_test

@@ -5,19 +5,18 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/formats/weights.h"
 #include "composer/formats/zip_reader.h"
 #include "tests/formats/bytes.h"
 #include "tests/formats/tensors.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 
 using namespace std::string_literals;
 
-namespace composer::test {
+namespace composer::test::pt_file_test {
 namespace {
 
 using namespace formats;
@@ -165,4 +164,4 @@ TEST_CASE("Which format a file has is told apart although their first bytes may 
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::pt_file_test

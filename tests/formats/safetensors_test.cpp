@@ -8,13 +8,12 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/formats/bytes.h"
 #include "tests/formats/tensors.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::safetensors_test {
 namespace {
 
 using namespace formats;
@@ -108,4 +107,4 @@ TEST_CASE("A file that is no safetensors file is an error that names it") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::safetensors_test

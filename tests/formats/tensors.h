@@ -37,4 +37,10 @@ inline formats::NamedTensors some_tensors() {
   return tensors;
 }
 
+// By name.
+inline formats::NamedTensors in_order(formats::NamedTensors tensors) {
+  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  return tensors;
+}
+
 }  // namespace composer::test

@@ -7,15 +7,14 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/formats/pt_file.h"
 #include "composer/formats/safetensors.h"
 #include "composer/models/mlp.h"
 #include "tests/formats/tensors.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 
-namespace composer::test {
+namespace composer::test::weights_test {
 namespace {
 
 torch::nn::Sequential small_net() {
@@ -165,4 +164,4 @@ TEST_CASE("A parameter with two names is saved under both, and loaded if the fil
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::weights_test

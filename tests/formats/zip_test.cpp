@@ -5,13 +5,12 @@
 #include <vector>
 #include <zlib.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/formats/zip_reader.h"
 #include "tests/formats/bytes.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::zip_test {
 namespace {
 
 using namespace formats;
@@ -195,4 +194,4 @@ TEST_CASE("An entry of more than 4 GiB has its sizes in 8 bytes behind the data,
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::zip_test

@@ -11,22 +11,16 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/kernels/products.h"
 #include "tests/kernels/support.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::attention_test {
 using kernels::ProductRecorder, kernels::ProductScope, kernels::ProductTable;
+using test::everything;
 
 namespace {
-
-ProductTable everything() {
-  ProductTable table;
-  table.set_others(true);
-  return table;
-}
 
 struct Case {
   std::int64_t batch = 2, heads = 3, queries = 5, keys = 5, depth = 8;
@@ -310,3 +304,5 @@ TEST_CASE("Attention reads and writes nothing beyond its operands") {
     CHECK(output.data[0] == doctest::Approx(0.1));
   }
 }
+
+}  // namespace composer::attention_test

@@ -6,25 +6,19 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/kernels/gemm_bf16.h"
 #include "composer/kernels/products.h"
 #include "tests/kernels/random_products.h"
 #include "tests/kernels/support.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::bf16_products_test {
 using kernels::ProductRecorder, kernels::ProductScope, kernels::ProductTable;
 using test::compute, test::Generator, test::Product;
+using test::everything;
 
 namespace {
-
-ProductTable everything() {
-  ProductTable table;
-  table.set_others(true);
-  return table;
-}
 
 at::Tensor in_scope(const Product& p, at::ScalarType type) {
   const ProductTable table = everything();
@@ -225,3 +219,5 @@ TEST_CASE("Empty products in bf16, those of mixed types and those that write ove
   };
   CHECK(recorded(overlaps) == 0);
 }
+
+}  // namespace composer::bf16_products_test

@@ -3,11 +3,10 @@
 #include <cstring>
 #include <limits>
 
-#include <doctest/doctest.h>
-
 #include "tests/kernels/support.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::gemm_test {
 using kernels::Gemm, kernels::GemmBatch, kernels::Operand;
 
 namespace {
@@ -284,3 +283,5 @@ TEST_CASE("A product followed by relu is 0 where it is negative, and NaN where i
     CHECK(std::isnan(c[2]));
   }
 }
+
+}  // namespace composer::gemm_test

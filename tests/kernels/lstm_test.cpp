@@ -12,22 +12,16 @@
 #include <torch/nn/modules/rnn.h>
 #include <torch/nn/utils/rnn.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/kernels/products.h"
 #include "tests/kernels/support.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 
-using namespace composer;
+namespace composer::lstm_test {
 using kernels::ProductRecorder, kernels::ProductScope, kernels::ProductTable;
+using test::everything;
 
 namespace {
-
-ProductTable everything() {
-  ProductTable table;
-  table.set_others(true);
-  return table;
-}
 
 bool same(const at::Tensor& a, const at::Tensor& b) {
   return a.defined() == b.defined() && (!a.defined() || (a.sizes() == b.sizes() && at::equal(a, b)));
@@ -406,3 +400,5 @@ TEST_CASE("An LSTM reads and writes nothing beyond its matrices") {
         }
       }
 }
+
+}  // namespace composer::lstm_test

@@ -1,12 +1,11 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/kernels/gemm.h"
 #include "composer/kernels/products.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::no_scope_test {
 using kernels::ProductScope, kernels::ProductTable;
 
 namespace {
@@ -38,3 +37,5 @@ TEST_CASE("A program has nothing registered before its first scope with a produc
   }
   CHECK(at::equal(at::mm(a, b), product));
 }
+
+}  // namespace composer::no_scope_test

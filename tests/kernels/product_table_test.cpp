@@ -2,11 +2,10 @@
 #include <random>
 #include <regex>
 
-#include <doctest/doctest.h>
-
 #include "composer/kernels/products.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::product_table_test {
 using kernels::Layout, kernels::ProductShape, kernels::ProductTable;
 
 namespace {
@@ -135,3 +134,5 @@ TEST_CASE("A damaged text gives an empty table of products") {
         "1x1 RR=1,others=1", "1x1x1x1x1 RR=1,others=1", "1x1x1 RR bf16", "1x1x1x1 LL bf16=1,others=1", "others"})
     CHECK_FALSE(ProductTable::from_text(text));
 }
+
+}  // namespace composer::product_table_test

@@ -15,22 +15,16 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <doctest/doctest.h>
-
 #include "tests/kernels/support.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/warnings.h"
 
-using namespace composer;
+namespace composer::products_test {
 using kernels::Layout, kernels::ProductRecorder, kernels::ProductScope, kernels::ProductShape, kernels::ProductTable;
+using test::everything;
 
 namespace {
-
-ProductTable everything() {
-  ProductTable table;
-  table.set_others(true);
-  return table;
-}
 
 // Large enough that our sum and that of libtorch's library differ somewhere.
 at::Tensor left() { return at::randn({64, 1000}); }
@@ -506,3 +500,5 @@ TEST_CASE("Gradients that are large sums equal those of our kernels to the bit")
   CHECK(same(found, own_mm(x.t(), seed)));
   CHECK(!same(found, theirs));
 }
+
+}  // namespace composer::products_test

@@ -7,13 +7,12 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/kernels/products.h"
 #include "tests/kernels/support.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::random_products_test {
 using kernels::ProductRecorder, kernels::ProductScope, kernels::ProductTable;
 using test::compute, test::Generator, test::kResults, test::kSelves, test::Product;
 
@@ -113,3 +112,5 @@ TEST_CASE("Random products of matrices have errors no larger than libtorch's, wh
     CHECK(ratio <= (group.starts_with("matrices") ? matrices : 1.6));
   }
 }
+
+}  // namespace composer::random_products_test

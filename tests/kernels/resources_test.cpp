@@ -6,13 +6,12 @@
 #include <unistd.h>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/kernels/gemm.h"
 #include "tests/kernels/support.h"
+#include "tests/support/doctest.h"
 #include "tests/support/system_calls.h"
 
-using namespace composer;
+namespace composer::resources_test {
 using kernels::Gemm;
 
 namespace {
@@ -85,3 +84,5 @@ TEST_CASE("A product without memory for its copies throws, and is computed once 
     CHECK(is_right);
   }
 }
+
+}  // namespace composer::resources_test

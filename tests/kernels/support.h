@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 
 #include "composer/kernels/gemm.h"
+#include "composer/kernels/products.h"
 
 namespace composer::test {
 
@@ -84,6 +85,13 @@ inline bool same_bits(const float* a, const float* b, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i)
     if (std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i])) return false;
   return true;
+}
+
+// Each product by our own kernels.
+inline kernels::ProductTable everything() {
+  kernels::ProductTable table;
+  table.set_others(true);
+  return table;
 }
 
 }  // namespace composer::test

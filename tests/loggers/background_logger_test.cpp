@@ -10,16 +10,15 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/shared_copy.h"
 #include "composer/core/state.h"
 #include "composer/loggers/kept_entries.h"
+#include "tests/support/doctest.h"
 #include "tests/support/in_child.h"
 #include "tests/support/warnings.h"
 
-namespace composer::loggers {
+namespace composer::loggers::background_logger_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -415,4 +414,4 @@ TEST_CASE("BackgroundLogger rejects options out of range") {
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::background_logger_test

@@ -5,12 +5,11 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/loggers/scripted_run.h"
+#include "tests/support/doctest.h"
 
-namespace composer::loggers {
+namespace composer::loggers::console_logger_test {
 namespace {
 
 struct Console {
@@ -156,4 +155,4 @@ TEST_CASE("ConsoleLogger refuses bad options") {
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::console_logger_test

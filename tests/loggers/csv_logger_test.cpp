@@ -7,20 +7,16 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/text.h"
 
-namespace composer::loggers {
+namespace composer::loggers::csv_logger_test {
 namespace {
 
-std::string read(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
+using test::text_of;
 
 const std::string kHeader = "step,epoch,batch,time,key,value\n";
 
@@ -42,10 +38,10 @@ TEST_CASE("CsvLogger writes a header, then one line for each value, quoted where
   const double infinity = std::numeric_limits<double>::infinity();
   run.logger.log_metrics({{"a,b", std::string("x \"y\"\nz")}, {"nan", -std::nan("")}, {"inf", -infinity}}, 13);
   run.close();
-  CHECK(read(folder / "r-0.csv") == kHeader +
-                                        "12,0,1,0.5,loss,0.25\n12,0,1,0.5,n,7\n12,0,1,0.5,on,1\n"
-                                        "13,0,1,0.5,\"a,b\",\"x \"\"y\"\"\nz\"\n13,0,1,0.5,nan,nan\n"
-                                        "13,0,1,0.5,inf,-inf\n");
+  CHECK(text_of(folder / "r-0.csv") == kHeader +
+                                           "12,0,1,0.5,loss,0.25\n12,0,1,0.5,n,7\n12,0,1,0.5,on,1\n"
+                                           "13,0,1,0.5,\"a,b\",\"x \"\"y\"\"\nz\"\n13,0,1,0.5,nan,nan\n"
+                                           "13,0,1,0.5,inf,-inf\n");
 }
 
 TEST_CASE("CsvLogger writes the header once into a file that it appends to") {
@@ -55,7 +51,7 @@ TEST_CASE("CsvLogger writes the header once into a file that it appends to") {
     run.log(i);
     run.close();
   }
-  CHECK(read(folder / "a.csv") == kHeader + "0,0,0,0,a,0\n1,0,0,0,a,1\n");
+  CHECK(text_of(folder / "a.csv") == kHeader + "0,0,0,0,a,0\n1,0,0,0,a,1\n");
 }
 
 TEST_CASE("CsvLogger of a resumed run cuts its file to the checkpoint and continues it, with one header") {
@@ -70,7 +66,7 @@ TEST_CASE("CsvLogger of a resumed run cuts its file to the checkpoint and contin
       for (std::int64_t i = 0; i < count; ++i) run.log(i);
       StateVisitor visit = StateVisitor::saving(checkpoint);
       run.csv.visit_state(visit);
-      expected = read(folder / "a.csv");
+      expected = text_of(folder / "a.csv");
       CHECK(expected.starts_with(kHeader));
       run.log(77);
       run.close();
@@ -84,9 +80,9 @@ TEST_CASE("CsvLogger of a resumed run cuts its file to the checkpoint and contin
     resumed.csv.fit_start(resumed.state, resumed.logger);
     resumed.log(88);
     resumed.close();
-    CHECK(read(folder / "a.csv") == expected + "88,0,0,0,a,88\n");
+    CHECK(text_of(folder / "a.csv") == expected + "88,0,0,0,a,88\n");
   }
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::csv_logger_test

@@ -6,7 +6,6 @@
 #include <sstream>
 #include <unistd.h>
 
-#include <doctest/doctest.h>
 #include <sys/stat.h>
 
 #include "composer/core/error.h"
@@ -14,19 +13,17 @@
 #include "composer/loggers/csv_logger.h"
 #include "composer/loggers/file_logger.h"
 #include "composer/loggers/json_lines_logger.h"
+#include "tests/support/doctest.h"
 #include "tests/support/file_size_limit.h"
 #include "tests/support/folder.h"
+#include "tests/support/text.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::loggers {
+namespace composer::loggers::file_faults_test {
 namespace {
 
-std::string read(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
+using test::text_of;
 
 template <class Logger_>
 struct Run {
@@ -48,10 +45,10 @@ std::string line(std::int64_t value) {
   const test::Folder folder;
   Run<Logger_> run(folder / "a");
   run.log(0);
-  const std::size_t size = read(folder / "a").size();
+  const std::size_t size = text_of(folder / "a").size();
   run.log(value);
   run.close();
-  return read(folder / "a").substr(size);
+  return text_of(folder / "a").substr(size);
 }
 
 TEST_CASE_TEMPLATE("A logger of lines survives a full disk: one warning, and a count at the end", T, JsonLinesLogger,
@@ -73,14 +70,14 @@ TEST_CASE_TEMPLATE("A logger of lines keeps whole lines alone on a disk that is 
   const test::Warnings warnings;
   Run<T> run(folder / "a");
   run.log(0);
-  const std::string before = read(folder / "a");
+  const std::string before = text_of(folder / "a");
   {
     const test::FileSizeLimit limit(before.size() + 5);
     run.log(1);
   }
   run.log(2);
   run.close();
-  CHECK(read(folder / "a") == before + line<T>(2));
+  CHECK(text_of(folder / "a") == before + line<T>(2));
   CHECK(warnings.texts.size() == 2);
 }
 
@@ -102,12 +99,12 @@ TEST_CASE_TEMPLATE("A logger of lines whose file or folder is removed begins it 
     const std::string path = folder / "b/a";
     Run<T> run(path);
     run.log(0);
-    const std::string first = read(path);
+    const std::string first = text_of(path);
     run.log(1);
     std::filesystem::remove_all(with_folder ? folder / "b" : std::filesystem::path(path));
     run.log(0);
     run.close();
-    CHECK(read(path) == first);
+    CHECK(text_of(path) == first);
     REQUIRE(warnings.texts.size() == 2);
     CHECK(warnings.say(path + " was removed and is begun again"));
     CHECK(warnings.texts[1].find(": 2 ") != std::string::npos);
@@ -144,11 +141,11 @@ TEST_CASE_TEMPLATE("A run that starts again keeps the earlier file aside if its 
     };
     if (own_path) {
       CHECK_NOTHROW(fit());
-      CHECK(read(path + ".1") == "x\n");
-      CHECK(read(path).find("loss/train/total") != std::string::npos);
+      CHECK(text_of(path + ".1") == "x\n");
+      CHECK(text_of(path).find("loss/train/total") != std::string::npos);
     } else {
       CHECK_THROWS_WITH_AS(fit(), doctest::Contains("exists; choose another path"), RunError);
-      CHECK(read(path) == "x\n");
+      CHECK(text_of(path) == "x\n");
     }
   }
 }
@@ -164,4 +161,4 @@ TEST_CASE_TEMPLATE("A logger of lines that is to fail reports a full disk at a c
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::file_faults_test

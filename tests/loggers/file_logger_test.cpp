@@ -8,21 +8,17 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/loggers/format.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/text.h"
 
-namespace composer::loggers {
+namespace composer::loggers::file_logger_test {
 namespace {
 
-std::string read(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
+using test::text_of;
 
 struct Run {
   explicit Run(FileLoggerOptions options) : file(std::move(options)) { state.run_name = "r"; }
@@ -54,7 +50,7 @@ TEST_CASE("FileLogger writes one line for each value, as Composer does") {
   run.logger.log_traces(std::array<LogEntry, 1>{{{"algorithm_traces/EMA/Event.INIT", std::int64_t{1}}}});
   run.logger.log_histogram("h", LogHistogram::of({1}, {0, 1}));
   run.file.close(run.state, run.logger);
-  CHECK(read(folder / "r/logs-rank3.txt") ==
+  CHECK(text_of(folder / "r/logs-rank3.txt") ==
         "[hyperparameter]: seed: 17\n"
         "[hyperparameter]: name: a\\nb\n"
         "[metric][batch=12]: loss: 0.2500\n"
@@ -91,7 +87,7 @@ TEST_CASE("FileLogger writes what the program writes to the captured streams, wh
     run.file.close(run.state, run.logger);
     std::cout << "\nafter\n";
   }
-  CHECK(read(folder / "a") ==
+  CHECK(text_of(folder / "a") ==
         "[stdout]: one 2\n[stderr]: to stderr\n[metric][batch=7]: a: 1\n[stdout]: two words\n[stderr]: 100%\n"
         "[stdout]: no newline\n");
   CHECK(out.text.str() == "before INIT\none 2\ntwo words\nno newline\nafter\n");
@@ -111,8 +107,8 @@ TEST_CASE("Several FileLoggers capture the same streams, in whatever order they 
   std::cout << "second\n";
   second.file.close(second.state, second.logger);
   std::cout << "none\n";
-  CHECK(read(folder / "a") == "[stdout]: both\n");
-  CHECK(read(folder / "b") == "[stdout]: both\n[stdout]: second\n");
+  CHECK(text_of(folder / "a") == "[stdout]: both\n");
+  CHECK(text_of(folder / "b") == "[stdout]: both\n[stdout]: second\n");
   CHECK(out.text.str() == "both\nsecond\nnone\n");
 }
 
@@ -139,7 +135,7 @@ TEST_CASE("FileLogger without log_traces writes no traces") {
   run.logger.log_traces(std::array<LogEntry, 1>{{{"t", std::int64_t{1}}}});
   run.logger.log_metrics({{"a", std::int64_t{1}}});
   run.file.close(run.state, run.logger);
-  CHECK(read(folder / "a") == "[metric][batch=0]: a: 1\n");
+  CHECK(text_of(folder / "a") == "[metric][batch=0]: a: 1\n");
 }
 
 TEST_CASE("FileLogger keeps an existing file unless it is told to replace it") {
@@ -151,11 +147,11 @@ TEST_CASE("FileLogger keeps an existing file unless it is told to replace it") {
     run.file.close(run.state, run.logger);
   };
   CHECK_THROWS_AS(log({.path = folder / "a"}), ConfigError);
-  CHECK(read(folder / "a") == "x\n");
+  CHECK(text_of(folder / "a") == "x\n");
   log({.path = folder / "a", .append = true});
-  CHECK(read(folder / "a") == "x\n[metric][batch=0]: a: 1\n");
+  CHECK(text_of(folder / "a") == "x\n[metric][batch=0]: a: 1\n");
   log({.path = folder / "a", .overwrite = true});
-  CHECK(read(folder / "a") == "[metric][batch=0]: a: 1\n");
+  CHECK(text_of(folder / "a") == "[metric][batch=0]: a: 1\n");
 }
 
 TEST_CASE("FileLogger rejects other placeholders than {run_name} and {rank}") {
@@ -164,4 +160,4 @@ TEST_CASE("FileLogger rejects other placeholders than {run_name} and {rank}") {
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::file_logger_test

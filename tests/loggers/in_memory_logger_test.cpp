@@ -7,12 +7,11 @@
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/state.h"
+#include "tests/support/doctest.h"
 
-namespace composer::loggers {
+namespace composer::loggers::in_memory_logger_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -235,4 +234,4 @@ TEST_CASE("InMemoryLogger keeps 10,000 steps in less than half a MiB") {
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::in_memory_logger_test

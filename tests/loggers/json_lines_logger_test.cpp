@@ -8,22 +8,26 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
+#include "tests/support/doctest.h"
 #include "tests/support/file_size_limit.h"
 #include "tests/support/folder.h"
+#include "tests/support/saved_by.h"
+#include "tests/support/text.h"
 #include "tests/support/warnings.h"
 
-namespace composer::loggers {
+namespace composer::loggers::json_lines_logger_test {
 namespace {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using Json = nlohmann::json;
+using test::saved_by;
+using test::text_of;
 
 struct Folder : test::Folder {
   std::string file(const std::string& name = "a.jsonl") const { return *this / name; }
@@ -36,15 +40,9 @@ struct Run {
   Logger logger{state, {&json}};
 };
 
-std::string read(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return std::move(text).str();
-}
-
 std::vector<Json> lines(const std::string& path) {
   std::vector<Json> objects;
-  std::istringstream text(read(path));
+  std::istringstream text(text_of(path));
   for (std::string line; std::getline(text, line);) objects.push_back(Json::parse(line));
   return objects;
 }
@@ -58,7 +56,7 @@ TEST_CASE("JsonLinesLogger writes an object for each call, hyperparameters where
   run.state.timestamp = Timestamp{}.to_next_batch(4, 0, 1500ms).to_next_epoch();
   run.logger.log_metrics({{"loss/train/total", at::tensor(0.25F)}, {"ok", true}, {"why", std::string("so")}}, 7);
   run.json.close(run.state, run.logger);
-  CHECK(read(folder.file()) ==
+  CHECK(text_of(folder.file()) ==
         "{\"hyperparameters\":{\"lr\":0.1,\"name\":\"x\"}}\n"
         "{\"step\":0,\"epoch\":0,\"batch\":0,\"time\":0,\"time/epoch\":0}\n"
         "{\"step\":7,\"epoch\":1,\"batch\":1,\"time\":1.5,\"loss/train/total\":0.25,\"ok\":true,\"why\":\"so\"}\n");
@@ -135,16 +133,16 @@ TEST_CASE("JsonLinesLogger refuses an existing file unless told to append or to 
       refused.json.init(refused.state, refused.logger),
       ("JsonLinesLogger: " + folder.file() + " exists; choose another path, or append to it, or overwrite it").c_str(),
       ConfigError);
-  CHECK(read(folder.file()) == text);
+  CHECK(text_of(folder.file()) == text);
 
   Run appended({.path = folder.file(), .append = true});
   appended.logger.log_metrics({{"a", 1.0}});
   appended.json.flush();
-  CHECK(read(folder.file()) == text + "\n{\"step\":0,\"epoch\":0,\"batch\":0,\"time\":0,\"a\":1}\n");
+  CHECK(text_of(folder.file()) == text + "\n{\"step\":0,\"epoch\":0,\"batch\":0,\"time\":0,\"a\":1}\n");
 
   Run overwritten({.path = folder.file(), .overwrite = true});
   overwritten.json.init(overwritten.state, overwritten.logger);
-  CHECK(read(folder.file()).empty());
+  CHECK(text_of(folder.file()).empty());
 }
 
 TEST_CASE("JsonLinesLogger closed twice, or used in a second run, adds to its file") {
@@ -252,13 +250,6 @@ TEST_CASE("JsonLinesLogger keeps whole lines alone when the disk is full in the 
   CHECK(warnings.say("2 lines"));
 }
 
-StateDict saved_by(Run& run) {
-  StateDict saved;
-  StateVisitor visit = StateVisitor::saving(saved);
-  run.json.visit_state(visit);
-  return saved;
-}
-
 // A run that resumes: what it opens is decided once the checkpoint has been loaded, and changed once it trains.
 struct ResumedRun : Run {
   ResumedRun(JsonLinesLoggerOptions options, const StateDict& checkpoint, bool trains = true)
@@ -282,7 +273,7 @@ struct Logged {
   explicit Logged(std::int64_t count) {
     Run run({.path = folder.file()});
     for (std::int64_t i = 0; i < count; ++i) run.logger.log_metrics({{"i", i}});
-    checkpoint = saved_by(run);
+    checkpoint = saved_by(run.json);
     run.logger.log_metrics({{"i", count}});
     run.json.close(run.state, run.logger);
   }
@@ -313,14 +304,14 @@ TEST_CASE("JsonLinesLogger of a resumed run that only evaluates changes no byte 
   for (const bool own : {true, false}) {
     Logged log(3);
     if (!own) std::ofstream(log.folder.file()) << "something else\n";
-    const std::string before = read(log.folder.file());
+    const std::string before = text_of(log.folder.file());
     const test::Warnings warnings;
     {
       ResumedRun evaluated({.path = log.folder.file(), .overwrite = true}, log.checkpoint, /*trains=*/false);
-      CHECK(read(log.folder.file()) == before);
+      CHECK(text_of(log.folder.file()) == before);
       evaluated.json.close(evaluated.state, evaluated.logger);
     }
-    CHECK(read(log.folder.file()) == before);
+    CHECK(text_of(log.folder.file()) == before);
     CHECK(warnings.say("records are not written"));
   }
 }
@@ -341,7 +332,7 @@ TEST_CASE("JsonLinesLogger of a resumed run says nothing of dropped lines if the
 TEST_CASE("A checkpoint written by a resumed run before it trains knows the log's size as the one before did") {
   const Logged log(3);
   ResumedRun resumed({.path = log.folder.file()}, log.checkpoint, /*trains=*/false);
-  const StateDict checkpoint = saved_by(resumed);
+  const StateDict checkpoint = saved_by(resumed.json);
   ResumedRun again({.path = log.folder.file()}, checkpoint);
   CHECK(lines(log.folder.file()).size() == 4);
 }
@@ -353,12 +344,12 @@ TEST_CASE("JsonLinesLogger of a resumed run does not cut a log that was replaced
   std::ofstream(log.folder.file()) << std::string(1000, 'x');
   CHECK_THROWS_WITH_AS(resumed.json.fit_start(resumed.state, resumed.logger),
                        doctest::Contains("is not the log that the resumed run wrote"), ConfigError);
-  CHECK(read(log.folder.file()) == std::string(1000, 'x'));
+  CHECK(text_of(log.folder.file()) == std::string(1000, 'x'));
 }
 
 TEST_CASE("JsonLinesLogger of a resumed run never touches a file that is not its log") {
   const Logged log(3);
-  const std::string own = read(log.folder.file());
+  const std::string own = text_of(log.folder.file());
   struct Row {
     const char* what;
     std::string text;
@@ -382,10 +373,10 @@ TEST_CASE("JsonLinesLogger of a resumed run never touches a file that is not its
     };
     CHECK_THROWS_WITH_AS(resume(false, false), doctest::Contains("is not the log that the resumed run wrote"),
                          ConfigError);
-    CHECK(read(path) == row.text);
+    CHECK(text_of(path) == row.text);
     resume(true, false);
-    CHECK(read(path).starts_with(row.text));
-    CHECK(read(path).size() > row.text.size());
+    CHECK(text_of(path).starts_with(row.text));
+    CHECK(text_of(path).size() > row.text.size());
     resume(false, true);
     CHECK(lines(path).size() == 2);
   }
@@ -393,10 +384,10 @@ TEST_CASE("JsonLinesLogger of a resumed run never touches a file that is not its
 
 TEST_CASE("JsonLinesLogger of a resumed run with another path begins a new log there") {
   const Logged log(3);
-  const std::string before = read(log.folder.file());
+  const std::string before = text_of(log.folder.file());
   ResumedRun resumed({.path = log.folder.file("new.jsonl")}, log.checkpoint);
   CHECK(lines(log.folder.file("new.jsonl")).size() == 2);
-  CHECK(read(log.folder.file()) == before);
+  CHECK(text_of(log.folder.file()) == before);
 }
 
 TEST_CASE("JsonLinesLogger of a resumed run warns of a log that has lost its end, and continues it") {
@@ -405,8 +396,8 @@ TEST_CASE("JsonLinesLogger of a resumed run warns of a log that has lost its end
   const test::Warnings warnings;
   const ResumedRun resumed({.path = log.folder.file()}, log.checkpoint);
   CHECK(warnings.say("is shorter than when the checkpoint was written"));
-  CHECK(read(log.folder.file()).ends_with("\"i\":9}\n"));
+  CHECK(text_of(log.folder.file()).ends_with("\"i\":9}\n"));
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::json_lines_logger_test

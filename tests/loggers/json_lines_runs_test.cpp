@@ -3,17 +3,16 @@
 #include <fstream>
 #include <string>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/loggers/json_lines_logger.h"
 #include "tests/formats/bytes.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::loggers {
+namespace composer::loggers::json_lines_runs_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -140,4 +139,4 @@ TEST_CASE("The log of another run, or of a run that cannot be resumed, is an err
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::json_lines_runs_test

@@ -4,8 +4,6 @@
 #include <functional>
 #include <memory>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/loggers/logged_file.h"
 #include "composer/loggers/mlflow_logger.h"
@@ -13,11 +11,12 @@
 #include "composer/loggers/wandb_logger.h"
 #include "composer/trainer/trainer.h"
 #include "tests/loggers/wandb_reader.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::loggers {
+namespace composer::loggers::logged_files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -198,4 +197,4 @@ TEST_CASE("same_contents() compares files of any length byte by byte") {
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::logged_files_test

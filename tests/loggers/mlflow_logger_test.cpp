@@ -11,19 +11,20 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
+#include "tests/support/doctest.h"
 #include "tests/support/file_size_limit.h"
 #include "tests/support/folder.h"
 #include "tests/support/sandbox.h"
+#include "tests/support/saved_by.h"
 #include "tests/support/warnings.h"
 
-namespace composer::loggers {
+namespace composer::loggers::mlflow_logger_test {
 namespace {
 
 namespace fs = std::filesystem;
+using test::saved_by;
 
 struct Run {
   explicit Run(MLFlowLoggerOptions options) : mlflow(std::move(options)) { state.run_name = "r"; }
@@ -329,13 +330,6 @@ TEST_CASE("MLFlowLogger writes nothing for ranks other than 0") {
   CHECK_FALSE(fs::exists(folder / "mlruns"));
 }
 
-StateDict saved_by(Run& run) {
-  StateDict saved;
-  StateVisitor visit = StateVisitor::saving(saved);
-  run.mlflow.visit_state(visit);
-  return saved;
-}
-
 void load(Run& run, const StateDict& checkpoint) {
   run.state.resumes = true;
   run.init();
@@ -357,7 +351,7 @@ TEST_CASE("A resumed run continues its MLflow run, without what was logged after
   killed.fire(Event::FIT_START);
   killed.logger.log_metrics({{"a", 1.0}}, 1);
   wait_for_next_millisecond();
-  const StateDict checkpoint = saved_by(killed);
+  const StateDict checkpoint = saved_by(killed.mlflow);
   wait_for_next_millisecond();
   killed.logger.log_metrics({{"a", 2.0}, {"late", 2.0}}, 2);
   const std::string id = killed.mlflow.run_id();
@@ -386,7 +380,7 @@ TEST_CASE("A run of MLFlowLogger goes on without what was logged right after the
   const test::Folder folder;
   Run killed(folder.path());
   killed.logger.log_metrics({{"a", 1.0}}, 1);
-  const StateDict checkpoint = saved_by(killed);
+  const StateDict checkpoint = saved_by(killed.mlflow);
   killed.logger.log_metrics({{"a", 2.0}}, 2);
   killed.close();
   Run resumed(folder.path());
@@ -400,7 +394,7 @@ TEST_CASE("Points of the millisecond in which a checkpoint was written are kept 
   const test::Folder folder;
   Run killed(folder.path());
   killed.logger.log_metrics({{"a", 1.0}}, 1);
-  StateDict checkpoint = saved_by(killed);
+  StateDict checkpoint = saved_by(killed.mlflow);
   killed.close();
   std::int64_t time = 0;
   StateVisitor visit = StateVisitor::loading(checkpoint, "ck");
@@ -418,7 +412,7 @@ TEST_CASE("A resumed run whose MLflow run is missing begins another, and says so
   const test::Folder folder;
   Run killed(folder.path());
   killed.init();
-  StateDict checkpoint = saved_by(killed);
+  StateDict checkpoint = saved_by(killed.mlflow);
   killed.close();
   const fs::path old = only_run(folder.path());
   for (const bool forged : {false, true}) {
@@ -485,4 +479,4 @@ TEST_CASE("MLFlowLogger rejects bad options, and at INIT a folder that cannot be
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::mlflow_logger_test

@@ -8,17 +8,17 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/mlflow_logger.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/http_server.h"
 #include "tests/support/warnings.h"
 
-namespace composer::loggers {
+namespace composer::loggers::mlflow_server_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -433,4 +433,4 @@ TEST_CASE("A resumed run continues the run of its checkpoint at the server, and 
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::mlflow_server_test

@@ -10,12 +10,11 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/loggers/scripted_run.h"
+#include "tests/support/doctest.h"
 
-namespace composer::loggers {
+namespace composer::loggers::progress_bar_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -401,4 +400,4 @@ TEST_CASE("ProgressBar refuses bad options") {
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::progress_bar_test

@@ -5,27 +5,19 @@
 #include <iterator>
 #include <string>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/state.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/fake_s3.h"
 #include "tests/support/folder.h"
+#include "tests/support/text.h"
 
-namespace composer::loggers {
+namespace composer::loggers::remote_uploader_test {
 namespace {
 
-std::string content(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::string write(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-  return path;
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+using test::contains;
+using test::text_of;
+using test::write_text;
 
 struct Run {
   explicit Run(RemoteUploaderOptions options) : uploader(std::move(options)) {
@@ -52,9 +44,9 @@ std::string warnings_of(const F& run) {
 TEST_CASE("RemoteUploader sends logged files to the URI under their names") {
   const test::Folder folder;
   Run run({.uri = "file://" + (folder / "up/{run_name}").string()});
-  run.logger.upload_file({.path = write(folder / "a", "one"), .name = "plots/{run_name}-{batch}.svg"});
+  run.logger.upload_file({.path = write_text(folder / "a", "one"), .name = "plots/{run_name}-{batch}.svg"});
   run.uploader.flush();
-  CHECK(content(folder / "up/r/plots/r-0.svg") == "one");
+  CHECK(text_of(folder / "up/r/plots/r-0.svg") == "one");
   run.uploader.close(run.state, run.logger);
 }
 
@@ -63,13 +55,13 @@ TEST_CASE("RemoteUploader replaces a file only if that was asked for, and lists 
   const std::string uri = "file://" + (folder / "up").string();
   const std::string told = warnings_of([&] {
     Run run({.uri = uri});
-    run.logger.upload_file({.path = write(folder / "a", "one"), .name = "x"});
-    run.logger.upload_file({.path = write(folder / "b", "two"), .name = "x"});
+    run.logger.upload_file({.path = write_text(folder / "a", "one"), .name = "x"});
+    run.logger.upload_file({.path = write_text(folder / "b", "two"), .name = "x"});
     run.uploader.flush();
-    CHECK(content(folder / "up/x") == "one");
+    CHECK(text_of(folder / "up/x") == "one");
     run.logger.upload_file({.path = folder / "b", .name = "x", .overwrite = true});
     run.uploader.flush();
-    CHECK(content(folder / "up/x") == "two");
+    CHECK(text_of(folder / "up/x") == "two");
     run.uploader.close(run.state, run.logger);
   });
   CHECK(contains(told, "RemoteUploader: x was not uploaded: " + uri +
@@ -86,11 +78,11 @@ TEST_CASE("RemoteUploader leaves a file of S3 that has the same contents, and co
   const auto before = server.history().size();
   const std::string told = warnings_of([&] {
     Run run({.uri = "s3://b"});
-    run.logger.upload_file({.path = write(folder / "a", "one"), .name = "x"});
+    run.logger.upload_file({.path = write_text(folder / "a", "one"), .name = "x"});
     run.uploader.flush();
     CHECK(server.history().size() == before);
-    run.logger.upload_file({.path = write(folder / "b", "two"), .name = "x"});
-    run.logger.upload_file({.path = write(folder / "c", "three"), .name = "x"});
+    run.logger.upload_file({.path = write_text(folder / "b", "two"), .name = "x"});
+    run.logger.upload_file({.path = write_text(folder / "c", "three"), .name = "x"});
     run.uploader.close(run.state, run.logger);
   });
   CHECK(server.objects().at("x") == "one");
@@ -105,7 +97,7 @@ TEST_CASE("RemoteUploader ends with an error if failures are to be errors") {
   server.intercept([](const test::HttpCall&) { return test::HttpReply{403}; });
   warnings_of([&] {
     Run run({.uri = "s3://b", .on_failure = LogFailure::FAIL});
-    run.logger.upload_file({.path = write(folder / "a", "one"), .name = "x", .overwrite = true});
+    run.logger.upload_file({.path = write_text(folder / "a", "one"), .name = "x", .overwrite = true});
     const std::string error = test::error_of([&] { run.uploader.close(run.state, run.logger); });
     CHECK(contains(error, "1 file was not uploaded to s3://b"));
     CHECK(contains(error, "status 403"));
@@ -119,7 +111,7 @@ TEST_CASE("RemoteUploader waits for a hanging server up to its limit, and then c
   server.intercept([](const test::HttpCall&) { return test::HttpReply{.fault = test::HttpReply::Fault::HANG}; });
   const std::string told = warnings_of([&] {
     Run run({.uri = "s3://b", .flush_timeout = Seconds(0.05)});
-    run.logger.upload_file({.path = write(folder / "a", "one"), .name = "x"});
+    run.logger.upload_file({.path = write_text(folder / "a", "one"), .name = "x"});
     run.uploader.flush();
     run.uploader.close(run.state, run.logger);
   });
@@ -142,4 +134,4 @@ TEST_CASE("RemoteUploader rejects options with their value, and missing credenti
   CHECK(contains(test::error_of([] { Run run({.uri = "s3://b"}); }), "there are no credentials"));
 }
 
-}  // namespace composer::loggers
+}  // namespace composer::loggers::remote_uploader_test

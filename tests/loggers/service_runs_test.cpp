@@ -4,18 +4,17 @@
 #include <fstream>
 #include <iterator>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/loggers/mlflow_logger.h"
 #include "composer/loggers/wandb_logger.h"
 #include "composer/trainer/trainer.h"
 #include "tests/loggers/wandb_reader.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::loggers {
+namespace composer::loggers::service_runs_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -119,4 +118,4 @@ TEST_CASE("A fit that a signal ends leaves runs that are killed") {
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::service_runs_test

@@ -7,14 +7,14 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/http_server.h"
 #include "tests/support/warnings.h"
 
-namespace composer::loggers {
+namespace composer::loggers::slack_logger_test {
 namespace {
 
 using nlohmann::json;
@@ -308,4 +308,4 @@ TEST_CASE("SlackLogger takes key and channel from the environment, and rejects b
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::slack_logger_test

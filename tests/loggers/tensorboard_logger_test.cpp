@@ -9,21 +9,22 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
 #include "tests/loggers/event_reader.h"
+#include "tests/support/doctest.h"
 #include "tests/support/file_size_limit.h"
 #include "tests/support/folder.h"
+#include "tests/support/saved_by.h"
 #include "tests/support/warnings.h"
 
-namespace composer::loggers {
+namespace composer::loggers::tensorboard_logger_test {
 namespace {
 
 namespace fs = std::filesystem;
 using test::EventFile;
 using test::Message;
+using test::saved_by;
 using test::TensorBoardValue;
 
 struct Run {
@@ -280,20 +281,13 @@ TEST_CASE("What TensorBoardLogger has flushed can be read while it goes on") {
   }
 }
 
-StateDict saved_by(Run& run) {
-  StateDict saved;
-  StateVisitor visit = StateVisitor::saving(saved);
-  run.board.visit_state(visit);
-  return saved;
-}
-
 TEST_CASE("TensorBoardLogger of a resumed run cuts off what followed the checkpoint, once it trains, in the old file") {
   for (const bool trains : {true, false}) {
     for (const bool replaced : {false, true}) {
       const test::Folder folder;
       Run killed(folder / "a");
       killed.logger.log_metrics({{"a", 1.0}}, 1);
-      StateDict checkpoint = saved_by(killed);
+      StateDict checkpoint = saved_by(killed.board);
       killed.logger.log_metrics({{"a", 2.0}}, 2);
       killed.board.flush();
       const fs::path old = test::event_files(folder / "a")[0];
@@ -355,7 +349,7 @@ TEST_CASE("TensorBoardLogger does not cut a file outside of its folder that a fo
   const test::Folder folder;
   Run killed(folder / "a");
   killed.logger.log_metrics({{"a", 1.0}}, 1);
-  StateDict checkpoint = saved_by(killed);
+  StateDict checkpoint = saved_by(killed.board);
   killed.logger.log_metrics({{"a", 2.0}}, 2);
   killed.close();
   const fs::path file = test::event_files(folder / "a")[0];
@@ -424,4 +418,4 @@ TEST_CASE("TensorBoardLogger rejects bad options, and at INIT a folder that cann
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::tensorboard_logger_test

@@ -9,17 +9,16 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
 #include "tests/loggers/wandb_reader.h"
 #include "tests/loggers/wandb_run.h"
+#include "tests/support/doctest.h"
 #include "tests/support/file_size_limit.h"
 #include "tests/support/folder.h"
 #include "tests/support/warnings.h"
 
-namespace composer::loggers {
+namespace composer::loggers::wandb_logger_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -462,4 +461,4 @@ TEST_CASE("WandBLogger rejects names that W&B rejects, and at INIT a folder that
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::wandb_logger_test

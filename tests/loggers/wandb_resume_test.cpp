@@ -5,29 +5,23 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/state_dict.h"
 #include "composer/loggers/wandb_logger.h"
 #include "tests/loggers/wandb_reader.h"
 #include "tests/loggers/wandb_run.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/saved_by.h"
 #include "tests/support/warnings.h"
 
-namespace composer::loggers {
+namespace composer::loggers::wandb_resume_test {
 namespace {
 
 namespace fs = std::filesystem;
 using test::WandBFile;
 using Run = WandBRun;
 using Steps = std::vector<std::int64_t>;
-
-StateDict saved_by(Run& run) {
-  StateDict saved;
-  StateVisitor visit = StateVisitor::saving(saved);
-  run.wandb.visit_state(visit);
-  return saved;
-}
+using test::saved_by;
 
 void load(Run& run, const StateDict& checkpoint) {
   run.state.resumes = true;
@@ -43,7 +37,7 @@ TEST_CASE("A resumed run continues the offline run of its checkpoint, without wh
   killed.fire(Event::FIT_START);
   killed.logger.log_metrics({{"a", 1.0}}, 1);
   killed.logger.log_metrics({{"a", 2.0}}, 2);
-  const StateDict checkpoint = saved_by(killed);
+  const StateDict checkpoint = saved_by(killed.wandb);
   killed.logger.log_metrics({{"late", 2.0}}, 2);
   killed.logger.log_metrics({{"a", 3.0}}, 3);
   killed.close();  // with an error
@@ -72,7 +66,7 @@ TEST_CASE("A resumed run whose offline run is missing or was replaced begins ano
     Run killed(folder.path());
     killed.logger.log_metrics({{"a", 1.0}}, 1);
     killed.wandb.flush();
-    const StateDict checkpoint = saved_by(killed);
+    const StateDict checkpoint = saved_by(killed.wandb);
     killed.close();
     const fs::path old = test::wandb_runs(folder.path())[0];
     if (replaced)
@@ -97,7 +91,7 @@ TEST_CASE("WandBLogger does not change a file outside of its folder that a forge
   const test::Folder folder;
   Run killed(folder / "a");
   killed.logger.log_metrics({{"a", 1.0}}, 1);
-  StateDict checkpoint = saved_by(killed);
+  StateDict checkpoint = saved_by(killed.wandb);
   killed.logger.log_metrics({{"a", 2.0}}, 2);
   killed.close();
   const fs::path run = test::wandb_runs(folder / "a")[0];
@@ -144,4 +138,4 @@ TEST_CASE("A run that resumes a checkpoint without WandBLogger begins an offline
 }
 
 }  // namespace
-}  // namespace composer::loggers
+}  // namespace composer::loggers::wandb_resume_test

@@ -3,12 +3,11 @@
 #include <filesystem>
 #include <utility>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
 #include "composer/loggers/wandb_logger.h"
 #include "tests/loggers/wandb_reader.h"
+#include "tests/support/doctest.h"
 
 namespace composer::loggers {
 

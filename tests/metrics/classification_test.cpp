@@ -4,12 +4,13 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/metrics/kinds.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
-using namespace composer::metrics;
+namespace composer::classification_test {
+using namespace metrics;
+using test::value;
 
 namespace {
 
@@ -18,8 +19,6 @@ at::Tensor saying(std::vector<std::int64_t> classes, std::int64_t num_classes) {
   return at::one_hot(at::tensor(classes), num_classes).to(at::kFloat);
 }
 Batch of(std::vector<std::int64_t> classes) { return {{"target", at::tensor(classes)}}; }
-double value(const Metric& metric) { return metric.compute().item<double>(); }
-
 }  // namespace
 
 TEST_CASE("A smaller last batch weighs by its size") {
@@ -196,3 +195,5 @@ TEST_CASE("A metric keeps no graph of the outputs") {
   accuracy.update(saying({0}, 3).set_requires_grad(true), of({0}));
   CHECK_FALSE(accuracy.compute().requires_grad());
 }
+
+}  // namespace composer::classification_test

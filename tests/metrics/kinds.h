@@ -87,4 +87,6 @@ inline bool accepts(const Metric& metric, const Kind& kind) {
   }
 }
 
+inline double value(const Metric& metric) { return metric.compute().item<double>(); }
+
 }  // namespace composer::test

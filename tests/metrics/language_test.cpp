@@ -4,16 +4,15 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/metrics/kinds.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
-using namespace composer::metrics;
+namespace composer::language_test {
+using namespace metrics;
+using test::value;
 
 namespace {
-
-double value(const Metric& metric) { return metric.compute().item<double>(); }
 
 const at::Tensor kLogits = at::linspace(0, 1, 2 * 3 * 4).mul(41).remainder(3).view({2, 3, 4});
 const at::Tensor kTargets = at::tensor({3, -100, 0, 2, 2, -100}, at::kLong).view({2, 3});
@@ -49,3 +48,5 @@ TEST_CASE("Tokens without logits are refused") {
   CHECK_THROWS_WITH_AS(metric.update(kLogits, {{"target", kTargets.view(6)}}),
                        doctest::Contains("got [2, 3, 4] and [6]"), DataError);
 }
+
+}  // namespace composer::language_test

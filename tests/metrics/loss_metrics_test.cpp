@@ -4,18 +4,15 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/metrics/kinds.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
-using namespace composer::metrics;
+namespace composer::loss_metrics_test {
+using namespace metrics;
+using test::value;
 
-namespace {
-
-double value(const Metric& metric) { return metric.compute().item<double>(); }
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("Cross entropy over batches is that of all samples") {
   const at::Tensor logits = at::linspace(-3, 2, 5 * 4).mul(7).remainder(5).view({5, 4});
@@ -77,3 +74,5 @@ TEST_CASE("A loss metric without its function, or with one that gives no scalar,
   CHECK_THROWS_WITH_AS(metric.update(at::zeros(3), Batch{{"target", at::zeros(3)}}), doctest::Contains("got [3]"),
                        DataError);
 }
+
+}  // namespace composer::loss_metrics_test

@@ -3,21 +3,18 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/metrics/binary.h"
 #include "composer/metrics/miou.h"
 #include "composer/metrics/regression.h"
+#include "tests/metrics/kinds.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
-using namespace composer::metrics;
+namespace composer::other_metrics_test {
+using namespace metrics;
+using test::value;
 
-namespace {
-
-double value(const Metric& metric) { return metric.compute().item<double>(); }
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("Errors of regression are means over all elements, whatever the batches") {
   MeanSquaredError squared;
@@ -71,3 +68,5 @@ TEST_CASE("MIoU is the mean over the classes that occur, in percent, without ign
   CHECK_THROWS_WITH_AS(MIoU({}), doctest::Contains("num_classes must be >= 1, got 0"), ConfigError);
   CHECK_THROWS_AS(metric.update(at::zeros({1, 3, 2, 3}), {{"target", target}}), DataError);
 }
+
+}  // namespace composer::other_metrics_test

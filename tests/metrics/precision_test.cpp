@@ -7,21 +7,20 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/metrics/binary.h"
 #include "composer/metrics/classification.h"
 #include "composer/metrics/language.h"
 #include "composer/metrics/loss_metrics.h"
 #include "composer/metrics/miou.h"
 #include "composer/metrics/regression.h"
+#include "tests/metrics/kinds.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
-using namespace composer::metrics;
+namespace composer::precision_test {
+using namespace metrics;
+using test::value;
 
 namespace {
-
-double value(const Metric& metric) { return metric.compute().item<double>(); }
 
 // Outputs are in half precision, and so are targets unless they are classes.
 struct Case {
@@ -102,3 +101,5 @@ TEST_CASE("A running sum of float32 losses is made in double") {
   metric.update(outputs, {{"target", at::zeros({18})}});
   CHECK(value(metric) == (67108864. + 17.) / 18);
 }
+
+}  // namespace composer::precision_test

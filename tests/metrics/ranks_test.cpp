@@ -9,16 +9,15 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/model.h"
 #include "composer/data/in_memory.h"
 #include "composer/metrics/registry.h"
 #include "composer/trainer/trainer.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/metrics/kinds.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::ranks_test {
 namespace {
 
 // Its outputs are the inputs.
@@ -104,4 +103,4 @@ TEST_CASE("Every metric made by name is exact with 1 to 4 ranks, also where rank
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::ranks_test

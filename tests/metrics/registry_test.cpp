@@ -5,9 +5,9 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::registry_test {
 
 namespace {
 
@@ -41,3 +41,5 @@ TEST_CASE("Every metric made by name has its own name or the one given, and noth
   }
   CHECK(names.size() == metrics::registry().names().size());
 }
+
+}  // namespace composer::registry_test

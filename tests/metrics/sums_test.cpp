@@ -8,13 +8,12 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/metrics/loss_metrics.h"
 #include "composer/metrics/registry.h"
 #include "tests/metrics/kinds.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::sums_test {
 using test::accepts, test::Kind, test::kinds, test::settings_of, test::Step;
 
 namespace {
@@ -162,3 +161,5 @@ TEST_CASE("The sums of a metric have names of their own, the same before the fir
     }
   }
 }
+
+}  // namespace composer::sums_test

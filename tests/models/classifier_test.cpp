@@ -5,22 +5,18 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/metrics/classification.h"
 #include "composer/util/loss.h"
+#include "tests/models/support.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::classifier_test {
 using models::Classifier;
+using test::metric_names;
 
 namespace {
 
-std::vector<std::string> names(const Metrics& metrics) {
-  std::vector<std::string> list;
-  for (const auto& metric : metrics) list.push_back(metric->name());
-  return list;
-}
 using Names = std::vector<std::string>;
 
 Batch batch() { return {{"input", at::ones({5, 4})}, {"target", at::tensor({0, 1, 2, 0, 1}, at::kLong)}}; }
@@ -48,8 +44,8 @@ TEST_CASE("A classifier's parameters are those of its module, under \"module\"")
 
 TEST_CASE("By default accuracy is measured in training, cross entropy and accuracy in evaluation") {
   const Classifier model(torch::nn::Linear(4, 3), {.num_classes = 3});
-  CHECK(names(model.get_metrics(true)) == Names{"MulticlassAccuracy"});
-  CHECK(names(model.get_metrics(false)) == Names{"CrossEntropy", "MulticlassAccuracy"});
+  CHECK(metric_names(model.get_metrics(true)) == Names{"MulticlassAccuracy"});
+  CHECK(metric_names(model.get_metrics(false)) == Names{"CrossEntropy", "MulticlassAccuracy"});
 }
 
 TEST_CASE("Each call of get_metrics gives metrics of their own") {
@@ -69,7 +65,7 @@ TEST_CASE("Metrics, loss and names can be chosen") {
                     .input = "x",
                     .target = "y"});
   CHECK(model.get_metrics(true).empty());
-  CHECK(names(model.get_metrics(false)) == Names{"Top-2"});
+  CHECK(metric_names(model.get_metrics(false)) == Names{"Top-2"});
   const Batch named{{"x", at::ones({2, 4})}, {"y", at::tensor({0, 1}, at::kLong)}};
   CHECK(model.loss(model.forward(named), named)["total"].item<float>() == 7);
   CHECK_THROWS_AS(model.forward(batch()), DataError);
@@ -92,3 +88,5 @@ TEST_CASE("A classifier without classes or module is refused") {
   CHECK_THROWS_WITH_AS(Classifier(std::shared_ptr<torch::nn::LinearImpl>(), {.num_classes = 3}),
                        "Classifier: the module is null", ConfigError);
 }
+
+}  // namespace composer::classifier_test

@@ -5,16 +5,18 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/optim/adam.h"
 #include "composer/optim/parameter_group.h"
+#include "tests/models/support.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-using namespace composer;
+namespace composer::gpt_test {
 
 namespace {
+
+using test::parameter_count;
 
 constexpr models::GptOptions kTiny{.vocabulary = 11, .sequence_length = 8, .width = 16, .depth = 2, .heads = 2};
 
@@ -22,12 +24,6 @@ constexpr models::GptOptions kTiny{.vocabulary = 11, .sequence_length = 8, .widt
 std::int64_t expected_count(const models::GptOptions& o) {
   const std::int64_t block = 12 * o.width * o.width + 13 * o.width;
   return (o.vocabulary + o.sequence_length) * o.width + o.depth * block + 2 * o.width;
-}
-
-std::int64_t count(const Model& model) {
-  std::int64_t n = 0;
-  for (const auto& parameter : model.parameters()) n += parameter.numel();
-  return n;
 }
 
 Batch tokens(std::int64_t samples, std::int64_t length, std::int64_t vocabulary) {
@@ -42,10 +38,10 @@ double loss_of(Model& model, const Batch& batch) {
 }  // namespace
 
 TEST_CASE("A GPT has the parameters of its options, and one matrix more if its head is not tied") {
-  CHECK(count(*models::gpt(kTiny)) == expected_count(kTiny));
+  CHECK(parameter_count(*models::gpt(kTiny)) == expected_count(kTiny));
   models::GptOptions untied = kTiny;
   untied.tied = false;
-  CHECK(count(*models::gpt(untied)) == expected_count(kTiny) + 11 * 16);
+  CHECK(parameter_count(*models::gpt(untied)) == expected_count(kTiny) + 11 * 16);
   CHECK(expected_count({}) == 124439808);  // the smallest GPT-2
 }
 
@@ -168,3 +164,5 @@ TEST_CASE("A GPT that cannot be, and text that is too long, are refused") {
                        ConfigError);
   CHECK_THROWS_WITH_AS(models::gpt(kTiny)->forward(tokens(1, 9, 11)), doctest::Contains("T <= 8"), DataError);
 }
+
+}  // namespace composer::gpt_test

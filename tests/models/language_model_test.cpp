@@ -8,11 +8,10 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 
-namespace composer {
+namespace composer::language_model_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -56,4 +55,4 @@ TEST_CASE("A language model refuses a label_smoothing beyond 0 to 1, and no modu
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::language_model_test

@@ -2,22 +2,18 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/models/mlp.h"
 #include "composer/models/mnist_cnn.h"
 #include "composer/models/resnet_cifar.h"
+#include "tests/models/support.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::models_test {
 
 namespace {
 
-std::int64_t count(const Model& model) {
-  std::int64_t n = 0;
-  for (const auto& parameter : model.parameters()) n += parameter.numel();
-  return n;
-}
+using test::parameter_count;
 
 Batch images(std::int64_t n, std::int64_t channels = 1, std::int64_t size = 28) {
   return {{"input", at::rand({n, channels, size, size})}, {"target", at::arange(n).remainder(10)}};
@@ -39,19 +35,19 @@ void check_gradients(Model& model, const Batch& batch) {
 
 TEST_CASE("The MLP has the parameters of its layers, and takes images") {
   const auto model = models::mlp({.features = {784, 32, 10}});
-  CHECK(count(*model) == 25450);
+  CHECK(parameter_count(*model) == 25450);
   CHECK(model->num_classes() == 10);
   CHECK((model->forward(images(3)).only().sizes() == at::IntArrayRef({3, 10})));
   CHECK(model->named_parameters().contains("module.fc2.bias"));
   check_gradients(*model, images(3));
   const auto linear = models::mlp({.features = {4, 2}});
-  CHECK(count(*linear) == 10);
+  CHECK(parameter_count(*linear) == 10);
   CHECK(linear->forward(at::full({1, 4}, -1.f)).only().numel() == 2);
 }
 
 TEST_CASE("The MNIST net has its 1,199,882 parameters, and dropout in training alone") {
   const auto model = models::mnist_cnn();
-  CHECK(count(*model) == 1199882);
+  CHECK(parameter_count(*model) == 1199882);
   const Batch batch = images(4);
   CHECK((model->forward(batch).only().sizes() == at::IntArrayRef({4, 10})));
   model->train();
@@ -63,14 +59,14 @@ TEST_CASE("The MNIST net has its 1,199,882 parameters, and dropout in training a
 
 TEST_CASE("ResNets have the parameters of their depth") {
   // by hand for depth 20, one channel: 144 + 32, 3 * 4672, 14528 + 2 * 18560, 57728 + 2 * 73984, 650
-  CHECK(count(*models::resnet_cifar({.depth = 20, .in_channels = 1})) == 272186);
+  CHECK(parameter_count(*models::resnet_cifar({.depth = 20, .in_channels = 1})) == 272186);
   for (std::int64_t depth : {8, 14, 32, 44}) {
     const std::int64_t n = (depth - 2) / 6;
     const std::int64_t block16 = 2 * (9 * 16 * 16 + 32), block32 = 2 * (9 * 32 * 32 + 64),
                        block64 = 2 * (9 * 64 * 64 + 128);
     const std::int64_t first32 = 9 * 16 * 32 + 9 * 32 * 32 + 16 * 32 + 3 * 64,
                        first64 = 9 * 32 * 64 + 9 * 64 * 64 + 32 * 64 + 3 * 128;
-    CHECK(count(*models::resnet_cifar({.depth = depth, .num_classes = 7})) ==
+    CHECK(parameter_count(*models::resnet_cifar({.depth = depth, .num_classes = 7})) ==
           27 * 16 + 32 + n * block16 + first32 + (n - 1) * block32 + first64 + (n - 1) * block64 + 65 * 7);
   }
 }
@@ -112,3 +108,5 @@ TEST_CASE("Options of a model that cannot be are refused") {
     CHECK_THROWS_WITH_AS(models::resnet_cifar({.depth = depth}), doctest::Contains("6n + 2"), ConfigError);
   CHECK_THROWS_WITH_AS(models::resnet_cifar({.in_channels = 0}), doctest::Contains("in_channels"), ConfigError);
 }
+
+}  // namespace composer::models_test

@@ -11,8 +11,6 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/alibi.h"
 #include "composer/algorithms/gated_linear_units.h"
 #include "composer/algorithms/seq_length_warmup.h"
@@ -22,11 +20,12 @@
 #include "composer/surgery/layer.h"
 #include "composer/surgery/position_bias.h"
 #include "composer/surgery/residual_block.h"
+#include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::own_transformer_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -158,4 +157,4 @@ TEST_CASE("Algorithms change a transformer of one's own through its blocks") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::own_transformer_test

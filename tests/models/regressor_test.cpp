@@ -7,30 +7,24 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/models/support.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::regressor_test {
 namespace {
 
 namespace nn = torch::nn;
 using models::Regressor;
-
-std::vector<std::string> names(const Metrics& metrics) {
-  std::vector<std::string> list;
-  for (const auto& metric : metrics) list.push_back(metric->name());
-  return list;
-}
 
 TEST_CASE("A regressor's loss is the mean squared error of its module's outputs") {
   Regressor model(nn::Sequential(nn::Linear(4, 1)));
   const Batch batch = {{"input", at::ones({5, 4})}, {"target", at::arange(5, at::kFloat).unsqueeze(1)}};
   const Outputs outputs = model.forward(batch);
   CHECK(model.loss(outputs, batch)["total"].equal(at::mse_loss(outputs.only(), batch["target"])));
-  CHECK(names(model.get_metrics(true)) == std::vector<std::string>{"MeanSquaredError"});
-  CHECK(names(model.get_metrics(false)) == std::vector<std::string>{"MeanSquaredError", "MeanAbsoluteError"});
+  CHECK(metric_names(model.get_metrics(true)) == std::vector<std::string>{"MeanSquaredError"});
+  CHECK(metric_names(model.get_metrics(false)) == std::vector<std::string>{"MeanSquaredError", "MeanAbsoluteError"});
 }
 
 TEST_CASE("A regressor refuses targets of another shape than the outputs, which would be spread") {
@@ -69,4 +63,4 @@ TEST_CASE("A regressor learns a line") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::regressor_test

@@ -4,32 +4,29 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/optim/parameter_group.h"
 #include "composer/optim/sgd.h"
+#include "tests/models/support.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::resnet_test {
 
 namespace {
 
-std::int64_t count(const Model& model) {
-  std::int64_t n = 0;
-  for (const auto& parameter : model.parameters()) n += parameter.numel();
-  return n;
-}
+using test::parameter_count;
 
 }  // namespace
 
 TEST_CASE("ResNets have as many parameters as torchvision's") {
-  CHECK(count(*models::resnet()) == 11689512);
-  CHECK(count(*models::resnet({.depth = 34})) == 21797672);
-  CHECK(count(*models::resnet({.depth = 50})) == 25557032);
-  CHECK(count(*models::resnet({.depth = 101})) == 44549160);
-  CHECK(count(*models::resnet({.depth = 152})) == 60192808);
+  CHECK(parameter_count(*models::resnet()) == 11689512);
+  CHECK(parameter_count(*models::resnet({.depth = 34})) == 21797672);
+  CHECK(parameter_count(*models::resnet({.depth = 50})) == 25557032);
+  CHECK(parameter_count(*models::resnet({.depth = 101})) == 44549160);
+  CHECK(parameter_count(*models::resnet({.depth = 152})) == 60192808);
   const std::int64_t other_stem = 64 * 3 * (49 - 9), other_head = 990 * 513;
-  CHECK(count(*models::resnet({.num_classes = 10, .small_images = true})) == 11689512 - other_stem - other_head);
+  CHECK(parameter_count(*models::resnet({.num_classes = 10, .small_images = true})) ==
+        11689512 - other_stem - other_head);
 }
 
 TEST_CASE("ResNet-18's parameters and buffers are named as torchvision's") {
@@ -92,3 +89,5 @@ TEST_CASE("ResNets that cannot be are refused") {
   CHECK_THROWS_WITH_AS(models::resnet({.num_classes = 0}), doctest::Contains("got 0"), ConfigError);
   CHECK_THROWS_WITH_AS(models::resnet({.in_channels = 0}), doctest::Contains("in_channels"), ConfigError);
 }
+
+}  // namespace composer::resnet_test

@@ -1,29 +1,25 @@
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/models/bert.h"
 #include "composer/models/resnet9.h"
 #include "composer/models/vit.h"
+#include "tests/models/support.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::transformers_test {
 
 namespace {
 
-std::int64_t count(const Model& model) {
-  std::int64_t n = 0;
-  for (const auto& parameter : model.parameters()) n += parameter.numel();
-  return n;
-}
+using test::parameter_count;
 
 }  // namespace
 
 TEST_CASE("ViT-B/16 and BERT base have as many parameters as their twins") {
-  CHECK(count(*models::vit(
+  CHECK(parameter_count(*models::vit(
             {.image_size = 224, .patch_size = 16, .num_classes = 1000, .width = 768, .depth = 12, .heads = 12})) ==
         86567656);
-  CHECK(count(*models::bert()) == 109483778);
+  CHECK(parameter_count(*models::bert()) == 109483778);
 }
 
 TEST_CASE("A new ViT knows nothing: its head is zero, and it drops out in training alone") {
@@ -77,3 +73,5 @@ TEST_CASE("ViTs, BERTs and ResNet-9s that cannot be are refused, and so are thei
       bert->forward({{"input_ids", at::ones({1, 5}, at::kLong)}, {"attention_mask", at::ones({1, 4})}}),
       "bert: attention_mask must have the shape of input_ids, [1, 5], got [1, 4]", DataError);
 }
+
+}  // namespace composer::transformers_test

@@ -3,7 +3,6 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include "composer/core/error.h"
@@ -15,8 +14,9 @@
 #include "composer/models/resnet9.h"
 #include "composer/models/resnet_cifar.h"
 #include "composer/models/vit.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::twins_test {
 
 namespace {
 
@@ -138,3 +138,5 @@ TEST_CASE("Losses and gradients of transformers are those of the Python twins") 
                             .attention_dropout = 0}),
              texts());
 }
+
+}  // namespace composer::twins_test

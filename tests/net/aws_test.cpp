@@ -6,14 +6,13 @@
 #include <map>
 #include <string>
 
-#include <doctest/doctest.h>
-
 #include "composer/net/digest.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 
-using namespace composer;
-using namespace composer::net;
+namespace composer::aws_test {
+using namespace net;
 
 namespace {
 
@@ -148,3 +147,5 @@ TEST_CASE("Digests are those of their standards") {
   CHECK(hexadecimal(hmac_sha256("Jefe", "what do ya want for nothing?")) ==
         "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
 }
+
+}  // namespace composer::aws_test

@@ -1,8 +1,8 @@
 #include "composer/net/digest.h"
 
-#include <doctest/doctest.h>
+#include "tests/support/doctest.h"
 
-namespace composer::net {
+namespace composer::net::digest_test {
 namespace {
 
 TEST_CASE("sha256() is that of FIPS 180-4 and of sha256sum, also around the length of a block") {
@@ -34,4 +34,4 @@ TEST_CASE("md5() is that of RFC 1321") {
 }
 
 }  // namespace
-}  // namespace composer::net
+}  // namespace composer::net::digest_test

@@ -8,20 +8,22 @@
 #include <thread>
 #include <vector>
 
-#include <doctest/doctest.h>
-
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/http_server.h"
+#include "tests/support/text.h"
 
-using namespace composer;
-using namespace composer::net;
+namespace composer::http_test {
+using namespace net;
 using std::chrono::milliseconds;
 using test::error_of;
 using test::HttpCall;
 using test::HttpReply;
 using test::HttpServer;
 using Fault = HttpReply::Fault;
+using test::contains;
+using test::text_of;
 
 namespace {
 
@@ -38,13 +40,6 @@ struct Pauses {
 
 HttpResponse get(const std::string& url, HttpOptions options) {
   return HttpClient(std::move(options)).send({"GET", url});
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
-
-std::string content(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace
@@ -103,7 +98,7 @@ TEST_CASE("A body of a megabyte arrives whole, from memory and from a file") {
   CHECK(client.send({"PUT", server.url(), {}, data}).body == data);
   HttpRequest request{"PUT", server.url(), {}, FilePart{folder / "data"}, folder / "copy"};
   CHECK(client.send(request).body.empty());
-  CHECK(content(folder / "copy") == data);
+  CHECK(text_of(folder / "copy") == data);
 }
 
 TEST_CASE("Failures that may pass are tried again with growing pauses, and others are not") {
@@ -315,7 +310,7 @@ TEST_CASE("A body beyond the limit of memory is an error, but not for a file") {
   HttpRequest request{"GET", server.url()};
   request.to_file = folder / "x";
   HttpClient(options).send(request);
-  CHECK(content(folder / "x").size() == 1000);
+  CHECK(text_of(folder / "x").size() == 1000);
 }
 
 TEST_CASE("A file gets the body of the attempt that succeeded") {
@@ -331,7 +326,7 @@ TEST_CASE("A file gets the body of the attempt that succeeded") {
   HttpRequest request{"GET", server.url()};
   request.to_file = folder / "x";
   HttpClient(pauses.options()).send(request);
-  CHECK(content(folder / "x") == "short");
+  CHECK(text_of(folder / "x") == "short");
 }
 
 TEST_CASE("Files that cannot be read or written are errors with their path, and nothing is tried again") {
@@ -408,3 +403,5 @@ TEST_CASE("Percent-encoding keeps unreserved characters, and decoding reverses i
   CHECK(percent_decoded("a%20b%2Fc%c3%A9") == "a b/c\xc3\xa9");
   CHECK(percent_decoded("100%, 5%2, %zz+") == "100%, 5%2, %zz+");
 }
+
+}  // namespace composer::http_test

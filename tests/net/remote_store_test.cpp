@@ -9,33 +9,26 @@
 #include <string>
 #include <utility>
 
-#include <doctest/doctest.h>
-
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/fake_s3.h"
 #include "tests/support/folder.h"
 #include "tests/support/http_server.h"
+#include "tests/support/text.h"
 
-using namespace composer;
-using namespace composer::net;
+namespace composer::remote_store_test {
+using namespace net;
 using test::error_of;
 using test::FakeS3;
 using test::HttpCall;
 using test::HttpReply;
 using test::HttpServer;
 namespace fs = std::filesystem;
+using test::contains;
+using test::text_of;
+using test::write_text;
 
 namespace {
-
-std::string content(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-fs::path write(const fs::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-  return path;
-}
 
 StoreOptions without_pauses() {
   StoreOptions options;
@@ -49,26 +42,24 @@ std::string names(const std::vector<RemoteFile>& files) {
   return text;
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
-
 std::size_t entries(const fs::path& folder) {
   return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), {}));
 }
 
 void check_store(RemoteStore& store, const fs::path& local) {
-  store.put(write(local / "a", "first"), "x/a b+c=\xc3\xa9.txt");
-  store.put(write(local / "e", ""), "x/empty");
-  store.put(write(local / "b", "second"), "y");
+  store.put(write_text(local / "a", "first"), "x/a b+c=\xc3\xa9.txt");
+  store.put(write_text(local / "e", ""), "x/empty");
+  store.put(write_text(local / "b", "second"), "y");
   CHECK(names(store.list()) == "x/a b+c=\xc3\xa9.txt:5 x/empty:0 y:6 ");
   CHECK(names(store.list("x/")) == "x/a b+c=\xc3\xa9.txt:5 x/empty:0 ");
   CHECK(store.size("y") == 6);
   CHECK_FALSE(store.size("none"));
   store.get("x/a b+c=\xc3\xa9.txt", local / "new" / "copy");
-  CHECK(content(local / "new" / "copy") == "first");
+  CHECK(text_of(local / "new" / "copy") == "first");
   CHECK(entries(local / "new") == 1);
   store.put(local / "b", "x/empty");
   store.get("x/empty", local / "new" / "copy");
-  CHECK(content(local / "new" / "copy") == "second");
+  CHECK(text_of(local / "new" / "copy") == "second");
   store.remove("y");
   store.remove("y");
   CHECK_FALSE(store.size("y"));
@@ -120,7 +111,7 @@ TEST_CASE("A long file goes to S3 in parts, which are removed if one of them fai
   const auto store = open_store("s3://b/f", options);
   std::string data((12 << 20) + 7, '\0');
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 2654435761U >> 13);
-  write(folder / "long", data);
+  write_text(folder / "long", data);
   std::atomic<int> parts = 0;
   server.intercept([&](const HttpCall& call) -> std::optional<HttpReply> {
     if (contains(call.target, "partNumber=2&") && ++parts == 1) return HttpReply{500};
@@ -168,17 +159,17 @@ TEST_CASE("A download that differs from its MD5 is an error and leaves no file")
   CHECK(fs::is_empty(folder.path()));
   headers.emplace_back("x-amz-server-side-encryption: aws:kms");  // the ETag is not an MD5 then
   store->get("x", folder / "x");
-  CHECK(content(folder / "x") == "abd");
+  CHECK(text_of(folder / "x") == "abd");
 }
 
 TEST_CASE("A failed download keeps the file that was there") {
   const test::Folder folder;
   FakeS3 server;
   const test::Variables variables(variables_of(server));
-  write(folder / "x", "before");
+  write_text(folder / "x", "before");
   server.intercept([](const HttpCall&) { return HttpReply{200, "half of it", {}, HttpReply::Fault::CUT}; });
   CHECK_THROWS_AS(open_store("s3://b", without_pauses())->get("x", folder / "x"), HttpError);
-  CHECK(content(folder / "x") == "before");
+  CHECK(text_of(folder / "x") == "before");
   CHECK(entries(folder.path()) == 1);
 }
 
@@ -211,12 +202,12 @@ TEST_CASE("An HTTP server stores and returns files, and is not listed") {
   });
   const std::string host = server.url().substr(7);
   const auto store = open_store("http://user:secret@" + host + "/up/?sig=hidden");
-  store->put(write(folder / "a", "text"), "x/a b");
+  store->put(write_text(folder / "a", "text"), "x/a b");
   CHECK(files.at("/up/x/a%20b?sig=hidden") == "text");
   CHECK(server.calls().at(0).headers.at("authorization") == "Basic dXNlcjpzZWNyZXQ=");
   CHECK(store->size("x/a b") == 4);
   store->get("x/a b", folder / "copy");
-  CHECK(content(folder / "copy") == "text");
+  CHECK(text_of(folder / "copy") == "text");
   store->remove("x/a b");
   store->remove("x/a b");
   CHECK_FALSE(store->size("x/a b"));
@@ -239,3 +230,5 @@ TEST_CASE("URIs that are not supported are rejected") {
   CHECK_FALSE(is_uri("/a/b"));
   CHECK_FALSE(is_uri("runs/a://b"));
 }
+
+}  // namespace composer::remote_store_test

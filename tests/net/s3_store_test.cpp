@@ -7,16 +7,16 @@
 #include <optional>
 #include <string>
 
-#include <doctest/doctest.h>
-
 #include "composer/net/remote_store.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/fake_s3.h"
 #include "tests/support/folder.h"
 #include "tests/support/http_server.h"
+#include "tests/support/text.h"
 #include "tests/support/warnings.h"
 
-namespace composer::net {
+namespace composer::net::s3_store_test {
 namespace {
 
 using test::error_of;
@@ -24,13 +24,8 @@ using test::FakeS3;
 using test::HttpCall;
 using test::HttpReply;
 namespace fs = std::filesystem;
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
-
-fs::path write(const fs::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-  return path;
-}
+using test::contains;
+using test::write_text;
 
 std::unique_ptr<RemoteStore> open(const std::string& uri) {
   StoreOptions options;
@@ -49,7 +44,7 @@ TEST_CASE("An upload in parts whose last response is lost has succeeded if the o
   const std::string data((5 << 20) + 1, 'd'), stale(data.size(), 's');
   server.set("f/m", stale);
   server.lose_completion();
-  open("s3://b/f")->put(write(folder / "long", data), "m");
+  open("s3://b/f")->put(write_text(folder / "long", data), "m");
   CHECK(server.objects().at("f/m") == data);
   CHECK(warnings.texts.empty());
 }
@@ -61,7 +56,7 @@ TEST_CASE("At a server that keeps no metadata, an upload whose last response is 
   const test::Variables variables(variables_of(server));
   const std::string data((5 << 20) + 1, 'd');
   server.lose_completion();
-  open("s3://b/f")->put(write(folder / "long", data), "m");
+  open("s3://b/f")->put(write_text(folder / "long", data), "m");
   CHECK(server.objects().at("f/m") == data);
 }
 
@@ -69,7 +64,7 @@ TEST_CASE("A file as long as a part is sent at once, and the parts of a longer o
   const test::Folder folder;
   FakeS3 server;
   const test::Variables variables(variables_of(server));
-  open("s3://b/f")->put(write(folder / "part", std::string(5 << 20, 'd')), "m");
+  open("s3://b/f")->put(write_text(folder / "part", std::string(5 << 20, 'd')), "m");
   CHECK(server.calls().size() == 1);
   constexpr std::uint64_t kMiB = 1 << 20;
   CHECK(s3_part_size(10'000 * 5 * kMiB, 5 * kMiB) == 5 * kMiB);
@@ -113,7 +108,7 @@ TEST_CASE("An upload in parts that S3 does not know any more has failed, also if
     return {};
   });
   const auto store = open("s3://b/f");
-  write(folder / "long", data);
+  write_text(folder / "long", data);
   CHECK(contains(error_of([&] { store->put(folder / "long", "m"); }), "NoSuchUpload"));
   CHECK(server.objects().at("f/m") == stale);
   CHECK(contains(error_of([&] { store->put(folder / "long", "none"); }), "NoSuchUpload"));
@@ -128,8 +123,8 @@ TEST_CASE("Files go to a bucket whose ETags are no MD5, as with SSE-KMS, and com
   const test::Warnings warnings;
   const auto store = open("s3://b/f");
   const std::string data((5 << 20) + 1, 'd');
-  write(folder / "long", data);
-  write(folder / "short", "short");
+  write_text(folder / "long", data);
+  write_text(folder / "short", "short");
   server.set("f/lost", std::string(data.size(), 's'));
   store->put(folder / "long", "long");
   store->put(folder / "short", "short");
@@ -145,7 +140,7 @@ TEST_CASE("Names with empty parts, \".\" or \"..\" are refused by every store, a
   const test::Folder folder;
   FakeS3 server;
   const test::Variables variables(variables_of(server));
-  write(folder / "f", "text");
+  write_text(folder / "f", "text");
   fs::create_directory(folder / "remote");
   for (const std::string& uri :
        {std::string("s3://b/p"), server.url() + "/p", "file://" + (folder / "remote").string()}) {
@@ -218,8 +213,9 @@ TEST_CASE("Temporary credentials that expire are read again from their file") {
   values["AWS_SHARED_CREDENTIALS_FILE"] = folder / "credentials";
   const test::Variables variables(values);
   const auto credentials = [&](const std::string& id) {
-    write(folder / "credentials", "[default]\naws_access_key_id = " + id + "\naws_secret_access_key = verysecret\n" +
-                                      "aws_session_token = token-of-" + id + "\n");
+    write_text(folder / "credentials", "[default]\naws_access_key_id = " + id +
+                                           "\naws_secret_access_key = verysecret\n" + "aws_session_token = token-of-" +
+                                           id + "\n");
   };
   server.intercept([](const HttpCall& call) -> std::optional<HttpReply> {
     const bool expired = contains(call.headers.at("authorization"), "Credential=first/");
@@ -229,7 +225,7 @@ TEST_CASE("Temporary credentials that expire are read again from their file") {
   });
   credentials("first");
   const auto store = open("s3://b/f");
-  write(folder / "x", "text");
+  write_text(folder / "x", "text");
   CHECK(contains(error_of([&] { store->put(folder / "x", "x"); }), "400 ExpiredToken"));
   CHECK(server.calls().size() == 1);  // the file has no others
   credentials("second");
@@ -242,7 +238,7 @@ TEST_CASE("Temporary credentials that expire are read again from their file") {
   const auto other = open("s3://b/f");
   credentials("third");
   CHECK(other->size("x") == 4);  // a response to HEAD has no code
-  write(folder / "long", std::string((5 << 20) + 1, 'd'));
+  write_text(folder / "long", std::string((5 << 20) + 1, 'd'));
   other->put(folder / "long", "long");
   CHECK(server.objects().at("f/long").size() == (5 << 20) + 1);
 }
@@ -261,4 +257,4 @@ TEST_CASE("Credentials that expire are read again from the environment") {
   CHECK(store->list().empty());
 }
 
-}  // namespace composer::net
+}  // namespace composer::net::s3_store_test

@@ -7,12 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
-using namespace composer::net;
+namespace composer::upload_queue_test {
+using namespace net;
 
 namespace {
 
@@ -148,3 +147,5 @@ TEST_CASE("A list of failures gives each reason once, whatever file it names, wi
 TEST_CASE("A queue without room is rejected") {
   CHECK_THROWS_AS(UploadQueue(std::make_unique<NoStore>(), {.capacity = 0}), ConfigError);
 }
+
+}  // namespace composer::upload_queue_test

@@ -4,11 +4,10 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
-#include <doctest/doctest.h>
-
 #include "tests/optim/support.h"
+#include "tests/support/doctest.h"
 
-namespace composer::tests {
+namespace composer::tests::against_torch_test {
 namespace {
 
 using Reference = std::function<std::shared_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>;
@@ -135,4 +134,4 @@ TEST_CASE("A step that is not skipped is a step, one that is skipped changes not
   }
 }
 
-}  // namespace composer::tests
+}  // namespace composer::tests::against_torch_test

@@ -2,12 +2,11 @@
 
 #include <cmath>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/skippable_sgd.h"
 
-namespace composer::test {
+namespace composer::test::grad_scaler_test {
 namespace {
 
 using optim::GradScaler;
@@ -116,4 +115,4 @@ TEST_CASE("A scaler refuses bad options, float16 parameters, and optimizers that
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::grad_scaler_test

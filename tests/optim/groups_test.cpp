@@ -4,23 +4,12 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/optim/support.h"
+#include "tests/support/doctest.h"
 
-namespace composer::tests {
+namespace composer::tests::groups_test {
 namespace {
-
-template <class Run>
-std::string error_of(Run run) {
-  try {
-    run();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 const optim::SgdOptions& options_of(const optim::Optimizer& optimizer, std::size_t group) {
   return dynamic_cast<const optim::GroupOptions<optim::SgdOptions>&>(optimizer.param_groups().at(group).options())
@@ -49,7 +38,7 @@ TEST_CASE("A pattern fits a whole name") {
   for (const Row& row : rows) {
     CAPTURE(row.pattern);
     CAPTURE(row.name);
-    const std::string error = error_of([&] {
+    const std::string error = config_error_of([&] {
       optim::sgd({.lr = 1, .groups = {{.match = row.pattern}}}).make({{row.name, at::ones(1)}});
     });
     CHECK((error == "no error") == row.fits);
@@ -110,7 +99,7 @@ TEST_CASE("The order of groups does not matter to the result") {
 TEST_CASE("Groups that cannot be are refused") {
   const auto list = random_parameters(at::kFloat);
   const auto with = [&](std::vector<optim::ParameterGroup> groups) {
-    return error_of([&] { optim::sgd({.lr = 1, .groups = std::move(groups)}).make(list); });
+    return config_error_of([&] { optim::sgd({.lr = 1, .groups = std::move(groups)}).make(list); });
   };
   CHECK(with({{.match = "*.gamma"}}) == "sgd: groups[0] (*.gamma) has no parameters: no parameter matches");
   CHECK(with({{.match = "*"}, {.match = "*.bias"}}) ==
@@ -137,7 +126,7 @@ TEST_CASE("A group with a learning rate of 0 stays as it is, in every optimizer"
 
 TEST_CASE("Parameters that lie between one another in memory may be trained, unless they share an element") {
   const auto with = [](const at::Tensor& a, const at::Tensor& b) {
-    return error_of([&] { optim::sgd({.lr = 1}).make({{"a", a}, {"b", b}}); });
+    return config_error_of([&] { optim::sgd({.lr = 1}).make({{"a", a}, {"b", b}}); });
   };
   const at::Tensor whole = at::ones({6, 4});
   const char* const shared =
@@ -167,13 +156,13 @@ TEST_CASE("Many parameters that lie between one another cost in proportion to th
   optim::NamedParameters list = columns(64);
   const at::Tensor first = list[0].tensor;
   list.push_back({"q", first.as_strided({2}, {64 * 100}, first.storage_offset() + 64 * 50 + 17)});
-  CHECK(error_of([&] { optim::sgd({.lr = 1}).make(list); }) ==
+  CHECK(config_error_of([&] { optim::sgd({.lr = 1}).make(list); }) ==
         "sgd: the parameters p17 and q share memory, so each step would change them twice; pass only one of them");
   // Of other sizes, and one that lies over itself.
   const at::Tensor bytes = at::zeros({64}, at::kByte);
   const at::Tensor halves = bytes.view(at::kHalf), floats = bytes.view(at::kFloat);
   const auto with = [](const at::Tensor& a, const at::Tensor& b) {
-    return error_of([&] { optim::sgd({.lr = 1}).make({{"a", a}, {"b", b}}); });
+    return config_error_of([&] { optim::sgd({.lr = 1}).make({{"a", a}, {"b", b}}); });
   };
   CHECK(with(floats.as_strided({4}, {4}), halves.as_strided({4}, {8}, 2)) == "no error");
   CHECK(with(floats.as_strided({4}, {4}), halves.as_strided({4}, {8}, 1)).starts_with("sgd: the parameters a and b"));
@@ -182,7 +171,7 @@ TEST_CASE("Many parameters that lie between one another cost in proportion to th
 
 TEST_CASE("Parameters that cannot be trained are refused by name") {
   const auto with = [](optim::NamedParameters list) {
-    return error_of([&] { optim::sgd({.lr = 1}).make(std::move(list)); });
+    return config_error_of([&] { optim::sgd({.lr = 1}).make(std::move(list)); });
   };
   const at::Tensor whole = at::ones({10});
   CHECK(with({}) == "sgd: there are no parameters to optimize");
@@ -206,25 +195,26 @@ TEST_CASE("A parameter under two names comes once") {
 TEST_CASE("Options that cannot be are refused") {
   using namespace optim;
   const std::pair<std::string, std::string> rows[] = {
-      {error_of([] { sgd({.lr = 0}); }), "sgd: lr must be > 0, got 0"},
-      {error_of([] { sgd({.lr = 1, .momentum = -1}); }), "sgd: momentum must be >= 0, got -1"},
-      {error_of([] { sgd({.lr = 1, .dampening = NAN}); }), "sgd: dampening must be >= 0, got nan"},
-      {error_of([] { sgd({.lr = 1, .weight_decay = -0.1}); }), "sgd: weight_decay must be >= 0, got -0.1"},
-      {error_of([] { sgd({.lr = 1, .nesterov = true}); }),
+      {config_error_of([] { sgd({.lr = 0}); }), "sgd: lr must be > 0, got 0"},
+      {config_error_of([] { sgd({.lr = 1, .momentum = -1}); }), "sgd: momentum must be >= 0, got -1"},
+      {config_error_of([] { sgd({.lr = 1, .dampening = NAN}); }), "sgd: dampening must be >= 0, got nan"},
+      {config_error_of([] { sgd({.lr = 1, .weight_decay = -0.1}); }), "sgd: weight_decay must be >= 0, got -0.1"},
+      {config_error_of([] { sgd({.lr = 1, .nesterov = true}); }),
        "sgd: nesterov needs momentum > 0 and dampening 0, got momentum 0, dampening 0"},
-      {error_of([] { decoupled_sgdw({}); }), "decoupled_sgdw: lr must be > 0, got 0"},
-      {error_of([] { adam({.lr = INFINITY}); }), "adam: lr must be >= 0, got inf"},
-      {error_of([] { adam({.beta1 = 1}); }), "adam: beta1 must be in [0, 1), got 1"},
-      {error_of([] { adamw({.beta2 = -0.5}); }), "adamw: beta2 must be in [0, 1), got -0.5"},
-      {error_of([] { adamw({.eps = -1}); }), "adamw: eps must be >= 0, got -1"},
-      {error_of([] { decoupled_adamw({.weight_decay = -1}); }), "decoupled_adamw: weight_decay must be >= 0, got -1"},
-      {error_of([] { rmsprop({.alpha = 1}); }), "rmsprop: alpha must be in [0, 1), got 1"},
-      {error_of([] { rmsprop({.momentum = -1}); }), "rmsprop: momentum must be >= 0, got -1"},
-      {error_of([] { adagrad({.lr_decay = -1}); }), "adagrad: lr_decay must be >= 0, got -1"},
-      {error_of([] { adagrad({.initial_accumulator_value = -1}); }),
+      {config_error_of([] { decoupled_sgdw({}); }), "decoupled_sgdw: lr must be > 0, got 0"},
+      {config_error_of([] { adam({.lr = INFINITY}); }), "adam: lr must be >= 0, got inf"},
+      {config_error_of([] { adam({.beta1 = 1}); }), "adam: beta1 must be in [0, 1), got 1"},
+      {config_error_of([] { adamw({.beta2 = -0.5}); }), "adamw: beta2 must be in [0, 1), got -0.5"},
+      {config_error_of([] { adamw({.eps = -1}); }), "adamw: eps must be >= 0, got -1"},
+      {config_error_of([] { decoupled_adamw({.weight_decay = -1}); }),
+       "decoupled_adamw: weight_decay must be >= 0, got -1"},
+      {config_error_of([] { rmsprop({.alpha = 1}); }), "rmsprop: alpha must be in [0, 1), got 1"},
+      {config_error_of([] { rmsprop({.momentum = -1}); }), "rmsprop: momentum must be >= 0, got -1"},
+      {config_error_of([] { adagrad({.lr_decay = -1}); }), "adagrad: lr_decay must be >= 0, got -1"},
+      {config_error_of([] { adagrad({.initial_accumulator_value = -1}); }),
        "adagrad: initial_accumulator_value must be >= 0, got -1"},
   };
   for (const auto& [got, expected] : rows) CHECK(got == expected);
 }
 
-}  // namespace composer::tests
+}  // namespace composer::tests::groups_test

@@ -3,12 +3,11 @@
 #include <functional>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/optim/support.h"
+#include "tests/support/doctest.h"
 
-namespace composer::tests {
+namespace composer::tests::literal_test {
 namespace {
 
 using Row = std::vector<double>;
@@ -311,4 +310,4 @@ TEST_CASE("Options of Lion, LAMB, Adafactor and Muon that cannot be are refused"
   CHECK_THROWS_WITH_AS(optim::muon({.ns_steps = 0}), "muon: ns_steps must be 1 to 100, got 0", ConfigError);
 }
 
-}  // namespace composer::tests
+}  // namespace composer::tests::literal_test

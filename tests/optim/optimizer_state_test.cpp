@@ -14,14 +14,13 @@
 #include <torch/optim/sgd.h>
 #include <torch/serialize/archive.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/run.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::optimizer_state_test {
 namespace {
 
 namespace libtorch = torch::optim;
@@ -263,4 +262,4 @@ TEST_CASE("loading the state of many parameters takes time in proportion to thei
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::optimizer_state_test

@@ -3,12 +3,11 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/optim/sgd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/optim/support.h"
+#include "tests/support/doctest.h"
 
-namespace composer::tests {
+namespace composer::tests::optimizer_test {
 
 std::vector<Candidate> elementwise_optimizers() {
   using namespace optim;
@@ -25,15 +24,6 @@ namespace {
 
 std::shared_ptr<optim::NamedOptimizer> make(const optim::AnyOptimizer& any, const optim::NamedParameters& list) {
   return std::dynamic_pointer_cast<optim::NamedOptimizer>(any.make(list));
-}
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 }  // namespace
@@ -162,7 +152,7 @@ TEST_CASE("A state that does not fit is refused by name, and changes nothing") {
   for (const Row& row : rows) {
     auto state = good;
     row.spoil(state);
-    CHECK(error_of([&] { optimizer->load_state_tensors(state); }).find(row.error) == 0);
+    CHECK(config_error_of([&] { optimizer->load_state_tensors(state); }).find(row.error) == 0);
   }
 }
 
@@ -198,7 +188,7 @@ TEST_CASE("Sparse gradients are used or refused by name") {
   }
   at::Tensor a = at::ones({5, 2}).set_requires_grad(true);
   a.mutable_grad() = gradient;
-  CHECK(error_of([&] {
+  CHECK(config_error_of([&] {
           optim::adamw().make({{"embedding.weight", a}})->step();
         }).find("adamw: cannot use the sparse gradient of embedding.weight") == 0);
 }
@@ -277,7 +267,8 @@ TEST_CASE("A gradient that cannot be used is refused before any parameter, state
     const std::vector<at::Tensor> before = now();
     at::Tensor last = list.back().tensor;
     last.mutable_grad() = at::ones_like(last).unsqueeze(0);
-    CHECK(error_of([&] { optimizer->step(); }).find(": the gradient of " + list.back().name) != std::string::npos);
+    CHECK(config_error_of([&] { optimizer->step(); }).find(": the gradient of " + list.back().name) !=
+          std::string::npos);
     CHECK(equal(now(), before));
   }
 }
@@ -292,7 +283,7 @@ TEST_CASE("A step that cannot be skipped is refused before a group has changed, 
                                 {{"plain", plain}, {"half", half}});
     plain.mutable_grad() = at::ones_like(plain);
     half.mutable_grad() = at::ones_like(half);
-    const std::string error = error_of([&] { optimizer->step_unless(at::zeros({})); });
+    const std::string error = config_error_of([&] { optimizer->step_unless(at::zeros({})); });
     CHECK(error.starts_with(decoupled ? "decoupled_sgdw: dampening" : "sgd: dampening"));
     CHECK(plain.detach().equal(at::ones({3}, at::kBFloat16)));
     CHECK(half.detach().equal(at::ones({3}, at::kBFloat16)));
@@ -304,7 +295,7 @@ TEST_CASE("A group that was added behind the optimizer's back is refused before 
   const auto optimizer = make(optim::sgd({.lr = 0.5}), {{"p", p}});
   optimizer->add_param_group(torch::optim::OptimizerParamGroup({q}, std::make_unique<torch::optim::SGDOptions>(0.1)));
   for (const at::Tensor& one : {p, q}) one.mutable_grad() = at::ones_like(one);
-  CHECK(error_of([&] { optimizer->step(); }).starts_with("sgd: add_param_group() is not supported"));
+  CHECK(config_error_of([&] { optimizer->step(); }).starts_with("sgd: add_param_group() is not supported"));
   CHECK(p.detach().equal(at::ones({3})));
 }
 
@@ -321,4 +312,4 @@ TEST_CASE("A centered RMSprop stays finite where the gradient is always the same
   }
 }
 
-}  // namespace composer::tests
+}  // namespace composer::tests::optimizer_test

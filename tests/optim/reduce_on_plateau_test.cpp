@@ -8,14 +8,13 @@
 #include <torch/optim/schedulers/reduce_on_plateau_scheduler.h>
 #include <torch/optim/sgd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/optim/schedulers.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-namespace composer::optim {
+namespace composer::optim::reduce_on_plateau_test {
 namespace {
 
 using namespace composer::test;
@@ -217,4 +216,4 @@ TEST_CASE("A plateau of a metric that its evaluator does not have is refused bef
 }
 
 }  // namespace
-}  // namespace composer::optim
+}  // namespace composer::optim::reduce_on_plateau_test

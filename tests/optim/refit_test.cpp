@@ -8,13 +8,12 @@
 #include <ATen/ATen.h>
 #include <torch/optim/adam.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/optim/adam.h"
 #include "composer/optim/named_optimizer.h"
+#include "tests/support/doctest.h"
 
-namespace composer::optim {
+namespace composer::optim::refit_test {
 namespace {
 
 at::Tensor weight(std::int64_t dimensions) {
@@ -148,4 +147,4 @@ TEST_CASE("Lists for another number of groups than there are, are refused") {
 }
 
 }  // namespace
-}  // namespace composer::optim
+}  // namespace composer::optim::refit_test

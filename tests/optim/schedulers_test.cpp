@@ -8,12 +8,11 @@
 
 #include <c10/util/Exception.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/warnings.h"
 
-namespace composer::optim {
+namespace composer::optim::schedulers_test {
 namespace {
 
 // A run of 1000 batches an epoch, whose length is scaled with the schedule.
@@ -186,4 +185,4 @@ TEST_CASE("A warm-up that is 0 in this run is warned of once") {
 }
 
 }  // namespace
-}  // namespace composer::optim
+}  // namespace composer::optim::schedulers_test

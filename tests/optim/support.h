@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include "composer/core/error.h"
 #include "composer/optim/optimizer.h"
 
 namespace composer::tests {
@@ -62,5 +63,15 @@ struct Candidate {
   optim::AnyOptimizer optimizer;
 };
 std::vector<Candidate> elementwise_optimizers();
+
+template <class Run>
+std::string config_error_of(Run run) {
+  try {
+    run();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
 
 }  // namespace composer::tests

@@ -2,10 +2,9 @@
 
 #include <string>
 
-#include <doctest/doctest.h>
+#include "tests/support/doctest.h"
 
-using composer::profiler::Action, composer::profiler::Schedule;
-
+namespace composer::profiler::schedule_test {
 namespace {
 
 // One letter for each batch of an epoch: - W A S
@@ -46,3 +45,5 @@ TEST_CASE("A profiler's cycles repeat as often as asked for, or until the epoch 
 TEST_CASE("A run that went on within an epoch skips as many batches more in each") {
   CHECK(actions({.skip_first = 1, .warmup = 1, .active = 1, .repeat = 1}, 6, /*resumed_at=*/2) == "---WS-");
 }
+
+}  // namespace composer::profiler::schedule_test

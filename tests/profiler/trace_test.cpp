@@ -2,13 +2,12 @@
 
 #include <algorithm>
 
-#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include "composer/profiler/report.h"
+#include "tests/support/doctest.h"
 
-using namespace composer::profiler;
-
+namespace composer::profiler::trace_test {
 namespace {
 
 constexpr std::int64_t kBegin = 1'764'000'000'123'456'789;  // has more digits than a double
@@ -108,3 +107,5 @@ TEST_CASE("The report's lines fit into 79 columns, and its shares into the whole
     CHECK(end - begin < 80);
   CHECK(text.find("82.5 %") != std::string::npos);  // 1650 of 2000 ns are in batches alone
 }
+
+}  // namespace composer::profiler::trace_test

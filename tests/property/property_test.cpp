@@ -1,11 +1,10 @@
 #include <csignal>
 
-#include <doctest/doctest.h>
-
 #include "tests/property/run.h"
 #include "tests/property/shrink.h"
+#include "tests/support/doctest.h"
 
-namespace composer::property {
+namespace composer::property::property_test {
 namespace {
 
 // The shortest program that fails by the same rule, and what fails: run it with composer_property --run "...".
@@ -41,4 +40,4 @@ TEST_CASE("A program is what its text says") {
 }
 
 }  // namespace
-}  // namespace composer::property
+}  // namespace composer::property::property_test

@@ -46,7 +46,7 @@ Rules all_rules() {
     all.insert(all.end(), more.begin(), more.end());
   return all;
 }
-const Rules& rules() {
+const Rules& algorithms_rules() {
   static const Rules all = all_rules();
   return all;
 }
@@ -56,14 +56,14 @@ constexpr Tolerance kSingle{1e-6, 1e-7};
 Outcome smooth_labels(const Json& c, const Recorded& tensors) {
   const at::Tensor got =
       algorithms::smooth_labels(tensors.at("in.logits"), tensors.at("in.target"), c.at("smoothing").get<double>());
-  return judge(c, to_json(tensors.at("out")), to_json(got), rules(), kSingle);
+  return judge(c, to_json(tensors.at("out")), to_json(got), algorithms_rules(), kSingle);
 }
 
 Outcome mixup_batch(const Json& c, const Recorded& tensors) {
   const auto [input, target] = algorithms::mixup_batch(tensors.at("in.input"), tensors.at("in.target"),
                                                        {c.at("mixing").get<double>(), tensors.at("in.indices")});
   return judge(c, {to_json(tensors.at("out.input")), to_json(tensors.at("out.permuted_target"))},
-               {to_json(input), to_json(target)}, rules(), kSingle);
+               {to_json(input), to_json(target)}, algorithms_rules(), kSingle);
 }
 
 Outcome gen_mixing_coef(const Json& c, const Recorded&) {
@@ -77,7 +77,7 @@ Outcome gen_mixing_coef(const Json& c, const Recorded&) {
       return draw.at("value").get<double>();
     }));
   if (drawn != log.size()) return wrong("fewer random numbers were drawn than recorded");
-  return judge(c, c.at("coefficients"), got, rules());
+  return judge(c, c.at("coefficients"), got, algorithms_rules());
 }
 
 Outcome cutout_batch(const Json& c, const Recorded& tensors) {
@@ -98,7 +98,8 @@ Outcome cutout_batch(const Json& c, const Recorded& tensors) {
                                                .uniform_sampling = c.value("uniform_sampling", false)},
                                               sample);
   if (drawn != log.size()) return wrong("fewer random numbers were drawn than recorded");
-  return judge(c, to_json(tensors.at("out.input")), to_json(algorithms::cutout_batch(input, holes)), rules());
+  return judge(c, to_json(tensors.at("out.input")), to_json(algorithms::cutout_batch(input, holes)),
+               algorithms_rules());
 }
 
 Json clip(const Json& c, const Recorded& tensors) {
@@ -134,7 +135,8 @@ Outcome apply_gradient_clipping(const Json& c, const Recorded& tensors) {
       if (tensors.contains(key) && tensors.at(key).scalar_type() == at::kFloat) tolerance = kSingle;
     }
   }
-  return judge(c, without_message(recorded), result_of(recorded, [&] { return clip(c, tensors); }), rules(), tolerance);
+  return judge(c, without_message(recorded), result_of(recorded, [&] { return clip(c, tensors); }), algorithms_rules(),
+               tolerance);
 }
 
 // The name in the registry for the class of each algorithm whose constructor is compared.
@@ -181,10 +183,10 @@ Outcome construct(const Json& c, const std::string& entry) {
       return {{"required_on_load", made.list().front().object->required_on_load()}};
     }));
   }
-  return judge(c, recorded, got, rules());
+  return judge(c, recorded, got, algorithms_rules());
 }
 
-Outcome run(const Json& c, const Context& context) {
+Outcome run_algorithms(const Json& c, const Context& context) {
   using Handler = Outcome (*)(const Json&, const Recorded&);
   static const std::map<std::string, Handler> handlers = {{"smooth_labels", smooth_labels},
                                                           {"cutout_batch", cutout_batch},
@@ -204,9 +206,9 @@ Outcome run(const Json& c, const Context& context) {
 }  // namespace
 
 Suite algorithms_suite() {
-  Rules all = rules();
+  Rules all = algorithms_rules();
   for (const Rule& rule : training_algorithm_rules()) all.push_back(rule);
-  return {"algorithms.json", "Algorithms", run, all};
+  return {"algorithms.json", "Algorithms", run_algorithms, all};
 }
 
 }  // namespace composer::replay

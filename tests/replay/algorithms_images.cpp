@@ -30,7 +30,7 @@ namespace {
 namespace nn = torch::nn;
 using algorithms::CutMixBox;
 
-constexpr Tolerance kSingle{1e-6, 1e-7};
+constexpr Tolerance kSingleImages{1e-6, 1e-7};
 
 Json box_to_json(const CutMixBox& box) { return {box.top, box.left, box.bottom, box.right}; }
 
@@ -60,7 +60,7 @@ Outcome cutmix_batch(const Json& c, const Recorded& tensors) {
     recorded["input"] = to_json(tensors.at("out.input"));
     got["input"] = to_json(cut.input);
   }
-  return judge(c, recorded, got, image_rules(), kSingle);
+  return judge(c, recorded, got, image_rules(), kSingleImages);
 }
 
 Outcome cutmix_boxes(const Json& c, const Recorded&) {
@@ -291,7 +291,7 @@ Outcome gyro_dropout(const Json& c, const Recorded& tensors) {
     recorded["out" + number] = to_json(tensors.at("out" + number));
     got["out" + number] = to_json(algorithms::drop_by_masks(x, chosen, options.p));
   }
-  return judge(c, recorded, got, image_rules(), kSingle);
+  return judge(c, recorded, got, image_rules(), kSingleImages);
 }
 
 // The share that is kept over all rounds, which was recorded with other random numbers.

@@ -55,7 +55,7 @@ Json modules_of(const nn::Module& model) {
   return list;
 }
 
-Json sorted(const Json& names) {
+Json set_of(const Json& names) {
   std::set<std::string> all;
   for (const Json& name : names) all.insert(name.get<std::string>());
   return all;
@@ -99,7 +99,7 @@ Outcome apply_squeeze_excite(const Json& c, const Recorded& recorded) {
   const double largest = recorded.at("out").abs().max().item<double>();
   const Tolerance tolerance{1e-5, 1e-5 * largest};
   return judge(c,
-               {c.at("modules_before"), c.at("modules_after"), sorted(c.at("state_dict_keys_after")),
+               {c.at("modules_before"), c.at("modules_after"), set_of(c.at("state_dict_keys_after")),
                 c.at("second_application_changes_nothing"), to_json(recorded.at("out"))},
                {before, after, keys, idle, to_json(model->forward(recorded.at("in.input")))}, model_rules(), tolerance);
 }
@@ -118,7 +118,7 @@ Outcome apply_blurpool(const Json& c, const Recorded& recorded) {
                                 .blur_first = c.value("blur_first", true),
                                 .min_channels = c.value("min_channels", std::int64_t{16})});
   return judge(c,
-               {c.at("modules_before"), c.at("modules_after"), sorted(c.at("state_dict_keys_after")),
+               {c.at("modules_before"), c.at("modules_after"), set_of(c.at("state_dict_keys_after")),
                 to_json(recorded.at("out"))},
                {before, modules_of(*model), keys_of(*model), to_json(model->forward(recorded.at("in.input")))},
                model_rules(), Tolerance{1e-4, 1e-5});
@@ -134,7 +134,7 @@ Outcome apply_weight_standardization(const Json& c, const Recorded& recorded) {
   fill(*model, recorded.below("in."));
   const Replacements done = algorithms::weight_standardization(
       *model, {.n_last_layers_ignore = c.at("n_last_layers_ignore").get<std::int64_t>()});
-  return judge(c, {c.at("count"), sorted(c.at("state_dict_keys_after")), to_json(recorded.at("out"))},
+  return judge(c, {c.at("count"), set_of(c.at("state_dict_keys_after")), to_json(recorded.at("out"))},
                {done.made.size(), keys_of(*model), to_json(model->forward(recorded.at("in.input")))}, model_rules(),
                Tolerance{1e-4, 1e-4});
 }
@@ -256,7 +256,7 @@ Outcome gated_output(const Json& c, const Recorded& recorded) {
   const at::Tensor got =
       at::layer_norm(wide + recorded.at("in.residual_connection"), {width}, recorded.at("in.layernorm.weight"),
                      recorded.at("in.layernorm.bias"), c.at("layernorm_eps").get<double>());
-  return judge(c, {sorted(keys), to_json(recorded.at("out"))}, {keys_of(layer), to_json(got)}, model_rules(),
+  return judge(c, {set_of(keys), to_json(recorded.at("out"))}, {keys_of(layer), to_json(got)}, model_rules(),
                tolerance_for(got));
 }
 

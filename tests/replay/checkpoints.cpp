@@ -308,7 +308,7 @@ Outcome run_parse_uri(const Json& c) {
   return judge(c, c["rows"], got, uri_rules());
 }
 
-Outcome run(const Json& c, const Context& context) {
+Outcome run_checkpoints(const Json& c, const Context& context) {
   const auto kind = c["kind"].get<std::string>();
   try {
     if (kind == "files") return run_files(c, context);
@@ -323,7 +323,7 @@ Outcome run(const Json& c, const Context& context) {
   return unsupported("kind " + kind);
 }
 
-Rules rules() {
+Rules checkpoints_rules() {
   Rules all = files_rules(nullptr);
   for (const Rules& more : {resume_rules(), keys_rules(), misuse_rules(), uri_rules()})
     all.insert(all.end(), more.begin(), more.end());
@@ -332,6 +332,6 @@ Rules rules() {
 
 }  // namespace
 
-Suite checkpoints_suite() { return {"checkpoints.json", "Checkpoints", run, rules()}; }
+Suite checkpoints_suite() { return {"checkpoints.json", "Checkpoints", run_checkpoints, checkpoints_rules()}; }
 
 }  // namespace composer::replay

@@ -59,7 +59,7 @@ Json counts(const Timestamp& t, const Json& wanted) {
   return some;
 }
 
-Json recording(const Json& c) {
+Json recorded_resumption(const Json& c) {
   Json recorded = {{"error", without_message(c)["error"]}};
   for (const char* part :
        {"after_load", "batches", "final", "weights_equal_first_run_at_end", "optimizer_state_entries_after_load"})
@@ -200,7 +200,7 @@ Rules resume_rules() {
 Outcome run_resume(const Json& c, const Context& context) {
   const test::Sandbox sandbox;
   const Weights first = weights_at_end(c["first"], context);
-  const Json recorded = recording(c);
+  const Json recorded = recorded_resumption(c);
   Json got = {{"error", nullptr}};
   try {
     go_on(c, context, first, recorded, got);

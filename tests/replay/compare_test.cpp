@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include <doctest/doctest.h>
+#include "tests/support/doctest.h"
 
-namespace composer::replay {
+namespace composer::replay::compare_test {
 namespace {
 
 TEST_CASE("The first difference of two results is found and named by its place") {
@@ -63,4 +63,4 @@ TEST_CASE("A case is different as listed only if a rule matches it and we do wha
 }
 
 }  // namespace
-}  // namespace composer::replay
+}  // namespace composer::replay::compare_test

@@ -20,7 +20,7 @@ namespace composer::replay {
 namespace {
 
 // The recorded callback of that name, without what is no value of a log entry here.
-class Extra final : public Callback {
+class ExtraValues final : public Callback {
  public:
   void batch_end(const State&, Logger& logger) override {
     logger.log_metrics(
@@ -36,7 +36,7 @@ Json lines_of(const std::string& text) {
   return lines;
 }
 
-Json recorded_lines(const Json& c) {
+Json recorded_print(const Json& c) {
   std::string text;
   for (const Json& line : c.at("lines")) text += (text.empty() ? "" : "\n") + line.get<std::string>();
   return lines_of(text);
@@ -49,7 +49,7 @@ Json print(const Json& c, const Context& context) {
   TrainerOptions options = logged_options(config, context, log);
   for (const Json& callback : config.value("callbacks", Json::array())) {
     if (callback == "Extra")
-      options.callbacks.add(Extra());
+      options.callbacks.add(ExtraValues());
     else
       add_callback(options.callbacks, callback);
   }
@@ -78,7 +78,7 @@ Json last_of_bar(const std::string& bar, const std::string& text, const std::reg
   return last;
 }
 
-Json sorted(Json list) {
+Json sorted_by_text(Json list) {
   std::ranges::sort(list.get_ref<Json::array_t&>(), {}, [](const Json& item) { return item.dump(); });
   return list;
 }
@@ -96,7 +96,7 @@ Json last_of_recorded_bars(const Json& states) {
   }
   Json list = Json::array();
   for (auto& [title, last] : bars) list.push_back(std::move(last));
-  return sorted(std::move(list));
+  return sorted_by_text(std::move(list));
 }
 
 // Lines such as "epoch 1/2  3 batches  loss 1.5318  eval: CrossEntropy 1.2465  Accuracy 0.3333  0.2s".
@@ -112,7 +112,7 @@ Json last_of_our_bars(const std::string& lines) {
     if (std::regex_search(line, parts, loss))
       list.push_back(last_of_bar("train", "total " + parts.suffix().str().substr(0, 6), number));
   }
-  return sorted(std::move(list));
+  return sorted_by_text(std::move(list));
 }
 
 class OfUnknownLength final : public Loader {
@@ -169,7 +169,7 @@ Json format_all(const Json& rows) {
   return got;
 }
 
-Rules rules() {
+Rules console_rules() {
   return {
       {.name = "no_names_of_the_machine_are_printed",
        .applies_to = "`node_name` and `composer_commit_hash` in what ConsoleLogger prints",
@@ -215,13 +215,13 @@ Rules rules() {
   };
 }
 
-Outcome run(const Json& c, const Context& context) {
+Outcome run_console(const Json& c, const Context& context) {
   const std::string kind = c.at("kind");
   try {
-    if (kind == "format_log_data_value") return judge(c, c.at("rows"), format_all(c.at("rows")), rules());
+    if (kind == "format_log_data_value") return judge(c, c.at("rows"), format_all(c.at("rows")), console_rules());
     if (kind == "file_logger") return run_file_logger(c, context);
-    if (kind == "progress_bar") return judge(c, c.at("states"), progress(c, context), rules());
-    if (kind == "console_logger") return judge(c, recorded_lines(c), print(c, context), rules());
+    if (kind == "progress_bar") return judge(c, c.at("states"), progress(c, context), console_rules());
+    if (kind == "console_logger") return judge(c, recorded_print(c), print(c, context), console_rules());
   } catch (const Unsupported& what) {
     return unsupported(what.why);
   }
@@ -231,9 +231,9 @@ Outcome run(const Json& c, const Context& context) {
 }  // namespace
 
 Suite console_suite() {
-  Rules all = rules();
+  Rules all = console_rules();
   for (Rule& rule : file_logger_rules()) all.push_back(std::move(rule));
-  return {"console.json", "Loggers", run, std::move(all)};
+  return {"console.json", "Loggers", run_console, std::move(all)};
 }
 
 }  // namespace composer::replay

@@ -16,6 +16,9 @@ Json cause_result(const std::exception& error, const Json& recorded);
 // A recorded result with the message of its error left out, as error_result gives it.
 Json without_message(Json result);
 
+// Recorded of what the compiler refuses here.
+inline const Json kDoesNotCompile = {{"error", {{"type", "does not compile"}}}};
+
 // What `make` returns, or its error. `recorded` is {"error": {...}} or any other result.
 template <class Make>
 Json result_of(const Json& recorded, Make&& make) {

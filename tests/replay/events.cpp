@@ -168,7 +168,7 @@ class Program {
   std::optional<Trainer> trainer_;
 };
 
-Outcome run(const Json& c, const Context&) {
+Outcome run_events(const Json& c, const Context&) {
   const Json& config = c.at("config");
   const test::Sandbox sandbox;
   Json recorded = Json::array(), got = Json::array();
@@ -186,6 +186,6 @@ Outcome run(const Json& c, const Context&) {
 
 }  // namespace
 
-Suite events_suite() { return {"events.json", "Events", run, events_rules()}; }
+Suite events_suite() { return {"events.json", "Events", run_events, events_rules()}; }
 
 }  // namespace composer::replay

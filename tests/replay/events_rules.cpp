@@ -420,7 +420,7 @@ Rule eval_at_iterations() {
 }
 
 // Whether a row is of a pass over a batch.
-bool pass_of(const Json& row) {
+bool is_in_pass(const Json& row) {
   const auto event = parse_event(row.at(EVENT).get<std::string>());
   return event >= Event::BEFORE_TRAIN_BATCH && event <= Event::AFTER_TRAIN_BATCH;
 }
@@ -440,7 +440,7 @@ Rule silent_pass() {
                   Json kept = Json::array();
                   for (const Json& row : call["trace"]) {
                     if (is(row, "before_train_batch"))
-                      while (pass_of(kept.back())) kept.erase(kept.size() - 1);
+                      while (is_in_pass(kept.back())) kept.erase(kept.size() - 1);
                     kept.push_back(row);
                   }
                   call["trace"] = kept;

@@ -20,7 +20,7 @@ namespace composer::replay {
 namespace {
 
 // The recorded callbacks of these names, without what is no value of a log entry here.
-class Extra final : public Callback {
+class ExtraRecords final : public Callback {
  public:
   void batch_end(const State&, Logger& logger) override {
     logger.log_metrics({{"extra/int", std::int64_t{3}}, {"extra/str", std::string("text")}});
@@ -66,7 +66,7 @@ Json lines_of(const std::filesystem::path& path) {
   return lines;
 }
 
-Json recorded_lines(const Json& c) {
+Json recorded_file(const Json& c) {
   Json lines = Json::array();
   for (const Json& line : c.at("lines"))
     if (const auto text = line.get<std::string>(); !text.empty()) lines.push_back(without_version(text));
@@ -83,7 +83,7 @@ Json write(const Json& c, const Context& context, const std::filesystem::path& f
   options.run_name = std::string("run");
   for (const Json& callback : config.value("callbacks", Json::array())) {
     if (callback == "Extra")
-      options.callbacks.add(Extra());
+      options.callbacks.add(ExtraRecords());
     else
       options.callbacks.add(Printer());
   }
@@ -187,7 +187,7 @@ Outcome run_file_logger(const Json& c, const Context& context) {
       got = {{"lines", lines_of(path)}, {"error", cause_result(error, {{"error", {{"type", "ValueError"}}}})["error"]}};
     }
   }
-  return judge(c, recorded_lines(c), got, file_logger_rules());
+  return judge(c, recorded_file(c), got, file_logger_rules());
 }
 
 }  // namespace composer::replay

@@ -130,7 +130,7 @@ struct Quiet : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-Json replay(const Json& config) {
+Json replay_order(const Json& config) {
   Invocations invocations;
   Json arguments = {{"max_duration", config.at("max_duration")}};
   if (config.value("save", false)) arguments["save_folder"] = "ck";
@@ -208,7 +208,7 @@ Json our_order(const Json& config, const std::string& event) {
   return names;
 }
 
-Rules rules() {
+Rules invocation_order_rules() {
   return {
       {.name = "placements_hold_on_reversed_events",
        .applies_to =
@@ -253,7 +253,7 @@ Rules rules() {
            }}};
 }
 
-Outcome run(const Json& c, const Context&) {
+Outcome run_invocation_order(const Json& c, const Context&) {
   const Json& config = c.at("config");
   const test::Sandbox sandbox;
   try {
@@ -263,7 +263,7 @@ Outcome run(const Json& c, const Context&) {
         {"state_callbacks_order", c.at("state_callbacks_order")},
         {"invocations", c.at("invocations")},
         {"algorithm_traces_of_first_logger", sorted_traces(c.at("algorithm_traces_of_first_logger"))}};
-    return judge(c, recorded, replay(config), rules());
+    return judge(c, recorded, replay_order(config), invocation_order_rules());
   } catch (const Unsupported& what) {
     return unsupported(what.why);
   }
@@ -271,6 +271,8 @@ Outcome run(const Json& c, const Context&) {
 
 }  // namespace
 
-Suite invocation_order_suite() { return {"invocation_order.json", "Order of calls", run, rules()}; }
+Suite invocation_order_suite() {
+  return {"invocation_order.json", "Order of calls", run_invocation_order, invocation_order_rules()};
+}
 
 }  // namespace composer::replay

@@ -60,7 +60,7 @@ class KeyLogger final : public LoggerDestination {
   Json& result_;
 };
 
-Json recording(const Json& c) {
+Json recorded_keys(const Json& c) {
   Json keys = Json::array();
   for (const Json& call : c.at("log_calls_in_order"))
     for (const Json& key : call[1]) keys.push_back({call[0], key});
@@ -168,7 +168,7 @@ void log_activations_whole(Json& expected, const Json&) {
   expected["keys_in_order"] = keys;
 }
 
-constexpr Tolerance kSingle{1e-5, 1e-6};
+constexpr Tolerance kSingleLogged{1e-5, 1e-6};
 
 // Rates, losses and accuracies of plain SGD without a trainer.
 Json train_by_hand(const Json& config, const Context& context, Rates rates) {
@@ -231,7 +231,7 @@ Json log_all(const Json& c, const Context& context, std::optional<Rates> rates =
 
 // With Composer's rates the recording must come out; then the same with ours. Other runs than those of plain SGD are
 // trained by the trainer, with a table of the rates.
-void without_lag(Json& expected, const Json& c, const Context& context) {
+void values_without_lag(Json& expected, const Json& c, const Context& context) {
   const Json& config = c["config"];
   const bool plain = !config.contains("optimizer") && !config.contains("algorithms") &&
                      !config.contains("device_train_microbatch_size") && config.value("model", "mlp") == "mlp";
@@ -242,14 +242,14 @@ void without_lag(Json& expected, const Json& c, const Context& context) {
   for (const auto& [key, values] : lagging.items()) {
     if (key.starts_with("l2_norm/")) continue;  // optimizer_norms.cpp
     if (!expected["values"].contains(key) || expected["values"][key].is_null()) continue;
-    if (const auto difference = first_difference(expected["values"][key], values, kSingle))
+    if (const auto difference = first_difference(expected["values"][key], values, kSingleLogged))
       throw std::runtime_error("the run with Composer's rates is not what was recorded: " + key + *difference);
     expected["values"][key] = ours.at(key);
   }
 }
 
 // Without a context: to be listed only.
-Rules rules(const Context* context) {
+Rules logged_keys_rules(const Context* context) {
   Rules all = {
       {.name = "no_names_of_the_machine",
        .applies_to = "`node_name` and `composer_commit_hash` among the hyperparameters",
@@ -307,19 +307,19 @@ Rules rules(const Context* context) {
            "rates gives the recorded values.",
        .why = "A schedule applies to the batch it is computed for.",
        .matches = [](const Json& c) { return c["kind"] == "callback" && c["config"].contains("schedulers"); },
-       .ours = [context](Json& expected, const Json& c) { without_lag(expected, c, *context); }}};
+       .ours = [context](Json& expected, const Json& c) { values_without_lag(expected, c, *context); }}};
   all.push_back(optimizer_norms_rule(context));
   for (Rule& rule : stopper_rules()) all.push_back(std::move(rule));
   return all;
 }
 
-Outcome run(const Json& c, const Context& context) {
+Outcome run_logged_keys(const Json& c, const Context& context) {
   try {
-    if (c.at("kind") == "stopper") return judge(c, stopper_recording(c), stop(c), rules(&context));
-    const Json recorded = recording(c);
+    if (c.at("kind") == "stopper") return judge(c, stopper_recording(c), stop(c), logged_keys_rules(&context));
+    const Json recorded = recorded_keys(c);
     Json got = log_all(c, context);
     forget_what_varies(got, recorded);
-    return judge(c, recorded, got, rules(&context), kSingle);
+    return judge(c, recorded, got, logged_keys_rules(&context), kSingleLogged);
   } catch (const Unsupported& what) {
     return unsupported(what.why);
   }
@@ -327,6 +327,6 @@ Outcome run(const Json& c, const Context& context) {
 
 }  // namespace
 
-Suite logged_keys_suite() { return {"logged_keys.json", "Logged keys", run, rules(nullptr)}; }
+Suite logged_keys_suite() { return {"logged_keys.json", "Logged keys", run_logged_keys, logged_keys_rules(nullptr)}; }
 
 }  // namespace composer::replay

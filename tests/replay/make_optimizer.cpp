@@ -11,7 +11,7 @@
 namespace composer::replay {
 namespace {
 
-using Make = optim::AnyOptimizer (*)(const Json& o);
+using MakeOptimizer = optim::AnyOptimizer (*)(const Json& o);
 
 // Sets what the recorded optimizer was given.
 template <class T>
@@ -67,8 +67,8 @@ optim::AdagradOptions adagrad_options(const Json& o) {
   return x;
 }
 
-const std::map<std::string, Make>& makers() {
-  static const std::map<std::string, Make> makers = {
+const std::map<std::string, MakeOptimizer>& makers() {
+  static const std::map<std::string, MakeOptimizer> makers = {
       {"SGD", [](const Json& o) { return optim::sgd(sgd_options<optim::SgdOptions>(o)); }},
       {"DecoupledSGDW",
        [](const Json& o) { return optim::decoupled_sgdw(sgd_options<optim::DecoupledSgdwOptions>(o)); }},

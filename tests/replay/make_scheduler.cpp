@@ -26,8 +26,8 @@ class Options {
 };
 
 // Defaults are the library's, so that those are compared too.
-using Make = optim::Scheduler (*)(const Options&);
-const std::map<std::string, Make> kSchedulers = {
+using MakeScheduler = optim::Scheduler (*)(const Options&);
+const std::map<std::string, MakeScheduler> kSchedulers = {
     {"StepScheduler",
      [](const Options& o) {
        optim::StepOptions x{.step_size = o.time("step_size")};

@@ -35,7 +35,7 @@ const std::function<Json()>* find(const std::string& id) {
   return nullptr;
 }
 
-Outcome run(const Json& c, const Context&) {
+Outcome run_messages(const Json& c, const Context&) {
   Json recorded = without_message(c);
   recorded = {{"error", recorded["error"]}, {"result", c.at("result")}, {"warned", !c.at("warnings").empty()}};
   if (refused_by_compiler(c)) return judge(c, recorded, {{"compiles", false}}, messages_rules());
@@ -47,6 +47,6 @@ Outcome run(const Json& c, const Context&) {
 
 }  // namespace
 
-Suite messages_suite() { return {"messages.json", "Misuse", run, messages_rules()}; }
+Suite messages_suite() { return {"messages.json", "Misuse", run_messages, messages_rules()}; }
 
 }  // namespace composer::replay

@@ -27,9 +27,9 @@ TrainerOptions good_options() {
   return options;
 }
 
-using Change = void (*)(TrainerOptions& options);
+using OptionChange = void (*)(TrainerOptions& options);
 
-std::function<Json()> construct(Change change) {
+std::function<Json()> construct(OptionChange change) {
   return [change] {
     TrainerOptions options = good_options();
     change(options);
@@ -38,7 +38,7 @@ std::function<Json()> construct(Change change) {
   };
 }
 
-std::function<Json()> fit(Change change, FitOptions fit_options = {}) {
+std::function<Json()> fit(OptionChange change, FitOptions fit_options = {}) {
   return [change, fit_options] {
     TrainerOptions options = good_options();
     change(options);

@@ -42,10 +42,10 @@ class Tensors {
   const Context::Tensors& all_;
 };
 
-Json to_json(const at::Tensor& tensor) {
+Json nested(const at::Tensor& tensor) {
   if (tensor.dim() == 0) return number(tensor.item<double>());
   Json list = Json::array();
-  for (const at::Tensor& part : tensor.unbind()) list.push_back(to_json(part));
+  for (const at::Tensor& part : tensor.unbind()) list.push_back(nested(part));
   return list;
 }
 
@@ -133,7 +133,7 @@ Json replay_metric(const Json& c, const Tensors& tensors, bool mean_of_batches) 
     Json values = Json::array();
     for (std::size_t i = 0; i < c["num_batches"]; ++i) {
       metric->update(tensors.predictions(i), tensors.batch(i));
-      values.push_back(to_json(by_class ? dynamic_cast<MulticlassMetric&>(*metric).per_class() : metric->compute()));
+      values.push_back(nested(by_class ? dynamic_cast<MulticlassMetric&>(*metric).per_class() : metric->compute()));
     }
     return Json{{"values_after_each_batch", values}, {"error", nullptr}};
   });
@@ -200,7 +200,7 @@ Outcome run_classifier_metrics(const Json& c, const Context& context) {
     for (const auto& metric : model.get_metrics(is_train)) {
       for (std::size_t i = 0; i < c["num_batches"]; ++i)
         model.update_metric(tensors.batch(i), tensors.predictions(i), *metric);
-      group[metric->name()] = to_json(metric->compute());
+      group[metric->name()] = nested(metric->compute());
     }
   }
   return judge(c, {{"values", c["values"]}}, {{"values", values}}, {samples_weigh_alike(&context)}, kFloat32);
@@ -274,8 +274,6 @@ const std::map<std::string, Reduction> kReductions{
 
 bool has_known_reduction(const Json& arguments) { return kReductions.contains(arguments.value("reduction", "mean")); }
 
-const Json kDoesNotCompile = {{"error", {{"type", "does not compile"}}}};
-
 Rule reductions_are_an_enum() {
   return {.name = "reductions_are_an_enum",
           .applies_to = "The name of a reduction that does not exist",
@@ -317,11 +315,11 @@ Outcome run_loss(const Json& c, const Context& context) {
   const at::Tensor out = tensors.find("out");
   Json recorded = without_message({{"error", c["error"]}});
   recorded["warnings"] = c["warnings"];
-  if (out.defined()) recorded["out"] = to_json(out);
+  if (out.defined()) recorded["out"] = nested(out);
   try {
     Json got = result_of(recorded, [&] {
       if (c["function"] == "soft_cross_entropy" && !has_known_reduction(c["kwargs"])) return kDoesNotCompile;
-      return Json{{"out", to_json(loss_of(c, tensors))}, {"error", nullptr}};
+      return Json{{"out", nested(loss_of(c, tensors))}, {"error", nullptr}};
     });
     got["warnings"] = Json::array();
     const bool doubles = tensors.at("in.input").scalar_type() == at::kDouble;
@@ -338,15 +336,15 @@ Outcome run_one_hot(const Json& c, const Context& context) {
   const std::int64_t classes = c["num_classes"].is_null() ? 0 : c["num_classes"].get<std::int64_t>();
   Json recorded = without_message({{"error", c["error"]}});
   recorded["infer_target_type"] = c["infer_target_type"];
-  if (out.defined()) recorded["out"] = to_json(out);
+  if (out.defined()) recorded["out"] = nested(out);
   Json got = result_of(recorded, [&] {
-    return Json{{"out", to_json(ensure_targets_one_hot(logits, target, classes))}, {"error", nullptr}};
+    return Json{{"out", nested(ensure_targets_one_hot(logits, target, classes))}, {"error", nullptr}};
   });
   got["infer_target_type"] = target_kind(logits, target) == TargetKind::INDICES ? "indices" : "one_hot";
   return judge(c, recorded, got, {});
 }
 
-Outcome run(const Json& c, const Context& context) {
+Outcome run_metrics(const Json& c, const Context& context) {
   const std::string kind = c["kind"];
   if (kind == "metric") return run_metric(c, context);
   if (kind == "composer_classifier_metrics") return run_classifier_metrics(c, context);
@@ -361,7 +359,7 @@ Outcome run(const Json& c, const Context& context) {
 Suite metrics_suite() {
   return {"metrics.json",
           "Metrics and losses",
-          run,
+          run_metrics,
           {samples_weigh_alike(nullptr), names_match(), nothing_is_read(), reductions_are_an_enum()}};
 }
 

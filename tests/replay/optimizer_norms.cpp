@@ -22,7 +22,7 @@
 namespace composer::replay {
 namespace {
 
-constexpr Tolerance kSingle{1e-5, 1e-6};
+constexpr Tolerance kSingleNorm{1e-5, 1e-6};
 enum class Whose { COMPOSER, OURS };
 
 const Json* monitor_of(const Json& c) {
@@ -128,7 +128,7 @@ void log_our_norms(Json& expected, const Json& c, const Context& context) {
   for (const Norms& norms : norms_by_hand(c, context, Whose::COMPOSER))
     for (const auto& [key, values] : norms.values.items()) composers[key].push_back(values[0]);
   for (const auto& [key, values] : composers.items())
-    if (const auto difference = first_difference(expected["values"].at(key), values, kSingle))
+    if (const auto difference = first_difference(expected["values"].at(key), values, kSingleNorm))
       throw std::runtime_error("Composer's formula does not give what was recorded: " + key + *difference);
 
   Json keys = Json::array(), values = Json::object();

@@ -52,10 +52,12 @@ Outcome run_direct(const Json& c) {
   return judge(c, recorded, got, {});
 }
 
-Outcome run(const Json& c, const Context&) { return c["kind"] == "direct" ? run_direct(c) : run_trainer_schedule(c); }
+Outcome run_schedulers(const Json& c, const Context&) {
+  return c["kind"] == "direct" ? run_direct(c) : run_trainer_schedule(c);
+}
 
 }  // namespace
 
-Suite schedulers_suite() { return {"schedulers.json", "Schedulers", run, trainer_schedule_rules()}; }
+Suite schedulers_suite() { return {"schedulers.json", "Schedulers", run_schedulers, trainer_schedule_rules()}; }
 
 }  // namespace composer::replay

@@ -18,11 +18,9 @@
 namespace composer::replay {
 namespace {
 
-const Json kDoesNotCompile = {{"error", {{"type", "does not compile"}}}};
-
 // ---- reading and writing
 
-Json to_json(Time time) {
+Json time_result(Time time) {
   const bool share = time.unit() == TimeUnit::DURATION;
   const std::string text = to_string(time);
   return {{"time",
@@ -31,7 +29,7 @@ Json to_json(Time time) {
             {"str", text},
             {"timestring", text}}}};
 }
-Json to_json(bool value) { return {{"bool", value}}; }
+Json time_result(bool value) { return {{"bool", value}}; }
 
 // A result without what only Python has: the text that evaluates to the same object.
 Json comparable(Json result) {
@@ -82,7 +80,7 @@ constexpr Clock kClocks[] = {
     {"batch_wct", &Timestamp::batch_wct},
 };
 
-Json to_json(const Timestamp& timestamp) {
+Json time_result(const Timestamp& timestamp) {
   Json json;
   for (const auto& [name, count, unit] : kFields) json[name] = timestamp.*count;
   for (const auto& [name, seconds] : kClocks) json[name] = (timestamp.*seconds).count();
@@ -124,28 +122,28 @@ Timestamp with_fields(Timestamp timestamp, const Json& fields) {
 template <class A, class B>
 Json apply(const std::string& op, const A& a, const B& b) {
   if constexpr (requires { a < b; }) {
-    if (op == "<") return to_json(a < b);
-    if (op == "<=") return to_json(a <= b);
-    if (op == ">") return to_json(a > b);
-    if (op == ">=") return to_json(a >= b);
+    if (op == "<") return time_result(a < b);
+    if (op == "<=") return time_result(a <= b);
+    if (op == ">") return time_result(a > b);
+    if (op == ">=") return time_result(a >= b);
   }
   if constexpr (requires { a == b; }) {
-    if (op == "==") return to_json(a == b);
-    if (op == "!=") return to_json(a != b);
+    if (op == "==") return time_result(a == b);
+    if (op == "!=") return time_result(a != b);
   }
   if constexpr (std::is_same_v<A, Time> || std::is_same_v<B, Time>) {
     if constexpr (requires { a + b; }) {
-      if (op == "+") return to_json(a + b);
-      if (op == "-") return to_json(a - b);
+      if (op == "+") return time_result(a + b);
+      if (op == "-") return time_result(a - b);
     }
     if constexpr (requires { a* b; }) {
-      if (op == "*") return to_json(a * b);
+      if (op == "*") return time_result(a * b);
     }
     if constexpr (requires { a / b; }) {
-      if (op == "/") return to_json(a / b);
+      if (op == "/") return time_result(a / b);
     }
     if constexpr (requires { a % b; }) {
-      if (op == "%") return to_json(a % b);
+      if (op == "%") return time_result(a % b);
     }
   }
   return kDoesNotCompile;
@@ -160,17 +158,17 @@ Json binary(const Json& c) {
 Json unary(const Json& c) {
   const Time time = std::get<Time>(operand(c["operand"], false));
   const std::string op = c["op"];
-  if (op == "neg") return to_json(-time);
-  if (op == "pos") return to_json(+time);
+  if (op == "neg") return time_result(-time);
+  if (op == "pos") return time_result(+time);
   if (op == "int") return {{"int", static_cast<std::int64_t>(time.as_double())}};
   return {{"float", time.as_double()}};
 }
 
 Json from_input(const Json& c) {
   const Json& input = c["input"];
-  if (!input.is_number()) return to_json(std::get<Time>(operand(input, false)));
+  if (!input.is_number()) return time_result(std::get<Time>(operand(input, false)));
   if (c["default_unit"].is_null()) return kDoesNotCompile;
-  return to_json(time_of(input, c["default_unit"], c["input_is_float"]));
+  return time_result(time_of(input, c["default_unit"], c["input_is_float"]));
 }
 
 Json compare_timestamp(const Json& c) {
@@ -195,10 +193,10 @@ Timestamp step(const Timestamp& now, const Json& s) {
 
 Json timestamp_states(const Json& c) {
   Timestamp now = with_fields({}, c["start"]);
-  Json states = {to_json(now)};
+  Json states = {time_result(now)};
   for (const Json& s : c["steps"]) {
     now = step(now, s);
-    states.push_back(to_json(now));
+    states.push_back(time_result(now));
   }
   return states;
 }
@@ -217,23 +215,24 @@ Json load_timestamp(const Json& recorded) {
     fields[name] = name.ends_with("_wct") ? StateValue(value.get<double>()) : StateValue(value.get<std::int64_t>());
   saved["timestamp"] = fields;
   StateVisitor::loading(saved, "")("timestamp", now);
-  return {{"timestamp", to_json(now)}};
+  return {{"timestamp", time_result(now)}};
 }
 
 Json run_kind(const std::string& kind, const Json& c) {
-  if (kind == "from_timestring" || kind == "from_timedelta") return to_json(Time::parse(c["input"].get<std::string>()));
+  if (kind == "from_timestring" || kind == "from_timedelta")
+    return time_result(Time::parse(c["input"].get<std::string>()));
   if (kind == "unit") return {{"unit", to_string(parse_time_unit(c["input"].get<std::string>()))}};
-  if (kind == "construct") return to_json(time_of(c["value"], c["unit"], c["value_is_float"]));
+  if (kind == "construct") return time_result(time_of(c["value"], c["unit"], c["value_is_float"]));
   if (kind == "from_input") return from_input(c);
   if (kind == "binary") return binary(c);
   if (kind == "unary") return unary(c);
   if (kind == "timestamp_get") {
-    return to_json(with_fields({}, c["timestamp"]).get(parse_time_unit(c["unit"].get<std::string>())));
+    return time_result(with_fields({}, c["timestamp"]).get(parse_time_unit(c["unit"].get<std::string>())));
   }
   if (kind == "timestamp_compare") return compare_timestamp(c);
   if (kind == "timestamp_load_state_dict") return load_timestamp(c["state_dict"]);
   if (!fields_fit(c["kwargs"])) return kDoesNotCompile;  // timestamp_construct
-  return {{"timestamp", to_json(with_fields({}, c["kwargs"]))}};
+  return {{"timestamp", time_result(with_fields({}, c["kwargs"]))}};
 }
 
 // ---- deliberate differences
@@ -319,7 +318,7 @@ bool is_part_of_timestamp(const Json& c) {
   return std::ranges::any_of(kClocks, [&](const Clock& clock) { return !c["state_dict"].contains(clock.name); });
 }
 
-Rules rules() {
+Rules time_rules() {
   return {
       {.name = "bare_number",
        .applies_to = "A time without a unit: `\"5\"`, `\"\"`, `\"1h5\"`",
@@ -368,8 +367,8 @@ Rules rules() {
   };
 }
 
-Outcome run(const Json& c, const Context&) {
-  static const Rules all = rules();
+Outcome run_time(const Json& c, const Context&) {
+  static const Rules all = time_rules();
   const std::string kind = c["kind"];
   if (kind == "timestamp_program") return judge(c, c["states"], timestamp_states(c), all);
   const Json& recorded = c["result"];
@@ -378,6 +377,6 @@ Outcome run(const Json& c, const Context&) {
 
 }  // namespace
 
-Suite time_suite() { return {"time.json", "Time", run, rules()}; }
+Suite time_suite() { return {"time.json", "Time", run_time, time_rules()}; }
 
 }  // namespace composer::replay

@@ -70,7 +70,7 @@ Json with_our_schedule(Json c) {
   return c;
 }
 
-Json replay(const Json& recorded) {
+Json replay_schedule(const Json& recorded) {
   const Json c = with_our_schedule(recorded);
   Json got = {{"rows", Json::array()}, {"max_duration_after_each_fit", Json::array()}, {"error", nullptr}};
   try {
@@ -94,7 +94,7 @@ Json replay(const Json& recorded) {
 bool is_run(const Json& c) { return c["kind"] == "trainer" && c["torch_scheduler"].is_null(); }
 
 // A schedule that fails for us as well leaves what was recorded.
-void without_lag(Json& expected, const Json& c) {
+void rates_without_lag(Json& expected, const Json& c) {
   if (const auto difference = first_difference(expected, walk_schedules(c, Rates::COMPOSER)))
     throw std::runtime_error("the walk with the lag is not what was recorded: " + *difference);
   if (const Json ours = walk_schedules(c, Rates::OURS); ours["error"].is_null()) expected = ours;
@@ -113,7 +113,7 @@ Outcome run_trainer_schedule(const Json& c) {
                          {"max_duration_after_each_fit", c["max_duration_after_each_fit"]},
                          {"error", without_message(c)["error"]}};
   try {
-    return judge(c, recorded, replay(c), trainer_schedule_rules());
+    return judge(c, recorded, replay_schedule(c), trainer_schedule_rules());
   } catch (const Unsupported& what) {
     return unsupported(what.why);
   }

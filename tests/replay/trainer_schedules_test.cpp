@@ -3,11 +3,10 @@
 #include <stdexcept>
 #include <string>
 
-#include <doctest/doctest.h>
-
 #include "tests/replay/schedule_walk.h"
+#include "tests/support/doctest.h"
 
-namespace composer::replay {
+namespace composer::replay::trainer_schedules_test {
 namespace {
 
 // A case as schedulers.json has them, with the rows that Composer's rates give.
@@ -90,4 +89,4 @@ TEST_CASE("A recording with schedules that Composer's rates do not give is wrong
 }
 
 }  // namespace
-}  // namespace composer::replay
+}  // namespace composer::replay::trainer_schedules_test

@@ -12,6 +12,7 @@
 #include "composer/trainer/trainer.h"
 #include "tests/replay/algorithms_training.h"
 #include "tests/replay/program.h"
+#include "tests/replay/training_noise.h"
 #include "tests/replay/training_run.h"
 #include "tests/replay/training_surgery.h"
 
@@ -65,13 +66,13 @@ class RowLogger final : public LoggerDestination {
 };
 
 // What a run does beside what the case says.
-struct Change {
+struct RecordedChange {
   std::optional<Rates> rates;  // a table of these rates in the place of the schedules
   Algorithms faults;
   BiasPath* bias = nullptr;  // filled
 };
 
-Json train(const Json& c, const Context& context, const Change& change) {
+Json train(const Json& c, const Context& context, const RecordedChange& change) {
   const Json& config = c.at("config");
   RandomLog random(c.at("random_log"));
   Algorithms algorithms = make_training_algorithms(config, random);
@@ -136,13 +137,9 @@ Json recording(const Json& c, const Context& context) {
   return result;
 }
 
-Tolerance tolerance_of(const Json& c) {
-  return c["config"].value("dtype", "fp64") == "fp32" ? Tolerance{1e-5, 1e-6} : Tolerance{1e-10, 1e-14};
-}
-
 // With Composer's rates the recording must come out; then the same with ours. Algorithms are those of the trainer, so
 // with them the rates alone are computed by hand.
-void without_lag(Json& expected, const Json& c, const Context& context) {
+void training_without_lag(Json& expected, const Json& c, const Context& context) {
   const auto train_with = [&](Rates rates) {
     if (!c["config"].contains("algorithms")) return train_by_hand(c, context, {.rates = rates});
     return train(c, context, {.rates = rates});
@@ -186,7 +183,7 @@ Rules own_rules(const Context* context, const BiasPath* path) {
        .why = "A schedule applies to the batch it is computed for, and several schedules multiply, as Composer "
               "documents.",
        .matches = [](const Json& c) { return c["config"].contains("schedulers"); },
-       .ours = [context](Json& expected, const Json& c) { without_lag(expected, c, *context); }},
+       .ours = [context](Json& expected, const Json& c) { training_without_lag(expected, c, *context); }},
       {.name = "noise_is_not_reproduced",
        .applies_to = "The bias of a layer before a batch norm",
        .composer_does =
@@ -202,7 +199,7 @@ Rules own_rules(const Context* context, const BiasPath* path) {
 }
 
 // Without a context: to be listed only.
-Rules rules(const Context* context, const BiasPath* path) {
+Rules training_rules(const Context* context, const BiasPath* path) {
   Rules all = training_run_rules(context);
   for (const Rule& rule : surgery_run_rules(context)) all.push_back(rule);
   for (const Rule& rule : own_rules(context, path)) all.push_back(rule);
@@ -217,7 +214,7 @@ Outcome run_training(const Json& c, const Context& context, const Algorithms& fa
   try {
     BiasPath path;
     const Json got = train(c, context, {.faults = faults, .bias = &path});
-    return judge(c, recording(c, context), got, rules(&context, &path), tolerance_of(c));
+    return judge(c, recording(c, context), got, training_rules(&context, &path), tolerance_of(c));
   } catch (const Unsupported& what) {
     return unsupported(what.why);
   }
@@ -225,7 +222,7 @@ Outcome run_training(const Json& c, const Context& context, const Algorithms& fa
 
 Suite training_suite() {
   const auto run = [](const Json& c, const Context& context) { return run_training(c, context); };
-  return {"training.json", "Training", run, rules(nullptr, nullptr)};
+  return {"training.json", "Training", run, training_rules(nullptr, nullptr)};
 }
 
 }  // namespace composer::replay

@@ -18,8 +18,6 @@ namespace {
 
 bool is_single(const Json& c) { return c["config"].value("dtype", "fp64") == "fp32"; }
 
-Tolerance tolerance_of(const Json& c) { return is_single(c) ? Tolerance{1e-5, 1e-6} : Tolerance{1e-10, 1e-14}; }
-
 class BiasRecorder final : public Callback {
  public:
   explicit BiasRecorder(BiasPath& path) : path_(path) {}
@@ -83,6 +81,8 @@ bool differs_notably(const Json& recorded, const Json& ours) {
 constexpr const char* kEvaluation[] = {"eval_history", "final_eval_metrics"};
 
 }  // namespace
+
+Tolerance tolerance_of(const Json& c) { return is_single(c) ? Tolerance{1e-5, 1e-6} : Tolerance{1e-10, 1e-14}; }
 
 bool has_noisy_bias(const Json& c) { return c["config"].at("model") == "conv" || c["config"]["model"] == "mlp_bn"; }
 

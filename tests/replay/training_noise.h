@@ -26,6 +26,9 @@ constexpr const char* kShiftedMean = "module.1.running_mean";
 // Whether the model of a case has such a bias.
 bool has_noisy_bias(const Json& c);
 
+// How far numbers of a run may be from what was recorded.
+Tolerance tolerance_of(const Json& c);
+
 // Notes the path of the bias, if there is one.
 std::shared_ptr<Callback> record_bias(BiasPath& path);
 

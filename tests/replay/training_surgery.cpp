@@ -22,10 +22,11 @@ namespace composer::replay {
 namespace {
 
 using torch::nn::Module;
-using Change = std::size_t (*)(Module& model, const Json& o);  // returns how many modules or tensors it has changed
+// Returns how many modules or tensors it has changed.
+using ModuleChange = std::size_t (*)(Module& model, const Json& o);
 
-const std::map<std::string, Change>& changes() {
-  static const std::map<std::string, Change> all = {
+const std::map<std::string, ModuleChange>& changes() {
+  static const std::map<std::string, ModuleChange> all = {
       {"BlurPool",
        [](Module& model, const Json& o) {
          require_known(o, "BlurPool", {"class", "min_channels"});

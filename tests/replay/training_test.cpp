@@ -4,14 +4,13 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/model.h"
 #include "composer/core/state.h"
 #include "composer/optim/any_optimizer.h"
 #include "tests/replay/training_run.h"
+#include "tests/support/doctest.h"
 
-namespace composer::replay {
+namespace composer::replay::training_test {
 namespace {
 
 const Context& unseen() {
@@ -118,4 +117,4 @@ TEST_CASE("A wrong learning rate of a run with schedules is found") {
 }
 
 }  // namespace
-}  // namespace composer::replay
+}  // namespace composer::replay::training_test

@@ -5,13 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/error.h"
 #include "tests/replay/replay.h"
+#include "tests/support/doctest.h"
 
-namespace composer::replay {
+namespace composer::replay::unseen_test {
 namespace {
 
 Context context_of(const std::string& file) { return Context(COMPOSER_SOURCE_DIR "/tests/golden/" + file); }
@@ -200,4 +199,4 @@ TEST_CASE("A count of epochs given as a fraction, also a whole one, is the error
 }
 
 }  // namespace
-}  // namespace composer::replay
+}  // namespace composer::replay::unseen_test

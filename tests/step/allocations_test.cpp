@@ -9,12 +9,11 @@
 #include <ATen/ATen.h>
 #include <torch/optim/sgd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/lr_monitor.h"
 #include "composer/callbacks/nan_monitor.h"
 #include "composer/callbacks/speed_monitor.h"
 #include "composer/loggers/in_memory_logger.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
 namespace {
@@ -41,7 +40,7 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
 [[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
-namespace composer::test {
+namespace composer::test::allocations_test {
 namespace {
 
 // Allocations while this is called so many times.
@@ -143,4 +142,4 @@ TEST_CASE("The trainer adds few allocations to a step, and those of its loggers 
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::allocations_test

@@ -2,18 +2,17 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/optim/sgd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/label_smoothing.h"
 #include "composer/algorithms/mixup.h"
 #include "composer/core/error.h"
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/in_memory_logger.h"
+#include "tests/support/doctest.h"
 #include "tests/support/live_bytes.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::auto_microbatches_test {
 namespace {
 
 constexpr std::int64_t kMiB = 1024 * 1024;
@@ -260,4 +259,4 @@ TEST_CASE("A fit may begin to choose the size, or stop to") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::auto_microbatches_test

@@ -5,8 +5,6 @@
 #include <ATen/Context.h>
 #include <c10/core/CPUAllocator.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/lr_monitor.h"
 #include "composer/callbacks/nan_monitor.h"
 #include "composer/callbacks/speed_monitor.h"
@@ -15,9 +13,10 @@
 #include "composer/models/mlp.h"
 #include "composer/optim/adam.h"
 #include "composer/util/tune_process.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::memory_test {
 namespace {
 
 // Bytes of this process that are in memory.
@@ -132,4 +131,4 @@ TEST_CASE("10000 steps with three callbacks and a logger in memory take less tha
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::memory_test

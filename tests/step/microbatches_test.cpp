@@ -1,13 +1,12 @@
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/nan_monitor.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/metrics/loss_metrics.h"
 #include "tests/support/at_algorithm.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::microbatches_test {
 namespace {
 
 // Weights after two batches of 5 samples, and the last logged loss.
@@ -273,4 +272,4 @@ TEST_CASE("A batch without anything to weigh it by is an error, not a division b
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::microbatches_test

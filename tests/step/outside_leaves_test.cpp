@@ -2,13 +2,12 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/model.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::outside_leaves_test {
 namespace {
 
 constexpr const char* kText = "trainable tensors that are no parameters of it";
@@ -83,4 +82,4 @@ TEST_CASE("Inputs that require gradients are no warning") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::outside_leaves_test

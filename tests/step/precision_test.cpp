@@ -1,13 +1,12 @@
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/core/algorithm.h"
 #include "composer/core/error.h"
 #include "tests/battery/host_reads.h"
+#include "tests/support/doctest.h"
 #include "tests/support/skippable_sgd.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::precision_test {
 namespace {
 
 // Makes the gradients of some batches infinite.
@@ -133,4 +132,4 @@ TEST_CASE("amp_fp16 is refused on a CPU") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::precision_test

@@ -5,13 +5,12 @@
 #include <ATen/ATen.h>
 #include <torch/optim/sgd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/step/feed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::stage_test {
 namespace {
 
 // What copies do here: the "device" is other memory of the host.
@@ -338,4 +337,4 @@ TEST_CASE("A trainer that looks ahead trains on the same batches") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::stage_test

@@ -7,8 +7,6 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/gyro_dropout.h"
 #include "composer/algorithms/mixup.h"
@@ -16,11 +14,12 @@
 #include "composer/core/error.h"
 #include "tests/step/host_graph.h"
 #include "tests/support/at_algorithm.h"
+#include "tests/support/doctest.h"
 #include "tests/support/skippable_sgd.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::step_graph_test {
 namespace {
 
 // Batch norm writes to buffers and dropout draws random numbers.
@@ -472,4 +471,4 @@ TEST_CASE("On a GPU, a run whose steps are replayed is as one whose steps are no
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::step_graph_test

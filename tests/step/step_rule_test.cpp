@@ -9,16 +9,15 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/lbfgs.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/core/error.h"
 #include "composer/optim/adam.h"
+#include "tests/support/doctest.h"
 #include "tests/support/skippable_sgd.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::step_rule_test {
 namespace {
 
 std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
@@ -225,4 +224,4 @@ TEST_CASE("Two rules, or one with an optimizer that steps in backward, are refus
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::step_rule_test

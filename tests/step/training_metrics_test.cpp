@@ -3,15 +3,14 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/optim/lbfgs.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/metric.h"
 #include "tests/support/at_algorithm.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::training_metrics_test {
 namespace {
 
 // Counts samples, and notes whether autocast was on.
@@ -162,4 +161,4 @@ TEST_CASE("A metric whose value is not 0-d is refused when it is reported, with 
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::training_metrics_test

@@ -11,21 +11,20 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
 #include "composer/core/run.h"
 #include "composer/formats/weights.h"
 #include "tests/step/host_graph.h"
 #include "tests/support/at_algorithm.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/tiny_ema.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::weights_in_use_test {
 namespace {
 
 std::shared_ptr<Model> model_with_buffers() {
@@ -434,4 +433,4 @@ TEST_CASE("A weight with two names is exchanged once, and exported under both") 
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::weights_in_use_test

@@ -8,11 +8,12 @@
 
 #include "tests/support/fake_s3.h"
 #include "tests/support/folder.h"
+#include "tests/support/text.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test {
 
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using test::contains;
 
 // A bucket, and a cache folder of its own for what waits to be uploaded.
 struct Bucket {

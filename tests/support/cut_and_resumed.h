@@ -5,8 +5,7 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 

@@ -25,7 +25,7 @@ std::string bytes_of(const std::string& hexadecimal) {
   return bytes;
 }
 
-std::map<std::string, std::string> parsed(const std::string& query) {
+std::map<std::string, std::string> parsed_query(const std::string& query) {
   std::map<std::string, std::string> values;
   for (std::size_t at = 0; at < query.size();) {
     const std::size_t end = std::min(query.find('&', at), query.size()), equals = query.find('=', at);
@@ -112,7 +112,7 @@ HttpReply FakeS3::answer(const HttpCall& call) {
     if (auto reply = instead_(call)) return std::move(*reply);
   const std::size_t mark = std::min(call.target.find('?'), call.target.size());
   const std::string path = net::percent_decoded(call.target.substr(0, mark));
-  const auto query = parsed(mark < call.target.size() ? call.target.substr(mark + 1) : "");
+  const auto query = parsed_query(mark < call.target.size() ? call.target.substr(mark + 1) : "");
   if (!path.starts_with("/b")) return error(404, "NoSuchBucket");
   const std::string key = path.size() > 3 ? path.substr(3) : "";
   if (query.contains("list-type")) return list(query);

@@ -42,7 +42,7 @@ std::string date() {
 }
 
 // The request at the beginning of `text`; nullopt: it is not whole.
-std::optional<HttpCall> parsed(const std::string& text) {
+std::optional<HttpCall> parsed_call(const std::string& text) {
   const std::size_t end = text.find("\r\n\r\n");
   if (end == text.npos) return {};
   HttpCall call;
@@ -124,7 +124,7 @@ void HttpServer::serve(int connection) {
   using enum HttpReply::Fault;
   std::string text;
   std::optional<HttpCall> call;
-  while (!(call = parsed(text))) {
+  while (!(call = parsed_call(text))) {
     std::array<char, 65536> piece;
     if (!wait_for(connection, POLLIN)) return;
     const ssize_t size = ::recv(connection, piece.data(), piece.size(), 0);

@@ -4,8 +4,9 @@
 #include <functional>
 #include <unistd.h>
 
-#include <doctest/doctest.h>
 #include <sys/wait.h>
+
+#include "tests/support/doctest.h"
 
 namespace composer::test {
 

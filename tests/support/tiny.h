@@ -6,6 +6,9 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
 #include "composer/core/callback.h"
@@ -72,6 +75,13 @@ inline at::Tensor weights_of(Trainer& trainer) {
   std::vector<at::Tensor> all;
   for (const at::Tensor& parameter : trainer.state().model->parameters()) all.push_back(parameter.detach().flatten());
   return at::cat(all);
+}
+
+// Batch norm has buffers and dropout draws random numbers: both would show that something was trained.
+inline std::shared_ptr<Model> model_with_memory() {
+  at::manual_seed(5);
+  torch::nn::Sequential net(torch::nn::BatchNorm1d(4), torch::nn::Dropout(0.5), torch::nn::Linear(4, 3));
+  return std::make_shared<models::Classifier>(net, models::ClassifierOptions{.num_classes = 3});
 }
 
 }  // namespace composer::test

@@ -10,11 +10,10 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/serialize.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::layer_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -176,4 +175,4 @@ TEST_CASE("bare() is the module in a Layer, or the module itself") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::layer_test

@@ -6,15 +6,14 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/models/gpt.h"
 #include "composer/models/mnist_cnn.h"
 #include "composer/models/resnet.h"
 #include "composer/models/resnet_cifar.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::replace_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -171,4 +170,4 @@ TEST_CASE("every replaced layer of the library's models is called") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::replace_test

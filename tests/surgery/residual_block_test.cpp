@@ -2,11 +2,10 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::residual_block_test {
 namespace {
 
 struct Block final : ResidualBlock {
@@ -67,4 +66,4 @@ TEST_CASE("a drop rate outside of 0 to 1 is refused") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::residual_block_test

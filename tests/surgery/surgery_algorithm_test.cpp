@@ -7,15 +7,14 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
 #include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::surgery_algorithm_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -159,4 +158,4 @@ TEST_CASE("A run with a ready optimizer goes on after surgery as if it had not b
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::surgery_algorithm_test

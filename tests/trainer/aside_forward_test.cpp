@@ -4,14 +4,13 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/metrics/loss_metrics.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::aside_forward_test {
 namespace {
 
 std::shared_ptr<Loader> images(std::int64_t samples, std::int64_t batch_size) {
@@ -197,4 +196,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::aside_forward_test

@@ -6,11 +6,10 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::batch_source_test {
 namespace {
 
 // Epochs of `length` batches, each of which says where it is from; notes where it is sent.
@@ -128,4 +127,4 @@ TEST_CASE("Without a loader no epoch has a length") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::batch_source_test

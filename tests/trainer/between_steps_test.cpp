@@ -1,15 +1,14 @@
 // What a program does between two steps: asks whether training is over, draws, evaluates, drops the fit, sets rates.
 #include <csignal>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/optim/schedulers.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::between_steps_test {
 namespace {
 
 TrainerOptions four_given_batches() {
@@ -232,4 +231,4 @@ TEST_CASE("A run_name that would lead out of the save folder is refused") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::between_steps_test

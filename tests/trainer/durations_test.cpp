@@ -1,13 +1,12 @@
 #include <functional>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/optim/schedulers.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::durations_test {
 namespace {
 
 // Batches of 4 samples with 8 tokens each, 4 an epoch.
@@ -238,4 +237,4 @@ TEST_CASE("An iteration is so many epochs or tokens, and one that would never le
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::durations_test

@@ -2,9 +2,9 @@
 
 #include <csignal>
 
-#include <doctest/doctest.h>
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::ending_test {
 namespace {
 
 using Reason = Ending::Reason;
@@ -56,4 +56,4 @@ TEST_CASE("A request that was taken back lets the fit go on") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::ending_test

@@ -1,19 +1,18 @@
 // A fit without a loader: its batches are given to step(batch) and belong to one endless epoch.
 #include <functional>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/checkpoint_saver.h"
 #include "composer/callbacks/early_stopper.h"
 #include "composer/callbacks/threshold_stopper.h"
 #include "composer/core/error.h"
 #include "composer/optim/reduce_on_plateau.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::endless_epoch_test {
 namespace {
 
 constexpr const char* kAccuracy = "MulticlassAccuracy";
@@ -187,4 +186,4 @@ TEST_CASE("An evaluator may not have the label under which given batches report 
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::endless_epoch_test

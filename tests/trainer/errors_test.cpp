@@ -1,14 +1,13 @@
 #include <cmath>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::errors_test {
 namespace {
 
 TEST_CASE("Bad options are refused by the constructor, before any event") {
@@ -263,4 +262,4 @@ TEST_CASE("an optimizer that steps in backward is refused where somebody needs a
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::errors_test

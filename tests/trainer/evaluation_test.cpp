@@ -1,12 +1,11 @@
 #include <c10/util/Exception.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/metrics/classification.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::evaluation_test {
 namespace {
 
 using Batches = std::vector<std::int64_t>;
@@ -245,4 +244,4 @@ TEST_CASE("A loader may serve for training and evaluation") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::evaluation_test

@@ -1,10 +1,9 @@
 #include "composer/trainer/evaluations.h"
 
-#include <doctest/doctest.h>
-
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::evaluations_test {
 namespace {
 
 EvalRun run_of(const char* label, Interval interval) {
@@ -92,4 +91,4 @@ TEST_CASE("Who goes on knows what is pending and when each was due") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::evaluations_test

@@ -7,17 +7,16 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/metrics/classification.h"
 #include "composer/optim/schedulers.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::fit_checks_test {
 namespace {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
@@ -322,4 +321,4 @@ TEST_CASE("Microbatches that are larger than the batch are warned of") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::fit_checks_test

@@ -1,17 +1,16 @@
 // What fit() and eval() are given, beside what the trainer was built with.
 #include <torch/nn/modules/container/sequential.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/formats/weights.h"
 #include "composer/optim/reduce_on_plateau.h"
 #include "composer/optim/schedulers.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::fit_options_test {
 namespace {
 
 TEST_CASE("Metrics of training are reported under the label that fit() gives the loader") {
@@ -175,4 +174,4 @@ TEST_CASE("Weights that were asked for and of which none fits are an error; some
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::fit_options_test

@@ -1,18 +1,17 @@
 // The metrics that stoppers, schedules and save_best follow are looked for when a fit begins.
 #include <functional>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/early_stopper.h"
 #include "composer/callbacks/threshold_stopper.h"
 #include "composer/core/error.h"
 #include "composer/optim/reduce_on_plateau.h"
 #include "tests/support/at_algorithm.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::followed_metrics_test {
 namespace {
 
 using callbacks::EarlyStopper;
@@ -147,4 +146,4 @@ TEST_CASE("save_best without a label is refused") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::followed_metrics_test

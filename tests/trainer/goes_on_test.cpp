@@ -5,17 +5,16 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
 #include "composer/formats/weights.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::goes_on_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -213,4 +212,4 @@ TEST_CASE("a checkpoint of another optimizer is refused") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::goes_on_test

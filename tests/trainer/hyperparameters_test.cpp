@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/in_memory_logger.h"
@@ -15,12 +13,13 @@
 #include "composer/optim/schedulers.h"
 #include "composer/optim/sgd.h"
 #include "composer/trainer/trainer.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-using namespace composer;
-using namespace composer::test;
+namespace composer::hyperparameters_test {
+using namespace test;
 
 namespace {
 
@@ -167,3 +166,5 @@ TEST_CASE("A resumed run warns of a schedule and a rate that change in their 7th
   CHECK(warnings.say("optimizer/lr: 0.1 -> 0.10000001"));
   CHECK(warnings.say("alpha_f=0.50000001"));
 }
+
+}  // namespace composer::hyperparameters_test

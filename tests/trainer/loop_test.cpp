@@ -1,14 +1,13 @@
 #include <torch/optim/sgd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/optim/schedulers.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/trainer/algorithm_at.h"
 
-namespace composer::test {
+namespace composer::test::loop_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -386,4 +385,4 @@ TEST_CASE("The same seed trains the same weights") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::loop_test

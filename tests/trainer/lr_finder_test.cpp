@@ -10,28 +10,20 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/mixup.h"
 #include "composer/core/algorithm.h"
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/optim/schedulers.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer {
+namespace composer::lr_finder_test {
 namespace {
 
 using namespace test;
-
-// Batch norm has buffers and dropout draws random numbers: both would show that something was trained.
-std::shared_ptr<Model> model_with_memory() {
-  at::manual_seed(5);
-  torch::nn::Sequential net(torch::nn::BatchNorm1d(4), torch::nn::Dropout(0.5), torch::nn::Linear(4, 3));
-  return std::make_shared<models::Classifier>(net, models::ClassifierOptions{.num_classes = 3});
-}
 
 TrainerOptions options_with_memory() {
   TrainerOptions options = tiny_options();
@@ -492,4 +484,4 @@ TEST_CASE("The plot of a curve marks and names the suggestion") {
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::lr_finder_test

@@ -1,12 +1,11 @@
 // What was due when an error ended a fit is done by the next one, and nothing is done twice.
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::made_up_test {
 namespace {
 
 TrainerOptions options_of(const Folder& folder) {
@@ -139,4 +138,4 @@ TEST_CASE("What another run, or another beginning, was owed is not made up") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::made_up_test

@@ -4,16 +4,15 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/run.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/trainer/algorithm_at.h"
 
-namespace composer::test {
+namespace composer::test::nested_calls_test {
 namespace {
 
 TEST_CASE("Within find_lr() no call is taken that would train, evaluate, save or close, and its steps are undone") {
@@ -166,4 +165,4 @@ TEST_CASE("A run that is loaded in the middle of a fit goes on with its random n
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::nested_calls_test

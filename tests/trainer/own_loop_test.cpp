@@ -4,14 +4,13 @@
 
 #include <ATen/Parallel.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::own_loop_test {
 namespace {
 
 TrainerOptions given_batches() {
@@ -412,4 +411,4 @@ TEST_CASE("A checkpoint made by hand is neither the one that is due nor one of t
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::own_loop_test

@@ -7,16 +7,15 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/kernels/gemm.h"
 #include "composer/kernels/products.h"
 #include "composer/trainer/product_race.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::own_lstm_test {
 namespace {
 
 constexpr std::int64_t kSteps = 12, kInputs = 5, kHidden = 24, kBatch = 8;
@@ -133,4 +132,4 @@ TEST_CASE("A race times LSTMs beside products") {
   CHECK(recorder.shapes().at(lstm) >= 4);
 }
 
-}  // namespace composer::test
+}  // namespace composer::test::own_lstm_test

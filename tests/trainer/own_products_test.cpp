@@ -10,20 +10,19 @@
 #include <ATen/Parallel.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/kernels/gemm.h"
 #include "composer/kernels/products.h"
 #include "composer/models/mlp.h"
 #include "composer/optim/adam.h"
 #include "composer/optim/sgd.h"
 #include "composer/util/tune_process.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/system_calls.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::own_products_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -418,4 +417,4 @@ TEST_CASE("tune_process lets trainers race products, and nothing else, without t
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::own_products_test

@@ -1,11 +1,10 @@
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/data/map_style.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::prediction_test {
 namespace {
 
 TEST_CASE("Prediction fires its events, counts from zero each time, and returns outputs on the CPU") {
@@ -74,4 +73,4 @@ TEST_CASE("Prediction in the middle of an epoch changes nothing in training") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::prediction_test

@@ -6,12 +6,11 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/util/threads_here.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::process_scope_test {
 namespace {
 
 bool deterministic() { return at::globalContext().deterministicAlgorithms(); }
@@ -121,4 +120,4 @@ TEST_CASE("A claim that is handed over is of the thread that has it now") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::process_scope_test

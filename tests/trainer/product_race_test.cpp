@@ -2,11 +2,10 @@
 
 #include <stdexcept>
 
-#include <doctest/doctest.h>
-
 #include "composer/kernels/gemm.h"
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::product_race_test {
 namespace {
 
 using kernels::Layout, kernels::ProductShape;
@@ -71,4 +70,4 @@ TEST_CASE("What is thrown before a trial ends the race") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::product_race_test

@@ -2,9 +2,9 @@
 
 #include <set>
 
-#include <doctest/doctest.h>
+#include "tests/support/doctest.h"
 
-namespace composer::test {
+namespace composer::test::progress_test {
 namespace {
 
 TEST_CASE("A limit is reached at its count or beyond, and without one never") {
@@ -81,4 +81,4 @@ TEST_CASE("The moment of an event tells what has ended, between which times") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::progress_test

@@ -6,15 +6,14 @@
 #include <thread>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/trainer/evaluations.h"
 #include "composer/util/random.h"
 #include "composer/util/threads_here.h"
+#include "tests/support/doctest.h"
 #include "tests/support/in_ranks.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::ranks_agree_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -144,4 +143,4 @@ TEST_CASE("Ranks ask rank 0 about intervals that functions and clocks decide, an
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::ranks_agree_test

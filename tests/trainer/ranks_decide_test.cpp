@@ -9,15 +9,14 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/nan_monitor.h"
 #include "tests/dist/results_in_ranks.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::ranks_decide_test {
 namespace {
 
 using dist::test::errors_in_ranks;
@@ -90,4 +89,4 @@ TEST_CASE("Ranks look for a learning rate together, and find what one process fi
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::ranks_decide_test

@@ -10,17 +10,16 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/mixup.h"
 #include "composer/core/error.h"
 #include "composer/core/metric.h"
 #include "tests/dist/results_in_ranks.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::ranks_differ_test {
 namespace {
 
 using dist::test::errors_in_ranks;
@@ -260,4 +259,4 @@ TEST_CASE("Where a rank has no tokens of the loss left after microbatch_transfor
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::ranks_differ_test

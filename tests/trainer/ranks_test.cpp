@@ -13,8 +13,6 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/optimizer.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/ema.h"
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/core/error.h"
@@ -22,9 +20,10 @@
 #include "composer/metrics/classification.h"
 #include "composer/metrics/loss_metrics.h"
 #include "tests/dist/results_in_ranks.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::ranks_test {
 namespace {
 
 using dist::test::errors_in_ranks;
@@ -310,4 +309,4 @@ TEST_CASE("Ranks draw different random numbers, and rank 0 those of one process"
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::ranks_test

@@ -9,15 +9,14 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/data/map_style.h"
 #include "tests/dist/results_in_ranks.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::reads_test {
 namespace {
 
 using dist::test::results_in_ranks;
@@ -158,4 +157,4 @@ TEST_CASE("Several ranks evaluate and predict every sample once") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::reads_test

@@ -10,26 +10,25 @@
 #include <thread>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/file_system.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
 #include "composer/trainer/remote_checkpoints.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/fake_s3.h"
 #include "tests/support/folder.h"
+#include "tests/support/text.h"
 
-namespace composer {
+namespace composer::remote_mirror_test {
 namespace {
 
 namespace fs = std::filesystem;
 using saving::Manifest;
+using test::contains;
 using test::error_of;
 using test::HttpCall;
 using test::HttpReply;
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // A save folder and the place that it is copied to. Checkpoints have two files, whose contents begin with their id.
 struct Machine {
@@ -358,4 +357,4 @@ TEST_CASE("A start uploads every kept checkpoint, also if there are more than th
   }
 }
 
-}  // namespace composer
+}  // namespace composer::remote_mirror_test

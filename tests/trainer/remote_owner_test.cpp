@@ -10,15 +10,14 @@
 #include <thread>
 #include <unistd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/support/bucket.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/in_child.h"
 #include "tests/support/warnings.h"
 
-namespace composer {
+namespace composer::remote_owner_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -285,4 +284,4 @@ TEST_CASE("A fit owns its bucket from its begin to its end, also the second one 
   CHECK(bucket.complete().size() == 2);
 }
 
-}  // namespace composer
+}  // namespace composer::remote_owner_test

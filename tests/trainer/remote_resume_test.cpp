@@ -12,16 +12,16 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
 #include <sys/file.h>
 
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
 #include "composer/trainer/remote_checkpoints.h"
 #include "tests/support/bucket.h"
+#include "tests/support/doctest.h"
 #include "tests/support/warnings.h"
 
-namespace composer {
+namespace composer::remote_resume_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -198,4 +198,4 @@ TEST_CASE("Downloads that a killed process has left are removed by the next star
   ::close(live);
 }
 
-}  // namespace composer
+}  // namespace composer::remote_resume_test

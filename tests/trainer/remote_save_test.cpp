@@ -16,20 +16,19 @@
 
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
 #include "composer/formats/weights.h"
 #include "composer/trainer/remote_checkpoints.h"
 #include "composer/util/threads_here.h"
 #include "tests/support/bucket.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/in_ranks.h"
 #include "tests/support/warnings.h"
 
-namespace composer {
+namespace composer::remote_save_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -485,4 +484,4 @@ TEST_CASE("The local folder of a URI is below the cache, and differs for each UR
   CHECK(local_save_folder("s3://b/runs-a") != folder);
 }
 
-}  // namespace composer
+}  // namespace composer::remote_save_test

@@ -1,17 +1,16 @@
 // Algorithms without which a checkpoint cannot be loaded.
 #include <ATen/ATen.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/algorithm.h"
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
 #include "composer/formats/weights.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::required_algorithms_test {
 namespace {
 
 // Adds a parameter.
@@ -126,4 +125,4 @@ TEST_CASE("A second algorithm of a class is required, too") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::required_algorithms_test

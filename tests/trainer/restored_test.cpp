@@ -3,17 +3,16 @@
 #include <string>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
 #include "composer/core/run.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/skippable_sgd.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::restored_test {
 namespace {
 
 // The scale of the losses, as the next checkpoint would have it.
@@ -99,4 +98,4 @@ TEST_CASE("The losses of the last batch keep no graph alive, and a trial of micr
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::restored_test

@@ -10,8 +10,6 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/label_smoothing.h"
 #include "composer/algorithms/mixup.h"
@@ -23,10 +21,11 @@
 #include "composer/loggers/json_lines_logger.h"
 #include "composer/optim/reduce_on_plateau.h"
 #include "composer/optim/schedulers.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::resume_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -439,4 +438,4 @@ TEST_CASE("a run that goes on trains in the way that tune had chosen for it, wha
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::resume_test

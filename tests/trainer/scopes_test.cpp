@@ -3,18 +3,17 @@
 #include <map>
 #include <optional>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/early_stopper.h"
 #include "composer/core/error.h"
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 #include "tests/trainer/algorithm_at.h"
 
-namespace composer::test {
+namespace composer::test::scopes_test {
 namespace {
 
 const std::vector<std::pair<Event, Event>> kScopes{{Event::EVAL_BEFORE_ALL, Event::EVAL_AFTER_ALL},
@@ -375,4 +374,4 @@ TEST_CASE("A copy of the state outlives its trainer, and its run says that it is
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::scopes_test

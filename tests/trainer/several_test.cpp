@@ -19,8 +19,6 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/dropout.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/early_stopper.h"
 #include "composer/callbacks/speed_monitor.h"
 #include "composer/core/error.h"
@@ -32,11 +30,12 @@
 #include "composer/optim/reduce_on_plateau.h"
 #include "composer/optim/schedulers.h"
 #include "composer/util/threads_here.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/in_child.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::several_test {
 namespace {
 
 at::Tensor default_state() { return at::detail::getDefaultCPUGenerator().get_state(); }
@@ -494,4 +493,4 @@ TEST_CASE("A process that is forked in a fit may use libtorch, drop the trainer,
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::several_test

@@ -8,12 +8,11 @@
 #include <unistd.h>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/trainer/signals.h"
+#include "tests/support/doctest.h"
 #include "tests/support/in_child.h"
 
-namespace composer::test {
+namespace composer::test::signal_watch_test {
 namespace {
 
 using Handler = void (*)(int);
@@ -175,4 +174,4 @@ TEST_CASE("Watches that begin and end on several threads at once leave the proce
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::signal_watch_test

@@ -1,15 +1,15 @@
 #include <csignal>
 #include <unistd.h>
 
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::signals_test {
 namespace {
 
 // Sends the process a signal at that event of that batch of training.
@@ -134,4 +134,4 @@ TEST_CASE("A second signal ends the process at once") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::signals_test

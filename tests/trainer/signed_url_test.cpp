@@ -6,8 +6,6 @@
 #include <mutex>
 #include <string>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/load_checkpoint.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
@@ -16,25 +14,20 @@
 #include "composer/loggers/json_lines_logger.h"
 #include "composer/loggers/remote_uploader.h"
 #include "composer/loggers/tensorboard_logger.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/http_server.h"
+#include "tests/support/text.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::signed_url_test {
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr const char* kSignature = "f00dCafeSignature";
 constexpr const char* kPassword = "opensesame";
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
-
-std::string content(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 // Signs GET of each file, as S3 does: another method, and a file that is not there, are forbidden. Errors repeat the
 // request's target.
@@ -102,7 +95,7 @@ TEST_CASE("A file is loaded from a signed URL, and nothing that the run writes o
   }
   save_weights(*model, (folder / "w.safetensors").string());
   signing.files["/bucket/my%20weights+1.safetensors"] = "?";
-  signing.files["/bucket/my%20weights%2B1.safetensors"] = content(folder / "w.safetensors");
+  signing.files["/bucket/my%20weights%2B1.safetensors"] = text_of(folder / "w.safetensors");
   const std::string url = signing.url("/bucket/my%20weights%2B1.safetensors");
   Printed printed;
   std::string from;
@@ -132,8 +125,8 @@ TEST_CASE("A file is loaded from a signed URL, and nothing that the run writes o
     if (!entry.is_regular_file()) continue;
     ++files;
     CAPTURE(entry.path());
-    CHECK_FALSE(contains(content(entry.path()), kSignature));
-    CHECK_FALSE(contains(content(entry.path()), kPassword));
+    CHECK_FALSE(contains(text_of(entry.path()), kSignature));
+    CHECK_FALSE(contains(text_of(entry.path()), kPassword));
   }
   CHECK(files > 6);
 }
@@ -181,7 +174,7 @@ TEST_CASE("A checkpoint is loaded from a folder whose signature holds for all of
   Trainer trained(std::move(saving));
   trained.fit();
   for (const auto& entry : fs::directory_iterator(folder / "run/checkpoints/ep1-ba4"))
-    signing.files["/runs/ck/" + entry.path().filename().string()] = content(entry.path());
+    signing.files["/runs/ck/" + entry.path().filename().string()] = text_of(entry.path());
   TrainerOptions options = tiny_options();
   options.load_path = signing.url("/runs/ck");
   options.max_duration = "2ep";
@@ -191,4 +184,4 @@ TEST_CASE("A checkpoint is loaded from a folder whose signature holds for all of
   CHECK(at::equal(weights_of(trainer), weights_of(trained)));
 }
 
-}  // namespace composer::test
+}  // namespace composer::test::signed_url_test

@@ -2,18 +2,17 @@
 #include <csignal>
 #include <thread>
 
-#include <doctest/doctest.h>
-
 #include "composer/callbacks/early_stopper.h"
 #include "composer/callbacks/threshold_stopper.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::stops_test {
 namespace {
 
 // Asks once, when that batch has ended.
@@ -330,4 +329,4 @@ TEST_CASE("A run says once where it was interrupted, from where it goes on, and 
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::stops_test

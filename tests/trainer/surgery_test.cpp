@@ -4,16 +4,15 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/algorithm.h"
 #include "composer/core/error.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/optim/schedulers.h"
+#include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::surgery_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -174,4 +173,4 @@ TEST_CASE("A rate that is set at AFTER_LOAD is the one that schedules multiply")
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::surgery_test

@@ -6,15 +6,14 @@
 
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/model.h"
 #include "composer/formats/weights.h"
 #include "composer/optim/schedulers.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::trainer_page_test {
 namespace {
 
 // clang-format off
@@ -285,4 +284,4 @@ TEST_CASE("A program that asks interrupted_by() ends with 130 after Ctrl-C, and 
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::trainer_page_test

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <vector>
 
-#include <doctest/doctest.h>
-
 #include "composer/util/random.h"
+#include "tests/support/doctest.h"
 
-namespace composer {
+namespace composer::trials_test {
 namespace {
 
 TEST_CASE("The other way is faster only if most pairs say so, by more than they differ among themselves") {
@@ -65,4 +64,4 @@ TEST_CASE("The median of a few times is one of them") {
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::trials_test

@@ -6,12 +6,11 @@
 #include <thread>
 #include <vector>
 
-#include <doctest/doctest.h>
-
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test {
+namespace composer::test::tune_cache_test {
 namespace {
 
 TEST_CASE("Threads that put results in one file at the same time lose none") {
@@ -79,4 +78,4 @@ TEST_CASE("A tune_cache that is a device is neither replaced nor written") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::tune_cache_test

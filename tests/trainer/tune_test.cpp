@@ -15,17 +15,16 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
 #include "composer/kernels/gemm.h"
 #include "composer/loggers/in_memory_logger.h"
+#include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer {
+namespace composer::tune_test {
 namespace {
 
 using namespace test;
@@ -45,12 +44,6 @@ struct Scratch {
 };
 
 // Batch norm has buffers and dropout draws random numbers: both would show that a trial step was taken.
-std::shared_ptr<Model> model_with_memory() {
-  at::manual_seed(5);
-  torch::nn::Sequential net(torch::nn::BatchNorm1d(4), torch::nn::Dropout(0.5), torch::nn::Linear(4, 3));
-  return std::make_shared<models::Classifier>(net, models::ClassifierOptions{.num_classes = 3});
-}
-
 std::shared_ptr<Model> convolutions() {
   at::manual_seed(5);
   torch::nn::Sequential net(torch::nn::Conv2d(3, 8, 3), torch::nn::ReLU(), torch::nn::Flatten(),
@@ -436,4 +429,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::tune_test

@@ -12,17 +12,16 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/ema.h"
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/sam.h"
 #include "composer/core/error.h"
 #include "tests/dist/results_in_ranks.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test {
+namespace composer::test::virtual_shards_test {
 namespace {
 
 using dist::test::errors_in_ranks;
@@ -172,4 +171,4 @@ TEST_CASE("Virtual shards that ranks cannot divide, or that do not fit other opt
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::virtual_shards_test

@@ -10,18 +10,17 @@
 
 #include <torch/optim/adam.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/checkpoint/parts.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/checkpoint/state_file.h"
 #include "composer/core/error.h"
 #include "composer/optim/optimizer.h"
 #include "tests/formats/bytes.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/trainer/zero_runs.h"
 
-namespace composer::test {
+namespace composer::test::zero_checkpoints_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -270,4 +269,4 @@ TEST_CASE("What save_ignore_keys names is in no part") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::zero_checkpoints_test

@@ -10,8 +10,6 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/lbfgs.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/algorithms/ema.h"
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/layer_freezing.h"
@@ -23,10 +21,11 @@
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/optim/optimizer.h"
 #include "composer/optim/schedulers.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/trainer/zero_runs.h"
 
-namespace composer::test {
+namespace composer::test::zero_test {
 namespace {
 
 using algorithms::ClippingType;
@@ -326,4 +325,4 @@ TEST_CASE("With one process, zero_stage changes nothing") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::zero_test

@@ -7,11 +7,10 @@
 #include <random>
 #include <string>
 
-#include <doctest/doctest.h>
-
+#include "tests/support/doctest.h"
 #include "tests/support/in_child.h"
 
-namespace composer::util {
+namespace composer::util::background_queue_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -249,4 +248,4 @@ TEST_CASE("Random programs of a queue lose, repeat and reorder nothing beyond wh
 }
 
 }  // namespace
-}  // namespace composer::util
+}  // namespace composer::util::background_queue_test

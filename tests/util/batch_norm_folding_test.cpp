@@ -9,11 +9,10 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/models/resnet_cifar.h"
+#include "tests/support/doctest.h"
 
-namespace composer {
+namespace composer::batch_norm_folding_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -268,4 +267,4 @@ TEST_CASE("an error of the forward pass ends watching and folding as it should")
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::batch_norm_folding_test

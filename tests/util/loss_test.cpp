@@ -5,11 +5,10 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::loss_test {
 
 namespace {
 
@@ -159,3 +158,5 @@ TEST_CASE("Gradients flow to the logits from classes and from probabilities") {
     CHECK(at::allclose(x.grad(), (logits().softmax(1) - y) / 2, 1e-6, 1e-7));
   }
 }
+
+}  // namespace composer::loss_test

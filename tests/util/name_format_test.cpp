@@ -1,10 +1,9 @@
 #include "composer/util/name_format.h"
 
-#include <doctest/doctest.h>
-
 #include "composer/core/state.h"
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::name_format_test {
 
 TEST_CASE("Placeholders of ranks in the name of a file are those of the process") {
   const char* const format = "{run_name}/rank{rank}of{world_size:02}-ba{batch}";
@@ -31,3 +30,5 @@ TEST_CASE("Placeholders of one machine are those that a launcher has told, or th
   util::set_process_on_node({});
   CHECK(name() == "3 of 4 on 0");
 }
+
+}  // namespace composer::name_format_test

@@ -5,13 +5,12 @@
 #include <iterator>
 #include <string>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "tests/formats/bytes.h"
+#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 
-namespace composer::util {
+namespace composer::util::new_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -77,4 +76,4 @@ TEST_CASE("A folder that cannot be made is an Error that names it") {
 }
 
 }  // namespace
-}  // namespace composer::util
+}  // namespace composer::util::new_file_test

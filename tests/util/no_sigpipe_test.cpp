@@ -6,11 +6,10 @@
 #include <thread>
 #include <unistd.h>
 
-#include <doctest/doctest.h>
-
+#include "tests/support/doctest.h"
 #include "tests/support/in_child.h"
 
-namespace composer::util {
+namespace composer::util::no_sigpipe_test {
 namespace {
 
 using test::status_of_child;
@@ -92,4 +91,4 @@ TEST_CASE("NoSigpipe of one thread does not shield another") {
 }
 
 }  // namespace
-}  // namespace composer::util
+}  // namespace composer::util::no_sigpipe_test

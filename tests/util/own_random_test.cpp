@@ -12,13 +12,12 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/util/random_state.h"
 #include "composer/util/recompute.h"
+#include "tests/support/doctest.h"
 #include "tests/support/warnings.h"
 
-namespace composer {
+namespace composer::own_random_test {
 namespace {
 
 at::Tensor default_state() { return at::detail::getDefaultCPUGenerator().get_state(); }
@@ -227,4 +226,4 @@ TEST_CASE("Owners in several threads draw what each of them draws alone") {
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::own_random_test

@@ -5,9 +5,9 @@
 #include <random>
 #include <vector>
 
-#include <doctest/doctest.h>
+#include "tests/support/doctest.h"
 
-namespace composer::util {
+namespace composer::util::page_heap_test {
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
@@ -87,4 +87,4 @@ TEST_CASE("PageHeap keeps to a limit that was set, whatever has been in use") {
 }
 
 }  // namespace
-}  // namespace composer::util
+}  // namespace composer::util::page_heap_test

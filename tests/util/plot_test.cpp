@@ -3,11 +3,10 @@
 #include <cmath>
 #include <sstream>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 
-namespace composer {
+namespace composer::plot_test {
 namespace {
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -41,4 +40,4 @@ TEST_CASE("A falling line is drawn from the upper left to the lower right, in AS
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::plot_test

@@ -1,10 +1,11 @@
 #include "composer/util/random.h"
 
+#include <array>
 #include <set>
 
-#include <doctest/doctest.h>
+#include "tests/support/doctest.h"
 
-using namespace composer;
+namespace composer::random_test {
 
 static_assert(hash64(17, 0) == hash64(17, 0));
 
@@ -32,3 +33,5 @@ TEST_CASE("A stream repeats from the same start, and stays in its bounds") {
   for (int n : count) CHECK(n == doctest::Approx(10000).epsilon(0.05));
   CHECK(one.below(1) == 0);
 }
+
+}  // namespace composer::random_test

@@ -3,9 +3,9 @@
 #include <map>
 #include <random>
 
-#include <doctest/doctest.h>
+#include "tests/support/doctest.h"
 
-namespace composer::util {
+namespace composer::util::range_cache_test {
 namespace {
 
 TEST_CASE("A range is cut from the shortest cached range that is long enough, and joins its neighbours again") {
@@ -87,4 +87,4 @@ TEST_CASE("Ranges in use never overlap, and all comes back in one piece") {
 }
 
 }  // namespace
-}  // namespace composer::util
+}  // namespace composer::util::range_cache_test

@@ -6,14 +6,13 @@
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <doctest/doctest.h>
-
 #include "composer/core/error.h"
 #include "composer/optim/adam.h"
 #include "composer/optim/sgd.h"
+#include "tests/support/doctest.h"
 #include "tests/support/live_bytes.h"
 
-namespace composer::test {
+namespace composer::test::recompute_test {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
@@ -244,4 +243,4 @@ TEST_CASE("A weight that a segment uses for the first time in a later batch is a
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::test::recompute_test

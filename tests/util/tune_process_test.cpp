@@ -11,12 +11,12 @@
 #include <ATen/Parallel.h>
 #include <c10/core/CPUAllocator.h>
 
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 
 #include "composer/core/error.h"
+#include "tests/support/doctest.h"
 
-namespace composer {
+namespace composer::tune_process_test {
 namespace {
 
 // Takes back what a test did to the process.
@@ -176,4 +176,4 @@ TEST_CASE("tune_process sets the number of threads, says what it did, and refuse
 }
 
 }  // namespace
-}  // namespace composer
+}  // namespace composer::tune_process_test

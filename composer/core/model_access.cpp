@@ -1,0 +1,103 @@
+#include "composer/core/model_access.h"
+
+#include <typeinfo>
+
+#include "composer/core/error.h"
+#include "composer/core/model.h"
+#include "composer/core/plugins.h"
+#include "composer/core/state_dict.h"
+#include "composer/util/random.h"
+
+namespace composer {
+namespace {
+
+// The table of a module's own parameters, which is for classes derived from Module.
+struct OwnParameters : torch::nn::Module {
+  static const auto& of(const torch::nn::Module& module) { return module.*(&OwnParameters::parameters_); }
+};
+
+template <class T>
+std::vector<std::pair<std::string, T>> list_of(torch::OrderedDict<std::string, T> items) {
+  std::vector<std::pair<std::string, T>> list;
+  list.reserve(items.size());
+  for (auto& item : items) list.emplace_back(item.key(), std::move(item.value()));
+  return list;
+}
+
+void collect_tensors(const torch::nn::Module& module, const std::string& prefix, NamedTensorList& into) {
+  for (const auto& item : module.named_parameters(/*recurse=*/false))
+    if (item.value().defined()) into.emplace_back(prefix + item.key(), item.value());
+  for (const auto& item : module.named_buffers(/*recurse=*/false))
+    if (item.value().defined()) into.emplace_back(prefix + item.key(), item.value());
+  for (const auto& child : module.named_children())
+    collect_tensors(*child.value(), join(prefix, child.key(), "."), into);
+}
+
+}  // namespace
+
+torch::nn::Module& as_module(Model& model) { return model; }
+const torch::nn::Module& as_module(const Model& model) { return model; }
+
+std::vector<at::Tensor> parameters(const torch::nn::Module& module) { return module.parameters(); }
+std::vector<at::Tensor> buffers(const torch::nn::Module& module) { return module.buffers(); }
+NamedTensorList named_parameters(const torch::nn::Module& module, bool recurse) {
+  return list_of(module.named_parameters(recurse));
+}
+NamedTensorList named_buffers(const torch::nn::Module& module, bool recurse) {
+  return list_of(module.named_buffers(recurse));
+}
+
+NamedTensorList named_tensors(const torch::nn::Module& module) {
+  NamedTensorList tensors;
+  collect_tensors(module, "", tensors);
+  return tensors;
+}
+
+std::vector<ModulePointer> modules_below(const torch::nn::Module& module) {
+  return module.modules(/*include_self=*/false);
+}
+
+std::vector<std::pair<std::string, ModulePointer>> named_children(const torch::nn::Module& module) {
+  return list_of(module.named_children());
+}
+
+std::uint64_t mix_memory(std::uint64_t before, const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return before;
+  return hash64(before, reinterpret_cast<std::uintptr_t>(tensor.storage().data()), tensor.requires_grad());
+}
+
+std::uint64_t mix_module(std::uint64_t before, const torch::nn::Module& module) {
+  std::uint64_t mixed = hash64(before, module.is_training());
+  for (const auto& parameter : OwnParameters::of(module)) mixed = mix_memory(mixed, parameter.value());
+  for (const auto& child : module.children()) mixed = hash64(mixed, reinterpret_cast<std::uintptr_t>(child.get()));
+  return mixed;
+}
+
+bool is_training(const torch::nn::Module& module) { return module.is_training(); }
+void set_training(torch::nn::Module& module, bool on) { module.train(on); }
+void move_to(torch::nn::Module& module, at::Device device) { module.to(device); }
+
+ModuleModes::ModuleModes(torch::nn::Module& model) : model_(model), trained_(model.is_training()) {
+  for (const auto& module : model.modules(/*include_self=*/false)) modules_.emplace_back(module, module->is_training());
+}
+ModuleModes::~ModuleModes() = default;
+
+void ModuleModes::restore() const {
+  model_.train(trained_);
+  for (const auto& [module, trained] : modules_) module->train(trained);
+}
+
+Outputs forward_of(Model& model, const Batch& batch) { return model.forward(batch); }
+Outputs eval_forward_of(Model& model, const Batch& batch, const Outputs* outputs) {
+  return model.eval_forward(batch, outputs);
+}
+Losses loss_of(Model& model, const Outputs& outputs, const Batch& batch) { return model.loss(outputs, batch); }
+void update_metric(Model& model, const Batch& batch, const Outputs& outputs, Metric& metric) {
+  model.update_metric(batch, outputs, metric);
+}
+Metrics metrics_of(const Model& model, bool is_train) { return model.get_metrics(is_train); }
+std::optional<double> flops_of(const Model& model, const Batch& batch) { return model.flops_per_batch(batch); }
+StateDict local_hparams_of(const Model& model) { return model.local_hparams(); }
+std::string class_name_of(const Model& model) { return class_name(typeid(model)); }
+
+}  // namespace composer

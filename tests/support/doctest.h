@@ -1,0 +1,13 @@
+#pragma once
+// doctest next to libtorch, which has a CHECK that ends the program: include this one, in whatever order.
+#include <c10/util/Logging.h>
+
+#undef CHECK
+#undef CHECK_EQ
+#undef CHECK_GE
+#undef CHECK_GT
+#undef CHECK_LE
+#undef CHECK_LT
+#undef CHECK_NE
+
+#include <doctest/doctest.h>
