@@ -26,7 +26,7 @@ trap 'stage_ends $?' EXIT
 # came another way.
 declare -A seen_by=(
   [g++]=g++ [cmake]=cmake [ninja-build]=ninja [ccache]=ccache [lld]=ld.lld [git]=git
-  [clang-format]=clang-format [clang-tidy-19]=clang-tidy-19 [python3]=python3 [mmdebstrap]=mmdebstrap
+  [clang-format]=clang-format [clang-19]=clang++-19 [clang-tidy-19]=clang-tidy-19 [python3]=python3 [mmdebstrap]=mmdebstrap
   [python3-pip]=/usr/lib/python3/dist-packages/pip
   [nlohmann-json3-dev]=/usr/include/nlohmann/json.hpp [libcli11-dev]=/usr/include/CLI/CLI.hpp
   [zlib1g-dev]=/usr/include/zlib.h [libpng-dev]=/usr/include/png.h
@@ -76,20 +76,11 @@ python_with_pip() {
 
 libtorch_is_there() { cmake -P "$root/cmake/LibTorch.cmake" > /dev/null 2>&1; }
 
-# With the headers of g++'s plugins a build takes half the time (cmake/pch_plugin.cpp); it does without, too.
-need_plugin_headers() {
-  local package
-  package=gcc-$(g++ -dumpversion | cut -d. -f1)-plugin-dev
-  seen_by[$package]=$(g++ -print-file-name=plugin)/include/gcc-plugin.h
-  [[ -e ${seen_by[$package]} ]] || ((EUID != 0)) || (need "$package") || say "building without it takes longer"
-}
-
 # prepare PACKAGE...: these packages and a libtorch.
 prepare() {
   local fetch=()
   [[ -n ${TORCH_DIR:-} ]] || libtorch_is_there || python_with_pip > /dev/null || fetch=(python3-pip)
   need "$@" "${fetch[@]}"
-  need_plugin_headers
   need_libtorch
 }
 

@@ -3,13 +3,12 @@
 #include <optional>
 #include <string_view>
 
-#include "composer/core/export.h"
 #include "composer/core/state.h"
 
 namespace composer::callbacks {
 
 // Dense floating-point operations per second of the device with this name, such as "NVIDIA H100 80GB HBM3"; nullopt:
 // not in the table. `tf32`: products of floats are allowed to use TF32.
-COMPOSER_EXPORT std::optional<double> peak_flops(std::string_view device_name, Precision precision, bool tf32);
+std::optional<double> peak_flops(std::string_view device_name, Precision precision, bool tf32);
 
 }  // namespace composer::callbacks

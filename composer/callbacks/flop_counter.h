@@ -5,15 +5,13 @@
 
 #include <ATen/record_function.h>
 
-#include "composer/core/export.h"
-
 namespace composer::callbacks {
 
 // Counts matrix products, convolutions, attention and LSTMs as PyTorch's FlopCounterMode does, which however leaves
 // LSTMs out and counts grouped convolutions as if they had one group: a product and a sum are two operations, and
 // masked elements count like others. Counts what this thread calls between start() and stop(), and the backward passes
 // of that on any thread. One counter counts at a time in a process.
-class COMPOSER_EXPORT FlopCounter {
+class FlopCounter {
  public:
   FlopCounter() = default;
   ~FlopCounter();

@@ -10,13 +10,14 @@
 #include "composer/core/error.h"
 
 namespace composer::callbacks {
-namespace {
-
-// As in nvml.h, whose names and layouts NVIDIA does not change.
-using NvmlDevice = void*;
+// Names and layouts here are as in nvml.h, where NVIDIA does not change them.
 struct Utilization {
   unsigned int gpu, memory;  // in per cent
 };
+
+namespace {
+
+using NvmlDevice = void*;
 constexpr int kSuccess = 0, kTemperatureOfGpu = 0;
 
 // The part of a list "2,0,GPU-1234" that CUDA numbers `device`. Without a list: its number.

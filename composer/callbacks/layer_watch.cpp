@@ -15,6 +15,8 @@ const void* memory_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
+}  // namespace
+
 class LayerFinder final : public OperatorWatch::Listener {
  public:
   LayerFinder(const torch::nn::Module& model, LayerWatch::Report report) : report_(std::move(report)) {
@@ -84,8 +86,6 @@ class LayerFinder final : public OperatorWatch::Listener {
   std::string running_ = "?";  // the last layer that has begun
   int depth_ = 0;
 };
-
-}  // namespace
 
 struct LayerWatch::Impl {
   Impl(const torch::nn::Module& model, Report report) : finder(model, std::move(report)), watch(finder) {}

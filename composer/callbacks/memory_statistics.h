@@ -8,12 +8,10 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
-#include "composer/core/export.h"
-
 namespace composer::callbacks {
 
 // One of the statistics that torch.cuda.memory_stats() lists, by its name there.
-struct COMPOSER_EXPORT DeviceStatistic {
+struct DeviceStatistic {
   using DeviceStats = c10::CachingDeviceAllocator::DeviceStats;
   using StatArray = c10::CachingAllocator::StatArray;
   using Stat = c10::CachingAllocator::Stat;
@@ -36,7 +34,7 @@ struct COMPOSER_EXPORT DeviceStatistic {
 c10::DeviceAllocator* allocator_of(c10::Device device);
 
 // Bytes as gigabytes, rounded to five significant digits.
-COMPOSER_EXPORT double gigabytes(std::int64_t bytes);
+double gigabytes(std::int64_t bytes);
 
 struct ProcessMemory {
   std::int64_t resident = 0, peak_resident = 0;  // bytes
@@ -44,7 +42,7 @@ struct ProcessMemory {
 
 // The memory of this process. Reads /proc/self/statm and getrusage(), which takes a few microseconds;
 // /proc/self/status, which has both numbers, takes ten times as long.
-class COMPOSER_EXPORT ProcessMemoryReader {
+class ProcessMemoryReader {
  public:
   ProcessMemoryReader();
   std::optional<ProcessMemory> read();  // nullopt: the system does not tell

@@ -30,6 +30,8 @@ using profiler::Action, profiler::Span, profiler::Trace, profiler::now_ns;
 
 constexpr std::size_t kMostSpans = 1 << 20;  // in a trace: 40 MB
 
+}  // namespace
+
 // Files of finished traces, and the report of the last, by a thread of its own.
 class TraceWriter {
  public:
@@ -95,6 +97,8 @@ class TraceWriter {
   std::vector<std::string> failures_;
   util::BackgroundQueue<Job> queue_;  // the last, because its thread uses the others
 };
+
+namespace {
 
 void check_folder(const ProfilerOptions& options, const fs::path& folder, const State& state) {
   std::error_code ignored;

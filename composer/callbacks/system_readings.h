@@ -10,8 +10,6 @@
 
 #include <c10/core/Device.h>
 
-#include "composer/core/export.h"
-
 namespace composer::callbacks {
 
 struct Reading {
@@ -26,19 +24,19 @@ std::string text_of_file(const char* path);  // empty if it cannot be read
 struct CpuTimes {
   std::int64_t busy = 0, total = 0;
 };
-COMPOSER_EXPORT std::optional<CpuTimes> cpu_times(std::string_view stat);
+std::optional<CpuTimes> cpu_times(std::string_view stat);
 // Percentage of the time between the two that processors were busy, with one decimal.
-COMPOSER_EXPORT double busy_percentage(const CpuTimes& from, const CpuTimes& to);
+double busy_percentage(const CpuTimes& from, const CpuTimes& to);
 
 // Adds cpu_memory_*, by the text of /proc/meminfo.
-COMPOSER_EXPORT void add_memory(Readings& readings, std::string_view meminfo);
+void add_memory(Readings& readings, std::string_view meminfo);
 // Adds disk_memory_* of the file system that `path` is on.
-COMPOSER_EXPORT void add_disk(Readings& readings, const char* path);
+void add_disk(Readings& readings, const char* path);
 // Adds network_*, sums over all interfaces, by the text of /proc/net/dev.
-COMPOSER_EXPORT void add_network(Readings& readings, std::string_view dev);
+void add_network(Readings& readings, std::string_view dev);
 
 // A GPU as NVIDIA's management library describes it. The library is loaded at run time.
-class COMPOSER_EXPORT GpuReader {
+class GpuReader {
  public:
   // `device` is CUDA's index; `visible_devices` is the value of CUDA_VISIBLE_DEVICES, empty if it is not set. Throws
   // Error if the library is missing or does not know the device.

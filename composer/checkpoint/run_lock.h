@@ -3,7 +3,6 @@
 #include <string>
 
 #include "composer/checkpoint/file_system.h"
-#include "composer/core/export.h"
 
 namespace composer::saving {
 
@@ -11,7 +10,7 @@ namespace composer::saving {
 // the constructor to the destructor or to the end of the process. The destructor removes the file; a file left by a
 // killed process is reused. A forked child does not hold the lock and leaves the file alone. Reading needs no lock. If
 // the file system has no locks, the constructor warns once and does nothing.
-class COMPOSER_EXPORT RunLock {
+class RunLock {
  public:
   // Throws ConfigError with the folder and the process if another process has the lock; FileError if the file cannot be
   // created.

@@ -4,8 +4,8 @@
 
 namespace composer::detail {
 
-// Gets each text of warn() first, on the thread that warns; false: it does not take the text, which then goes to the sink
-// of redirect_warnings(), or to stderr.
+// Gets each text of warn() first, on the thread that warns; false: it does not take the text, which then goes to the
+// sink of redirect_warnings(), or to stderr.
 using WarningRoute = bool (*)(const std::string& text);
 
 // Null in programs without libtorch. State sets it to warn_through_libtorch().

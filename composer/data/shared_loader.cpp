@@ -11,19 +11,16 @@
 #include "composer/core/error.h"
 
 namespace composer::data {
-namespace {
 
-struct Place {
+struct ReadingPlace {
   std::int64_t epoch, batch;
-  bool operator==(const Place&) const = default;
+  bool operator==(const ReadingPlace&) const = default;
 };
-
-}  // namespace
 
 struct SharedLoader::Readers {
   std::atomic<bool> busy = false;  // a thread is inside of the loader
   // Of the loader, and read by the thread that is inside; unset: unknown.
-  std::optional<Place> place;
+  std::optional<ReadingPlace> place;
   std::optional<std::uint64_t> seed;
 
   std::mutex mutex;  // of the following
@@ -84,7 +81,7 @@ void SharedLoader::seek(const std::string& label, std::int64_t epoch, std::int64
 std::optional<Batch> SharedLoader::read(const std::string& label, std::int64_t epoch, std::int64_t batch) const {
   const Call call(*readers_, label);
   adopt_seed();
-  if (const Place wanted{epoch, batch}; readers_->place != wanted) {
+  if (const ReadingPlace wanted{epoch, batch}; readers_->place != wanted) {
     readers_->place.reset();
     loader_->seek(epoch, batch);
     readers_->place = wanted;

@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "composer/core/export.h"
 #include "composer/core/tensors.h"
 #include "composer/data/loader.h"
 
@@ -13,7 +12,7 @@ namespace composer::data {
 // One reader of a loader that may have several. Each reader names the batch to read, and the loader is repositioned if
 // another reader has moved it or given it another seed, so two trainers that take turns on one loader both get every
 // batch, each in its own order. Copies are the same reader.
-class COMPOSER_EXPORT SharedLoader {
+class SharedLoader {
  public:
   SharedLoader() = default;  // without a loader
   explicit SharedLoader(std::shared_ptr<Loader> loader);
@@ -37,7 +36,7 @@ class COMPOSER_EXPORT SharedLoader {
 
 // Reserves a loader for the calling thread while this object lives, e.g. for a fit. One thread may have several leases.
 // A lease moves to another thread with the trainer that has it.
-class COMPOSER_EXPORT LoaderLease {
+class LoaderLease {
  public:
   LoaderLease() noexcept;  // without a loader
   // Throws ConfigError if the loader is leased on another thread.

@@ -16,24 +16,25 @@
 #include "composer/dist/world.h"
 
 namespace composer::dist {
-namespace {
-
-constexpr const char* kDataParallel = "data parallel";
 
 // What a parameter was when the buckets were made for it.
-struct Layout {
+struct ParameterLayout {
   at::Tensor tensor;
   std::vector<std::int64_t> sizes;
   at::ScalarType dtype;
   at::Device device;
 
-  explicit Layout(const at::Tensor& of)
+  explicit ParameterLayout(const at::Tensor& of)
       : tensor(of), sizes(of.sizes().vec()), dtype(of.scalar_type()), device(of.device()) {}
   bool holds(const at::Tensor& now) const {
     return now.is_same(tensor) && now.sizes() == at::IntArrayRef(sizes) && now.scalar_type() == dtype &&
            now.device() == device;
   }
 };
+
+namespace {
+
+constexpr const char* kDataParallel = "data parallel";
 
 void check_on_this_rank(const DataParallel::Named& parameters) {
   if (parameters.empty()) throw ConfigError(kDataParallel, ": there is no parameter to train");
@@ -90,7 +91,7 @@ DataParallel::Named parameters_of(const torch::nn::Module& module) {
 struct DataParallel::Impl {
   std::shared_ptr<World> world;
   Named parameters, buffers;  // buffers: those to broadcast
-  std::vector<Layout> layouts;
+  std::vector<ParameterLayout> layouts;
   std::optional<bool> find_unused;           // unset: no step has left out a parameter
   std::unique_ptr<GradientReducer> reducer;  // null if the world has one rank
   bool is_unchecked = false;                 // check_missing() is due
@@ -222,12 +223,12 @@ void DataParallel::take_part() {
 
 bool DataParallel::matches(const std::vector<at::Tensor>& parameters) const {
   return std::ranges::equal(impl_->layouts, parameters,
-                            [](const Layout& layout, const at::Tensor& now) { return layout.holds(now); });
+                            [](const ParameterLayout& layout, const at::Tensor& now) { return layout.holds(now); });
 }
 
 bool DataParallel::has(const std::vector<at::Tensor>& parameters) const {
   return std::ranges::all_of(parameters, [&](const at::Tensor& now) {
-    return std::ranges::any_of(impl_->layouts, [&](const Layout& layout) { return layout.holds(now); });
+    return std::ranges::any_of(impl_->layouts, [&](const ParameterLayout& layout) { return layout.holds(now); });
   });
 }
 

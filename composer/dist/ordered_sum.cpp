@@ -15,20 +15,21 @@
 #include "composer/dist/world.h"
 
 namespace composer::dist {
-namespace {
-
-constexpr const char* kOrderedSum = "ordered sum";
 
 // Where a tensor lies in a buffer. A buffer has one flat tensor for each dtype.
-struct Place {
+struct PlaceInBuffer {
   std::size_t flat;
   std::int64_t offset;
 };
 
-struct Partial {
+struct PartialSum {
   std::vector<at::Tensor> flats;
   std::int64_t shards = 0;  // that it is the sum of
 };
+
+namespace {
+
+constexpr const char* kOrderedSum = "ordered sum";
 
 // The sum over ranks, by a binary tree in the order of ranks, in place. Each rank adds one part of the tensor.
 void add_over_ranks(World& world, const at::Tensor& flat) {
@@ -49,11 +50,11 @@ struct OrderedSum::Impl {
   std::shared_ptr<World> world;
   std::int64_t per_rank = 0;
   std::vector<at::Tensor> like;  // without memory: shapes, strides and dtypes only
-  std::vector<Place> places;
+  std::vector<PlaceInBuffer> places;
   std::vector<at::TensorOptions> options;  // of the flat tensors
   std::vector<std::int64_t> lengths;       // of the flat tensors, multiples of the number of ranks
   at::Tensor present;                      // for each tensor: whether a shard of this rank had it
-  std::vector<Partial> partials;  // as the digits of a binary counter: each of fewer shards than the one before
+  std::vector<PartialSum> partials;  // as the digits of a binary counter: each of fewer shards than the one before
   std::vector<std::vector<at::Tensor>> spare;
   std::int64_t added = 0;
 
@@ -109,9 +110,9 @@ struct OrderedSum::Impl {
   // Adds neighbours that are sums of as many shards.
   void carry() {
     while (partials.size() > 1 && partials[partials.size() - 2].shards == partials.back().shards) {
-      Partial last = std::move(partials.back());
+      PartialSum last = std::move(partials.back());
       partials.pop_back();
-      Partial& before = partials.back();
+      PartialSum& before = partials.back();
       for (std::size_t f = 0; f < before.flats.size(); ++f) before.flats[f].add_(last.flats[f]);
       before.shards += last.shards;
       spare.push_back(std::move(last.flats));
@@ -192,7 +193,7 @@ std::vector<at::Tensor> OrderedSum::finish() {
 
 void OrderedSum::reset() {
   Impl& m = *impl_;
-  for (Partial& partial : m.partials) m.spare.push_back(std::move(partial.flats));
+  for (PartialSum& partial : m.partials) m.spare.push_back(std::move(partial.flats));
   m.partials.clear();
   m.present = at::zeros({static_cast<std::int64_t>(m.like.size())}, at::kByte);
   m.added = 0;

@@ -4,14 +4,12 @@
 #include <string>
 #include <string_view>
 
-#include "composer/core/export.h"
-
 namespace composer::formats {
 
 // Reads JSON of a known form, token by token: the caller requests the token that must come next, and anything else is a
 // CheckpointError with its byte. Never recurses and stores nothing, so depth and size of the text do not matter.
 // Accepts only the numbers 0 to 2^63 - 1, written without sign, point or exponent.
-class COMPOSER_EXPORT JsonReader {
+class JsonReader {
  public:
   // Errors begin with `name`; `offset` is the position of the text in the file. The text must outlive the reader.
   JsonReader(std::string_view text, std::string_view name, std::uint64_t offset = 0);
@@ -44,12 +42,12 @@ class COMPOSER_EXPORT JsonReader {
 };
 
 // The length in bytes of the first character of `text`; 0 if that is not valid UTF-8.
-COMPOSER_EXPORT std::size_t utf8_length(std::string_view text);
+std::size_t utf8_length(std::string_view text);
 
 // Text from a file, made safe for an error message: at most 100 bytes, without control characters.
-COMPOSER_EXPORT std::string shown(std::string_view text);
+std::string shown(std::string_view text);
 
 // Returns a JSON string, in quotes. Throws ConfigError if it is not UTF-8.
-COMPOSER_EXPORT std::string json_quoted(std::string_view text);
+std::string json_quoted(std::string_view text);
 
 }  // namespace composer::formats

@@ -4,8 +4,6 @@
 #include <string_view>
 #include <vector>
 
-#include "composer/core/export.h"
-
 namespace composer::formats {
 
 // A value in a pickle. Numbers and booleans are stored here, everything else in the Pickle at `index`.
@@ -65,9 +63,9 @@ struct PickleOptions {
 // torch.load(weights_only=True); anything else is a CheckpointError with the opcode or name and its byte. Checks that
 // tensors lie within their storages. Needs at most about 120 times the pickle's size in memory (an empty list is one
 // byte in the pickle).
-COMPOSER_EXPORT Pickle read_pickle(std::string_view bytes, const std::string& name, PickleOptions options = {});
+Pickle read_pickle(std::string_view bytes, const std::string& name, PickleOptions options = {});
 
 // Bytes of an element; as element_bytes(), plus C128.
-COMPOSER_EXPORT std::size_t pickled_element_bytes(std::string_view dtype);
+std::size_t pickled_element_bytes(std::string_view dtype);
 
 }  // namespace composer::formats

@@ -12,7 +12,7 @@
 namespace composer::formats {
 
 // The tensors of a torch.save file and the positions of their bytes. Does not use libtorch.
-struct COMPOSER_EXPORT PtIndex {
+struct PtIndex {
   PtIndex(std::unique_ptr<ByteSource> source, PickleOptions options);
 
   std::unique_ptr<ByteSource> source;

@@ -6,8 +6,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "composer/core/export.h"
-
 namespace torch::nn {
 class Module;
 }
@@ -27,7 +25,6 @@ struct TracedFunction {
 // torch::jit::load() read the result; forward() returns a tensor, or a tuple of several. What the C++ code decides,
 // such as branches and numbers read from sizes of the examples, is fixed in the program. Throws Error with libtorch's
 // reason if that fails, or if the program has operators that are not libtorch's own.
-COMPOSER_EXPORT void write_torch_script(std::ostream& out, const torch::nn::Module& module,
-                                        const TracedFunction& function);
+void write_torch_script(std::ostream& out, const torch::nn::Module& module, const TracedFunction& function);
 
 }  // namespace composer::formats

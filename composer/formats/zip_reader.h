@@ -4,8 +4,6 @@
 #include <string_view>
 #include <vector>
 
-#include "composer/core/export.h"
-
 namespace composer::formats {
 
 class ByteSource;
@@ -21,7 +19,7 @@ struct ZipEntry {
 // Reads the entries of a zip file, stored or deflated, with or without zip64. The constructor throws CheckpointError
 // for invalid lists: entries that overlap or exceed the file, duplicate names or names that lead out of a folder, a
 // total of more than 64 times the file's size, encryption and other compression methods.
-class COMPOSER_EXPORT ZipReader {
+class ZipReader {
  public:
   explicit ZipReader(const ByteSource& file);  // must outlive the reader
 

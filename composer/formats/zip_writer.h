@@ -4,13 +4,12 @@
 #include <string>
 #include <string_view>
 
-#include "composer/core/export.h"
 #include "composer/formats/sink.h"
 
 namespace composer::formats {
 
 // Writes a zip file of stored entries whose data is aligned to 64 bytes, for torch.load(mmap=True).
-class COMPOSER_EXPORT ZipWriter {
+class ZipWriter {
  public:
   explicit ZipWriter(const Sink& sink) : sink_(sink) {}
 

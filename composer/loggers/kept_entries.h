@@ -8,14 +8,13 @@
 #include <string_view>
 #include <vector>
 
-#include "composer/core/export.h"
 #include "composer/core/logger.h"
 #include "composer/loggers/tensor_streams.h"
 
 namespace composer {
 
 // What one call of a Logger has logged, for destinations that write it later.
-class COMPOSER_EXPORT KeptEntries {
+class KeptEntries {
  public:
   struct Field {
     std::string_view key;

@@ -57,6 +57,8 @@ void set_aside(const std::string& name, const std::string& path, const char* why
   }
 }
 
+}  // namespace
+
 class LineWriter final : public RecordWriter {
  public:
   LineWriter(std::string name, std::string path, std::unique_ptr<LineFormat> format)
@@ -122,8 +124,6 @@ class LineWriter final : public RecordWriter {
   std::int64_t written_ = 0;  // records in the file, by this process
   std::string lines_;
 };
-
-}  // namespace
 
 LineFormat::~LineFormat() = default;
 std::string_view LineFormat::noun() const { return "records"; }

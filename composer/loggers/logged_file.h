@@ -5,20 +5,19 @@
 #include <filesystem>
 #include <string>
 
-#include "composer/core/export.h"
 #include "composer/core/log_records.h"
 
 namespace composer::loggers {
 
 // Throws Error for a file that cannot be read.
-COMPOSER_EXPORT bool same_contents(const std::filesystem::path& a, const std::filesystem::path& b);
+bool same_contents(const std::filesystem::path& a, const std::filesystem::path& b);
 // Bytes. Throws Error.
 std::uint64_t size_of_file(const std::filesystem::path& file);
 // `where` is the destination's path or address.
 [[noreturn]] void reject_other_contents(const std::string& where);
 
 // Copies the file to `target`, which appears whole or not at all. Throws Error.
-COMPOSER_EXPORT void copy_logged_file(const LogFile& file, const std::filesystem::path& target);
+void copy_logged_file(const LogFile& file, const std::filesystem::path& target);
 
 // The path of a new file in the system's folder for temporary files. Removed by the destructor.
 class TemporaryFile {

@@ -121,7 +121,7 @@ void MlflowWriter::add_metrics(Batch& batch, const LogRecord& record) {
     const Target& target = target_of(*key);
     if (target.last == nullptr) continue;
     if (std::holds_alternative<std::string>(value)) {
-      batch.tags[target.name] = text_for_mlflow(std::get<std::string>(value), kMlflowTag);
+      batch.tags[target.name] = mlflow_text(std::get<std::string>(value), kMlflowTag);
       continue;
     }
     const double number = to_number(value);
@@ -138,12 +138,12 @@ void MlflowWriter::add_metrics(Batch& batch, const LogRecord& record) {
 void MlflowWriter::add_params(Batch& batch, const LogRecord& record) {
   for (const auto& [key, value] : record.fields) {
     if (fits_any(key->name, options_.ignore_hyperparameters)) continue;
-    const std::string text = text_for_mlflow(value), param = text_for_mlflow(text, kMlflowParam);
+    const std::string text = text_for_mlflow(value), param = mlflow_text(text, kMlflowParam);
     const auto [known, is_new] = params_.try_emplace(key->encoded, param);
     if (is_new)
       batch.params[key->encoded] = param;
     else if (known->second != param)
-      batch.tags[key->encoded] = text_for_mlflow(text, kMlflowTag);
+      batch.tags[key->encoded] = mlflow_text(text, kMlflowTag);
   }
 }
 

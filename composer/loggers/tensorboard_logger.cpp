@@ -14,15 +14,15 @@
 #include "composer/util/name_format.h"
 
 namespace composer::loggers {
-namespace {
-
-constexpr const char* kTensorBoardLogger = "TensorBoardLogger";
-
 // What a checkpoint knows of an event file.
 struct FileMark {
   std::string name;
   util::LogMark mark;
 };
+
+namespace {
+
+constexpr const char* kTensorBoardLogger = "TensorBoardLogger";
 
 void cut(const std::string& folder, const FileMark& file) {
   const std::string path = folder + '/' + file.name;

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "composer/core/export.h"
 #include "composer/net/http.h"
 
 namespace composer::net {
@@ -22,9 +21,9 @@ using Environment = std::function<std::string(const char* name)>;
 
 // Of the environment, or of a profile in AWS_SHARED_CREDENTIALS_FILE or ~/.aws/credentials. Throws ConfigError if there
 // are none.
-COMPOSER_EXPORT AwsKeys find_keys(const Environment& variable);
-COMPOSER_EXPORT std::string find_region(const Environment& variable);    // "us-east-1" if none is set
-COMPOSER_EXPORT std::string find_endpoint(const Environment& variable);  // without "/" at its end; empty: AWS
+AwsKeys find_keys(const Environment& variable);
+std::string find_region(const Environment& variable);    // "us-east-1" if none is set
+std::string find_endpoint(const Environment& variable);  // without "/" at its end; empty: AWS
 
 struct AwsRequest {
   std::string method, host;
@@ -34,16 +33,15 @@ struct AwsRequest {
 };
 
 // The query, percent-encoded and sorted, as it is signed.
-COMPOSER_EXPORT std::string query_text(std::vector<std::pair<std::string, std::string>> query);
+std::string query_text(std::vector<std::pair<std::string, std::string>> query);
 
 // The headers that sign a request to S3 at this time: x-amz-content-sha256, x-amz-date, x-amz-security-token and
 // Authorization. `more` are headers that are signed as well, with names in lower case.
-COMPOSER_EXPORT std::vector<HttpHeader> signature(const AwsRequest& request, const AwsKeys& keys,
-                                                  const std::string& region, std::time_t now,
-                                                  const std::map<std::string, std::string>& more = {});
+std::vector<HttpHeader> signature(const AwsRequest& request, const AwsKeys& keys, const std::string& region,
+                                  std::time_t now, const std::map<std::string, std::string>& more = {});
 
 // The host as a client sends it, and as it is signed: without the port that the scheme, "http://" or "https://", has
 // anyway.
-COMPOSER_EXPORT std::string host_header(std::string_view scheme, std::string_view host);
+std::string host_header(std::string_view scheme, std::string_view host);
 
 }  // namespace composer::net

@@ -5,17 +5,15 @@
 #include <string>
 #include <string_view>
 
-#include "composer/core/export.h"
-
 namespace composer::net {
 
 // In lower-case hexadecimal. Those of files throw Error if the file cannot be read.
-COMPOSER_EXPORT std::string sha256(std::string_view text);
-COMPOSER_EXPORT std::string sha256(const std::filesystem::path& file, std::uint64_t offset, std::uint64_t size);
-COMPOSER_EXPORT std::string md5(std::string_view text);
-COMPOSER_EXPORT std::string md5_of_file(const std::filesystem::path& file);
+std::string sha256(std::string_view text);
+std::string sha256(const std::filesystem::path& file, std::uint64_t offset, std::uint64_t size);
+std::string md5(std::string_view text);
+std::string md5_of_file(const std::filesystem::path& file);
 
-COMPOSER_EXPORT std::string hmac_sha256(std::string_view key, std::string_view text);  // 32 bytes
-COMPOSER_EXPORT std::string hexadecimal(std::string_view bytes);
+std::string hmac_sha256(std::string_view key, std::string_view text);  // 32 bytes
+std::string hexadecimal(std::string_view bytes);
 
 }  // namespace composer::net

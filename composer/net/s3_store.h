@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "composer/core/export.h"
 #include "composer/net/remote_store.h"
 
 namespace composer::net {
@@ -19,7 +18,7 @@ std::uint64_t length_of(const HttpResponse& response, const std::string& uri);
 
 // The size of all parts but the last of an upload of so many bytes: `wished`, or as many whole MiB as it takes for S3's
 // limit of 10,000 parts.
-COMPOSER_EXPORT std::uint64_t s3_part_size(std::uint64_t size, std::uint64_t wished);
+std::uint64_t s3_part_size(std::uint64_t size, std::uint64_t wished);
 
 // Of s3://bucket/folder.
 std::unique_ptr<RemoteStore> open_s3_store(const std::string& uri, StoreOptions options);

@@ -1,13 +1,12 @@
 #pragma once
 #include <string>
 
-#include "composer/core/export.h"
 #include "composer/profiler/trace.h"
 
 namespace composer::profiler {
 
 // For a terminal: where a step's time goes, by event and by plug-in, and the operators that took longest, at most
 // `rows` of each. Lines have at most 79 columns.
-COMPOSER_EXPORT std::string report(const Trace& trace, int rows = 15);
+std::string report(const Trace& trace, int rows = 15);
 
 }  // namespace composer::profiler

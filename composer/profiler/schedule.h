@@ -1,8 +1,6 @@
 #pragma once
 #include <cstdint>
 
-#include "composer/core/export.h"
-
 namespace composer::profiler {
 
 // What is done with a batch.
@@ -18,10 +16,9 @@ struct Schedule {
 };
 
 // Throws ConfigError, beginning with `who`, for values out of range.
-COMPOSER_EXPORT void check(const Schedule& schedule, const char* who);
+void check(const Schedule& schedule, const char* who);
 
 // Batches before `resumed_at`, where a run went on within its epoch, are skipped like skip_first in every epoch.
-COMPOSER_EXPORT Action action_at(const Schedule& schedule, std::int64_t batch_in_epoch, std::int64_t resumed_at,
-                                 bool last_of_epoch);
+Action action_at(const Schedule& schedule, std::int64_t batch_in_epoch, std::int64_t resumed_at, bool last_of_epoch);
 
 }  // namespace composer::profiler

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "composer/core/export.h"
 #include "composer/profiler/operators.h"
 
 namespace composer::profiler {
@@ -52,14 +51,13 @@ struct Trace {
 
 // Chrome's trace format, as an array: chrome://tracing and https://ui.perfetto.dev read it, also if its end is missing.
 // Times count from the trace's begin, which is in the metadata "trace_begin".
-COMPOSER_EXPORT std::string chrome_json(const Trace& trace, std::string_view process, int rank);
+std::string chrome_json(const Trace& trace, std::string_view process, int rank);
 
 // The time of each that is not spent within another, summed by name. `total_ns` is the time within it, too.
 struct Cost {
   std::int64_t calls = 0, self_ns = 0, total_ns = 0;
 };
-COMPOSER_EXPORT std::map<std::string, Cost> costs_of_spans(const Trace& trace);
-COMPOSER_EXPORT std::map<std::string, Cost> costs_of_operators(
-    const Trace& trace);  // of the host, or of devices where there are any
+std::map<std::string, Cost> costs_of_spans(const Trace& trace);
+std::map<std::string, Cost> costs_of_operators(const Trace& trace);  // of the host, or of devices where there are any
 
 }  // namespace composer::profiler

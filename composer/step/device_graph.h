@@ -4,8 +4,6 @@
 
 #include <c10/core/DeviceType.h>
 
-#include "composer/core/export.h"
-
 namespace composer {
 
 // What is queued on a device between begin and end is recorded and not done; each replay does all of it, in the same
@@ -25,6 +23,6 @@ MakeDeviceGraph device_graphs(at::DeviceType type);
 MakeDeviceGraph cuda_graphs();  // empty if this library was built without CUDA
 
 // What device_graphs() gives from now on, until it is given back what it gave before. For tests.
-COMPOSER_EXPORT MakeDeviceGraph exchange_device_graphs(at::DeviceType type, MakeDeviceGraph make);
+MakeDeviceGraph exchange_device_graphs(at::DeviceType type, MakeDeviceGraph make);
 
 }  // namespace composer

@@ -7,7 +7,6 @@
 #include <c10/core/InferenceMode.h>
 
 #include "composer/core/error.h"
-#include "composer/core/model_access.h"
 #include "composer/step/batch_undo.h"
 #include "composer/util/autocast.h"
 

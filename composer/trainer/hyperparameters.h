@@ -3,7 +3,6 @@
 #include <optional>
 #include <string>
 
-#include "composer/core/export.h"
 #include "composer/core/log_records.h"
 #include "composer/core/state_dict.h"
 
@@ -23,7 +22,7 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
                              std::optional<std::int64_t> train_batch_size, const StateDict& before);
 
 // Of `now`, what `before` does not have or has with another value.
-COMPOSER_EXPORT StateDict changed(const StateDict& before, const StateDict& now);
+StateDict changed(const StateDict& before, const StateDict& now);
 
 // As messages show it.
 std::string text_of(const StateValue& value);
@@ -32,6 +31,6 @@ std::string text_of(const StateValue& value);
 LogValue log_value(const StateValue& value);
 
 // One warning of all that both have, and that differs.
-COMPOSER_EXPORT void warn_of_changes(const StateDict& before, const StateDict& now);
+void warn_of_changes(const StateDict& before, const StateDict& now);
 
 }  // namespace composer

@@ -2,8 +2,6 @@
 #include <memory>
 #include <optional>
 
-#include "composer/core/export.h"
-
 namespace composer {
 
 // What a trainer wants of the process while it runs. Unset: as it is.
@@ -18,7 +16,7 @@ struct ProcessSettings {
 
 // While it lives the settings are in force; afterwards the process is as before, unless the program has changed it
 // meanwhile. Scopes nest on one thread. `settings` outlives the scope, and `threads` may change within it.
-class COMPOSER_EXPORT ProcessScope {
+class ProcessScope {
  public:
   // Throws ConfigError if a scope or a claim of other settings, on another thread, needs the process otherwise.
   // `claimed`: a ProcessClaim of these settings is held. If they are empty, and no other scope is open whose settings
@@ -36,7 +34,7 @@ class COMPOSER_EXPORT ProcessScope {
 
 // That scopes of these settings are going to come on this thread, for a fit whose program owns the loop: between two
 // scopes the process is as it was, and who disagrees on another thread is told all the same.
-class COMPOSER_EXPORT ProcessClaim {
+class ProcessClaim {
  public:
   explicit ProcessClaim(const ProcessSettings& settings);  // throws as ProcessScope does
   ProcessClaim(ProcessClaim&&) noexcept = default;

@@ -5,7 +5,6 @@
 #include <stop_token>
 #include <string>
 
-#include "composer/core/export.h"
 #include "composer/net/remote_store.h"
 
 namespace composer {
@@ -15,7 +14,7 @@ namespace composer {
 // the run from one that began after it. Processes that began within kClockError of each other, or at a place without
 // such a clock, are ordered by their first writes of the file. Nothing expires, so a run that is resumed after a crash
 // takes over at once; a process that lost the run finds out when it calls hold(). Use from one thread at a time.
-class COMPOSER_EXPORT RemoteOwner {
+class RemoteOwner {
  public:
   using Clock = std::chrono::steady_clock;
   // A Date has no fractions of a second, and servers of one bucket have clocks of their own.

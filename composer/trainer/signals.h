@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "composer/core/export.h"
 #include "composer/core/time.h"
 
 namespace composer {
@@ -13,7 +12,7 @@ namespace composer {
 // are: the first begin() installs it, the last end() removes it. A signal that the program handles or ignores itself is
 // left alone, and so is a handler that the program installs meanwhile. Each watch notes the signals that come between
 // its own begin() and end().
-class COMPOSER_EXPORT SignalWatch {
+class SignalWatch {
  public:
   SignalWatch() = default;
   ~SignalWatch() { end(); }

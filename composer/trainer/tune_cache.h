@@ -3,8 +3,6 @@
 #include <optional>
 #include <string>
 
-#include "composer/core/export.h"
-
 namespace composer {
 
 class StateVisitor;
@@ -24,7 +22,7 @@ struct Tuned {
 
 // Results of earlier runs in a JSON file, by a text that names model, batch and machine. A file that is missing or
 // damaged is an empty one. Threads and processes that put results in one file lose none.
-class COMPOSER_EXPORT TuneCache {
+class TuneCache {
  public:
   // Empty: $XDG_CACHE_HOME/libcomposer/tune.json, or $HOME/.cache/libcomposer/tune.json; without both, nothing is kept.
   explicit TuneCache(std::filesystem::path file);

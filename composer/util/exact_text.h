@@ -1,11 +1,9 @@
 #pragma once
 #include <string>
 
-#include "composer/core/export.h"
-
 namespace composer::util {
 
 // As join() writes the number if 6 digits suffice to read it back; otherwise the shortest text that does.
-COMPOSER_EXPORT std::string exact_text(double value);
+std::string exact_text(double value);
 
 }  // namespace composer::util

@@ -2,8 +2,6 @@
 #include <cstdint>
 #include <string>
 
-#include "composer/core/export.h"
-
 namespace composer {
 class StateVisitor;
 }
@@ -12,7 +10,7 @@ namespace composer::util {
 
 // Identifies a log in a checkpoint, so that only that log is ever cut or continued: its size, and checksums of its
 // beginning and end. A moved or copied log still matches.
-struct COMPOSER_EXPORT LogMark {
+struct LogMark {
   std::int64_t size = 0;   // bytes
   std::string head, tail;  // checksums of the first and last 4 KiB; empty in checkpoints of older versions
 

@@ -4,15 +4,13 @@
 #include <filesystem>
 #include <string_view>
 
-#include "composer/core/export.h"
-
 namespace composer::util {
 
 // A file that appears whole or not at all: written under a temporary name in its folder, synced, then renamed. Removed
 // if it is not committed; what a killed process has left of the same target is removed, too. If the target is a link,
 // the file it leads to is replaced. Missing folders are created and synced. Everything throws Error, with the path and
 // the system's reason.
-class COMPOSER_EXPORT NewFile {
+class NewFile {
  public:
   explicit NewFile(std::filesystem::path target);
   ~NewFile();
@@ -35,6 +33,6 @@ class COMPOSER_EXPORT NewFile {
 };
 
 // Removes what killed processes have left of new files at this target.
-COMPOSER_EXPORT void remove_leftovers_of(const std::filesystem::path& target);
+void remove_leftovers_of(const std::filesystem::path& target);
 
 }  // namespace composer::util

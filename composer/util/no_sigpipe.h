@@ -1,13 +1,11 @@
 #pragma once
 #include <csignal>
 
-#include "composer/core/export.h"
-
 namespace composer::util {
 
 // While it lives, a write of this thread to a pipe that nobody reads fails with EPIPE and does not end the process.
 // Neither other threads nor the program's own handler notice anything.
-class COMPOSER_EXPORT NoSigpipe {
+class NoSigpipe {
  public:
   NoSigpipe();
   ~NoSigpipe();

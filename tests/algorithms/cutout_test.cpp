@@ -9,6 +9,7 @@
 #include "tests/support/tiny_images.h"
 
 namespace composer::cutout_test {
+
 using algorithms::CutOut;
 using algorithms::cutout_batch;
 using algorithms::cutout_holes;

@@ -14,6 +14,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::ema_test {
+
 using algorithms::EMA;
 using algorithms::EMAOptions;
 

@@ -8,6 +8,7 @@
 #include "tests/support/warnings.h"
 
 namespace composer::free_outputs_test {
+
 using algorithms::FreeOutputs;
 
 namespace {

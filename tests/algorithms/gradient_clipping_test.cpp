@@ -14,6 +14,7 @@
 #include "tests/support/tiny.h"
 
 namespace composer::gradient_clipping_test {
+
 using algorithms::apply_gradient_clipping;
 using algorithms::ClippingType;
 using algorithms::GradientClipping;

@@ -8,6 +8,7 @@
 #include "tests/support/fake_run.h"
 
 namespace composer::label_smoothing_test {
+
 using algorithms::LabelSmoothing;
 using algorithms::smooth_labels;
 using test::FakeRun;

@@ -20,6 +20,7 @@
 #include "tests/support/fake_run.h"
 
 namespace composer::layer_freezing_test {
+
 using algorithms::freeze_layers;
 using algorithms::freeze_schedule;
 using algorithms::LayerFreezing;

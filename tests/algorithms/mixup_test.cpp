@@ -8,6 +8,7 @@
 #include "tests/support/tiny.h"
 
 namespace composer::mixup_test {
+
 using algorithms::gen_mixing_coef;
 using algorithms::MixUp;
 using algorithms::mixup_batch;

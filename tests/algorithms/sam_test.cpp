@@ -19,6 +19,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::sam_test {
+
 using algorithms::SAM;
 using algorithms::SAMOptions;
 using algorithms::SharpStep;

@@ -15,6 +15,7 @@
 #include "tests/support/warnings.h"
 
 namespace composer::swa_test {
+
 using algorithms::AnnealStrategy;
 using algorithms::SWA;
 using algorithms::swa_learning_rate;

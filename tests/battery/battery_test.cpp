@@ -22,6 +22,7 @@
 #include "tests/support/tiny_images.h"
 
 namespace composer::battery_test {
+
 using test::HostReads;
 
 namespace {

@@ -9,6 +9,7 @@
 #include "tests/support/fake_run.h"
 
 namespace composer::early_stopper_test {
+
 using callbacks::EarlyStopper;
 using callbacks::EarlyStopperOptions;
 using test::FakeRun;

@@ -7,6 +7,7 @@
 #include "tests/support/fake_run.h"
 
 namespace composer::lr_monitor_test {
+
 using callbacks::LRMonitor;
 using test::FakeRun;
 

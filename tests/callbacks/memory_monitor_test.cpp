@@ -11,6 +11,7 @@
 #include "tests/support/fake_run.h"
 
 namespace composer::memory_monitor_test {
+
 using callbacks::DeviceStatistic;
 using callbacks::gigabytes;
 using callbacks::MemoryMonitor;

@@ -12,7 +12,8 @@
 #include "tests/support/warnings.h"
 
 namespace composer::memory_snapshot_test {
-using callbacks::AllocatorHistory, composer::callbacks::MemorySnapshot;
+
+using callbacks::AllocatorHistory, callbacks::MemorySnapshot;
 using test::FakeHistory;
 using test::HistoryCalls;
 

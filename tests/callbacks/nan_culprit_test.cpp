@@ -21,6 +21,7 @@
 #include "tests/support/tiny.h"
 
 namespace composer::nan_culprit_test {
+
 using namespace test;
 using callbacks::NaNMonitor;
 using callbacks::NaNMonitorOptions;

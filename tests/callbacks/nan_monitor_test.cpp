@@ -7,6 +7,7 @@
 #include "tests/support/fake_run.h"
 
 namespace composer::nan_monitor_test {
+
 using callbacks::NaNMonitor;
 using test::FakeRun;
 

@@ -24,6 +24,7 @@
 #include "tests/support/tiny.h"
 
 namespace composer::nan_places_test {
+
 using namespace test;
 using callbacks::NaNMonitor;
 using callbacks::NaNMonitorOptions;

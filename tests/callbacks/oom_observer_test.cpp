@@ -17,7 +17,8 @@
 #include "tests/support/warnings.h"
 
 namespace composer::oom_observer_test {
-using callbacks::AllocatorHistory, composer::callbacks::OOMObserver, composer::callbacks::OOMObserverOptions;
+
+using callbacks::AllocatorHistory, callbacks::OOMObserver, callbacks::OOMObserverOptions;
 using test::FakeHistory;
 using test::HistoryCalls;
 

@@ -15,6 +15,7 @@
 #include "tests/support/tiny.h"
 
 namespace composer::optimizer_monitor_test {
+
 using callbacks::OptimizerMonitor;
 using callbacks::OptimizerMonitorOptions;
 

@@ -11,6 +11,7 @@
 #include "tests/support/warnings.h"
 
 namespace composer::runtime_estimator_test {
+
 using callbacks::RuntimeEstimator;
 using callbacks::RuntimeEstimatorOptions;
 using callbacks::WallClockUnit;

@@ -18,6 +18,7 @@
 #include "tests/support/tiny.h"
 
 namespace composer::speed_monitor_test {
+
 using callbacks::FlopCounter;
 using callbacks::peak_flops;
 using callbacks::SpeedMonitor;

@@ -10,6 +10,7 @@
 #include "tests/support/tiny.h"
 
 namespace composer::system_metrics_monitor_test {
+
 using callbacks::GpuReader;
 using callbacks::Readings;
 using callbacks::SystemMetricsMonitor;

@@ -7,6 +7,7 @@
 #include "tests/support/fake_run.h"
 
 namespace composer::threshold_stopper_test {
+
 using callbacks::ThresholdStopper;
 using callbacks::ThresholdStopperOptions;
 using test::FakeRun;

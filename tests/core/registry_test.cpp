@@ -4,7 +4,6 @@
 #include "tests/support/doctest.h"
 
 namespace composer::registry_test {
-
 namespace {
 
 enum class Shape { ROUND, FLAT };

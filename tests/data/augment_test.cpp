@@ -10,6 +10,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::augment_test {
+
 using data::in_memory;
 using data::InMemoryOptions;
 using data::detail::Draw;

@@ -8,6 +8,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::batch_memory_test {
+
 using data::in_memory;
 
 namespace {

@@ -7,6 +7,7 @@
 #include "tests/support/warnings.h"
 
 namespace composer::data_spec_test {
+
 using test::Warnings;
 
 namespace {

@@ -7,6 +7,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::fashion_mnist_test {
+
 using namespace test;
 using data::FashionMnist;
 

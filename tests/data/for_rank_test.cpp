@@ -15,6 +15,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::for_rank_test {
+
 using data::for_rank;
 using test::LoaderCase;
 

@@ -9,6 +9,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::idx_test {
+
 using namespace test;
 using data::read_idx;
 

@@ -12,6 +12,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::in_memory_test {
+
 using data::in_memory;
 using data::InMemoryOptions;
 using test::numbers_of;

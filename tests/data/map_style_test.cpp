@@ -16,6 +16,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::map_style_test {
+
 using data::map_style;
 using data::MapStyleOptions;
 using data::Sample;

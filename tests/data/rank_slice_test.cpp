@@ -10,6 +10,7 @@
 #include "tests/support/warnings.h"
 
 namespace composer::rank_slice_test {
+
 using data::rank_slice;
 using data::RankSlice;
 using data::slice_batch;

@@ -10,6 +10,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::resume_test {
+
 using data::in_memory;
 using data::InMemoryOptions;
 using test::LoaderCase;

@@ -6,10 +6,10 @@
 #include "tests/formats/bytes.h"
 #include "tests/support/doctest.h"
 
-using namespace std::string_literals;
-
 namespace composer::test::pickle_test {
 namespace {
+
+using namespace std::string_literals;
 
 using namespace formats;
 using Kind = PickleValue::Kind;

@@ -14,10 +14,10 @@
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 
-using namespace std::string_literals;
-
 namespace composer::test::pt_file_test {
 namespace {
+
+using namespace std::string_literals;
 
 using namespace formats;
 

@@ -17,6 +17,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::attention_test {
+
 using kernels::ProductRecorder, kernels::ProductScope, kernels::ProductTable;
 using test::everything;
 

@@ -14,6 +14,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::bf16_products_test {
+
 using kernels::ProductRecorder, kernels::ProductScope, kernels::ProductTable;
 using test::compute, test::Generator, test::Product;
 using test::everything;

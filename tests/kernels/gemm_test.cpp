@@ -7,6 +7,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::gemm_test {
+
 using kernels::Gemm, kernels::GemmBatch, kernels::Operand;
 
 namespace {

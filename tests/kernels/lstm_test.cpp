@@ -18,6 +18,7 @@
 #include "tests/support/error_of.h"
 
 namespace composer::lstm_test {
+
 using kernels::ProductRecorder, kernels::ProductScope, kernels::ProductTable;
 using test::everything;
 

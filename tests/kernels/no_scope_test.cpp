@@ -6,6 +6,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::no_scope_test {
+
 using kernels::ProductScope, kernels::ProductTable;
 
 namespace {

@@ -6,6 +6,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::product_table_test {
+
 using kernels::Layout, kernels::ProductShape, kernels::ProductTable;
 
 namespace {

@@ -21,6 +21,7 @@
 #include "tests/support/warnings.h"
 
 namespace composer::products_test {
+
 using kernels::Layout, kernels::ProductRecorder, kernels::ProductScope, kernels::ProductShape, kernels::ProductTable;
 using test::everything;
 

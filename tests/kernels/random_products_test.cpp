@@ -13,6 +13,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::random_products_test {
+
 using kernels::ProductRecorder, kernels::ProductScope, kernels::ProductTable;
 using test::compute, test::Generator, test::kResults, test::kSelves, test::Product;
 

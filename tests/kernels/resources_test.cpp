@@ -12,6 +12,7 @@
 #include "tests/support/system_calls.h"
 
 namespace composer::resources_test {
+
 using kernels::Gemm;
 
 namespace {

@@ -9,6 +9,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::classification_test {
+
 using namespace metrics;
 using test::value;
 

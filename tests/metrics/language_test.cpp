@@ -9,6 +9,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::language_test {
+
 using namespace metrics;
 using test::value;
 

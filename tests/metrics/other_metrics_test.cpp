@@ -11,6 +11,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::other_metrics_test {
+
 using namespace metrics;
 using test::value;
 

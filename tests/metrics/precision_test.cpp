@@ -17,6 +17,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::precision_test {
+
 using namespace metrics;
 using test::value;
 

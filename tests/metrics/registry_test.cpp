@@ -8,7 +8,6 @@
 #include "tests/support/doctest.h"
 
 namespace composer::registry_test {
-
 namespace {
 
 // What the options that must be given need.

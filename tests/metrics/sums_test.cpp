@@ -14,6 +14,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::sums_test {
+
 using test::accepts, test::Kind, test::kinds, test::settings_of, test::Step;
 
 namespace {

@@ -12,6 +12,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::classifier_test {
+
 using models::Classifier;
 using test::metric_names;
 

@@ -13,7 +13,6 @@
 #include "tests/support/tiny.h"
 
 namespace composer::gpt_test {
-
 namespace {
 
 using test::parameter_count;

@@ -10,7 +10,6 @@
 #include "tests/support/doctest.h"
 
 namespace composer::models_test {
-
 namespace {
 
 using test::parameter_count;

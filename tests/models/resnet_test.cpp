@@ -11,7 +11,6 @@
 #include "tests/support/doctest.h"
 
 namespace composer::resnet_test {
-
 namespace {
 
 using test::parameter_count;

@@ -8,7 +8,6 @@
 #include "tests/support/doctest.h"
 
 namespace composer::transformers_test {
-
 namespace {
 
 using test::parameter_count;

@@ -17,7 +17,6 @@
 #include "tests/support/doctest.h"
 
 namespace composer::twins_test {
-
 namespace {
 
 // As in twins.py.

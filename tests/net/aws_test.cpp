@@ -12,6 +12,7 @@
 #include "tests/support/folder.h"
 
 namespace composer::aws_test {
+
 using namespace net;
 
 namespace {

@@ -15,6 +15,7 @@
 #include "tests/support/text.h"
 
 namespace composer::http_test {
+
 using namespace net;
 using std::chrono::milliseconds;
 using test::error_of;

@@ -17,6 +17,7 @@
 #include "tests/support/text.h"
 
 namespace composer::remote_store_test {
+
 using namespace net;
 using test::error_of;
 using test::FakeS3;

@@ -11,6 +11,7 @@
 #include "tests/support/doctest.h"
 
 namespace composer::upload_queue_test {
+
 using namespace net;
 
 namespace {

@@ -8,6 +8,12 @@
 #include "tests/support/doctest.h"
 
 namespace composer::tests::optimizer_test {
+namespace {
+
+struct Candidate {
+  const char* name;
+  optim::AnyOptimizer optimizer;
+};
 
 std::vector<Candidate> elementwise_optimizers() {
   using namespace optim;
@@ -19,8 +25,6 @@ std::vector<Candidate> elementwise_optimizers() {
           {"rmsprop", rmsprop({.momentum = 0.9, .centered = true})},
           {"adagrad", adagrad()}};
 }
-
-namespace {
 
 std::shared_ptr<optim::NamedOptimizer> make(const optim::AnyOptimizer& any, const optim::NamedParameters& list) {
   return std::dynamic_pointer_cast<optim::NamedOptimizer>(any.make(list));

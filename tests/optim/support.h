@@ -58,12 +58,6 @@ inline bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor
   return true;
 }
 
-struct Candidate {
-  const char* name;
-  optim::AnyOptimizer optimizer;
-};
-std::vector<Candidate> elementwise_optimizers();
-
 template <class Run>
 std::string config_error_of(Run run) {
   try {

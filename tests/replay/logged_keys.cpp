@@ -171,7 +171,7 @@ void log_activations_whole(Json& expected, const Json&) {
 constexpr Tolerance kSingleLogged{1e-5, 1e-6};
 
 // Rates, losses and accuracies of plain SGD without a trainer.
-Json train_by_hand(const Json& config, const Context& context, Rates rates) {
+Json values_by_hand(const Json& config, const Context& context, Rates rates) {
   const auto model = logged_model(config, context);
   const std::vector<double> factors = factors_of_logged(config, rates);
   const auto rate_at = [&](const Timestamp& now) { return 0.1 * factors.at(static_cast<std::size_t>(now.batch)); };
@@ -236,7 +236,7 @@ void values_without_lag(Json& expected, const Json& c, const Context& context) {
   const bool plain = !config.contains("optimizer") && !config.contains("algorithms") &&
                      !config.contains("device_train_microbatch_size") && config.value("model", "mlp") == "mlp";
   const auto values_with = [&](Rates rates) {
-    return plain ? train_by_hand(config, context, rates) : log_all(c, context, rates)["values"];
+    return plain ? values_by_hand(config, context, rates) : log_all(c, context, rates)["values"];
   };
   const Json lagging = values_with(Rates::COMPOSER), ours = values_with(Rates::OURS);
   for (const auto& [key, values] : lagging.items()) {

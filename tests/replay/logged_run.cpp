@@ -67,7 +67,7 @@ AnyDataSpec train_data_of(const Json& config, const Context& context) {
   return spec;
 }
 
-Evaluators evaluators_of(const Json& config, const Context& context) {
+Evaluators logged_evaluators(const Json& config, const Context& context) {
   const Json& eval = config.at("eval");
   require_known(eval, "evaluation", {"interval", "labels", "metric_names", "batch_size"});
   std::vector<Evaluator> list;
@@ -106,7 +106,7 @@ TrainerOptions logged_options(const Json& config, const Context& context, Random
       .optimizer = make_optimizer(config.value("optimizer", Json{{"class", "SGD"}, {"lr", 0.1}}), *model),
       .schedulers = schedulers_of(config.value("schedulers", Json::array()))};
   if (config.contains("eval")) {
-    options.eval_dataloader = evaluators_of(config, context);
+    options.eval_dataloader = logged_evaluators(config, context);
     options.eval_interval = interval_of(config["eval"].at("interval"));
   }
   options.max_duration = time_of(config.value("max_duration", Json("1ep")));

@@ -56,7 +56,7 @@ Batch batch_of(std::initializer_list<std::pair<const char*, std::int64_t>> numbe
   return batch;
 }
 
-Json to_json(const Batch& batch) {
+Json batch_json(const Batch& batch) {
   Json numbers = Json::object();
   for (const auto& [name, value] : batch) numbers[name] = value.item<std::int64_t>();
   return numbers;
@@ -75,7 +75,7 @@ Json make_callback(const char* name, const Settings& settings) {
   return callbacks::registry().find(name).make(settings), Json();
 }
 
-Json make_optimizer(const optim::AnyOptimizer& optimizer) {
+Json made_optimizer(const optim::AnyOptimizer& optimizer) {
   return optimizer.make(optim::parameters_of(*torch::nn::Linear(4, 3))), Json();
 }
 
@@ -104,7 +104,7 @@ const Misuses& misuses_of_parts() {
        [] {
          Batch batch = batch_of({{"a", 1}});
          batch.set("z", at::scalar_tensor(7, at::kLong));
-         return to_json(batch);
+         return batch_json(batch);
        }},
       {"console_logger_unit", [] { return loggers::ConsoleLogger({.log_interval = "3sp"}), Json(); }},
       {"console_logger_stream", [] { return loggers::ConsoleLogger({.stream = "foo"}), Json(); }},
@@ -135,9 +135,9 @@ const Misuses& misuses_of_parts() {
          return make_callback("threshold_stopper",
                               {{"monitor", "m"}, {"dataloader_label", "eval"}, {"threshold", "1"}, {"better", "foo"}});
        }},
-      {"decoupled_sgdw_no_lr", [] { return make_optimizer(optim::decoupled_sgdw({})); }},
-      {"decoupled_sgdw_nesterov", [] { return make_optimizer(optim::decoupled_sgdw({.lr = 0.1, .nesterov = true})); }},
-      {"decoupled_adamw_bad_eps", [] { return make_optimizer(optim::decoupled_adamw({.eps = -1})); }},
+      {"decoupled_sgdw_no_lr", [] { return made_optimizer(optim::decoupled_sgdw({})); }},
+      {"decoupled_sgdw_nesterov", [] { return made_optimizer(optim::decoupled_sgdw({.lr = 0.1, .nesterov = true})); }},
+      {"decoupled_adamw_bad_eps", [] { return made_optimizer(optim::decoupled_adamw({.eps = -1})); }},
       {"classifier_no_classes", [] { return models::Classifier(torch::nn::Linear(4, 3), {}), Json(); }},
   };
   return table;

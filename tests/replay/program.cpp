@@ -42,7 +42,7 @@ class ToyLoader final : public Loader {
   bool drop_last_, sized_;
 };
 
-void require_known(const Json& arguments, const std::set<std::string>& known) {
+void require_arguments(const Json& arguments, const std::set<std::string>& known) {
   for (const auto& [name, value] : arguments.items())
     if (!known.contains(name)) throw Unsupported{"argument " + name};
 }
@@ -121,15 +121,15 @@ std::vector<optim::Scheduler> schedulers_of(const Json& recorded) {
 }
 
 TrainerOptions trainer_options(const Json& arguments) {
-  require_known(arguments,
-                {"max_duration", "scale_schedule_ratio", "schedulers", "device_train_microbatch_size", "eval_interval",
-                 "eval_subset_num_batches", "train_subset_num_batches", "step_schedulers_every_batch",
-                 "accumulate_train_batch_on_tokens", "train_dataloader_label", "seed", "save_filename",
-                 "save_latest_filename", "save_folder", "save_interval", "save_num_checkpoints_to_keep",
-                 "save_weights_only", "save_overwrite", "save_ignore_keys", "save_metrics", "autoresume", "load_path",
-                 "load_weights_only", "load_strict_model_weights", "load_ignore_keys", "algorithms",
-                 // nothing is read to come to where a run goes on
-                 "spin_dataloaders"});
+  require_arguments(
+      arguments, {"max_duration", "scale_schedule_ratio", "schedulers", "device_train_microbatch_size", "eval_interval",
+                  "eval_subset_num_batches", "train_subset_num_batches", "step_schedulers_every_batch",
+                  "accumulate_train_batch_on_tokens", "train_dataloader_label", "seed", "save_filename",
+                  "save_latest_filename", "save_folder", "save_interval", "save_num_checkpoints_to_keep",
+                  "save_weights_only", "save_overwrite", "save_ignore_keys", "save_metrics", "autoresume", "load_path",
+                  "load_weights_only", "load_strict_model_weights", "load_ignore_keys", "algorithms",
+                  // nothing is read to come to where a run goes on
+                  "spin_dataloaders"});
   TrainerOptions options{.model = toy_model(), .run_name = "replay"};
   options.auto_log_hparams = false;  // as by default in Composer
   // Made before the trainer, as in Python: so it is there at INIT.
@@ -153,10 +153,10 @@ TrainerOptions trainer_options(const Json& arguments) {
 }
 
 FitOptions fit_options(const Json& arguments) {
-  require_known(arguments,
-                {"fn", "duration", "reset_time", "train_dataloader", "train_subset_num_batches", "eval_dataloader",
-                 "eval_interval", "eval_subset_num_batches", "device_train_microbatch_size", "schedulers",
-                 "scale_schedule_ratio", "step_schedulers_every_batch", "train_dataloader_label"});
+  require_arguments(arguments,
+                    {"fn", "duration", "reset_time", "train_dataloader", "train_subset_num_batches", "eval_dataloader",
+                     "eval_interval", "eval_subset_num_batches", "device_train_microbatch_size", "schedulers",
+                     "scale_schedule_ratio", "step_schedulers_every_batch", "train_dataloader_label"});
   FitOptions options;
   if (arguments.contains("duration")) options.duration = time_of(arguments["duration"]);
   if (arguments.contains("train_dataloader")) options.train_dataloader = toy_data(arguments["train_dataloader"]);

@@ -39,7 +39,7 @@ Json comparable(Json result) {
 
 using Operand = std::variant<Time, std::int64_t, double>;
 
-Time time_of(const Json& value, const Json& unit, bool is_float) {
+Time time_from(const Json& value, const Json& unit, bool is_float) {
   const TimeUnit parsed = parse_time_unit(unit.get<std::string>());
   if (is_float || !value.is_number_integer()) return Time::from(as_double(value), parsed);
   return Time(value.get<std::int64_t>(), parsed);
@@ -47,7 +47,7 @@ Time time_of(const Json& value, const Json& unit, bool is_float) {
 
 Operand operand(const Json& json, bool is_float) {
   if (json.is_string()) return Time::parse(json.get<std::string>());
-  if (json.is_object()) return time_of(json.at("time").at(0), json.at("time").at(1), false);
+  if (json.is_object()) return time_from(json.at("time").at(0), json.at("time").at(1), false);
   if (is_float) return json.get<double>();
   return json.get<std::int64_t>();
 }
@@ -168,7 +168,7 @@ Json from_input(const Json& c) {
   const Json& input = c["input"];
   if (!input.is_number()) return time_result(std::get<Time>(operand(input, false)));
   if (c["default_unit"].is_null()) return kDoesNotCompile;
-  return time_result(time_of(input, c["default_unit"], c["input_is_float"]));
+  return time_result(time_from(input, c["default_unit"], c["input_is_float"]));
 }
 
 Json compare_timestamp(const Json& c) {
@@ -222,7 +222,7 @@ Json run_kind(const std::string& kind, const Json& c) {
   if (kind == "from_timestring" || kind == "from_timedelta")
     return time_result(Time::parse(c["input"].get<std::string>()));
   if (kind == "unit") return {{"unit", to_string(parse_time_unit(c["input"].get<std::string>()))}};
-  if (kind == "construct") return time_result(time_of(c["value"], c["unit"], c["value_is_float"]));
+  if (kind == "construct") return time_result(time_from(c["value"], c["unit"], c["value_is_float"]));
   if (kind == "from_input") return from_input(c);
   if (kind == "binary") return binary(c);
   if (kind == "unary") return unary(c);

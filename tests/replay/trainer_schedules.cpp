@@ -138,7 +138,7 @@ Rules trainer_schedule_rules() {
              const bool scaled = c["trainer"].value("scale_schedule_ratio", 1.0) < 1;
              return is_run(c) && has_schedulers(c) && (c["error"].is_null() || scaled);
            },
-       .ours = without_lag},
+       .ours = rates_without_lag},
       {.name = "schedules_wait_for_a_duration",
        .applies_to = "Schedules given to a trainer without `max_duration`",
        .composer_does = "Fails in the constructor.",
@@ -149,7 +149,7 @@ Rules trainer_schedule_rules() {
              return is_run(c) && !c["schedulers"].empty() && !c["trainer"].contains("max_duration") &&
                     !c["error"].is_null() && c["error"]["type"] == "AssertionError";
            },
-       .ours = without_lag},
+       .ours = rates_without_lag},
   };
 }
 

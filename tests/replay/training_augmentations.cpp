@@ -17,7 +17,7 @@
 namespace composer::replay {
 namespace {
 
-at::Tensor permutation(RandomLog& log, std::int64_t n) {
+at::Tensor drawn_permutation(RandomLog& log, std::int64_t n) {
   return at::tensor(log.next("torch.randperm", {n}).get<std::vector<std::int64_t>>(), at::kLong);
 }
 
@@ -33,7 +33,7 @@ void add_cutmix(Algorithms& list, const Json& o, RandomLog& log) {
   x.interpolate_loss = o.value("interpolate_loss", x.interpolate_loss);
   x.draw = [alpha = x.alpha, &log](std::int64_t samples, std::int64_t height,
                                    std::int64_t width) -> algorithms::CutMixDraw {
-    at::Tensor order = permutation(log, samples);
+    at::Tensor order = drawn_permutation(log, samples);
     const auto share = [&] { return log.next("np.random.beta", {alpha, alpha}).get<double>(); };
     const auto sample = [&](std::int64_t low, std::int64_t high) { return pixel(log, low, high); };
     const auto box = algorithms::cutmix_box(height, width, std::sqrt(1 - share()), /*uniform_sampling=*/false, sample);
@@ -61,7 +61,8 @@ void add_colout(Algorithms& list, const Json& o, RandomLog& log) {
   x.p_row = o.value("p_row", x.p_row);
   x.p_col = o.value("p_col", x.p_col);
   x.draw = [p_row = x.p_row, p_col = x.p_col, &log](std::int64_t height, std::int64_t width) {
-    return algorithms::colout_kept(height, width, p_row, p_col, [&](std::int64_t n) { return permutation(log, n); });
+    return algorithms::colout_kept(height, width, p_row, p_col,
+                                   [&](std::int64_t n) { return drawn_permutation(log, n); });
   };
   list.add(algorithms::ColOut(x));
 }

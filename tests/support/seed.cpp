@@ -1,5 +1,5 @@
-#include <ATen/Context.h>
-
 #include "tests/support/seed.h"
+
+#include <ATen/Context.h>
 
 void composer::test::seed_random_numbers() { at::manual_seed(17); }

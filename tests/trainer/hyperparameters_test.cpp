@@ -19,6 +19,7 @@
 #include "tests/support/warnings.h"
 
 namespace composer::hyperparameters_test {
+
 using namespace test;
 
 namespace {

@@ -9,7 +9,6 @@
 #include "tests/support/doctest.h"
 
 namespace composer::loss_test {
-
 namespace {
 
 at::Tensor logits() { return at::tensor({2., 1., 0., -1., 0.5, 3.}, at::kDouble).view({2, 3}); }
