@@ -23,7 +23,10 @@ function(composer_warnings target)
   if(COMPOSER_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU) # it takes the sources in a unit for headers
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   endif()
-  if(COMPOSER_SANITIZE) # under sanitizers g++ 12 sees uninitialised members in std::regex
+  if(CMAKE_CXX_COMPILER_ID MATCHES Clang) # std::stable_sort in libstdc++ 12 calls what it has deprecated itself; g++ warns of ours
+    target_compile_options(${target} PRIVATE -Wno-deprecated-declarations)
+  endif()
+  if(COMPOSER_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU) # under sanitizers g++ 12 sees uninitialised members in std::regex
     target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
   endif()
 endfunction()

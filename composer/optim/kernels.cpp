@@ -18,6 +18,7 @@ COMPOSER_INLINE T larger(T a, T b) {
 
 template <class T, bool HAS_BUFFER, bool NESTEROV>
 struct Sgd {
+  static constexpr bool kHas[] = {HAS_BUFFER, false, false};  // which states, here and below
   T l2, keep, momentum, fresh, lr;
   COMPOSER_INLINE explicit Sgd(const SgdUpdate& u)
       : l2(T(u.l2)), keep(T(u.keep)), momentum(T(u.momentum)), fresh(T(u.fresh)), lr(T(u.lr)) {}
@@ -33,6 +34,7 @@ struct Sgd {
 
 template <class T, bool AMSGRAD>
 struct Adam {
+  static constexpr bool kHas[] = {true, true, AMSGRAD};
   T l2, keep, beta1, rest1, beta2, rest2, eps, rate, scale;
   COMPOSER_INLINE explicit Adam(const AdamUpdate& u)
       : l2(T(u.l2)),
@@ -56,6 +58,7 @@ struct Adam {
 
 template <class T, bool HAS_BUFFER, bool CENTERED>
 struct Rmsprop {
+  static constexpr bool kHas[] = {true, HAS_BUFFER, CENTERED};
   T l2, alpha, rest, eps, momentum, lr;
   COMPOSER_INLINE explicit Rmsprop(const RmspropUpdate& u)
       : l2(T(u.l2)), alpha(T(u.alpha)), rest(T(1 - u.alpha)), eps(T(u.eps)), momentum(T(u.momentum)), lr(T(u.lr)) {}
@@ -75,6 +78,7 @@ struct Rmsprop {
 
 template <class T>
 struct Adagrad {
+  static constexpr bool kHas[] = {true, false, false};
   T l2, eps, lr;
   COMPOSER_INLINE explicit Adagrad(const AdagradUpdate& u) : l2(T(u.l2)), eps(T(u.eps)), lr(T(u.lr)) {}
   COMPOSER_INLINE void operator()(T& p, T g, T& s, T&, T&) const {
@@ -86,6 +90,7 @@ struct Adagrad {
 
 template <class T>
 struct Lion {
+  static constexpr bool kHas[] = {true, false, false};
   T l2, keep, beta1, rest1, beta2, rest2, lr;
   COMPOSER_INLINE explicit Lion(const LionUpdate& u)
       : l2(T(u.l2)),
@@ -108,17 +113,21 @@ struct States {
   void *first = nullptr, *second = nullptr, *third = nullptr;
 };
 
+// Parameters, because clang believes __restrict of no other variable.
+template <class T, class Formula>
+COMPOSER_INLINE void loop_over(const Formula& formula, std::int64_t begin, std::int64_t end, T* __restrict p,
+                               const T* __restrict g, T* __restrict first, T* __restrict second, T* __restrict third) {
+  T unused = 0;
+  for (std::int64_t i = begin; i < end; ++i)
+    formula(p[i], g[i], Formula::kHas[0] ? first[i] : unused, Formula::kHas[1] ? second[i] : unused,
+            Formula::kHas[2] ? third[i] : unused);
+}
+
 template <class T, class Formula>
 COMPOSER_INLINE void loop(const Formula& formula, const Slice& slice, const States& states, std::int64_t begin,
                           std::int64_t end) {
-  T unused = 0;
-  T* __restrict p = static_cast<T*>(slice.p);
-  const T* __restrict g = static_cast<const T*>(slice.g);
-  T* __restrict first = static_cast<T*>(states.first);
-  T* __restrict second = static_cast<T*>(states.second);
-  T* __restrict third = static_cast<T*>(states.third);
-  for (std::int64_t i = begin; i < end; ++i)
-    formula(p[i], g[i], first ? first[i] : unused, second ? second[i] : unused, third ? third[i] : unused);
+  loop_over(formula, begin, end, static_cast<T*>(slice.p), static_cast<const T*>(slice.g),
+            static_cast<T*>(states.first), static_cast<T*>(states.second), static_cast<T*>(states.third));
 }
 
 // A loop of its own for each combination of states.
