@@ -12,6 +12,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "composer/core/error.h"
+#include "composer/util/parallel.h"
 #include "tests/data/support.h"
 #include "tests/support/doctest.h"
 
@@ -277,7 +278,7 @@ TEST_CASE("libtorch uses one thread inside a worker and as many as before everyw
                                      [&](std::int64_t, RandomStream) {
                                        seen = std::max<std::int64_t>(seen, at::get_num_threads());
                                        at::Tensor x = at::rand({300, 300}).mm(at::rand({300, 300})).exp();
-                                       at::parallel_for(0, 1000000, 1, [](std::int64_t, std::int64_t) {});
+                                       parallel_for(0, 1000000, 1, [](std::int64_t, std::int64_t) {});
                                        most = std::max<std::int64_t>(most, threads());
                                        return Sample(x.sum());
                                      }},
