@@ -116,7 +116,7 @@ TEST_CASE("A rank does not continue the offline run of another rank, whose check
   };
   const auto killed = of_rank(0);
   killed->init();
-  const StateDict checkpoint = saved_by(*killed);
+  const StateDict checkpoint = saved_by(killed->wandb);
   killed->close();
   const test::Warnings warnings;
   const auto resumed = of_rank(1);
