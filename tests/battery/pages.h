@@ -5,11 +5,13 @@
 #include <stdexcept>
 #include <string>
 
+#include "tests/support/places.h"
+
 namespace composer::test {
 
 // The page of a plug-in, which says what it is by name. `room`: "callbacks", "algorithms" or "loggers".
 inline std::string page_of(const std::string& room, const std::string& name) {
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(COMPOSER_DOCS) / room)) {
+  for (const auto& entry : std::filesystem::directory_iterator(repository() / "docs" / room)) {
     std::ostringstream text;
     text << std::ifstream(entry.path()).rdbuf();
     const bool says_so = text.str().find("By name: `" + name + "`") != std::string::npos;

@@ -1,9 +1,10 @@
 #pragma once
 #include <filesystem>
 
+#include "tests/support/places.h"
+
 namespace composer::test {
 
-// tests/checkpoint/golden
-std::filesystem::path golden_folder();
+inline std::filesystem::path golden_folder() { return repository() / "tests/checkpoint/golden"; }
 
 }  // namespace composer::test

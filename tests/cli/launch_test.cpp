@@ -24,7 +24,7 @@ std::map<std::string, std::string> variables_of(const std::string& text, const s
 
 TEST_CASE("Every rank gets its own numbers, and rank 0 alone a socket that listens at MASTER_PORT") {
   Launched launched({"env", "-u", "OMP_NUM_THREADS", "TORCHELASTIC_USE_AGENT_STORE=True", "COMPOSER_MASTER_FD=77",
-                     "RANK=9", COMPOSER_PROGRAM, "launch", "-n", "3", "--output", "prefix", "--", "env"});
+                     "RANK=9", composer_program(), "launch", "-n", "3", "--output", "prefix", "--", "env"});
   REQUIRE(launched.code() == 0);
   const std::string out = launched.out();
   std::string port;
@@ -64,7 +64,7 @@ TEST_CASE("Every rank gets its own numbers, and rank 0 alone a socket that liste
 }
 
 TEST_CASE("Variables that are set already are kept: OMP_NUM_THREADS and TORCH_CPP_LOG_LEVEL") {
-  Launched launched({"env", "OMP_NUM_THREADS=5", "TORCH_CPP_LOG_LEVEL=INFO", COMPOSER_PROGRAM, "launch", "-n", "1",
+  Launched launched({"env", "OMP_NUM_THREADS=5", "TORCH_CPP_LOG_LEVEL=INFO", composer_program(), "launch", "-n", "1",
                      "--", "sh", "-c", "echo $OMP_NUM_THREADS $TORCH_CPP_LOG_LEVEL"});
   CHECK(launched.code() == 0);
   CHECK(launched.out() == "5 INFO\n");
@@ -174,7 +174,7 @@ TEST_CASE("In a terminal, rank 0 alone sees the terminal, and may read from it")
 }
 
 TEST_CASE("Rank 0 alone reads stdin") {
-  Launched launched({"sh", "-c", "echo given | \"$0\" launch -n 2 --output prefix -- cat", COMPOSER_PROGRAM});
+  Launched launched({"sh", "-c", "echo given | \"$0\" launch -n 2 --output prefix -- cat", composer_program()});
   CHECK(launched.code() == 0);
   CHECK(launched.out() == "[0] given\n");
 }
@@ -186,7 +186,7 @@ TEST_CASE("Ranks go on when nobody reads their output any more") {
     Launched launched({"sh", "-c",
                        R"({ "$0" launch -n 2 "$1" -- sh -c 'for i in 1 2 3; do seq 1 3000; sleep 0.05; done 2> /dev/null
                           echo done > $0$RANK' "$2"; echo $? > "$2"; } | head -1)",
-                       COMPOSER_PROGRAM, mode, folder / "done"});
+                       composer_program(), mode, folder / "done"});
     CHECK(launched.code() == 0);
     CHECK(count(launched.out(), "\n") == 1);
     CHECK(within(60, [&] { return folder.read("done") == "0\n"; }));

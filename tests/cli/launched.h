@@ -1,6 +1,5 @@
 #pragma once
-// The program `composer` as a process of its own, for tests of what it does with other processes. COMPOSER_PROGRAM is
-// its path.
+// The program `composer` as a process of its own, for tests of what it does with other processes.
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -21,6 +20,7 @@
 
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/places.h"
 
 namespace composer::test {
 
@@ -119,9 +119,11 @@ class Launched {
   std::string screen_;
 };
 
+inline std::string composer_program() { return beside_this_program("composer"); }
+
 // `composer launch OPTIONS -- sh -c SCRIPT`
 inline std::vector<std::string> launch_command(std::vector<std::string> options, const std::string& script) {
-  options.insert(options.begin(), {COMPOSER_PROGRAM, "launch"});
+  options.insert(options.begin(), {composer_program(), "launch"});
   options.insert(options.end(), {"--", "sh", "-c", script});
   return options;
 }
@@ -142,7 +144,7 @@ inline LaunchResult launch(const std::vector<std::string>& options, const std::s
 
 // Without a script: the command line as it is.
 inline LaunchResult composer_launch(std::vector<std::string> options) {
-  options.insert(options.begin(), {COMPOSER_PROGRAM, "launch"});
+  options.insert(options.begin(), {composer_program(), "launch"});
   Launched launched(options);
   const int code = launched.code();
   return {code, launched.out(), launched.err()};

@@ -212,7 +212,7 @@ TEST_CASE("rethrow() finds the loss of a rank inside of other errors, and passes
 }
 
 TEST_CASE("an error of libtorch that is no loss of a rank is passed on by a collective at once") {
-  test::in_ranks(
+  composer::test::in_ranks(
       2,
       [](World& world) {
         CHECK_THROWS_AS(world.broadcast(at::ones({2}), /*root=*/9), std::exception);
@@ -224,7 +224,7 @@ TEST_CASE("an error of libtorch that is no loss of a rank is passed on by a coll
 
 TEST_CASE("a GPU that cannot be used is refused, and collectives on the CPU go on") {
   if (at::globalContext().hasCUDA()) return;
-  test::in_ranks(
+  composer::test::in_ranks(
       2,
       [](World& world) {
         world.use_device(at::kCPU);

@@ -15,6 +15,7 @@
 #include "composer/models/resnet_cifar.h"
 #include "composer/models/vit.h"
 #include "tests/support/doctest.h"
+#include "tests/support/places.h"
 
 namespace composer::twins_test {
 namespace {
@@ -66,7 +67,7 @@ Batch texts() {
 void check_close(double ours, double theirs) { CHECK(ours == doctest::Approx(theirs).epsilon(1e-8).scale(1)); }
 
 void check_twin(const std::string& name, models::Classifier& model, Batch batch) {
-  static const auto twins = nlohmann::json::parse(std::ifstream(COMPOSER_SOURCE_DIR "/tests/models/twins.json"));
+  static const auto twins = nlohmann::json::parse(std::ifstream(test::repository() / "tests/models/twins.json"));
   const nlohmann::json& twin = twins.at(name);
   CAPTURE(name);
   model.to(at::kDouble);

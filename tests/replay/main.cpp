@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/replay/report.h"
+#include "tests/support/places.h"
 
 namespace composer::replay {
 namespace {
@@ -52,7 +53,7 @@ Arguments parse(int argc, char** argv) {
     else
       throw std::runtime_error("unknown option " + option + "\n" + kUsage);
   }
-  if (arguments.selection.data.empty()) arguments.selection.data = {COMPOSER_SOURCE_DIR "/tests/golden"};
+  if (arguments.selection.data.empty()) arguments.selection.data = {test::repository() / "tests/golden"};
   return arguments;
 }
 

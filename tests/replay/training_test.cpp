@@ -9,12 +9,13 @@
 #include "composer/optim/any_optimizer.h"
 #include "tests/replay/training_run.h"
 #include "tests/support/doctest.h"
+#include "tests/support/places.h"
 
 namespace composer::replay::training_test {
 namespace {
 
 const Context& unseen() {
-  static const Context context(COMPOSER_SOURCE_DIR "/tests/replay/unseen/training.json");
+  static const Context context(test::repository() / "tests/replay/unseen/training.json");
   return context;
 }
 

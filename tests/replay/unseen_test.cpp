@@ -9,11 +9,12 @@
 #include "composer/core/error.h"
 #include "tests/replay/replay.h"
 #include "tests/support/doctest.h"
+#include "tests/support/places.h"
 
 namespace composer::replay::unseen_test {
 namespace {
 
-Context context_of(const std::string& file) { return Context(COMPOSER_SOURCE_DIR "/tests/golden/" + file); }
+Context context_of(const std::string& file) { return Context(test::repository() / "tests/golden" / file); }
 
 // As the program that replays: an exception is a wrong result.
 Outcome outcome(const std::string& file, const Json& c) {
