@@ -3,13 +3,12 @@
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "composer/core/error.h"
 #include "composer/dist/srun.h"
 #include "tests/support/doctest.h"
-
-extern char** environ;
 
 namespace composer::dist::environment_test {
 namespace {

@@ -1,6 +1,7 @@
 #include "composer/trainer/ending.h"
 
 #include <csignal>
+#include <initializer_list>
 
 #include "tests/support/doctest.h"
 
