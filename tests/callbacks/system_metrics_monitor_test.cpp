@@ -27,7 +27,7 @@ std::map<std::string, double> by_key(const Readings& readings) {
 
 std::map<std::string, double> gpu(int device, const char* visible_devices) {
   Readings readings;
-  GpuReader(test::beside_this_program("libfake_nvml.so"), device, visible_devices).add(readings);
+  GpuReader(test::beside_this_program("libfake_nvml.so").c_str(), device, visible_devices).add(readings);
   return by_key(readings);
 }
 
@@ -94,9 +94,9 @@ TEST_CASE("A GPU is described by NVML, in watts and degrees") {
   CHECK(gpu(0, "") ==
         std::map<std::string, double>{
             {"gpu_percentage", 10}, {"memory_percentage", 11}, {"gpu_temperature_C", 12}, {"gpu_power_usage_W", 1.5}});
-  CHECK(GpuReader(test::beside_this_program("libfake_nvml.so"), 0, "").name() == "NVIDIA H200");
+  CHECK(GpuReader(test::beside_this_program("libfake_nvml.so").c_str(), 0, "").name() == "NVIDIA H200");
   CHECK(gpu(2, "").empty());  // reports nothing
-  CHECK(GpuReader(test::beside_this_program("libfake_nvml.so"), 2, "").name().empty());
+  CHECK(GpuReader(test::beside_this_program("libfake_nvml.so").c_str(), 2, "").name().empty());
 }
 
 TEST_CASE("A GPU is the one that CUDA_VISIBLE_DEVICES names") {
