@@ -67,7 +67,8 @@ int main() {
                   .max_duration = Time(kSteps, TimeUnit::BATCH),
                   .seed = 2});
 
-  const auto noise = [] { return at::randn({kSamples, kNoise}); };
+  const at::Device device = forger.state().device;  // where the trainers have moved the models to
+  const auto noise = [device] { return at::randn({kSamples, kNoise}, device); };
   judge.begin();
   forger.begin();
   for (bool more = true; more;) {

@@ -42,7 +42,7 @@ TEST_CASE("A standardized convolution keeps nothing of a batch that has been tra
   weight_standardization(*model);
   model->forward(at::randn({2, 2, 4, 4})).sum().backward();
   CHECK(weight.grad().defined());
-  CHECK_FALSE(torch::autograd::impl::try_get_grad_accumulator(weight).defined());
+  CHECK_FALSE(static_cast<bool>(torch::autograd::impl::try_get_grad_accumulator(weight)));
 }
 
 TEST_CASE("Convolutions of every dimension compute with their standardized weight, which gets the gradient") {

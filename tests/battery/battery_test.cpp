@@ -33,12 +33,16 @@ struct Sandbox {
   test::Quiet quiet;
 };
 
-// Calls f with each entry of the registry.
+// Calls f with each entry of the registry. One that throws does not hide the others.
 template <class List, class F>
 void for_each(const Registry<List>& registry, F f) {
   for (const std::string& name : registry.names()) {
     CAPTURE(name);
-    f(registry.find(name));
+    try {
+      f(registry.find(name));
+    } catch (const std::exception& error) {
+      FAIL_CHECK(describe(error));
+    }
   }
 }
 

@@ -25,6 +25,7 @@
 #include "composer/models/resnet_cifar.h"
 #include "composer/models/vit.h"
 #include "composer/util/random.h"
+#include "tests/support/device.h"
 #include "tests/support/doctest.h"
 #include "tests/support/warnings.h"
 
@@ -172,7 +173,7 @@ TrainerOptions options_of(const Task& task, const Names& names) {
     algorithms::registry().find(name).add_to(options.algorithms, task_settings(name));
   options.precision = task.precision;
   options.run_name = "pairs";
-  options.device = at::Device(at::kCPU);
+  options.device = device_of_tests();
   options.seed = 7;
   options.handle_signals = false;
   return options;

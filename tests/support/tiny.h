@@ -17,6 +17,7 @@
 #include "composer/data/in_memory.h"
 #include "composer/models/classifier.h"
 #include "composer/trainer/trainer.h"
+#include "tests/support/device.h"
 
 namespace composer::test {
 
@@ -41,13 +42,13 @@ inline std::shared_ptr<Model> tiny_model(bool train_metrics = false) {
   return std::make_shared<models::Classifier>(linear, options);
 }
 
-// On the CPU, SGD(lr = 0.1), 16 samples in batches of 4.
+// On device_of_tests(), SGD(lr = 0.1), 16 samples in batches of 4.
 inline TrainerOptions tiny_options() {
   TrainerOptions options{.model = tiny_model(), .train_dataloader = tiny_loader(16, 4)};
   options.optimizer = optim::sgd({.lr = 0.1});
   options.max_duration = "1ep";
   options.run_name = "tiny";
-  options.device = at::Device(at::kCPU);
+  options.device = device_of_tests();
   options.handle_signals = false;
   return options;
 }
