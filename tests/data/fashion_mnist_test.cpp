@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
-#include "tests/data/idx_files.h"
 #include "tests/support/doctest.h"
+#include "tests/support/idx_files.h"
 
 namespace composer::fashion_mnist_test {
 

@@ -10,9 +10,9 @@
 #include "composer/core/state.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "examples/fashion_mnist_job.h"
-#include "tests/data/idx_files.h"
 #include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
+#include "tests/support/idx_files.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 

@@ -1,4 +1,4 @@
-#include "tests/data/idx_files.h"
+#include "tests/support/idx_files.h"
 
 #include <atomic>
 #include <fstream>
