@@ -27,7 +27,7 @@ using test::Message;
 using test::WandBFile;
 using Steps = std::vector<std::int64_t>;
 
-using Run = WandBRun;
+using Run = ScriptedWandBRun;
 
 TEST_CASE("The test's reader of W&B's files rejects a changed byte and a file that is cut off") {
   const test::Folder folder;

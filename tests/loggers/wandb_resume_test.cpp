@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::WandBFile;
-using Run = WandBRun;
+using Run = ScriptedWandBRun;
 using Steps = std::vector<std::int64_t>;
 using test::saved_by;
 

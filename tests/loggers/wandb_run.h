@@ -11,9 +11,10 @@
 
 namespace composer::loggers {
 
-struct WandBRun {
-  explicit WandBRun(WandBLoggerOptions options) : wandb(std::move(options)) { state.run_name = "r"; }
-  explicit WandBRun(const std::filesystem::path& folder) : WandBRun(WandBLoggerOptions{.folder = folder.string()}) {}
+struct ScriptedWandBRun {
+  explicit ScriptedWandBRun(WandBLoggerOptions options) : wandb(std::move(options)) { state.run_name = "r"; }
+  explicit ScriptedWandBRun(const std::filesystem::path& folder)
+      : ScriptedWandBRun(WandBLoggerOptions{.folder = folder.string()}) {}
   void init() { wandb.init(state, logger); }
   void close() { wandb.close(state, logger); }
   void fire(Event event) { wandb.run_event(event, state, logger); }
