@@ -3,15 +3,15 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/composer)
 
-# The build tree gets libtorch's folder by itself; the installed library needs it said.
-set_target_properties(composer PROPERTIES INSTALL_RPATH "$ORIGIN;${LIBTORCH_ROOT}/lib")
+# The build tree gets the folders of libtorch, OpenMP and CUDA by itself; the installed library needs them said.
+set_target_properties(composer PROPERTIES INSTALL_RPATH "$ORIGIN;${LIBTORCH_RPATH}")
 install(TARGETS composer EXPORT composerTargets FILE_SET HEADERS)
 if(TARGET composer_nccl) # loaded by the library when it is asked for, so it belongs beside it
-  set_target_properties(composer_nccl PROPERTIES INSTALL_RPATH "$ORIGIN;${LIBTORCH_ROOT}/lib")
+  set_target_properties(composer_nccl PROPERTIES INSTALL_RPATH "$ORIGIN;${LIBTORCH_RPATH}")
   install(TARGETS composer_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 if(TARGET composer_program)
-  set_target_properties(composer_program PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LIBTORCH_ROOT}/lib")
+  set_target_properties(composer_program PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LIBTORCH_RPATH}")
   install(TARGETS composer_program)
 endif()
 install(EXPORT composerTargets NAMESPACE composer:: DESTINATION ${_package})

@@ -37,6 +37,7 @@ endfunction()
 function(composer_units target)
   target_sources(${target} PRIVATE ${ARGN})
   if(NOT COMPOSER_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD OFF) # also where CMAKE_UNITY_BUILD says ON
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)

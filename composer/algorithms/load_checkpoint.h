@@ -9,7 +9,7 @@
 namespace composer::algorithms {
 
 struct LoadCheckpointOptions {
-  std::string load_path;             // required: the checkpoint's folder, or a link to it; {run_name} is replaced
+  std::string load_path = {};        // required: the checkpoint's folder, or a link to it; {run_name} is replaced
   bool load_weights_only = false;    // true: load the weights only; training starts from scratch
   bool strict_model_weights = true;  // false: the model may have more or fewer weights
   std::vector<std::string> ignore_keys = {};  // globs of keys that are not loaded

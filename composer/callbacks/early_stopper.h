@@ -10,8 +10,8 @@
 namespace composer::callbacks {
 
 struct EarlyStopperOptions {
-  std::string monitor;                // required: name of the metric, without its label
-  std::string dataloader_label;       // required: "train", or the label of an evaluator
+  std::string monitor = {};           // required: name of the metric, without its label
+  std::string dataloader_label = {};  // required: "train", or the label of an evaluator
   std::optional<Better> better = {};  // unset: as declared by the metric, else by its name
   double min_delta = 0;               // >= 0; improvements of min_delta or less do not count
   Time patience = "1ep";              // >= 0, in epochs or batches

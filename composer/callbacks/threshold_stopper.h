@@ -10,8 +10,8 @@
 namespace composer::callbacks {
 
 struct ThresholdStopperOptions {
-  std::string monitor;                                          // required: name of the metric, without its label
-  std::string dataloader_label;                                 // required: "train", or the label of an evaluator
+  std::string monitor = {};                                     // required: name of the metric, without its label
+  std::string dataloader_label = {};                            // required: "train", or the label of an evaluator
   double threshold = std::numeric_limits<double>::quiet_NaN();  // required
   std::optional<Better> better = {};                            // unset: as declared by the metric, else by its name
   bool stop_on_batch = false;  // also check training metrics after each batch, which reads them on the host

@@ -22,14 +22,14 @@
 namespace composer::saving {
 
 struct SaverOptions {
-  std::filesystem::path folder;
+  std::filesystem::path folder = {};
   std::string latest = "latest";  // the link to the newest; empty: none
   std::int64_t keep = -1;         // number of this run's checkpoints; -1: all, 0: none is written
   std::optional<Best> best = {};  // keep those with the best metric, and always the newest
   OnFailure on_failure = OnFailure::FAIL;
   bool asynchronous = true;  // false: save() returns when the checkpoint is on disk; deletions stay in the background
   bool overwrite = false;    // also replace checkpoints of other runs
-  std::string run_id;        // empty: generated
+  std::string run_id = {};   // empty: generated
   // Time until the process must have ended; nullopt: unknown. OnFailure::RETRY gives up when a write that takes as long
   // as the last one would end later. Called on the writing thread. Not set: no limit.
   std::function<std::optional<std::chrono::steady_clock::duration>()> time_left = {};

@@ -17,7 +17,7 @@ class Model;
 
 // What to take of a checkpoint.
 struct LoadOptions {
-  std::string path;  // its folder, or a file of weights; {run_name} is replaced
+  std::string path = {};  // its folder, or a file of weights; {run_name} is replaced
   bool weights_only = false;
   bool strict_model_weights = true;           // false: the model may have more or fewer weights
   std::vector<std::string> ignore_keys = {};  // globs of what is not loaded

@@ -8,7 +8,8 @@ namespace composer::detail {
 // sink of redirect_warnings(), or to stderr.
 using WarningRoute = bool (*)(const std::string& text);
 
-// Null in programs without libtorch. State sets it to warn_through_libtorch().
+// Null where nothing sets it: in programs without libtorch, and in those that link a static library and have no State.
+// What defines State sets it to warn_through_libtorch() when it is loaded.
 extern std::atomic<WarningRoute> warning_route;
 
 // Hands the text to the warning handler of libtorch that somebody has set on this thread, if there is one.

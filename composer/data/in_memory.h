@@ -17,19 +17,19 @@ struct Normalize {
 };
 
 struct InMemoryOptions {
-  std::int64_t batch_size = 0;        // required
-  bool shuffle = true;                // a new order in each epoch, which depends only on (seed, epoch)
-  std::optional<std::uint64_t> seed;  // unset: the trainer's seed; 17 in evaluation and without a trainer
-  bool drop_last = false;             // omit an epoch's last batch if it is smaller
+  std::int64_t batch_size = 0;             // required
+  bool shuffle = true;                     // a new order in each epoch, which depends only on (seed, epoch)
+  std::optional<std::uint64_t> seed = {};  // unset: the trainer's seed; 17 in evaluation and without a trainer
+  bool drop_last = false;                  // omit an epoch's last batch if it is smaller
 
   // Applied to the tensor `image` while its batch is assembled, in the order crop_padding, flip, normalize, cutout. The
   // random choices for a sample depend only on (seed, epoch, sample).
   std::string image = "input";
-  std::optional<Normalize> normalize;  // converts uint8 pixels to float32
-  bool flip = false;                   // mirror half of the images
-  std::int64_t crop_padding = 0;       // pixels of padding with 0 on each side, before a random crop to the old size
-  std::int64_t cutout = 0;             // side of a square that is set to 0, at a random centre; 0: none
-  bool channels_last = false;          // channels innermost in memory; the shape remains [N, C, H, W]
+  std::optional<Normalize> normalize = {};  // converts uint8 pixels to float32
+  bool flip = false;                        // mirror half of the images
+  std::int64_t crop_padding = 0;  // pixels of padding with 0 on each side, before a random crop to the old size
+  std::int64_t cutout = 0;        // side of a square that is set to 0, at a random centre; 0: none
+  bool channels_last = false;     // channels innermost in memory; the shape remains [N, C, H, W]
 
   std::int64_t prefetch = 0;  // number of batches prepared ahead on a background thread (docs/data.md); 0: none
   bool pin_memory = false;    // page-locked batches, so that copies to a GPU do not block the host; requires CUDA

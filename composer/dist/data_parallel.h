@@ -23,7 +23,7 @@ struct DataParallelOptions {
   // Whether some parameters may get no gradient in a step, on some ranks or on all. True: each step looks for them
   // before its backward pass, so that the others are sent during it. False: a step that leaves out a parameter is an
   // error. Unset: true as soon as a step has left one out.
-  std::optional<bool> find_unused_parameters;
+  std::optional<bool> find_unused_parameters = {};
   bool gradients_in_bf16 = false;  // sends gradients in half of the bytes, rounded to bf16
   bool broadcast_buffers = true;   // buffers (batch-norm statistics) are rank 0's before each forward pass
   bool share_values = true;        // false: all ranks have the same parameters and buffers already

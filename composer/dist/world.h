@@ -47,7 +47,7 @@ struct Options {
   // does. The environment variable COMPOSER_CHECK_COLLECTIVES=1 does the same.
   bool check_collectives = false;
   // Name of the network interface for Gloo. Empty: GLOO_SOCKET_IFNAME, or else the one on the route to MASTER_ADDR.
-  std::string interface;
+  std::string interface = {};
 
   bool operator==(const Options&) const = default;
 };

@@ -18,10 +18,10 @@ class Module;
 namespace composer {
 
 struct LoadWeightsOptions {
-  std::vector<Rename> rename;  // from the file's names to the module's
-  bool strict = true;          // missing and unexpected tensors are errors; tensors of another shape always are
-  bool convert = false;        // convert tensors of another dtype; if false they are errors
-  bool allow_unknown = false;  // for .pt files: see formats::PtOptions
+  std::vector<Rename> rename = {};  // from the file's names to the module's
+  bool strict = true;               // missing and unexpected tensors are errors; tensors of another shape always are
+  bool convert = false;             // convert tensors of another dtype; if false they are errors
+  bool allow_unknown = false;       // for .pt files: see formats::PtOptions
 };
 
 // The result of loading, by the module's names.
@@ -60,8 +60,8 @@ COMPOSER_EXPORT WeightsReport load_weights(torch::nn::Module& module, const form
                                            const std::string& from, const LoadWeightsOptions& options = {});
 
 struct SaveWeightsOptions {
-  std::vector<Rename> rename;                   // from the module's names to the file's
-  std::map<std::string, std::string> metadata;  // for .safetensors files
+  std::vector<Rename> rename = {};                   // from the module's names to the file's
+  std::map<std::string, std::string> metadata = {};  // for .safetensors files
 };
 
 // Writes state_dict(module) atomically to a .safetensors, .pt or .pth file.

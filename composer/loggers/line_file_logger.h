@@ -10,7 +10,7 @@
 namespace composer::loggers {
 
 struct LineFileOptions {
-  std::string path;        // {run_name} and {rank} are replaced; missing folders are made
+  std::string path = {};   // {run_name} and {rank} are replaced; missing folders are made
   bool append = false;     // append to an existing file
   bool overwrite = false;  // replace an existing file; with neither, another run's is an error
   BackgroundOptions background = {};

@@ -18,14 +18,14 @@ namespace composer::loggers {
 struct MLFlowLoggerOptions {
   [[no_unique_address]] ByName by_name = {};
   // Empty: MLFLOW_EXPERIMENT_NAME of the environment, or "my-mlflow-experiment".
-  std::string experiment_name;
-  std::string run_name;                          // as shown; empty: that of the run
+  std::string experiment_name = {};
+  std::string run_name = {};                     // as shown; empty: that of the run
   std::map<std::string, std::string> tags = {};  // of the run
-  std::string run_group;                         // the value of its tag run_group; empty: none
+  std::string run_group = {};                    // the value of its tag run_group; empty: none
   // A folder (mlruns, file:///data/mlruns), or the address of a tracking server (http://localhost:5000). Empty:
   // MLFLOW_TRACKING_URI of the environment, or "mlruns".
-  std::string tracking_uri;
-  std::string fallback_folder;  // used if the server cannot be reached at the start; empty: that is an error
+  std::string tracking_uri = {};
+  std::string fallback_folder = {};  // used if the server cannot be reached at the start; empty: that is an error
   std::map<std::string, std::string> rename_metrics = {};                     // by their keys
   std::vector<std::string> ignore_metrics = {}, ignore_hyperparameters = {};  // globs of keys
   std::int64_t log_duplicated_metric_every_n_steps = 100;  // >= 1; a value that stays is logged this often

@@ -13,7 +13,7 @@
 namespace composer::loggers {
 
 struct RemoteUploaderOptions {
-  std::string uri;               // required: s3://bucket/folder, https://host/folder or file:///folder
+  std::string uri = {};          // required: s3://bucket/folder, https://host/folder or file:///folder
                                  // {run_name} and {rank} are replaced
   std::int64_t capacity = 1024;  // >= 1; files that wait. Further ones are not uploaded
   std::int64_t attempts = 5;     // 1 to 100; of each request, if the failure may be temporary

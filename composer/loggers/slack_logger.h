@@ -25,9 +25,9 @@ struct SlackLoggerOptions {
   std::function<std::string(const std::vector<SlackEntry>& entries)> formatter_func = {};
   Time log_interval = "1ep";               // in ep or ba, at least 1; when what has been logged is sent
   std::int64_t max_logs_per_message = 50;  // 1 to 50 entries; more become further messages
-  std::string webhook_url;                 // an incoming webhook of Slack; or, instead of it:
-  std::string slack_logging_api_key;       // empty: SLACK_LOGGING_API_KEY of the environment
-  std::string channel_id;                  // empty: SLACK_LOGGING_CHANNEL_ID of the environment
+  std::string webhook_url = {};            // an incoming webhook of Slack; or, instead of it:
+  std::string slack_logging_api_key = {};  // empty: SLACK_LOGGING_API_KEY of the environment
+  std::string channel_id = {};             // empty: SLACK_LOGGING_CHANNEL_ID of the environment
   std::string api_url = "https://slack.com/api";
   std::int64_t attempts = 3;  // 1 to 10; of each message, with growing pauses, once Slack has answered
 };

@@ -16,10 +16,10 @@ namespace composer::loggers {
 
 struct WandBLoggerOptions {
   [[no_unique_address]] ByName by_name = {};
-  std::string project;                 // at most 128 characters, none of / \ # ? % : ; empty: W&B's "uncategorized"
-  std::string group;                   // of runs; empty: none
-  std::string name;                    // of the run, as shown; empty: run_name
-  std::string entity;                  // the user or team; empty: that of the account that sends the run
+  std::string project = {};            // at most 128 characters, none of / \ # ? % : ; empty: W&B's "uncategorized"
+  std::string group = {};              // of runs; empty: none
+  std::string name = {};               // of the run, as shown; empty: run_name
+  std::string entity = {};             // the user or team; empty: that of the account that sends the run
   std::vector<std::string> tags = {};  // each of 1 to 64 characters
   std::string job_type, notes;         // empty: none
   std::string folder = ".";            // the run is in its folder wandb/; {run_name} is replaced

@@ -21,9 +21,9 @@ struct MulticlassOptions {
   std::int64_t num_classes = 0;  // required unless the average is MICRO
   std::int64_t top_k = 1;        // right if the target is among the k highest
   Average average = Average::MICRO;
-  std::optional<std::int64_t> ignore_index;  // targets of this class do not count; unset: all count
-  std::string name;                          // the class's name if empty
-  std::string output, target = "target";     // names of tensors; an empty output is the only one
+  std::optional<std::int64_t> ignore_index = {};  // targets of this class do not count; unset: all count
+  std::string name = {};                          // the class's name if empty
+  std::string output, target = "target";          // names of tensors; an empty output is the only one
 };
 
 // Counts how logits (or probabilities) [N, C, ...] agree with targets: classes [N, ...], or probabilities [N, C, ...],

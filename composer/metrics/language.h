@@ -12,7 +12,7 @@ namespace composer::metrics {
 
 struct LanguageOptions {
   std::int64_t ignore_index = -100;       // tokens with this target count nothing
-  std::string name;                       // the class's name if empty
+  std::string name = {};                  // the class's name if empty
   std::string output, target = "target";  // names of tensors; an empty output is the only one
 };
 

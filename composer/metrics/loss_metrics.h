@@ -34,7 +34,7 @@ class COMPOSER_EXPORT CrossEntropy final : public Ratio {
 };
 
 struct LossMetricOptions {
-  std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss_function;  // gives a mean
+  std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss_function = {};  // gives a mean
   bool mean_of_batches = false;  // each batch weighs the same, whatever its size, as in Composer
   std::string name = "LossMetric";
   std::string output, target = "target";  // names of tensors; an empty output is the only one

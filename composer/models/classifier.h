@@ -16,11 +16,11 @@
 namespace composer::models {
 
 struct ClassifierOptions {
-  std::int64_t num_classes = 0;          // required unless both kinds of metrics are given
-  std::optional<Metrics> train_metrics;  // default: MulticlassAccuracy
-  std::optional<Metrics> val_metrics;    // default: CrossEntropy, MulticlassAccuracy
+  std::int64_t num_classes = 0;               // required unless both kinds of metrics are given
+  std::optional<Metrics> train_metrics = {};  // default: MulticlassAccuracy
+  std::optional<Metrics> val_metrics = {};    // default: CrossEntropy, MulticlassAccuracy
   // Loss of (logits, targets), a mean over the batch; unset: soft_cross_entropy.
-  std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss_fn;
+  std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss_fn = {};
   std::string input = "input", target = "target";  // names of the tensors in the batch
   StateDict hyperparameters = {};                  // what Model::local_hparams() returns
 };

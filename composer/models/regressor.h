@@ -16,10 +16,10 @@
 namespace composer::models {
 
 struct RegressorOptions {
-  std::optional<Metrics> train_metrics;  // default: MeanSquaredError
-  std::optional<Metrics> val_metrics;    // default: MeanSquaredError, MeanAbsoluteError
+  std::optional<Metrics> train_metrics = {};  // default: MeanSquaredError
+  std::optional<Metrics> val_metrics = {};    // default: MeanSquaredError, MeanAbsoluteError
   // Loss of (outputs, targets), a mean over the batch; unset: the mean squared error.
-  std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss_fn;
+  std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss_fn = {};
   std::string input = "input", target = "target";  // names of the tensors in the batch
   StateDict hyperparameters = {};                  // what Model::local_hparams() returns
 };

@@ -42,7 +42,7 @@ COMPOSER_EXPORT Scheduler step(StepOptions options);
 
 // gamma ^ (number of milestones reached); each may have its own unit.
 struct MultiStepOptions {
-  std::vector<Time> milestones;
+  std::vector<Time> milestones = {};
   double gamma = 0.1;
 };
 COMPOSER_EXPORT Scheduler multi_step(MultiStepOptions options);
@@ -77,7 +77,7 @@ COMPOSER_EXPORT Scheduler polynomial(PolynomialOptions options);
 
 struct MultiStepWithWarmupOptions {
   Time t_warmup;
-  std::vector<Time> milestones;  // counted from the start of training
+  std::vector<Time> milestones = {};  // counted from the start of training
   double gamma = 0.1;
   bool scale_warmup = false;
 };

@@ -11,7 +11,7 @@ namespace composer {
 enum class Reduction : std::uint8_t { NONE, MEAN, SUM };
 
 struct SoftCrossEntropyOptions {
-  at::Tensor weight;                 // of each class; none if undefined
+  at::Tensor weight = {};            // of each class; none if undefined
   std::int64_t ignore_index = -100;  // targets of this class count nothing; for indices only
   Reduction reduction = Reduction::MEAN;
 };

@@ -21,7 +21,7 @@ struct ProcessOptions {
   // Bytes of free memory that are kept at most, to within a megabyte. Unset: as much as repeated steps need again, so
   // that used and kept memory together exceed the most that tensors have lately used at once by at most an eighth (by a
   // quarter where tensors live for random times), or by 96 MiB if that is more.
-  std::optional<std::size_t> cache_limit;
+  std::optional<std::size_t> cache_limit = {};
   // Numbers below 1e-38 (float) make some kernels a hundred times slower.
   bool flush_denormals = true;
   int threads = 0;  // of libtorch's operators; 0: unchanged
