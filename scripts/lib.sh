@@ -233,7 +233,10 @@ configure() {
       option=${option#-D}
       grep -q "^${option%%=*}:[A-Z]*=${option#*=}\$" "$folder/CMakeCache.txt" || same=
     done
-    [[ -z $same ]] || return 0
+    if [[ -n $same ]]; then
+      ninja -C "$folder" build.ninja > /dev/null || die "cmake failed; run: ninja -C build/$preset"  # lists that have changed
+      return
+    fi
   fi
   [[ -d $kept ]] || set -- -UTORCH_DIR "$@"  # it is gone: look for another
   mkdir -p "$root/build"

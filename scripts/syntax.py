@@ -42,7 +42,9 @@ def read(arguments):
     if said.returncode and ("precompiled" in said.stderr or "PCH file" in said.stderr) and "-include-pch" in arguments:
         at = arguments.index("-include-pch")
         return read(arguments[:at] + arguments[at + 2:])
-    return said.stderr if said.returncode else ""
+    if said.returncode == 0:
+        return ""
+    return said.stderr or f"clang ended with {said.returncode} and said nothing of {arguments[-1]}\n"
 
 
 def read_all(jobs):
@@ -110,6 +112,8 @@ def main():
     if len(sys.argv) != 3 or sys.argv[1] not in ("units", "headers"):
         sys.exit(__doc__)
     count, wrong = {"units": units, "headers": headers}[sys.argv[1]](pathlib.Path(sys.argv[2]).resolve())
+    if count == 0:
+        sys.exit(f"{sys.argv[1]}: there is nothing to read in {sys.argv[2]}; configure it first")
     print(f"{sys.argv[1]}: clang has read {count}, of which {wrong} are wrong")
     sys.exit(wrong > 0)
 

@@ -45,8 +45,8 @@ struct Region {
 }  // namespace
 
 void parallel_for(std::int64_t begin, std::int64_t end, std::int64_t grain_size, Function f) {
+  if (begin >= end) return;
   const std::int64_t size = end - begin;
-  if (size <= 0) return;
   // get_num_threads() also sets this thread's number, when it has none yet.
   if (size == 1 || size <= grain_size || at::in_parallel_region() || at::get_num_threads() == 1)
     return call(f, begin, end, 0);
