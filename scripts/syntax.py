@@ -81,13 +81,12 @@ def precompiled(build):
 
 def units(build):
     """g++ compiles them without a precompiled header, so includes that are missing are found there."""
-    with_nn = precompiled(build)
+    with_nn, libtorch = precompiled(build), {flag for flag in torch_flags(build) if flag.endswith("/torch/csrc/api/include")}
     jobs = {}
     for entry in commands(build):
         flags = flags_of(entry["command"])
         # the same source in two programs is read once
-        jobs.setdefault(entry["file"], [*flags, *(with_nn if any("/torch" in flag or "/include" in flag for flag in flags) else []),
-                                        entry["file"]])
+        jobs.setdefault(entry["file"], [*flags, *(with_nn if libtorch.intersection(flags) else []), entry["file"]])
     return len(jobs), read_all(jobs.values())
 
 
