@@ -14,6 +14,7 @@ if(TARGET composer_program)
   set_target_properties(composer_program PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LIBTORCH_RPATH}")
   install(TARGETS composer_program)
 endif()
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(EXPORT composerTargets NAMESPACE composer:: DESTINATION ${_package})
 configure_package_config_file(cmake/composerConfig.cmake.in ${PROJECT_BINARY_DIR}/composerConfig.cmake
   INSTALL_DESTINATION ${_package})

@@ -31,25 +31,34 @@ function(composer_warnings target)
   endif()
 endfunction()
 
-# composer_units(target source...): adds the sources of this folder to the target, which compiles them in units of up to
-# COMPOSER_UNIT_SIZE sources. A unit parses libtorch's headers once, so a build takes a third of the time; names in anonymous
-# namespaces must therefore be unique within a folder. A source with compile options of its own stays alone.
-function(composer_units target)
+# composer_unit(target unit source...): adds the sources of this folder to the target, which compiles them, and what else is
+# in a unit of that name, together: the unit parses libtorch's headers once. Names in anonymous namespaces must therefore be
+# unique within it. A source with compile options of its own stays alone.
+function(composer_unit target unit)
   target_sources(${target} PRIVATE ${ARGN})
-  if(NOT COMPOSER_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD OFF) # also where CMAKE_UNITY_BUILD says ON
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${COMPOSER_UNITY} UNITY_BUILD_MODE GROUP) # whatever CMAKE_UNITY_BUILD says
+  if(COMPOSER_UNITY AND ARGN)
+    set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${unit})
+  endif()
+endfunction()
+
+# composer_units(target source...): likewise, in units of up to COMPOSER_UNIT_SIZE sources, each named after its first. Names
+# are unique within a folder, so that its units can be of any size.
+function(composer_units target)
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  list(LENGTH ARGN all)
+  math(EXPR last "(${all} + ${COMPOSER_UNIT_SIZE} - 1) / ${COMPOSER_UNIT_SIZE} - 1")
+  if(last LESS 0)
     return()
   endif()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
-  string(MAKE_C_IDENTIFIER ${folder} unit)
-  list(LENGTH ARGN sources)
-  math(EXPR units "(${sources} + ${COMPOSER_UNIT_SIZE} - 1) / ${COMPOSER_UNIT_SIZE}")
-  set(place 0)
-  foreach(source IN LISTS ARGN)
-    math(EXPR number "${place} * ${units} / ${sources}")
-    set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${unit}_${number})
-    math(EXPR place "${place} + 1")
+  math(EXPR units "${last} + 1")
+  foreach(number RANGE ${last})
+    math(EXPR begin "${number} * ${all} / ${units}")
+    math(EXPR size "(${number} + 1) * ${all} / ${units} - ${begin}")
+    list(SUBLIST ARGN ${begin} ${size} sources)
+    list(GET sources 0 first)
+    string(MAKE_C_IDENTIFIER ${folder}_${first} unit)
+    composer_unit(${target} ${unit} ${sources})
   endforeach()
 endfunction()
 

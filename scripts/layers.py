@@ -3,10 +3,13 @@
 
 A module includes itself and those it may know; headers do not include each other in a circle; headers include the
 standard library, narrow libtorch headers and ours; torch/nn reaches only those who define or replace modules, and
-ATen/ATen.h only them; no file is longer than 500 lines; every source and test is named in a CMakeLists.txt. Headers that
-are named there are installed, so they include no header of ours that is not, and no third party's. What runs on several
-threads calls composer::parallel_for.
+ATen/ATen.h only them; sources that are slow to compile for libtorch's headers are listed after HEAVY, and no others; no
+file is longer than 500 lines; every source and test is named in a CMakeLists.txt. Headers that are named there are
+installed, so they include no header of ours that is not, and no third party's, and what they declare is exported. What
+runs on several threads calls
+composer::parallel_for, and what seeks by regular expressions has a util::Pattern.
 """
+import functools
 import pathlib
 import re
 import sys
@@ -40,6 +43,9 @@ LIBTORCH = re.compile(r"(ATen|c10|torch)/")
 # Each does nothing, or nothing in parallel, without -fopenmp, and nothing says so: composer/util/parallel.h instead.
 OPENMP = re.compile(r"^(?!\s*//).*?(\bat::parallel_(?:for|reduce)\b|#\s*pragma\s+omp\b|<omp\.h>)", re.M)
 NN = re.compile(r"torch/(nn/|nn\.h$|torch\.h$|all\.h$)")  # 10 s of a compiler each time, where core/engine.h takes 2
+# These lead to all operators as well.
+HEAVY = re.compile(r"torch/(nn/|nn\.h$|torch\.h$|all\.h$|serialize|optim/(?!optimizer\.h)|csrc/autograd/functions/|"
+                   r"csrc/distributed/c10d/(?!Store|TCPStore|PrefixStore|Types))|ATen/autocast_mode\.h")
 ALL_OPERATORS = {"ATen/ATen.h", "ATen/Functions.h", "torch/types.h"}  # 6 s; ATen/ops/NAME.h are small
 DEFINES_MODULE = re.compile(r"^(?:class|struct)[^;{]*:\s*(?:public\s+)?(?:torch::nn::|Model\b)", re.M)
 TOO_WIDE = {"torch/torch.h", "torch/all.h", "torch/nn.h", "torch/extension.h"}
@@ -49,7 +55,7 @@ wrong = []
 graph = {}  # file: our headers that it includes
 foreign = {}  # file: the others
 defines_module = set()
-reached = {}  # file: whether its includes lead to torch/nn
+heavy = set()  # sources that are listed so
 public = set()  # headers that are installed
 
 
@@ -71,6 +77,28 @@ def check_header(name, quote, path):
         wrong.append(f'{name}: write our own headers as "composer/...", not "{path}"')
 
 
+DECLARATION = re.compile(r"^(?![ \t}\n])((?:[^;{}]|\n(?=[ \t]))*?)([;{])", re.M)  # in the first column, as clang-format puts it
+NEEDS_NO_EXPORT = re.compile(r"(namespace|using|enum|inline|constexpr|template|concept|static|static_assert)\b|.*\bCOMPOSER_EXPORT\b")
+MEMBER_FUNCTION = re.compile(r"^  (?! |using|friend|template|static_assert|constexpr|inline|COMPOSER_EXPORT)[^\n{}=;]*\)(?: const)?(?: noexcept)?"
+                             r"(?: override| final)?;", re.M)
+
+
+def check_exports(name, text):
+    """Functions that it declares but does not define, alone or as members, are to be found in libcomposer.so."""
+    text = re.sub(r"//.*", "", re.sub(r"^#.*(?:\\\n.*)*", "", text, flags=re.M))
+    for found in DECLARATION.finditer(text):
+        said = " ".join(found[1].split())
+        if NEEDS_NO_EXPORT.match(said):
+            continue
+        if re.match(r"(class|struct|union)\b", said):
+            body = text[found.end():].split("\n}", 1)[0] if found[2] == "{" else ""
+            missing = MEMBER_FUNCTION.search(body)
+        else:
+            missing = "(" in said and found[2] == ";"
+        if missing:
+            wrong.append(f"{name}: is installed, and declares without COMPOSER_EXPORT: {said}")
+
+
 def circle(at, trail):
     if at in trail:
         return trail[trail.index(at):] + [at]
@@ -83,11 +111,10 @@ def circle(at, trail):
     return None
 
 
-def reaches_nn(name):
-    if name not in reached:
-        reached[name] = False  # in a circle, which is reported
-        reached[name] = any(map(NN.match, foreign.get(name, []))) or any(map(reaches_nn, graph.get(name, [])))
-    return reached[name]
+@functools.cache
+def reaches(name, which):
+    """Whether its includes lead to a header of libtorch's whose path matches."""
+    return any(map(which.match, foreign.get(name, []))) or any(reaches(path, which) for path in graph.get(name, []))
 
 
 def check_cost(name):
@@ -96,15 +123,18 @@ def check_cost(name):
     knows_surgery = module == "surgery" or "surgery" in (MAY_KNOW[module] or [])
     if name.endswith(".h"):
         allowed = name in defines_module
-        through = [path for path in graph[name] if reaches_nn(path)] + list(filter(NN.match, foreign[name]))
+        through = [path for path in graph[name] if reaches(path, NN)] + list(filter(NN.match, foreign[name]))
         allowed |= knows_surgery and all(path.startswith(("composer/surgery/", "composer/models/")) for path in through)
     else:
         allowed = knows_surgery or module == "core"
-    if reaches_nn(name) and not allowed:
+    if reaches(name, NN) and not allowed:
         wrong.append(f"{name}: its includes lead to torch/nn, and it neither defines nor replaces modules: "
                      "use composer/core/model_access.h")
+    if name.endswith(".cpp") and name.count("/") == 2 and MAY_KNOW[module] is not None and reaches(name, HEAVY) != (name in heavy):
+        wrong.append(f"{name}: its includes lead to all operators of libtorch: list it after HEAVY" if name not in heavy else
+                     f"{name}: its includes do not lead to all operators of libtorch: list it after SOURCES")
     for path in ALL_OPERATORS.intersection(foreign[name]):
-        if name.endswith(".h") or not reaches_nn(name):
+        if name.endswith(".h") or not reaches(name, NN):
             wrong.append(f"{name}: <{path}> has all operators: include <ATen/core/Tensor.h> and the <ATen/ops/NAME.h> of those used")
 
 
@@ -118,6 +148,8 @@ for file in files:
     for found in OPENMP.findall(text):
         wrong.append(f"{name}: {found} runs in one thread without -fopenmp: call parallel_for (composer/util/parallel.h)")
     includes = INCLUDE.findall(text)
+    if ("<", "regex") in includes and name != "composer/util/pattern.cpp":
+        wrong.append(f"{name}: <regex> takes a compiler three seconds: use util::Pattern (composer/util/pattern.h)")
     graph[name] = [path for _, path in includes if path.startswith("composer/")]
     foreign[name] = [path for _, path in includes if not path.startswith("composer/")]
     if DEFINES_MODULE.search(text):
@@ -137,6 +169,7 @@ for file in files:
         wrong.append(f"{name}: not named in {listing_of(file.parent).relative_to(root)}, so it is not built")
     if file.suffix == ".h" and named:
         public.add(name)
+        check_exports(name, text)
         for quote, path in includes:
             check_header(name, quote, path)
 
@@ -149,15 +182,18 @@ for name in public:
         if included in graph and included not in public:
             wrong.append(f"{name}: is installed, and includes {included}, which is not (composer/*/CMakeLists.txt)")
 
-for name in graph:
-    if name.count("/") > 1 and name.split("/")[1] in MAY_KNOW:
-        check_cost(name)
-
 done = set()
 for name in graph:
     if found := circle(name, []):
-        wrong.append("a circle of includes: " + " -> ".join(found))
-        break
+        sys.exit("a circle of includes: " + " -> ".join(found))
+
+for listing in (root / "composer").rglob("CMakeLists.txt"):
+    for block in re.findall(r"\n  HEAVY\n((?:    .*\n)+)", listing.read_text()):
+        heavy.update(f"{listing.parent.relative_to(root)}/{source}" for source in block.split())
+
+for name in graph:
+    if name.count("/") > 1 and name.split("/")[1] in MAY_KNOW:
+        check_cost(name)
 
 print("\n".join(wrong) or f"layers: {len(files)} files, every arrow points the right way")
 sys.exit(bool(wrong))

@@ -21,6 +21,7 @@ stage_ends() {
   stage_name=
 }
 trap 'stage_ends $?' EXIT
+trap 'exit 130' INT # bash itself would end without a status to EXIT's trap
 
 # Where each Debian package is seen to be present: a command on PATH, or a file. Asking dpkg would pass over tools that
 # came another way.

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "composer/core/export.h"
 #include "composer/core/weights_use.h"
 
 namespace torch::nn {
@@ -17,7 +18,7 @@ namespace composer::algorithms {
 // Averages of the trainable parameters and of the buffers of a model. Whole numbers, such as counts of batches, are not
 // averaged: they become what the model has. Tensors that are expanded, which cannot be written to, are left out.
 // Nothing here waits for a GPU.
-class WeightAverages {
+class COMPOSER_EXPORT WeightAverages {
  public:
   bool empty() const { return by_name_.empty(); }
   const WeightsByName& by_name() const { return by_name_; }

@@ -13,12 +13,12 @@ namespace composer::callbacks {
 enum class WallClockUnit : std::uint8_t { SECONDS, MINUTES, HOURS, DAYS };
 
 // The seconds of one unit. Throws ConfigError that begins with `who` for a value that is not in the enum.
-double seconds_in(WallClockUnit unit, const char* who);
+COMPOSER_EXPORT double seconds_in(WallClockUnit unit, const char* who);
 
 // "seconds", as the option is written.
 COMPOSER_EXPORT std::string_view to_string(WallClockUnit unit);
 
 // Conversion of the option `time_unit` from and to text.
-std::vector<std::pair<std::string, WallClockUnit>> wall_clock_units();
+COMPOSER_EXPORT std::vector<std::pair<std::string, WallClockUnit>> wall_clock_units();
 
 }  // namespace composer::callbacks

@@ -1,7 +1,6 @@
 #include "composer/checkpoint/conflicts.h"
 
 #include <charconv>
-#include <regex>
 #include <vector>
 
 #include "composer/checkpoint/folder.h"
@@ -9,6 +8,7 @@
 #include "composer/checkpoint/walk.h"
 #include "composer/core/error.h"
 #include "composer/util/counts.h"
+#include "composer/util/pattern.h"
 
 namespace composer::saving {
 
@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct Pattern {
-  std::regex names;
+struct Names {
+  util::Pattern pattern;
   std::vector<std::int64_t Timestamp::*> fields;  // of its groups; null: any number
 };
 
@@ -30,8 +30,8 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-Pattern pattern_of(const std::string& format, const std::string& run_name) {
-  Pattern pattern;
+Names names_of(const std::string& format, const std::string& run_name) {
+  std::vector<std::int64_t Timestamp::*> fields;
   std::string text;
   for (const util::NamePart& part : util::parts_of_name(format)) {
     if (!part.placeholder || util::is_known(part.name, /*with_time=*/false)) {
@@ -39,23 +39,22 @@ Pattern pattern_of(const std::string& format, const std::string& run_name) {
       continue;
     }
     text += part.spec.empty() ? "([0-9.]+)" : "(.+)";
-    pattern.fields.push_back(nullptr);
+    fields.push_back(nullptr);
     if (!part.spec.empty() && std::string_view("xXob").find(part.spec.back()) != std::string_view::npos) continue;
     for (const util::Count& count : util::kCounts)  // those within an epoch say nothing by themselves
-      if (count.total && count.in_names && part.name == count.name) pattern.fields.back() = count.field;
+      if (count.total && count.in_names && part.name == count.name) fields.back() = count.field;
   }
-  pattern.names = std::regex(text);
-  return pattern;
+  return {.pattern = util::Pattern("the names of checkpoints", text), .fields = std::move(fields)};
 }
 
-bool is_later(const std::smatch& match, const Pattern& pattern, const Timestamp& now) {
-  for (std::size_t i = 0; i < pattern.fields.size(); ++i) {
-    if (!pattern.fields[i]) continue;
-    std::string text = match[i + 1];
+bool is_later(const std::vector<std::string>& groups, const Names& names, const Timestamp& now) {
+  for (std::size_t i = 0; i < names.fields.size(); ++i) {
+    if (!names.fields[i]) continue;
+    std::string text = groups[i];
     std::erase_if(text, [](char c) { return c < '0' || c > '9'; });  // padding and separators
     std::int64_t count = 0;
     std::from_chars(text.data(), text.data() + text.size(), count);
-    if (count > now.*pattern.fields[i]) return true;
+    if (count > now.*names.fields[i]) return true;
   }
   return false;
 }
@@ -64,11 +63,11 @@ bool is_later(const std::smatch& match, const Pattern& pattern, const Timestamp&
 
 std::optional<Conflict> find_conflict(const fs::path& folder, const std::string& format, const std::string& run_name,
                                       const Timestamp& now, const std::string& run_id, FileSystem& files) {
-  const Pattern pattern = pattern_of(format, run_name);
+  const Names names = names_of(format, run_name);
   for (const Below& below : walk(folder, files)) {
     const std::string name = below.path.lexically_relative(folder).string();
-    std::smatch match;
-    if (!std::regex_match(name, match, pattern.names) || !is_later(match, pattern, now)) continue;
+    const auto groups = names.pattern.groups_in(name);
+    if (!groups || !is_later(*groups, names, now)) continue;
     if (below.kind == Below::Kind::UNREADABLE)
       return Conflict{.path = below.path, .reason = "could not be read: permission denied", .foreign = false};
     if (below.kind == Below::Kind::CHECKPOINT) try {

@@ -61,7 +61,7 @@ struct COMPOSER_EXPORT FileError : std::filesystem::filesystem_error {
 };
 
 // A path that is removed at the end of the scope unless release() was called.
-class TemporaryPath {
+class COMPOSER_EXPORT TemporaryPath {
  public:
   TemporaryPath(FileSystem& files, std::filesystem::path path);
   TemporaryPath(TemporaryPath&& other) noexcept;

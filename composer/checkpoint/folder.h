@@ -134,9 +134,9 @@ COMPOSER_EXPORT std::vector<Found> list_checkpoints(const std::filesystem::path&
 // manifest is damaged.
 COMPOSER_EXPORT Found open_checkpoint(const std::filesystem::path& path, FileSystem& files = real_files());
 // Whether its files exist with the sizes in the manifest; contents are verified when they are read.
-bool has_all_files(const Found& found, FileSystem& files);
+COMPOSER_EXPORT bool has_all_files(const Found& found, FileSystem& files);
 // Whether a readable checkpoint of this run exists, or of one that was resumed from it.
-bool is_of_run(const std::filesystem::path& path, const std::string& run_id, FileSystem& files);
+COMPOSER_EXPORT bool is_of_run(const std::filesystem::path& path, const std::string& run_id, FileSystem& files);
 
 // The checkpoint of the link, if it `fits` and its files exist; otherwise the newest such one in the folder, with a
 // warning if the link's is damaged. nullopt if none exists. Throws CheckpointError with a remedy if none fits and some

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <regex>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -16,6 +15,7 @@
 #include "composer/loggers/string_map.h"
 #include "composer/net/http.h"
 #include "composer/util/environment.h"
+#include "composer/util/pattern.h"
 
 namespace composer::loggers {
 namespace {
@@ -200,16 +200,14 @@ void check_slack(const SlackLoggerOptions& options) {
 
 // Which keys are sent.
 struct SlackLogger::Filter {
-  std::vector<std::regex> patterns;
+  std::vector<util::Pattern> patterns;
   SequenceMap<std::optional<bool>> known;
   std::vector<LogEntry> some;  // kept for its memory
 
   bool includes(std::string_view key) {
     std::optional<bool>& answer = known[key];
     if (!answer)
-      answer = std::ranges::any_of(patterns, [&](const std::regex& pattern) {
-        return std::regex_search(key.begin(), key.end(), pattern, std::regex_constants::match_continuous);
-      });
+      answer = std::ranges::any_of(patterns, [&](const util::Pattern& pattern) { return pattern.begins(key); });
     return *answer;
   }
 };
@@ -219,13 +217,8 @@ SlackLogger::SlackLogger(SlackLoggerOptions options)
       options_(std::move(options)),
       filter_(std::make_unique<Filter>()) {
   check_slack(options_);
-  for (const std::string& pattern : options_.include_keys) {
-    try {
-      filter_->patterns.emplace_back(pattern);
-    } catch (const std::regex_error& error) {
-      throw ConfigError(kSlackLogger, ": include_keys must be regular expressions, got ", pattern, ": ", error.what());
-    }
-  }
+  for (const std::string& pattern : options_.include_keys)
+    filter_->patterns.emplace_back(join(kSlackLogger, ": include_keys"), pattern);
 }
 SlackLogger::~SlackLogger() = default;
 SlackLogger::SlackLogger(SlackLogger&&) noexcept = default;

@@ -20,9 +20,9 @@ struct COMPOSER_EXPORT Terminal {
 };
 
 // The number of columns of a UTF-8 text; control characters take none.
-int columns_of(std::string_view text);
+COMPOSER_EXPORT int columns_of(std::string_view text);
 
 // The text without control characters, cut off after `columns`; without UTF-8, ? replaces non-ASCII characters.
-std::string printable(std::string_view text, bool utf8, int columns = 1'000'000);
+COMPOSER_EXPORT std::string printable(std::string_view text, bool utf8, int columns = 1'000'000);
 
 }  // namespace composer::loggers

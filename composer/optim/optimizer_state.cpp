@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
-#include <regex>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -30,6 +29,7 @@
 #include "composer/formats/zip_reader.h"
 #include "composer/optim/any_optimizer.h"
 #include "composer/optim/named_optimizer.h"
+#include "composer/util/pattern.h"
 
 namespace composer {
 namespace {
@@ -207,11 +207,10 @@ void save_archive(StateVisitor& visit, const libtorch::Optimizer& optimizer) {
 void check_has_no_code(const std::string& archive) {
   const auto source = formats::bytes_in_memory(archive, "the optimizer's archive");
   const formats::ZipReader zip(*source);
-  const std::regex function(R"(\bdef\b)");
+  const util::Pattern function("the optimizer's archive", R"(\bdef\b)");
   for (const formats::ZipEntry& entry : zip.entries()) {
     if (entry.name.find("/code/") == std::string::npos || !entry.name.ends_with(".py")) continue;
-    if (std::regex_search(zip.read(entry), function))
-      throw CheckpointError(source->name(), ": contains code, in ", entry.name);
+    if (function.is_in(zip.read(entry))) throw CheckpointError(source->name(), ": contains code, in ", entry.name);
   }
 }
 

@@ -1,7 +1,6 @@
 #include "composer/step/metric_set.h"
 
 #include <algorithm>
-#include <regex>
 
 #include <ATen/core/Tensor.h>
 
@@ -9,12 +8,13 @@
 #include "composer/core/listed.h"
 #include "composer/core/model_access.h"
 #include "composer/core/state.h"
+#include "composer/util/pattern.h"
 
 namespace composer {
 namespace {
 
 bool matches(const std::string& metric, const std::string& pattern) {
-  return std::regex_search(metric, std::regex(pattern, std::regex::ECMAScript | std::regex::icase));
+  return util::Pattern("metric_names", pattern, util::Pattern::Case::IGNORED).is_in(metric);
 }
 
 bool selected(const std::string& metric, const std::vector<std::string>& patterns) {

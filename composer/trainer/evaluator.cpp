@@ -1,9 +1,9 @@
 #include "composer/trainer/evaluator.h"
 
-#include <regex>
 #include <set>
 
 #include "composer/core/error.h"
+#include "composer/util/pattern.h"
 
 namespace composer {
 namespace {
@@ -18,14 +18,8 @@ void check_evaluator(const Evaluator& evaluator) {
                       "subset_num_batches or eval_subset_num_batches");
   if (microbatch && *microbatch < 1)
     throw ConfigError("Evaluator ", label, ": device_eval_microbatch_size must be >= 1, got ", *microbatch);
-  for (const std::string& pattern : metric_names.value_or(std::vector<std::string>{})) {
-    try {
-      static_cast<void>(std::regex(pattern));
-    } catch (const std::regex_error& error) {
-      throw ConfigError("Evaluator ", label, ": metric_names has \"", pattern,
-                        "\", which is no regular expression: ", error.what());
-    }
-  }
+  for (const std::string& pattern : metric_names.value_or(std::vector<std::string>{}))
+    static_cast<void>(util::Pattern("Evaluator " + label + ": metric_names", pattern));
 }
 
 }  // namespace
