@@ -11,7 +11,7 @@ endif()
 if(COMPOSER_SANITIZE)
   add_compile_options(-fsanitize=${COMPOSER_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${COMPOSER_SANITIZE})
-  if(COMPOSER_SANITIZE STREQUAL "thread")
+  if(COMPOSER_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     add_compile_options(-Wno-tsan) # fences in libtorch's headers, which the thread sanitizer does not follow
   endif()
 endif()
@@ -36,7 +36,7 @@ endfunction()
 # unique within it. A source with compile options of its own stays alone.
 function(composer_unit target unit)
   target_sources(${target} PRIVATE ${ARGN})
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${COMPOSER_UNITY} UNITY_BUILD_MODE GROUP) # whatever CMAKE_UNITY_BUILD says
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${COMPOSER_UNITY} UNITY_BUILD_MODE GROUP)
   if(COMPOSER_UNITY AND ARGN)
     set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${unit})
   endif()

@@ -1,5 +1,5 @@
 # What the scripts share; sourced, never run. Everything it says goes to stderr: stdout belongs to the programs.
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { stage_ends 1; say "$@"; exit 1; }
@@ -226,8 +226,13 @@ configure() {
   local preset=$1 folder=$root/build/$1
   shift
   [[ -z ${TORCH_DIR:-} ]] || set -- "$@" "-DTORCH_DIR=$(realpath "$TORCH_DIR")"
-  local kept
+  local kept tree
   kept=$(sed -n 's/^TORCH_DIR:[A-Z]*=//p' "$folder/CMakeCache.txt" 2> /dev/null || true)
+  tree=$(sed -n 's/^CMAKE_HOME_DIRECTORY:[A-Z]*=//p' "$folder/CMakeCache.txt" 2> /dev/null || true)
+  if [[ -n $tree && $tree != "$root" ]]; then # copied with the tree: it would build that one
+    say "removing build/$preset, which is of $tree"
+    rm -rf "$folder"
+  fi
   if [[ -f $folder/build.ninja && ! $root/CMakePresets.json -nt $folder/build.ninja && -d $kept ]]; then
     local option same=1
     for option in "$@"; do

@@ -17,7 +17,9 @@ void* open_library() {
   Dl_info here{};
   if (dladdr(reinterpret_cast<const void*>(&open), &here) != 0 && here.dli_fname != nullptr) {
     const std::string path = here.dli_fname;
-    if (void* library = open(path.substr(0, path.find_last_of('/') + 1) + nccl::kLibrary)) return library;
+    const std::string folder = path.substr(0, path.find_last_of('/') + 1);
+    for (const char* place : {"", "../lib/"})  // the latter where a program in bin/ contains libcomposer
+      if (void* library = open(folder + place + nccl::kLibrary)) return library;
   }
   const char* error = dlerror();
   const std::string first = error != nullptr ? error : "";

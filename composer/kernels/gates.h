@@ -2,6 +2,7 @@
 // One step of an LSTM after its products: the gates, the cell and the output of some samples, and their gradients.
 // Templates over the vectors of a processor, as micro_kernel.h; the result has the same bits for each of them.
 #include <cstdint>
+#include <initializer_list>
 
 namespace composer::kernels {
 

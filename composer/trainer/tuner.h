@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "composer/core/export.h"
 #include "composer/core/state.h"
 #include "composer/kernels/products.h"
 #include "composer/step/feed.h"
@@ -19,7 +20,7 @@ namespace composer {
 struct TuningChoice {
   std::string setting, chosen, reason;
 };
-std::string to_string(const TuningChoice& choice);  // in one line
+COMPOSER_EXPORT std::string to_string(const TuningChoice& choice);  // in one line
 
 // Tries what may train this model faster here: channels-last weights (of convolutions), autocast or fp32 where the user
 // allows the former, fewer threads, matrix products by our own kernels. Forward, loss and backward of one real batch

@@ -18,6 +18,7 @@ class COMPOSER_EXPORT Pattern {
   // `option` is named by the ConfigError that is thrown for a text that is no regular expression.
   Pattern(std::string_view option, const std::string& text, Case letters = Case::EXACT);
 
+  // These throw a ConfigError for a text of more than 4,096 letters: the standard library would exhaust the stack.
   bool is_in(std::string_view text) const;
   bool begins(std::string_view text) const;
   // What its groups match where it matches the whole text; otherwise nothing.

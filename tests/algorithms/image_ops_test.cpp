@@ -1,5 +1,6 @@
 #include "composer/algorithms/image_ops.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>

@@ -21,7 +21,7 @@
 
 #include "composer/util/threads_here.h"
 
-namespace composer::test {
+namespace composer::parallel_test {
 namespace {
 
 // For one test, of libtorch.
@@ -173,4 +173,4 @@ TEST_CASE("parallel_for takes functions, and functions that cannot be copied") {
 }
 
 }  // namespace
-}  // namespace composer::test
+}  // namespace composer::parallel_test

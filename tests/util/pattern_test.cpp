@@ -31,6 +31,16 @@ TEST_CASE("A text that is no regular expression is refused by the name of its op
                        doctest::Contains("metric_names: \"(a\" is not a regular expression"), ConfigError);
 }
 
+TEST_CASE("A text that would exhaust the stack is refused") {
+  const Pattern pattern("include_keys", "(a|b)*c");
+  CHECK_FALSE(pattern.is_in(std::string(4'096, 'a')));
+  const std::string text(4'097, 'a');
+  CHECK_THROWS_WITH_AS(pattern.is_in(text), doctest::Contains("include_keys: a text of 4097 letters"), ConfigError);
+  CHECK_THROWS_AS(pattern.begins(text), ConfigError);
+  CHECK_THROWS_AS(pattern.groups_in(text), ConfigError);
+  CHECK_THROWS_AS(pattern.replace(text, ""), ConfigError);
+}
+
 TEST_CASE("A copy of a pattern outlives the one that it was copied from") {
   std::vector<Pattern> kept;
   {
