@@ -5,7 +5,7 @@ A module includes itself and those it may know; headers do not include each othe
 standard library, narrow libtorch headers and ours; torch/nn reaches only those who define or replace modules, and
 ATen/ATen.h only them; sources that are slow to compile for libtorch's headers are listed after HEAVY, and no others; no
 file is longer than 500 lines. Headers that a CMakeLists.txt names are installed, so they include no header of ours that is
-not, and no third party's. What runs on several threads calls composer::parallel_for, and what seeks by regular expressions has a util::Pattern.
+not, and no third party's. What runs on several threads calls composer::parallel_for, what seeks by regular expressions has a util::Pattern, and no text depends on the program's locale.
 """
 import functools
 import pathlib
@@ -40,6 +40,9 @@ STANDARD = re.compile(r"[a-z_0-9]+")
 LIBTORCH = re.compile(r"(ATen|c10|torch)/")
 # Each does nothing, or nothing in parallel, without -fopenmp, and nothing says so: composer/util/parallel.h instead.
 OPENMP = re.compile(r"^(?!\s*//).*?(\bat::parallel_(?:for|reduce)\b|#\s*pragma\s+omp\b|<omp\.h>)", re.M)
+# Each writes or reads numbers as the program's locale wants them: 1,234,567 and 0,5.
+OF_LOCALE = re.compile(r"^(?!\s*//).*?\b(std::[io]?stringstream|v?s?n?printf|std::sto[dfl]d?|strto(?:d|f|ld)|std::put_time|std::get_time)\b\s*[({ ]",
+                       re.M)
 NN = re.compile(r"torch/(nn/|nn\.h$|torch\.h$|all\.h$)")  # 10 s of a compiler each time, where core/engine.h takes 2
 # These lead to all operators as well.
 HEAVY = re.compile(r"torch/(nn/|nn\.h$|torch\.h$|all\.h$|serialize|optim/(?!optimizer\.h)|csrc/autograd/functions/|"
@@ -125,6 +128,9 @@ for file in files:
         wrong.append(f"{name}: {lines} lines; at {LONGEST} a file is to be split")
     for found in OPENMP.findall(text):
         wrong.append(f"{name}: {found} runs in one thread without -fopenmp: call parallel_for (composer/util/parallel.h)")
+    if not name.startswith("composer/util/text."):
+        for found in OF_LOCALE.findall(text):
+            wrong.append(f"{name}: {found} depends on the program's locale: see composer/util/text.h, and <charconv>")
     includes = INCLUDE.findall(text)
     if ("<", "regex") in includes and name != "composer/util/pattern.cpp":
         wrong.append(f"{name}: <regex> takes a compiler three seconds: use util::Pattern (composer/util/pattern.h)")

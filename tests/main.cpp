@@ -1,10 +1,13 @@
 #define DOCTEST_CONFIG_NO_POSIX_SIGNALS  // its handlers would look like a program's own
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <cstdlib>
 #include <iostream>
+#include <optional>
 #include <sstream>
 
 #include <doctest/doctest.h>
 
+#include "tests/support/locale.h"
 #include "tests/support/seed.h"
 
 namespace {
@@ -13,7 +16,9 @@ namespace {
 // Keeps what a test writes to std::cerr (mostly warnings that it provokes), and shows it if the test fails: between
 // thousands of lines that mean nothing, nobody finds the failure.
 struct EachByItself : doctest::IReporter {
-  explicit EachByItself(const doctest::ContextOptions& /*options*/) {}
+  explicit EachByItself(const doctest::ContextOptions& /*options*/) {
+    if (std::getenv("COMPOSER_TEST_LOCALE") != nullptr) locale_.emplace();
+  }
   ~EachByItself() override { restore(); }
   EachByItself(const EachByItself&) = delete;
   EachByItself& operator=(const EachByItself&) = delete;
@@ -45,6 +50,7 @@ struct EachByItself : doctest::IReporter {
     before_ = nullptr;
   }
 
+  std::optional<composer::test::OtherLocale> locale_;  // with COMPOSER_TEST_LOCALE=1, for all tests
   std::ostringstream kept_;
   std::streambuf* before_ = nullptr;
 };

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <map>
-#include <sstream>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -22,6 +21,7 @@
 #include "composer/formats/torch_script.h"
 #include "composer/formats/weights.h"
 #include "composer/util/new_file.h"
+#include "composer/util/text.h"
 
 namespace composer::callbacks {
 namespace {
@@ -81,7 +81,7 @@ void check_other_sizes(const std::string& program, const TracedFunction& functio
   }
   const bool works = [&] {
     try {
-      std::istringstream file(program);
+      util::InText file(program);
       torch::jit::Module loaded = torch::jit::load(file, at::kCPU);
       const at::Tensor expected = function.call(fewer).front().to(at::kCPU), got = run(loaded, fewer);
       return got.sizes() == expected.sizes() && at::allclose(got, expected, 1e-3, 1e-5, /*equal_nan=*/true);
@@ -96,7 +96,7 @@ void check_other_sizes(const std::string& program, const TracedFunction& functio
 
 std::string torch_script(Model& model, const std::vector<std::string>& names, const Batch& sample, at::Device device) {
   const TracedFunction function = function_of(model, names, sample, device);
-  std::ostringstream file;
+  util::OutText file;
   formats::write_torch_script(file, as_module(model), function);
   std::string program = std::move(file).str();
   check_other_sizes(program, function);

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <limits>
 #include <span>
-#include <sstream>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
@@ -24,6 +23,7 @@
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
+#include "composer/util/text.h"
 
 namespace composer::callbacks {
 namespace {
@@ -37,9 +37,9 @@ std::string numbers(const TokenList& tokens) {
 // "1 2 3; 4 5"
 std::vector<TokenList> parse_prompts(const std::string& text) {
   std::vector<TokenList> prompts;
-  std::istringstream parts(text);
+  util::InText parts(text);
   for (std::string part; std::getline(parts, part, ';');) {
-    std::istringstream words(part);
+    util::InText words(part);
     TokenList& prompt = prompts.emplace_back();
     for (std::int64_t token = 0; words >> token;) prompt.push_back(token);
     if (!words.eof() || prompt.empty())

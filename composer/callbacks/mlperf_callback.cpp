@@ -10,7 +10,6 @@
 #include <optional>
 #include <source_location>
 #include <spawn.h>
-#include <sstream>
 #include <system_error>
 #include <tuple>
 #include <unistd.h>
@@ -35,6 +34,7 @@
 #include "composer/util/log_mark.h"
 #include "composer/util/new_file.h"
 #include "composer/util/output_file.h"
+#include "composer/util/text.h"
 
 namespace composer::callbacks {
 namespace {
@@ -56,7 +56,7 @@ std::string system_name(const MLPerfCallbackOptions& options, const State& state
 
 // Runs a program of $PATH and waits for it. Throws ConfigError unless it ends with 0.
 void run_program(const std::string& command) {
-  std::istringstream text(command);
+  util::InText text(command);
   std::vector<std::string> words(std::istream_iterator<std::string>{text}, {});
   std::vector<char*> arguments;
   arguments.reserve(words.size() + 1);

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <functional>
 #include <span>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -22,6 +21,7 @@
 #include "composer/core/state_dict.h"
 #include "composer/util/new_file.h"
 #include "composer/util/out_of_memory.h"
+#include "composer/util/text.h"
 #include "composer/util/tune_process.h"
 
 namespace composer::callbacks {
@@ -104,7 +104,7 @@ std::string text_of_error(const std::exception_ptr& error) {
 }
 
 std::string report(const std::exception_ptr& error, const State& state) {
-  std::ostringstream out;
+  util::OutText out;
   out << "run " << state.run_name << ": out of memory on " << state.device << " in epoch " << state.timestamp.epoch
       << ", batch " << state.timestamp.batch << ", loader \"" << state.dataloader_label << "\"\n"
       << text_of_error(error) << "\n\n";

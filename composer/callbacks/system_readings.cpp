@@ -4,10 +4,11 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
-#include <sstream>
 #include <utility>
 
 #include <sys/statvfs.h>
+
+#include "composer/util/text.h"
 
 namespace composer::callbacks {
 namespace {
@@ -49,7 +50,7 @@ std::int64_t bytes_of(std::string_view meminfo, std::string_view name) {
 
 std::string text_of_file(const char* path) {
   std::ifstream file(path);
-  std::ostringstream text;
+  util::OutText text;
   text << file.rdbuf();
   return std::move(text).str();
 }

@@ -8,13 +8,14 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <system_error>
 #include <thread>
 #include <unistd.h>
 
 #include <sys/prctl.h>
 #include <sys/wait.h>
+
+#include "composer/util/text.h"
 
 namespace composer::cli {
 namespace {
@@ -49,7 +50,7 @@ Process process_of(const std::filesystem::path& folder) {
   if (name_end == std::string::npos) return {};
   Process process{.pid = std::atoi(text.c_str())};
   char state = 0;
-  std::istringstream(text.substr(name_end + 1)) >> state >> process.parent;
+  util::InText(text.substr(name_end + 1)) >> state >> process.parent;
   return process;
 }
 

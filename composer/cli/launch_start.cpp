@@ -5,13 +5,14 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
-#include <sstream>
 #include <system_error>
 #include <unistd.h>
 
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+
+#include "composer/util/text.h"
 
 namespace composer::cli {
 namespace {
@@ -74,7 +75,7 @@ Program find_program(const std::vector<std::string>& command) {
     return {name, command};
   }
   const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "/bin:/usr/bin" : path);
+  util::InText folders(path == nullptr ? "/bin:/usr/bin" : path);
   bool denied = false;
   for (std::string folder; !name.empty() && std::getline(folders, folder, ':');) {
     const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;

@@ -5,13 +5,13 @@
 #include <functional>
 #include <iterator>
 #include <set>
-#include <sstream>
 
 #include <nlohmann/json.hpp>
 
 #include "composer/cli/comparison.h"
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
+#include "composer/util/text.h"
 
 namespace composer::cli {
 
@@ -61,7 +61,7 @@ bool is_log(const std::string& name) { return name.ends_with(".jsonl"); }
 
 std::string content_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
+  util::OutText text;
   text << file.rdbuf();
   if (!file) throw Error(path.string(), ": could not be read");
   return std::move(text).str();
@@ -69,7 +69,7 @@ std::string content_of(const fs::path& path) {
 
 std::vector<std::string> lines_of(const fs::path& path, const std::vector<std::string>& ignored) {
   std::vector<std::string> lines;
-  std::istringstream text(content_of(path));
+  util::InText text(content_of(path));
   for (std::string line; std::getline(text, line);) {
     UnorderedJson json = UnorderedJson::parse(line, nullptr, /*allow_exceptions=*/false);
     if (json.is_object()) {
@@ -153,7 +153,7 @@ std::int64_t last_logged_batch(const fs::path& folder) {
     std::string text = content_of(folder / name);
     text.erase(text.find_last_of('\n') + 1);  // a line that was cut off
     if (text.size() > kTail) text.erase(0, text.size() - kTail);
-    std::istringstream lines(text);
+    util::InText lines(text);
     for (std::string line; std::getline(lines, line);)
       if (const UnorderedJson json = UnorderedJson::parse(line, nullptr, false);
           json.is_object() && json.contains("batch"))

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <ostream>
 
 #include <c10/util/Exception.h>
 
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
+#include "composer/util/text.h"
 
 namespace composer::cli {
 
@@ -26,23 +26,13 @@ std::string bytes_text(std::uint64_t number) {
   auto scaled = static_cast<double>(number);
   std::size_t unit = 0;
   while (scaled >= 999.95 && unit + 1 < kUnits.size()) scaled /= 1000, ++unit;
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", scaled, kUnits[unit]);
-  return text.data();
+  return util::printed(unit == 0 ? "%.0f %s" : "%.1f %s", scaled, kUnits[unit]);
 }
 
-std::string number_text(double number) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.6g", number);
-  return text.data();
-}
+std::string number_text(double number) { return util::printed("%.6g", number); }
 
 std::string seconds_text(double seconds) {
-  if (!(seconds >= 100)) {
-    std::array<char, 32> text{};
-    std::snprintf(text.data(), text.size(), "%.1f s", seconds);
-    return text.data();
-  }
+  if (!(seconds >= 100)) return util::printed("%.1f s", seconds);
   const auto all = static_cast<std::int64_t>(seconds);
   if (all < 7200) return join(all / 60, " min ", all % 60, " s");
   return join(all / 3600, " h ", all / 60 % 60, " min");

@@ -2,18 +2,18 @@
 #include <concepts>
 #include <exception>
 #include <functional>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 
 #include "composer/core/export.h"
+#include "composer/util/text.h"
 
 namespace composer {
 
 // The text of all parts, one after another: join("got ", 3, " of ", 4). Floating-point numbers keep 6 digits.
 template <class... Parts>
 std::string join(const Parts&... parts) {
-  std::ostringstream text;
+  util::OutText text;
   ((text << parts), ...);
   return std::move(text).str();
 }

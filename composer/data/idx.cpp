@@ -9,6 +9,7 @@
 
 #include "composer/core/error.h"
 #include "composer/data/byte_source.h"
+#include "composer/util/text.h"
 
 namespace composer::data {
 namespace {
@@ -26,7 +27,7 @@ Word read_word(detail::ByteSource& bytes, const std::string& name) {
 }
 
 std::string in_hex(const Word& word) {
-  std::ostringstream text;
+  util::OutText text;
   for (unsigned byte : word) text << std::hex << std::setw(2) << std::setfill('0') << byte;
   return text.str();
 }

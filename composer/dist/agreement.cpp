@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <sstream>
 
 #include <ATen/ops/zeros.h>
 
 #include "composer/core/error.h"
 #include "composer/dist/world.h"
+#include "composer/util/text.h"
 
 namespace composer::dist {
 namespace {
@@ -21,7 +21,7 @@ std::string joined(const std::vector<std::string>& lines) {
 
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> lines;
-  std::istringstream stream(text);
+  util::InText stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
   return lines;
 }

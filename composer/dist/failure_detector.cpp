@@ -1,10 +1,10 @@
 #include "composer/dist/failure_detector.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 
 #include "composer/core/error.h"
+#include "composer/util/text.h"
 
 namespace composer::dist {
 namespace {
@@ -12,9 +12,7 @@ namespace {
 const std::string kPosition = "; its last position was ";
 
 std::string seconds_to_tenths(FailureDetector::Time time) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(time.count()) / 1000);
-  return text;
+  return util::printed("%.1f s", static_cast<double>(time.count()) / 1000);
 }
 
 std::string encode(const Verdict& verdict) { return join(verdict.rank, '|', verdict.text); }

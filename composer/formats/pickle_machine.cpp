@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <limits>
 #include <utility>
 
 #include "composer/core/error.h"
 #include "composer/formats/json_reader.h"
+#include "composer/util/text.h"
 
 namespace composer::formats {
 namespace {
@@ -58,9 +58,7 @@ Pickle PickleMachine::run() {
     const auto op = static_cast<unsigned>(number(1));
     if (op == '.') break;
     if (scalar(op) || text(op) || container(op) || memo(op) || object(op)) continue;
-    char hexadecimal[8];
-    std::snprintf(hexadecimal, sizeof hexadecimal, "0x%02x", op);
-    fail(join("opcode ", hexadecimal, " is not allowed in a file of weights,"));
+    fail(join("opcode ", util::printed("0x%02x", op), " is not allowed in a file of weights,"));
   }
   if (stack_.size() != 1 || !marks_.empty()) fail("STOP, but not with one value,");
   if (at_ != bytes_.size()) fail("extra bytes after STOP");

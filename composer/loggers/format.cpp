@@ -13,16 +13,10 @@
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
 #include "composer/loggers/scalar.h"
+#include "composer/util/text.h"
 
 namespace composer::loggers {
 namespace {
-
-template <class... Values>
-std::string print(const char* format, Values... values) {
-  std::array<char, 400> text{};  // %.4f of the largest double takes 315
-  std::snprintf(text.data(), text.size(), format, values...);
-  return text.data();
-}
 
 std::string four_decimals(double value) {
   if (std::isnan(value)) return "nan";
@@ -35,8 +29,10 @@ std::string four_decimals(double value) {
 std::string shortest(double value) {
   std::string text;
   for (int digits = 15; digits <= 17; ++digits) {
-    text = print("%.*g", digits, value);
-    if (std::strtod(text.c_str(), nullptr) == value) break;
+    text = util::printed("%.*g", digits, value);
+    double read = 0;
+    std::from_chars(text.data(), text.data() + text.size(), read);
+    if (read == value) break;
   }
   return text;
 }
@@ -69,7 +65,7 @@ std::string yaml_text(std::string_view text) {
     if (c == '"' || c == '\\')
       (quoted += '\\') += c;
     else if (static_cast<unsigned char>(c) < ' ' || c == '\x7f')
-      quoted += print("\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+      quoted += util::printed("\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
     else
       quoted += c;
   }
@@ -93,13 +89,15 @@ std::string format_short(double value) {
   const double size = std::abs(value);
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  if (size >= 9.9995e14 || (size > 0 && size < 0.00095)) return print("%.2e", value);
+  if (size >= 9.9995e14 || (size > 0 && size < 0.00095)) return util::printed("%.2e", value);
   if (size < 9'999.5)
-    return size >= 99.995 ? print("%.1f", value) : size >= 9.99995 ? print("%.2f", value) : print("%.4f", value);
+    return size >= 99.995    ? util::printed("%.1f", value)
+           : size >= 9.99995 ? util::printed("%.2f", value)
+                             : util::printed("%.4f", value);
   double scaled = value / 1e3;
   const char* units = "kMGT";
   for (; std::abs(scaled) >= 999.95 && units[1] != '\0'; ++units) scaled /= 1e3;
-  return print("%.1f%c", scaled, *units);
+  return util::printed("%.1f%c", scaled, *units);
 }
 
 std::string format_short(const LogValue& value) {
@@ -117,13 +115,13 @@ std::string format_unquoted(const LogValue& value) {
 
 std::string format_duration(double seconds) {
   if (!(seconds >= 0) || seconds > 1e9) return "?";
-  if (seconds < 9.95 && seconds != std::floor(seconds)) return print("%.1fs", seconds);
+  if (seconds < 9.95 && seconds != std::floor(seconds)) return util::printed("%.1fs", seconds);
   const auto whole = static_cast<long long>(seconds);
   const long long s = whole % 60, m = whole / 60 % 60, h = whole / 3600 % 24, d = whole / 86'400;
-  if (d > 0) return print("%lldd %02lld:%02lld", d, h, m);
-  if (h > 0) return print("%lld:%02lld:%02lld", h, m, s);
-  if (m > 0) return print("%lld:%02lld", m, s);
-  return print("%llds", s);
+  if (d > 0) return util::printed("%lldd %02lld:%02lld", d, h, m);
+  if (h > 0) return util::printed("%lld:%02lld:%02lld", h, m, s);
+  if (m > 0) return util::printed("%lld:%02lld", m, s);
+  return util::printed("%llds", s);
 }
 
 std::string format_yaml(std::string_view key, const LogValue& value) {

@@ -1,11 +1,9 @@
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <random>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -16,6 +14,7 @@
 #include "composer/loggers/string_map.h"
 #include "composer/util/new_file.h"
 #include "composer/util/output_file.h"
+#include "composer/util/text.h"
 
 namespace composer::loggers {
 namespace {
@@ -51,7 +50,7 @@ std::string unquoted(std::string_view text) {
 
 // The value of a key at the beginning of a line; empty if there is none.
 std::string value_in(const std::string& yaml, std::string_view key) {
-  std::istringstream lines(yaml);
+  util::InText lines(yaml);
   for (std::string line; std::getline(lines, line);)
     if (line.starts_with(key) && line.compare(key.size(), 2, ": ") == 0) return unquoted(line.substr(key.size() + 2));
   return {};
@@ -59,7 +58,7 @@ std::string value_in(const std::string& yaml, std::string_view key) {
 
 std::string content_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
+  util::OutText text;
   text << file.rdbuf();
   return text.str();
 }
@@ -231,7 +230,7 @@ class FileStore final : public MlflowStore {
   void drop_later(std::int64_t time) const {
     for (const auto& entry : fs::recursive_directory_iterator(run_ / "metrics")) {
       if (!entry.is_regular_file()) continue;
-      std::istringstream lines(content_of(entry.path()));
+      util::InText lines(content_of(entry.path()));
       std::string kept;
       bool all = true;
       for (std::string line; std::getline(lines, line);) {

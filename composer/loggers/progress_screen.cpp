@@ -1,12 +1,11 @@
 #include "composer/loggers/progress_screen.h"
 
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <utility>
 
 #include "composer/core/error.h"
 #include "composer/loggers/format.h"
+#include "composer/util/text.h"
 
 namespace composer::loggers {
 namespace {
@@ -75,9 +74,7 @@ double Rate::per_second() const {
 std::string format_rate(double per_second, const char* unit) {
   if (!(per_second > 0) || std::isinf(per_second)) return "";
   if (per_second >= 9'999.5) return join(format_short(per_second), ' ', unit, "/s");
-  std::array<char, 32> digits{};
-  std::snprintf(digits.data(), digits.size(), "%.*f", per_second < 10 ? 2 : per_second < 100 ? 1 : 0, per_second);
-  return join(digits.data(), ' ', unit, "/s");
+  return join(util::printed("%.*f", per_second < 10 ? 2 : per_second < 100 ? 1 : 0, per_second), ' ', unit, "/s");
 }
 
 }  // namespace composer::loggers

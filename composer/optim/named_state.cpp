@@ -1,9 +1,7 @@
 // The state of an optimizer by name, and what else is done between steps.
 #include <algorithm>
-#include <iomanip>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -15,6 +13,7 @@
 
 #include "composer/core/error.h"
 #include "composer/optim/named_optimizer.h"
+#include "composer/util/text.h"
 
 namespace composer::optim {
 namespace {
@@ -194,7 +193,7 @@ void NamedOptimizer::set_parameters(const std::vector<NamedParameters>& groups) 
 }
 
 std::string NamedOptimizer::table() const {
-  std::ostringstream text;
+  util::OutText text;
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     const auto& tensors = param_groups_[g].params();
     std::int64_t elements = 0;

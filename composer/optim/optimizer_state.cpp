@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -31,6 +30,7 @@
 #include "composer/formats/zip_reader.h"
 #include "composer/optim/any_optimizer.h"
 #include "composer/optim/named_optimizer.h"
+#include "composer/util/text.h"
 
 namespace composer {
 namespace {
@@ -186,7 +186,7 @@ bool visit_libtorch(StateVisitor& visit, libtorch::Optimizer& optimizer, const t
 }
 
 std::string bytes_of(torch::serialize::OutputArchive& archive) {
-  std::ostringstream text;
+  util::OutText text;
   archive.save_to(text);
   return std::move(text).str();
 }
@@ -231,7 +231,7 @@ void load_archive(StateVisitor& visit, libtorch::Optimizer& optimizer) {
     throw CheckpointError(visit.path(), ": the archive of the optimizer is missing or does not consist of bytes");
   std::string all(reinterpret_cast<const char*>(bytes.const_data_ptr<std::uint8_t>()), bytes.nbytes());
   check_has_no_code(all);
-  std::istringstream text(std::move(all));
+  util::InText text(std::move(all));
   torch::serialize::InputArchive archive;
   try {
     archive.load_from(text);

@@ -1,13 +1,12 @@
 #include "composer/profiler/report.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "composer/core/error.h"
+#include "composer/util/text.h"
 
 namespace composer::profiler {
 namespace {
@@ -15,22 +14,18 @@ namespace {
 constexpr std::int64_t kShown = 100;  // ns, of all batches: what takes less only opens and closes
 
 std::string duration(double ns) {
-  std::array<char, 32> text{};
   const char* format = ns < 1e6 ? "%.1f us" : ns < 1e9 ? "%.2f ms" : "%.2f s";
   const double unit = ns < 1e6 ? 1e3 : ns < 1e9 ? 1e6 : 1e9;
-  std::snprintf(text.data(), text.size(), format, ns / unit);
-  return text.data();
+  return util::printed(format, ns / unit);
 }
 
 // Names are cut to a column of their own, the rest stands to the right.
 std::string line(const std::string& name, const std::string& calls, const std::string& time, const std::string& share) {
   constexpr int kColumns = 42, kEllipsis = 3;  // a line has 79
   const bool fits = name.size() <= kColumns;
-  std::array<char, 128> text{};
-  std::snprintf(text.data(), text.size(), "  %-*.*s%s %10s %14s %8s\n", fits ? kColumns : kColumns - kEllipsis,
-                fits ? kColumns : kColumns - kEllipsis, name.c_str(), fits ? "" : "...", calls.c_str(), time.c_str(),
-                share.c_str());
-  return text.data();
+  return util::printed("  %-*.*s%s %10s %14s %8s\n", fits ? kColumns : kColumns - kEllipsis,
+                       fits ? kColumns : kColumns - kEllipsis, name.c_str(), fits ? "" : "...", calls.c_str(),
+                       time.c_str(), share.c_str());
 }
 
 // libtorch says of the steps of a backward pass what evaluates them.
@@ -40,10 +35,7 @@ std::string shown(const std::string& name) {
 }
 
 std::string number(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(),
-                value == static_cast<double>(static_cast<std::int64_t>(value)) ? "%.0f" : "%.1f", value);
-  return text.data();
+  return util::printed(value == static_cast<double>(static_cast<std::int64_t>(value)) ? "%.0f" : "%.1f", value);
 }
 
 // One line for each, the longest first, then the rest, by batch and as shares of `whole_ns`.
@@ -53,10 +45,8 @@ std::string table(const std::map<std::string, Cost>& costs, std::int64_t batches
   std::ranges::stable_sort(longest, std::greater<>(), [](const auto& cost) { return cost.second.self_ns; });
   const auto row = [&](const std::string& name, const Cost& cost) {
     const double per_batch = static_cast<double>(cost.self_ns) / static_cast<double>(batches);
-    std::array<char, 16> share{};
-    std::snprintf(share.data(), share.size(), "%.1f %%", 100 * static_cast<double>(cost.self_ns) / whole_ns);
     return line(name, number(static_cast<double>(cost.calls) / static_cast<double>(batches)), duration(per_batch),
-                share.data());
+                util::printed("%.1f %%", 100 * static_cast<double>(cost.self_ns) / whole_ns));
   };
   std::string text = line("", "calls", "time", "share");
   Cost others;

@@ -1,9 +1,7 @@
 #include "composer/profiler/trace.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <limits>
 #include <utility>
 
@@ -23,10 +21,8 @@ std::string quoted(std::string_view text) {
 
 // Microseconds with all digits.
 std::string microseconds(std::int64_t ns) {
-  std::array<char, 32> text{};
-  const int size = std::snprintf(text.data(), text.size(), "%lld.%03lld", static_cast<long long>(ns / 1000),
-                                 static_cast<long long>(ns % 1000));
-  return {text.data(), static_cast<std::size_t>(size)};
+  const std::string digits = std::to_string(1000 + ns % 1000);
+  return std::to_string(ns / 1000) + '.' + digits.substr(1);
 }
 
 // "event" of "event/batch"

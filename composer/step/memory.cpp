@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
-#include <sstream>
 #include <string>
 #include <unistd.h>
 #include <unordered_map>
@@ -14,6 +13,7 @@
 
 #include "composer/core/error.h"
 #include "composer/step/side_stream.h"
+#include "composer/util/text.h"
 #include "composer/util/tune_process.h"
 
 namespace composer {
@@ -50,7 +50,7 @@ std::int64_t resident_memory() {
 std::int64_t machine_available() {
   std::ifstream info("/proc/meminfo");
   for (std::string line; std::getline(info, line);) {
-    std::istringstream words(line);
+    util::InText words(line);
     std::string name;
     std::int64_t kibibytes = 0;
     if (words >> name >> kibibytes && name == "MemAvailable:") return kibibytes * 1024;

@@ -1,7 +1,6 @@
 #include "composer/step/metric_sums.h"
 
 #include <algorithm>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +12,7 @@
 
 #include "composer/core/error.h"
 #include "composer/dist/world.h"
+#include "composer/util/text.h"
 
 namespace composer {
 namespace {
@@ -57,7 +57,7 @@ void MetricSums::learn(dist::World& world, const std::vector<at::Tensor>& own, c
   for (const at::Tensor& sum : own) mine += text_of(sum) + '\n';
   std::vector<std::string> seen(own.size(), "-");
   for (const std::string& lines : world.all_gather(mine)) {
-    std::istringstream in(lines);
+    util::InText in(lines);
     std::string line;
     for (std::size_t i = 0; i < own.size() && std::getline(in, line); ++i) {
       if (line == "-" || line == seen[i]) continue;
@@ -70,7 +70,7 @@ void MetricSums::learn(dist::World& world, const std::vector<at::Tensor>& own, c
   }
   for (std::size_t i = 0; i < own.size(); ++i) {
     if (seen[i] == "-") continue;
-    std::istringstream in(seen[i]);
+    util::InText in(seen[i]);
     int type = 0, on_cpu = 1;
     std::size_t dims = 0;
     in >> type >> on_cpu >> dims;

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/modules/container/sequential.h>
 
 #include "composer/core/error.h"
+#include "composer/util/text.h"
 #include "composer/util/wildcard.h"
 
 namespace composer {
@@ -19,7 +19,7 @@ using torch::nn::Module;
 
 // As torch prints it, without what is below it.
 std::string text_of(const Module& module) {
-  std::ostringstream stream;
+  util::OutText stream;
   module.pretty_print(stream);
   return stream.str();
 }

@@ -1,13 +1,12 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <numeric>
 
 #include "composer/core/error.h"
 #include "composer/trainer/divergence.h"
 #include "composer/trainer/lr_finder.h"
+#include "composer/util/text.h"
 
 namespace composer {
 namespace {
@@ -105,11 +104,7 @@ std::string LrCurve::plot(const PlotOptions& options) const {
   if (!points.empty()) plot.top = points.front().smoothed + 0.3 * std::abs(points.front().smoothed - lowest);
   if (plot.top && *plot.top <= lowest) plot.top.reset();
   std::string text = plot.draw(options);
-  if (suggestion) {
-    std::array<char, 32> rate{};
-    std::snprintf(rate.data(), rate.size(), "%.2g", *suggestion);
-    return text + "suggested learning rate: " + rate.data() + '\n';
-  }
+  if (suggestion) return text + "suggested learning rate: " + util::printed("%.2g", *suggestion) + '\n';
   return text + "no learning rate to suggest: the loss does not fall\n";
 }
 

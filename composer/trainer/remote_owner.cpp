@@ -10,7 +10,6 @@
 #include <map>
 #include <optional>
 #include <random>
-#include <sstream>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -174,9 +173,9 @@ void RemoteOwner::write(net::RemoteStore& store, bool ended, const std::stop_tok
   const fs::path path = scratch.path() / "owner";
   const auto began = began_at(store);
   std::ofstream file(path);
-  file << "token: " << token_ << "\nprocess: " << ::getpid() << "\nhost: " << host() << "\nmachine: " << machine()
-       << "\nbegan: " << (began ? std::to_string(*began) : "") << "\nsince: " << now_in_utc()
-       << "\nended: " << (ended ? "yes" : "no") << "\nstays: " << (leaves_file_ ? "yes" : "no") << '\n';
+  file << join("token: ", token_, "\nprocess: ", ::getpid(), "\nhost: ", host(), "\nmachine: ", machine(),
+               "\nbegan: ", began ? std::to_string(*began) : "", "\nsince: ", now_in_utc(),
+               "\nended: ", ended ? "yes" : "no", "\nstays: ", leaves_file_ ? "yes" : "no", '\n');
   file.close();
   if (!file) throw Error(path.string(), ": cannot be written");
   store.put(path, file_, stop);

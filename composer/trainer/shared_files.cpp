@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "composer/core/error.h"
 #include "composer/dist/world.h"
 #include "composer/util/checksum.h"
+#include "composer/util/text.h"
 
 namespace composer {
 namespace {
@@ -77,7 +77,7 @@ struct Listing {
 
 Listing parse(const std::string& text) {
   std::vector<std::string> fields;
-  std::istringstream in(text);
+  util::InText in(text);
   for (std::string field; std::getline(in, field, '\0');) fields.push_back(field);
   Listing listing{.path = fields.at(0), .is_folder = fields.at(1) == "1", .files = {}};
   for (std::size_t i = 2; i + 2 < fields.size(); i += 3)

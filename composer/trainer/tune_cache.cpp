@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <fstream>
-#include <sstream>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -13,6 +12,7 @@
 #include "composer/core/state_dict.h"
 #include "composer/kernels/products.h"
 #include "composer/util/new_file.h"
+#include "composer/util/text.h"
 
 namespace composer {
 namespace {
@@ -127,7 +127,7 @@ std::string Tuned::text() const {
 
 std::optional<Tuned> Tuned::parse(const std::string& text) {
   if (text.empty()) return std::nullopt;
-  std::istringstream in(text);
+  util::InText in(text);
   Tuned tuned;
   bool has_products = false;
   in >> tuned.channels_last >> tuned.autocast >> tuned.threads >> has_products;

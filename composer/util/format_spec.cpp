@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "composer/core/error.h"
+#include "composer/util/text.h"
 
 namespace composer::util {
 namespace {
@@ -81,13 +82,6 @@ std::string with_groups(std::string digits, char separator, std::size_t size) {
   return digits;
 }
 
-std::string print(const std::string& format, int precision, double value) {
-  const int size = std::snprintf(nullptr, 0, format.c_str(), precision, value);
-  std::string text(static_cast<std::size_t>(size), '\0');
-  std::snprintf(text.data(), text.size() + 1, format.c_str(), precision, value);
-  return text;
-}
-
 // As Python prints a float: shortest, and with a point.
 std::string shortest(double value) {
   std::array<char, 32> text{};
@@ -135,10 +129,10 @@ std::string format_seconds(double value, std::string_view text) {
   if (spec.type == 0 && !spec.precision)
     digits = shortest(size);
   else if (spec.type == '%')
-    digits = print("%.*f", static_cast<int>(spec.precision.value_or(6)), size * 100) + "%";
+    digits = printed("%.*f", static_cast<int>(spec.precision.value_or(6)), size * 100) + "%";
   else
-    digits = print(std::string("%.*") + (spec.type == 0 ? 'g' : spec.type),
-                   static_cast<int>(spec.precision.value_or(6)), size);
+    digits = printed((std::string("%.*") + (spec.type == 0 ? 'g' : spec.type)).c_str(),
+                     static_cast<int>(spec.precision.value_or(6)), size);
   return spec.padded(spec.sign_of(negative), digits, '>');
 }
 

@@ -4,19 +4,15 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 
 #include "composer/core/error.h"
 #include "composer/util/environment.h"
+#include "composer/util/text.h"
 
 namespace composer {
 namespace {
 
-std::string number(double value, int digits = 3) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.*g", digits, value);
-  return text.data();
-}
+std::string number(double value, int digits = 3) { return util::printed("%.*g", digits, value); }
 
 // The upper edge, the middle and the lower edge, with as many digits as it takes to tell them apart.
 std::array<std::string, 3> labels_of(double low, double high) {

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <locale>
 #include <sstream>
 
 #include <ATen/ATen.h>
@@ -13,6 +12,7 @@
 #include "composer/loggers/format.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/locale.h"
 #include "tests/support/text.h"
 
 namespace composer::loggers::file_logger_test {
@@ -27,16 +27,9 @@ struct Run {
   Logger logger{state, {&file}};
 };
 
-struct Separators final : std::numpunct<char> {
-  char do_thousands_sep() const override { return ','; }
-  std::string do_grouping() const override { return "\3"; }
-};
-
 TEST_CASE("Sizes of tensors are written alike in every locale") {
-  const std::locale before = std::locale::global(std::locale(std::locale(), new Separators));
-  const std::string text = format_log_value(at::zeros({1024, 2}));
-  std::locale::global(before);
-  CHECK(text == "Tensor of shape torch.Size([1024, 2])");
+  const test::OtherLocale other;
+  CHECK(format_log_value(at::zeros({1024, 2})) == "Tensor of shape torch.Size([1024, 2])");
 }
 
 TEST_CASE("FileLogger writes one line for each value, as Composer does") {
