@@ -43,6 +43,7 @@ OPENMP = re.compile(r"^(?!\s*//).*?(\bat::parallel_(?:for|reduce)\b|#\s*pragma\s
 # Each writes or reads numbers as the program's locale wants them: 1,234,567 and 0,5.
 OF_LOCALE = re.compile(r"^(?!\s*//).*?\b(std::[io]?stringstream|v?s?n?printf|std::sto[dfl]d?|strto(?:d|f|ld)|std::put_time|std::get_time)\b\s*[({ ]",
                        re.M)
+PARSES_JSON = re.compile(r"\w*[Jj]son::(?:parse|accept)\(")
 NN = re.compile(r"torch/(nn/|nn\.h$|torch\.h$|all\.h$)")  # 10 s of a compiler each time, where core/engine.h takes 2
 # These lead to all operators as well.
 HEAVY = re.compile(r"torch/(nn/|nn\.h$|torch\.h$|all\.h$|serialize|optim/(?!optimizer\.h)|csrc/autograd/functions/|"
@@ -131,6 +132,9 @@ for file in files:
     if not name.startswith("composer/util/text."):
         for found in OF_LOCALE.findall(text):
             wrong.append(f"{name}: {found} depends on the program's locale: see composer/util/text.h, and <charconv>")
+    if name != "composer/util/json.h":
+        for found in PARSES_JSON.findall(text):
+            wrong.append(f"{name}: {found}...) has no limit of depth: util::parse_json (composer/util/json.h)")
     includes = INCLUDE.findall(text)
     if ("<", "regex") in includes and name != "composer/util/pattern.cpp":
         wrong.append(f"{name}: <regex> takes a compiler three seconds: use util::Pattern (composer/util/pattern.h)")

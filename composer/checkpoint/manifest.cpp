@@ -10,6 +10,7 @@
 #include "composer/formats/json_reader.h"
 #include "composer/util/checksum.h"
 #include "composer/util/counts.h"
+#include "composer/util/json.h"
 
 namespace composer::saving {
 namespace {
@@ -112,7 +113,7 @@ std::string Manifest::to_json() const {
 
 Manifest Manifest::parse(std::string_view text, const std::string& path) {
   try {
-    const Json json = Json::parse(text);
+    const Json json = util::parse_json<Json>(text);
     if (json.at("format") != kFormat) throw Error("is not the manifest of a checkpoint");
     if (json.at("version") > kVersionWithParts && fits_checksum(json))
       throw NewerVersionError(path, ": has version ", json.at("version").dump(),

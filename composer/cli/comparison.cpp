@@ -15,6 +15,7 @@
 
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
+#include "composer/util/json.h"
 
 namespace composer::cli {
 namespace {
@@ -28,7 +29,7 @@ struct View {
 
 // Of the manifest, what two equal runs have in common.
 void add_manifest(const saving::Manifest& manifest, View& view) {
-  const nlohmann::json json = nlohmann::json::parse(manifest.to_json());
+  const nlohmann::json json = util::parse_json<nlohmann::json>(manifest.to_json());
   for (const char* name : {"name", "run_name", "parent", "weights_only"})
     view.values[join("manifest/", name)] = json.at(name).dump();
   for (const char* name : {"time", "metrics"})

@@ -21,6 +21,7 @@
 #include "composer/core/error.h"
 #include "composer/net/remote_store.h"
 #include "composer/trainer/remote_checkpoints.h"
+#include "composer/util/json.h"
 
 namespace composer::cli {
 namespace {
@@ -47,7 +48,7 @@ std::string time_text(const Timestamp& time) {
   return text;
 }
 
-Json json_of(const Manifest& manifest) { return Json::parse(manifest.to_json()); }
+Json json_of(const Manifest& manifest) { return util::parse_json<Json>(manifest.to_json()); }
 
 // Tensors, bytes and other values by the first part of their names (timestamps and the like together).
 struct Group {
@@ -134,7 +135,8 @@ void print_hyperparameters(const Contents& contents, const Console& console) {
   console.out << "\n  hyperparameters\n";
   Table table("ll");
   for (const auto& [name, value] : all)
-    table.row({printable(name), printable(value.starts_with('"') ? Json::parse(value).get<std::string>() : value)});
+    table.row({printable(name),
+               printable(value.starts_with('"') ? util::parse_json<Json>(value).get<std::string>() : value)});
   table.print(console.out, 4);
 }
 
@@ -178,8 +180,10 @@ Json json_of(const Contents& contents, const InspectOptions& options) {
                {"kind", kKinds[static_cast<std::size_t>(contents.kind)]},
                {"checksums", contents.checksums}};
   if (contents.checkpoint) json["manifest"] = json_of(contents.checkpoint->manifest);
-  for (const auto& [name, value] : hyperparameters_of(contents))
-    json["hyperparameters"][name] = Json::accept(value) ? Json::parse(value) : Json(value);
+  for (const auto& [name, value] : hyperparameters_of(contents)) {
+    const Json parsed = util::parse_json_or_discard<Json>(value);
+    json["hyperparameters"][name] = parsed.is_discarded() ? Json(value) : parsed;
+  }
   for (const auto& [name, tensors, values, bytes] : groups_of(contents))
     json["groups"][name] = {{"tensors", tensors}, {"bytes", bytes}, {"values", values}};
   if (!options.tensors && !options.stats) return json;

@@ -11,6 +11,7 @@
 #include "composer/cli/comparison.h"
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
+#include "composer/util/json.h"
 #include "composer/util/text.h"
 
 namespace composer::cli {
@@ -71,7 +72,7 @@ std::vector<std::string> lines_of(const fs::path& path, const std::vector<std::s
   std::vector<std::string> lines;
   util::InText text(content_of(path));
   for (std::string line; std::getline(text, line);) {
-    UnorderedJson json = UnorderedJson::parse(line, nullptr, /*allow_exceptions=*/false);
+    UnorderedJson json = util::parse_json_or_discard<UnorderedJson>(line);
     if (json.is_object()) {
       for (auto it = json.begin(); it != json.end();)
         it = fits_any(it.key(), kClockKeys) || fits_any(it.key(), ignored) ? json.erase(it) : std::next(it);
@@ -155,7 +156,7 @@ std::int64_t last_logged_batch(const fs::path& folder) {
     if (text.size() > kTail) text.erase(0, text.size() - kTail);
     util::InText lines(text);
     for (std::string line; std::getline(lines, line);)
-      if (const UnorderedJson json = UnorderedJson::parse(line, nullptr, false);
+      if (const UnorderedJson json = util::parse_json_or_discard<UnorderedJson>(line);
           json.is_object() && json.contains("batch"))
         last = std::max(last, json["batch"].get<std::int64_t>());
   }

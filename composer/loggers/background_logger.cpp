@@ -1,6 +1,7 @@
 #include "composer/loggers/background_logger.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <utility>
 
@@ -108,7 +109,9 @@ struct BackgroundLogger::Channel {
               {.delay = options.flush_interval,
                .capacity = static_cast<std::size_t>(options.capacity),
                .when_full = full_queue(options.when_full)},
-              [writer = writer] { finish(*writer); }) {}
+              [writer = writer, begun = begun] {
+                if (*begun) finish(*writer);
+              }) {}
   ~Channel() { queue.end(limit()); }
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -221,6 +224,8 @@ struct BackgroundLogger::Channel {
   Seconds limit() const { return hangs ? Seconds(0) : timeout; }
 
   const std::shared_ptr<RecordWriter> writer;
+  // Whether it has a place to write to. One whose records were held to the end has none, and nothing to close.
+  const std::shared_ptr<std::atomic<bool>> begun = std::make_shared<std::atomic<bool>>(false);
   const Seconds timeout;
   std::vector<Message> held;
   bool told = false, warned = false, warned_full = false, warned_left_out = false, hangs = false;
@@ -241,6 +246,7 @@ RecordWriter& BackgroundLogger::open(const State& state) {
     made->drops_ = options_.on_failure == LogFailure::CONTINUE;
     made->name_ = name_;
     channel_ = std::make_unique<Channel>(std::move(made), options_);
+    *channel_->begun = !holding_;
   }
   return *channel_->writer;
 }
@@ -251,6 +257,7 @@ void BackgroundLogger::hold() { holding_ = true; }
 
 void BackgroundLogger::release() {
   holding_ = false;
+  *channel_->begun = true;
   for (Message& message : std::exchange(channel_->held, {})) send(std::move(message));
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "composer/loggers/number_text.h"
+#include "composer/util/json.h"
 
 namespace composer::loggers {
 namespace {
@@ -44,7 +45,7 @@ std::string json_text(std::string_view text) {
 
 std::string valid_utf8(std::string_view text) {
   if (is_plain_json(text)) return std::string(text);
-  return nlohmann::json::parse(json_text(text)).get<std::string>();
+  return util::parse_json<nlohmann::json>(json_text(text)).get<std::string>();
 }
 
 std::string json_text(const LogTable& table, const std::function<std::string(const Scalar&)>& value_text) {

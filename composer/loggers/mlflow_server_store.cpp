@@ -13,6 +13,7 @@
 #include "composer/loggers/mlflow_store.h"
 #include "composer/loggers/number_text.h"
 #include "composer/net/http.h"
+#include "composer/util/json.h"
 
 namespace composer::loggers {
 namespace {
@@ -262,7 +263,7 @@ class ServerStore final : public MlflowStore {
     request.repeat = repeat;
     if (!body.empty()) request.body = std::move(body);
     const std::string answer = send(std::move(request), calls_).body;
-    const json parsed = json::parse(answer.empty() ? std::string("{}") : answer, nullptr, false);
+    const json parsed = util::parse_json_or_discard<json>(answer.empty() ? std::string("{}") : answer);
     if (parsed.is_discarded() || !parsed.is_object())
       throw Error(kMLFlowLogger, ": ", where(), " did not answer ", path, " with JSON; is it a server of MLflow?");
     return parsed;

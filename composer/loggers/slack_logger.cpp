@@ -15,6 +15,7 @@
 #include "composer/loggers/string_map.h"
 #include "composer/net/http.h"
 #include "composer/util/environment.h"
+#include "composer/util/json.h"
 #include "composer/util/pattern.h"
 
 namespace composer::loggers {
@@ -151,7 +152,7 @@ class SlackWriter final : public RecordWriter {
     const net::HttpResponse response = client_.send(request);
     has_answered_ = true;
     if (address_.channel.empty()) return;
-    const json answer = json::parse(response.body, nullptr, false);
+    const json answer = util::parse_json_or_discard<json>(response.body);
     const json ok = field(answer, "ok"), error = field(answer, "error");
     if (!ok.is_boolean() || !ok.get<bool>())
       throw Error("Slack refused a message: ",
@@ -161,7 +162,7 @@ class SlackWriter final : public RecordWriter {
   json formatted(const std::vector<SlackEntry>& entries) const {
     json blocks;
     try {
-      blocks = json::parse(options_.formatter_func(entries), nullptr, false);
+      blocks = util::parse_json_or_discard<json>(options_.formatter_func(entries));
     } catch (const std::exception& error) {
       throw Error("formatter_func failed: ", describe(error));
     }

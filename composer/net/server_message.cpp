@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "composer/util/json.h"
+
 namespace composer::net {
 namespace {
 
@@ -65,7 +67,7 @@ ServerMessage message_of(std::string_view body) {
   if (first == std::string::npos) return {};
   ServerMessage said;
   if (body[first] == '{' || body[first] == '[') {
-    if (const auto json = nlohmann::json::parse(body, nullptr, false); !json.is_discarded()) said = of_json(json);
+    if (const auto json = util::parse_json_or_discard<nlohmann::json>(body); !json.is_discarded()) said = of_json(json);
   } else if (body[first] == '<') {
     said = {xml_text(body, "Code"), xml_text(body, "Message")};
   } else {

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <fstream>
+#include <iterator>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
 #include "composer/kernels/products.h"
+#include "composer/util/json.h"
 #include "composer/util/new_file.h"
 #include "composer/util/text.h"
 
@@ -33,7 +35,8 @@ Json read_cache(const std::filesystem::path& file) {
   std::error_code ignored;
   if (std::filesystem::is_directory(file, ignored)) return Json::object();
   std::ifstream stream(file);
-  Json all = stream ? Json::parse(stream, nullptr, /*allow_exceptions=*/false) : Json::object();
+  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  Json all = util::parse_json_or_discard<Json>(text);
   return all.is_object() ? all : Json::object();
 }
 

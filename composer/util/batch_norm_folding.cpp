@@ -53,7 +53,8 @@ struct Watch {
     std::size_t uses = 0;
   };
   struct Norm {
-    const Impl* input;
+    const Impl*
+        input;  // if a layer has made it, or else null: an address is known by who keeps it from being used again
     at::Tensor gamma, beta, mean, variance;
     double eps;
   };
@@ -80,8 +81,9 @@ struct Watch {
     const at::Tensor mean = tensor_of(inputs[MEAN]), variance = tensor_of(inputs[VARIANCE]);
     if (inputs[TRAINING].toBool() || !mean.defined() || !variance.defined()) return;
     ++runs[mean.unsafeGetTensorImpl()];
-    norms.push_back({inputs[NORM_INPUT].toTensor().unsafeGetTensorImpl(), tensor_of(inputs[GAMMA]),
-                     tensor_of(inputs[BETA]), mean, variance, inputs[EPS].toDouble()});
+    const Impl* input = inputs[NORM_INPUT].toTensor().unsafeGetTensorImpl();
+    norms.push_back({outputs.contains(input) ? input : nullptr, tensor_of(inputs[GAMMA]), tensor_of(inputs[BETA]), mean,
+                     variance, inputs[EPS].toDouble()});
   }
   void end(const at::RecordFunction& op) {
     if (--depth > 0 || !is_layer(op.name()) || op.outputs().empty()) return;  // none if it has thrown
@@ -252,6 +254,7 @@ BatchNormFolding::Folded BatchNormFolding::fold() const {
   const at::NoGradGuard no_grad;
   FoldingKernels::install();
   Folded folded;
+  folded.held_ = pairs_;
   for (const Pair& pair : pairs_) {
     at::Tensor scale = (pair.variance.to(at::kDouble) + pair.eps).rsqrt();
     if (pair.gamma.defined()) scale = scale * pair.gamma;

@@ -17,6 +17,12 @@ namespace composer {
 // seen: work on the memory of a layer's output (data_ptr) goes unnoticed, and the folded result is then wrong. Compare
 // the outputs of one batch before you rely on it, as Trainer does.
 class COMPOSER_EXPORT BatchNormFolding {
+  struct Pair {
+    at::Tensor weight, bias;                 // of the layer
+    at::Tensor gamma, beta, mean, variance;  // of its batch norm
+    double eps;
+  };
+
  public:
   // Notes what can be folded while `forward` runs on this thread, in evaluation mode and without gradients. What
   // forward makes may outlive it: a layer whose output does is left alone.
@@ -59,6 +65,7 @@ class COMPOSER_EXPORT BatchNormFolding {
     void made(Layer& layer, const at::Tensor& output);
     bool replaces(const at::TensorImpl* input, const Norm& norm, bool training);
 
+    std::vector<Pair> held_;  // whose addresses are compared, and are not used again meanwhile
     std::unordered_map<const at::TensorImpl*, Layer> layers_;        // by the model's weight
     std::unordered_map<const at::TensorImpl*, const Layer*> norms_;  // by the running mean
     std::unordered_map<const at::TensorImpl*, Output> outputs_;      // of folded layers, in this run
@@ -67,11 +74,6 @@ class COMPOSER_EXPORT BatchNormFolding {
   Folded fold() const;
 
  private:
-  struct Pair {
-    at::Tensor weight, bias;                 // of the layer
-    at::Tensor gamma, beta, mean, variance;  // of its batch norm
-    double eps;
-  };
   std::vector<Pair> pairs_;
 };
 

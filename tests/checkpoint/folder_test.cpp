@@ -453,5 +453,11 @@ TEST_CASE("a manifest comes back as it was, and one of a newer version is refuse
   }
 }
 
+TEST_CASE("A manifest nested too deep is refused") {
+  const std::string deep = std::string(50'000, '[') + std::string(50'000, ']');
+  CHECK_THROWS_WITH_AS(Manifest::parse(R"({"format":"composer checkpoint","version":)" + deep + "}", "here"),
+                       doctest::Contains("nested"), CheckpointError);
+}
+
 }  // namespace
 }  // namespace composer::saving::folder_test

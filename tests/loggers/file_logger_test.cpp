@@ -32,6 +32,17 @@ TEST_CASE("Sizes of tensors are written alike in every locale") {
   CHECK(format_log_value(at::zeros({1024, 2})) == "Tensor of shape torch.Size([1024, 2])");
 }
 
+TEST_CASE("A tensor whose memory has the other sign is logged as what it is") {
+  const at::Tensor value = at::imag(at::complex(at::full({}, 1.5), at::full({}, 3.0)).conj());
+  REQUIRE(value.is_neg());
+  CHECK(format_log_value(value) == format_log_value(at::full({}, -3.0)));
+  const test::Folder folder;
+  Run run({.path = folder / "log.txt"});
+  run.logger.log_metrics({{"value", value}}, 1);
+  run.file.close(run.state, run.logger);
+  CHECK(text_of(folder / "log.txt").find(": -3") != std::string::npos);
+}
+
 TEST_CASE("FileLogger writes one line for each value, as Composer does") {
   const test::Folder folder;
   Run run({.path = folder / "{run_name}/logs-rank{rank}.txt"});

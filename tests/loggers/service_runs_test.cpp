@@ -1,4 +1,5 @@
 // Loggers of services in real fits: how their runs end, and how they are resumed.
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -7,6 +8,7 @@
 #include "composer/core/error.h"
 #include "composer/loggers/mlflow_logger.h"
 #include "composer/loggers/wandb_logger.h"
+#include "composer/optim/adam.h"
 #include "composer/trainer/trainer.h"
 #include "tests/loggers/wandb_reader.h"
 #include "tests/support/doctest.h"
@@ -71,6 +73,71 @@ std::vector<std::int64_t> mlflow_steps(const fs::path& run, const std::string& k
 }
 
 constexpr const char* kLoss = "loss/train/total";
+
+// What it consists of, but for what is written into it.
+std::vector<std::string> files_below(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    names.push_back(entry.path().lexically_relative(folder).string() +
+                    (entry.is_regular_file() ? test::content_of(entry.path()) : ""));
+  std::ranges::sort(names);
+  return names;
+}
+
+// As a program that is started there, and finds a file of its user.
+struct WorkingFolder {
+  explicit WorkingFolder(const fs::path& folder) : before(fs::current_path()) { fs::current_path(folder); }
+  WorkingFolder(const WorkingFolder&) = delete;
+  WorkingFolder& operator=(const WorkingFolder&) = delete;
+  ~WorkingFolder() { fs::current_path(before); }
+  fs::path before;
+};
+
+TEST_CASE("A resumed run that does not come to a fit leaves its logs as they are, and says its own error") {
+  const test::Folder folder;
+  {
+    Trainer trainer(options(folder));
+    trainer.fit();
+  }
+  fs::create_directory(folder / "here");
+  const WorkingFolder here(folder / "here");
+  std::ofstream("meta.yaml") << "of the user";
+  const auto wandb = files_below(test::wandb_runs(folder.path())[0]), mlflow = files_below(folder / "mlruns");
+  const test::Warnings warnings;
+  SUBCASE("because it only evaluates") {
+    Trainer trainer(options(folder));
+    trainer.eval();
+    trainer.close();
+  }
+  SUBCASE("because nothing is asked for") { Trainer trainer(options(folder)); }
+  SUBCASE("because the checkpoint does not fit") {
+    TrainerOptions other = options(folder);
+    other.optimizer = optim::adamw({.lr = 0.1});
+    const auto fit = [&] {
+      Trainer trainer(std::move(other));
+      trainer.fit();
+    };
+    CHECK_THROWS_WITH(fit(), doctest::Contains("optimizer"));
+  }
+  CHECK(test::content_of("meta.yaml") == "of the user");
+  CHECK(std::distance(fs::directory_iterator("."), fs::directory_iterator()) == 1);
+  CHECK(files_below(test::wandb_runs(folder.path())[0]) == wandb);
+  CHECK(files_below(folder / "mlruns") == mlflow);
+}
+
+TEST_CASE("Points that precede a checkpoint are in MLflow's folder when it is written") {
+  const test::Folder folder;
+  TrainerOptions killed = options(folder);
+  std::vector<std::int64_t> steps;
+  killed.save_interval = "2ba";
+  killed.callbacks.add(std::make_shared<test::At>([&](Event event, const State& state) {
+    // The checkpoint of batch 2 has been written; nothing else has woken the writer, which waits for ten seconds.
+    if (event == Event::BATCH_START && state.timestamp.batch == 3) steps = mlflow_steps(only_mlflow(folder), kLoss);
+  }));
+  Trainer trainer(std::move(killed));
+  trainer.fit();
+  CHECK(steps == std::vector<std::int64_t>{0, 1});
+}
 
 TEST_CASE("A fit that throws ends its runs as failed, and the resumed fit continues them without a step twice") {
   const test::Folder folder;

@@ -30,6 +30,15 @@ TEST_CASE("Threads that put results in one file at the same time lose none") {
     }
 }
 
+TEST_CASE("A cache nested too deep is begun again") {
+  const Folder folder;
+  const std::string file = folder / "tune.json";
+  std::ofstream(file) << R"({"a": )" << std::string(200'000, '[') << std::string(200'000, ']') << '}';
+  CHECK_FALSE(TuneCache(file).find("key"));
+  TuneCache(file).put("key", {.threads = 3});
+  CHECK(TuneCache(file).find("key"));
+}
+
 TEST_CASE("A number of threads that is none is not taken for another one") {
   const Folder folder;
   const std::string file = folder / "tune.json";

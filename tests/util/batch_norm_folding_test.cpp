@@ -53,6 +53,24 @@ void check_equal(const Both& made, std::size_t pairs) {
   CHECK(made.folded.equal(made.plain) == (pairs == 0));
 }
 
+TEST_CASE("a batch norm is not taken for that of a later layer whose output lies where its input was") {
+  const at::NoGradGuard no_grad;
+  nn::BatchNorm2d norm = trained(nn::BatchNorm2d(8));
+  nn::Conv2d layer(nn::Conv2dOptions(8, 16, 1));
+  const at::Tensor x = at::randn({1, 8, 2, 2});
+  std::vector<at::Tensor> kept;  // what is allocated between, so that addresses come together in one way or another
+  for (int i = 0; i < 100; ++i) {
+    check_equal(both([&] {
+                  at::Tensor normed = norm(x + 1);
+                  kept.resize(static_cast<std::size_t>(i) % 7);
+                  for (at::Tensor& tensor : kept) tensor = at::empty({});
+                  kept.clear();
+                  return at::relu(layer(normed));
+                }),
+                0);
+  }
+}
+
 TEST_CASE("batch norms fold into convolutions of every kind, to rounding") {
   at::manual_seed(1);
   nn::Sequential net(nn::Conv2d(nn::Conv2dOptions(3, 8, 3).bias(false)), trained(nn::BatchNorm2d(8)),

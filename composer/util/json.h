@@ -1,0 +1,32 @@
+#pragma once
+// JSON from outside: files that may be damaged or forged, and what servers answer. Copying, writing and comparing a
+// document of nlohmann's calls itself for each level, so one that is nested 50,000 deep would exhaust the stack.
+// scripts/layers.py lets nobody else parse.
+#include <cstddef>
+#include <string_view>
+
+#include "composer/core/error.h"
+
+namespace composer::util {
+
+constexpr std::size_t kDeepestJson = 100;
+
+// How deep its arrays and objects are nested, be it valid or not.
+std::size_t json_depth(std::string_view text);
+
+// Throws an Error or one of nlohmann's exceptions.
+template <class Json>
+Json parse_json(std::string_view text) {
+  if (const std::size_t depth = json_depth(text); depth > kDeepestJson)
+    throw Error("is JSON that is nested ", depth, " deep, and ", kDeepestJson, " are allowed");
+  return Json::parse(text);
+}
+
+// A discarded document for what is no JSON, or nested too deep.
+template <class Json>
+Json parse_json_or_discard(std::string_view text) {
+  if (json_depth(text) > kDeepestJson) return Json(Json::value_t::discarded);
+  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+}  // namespace composer::util
