@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""clang reads what g++ compiles, and each public header alone; what it says is an error.
+"""clang reads all sources, a folder at a time, and each public header alone; what it says is an error.
 
-    scripts/syntax.py units BUILD     the units of BUILD/compile_commands.json
-    scripts/syntax.py headers BUILD   the headers that are installed, each as the first and only one of a source
+    scripts/syntax.py units BUILD     the units of BUILD/compile_commands.json, which is configured for clang
+    scripts/syntax.py headers BUILD [HEADER...]   the headers that are installed, or those of them that are named, each as the
+                                      first and only one of a source
 
 A header that leads to torch/nn is read after a precompiled torch/nn/module.h: alone, each takes ten seconds. So a missing
 include of that header's own is found in all but these, where only missing includes of ours are.
@@ -17,21 +18,21 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CLANG = os.environ.get("COMPOSER_CLANG", "clang++-19")
-NOT_READ = {"-MD", "-fPIC", "-fPIE", "-Wno-subobject-linkage", "-Wno-maybe-uninitialized", "-Wno-tsan"}
+CLANG = "clang++-19"
+OF_OUTPUT = {"-MD", "-fPIC", "-fPIE"}  # a precompiled header must have been made with the same
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.M)
 
 
 def flags_of(command):
-    """The arguments of a compilation without the compiler, what is compiled, and where to."""
+    """The arguments of a compilation by clang without the compiler, what is compiled, and where to."""
     words = shlex.split(command)
     kept, skip = [], False
-    for word in words[1:]:
+    for word in words[next(i for i, word in enumerate(words) if word.endswith(CLANG)) + 1:]:
         if skip:
             skip = False
         elif word in ("-o", "-c", "-MT", "-MF"):
             skip = word != "-c"
-        elif word not in NOT_READ and not word.endswith((".cpp", ".cxx")):
+        elif word not in OF_OUTPUT and not word.endswith((".cpp", ".cxx")):
             kept.append(word)
     return kept
 
@@ -80,7 +81,7 @@ def precompiled(build):
 
 
 def units(build):
-    """g++ compiles them without a precompiled header, so includes that are missing are found there."""
+    """What the precompiled header hides, an include that is missing, the build finds, which has none."""
     with_nn, libtorch = precompiled(build), {flag for flag in torch_flags(build) if flag.endswith("/torch/csrc/api/include")}
     jobs = {}
     for entry in commands(build):
@@ -98,20 +99,22 @@ def reaches_nn(name, seen):
     return any(path.startswith("torch/nn") for path in includes) or any(reaches_nn(path, seen) for path in includes)
 
 
-def headers(build):
+def headers(build, named):
     # What is a header's own is unused in a source that has nothing else.
     flags = [*torch_flags(build), "-Wno-pragma-once-outside-header", "-Wno-unused-const-variable", "-Wno-unused-function", "-x", "c++"]
     installed = [os.path.relpath(path, ROOT) for path in (build / "composer_headers.txt").read_text().splitlines()]
-    with_nn = precompiled(build)
+    installed = [name for name in installed if not named or name in named]
+    with_nn = precompiled(build) if installed else []
     return len(installed), read_all([*flags, *(with_nn if reaches_nn(name, set()) else []), str(ROOT / name)]
                                     for name in installed)
 
 
 def main():
-    if len(sys.argv) != 3 or sys.argv[1] not in ("units", "headers"):
+    if len(sys.argv) < 3 or sys.argv[1] not in ("units", "headers"):
         sys.exit(__doc__)
-    count, wrong = {"units": units, "headers": headers}[sys.argv[1]](pathlib.Path(sys.argv[2]).resolve())
-    if count == 0:
+    build, named = pathlib.Path(sys.argv[2]).resolve(), sys.argv[3:]
+    count, wrong = units(build) if sys.argv[1] == "units" else headers(build, named)
+    if count == 0 and not named:
         sys.exit(f"{sys.argv[1]}: there is nothing to read in {sys.argv[2]}; configure it first")
     print(f"{sys.argv[1]}: clang has read {count}, of which {wrong} are wrong")
     sys.exit(wrong > 0)
