@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <limits>
+#include <string>
 
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
 #include "composer/core/state_dict.h"
 #include "composer/optim/optimizer.h"
+#include "composer/util/exact_text.h"
 
 namespace composer {
 namespace {
@@ -92,6 +95,34 @@ std::vector<double> SchedulePlan::rates(const State& state) const {
 void SchedulePlan::check(const Timestamp& from, OptionalTime until, std::optional<std::int64_t> dataloader_len) const {
   if (schedulers_.empty()) return;
   if (const auto now = context(from, until, dataloader_len)) factor(*now);
+}
+
+std::string SchedulePlan::outline(const Timestamp& from, OptionalTime until,
+                                  std::optional<std::int64_t> dataloader_len) const {
+  if (schedulers_.empty()) return "none";
+  std::string text;
+  for (const std::int64_t batches : {0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000}) {
+    Timestamp at = from;
+    at.batch += batches;
+    if (dataloader_len && *dataloader_len > 0) {
+      at.batch_in_epoch += batches;
+      at.epoch += at.batch_in_epoch / *dataloader_len;
+      at.batch_in_epoch %= *dataloader_len;
+    }
+    const auto now = context(at, until, dataloader_len);
+    if (!now) return "none";
+    const auto product = [&]() -> std::string {
+      try {
+        const auto given = factor(*now);
+        return given ? util::exact_text(*given) : "none";
+      } catch (const std::exception&) {  // of a moment that this run may never see
+        return "an error";
+      }
+    }();
+    text += (text.empty() ? "" : ", ") + product;
+    if (now->timestamp.reached(now->max_duration)) break;
+  }
+  return text;
 }
 
 void SchedulePlan::check_without_tokens(const State& state) const {

@@ -35,6 +35,9 @@ class SchedulePlan {
   std::vector<double> rates(const State& state) const;
   // Throws what apply() would throw for the first batch of a fit from `from` to `until`; changes nothing.
   void check(const Timestamp& from, OptionalTime until, std::optional<std::int64_t> dataloader_len) const;
+  // By what the rates are multiplied at the first batch and some later ones of such a fit, as text: functions cannot be
+  // compared, but what they give can.
+  std::string outline(const Timestamp& from, OptionalTime until, std::optional<std::int64_t> dataloader_len) const;
   // Throws ConfigError if a schedule follows tokens: would give another rate after some.
   void check_without_tokens(const State& state) const;
   // Sets the rates that were there before any schedule.

@@ -1,4 +1,5 @@
 // What the options mean, and whether it can be done: everything is checked before anything is changed.
+#include <array>
 #include <set>
 #include <string>
 #include <typeinfo>
@@ -22,6 +23,7 @@
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
 #include "composer/trainer/tuner.h"
+#include "composer/util/exact_text.h"
 #include "composer/util/tune_process.h"
 
 namespace composer {
@@ -183,6 +185,17 @@ void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
   }
 }
 
+namespace {
+
+std::string text_of(const std::optional<optim::GradScalerOptions>& scaler) {
+  if (!scaler) return "none";
+  return listed(std::array{scaler->init_scale, scaler->growth_factor, scaler->backoff_factor,
+                           static_cast<double>(scaler->growth_interval)},
+                [](double value) { return util::exact_text(value); });
+}
+
+}  // namespace
+
 // Ranks that are told to train differently would wait for each other, or their weights would drift apart.
 void Trainer::Impl::check_ranks(const FitPlan& plan) const {
   if (ranks.alone()) return;
@@ -202,9 +215,18 @@ void Trainer::Impl::check_ranks(const FitPlan& plan) const {
   add("device_train_microbatch_size", is_auto ? "auto" : "a number");
   if (ranks.splits() && plan.feed.num_batches()) add("batches in train_dataloader", *plan.feed.num_batches());
   add("metrics of training", listed(plan.metrics ? plan.metrics->names() : train_step.metric_names()));
-  for (const EvalRun& run : plan.evaluators.empty() ? evaluations.runs() : plan.evaluators)
+  add("learning rates", listed(plan.base_lr, [](double rate) { return util::exact_text(rate); }));
+  add("factors of schedulers", plan.schedules.outline(plan.from, plan.until, plan.feed.num_batches()));
+  add("grad_scaler", text_of(options.grad_scaler));
+  for (const EvalRun& run : plan.evaluators.empty() ? evaluations.runs() : plan.evaluators) {
     add("evaluator", join(run.feed.label(), ", every ", run.interval.function() ? "?" : to_string(run.interval.time()),
                           ", with ", listed(run.metrics.names())));
+    if (ranks.splits()) {
+      const auto count = [](std::optional<std::int64_t> value) { return value ? std::to_string(*value) : "unknown"; };
+      add(join("batch size of evaluator ", run.feed.label()), count(run.feed.batch_size()));
+      add(join("batches of evaluator ", run.feed.label()), count(run.feed.num_batches()));
+    }
+  }
   add("tune", options.tune ? "true" : "false");
   if (ranks.zero_stage() > 0) add("save_folder", saves_together() ? "set" : "none, or save_weights_only");
   ranks.check_same("options", lines);

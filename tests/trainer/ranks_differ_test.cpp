@@ -13,6 +13,7 @@
 #include "composer/algorithms/mixup.h"
 #include "composer/core/error.h"
 #include "composer/core/metric.h"
+#include "composer/optim/schedulers.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
@@ -35,7 +36,9 @@ TEST_CASE("Ranks with different options are a ConfigError on all, which names th
   struct Row {
     const char* text;
     std::function<void(TrainerOptions&)> change;  // of rank 1
+    std::function<void(TrainerOptions&)> both = [](TrainerOptions&) {};
   };
+  const auto evaluated = [](TrainerOptions& options) { options.eval_dataloader = tiny_loader(8, 4); };
   for (const Row& row : std::vector<Row>{
            {"max_duration = 1ep; rank 1 has max_duration = 2ep", [](auto& o) { o.max_duration = "2ep"; }},
            {"algorithms = none; rank 1 has algorithms = MixUp", [](auto& o) { o.algorithms = {algorithms::MixUp()}; }},
@@ -47,6 +50,18 @@ TEST_CASE("Ranks with different options are a ConfigError on all, which names th
             [](auto& o) { o.train_dataloader = tiny_loader(16, 8); }},
            {"batches in train_dataloader = 4; rank 1 has batches in train_dataloader = 3",
             [](auto& o) { o.train_dataloader = tiny_loader(12, 4); }},
+           {"batch size of evaluator eval = 4; rank 1 has batch size of evaluator eval = 2",
+            [](auto& o) { o.eval_dataloader = tiny_loader(8, 2); }, evaluated},
+           {"batches of evaluator eval = 2; rank 1 has batches of evaluator eval = 3",
+            [](auto& o) { o.eval_dataloader = tiny_loader(12, 4); }, evaluated},
+           {"grad_scaler = 65536, 2, 0.5, 2000; rank 1 has grad_scaler = 1024, 2, 0.5, 2000",
+            [](auto& o) { o.grad_scaler->init_scale = 1024; }, [](auto& o) { o.grad_scaler.emplace(); }},
+           {"grad_scaler = none; rank 1 has grad_scaler = 65536", [](auto& o) { o.grad_scaler.emplace(); }},
+           {"factors of schedulers = none; rank 1 has factors of schedulers = 1, 1,",
+            [](auto& o) { o.schedulers = {optim::constant()}; }},
+           {"; rank 1 has factors of schedulers = 0.5",
+            [](auto& o) { o.schedulers = {optim::constant({.alpha = 0.5})}; },
+            [](auto& o) { o.schedulers = {optim::constant()}; }},
            {"rank 1 has evaluator = eval, every 1ep", [](auto& o) { o.eval_dataloader = tiny_loader(8, 4); }},
            {"zero_stage = 0; rank 1 has zero_stage = 1", [](auto& o) { o.distributed.zero_stage = 1; }},
            {"virtual_shards = 0; rank 1 has virtual_shards = 2", [](auto& o) { o.distributed.virtual_shards = 2; }},
@@ -57,6 +72,7 @@ TEST_CASE("Ranks with different options are a ConfigError on all, which names th
     const auto errors = errors_in_ranks(2, [&](const WorldPointer& world) {
       const Warnings warnings;
       TrainerOptions options = tiny_options();
+      row.both(options);
       if (world->rank() == 1) row.change(options);
       options.world = world;
       Trainer trainer(std::move(options));
