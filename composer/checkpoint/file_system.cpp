@@ -113,11 +113,11 @@ FileSystem::Path FileSystem::canonical(const Path& path) {
 }
 
 void FileSystem::make_folder(const Path& path) {
-  if (::mkdir(path.c_str(), 0755) != 0) fail_with_errno("could not make the folder", path);
+  if (::mkdir(path.c_str(), 0777) != 0) fail_with_errno("could not make the folder", path);
 }
 
 int FileSystem::create(const Path& path) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file < 0) fail_with_errno("could not create", path);
   return file;
 }
@@ -169,7 +169,9 @@ bool FileSystem::exchange(const Path& a, const Path& b) {
 
 bool FileSystem::make_link(const Path& target, const Path& path) {
   if (::symlink(target.c_str(), path.c_str()) == 0) return true;
-  if (errno == EPERM || errno == ENOSYS || errno == ENOTSUP) return false;
+  // What file systems without links say, and shared folders of virtual machines and of networks
+  for (const int without_links : {EPERM, ENOSYS, ENOTSUP, EPROTO, EROFS, EACCES, EINVAL})
+    if (errno == without_links) return false;
   fail_with_errno("could not make the link", path);
 }
 

@@ -205,6 +205,11 @@ void CheckpointFolder::probe() {
   OpenFile file(files_, made.path.path() / "probe");
   file.write(0, "probe", 5);
   file.finish();
+  // A checkpoint is a folder that gets its name when it is whole; buckets that are mounted as folders cannot do that.
+  const fs::path unnamed = made.path.path() / "unnamed";
+  files_.make_folder(unnamed);
+  if (!files_.rename_if_free(unnamed, made.path.path() / "named"))
+    throw FileError("could not rename to", made.path.path() / "named", std::make_error_code(std::errc::file_exists));
   files_.sync_folder(made.path.path());
 }
 

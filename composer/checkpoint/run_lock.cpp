@@ -77,9 +77,9 @@ RunLock::RunLock(const fs::path& folder, const std::string& run_name)
 // False: its last owner has removed the file meanwhile; try again.
 bool RunLock::take(const fs::path& folder, const std::string& run_name) {
   constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
-  descriptor_ = ::open(path_.c_str(), kFlags | O_EXCL, 0644);
+  descriptor_ = ::open(path_.c_str(), kFlags | O_EXCL, 0666);
   const bool is_new = descriptor_ >= 0;
-  if (!is_new && errno == EEXIST) descriptor_ = ::open(path_.c_str(), kFlags, 0644);
+  if (!is_new && errno == EEXIST) descriptor_ = ::open(path_.c_str(), kFlags, 0666);
   if (descriptor_ < 0) throw FileError("could not lock", path_, std::error_code(errno, std::generic_category()));
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
     struct stat locked = {}, there = {};

@@ -51,7 +51,7 @@ int Streams::open_pipe(Stream& stream) {
 
 int Streams::open_file(Stream& stream, const char* suffix) const {
   stream.file = (std::filesystem::path(folder_) / join("rank-", first_ + stream.rank, '.', suffix)).string();
-  const int descriptor = ::open(stream.file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const int descriptor = ::open(stream.file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (descriptor < 0)
     throw ConfigError("--log-folder: cannot write ", stream.file, ": ", std::generic_category().message(errno));
   stream.from = ::lseek(descriptor, 0, SEEK_END);

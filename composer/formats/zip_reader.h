@@ -25,7 +25,8 @@ class ZipReader {
 
   const std::vector<ZipEntry>& entries() const { return entries_; }  // sorted by name
   const ZipEntry* find(std::string_view name) const;
-  // Reads entry.size bytes. Throws CheckpointError if they do not match their CRC.
+  // Reads entry.size bytes. Throws CheckpointError if they do not match their CRC; where that of every entry is 0, none
+  // has been computed (torch.utils.serialization.config.save.compute_crc32).
   void read(const ZipEntry& entry, void* to) const;
   std::string read(const ZipEntry& entry) const;
 
@@ -36,6 +37,7 @@ class ZipReader {
 
   const ByteSource& file_;
   std::vector<ZipEntry> entries_;
+  bool has_crcs_ = false;
 };
 
 }  // namespace composer::formats

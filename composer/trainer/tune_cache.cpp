@@ -53,7 +53,7 @@ class Lock {
  public:
   explicit Lock(const std::filesystem::path& file) {
     if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
-    descriptor_ = ::open((file.string() + ".lock").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    descriptor_ = ::open((file.string() + ".lock").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (descriptor_ >= 0) (void)::flock(descriptor_, LOCK_EX);
   }
   ~Lock() {

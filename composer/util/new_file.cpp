@@ -82,7 +82,7 @@ void NewFile::create() {
   static std::atomic<std::uint64_t> count = 0;
   for (;;) {
     path_ = join(target_.string(), kSuffix, ::getpid(), '-', ++count);
-    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor_ < 0 && errno == EEXIST) continue;
     if (descriptor_ < 0) fail("create");
     if (lock(descriptor_, path_)) return;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "composer/core/error.h"
@@ -183,6 +184,34 @@ TEST_CASE("on a disk without links the newest is found all the same") {
   write(scratch.path, 2, files, "ba2");
   CHECK_FALSE(fs::exists(fs::symlink_status(scratch.path / "latest")));
   CHECK(whole_latest(scratch.path) == 2);
+}
+
+TEST_CASE("a folder where folders cannot be renamed is found before anything is saved in it") {
+  struct WithoutRename final : FileSystem {
+    bool rename_if_free(const Path&, const Path& to) override {
+      throw FileError("could not rename to", to, std::make_error_code(std::errc::function_not_supported));
+    }
+  } files;
+  const Scratch scratch;
+  CheckpointFolder folder(scratch.path, "run", files);
+  CHECK_THROWS_AS(folder.probe(), fs::filesystem_error);
+  CHECK(fs::is_empty(scratch.path));
+  FileSystem real;
+  CheckpointFolder(scratch.path, "run", real).probe();
+  CHECK(fs::is_empty(scratch.path));
+}
+
+TEST_CASE("the umask of the program decides who may write into checkpoints") {
+  const Scratch scratch;
+  FileSystem real;
+  for (const mode_t mask : {mode_t{002}, mode_t{022}, mode_t{077}}) {
+    const mode_t before = ::umask(mask);
+    const std::string name = "ba" + std::to_string(mask);
+    write(scratch.path, 1, real, name);
+    ::umask(before);
+    CHECK(fs::status(scratch.path / name).permissions() == static_cast<fs::perms>(0777 & ~mask));
+    CHECK(fs::status(scratch.path / name / Manifest::kFileName).permissions() == static_cast<fs::perms>(0666 & ~mask));
+  }
 }
 
 TEST_CASE("what another run has written is replaced only if that was asked for") {

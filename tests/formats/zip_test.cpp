@@ -78,6 +78,19 @@ TEST_CASE("A zip file gives its entries, stored and deflated") {
   CHECK(inflating.read(*inflating.find("a")) == text);
 }
 
+TEST_CASE("A zip file in which every CRC is 0 has none, and is read without") {
+  std::string bytes = zip_bytes({{"a", "hello"}, {"b", "world"}});
+  for (int n = 0; n < 2; ++n) set(bytes, find(bytes, kCentral, n) + 16, 0, 4);
+  const auto file = bytes_in_memory(bytes);
+  const ZipReader zip(*file);
+  CHECK(zip.read(*zip.find("a")) == "hello");
+  CHECK(zip.read(*zip.find("b")) == "world");
+  set(bytes, find(bytes, kCentral) + 16, 1, 4);
+  const auto damaged = bytes_in_memory(bytes);
+  const ZipReader other(*damaged);
+  CHECK_THROWS_WITH_AS(other.read(*other.find("b")), doctest::Contains("b is damaged"), CheckpointError);
+}
+
 TEST_CASE("Names that would lead elsewhere are an error") {
   for (const char* name : {"/etc/passwd", "../a", "a/../../b", "a/..", "./a", "a//b", "..\\a", "C:\\a", "", "\xFF"}) {
     CAPTURE(name);
