@@ -9,6 +9,7 @@
 #include "composer/core/list_option.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/background_option.h"
+#include "composer/loggers/json_text.h"
 #include "composer/loggers/no_writer.h"
 #include "composer/loggers/wandb_writer.h"
 #include "composer/util/name_format.h"
@@ -59,6 +60,9 @@ WandBRun run_of(const WandBLoggerOptions& options, const State& state) {
                .notes = options.notes,
                .tags = options.tags,
                .started_at = 0};
+  for (std::string* text : {&run.project, &run.entity, &run.group, &run.job_type, &run.name, &run.notes})
+    *text = valid_utf8(*text);
+  for (std::string& tag : run.tags) tag = valid_utf8(tag);
   if (options.rank_zero_only || state.world_size == 1) return run;
   if (run.group.empty()) run.group = run.name;
   run.name += join("-rank", state.rank);

@@ -109,7 +109,7 @@ std::string wandb_histogram(const LogHistogram& histogram) {
 }
 
 std::string wandb_labels_key(const std::string& key, const LogMask& mask) {
-  return join(key, "_wandb_delimeter_", mask.name);  // spelled as W&B does
+  return join(key, "_wandb_delimeter_", valid_utf8(mask.name));  // spelled as W&B does
 }
 
 std::string wandb_labels(const std::string& labels_key, const LogImages& images) {

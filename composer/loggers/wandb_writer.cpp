@@ -10,6 +10,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
+#include "composer/loggers/json_text.h"
 #include "composer/loggers/logged_file.h"
 #include "composer/loggers/scalar.h"
 #include "composer/loggers/this_process.h"
@@ -67,7 +68,7 @@ bool WandBWriter::takes(LogRecord::Kind kind) const {
 
 std::string WandBWriter::encoded(std::string_view key) const {
   const bool taken = key == "_step" || key == "_runtime" || key == "_timestamp" || key == "_wandb";
-  return taken ? join("metric/", key) : std::string(key);
+  return taken ? join("metric/", key) : valid_utf8(key);  // or nobody could read what follows
 }
 
 void WandBWriter::begin() {
@@ -288,7 +289,7 @@ void WandBWriter::add_images(const LogRecord& record, const LogImages& images) {
 void WandBWriter::add_file(const LogFile& file) {
   static const std::set<std::string, std::less<>> of_wandb = {"config.yaml", "output.log", "requirements.txt",
                                                               "wandb-metadata.json", "wandb-summary.json"};
-  const std::string path = path_below(file.name);
+  const std::string path = valid_utf8(path_below(file.name));
   if (of_wandb.contains(path)) throw Error("W&B writes ", path, " itself; upload the file by another name");
   copy_logged_file(file, join(folder_, "/files/", path));
   append(wandb_files(std::span(&path, 1), WandBFileType::OTHER));

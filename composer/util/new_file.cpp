@@ -35,9 +35,14 @@ bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// "weights.pt.tmp-PID-COUNT", beside "weights.pt".
-bool is_temporary_of(const std::string& target, const std::string& name) {
-  const std::string prefix = target + kSuffix;
+// Of "weights.pt.tmp-PID-COUNT", beside "weights.pt". A name has at most 255 bytes, and a target may use them all.
+std::string prefix_of(const fs::path& target) {
+  constexpr std::size_t kMost = 200;
+  return target.filename().string().substr(0, kMost) + kSuffix;
+}
+
+bool is_temporary_of(const fs::path& target, const std::string& name) {
+  const std::string prefix = prefix_of(target);
   if (!name.starts_with(prefix)) return false;
   const std::string_view rest = std::string_view(name).substr(prefix.size());
   const std::size_t dash = rest.find('-');
@@ -56,7 +61,7 @@ void remove_leftovers_of(const fs::path& target) {
   std::error_code error;
   const fs::path folder = target.has_parent_path() ? target.parent_path() : ".";
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (!is_temporary_of(target.filename().string(), it->path().filename().string())) continue;
+    if (!is_temporary_of(target, it->path().filename().string())) continue;
     const int left = ::open(it->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (left < 0) continue;
     if (::flock(left, LOCK_EX | LOCK_NB) == 0) ::unlink(it->path().c_str());
@@ -81,7 +86,7 @@ NewFile::NewFile(fs::path target) : target_(std::move(target)) {
 void NewFile::create() {
   static std::atomic<std::uint64_t> count = 0;
   for (;;) {
-    path_ = join(target_.string(), kSuffix, ::getpid(), '-', ++count);
+    path_ = target_.parent_path() / join(prefix_of(target_), ::getpid(), '-', ++count);
     descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor_ < 0 && errno == EEXIST) continue;
     if (descriptor_ < 0) fail("create");

@@ -89,6 +89,22 @@ TEST_CASE("WandBLogger names a run without a name after run_name, and leaves out
   for (const int field : {2, 3, 6, 7, 9, 10}) CHECK_FALSE(file.run().has(field));
 }
 
+TEST_CASE("Keys, names, notes and tags that are not UTF-8 are written with replacement characters by WandBLogger") {
+  const test::Folder folder;
+  Run run(WandBLoggerOptions{.group = "g\xe9", .tags = {"t\xff"}, .notes = "n\xc3", .folder = folder.path()});
+  run.state.run_name = "r\xe9";
+  run.init();
+  run.logger.log_metrics({{"acc/caf\xe9", 0.5}, {"caf\xc3\xa9", 1.5}}, 1);
+  run.logger.log_hyperparameters({{"p\xe9", true}});
+  run.close();
+  const WandBFile file = only_run(folder.path());
+  CHECK(file.run().text(6) == "g\xef\xbf\xbd");
+  CHECK(file.run().text(8) == "r\xef\xbf\xbd");
+  CHECK(file.steps("acc/caf\xef\xbf\xbd") == std::vector<std::int64_t>{1});
+  CHECK(file.steps("caf\xc3\xa9") == std::vector<std::int64_t>{1});
+  CHECK(file.config["p\xef\xbf\xbd"] == true);
+}
+
 TEST_CASE("WandBLogger writes one row of history for each step, and their last values as the summary") {
   const test::Folder folder;
   Run run(folder.path());

@@ -42,6 +42,15 @@ TEST_CASE("Two files of one target, written at once, are each whole; one that is
   CHECK(entries(folder.path()) == 1);
 }
 
+TEST_CASE("A file whose name has all the 255 bytes that a name may have is written, and its leftovers removed") {
+  const test::Folder folder;
+  const std::string name(255, 'n');
+  std::ofstream(folder / (name.substr(0, 200) + ".tmp-123-4")) << "left";
+  write(folder / name, "text");
+  CHECK(text_of(folder / name) == "text");
+  CHECK(entries(folder.path()) == 1);
+}
+
 TEST_CASE("A link as target stays, and the file it leads to is replaced") {
   const test::Folder folder;
   fs::create_directory(folder / "else");
