@@ -6,13 +6,14 @@
 #include <string_view>
 
 #include "composer/core/error.h"
+#include "composer/core/export.h"
 
 namespace composer::util {
 
 constexpr std::size_t kDeepestJson = 100;
 
 // How deep its arrays and objects are nested, be it valid or not.
-std::size_t json_depth(std::string_view text);
+COMPOSER_EXPORT std::size_t json_depth(std::string_view text);
 
 // Throws an Error or one of nlohmann's exceptions.
 template <class Json>
