@@ -13,7 +13,7 @@
 #include "composer/algorithms/mixup.h"
 #include "composer/core/error.h"
 #include "composer/core/metric.h"
-#include "composer/optim/schedulers.h"
+#include "composer/optim/schedule.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
@@ -38,6 +38,9 @@ TEST_CASE("Ranks with different options are a ConfigError on all, which names th
     std::function<void(TrainerOptions&)> change;  // of rank 1
     std::function<void(TrainerOptions&)> both = [](TrainerOptions&) {};
   };
+  const auto always = [](double factor) {
+    return optim::Scheduler([factor](const optim::ScheduleContext&) { return factor; });
+  };
   const auto evaluated = [](TrainerOptions& options) { options.eval_dataloader = tiny_loader(8, 4); };
   for (const Row& row : std::vector<Row>{
            {"max_duration = 1ep; rank 1 has max_duration = 2ep", [](auto& o) { o.max_duration = "2ep"; }},
@@ -57,11 +60,8 @@ TEST_CASE("Ranks with different options are a ConfigError on all, which names th
            {"grad_scaler = 65536, 2, 0.5, 2000; rank 1 has grad_scaler = 1024, 2, 0.5, 2000",
             [](auto& o) { o.grad_scaler->init_scale = 1024; }, [](auto& o) { o.grad_scaler.emplace(); }},
            {"grad_scaler = none; rank 1 has grad_scaler = 65536", [](auto& o) { o.grad_scaler.emplace(); }},
-           {"factors of schedulers = none; rank 1 has factors of schedulers = 1, 1,",
-            [](auto& o) { o.schedulers = {optim::constant()}; }},
-           {"; rank 1 has factors of schedulers = 0.5",
-            [](auto& o) { o.schedulers = {optim::constant({.alpha = 0.5})}; },
-            [](auto& o) { o.schedulers = {optim::constant()}; }},
+           {"; rank 1 has factors of schedulers = 0.5", [&](auto& o) { o.schedulers = {always(0.5)}; },
+            [&](auto& o) { o.schedulers = {always(1)}; }},
            {"rank 1 has evaluator = eval, every 1ep", [](auto& o) { o.eval_dataloader = tiny_loader(8, 4); }},
            {"zero_stage = 0; rank 1 has zero_stage = 1", [](auto& o) { o.distributed.zero_stage = 1; }},
            {"virtual_shards = 0; rank 1 has virtual_shards = 2", [](auto& o) { o.distributed.virtual_shards = 2; }},
