@@ -22,7 +22,8 @@ TEST_CASE("Texts have the same numbers in every locale of the program") {
   const std::string before = all();
   CHECK(before == "1234567 1234.5 0.25 1234567 0.5 1 1234567 1234.50");
   const test::OtherLocale other;
-  CHECK(std::to_string(1) + (std::ostringstream() << 1234567 << ' ' << 0.5).str() == "11.234.567 0,5");  // it is another
+  CHECK(std::to_string(1) + (std::ostringstream() << 1234567 << ' ' << 0.5).str() ==
+        "11.234.567 0,5");  // it is another
   CHECK(all() == before);
 }
 
