@@ -14,14 +14,15 @@ import sys
 
 from declarations import declared_in
 
+
 def demangled(symbols):
     said = subprocess.run(["c++filt"], input="\n".join(symbols), capture_output=True, text=True, check=True)
     return dict(zip(symbols, said.stdout.splitlines()))
 
 
-def defined(readelf):
-    """(symbol, visibility) of what is defined for other objects and not inline."""
-    said = subprocess.run(["readelf", "-sW", *readelf], capture_output=True, text=True, check=True).stdout
+def defined(objects):
+    """(symbol, visibility) of what these objects define for others, and not inline."""
+    said = subprocess.run(["readelf", "-sW", *objects], capture_output=True, text=True, check=True).stdout
     for line in said.splitlines():
         words = line.split()  # number, value, size, type, binding, visibility, section, name
         if len(words) == 8 and words[3] in ("FUNC", "OBJECT") and words[4] == "GLOBAL" and words[6] != "UND":

@@ -5,7 +5,7 @@ A module includes itself and those it may know; headers do not include each othe
 standard library, narrow libtorch headers and ours; torch/nn reaches only those who define or replace modules, and
 ATen/ATen.h only them; sources that are slow to compile for libtorch's headers are listed after HEAVY, and no others; no
 file is longer than 500 lines. Headers that a CMakeLists.txt names are installed, so they include no header of ours that is
-not, and no third party's. What runs on several threads calls composer::parallel_for, what seeks by regular expressions has a util::Pattern, and no text depends on the program's locale.
+not, and no third party's. What RESERVED lists, such as OpenMP and numbers in the program's locale, is left to one file.
 """
 import functools
 import pathlib
@@ -38,12 +38,18 @@ LONGEST = 500
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 STANDARD = re.compile(r"[a-z_0-9]+")
 LIBTORCH = re.compile(r"(ATen|c10|torch)/")
-# Each does nothing, or nothing in parallel, without -fopenmp, and nothing says so: composer/util/parallel.h instead.
-OPENMP = re.compile(r"^(?!\s*//).*?(\bat::parallel_(?:for|reduce)\b|#\s*pragma\s+omp\b|<omp\.h>)", re.M)
-# Each writes or reads numbers as the program's locale wants them: 1,234,567 and 0,5.
-OF_LOCALE = re.compile(r"^(?!\s*//).*?\b(std::[io]?stringstream|v?s?n?printf|std::sto[dfl]d?|strto(?:d|f|ld)|std::put_time|std::get_time)\b\s*[({ ]",
-                       re.M)
-PARSES_JSON = re.compile(r"\w*[Jj]son::(?:parse|accept)\(")
+# What only some files may contain, and why: those whose names begin so, or none.
+RESERVED = [
+    (re.compile(r"^(?!\s*//).*?(\bat::parallel_(?:for|reduce)\b|#\s*pragma\s+omp\b|<omp\.h>)", re.M), None,
+     "does nothing, or runs in one thread, without -fopenmp: call parallel_for (composer/util/parallel.h)"),
+    (re.compile(r"^(?!\s*//).*?\b(std::[io]?stringstream|v?s?n?printf|std::sto[dfl]d?|strto(?:d|f|ld)|std::put_time|std::get_time)"
+                r"\b\s*[({ ]", re.M), "composer/util/text.",
+     "depends on the program's locale, as in 1,234,567 and 0,5: see composer/util/text.h, and <charconv>"),
+    (re.compile(r"\w*[Jj]son::(?:parse|accept)\("), "composer/util/json.h",
+     "has no limit of depth: util::parse_json (composer/util/json.h)"),
+    (re.compile(r"^\s*#\s*include\s*<regex>", re.M), "composer/util/pattern.cpp",
+     "takes a compiler three seconds: use util::Pattern (composer/util/pattern.h)"),
+]
 NN = re.compile(r"torch/(nn/|nn\.h$|torch\.h$|all\.h$)")  # 10 s of a compiler each time, where core/engine.h takes 2
 # These lead to all operators as well.
 HEAVY = re.compile(r"torch/(nn/|nn\.h$|torch\.h$|all\.h$|serialize|optim/(?!optimizer\.h)|csrc/autograd/functions/|"
@@ -127,17 +133,10 @@ for file in files:
     lines = text.count("\n")
     if lines > LONGEST:
         wrong.append(f"{name}: {lines} lines; at {LONGEST} a file is to be split")
-    for found in OPENMP.findall(text):
-        wrong.append(f"{name}: {found} runs in one thread without -fopenmp: call parallel_for (composer/util/parallel.h)")
-    if not name.startswith("composer/util/text."):
-        for found in OF_LOCALE.findall(text):
-            wrong.append(f"{name}: {found} depends on the program's locale: see composer/util/text.h, and <charconv>")
-    if name != "composer/util/json.h":
-        for found in PARSES_JSON.findall(text):
-            wrong.append(f"{name}: {found}...) has no limit of depth: util::parse_json (composer/util/json.h)")
+    for pattern, place, why in RESERVED:
+        if place is None or not name.startswith(place):
+            wrong.extend(f"{name}: {found.strip()} {why}" for found in pattern.findall(text))
     includes = INCLUDE.findall(text)
-    if ("<", "regex") in includes and name != "composer/util/pattern.cpp":
-        wrong.append(f"{name}: <regex> takes a compiler three seconds: use util::Pattern (composer/util/pattern.h)")
     for quote, path in includes:
         if quote == '"' and "gloo_shim" not in file.parts and not ((root / path).is_file() and path.startswith("composer/")):
             wrong.append(f'{name}: "{path}" is not the path of a file of composer/ from the root of the tree')

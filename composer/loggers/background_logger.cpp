@@ -1,7 +1,6 @@
 #include "composer/loggers/background_logger.h"
 
 #include <algorithm>
-#include <atomic>
 #include <memory>
 #include <utility>
 
@@ -109,8 +108,8 @@ struct BackgroundLogger::Channel {
               {.delay = options.flush_interval,
                .capacity = static_cast<std::size_t>(options.capacity),
                .when_full = full_queue(options.when_full)},
-              [writer = writer, begun = begun] {
-                if (*begun) finish(*writer);
+              [writer = writer] {
+                if (writer->begun_) finish(*writer);
               }) {}
   ~Channel() { queue.end(limit()); }
   Channel(const Channel&) = delete;
@@ -224,8 +223,6 @@ struct BackgroundLogger::Channel {
   Seconds limit() const { return hangs ? Seconds(0) : timeout; }
 
   const std::shared_ptr<RecordWriter> writer;
-  // Whether it has a place to write to. One whose records were held to the end has none, and nothing to close.
-  const std::shared_ptr<std::atomic<bool>> begun = std::make_shared<std::atomic<bool>>(false);
   const Seconds timeout;
   std::vector<Message> held;
   bool told = false, warned = false, warned_full = false, warned_left_out = false, hangs = false;
@@ -245,8 +242,8 @@ RecordWriter& BackgroundLogger::open(const State& state) {
     std::shared_ptr<RecordWriter> made = make_writer(state);
     made->drops_ = options_.on_failure == LogFailure::CONTINUE;
     made->name_ = name_;
+    made->begun_ = !holding_;
     channel_ = std::make_unique<Channel>(std::move(made), options_);
-    *channel_->begun = !holding_;
   }
   return *channel_->writer;
 }
@@ -257,7 +254,7 @@ void BackgroundLogger::hold() { holding_ = true; }
 
 void BackgroundLogger::release() {
   holding_ = false;
-  *channel_->begun = true;
+  channel_->writer->begun_ = true;
   for (Message& message : std::exchange(channel_->held, {})) send(std::move(message));
 }
 

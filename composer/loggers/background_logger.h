@@ -89,6 +89,8 @@ class COMPOSER_EXPORT RecordWriter {
   friend class BackgroundLogger;
   bool drops_ = true;
   std::string name_;  // of the logger
+  // Whether it has a place to write to. One whose records were held to the end has none, and nothing to close.
+  std::atomic<bool> begun_ = false;
   std::atomic<bool> failed_ = false, left_out_ = false;
   std::string partial_;  // the first histogram that some values were left out of; constant once left_out_ is set
   std::mutex mutex_;     // of the following

@@ -216,7 +216,9 @@ void MLFlowLogger::visit_state(StateVisitor& visit) {
   std::int64_t time = 0;
   if (!visit.is_loading()) {
     if (!open_->is_open && open_->previous_id.empty()) return;
-    flush();  // what precedes the checkpoint; a run that goes on from it does not log it again
+    // What precedes the checkpoint: a run that goes on from it does not log it again. Not sync(), which has no limit: a
+    // server may be slow.
+    flush();
     id = open_->is_open ? open_->writer->run_id() : open_->previous_id;
     time = open_->is_open ? end_of_millisecond() : open_->previous_time;
   }

@@ -53,8 +53,7 @@ struct Watch {
     std::size_t uses = 0;
   };
   struct Norm {
-    const Impl*
-        input;  // if a layer has made it, or else null: an address is known by who keeps it from being used again
+    const Impl* input;  // null, unless a layer has made it: the addresses of `outputs` alone are not used again
     at::Tensor gamma, beta, mean, variance;
     double eps;
   };
@@ -81,7 +80,7 @@ struct Watch {
     const at::Tensor mean = tensor_of(inputs[MEAN]), variance = tensor_of(inputs[VARIANCE]);
     if (inputs[TRAINING].toBool() || !mean.defined() || !variance.defined()) return;
     ++runs[mean.unsafeGetTensorImpl()];
-    const Impl* input = inputs[NORM_INPUT].toTensor().unsafeGetTensorImpl();
+    const Impl* input = impl_of(inputs[NORM_INPUT].toTensor());
     norms.push_back({outputs.contains(input) ? input : nullptr, tensor_of(inputs[GAMMA]), tensor_of(inputs[BETA]), mean,
                      variance, inputs[EPS].toDouble()});
   }

@@ -13,6 +13,7 @@
 #include "tests/loggers/wandb_reader.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/sandbox.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
@@ -74,7 +75,7 @@ std::vector<std::int64_t> mlflow_steps(const fs::path& run, const std::string& k
 
 constexpr const char* kLoss = "loss/train/total";
 
-// What it consists of, but for what is written into it.
+// The names of what is in it, each followed by the content of the file.
 std::vector<std::string> files_below(const fs::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::recursive_directory_iterator(folder))
@@ -84,23 +85,13 @@ std::vector<std::string> files_below(const fs::path& folder) {
   return names;
 }
 
-// As a program that is started there, and finds a file of its user.
-struct WorkingFolder {
-  explicit WorkingFolder(const fs::path& folder) : before(fs::current_path()) { fs::current_path(folder); }
-  WorkingFolder(const WorkingFolder&) = delete;
-  WorkingFolder& operator=(const WorkingFolder&) = delete;
-  ~WorkingFolder() { fs::current_path(before); }
-  fs::path before;
-};
-
 TEST_CASE("A resumed run that does not come to a fit leaves its logs as they are, and says its own error") {
   const test::Folder folder;
   {
     Trainer trainer(options(folder));
     trainer.fit();
   }
-  fs::create_directory(folder / "here");
-  const WorkingFolder here(folder / "here");
+  const test::Sandbox here;
   std::ofstream("meta.yaml") << "of the user";
   const auto wandb = files_below(test::wandb_runs(folder.path())[0]), mlflow = files_below(folder / "mlruns");
   const test::Warnings warnings;
