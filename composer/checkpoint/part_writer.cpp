@@ -95,8 +95,7 @@ void PartWriter::write_once(const PartTicket& ticket, const StateDict& state) co
   });
   files_->sync(file, unfinished);
   files_->close(std::exchange(file, -1), unfinished);
-  files_->rename(unfinished, path);
-  files_->sync_folder(ticket.folder);
+  files_->rename(unfinished, path);  // from here on the folder is rank 0's, which syncs and renames it
 }
 
 // The file's name is the message: its text may not fit onto a full disk. If this fails, too, rank 0 waits until it

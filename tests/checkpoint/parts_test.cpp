@@ -143,6 +143,23 @@ TEST_CASE("Parts become one checkpoint, which is version 3 and lists them") {
   CHECK_FALSE(load(found, 1, 3).find("callbacks"));
 }
 
+// Rank 0 renames the folder as soon as it sees the part.
+class Hasty final : public FileSystem {
+ public:
+  void rename(const Path& from, const Path& to) override {
+    FileSystem::rename(from, to);
+    FileSystem::rename(to.parent_path(), to.parent_path().string() + ".whole");
+  }
+};
+
+TEST_CASE("A rank has written its part when rank 0 may see it: it asks nothing more of the folder") {
+  const test::Folder folder;
+  fs::create_directory(folder / "made");
+  PartWriter writer(1, 2, OnFailure::FAIL, /*asynchronous=*/false, std::make_shared<Hasty>());
+  writer.write({.folder = folder / "made", .id = "0123456789abcdef"}, part_of_rank_1(1));
+  CHECK(fs::exists(folder / "made.whole" / part_name(1, 2)));
+}
+
 TEST_CASE("When another rank is killed at any moment, the newest checkpoint is the old or the new one, whole") {
   bool done = false;
   for (int at = 0; !done; ++at) {
