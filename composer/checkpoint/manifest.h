@@ -8,12 +8,13 @@
 #include "composer/core/error.h"
 #include "composer/core/export.h"
 #include "composer/core/time.h"
+#include "composer/formats/unsupported.h"
 
 namespace composer::saving {
 
 // The checkpoint was written by a newer libcomposer.
-struct COMPOSER_EXPORT NewerVersionError : CheckpointError {
-  using CheckpointError::CheckpointError;
+struct COMPOSER_EXPORT NewerVersionError : formats::UnsupportedError {
+  using UnsupportedError::UnsupportedError;
   NewerVersionError(const NewerVersionError&) = default;
   NewerVersionError& operator=(const NewerVersionError&) = default;
   ~NewerVersionError() override;

@@ -211,6 +211,14 @@ std::int64_t JsonReader::integer() {
   return value;
 }
 
+void JsonReader::null() {
+  skip_spaces();
+  for (const char letter : {'n', 'u', 'l', 'l'}) {
+    if (at_ == text_.size() || text_[at_] != letter) fail("expected null");
+    ++at_;
+  }
+}
+
 void JsonReader::end() {
   skip_spaces();
   if (at_ != text_.size()) fail("extra text after the end");

@@ -22,6 +22,7 @@ class JsonReader {
   bool next_item();
   std::string string();
   std::int64_t integer();
+  void null();
   void end();  // nothing but spaces may follow
 
   std::size_t position();  // in the text, of the next token

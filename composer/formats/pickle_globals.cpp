@@ -49,15 +49,25 @@ constexpr std::string_view kOthers[] = {
     "_codecs encode",
     "__builtin__ set",
     "builtins set",
+    "torch.jit._pickle build_boollist",
+    "torch.jit._pickle build_doublelist",
+    "torch.jit._pickle build_intlist",
+    "torch.jit._pickle build_tensorlist",
+    "torch.jit._pickle restore_type_tag",
 };
 
-// What checkpoints of MosaicML Composer hold beside weights: times, versions, numpy's random state.
+// What checkpoints hold beside weights: counters, times, versions, numbers of numpy and its random state.
 constexpr std::string_view kPassedOver[] = {
+    "__builtin__ bytearray",
+    "builtins bytearray",
+    "collections Counter",
     "datetime timedelta",
     "numpy dtype",
     "numpy ndarray",
     "numpy._core.multiarray _reconstruct",
+    "numpy._core.multiarray scalar",
     "numpy.core.multiarray _reconstruct",
+    "numpy.core.multiarray scalar",
     "torch.torch_version TorchVersion",
 };
 
@@ -71,13 +81,15 @@ std::string_view find_type(std::string_view Type::*key, std::string_view wanted,
 }  // namespace
 
 bool is_allowed_global(std::string_view name) {
-  return std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers) ||
+  return std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers) || is_script_class(name) ||
          !dtype_of_storage(name).empty() || !dtype_of_name(name).empty();
 }
 
 bool is_passed_over_global(std::string_view name) {
   return std::find(std::begin(kPassedOver), std::end(kPassedOver), name) != std::end(kPassedOver);
 }
+
+bool is_script_class(std::string_view name) { return name.starts_with("__torch__ ") || name.starts_with("__torch__."); }
 
 std::string_view dtype_of_storage(std::string_view name) {
   if (name == "torch.storage UntypedStorage") return "U8";

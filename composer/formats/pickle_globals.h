@@ -5,8 +5,11 @@ namespace composer::formats {
 
 // The classes and functions that a pickle of weights may name, as "module name".
 bool is_allowed_global(std::string_view name);
-// Classes without relation to weights that are known to be in checkpoints of MosaicML Composer.
+// Classes without relation to weights that checkpoints often have, and that torch.load(weights_only=True) allows or
+// MosaicML Composer's checkpoints need.
 bool is_passed_over_global(std::string_view name);
+// Classes of TorchScript, whose objects have their attributes in a dict: modules of torch::save and of torch.jit.save.
+bool is_script_class(std::string_view name);
 
 // The dtype, by its name in safetensors, of "torch FloatStorage" or "torch float32"; empty for another name.
 std::string_view dtype_of_storage(std::string_view name);

@@ -7,6 +7,7 @@
 
 #include "composer/core/error.h"
 #include "composer/formats/json_reader.h"
+#include "composer/formats/unsupported.h"
 #include "composer/util/text.h"
 
 namespace composer::formats {
@@ -43,6 +44,15 @@ void PickleMachine::fail(const std::string& what) const {
   throw CheckpointError(name_, ": ", what, " at byte ", opcode_at_, " of its pickle");
 }
 
+void PickleMachine::refuse(const std::string& what) const {
+  throw UnsupportedError(name_, ": ", what, " at byte ", opcode_at_, " of its pickle");
+}
+
+PickleValue PickleMachine::pass_over(const std::string& what) const {
+  if (!options_.allow_unknown) refuse(what + " (allow_unknown skips it),");
+  return {.kind = Kind::UNKNOWN};
+}
+
 void PickleMachine::spend(std::size_t values) {
   if (values > bytes_.size() - spent_) fail("more values than the pickle has bytes");
   spent_ += values;
@@ -58,7 +68,7 @@ Pickle PickleMachine::run() {
     const auto op = static_cast<unsigned>(number(1));
     if (op == '.') break;
     if (scalar(op) || text(op) || container(op) || memo(op) || object(op)) continue;
-    fail(join("opcode ", util::printed("0x%02x", op), " is not allowed in a file of weights,"));
+    refuse(join("opcode ", util::printed("0x%02x", op), " is not allowed in a file of weights,"));
   }
   if (stack_.size() != 1 || !marks_.empty()) fail("STOP, but not with one value,");
   if (at_ != bytes_.size()) fail("extra bytes after STOP");
@@ -98,8 +108,7 @@ std::string_view PickleMachine::line() {
 PickleValue PickleMachine::long_integer() {
   const auto size = static_cast<std::size_t>(number(1));
   if (size > 8) {
-    take(size);
-    if (!options_.allow_unknown) fail("an integer of more than 64 bits");
+    take(size);  // such as a seed of numpy: nobody asks for it
     return {.kind = Kind::UNKNOWN};
   }
   std::uint64_t value = number(size);
@@ -315,11 +324,9 @@ bool PickleMachine::object(unsigned op) {
       push(reduce(function, arguments));
       return true;
     }
-    case 'b': {  // attributes, such as the _metadata of a state_dict: nobody asks for them
-      pop();
-      const Kind kind = top().kind;
-      if (kind != Kind::DICT && kind != Kind::TENSOR && kind != Kind::UNKNOWN)
-        fail("BUILD of something other than a dict");
+    case 'b': {
+      const PickleValue state = pop();
+      build(top(), state);
       return true;
     }
     case 'Q': {

@@ -45,11 +45,14 @@ class PickleMachine {
   void recall(std::uint32_t at);
   // Limits objects that a short pickle could multiply by reusing a value: no more than it has bytes.
   void spend(std::size_t values);
-  [[noreturn]] void fail(const std::string& what) const;
+  [[noreturn]] void fail(const std::string& what) const;    // damaged or forged
+  [[noreturn]] void refuse(const std::string& what) const;  // in order, but not supported
+  PickleValue pass_over(const std::string& what) const;     // an UNKNOWN; without allow_unknown, an error
 
   // The functions and classes of the list. pickle_rebuild.cpp
   PickleValue global(std::string_view module, std::string_view name);
   PickleValue reduce(const PickleValue& function, const PickleValue& arguments);
+  void build(const PickleValue& object, const PickleValue& state);
   PickleValue ordered_dict(const Items& arguments);
   PickleValue rebuild_from_type(const Items& arguments);
   PickleValue rebuild_tensor(const Items& arguments, bool with_dtype);

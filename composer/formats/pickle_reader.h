@@ -17,6 +17,7 @@ struct PickleValue {
     TUPLE,
     LIST,    // or a set
     DICT,    // keys and values alternate
+    OBJECT,  // of TorchScript: the same, of its attributes
     GLOBAL,  // a name on the list, "torch FloatStorage"
     STORAGE,
     TENSOR,
@@ -51,17 +52,20 @@ struct Pickle {
   std::vector<std::vector<PickleValue>> items;
   std::vector<PickleStorage> storages;
   std::vector<PickleTensor> tensors;
+  std::string skipped;  // the first class or function that allow_unknown has passed over; empty: none
 };
 
 struct PickleOptions {
-  // A class or function that is not on the list: an error or, if true, a value of kind UNKNOWN. Some that MosaicML
-  // Composer's checkpoints need are always UNKNOWN. They are never called.
+  // A class or function that is not on the list, or a tensor of an unknown dtype or of a class of its own: an error or,
+  // if true, a value of kind UNKNOWN. Some that checkpoints often have are always UNKNOWN, and so are integers of more
+  // than 64 bits. They are never called.
   bool allow_unknown = false;
 };
 
 // Reads the pickle of a torch.save file as data, without executing code from it. Accepts the opcodes and names of
-// torch.load(weights_only=True); anything else is a CheckpointError with the opcode or name and its byte. Checks that
-// tensors lie within their storages. Needs at most about 120 times the pickle's size in memory (an empty list is one
+// torch.load(weights_only=True), and objects of TorchScript; anything else is an UnsupportedError with the opcode or
+// name and its byte, and a pickle that contradicts itself is a CheckpointError. Checks that tensors lie within their
+// storages. Needs at most about 120 times the pickle's size in memory (an empty list is one
 // byte in the pickle).
 Pickle read_pickle(std::string_view bytes, const std::string& name, PickleOptions options = {});
 

@@ -21,10 +21,10 @@ PickleValue PickleMachine::global(std::string_view module, std::string_view name
   if (module.size() + name.size() > kLongestName) fail("a class or function with a long name");
   const std::string full = std::string(module) + " " + std::string(name);
   if (is_allowed_global(full)) return make_string(full, Kind::GLOBAL);
-  if (!options_.allow_unknown && !is_passed_over_global(full))
-    fail(shown(module) + "." + shown(name) +
-         ": a class or function that weights do not need (allow_unknown skips it),");
-  return {.kind = Kind::UNKNOWN};
+  if (is_passed_over_global(full)) return {.kind = Kind::UNKNOWN};
+  const std::string said = shown(module) + "." + shown(name);
+  if (result_.skipped.empty()) result_.skipped = said;
+  return pass_over(said + ": a class or function that weights do not need");
 }
 
 const PickleMachine::Items& PickleMachine::tuple(const PickleValue& value, std::size_t least, std::size_t most) const {
@@ -56,13 +56,14 @@ PickleValue PickleMachine::reduce(const PickleValue& function, const PickleValue
   if (function.kind == Kind::UNKNOWN) return function;
   if (function.kind != Kind::GLOBAL) fail("REDUCE of something other than a class or function");
   const std::string& name = result_.strings[function.index];
+  if (is_script_class(name)) return make(Kind::OBJECT, {});
   if (name == "collections OrderedDict") return ordered_dict(tuple(arguments, 0, 1));
   if (name == "torch._utils _rebuild_tensor_v2") return rebuild_tensor(tuple(arguments, 6, 7), false);
   if (name == "torch._utils _rebuild_tensor_v3") return rebuild_tensor(tuple(arguments, 7, 8), true);
   if (name == "torch._tensor _rebuild_from_type_v2") return rebuild_from_type(tuple(arguments, 4, 4));
   if (name == "torch._utils _rebuild_parameter" || name == "torch._utils _rebuild_parameter_with_state") {
     const PickleValue& data = tuple(arguments, 3, 4).front();
-    if (data.kind != Kind::TENSOR) fail("a parameter of something other than a tensor");
+    if (data.kind != Kind::TENSOR && data.kind != Kind::UNKNOWN) fail("a parameter of something other than a tensor");
     return data;
   }
   if (name == "torch Size" || name == "torch device" || name == "_codecs encode") {  // their first argument says it all
@@ -70,6 +71,7 @@ PickleValue PickleMachine::reduce(const PickleValue& function, const PickleValue
     if (first.kind != (name == "torch Size" ? Kind::TUPLE : Kind::STRING)) fail(name + " of something else");
     return first;
   }
+  if (name.starts_with("torch.jit._pickle ")) return tuple(arguments, 1, 2).front();  // a list, and what it is of
   if (name == "builtins set" || name == "__builtin__ set") {
     const Items& given = tuple(arguments, 0, 1);
     if (given.empty()) return make(Kind::LIST, {});
@@ -77,6 +79,18 @@ PickleValue PickleMachine::reduce(const PickleValue& function, const PickleValue
     return given.front();
   }
   fail("REDUCE of " + name);
+}
+
+// The attributes of TorchScript's objects are their content. Those of others, such as the _metadata of a state_dict,
+// are nothing that anybody asks for.
+void PickleMachine::build(const PickleValue& object, const PickleValue& state) {
+  if (object.kind == Kind::OBJECT && state.kind == Kind::DICT) {
+    spend(result_.items[state.index].size());
+    result_.items[object.index] = Items(result_.items[state.index]);
+    return;
+  }
+  const auto kinds = {Kind::DICT, Kind::OBJECT, Kind::TENSOR, Kind::UNKNOWN};
+  if (std::find(kinds.begin(), kinds.end(), object.kind) == kinds.end()) fail("BUILD of something other than a dict");
 }
 
 // Of nothing, or of a list of pairs.
@@ -106,7 +120,7 @@ PickleValue PickleMachine::rebuild_from_type(const Items& arguments) {
   if (!is(arguments[0],
           {"torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_tensor_v3", "torch._utils _rebuild_parameter"}) ||
       !is(arguments[1], {"torch Tensor", "torch.nn.parameter Parameter"}))
-    fail("a tensor of a class of its own");
+    return pass_over("a tensor of a class of its own");
   const PickleValue function = arguments[0], with = arguments[2];  // `arguments` moves when values are made
   return reduce(function, with);
 }
@@ -116,6 +130,7 @@ PickleValue PickleMachine::storage(const PickleValue& id) {
   const Items& parts = tuple(id, 5, 5);
   if (string(parts[0]) != "storage") fail("a reference to something other than a storage");
   if (string(parts[2]).size() > kLongestName) fail("a storage with a long name");
+  if (parts[1].kind == Kind::UNKNOWN) return parts[1];  // of a dtype that is unknown
   if (parts[1].kind != Kind::GLOBAL) fail("a storage without a class");
   const std::string_view dtype = dtype_of_storage(result_.strings[parts[1].index]);
   if (dtype.empty()) fail("an unknown class of storage");
@@ -139,6 +154,7 @@ PickleValue PickleMachine::storage(const PickleValue& id) {
 
 // (storage, offset, shape, strides, requires_grad, hooks, dtype, metadata): with or without the last two
 PickleValue PickleMachine::rebuild_tensor(const Items& arguments, bool with_dtype) {
+  if (arguments[0].kind == Kind::UNKNOWN) return arguments[0];
   if (arguments[0].kind != Kind::STORAGE) fail("a tensor without a storage");
   PickleTensor tensor{.storage = arguments[0].index,
                       .dtype = result_.storages[arguments[0].index].dtype,
@@ -148,7 +164,7 @@ PickleValue PickleMachine::rebuild_tensor(const Items& arguments, bool with_dtyp
   if (with_dtype) {
     const PickleValue& dtype = arguments[6];
     tensor.dtype = dtype.kind == Kind::GLOBAL ? dtype_of_name(result_.strings[dtype.index]) : "";
-    if (tensor.dtype.empty()) fail("a tensor of an unknown dtype");
+    if (tensor.dtype.empty()) return pass_over("a tensor of an unknown dtype");
   }
   check_bounds(tensor);
   if (const std::size_t at = with_dtype ? 7 : 6; at < arguments.size()) read_metadata(arguments[at], tensor);
@@ -167,7 +183,7 @@ void PickleMachine::read_metadata(const PickleValue& metadata, PickleTensor& ten
   for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
     const std::string& key = string(items[i]);
     bool* flag = key == "conj" ? &tensor.conjugate : key == "neg" ? &tensor.negative : nullptr;
-    if (!flag || items[i + 1].kind != Kind::BOOL) fail("metadata " + shown(key) + " of a tensor, which are unknown,");
+    if (!flag || items[i + 1].kind != Kind::BOOL) refuse("metadata " + shown(key) + " of a tensor, which are unknown,");
     *flag = items[i + 1].integer != 0;
   }
   const bool complex = tensor.dtype.starts_with('C');

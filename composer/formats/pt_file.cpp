@@ -13,6 +13,7 @@
 #include "composer/formats/json_reader.h"
 #include "composer/formats/pickle_writer.h"
 #include "composer/formats/pt_index.h"
+#include "composer/formats/safetensors_header.h"
 #include "composer/formats/tensor_bytes.h"
 #include "composer/formats/zip_writer.h"
 #include "composer/util/new_file.h"
@@ -68,6 +69,18 @@ PtFile& PtFile::operator=(PtFile&&) noexcept = default;
 
 const std::vector<std::string>& PtFile::names() const { return content_->names; }
 
+std::vector<PtEntry> PtFile::tensors() const {
+  std::vector<PtEntry> all;
+  for (const auto& [name, at] : content_->index.tensors) {
+    const PickleTensor& tensor = content_->index.pickle.tensors[at];
+    all.push_back({.name = name, .dtype = tensor.dtype, .shape = tensor.shape});
+    tensor_bytes(tensor.shape, pickled_element_bytes(tensor.dtype), all.back().bytes);  // was checked when it was read
+  }
+  return all;
+}
+
+bool PtFile::checksums() const { return content_->index.zip.has_crcs(); }
+
 at::Tensor PtFile::read(std::string_view name) const {
   const auto found = content_->by_name.find(name);
   if (found == content_->by_name.end())
@@ -81,14 +94,28 @@ NamedTensors PtFile::read_all() const {
   return tensors;
 }
 
-// A safetensors file begins with the length of its header, which may be spelled as the first bytes of the others.
+// A safetensors file begins with the length of its header, which may be spelled as the first bytes of the others, and
+// then has JSON.
 bool is_pt_file(const ByteSource& file) {
   using namespace std::string_view_literals;
   constexpr std::uint64_t kLooked = 9;
   const std::string first = file.read(0, std::min(file.size(), kLooked));
   if (first.size() < 2) return false;
-  if (first.size() == kLooked && first.back() == '{' && first.substr(4, 4) == "\0\0\0\0"sv) return false;
+  if (first.size() == kLooked && (first.back() == '{' || first.back() == ' ') && first.substr(4, 4) == "\0\0\0\0"sv)
+    return false;
   return first.starts_with("PK") || (first[0] == '\x80' && first[1] >= 2 && first[1] <= 5);
+}
+
+std::vector<std::string> damaged_entries(const ByteSource& file) {
+  std::vector<std::string> damage;
+  if (file.size() < 2 || file.read(0, 2) != "PK") return damage;  // a bare pickle, which has no CRCs
+  const ZipReader zip(file);
+  for (const ZipEntry& entry : zip.entries()) try {
+      zip.read(entry);
+    } catch (const CheckpointError& error) {
+      damage.emplace_back(error.what());
+    }
+  return damage;
 }
 
 namespace {

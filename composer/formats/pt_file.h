@@ -15,14 +15,24 @@ namespace composer::formats {
 class ByteSource;
 
 struct PtOptions {
-  // If false, classes and functions that weights do not need are an error that names them. If true, objects of such
-  // classes are skipped and the tensors are read. The known ones in MosaicML Composer's checkpoints are always skipped.
+  // If false, classes and functions that weights do not need are an error that names them, and so are tensors of an
+  // unknown dtype or class. If true, these are skipped and the other tensors are read. The known ones in MosaicML
+  // Composer's checkpoints are always skipped.
   // Code from the file is never executed.
   bool allow_unknown = false;
 };
 
-// Reads a file written by torch.save: a state_dict, or dicts and lists of tensors, whose keys are joined by dots.
-// Throws CheckpointError for an invalid or damaged file; reading a tensor verifies the CRC of all its bytes. Tensors
+// A tensor of such a file.
+struct PtEntry {
+  std::string name, dtype;  // "F32", as in safetensors, or "C128"
+  std::vector<std::int64_t> shape;
+  std::uint64_t bytes = 0;
+};
+
+// Reads a file written by torch.save: a state_dict, or dicts and lists of tensors, whose keys are joined by dots; in
+// C++, or by torch.jit.save: a module with its parameters and buffers. Tensors for which the keys spell the same name
+// are called "NAME [1]", "NAME [2]" and so on. Throws CheckpointError for an invalid or damaged file, UnsupportedError
+// for one that holds what this version does not read; reading a tensor verifies the CRC of all its bytes. Tensors
 // that share memory in the file share it here. Read from one thread at a time.
 class COMPOSER_EXPORT PtFile {
  public:
@@ -33,6 +43,8 @@ class COMPOSER_EXPORT PtFile {
   PtFile& operator=(PtFile&&) noexcept;
 
   const std::vector<std::string>& names() const;  // in the file's order
+  std::vector<PtEntry> tensors() const;           // the same, without reading them
+  bool checksums() const;                         // whether every byte is verified when read: the file has CRCs
   at::Tensor read(std::string_view name) const;   // throws CheckpointError for a missing name
   NamedTensors read_all() const;
 
@@ -43,6 +55,10 @@ class COMPOSER_EXPORT PtFile {
 
 // Whether the first bytes are those of torch.save, including PyTorch before 1.6, which PtFile rejects by name.
 COMPOSER_EXPORT bool is_pt_file(const ByteSource& file);
+
+// Reads every byte of such a file, also what belongs to no tensor or is unknown to this version, and returns what does
+// not match its CRC, one line each.
+COMPOSER_EXPORT std::vector<std::string> damaged_entries(const ByteSource& file);
 
 // Writes a file that torch.load(weights_only=True) reads as a state_dict, also with mmap=True. Tensors that share
 // memory and dtype are written once, all others contiguously. Throws ConfigError for an unsupported dtype.

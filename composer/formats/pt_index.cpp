@@ -1,16 +1,19 @@
 #include "composer/formats/pt_index.h"
 
 #include <algorithm>
+#include <charconv>
+#include <map>
 #include <set>
 #include <string_view>
 
 #include "composer/core/error.h"
 #include "composer/formats/json_reader.h"
+#include "composer/formats/unsupported.h"
 
 namespace composer::formats {
 namespace {
 
-constexpr int kDeepest = 64;                     // dicts in dicts
+constexpr int kDeepest = 64;                     // dicts in dicts, tuples in a key
 constexpr std::uint64_t kMostPickle = 64 << 20;  // bytes; the pickle's own reader takes no more
 constexpr std::uint64_t kSmallest = 64 << 10;    // a pickle of this size may always be deflated
 
@@ -23,11 +26,19 @@ std::string folder_of(const ZipReader& zip, const std::string& file) {
     if (!folder.empty()) throw CheckpointError(file, ": has a data.pkl in several folders");
     folder = entry.name.substr(0, slash + 1);
   }
-  if (folder.empty()) throw CheckpointError(file, ": is a zip file without data.pkl, so torch.save did not write it");
+  if (folder.empty()) throw UnsupportedError(file, ": is a zip file without data.pkl, so torch.save did not write it");
   return folder;
 }
 
-// Gives the tensors of nested dicts and lists their names: the keys, with dots between them.
+std::string number_text(double number) {
+  constexpr std::size_t kLongest = 32;
+  char text[kLongest];
+  const std::string shortest(text, std::to_chars(text, text + kLongest, number).ptr);
+  return shortest.find_first_not_of("-0123456789") == std::string::npos ? shortest + ".0" : shortest;
+}
+
+// Gives the tensors of nested dicts and lists their names: the keys, with dots between them. Keys that are no texts are
+// spelled as Python prints them.
 class Flatten {
  public:
   Flatten(const Pickle& pickle, std::size_t bytes, const std::string& file)
@@ -35,6 +46,7 @@ class Flatten {
 
   std::vector<std::pair<std::string, std::uint32_t>> run() {
     visit(pickle_.root, "", 0);
+    number_equal_names();
     std::set<std::string_view> names;
     for (const auto& [name, index] : tensors_)
       if (!names.insert(name).second) fail("two tensors are called " + shown(name));
@@ -55,21 +67,58 @@ class Flatten {
   void visit(const PickleValue& value, const std::string& name, int depth) {
     spend(visits_, 1);
     if (value.kind == Kind::TENSOR) tensors_.emplace_back(name, value.index);
-    if (value.kind != Kind::DICT && value.kind != Kind::LIST && value.kind != Kind::TUPLE) return;
+    const bool dict = value.kind == Kind::DICT || value.kind == Kind::OBJECT;
+    if (!dict && value.kind != Kind::LIST && value.kind != Kind::TUPLE) return;
     if (depth == kDeepest) fail("its dicts are nested too deeply, at " + shown(name));
     const auto& items = pickle_.items[value.index];
-    const bool dict = value.kind == Kind::DICT;
     for (std::size_t i = 0; i < items.size(); i += dict ? 2 : 1) {
-      const std::string key = dict ? key_of(items[i]) : std::to_string(i);
+      const std::string key = dict ? key_of(items[i], depth) : std::to_string(i);
       spend(letters_, name.size() + key.size() + 1);
       visit(items[dict ? i + 1 : i], name.empty() ? key : join(name, ".", key), depth + 1);
     }
   }
 
-  std::string key_of(const PickleValue& key) const {
-    if (key.kind == Kind::STRING) return pickle_.strings[key.index];
-    if (key.kind == Kind::INTEGER) return std::to_string(key.integer);
-    return "?";
+  std::string key_of(const PickleValue& key, int depth) {
+    switch (key.kind) {
+      case Kind::STRING:
+        return pickle_.strings[key.index];
+      case Kind::INTEGER:
+        return std::to_string(key.integer);
+      case Kind::REAL:
+        return number_text(key.real);
+      case Kind::BOOL:
+        return key.integer != 0 ? "True" : "False";
+      case Kind::NONE:
+        return "None";
+      case Kind::TUPLE:
+        return tuple_key(pickle_.items[key.index], depth + 1);
+      default:
+        return "?";
+    }
+  }
+
+  std::string tuple_key(const std::vector<PickleValue>& items, int depth) {
+    if (depth == kDeepest) fail("a key of its dicts is nested too deeply");
+    std::string text = "(";
+    for (const PickleValue& item : items) {
+      spend(visits_, 1);
+      const std::string part = key_of(item, depth);
+      spend(letters_, part.size());
+      text += (text.size() == 1 ? "" : ", ") + part;
+    }
+    return text + (items.size() == 1 ? ",)" : ")");
+  }
+
+  // Keys may spell one name twice, as in {1: x, "1": y} and {"a.b": x, "a": {"b": y}}. None of the tensors gets it, so
+  // that none is taken for another: they are called "1 [1]" and "1 [2]".
+  void number_equal_names() {
+    std::map<std::string, int> times, seen;
+    for (const auto& [name, index] : tensors_) ++times[name];
+    for (auto& [name, index] : tensors_) {
+      if (times[name] == 1) continue;
+      const int number = ++seen[name];
+      name += join(" [", number, "]");
+    }
   }
 
   const Pickle& pickle_;
@@ -82,9 +131,8 @@ void refuse_old_format(const ByteSource& file) {
   unsigned char first = 0;
   if (file.size() > 0) file.read(0, &first, 1);
   if (first == 0x80)
-    throw CheckpointError(
-        file.name(),
-        ": was written by torch.save before PyTorch 1.6 (a bare pickle); load and save it again with a newer one");
+    throw UnsupportedError(file.name(), ": is a bare pickle, as torch.save wrote it before PyTorch 1.6 and still does ",
+                           "with _use_new_zipfile_serialization=False; load it in Python and save it without that");
 }
 
 const ByteSource& checked(const std::unique_ptr<ByteSource>& source) {
@@ -100,13 +148,16 @@ PtIndex::PtIndex(std::unique_ptr<ByteSource> given, PickleOptions options)
   const std::string folder = folder_of(zip, file);
   const ZipEntry* order = zip.find(folder + "byteorder");
   if (order && (order->size > 16 || zip.read(*order) != "little"))
-    throw CheckpointError(file, ": was written on a big-endian machine, which this version cannot read");
+    throw UnsupportedError(file, ": was written on a big-endian machine, which this version cannot read");
   const ZipEntry& data = *zip.find(folder + "data.pkl");
   if (data.size > kMostPickle || (data.size > kSmallest && data.size > source->size()))
     throw CheckpointError(file, ": a pickle of ", data.size, " bytes is too large");
   const std::string bytes = zip.read(data);
   pickle = read_pickle(bytes, file, options);
   tensors = Flatten(pickle, bytes.size(), file).run();
+  if (tensors.empty() && !pickle.skipped.empty())
+    throw UnsupportedError(file, ": has no tensors outside of objects of other classes, such as ", pickle.skipped,
+                           "; save the model's state_dict() in Python");
   for (const PickleStorage& storage : pickle.storages) {
     const ZipEntry* entry = zip.find(folder + "data/" + storage.key);
     if (!entry) throw CheckpointError(file, ": the storage ", shown(storage.key), " is missing");

@@ -10,6 +10,7 @@
 #include "composer/formats/byte_source.h"
 #include "composer/formats/json_reader.h"
 #include "composer/formats/tensor_bytes.h"
+#include "composer/formats/unsupported.h"
 #include "composer/util/checksum.h"
 #include "composer/util/new_file.h"
 #include "composer/util/parallel.h"
@@ -34,6 +35,8 @@ std::string safetensors_dtype(const std::string& name, const at::Tensor& tensor)
     throw ConfigError("safetensors: ", name, " is ", tensor.scalar_type(), "; the format has no such dtype");
   return std::string(dtype);
 }
+
+bool has_libtorch_dtype(const TensorEntry& entry) { return element_bytes(entry.dtype) != 0; }
 
 // How tensors lie in a file: those with larger elements first, so that all are aligned without holes.
 struct TensorLayout {
@@ -105,6 +108,9 @@ at::Tensor SafetensorsFile::read(std::string_view name) const {
 }
 
 at::Tensor SafetensorsFile::read(const TensorEntry& entry) const {
+  if (!has_libtorch_dtype(entry))
+    throw UnsupportedError(source_->name(), ": ", shown(entry.name), " is ", entry.dtype,
+                           ", of which libtorch has no tensors (allow_unknown skips it)");
   at::Tensor tensor = new_tensor(entry.shape, scalar_type(entry.dtype));
   util::Checksum sum;
   std::uint64_t from = header_.data + entry.begin;
@@ -123,12 +129,15 @@ at::Tensor SafetensorsFile::read(const TensorEntry& entry) const {
   return tensor;
 }
 
-NamedTensors SafetensorsFile::read_all() const {
-  NamedTensors tensors(header_.tensors.size());
+NamedTensors SafetensorsFile::read_all(bool allow_unknown) const {
+  std::vector<const TensorEntry*> wanted;
+  for (const TensorEntry& entry : header_.tensors)
+    if (!allow_unknown || has_libtorch_dtype(entry)) wanted.push_back(&entry);
+  NamedTensors tensors(wanted.size());
   std::atomic<std::size_t> next = 0;
   parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t, std::int64_t) {
     for (std::size_t i = 0; (i = next++) < tensors.size();) try {
-        tensors[i] = {header_.tensors[i].name, read(header_.tensors[i])};
+        tensors[i] = {wanted[i]->name, read(*wanted[i])};
       } catch (...) {
         next = tensors.size();
         throw;

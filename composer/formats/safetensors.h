@@ -37,10 +37,12 @@ class COMPOSER_EXPORT SafetensorsFile {
   const std::string& checksum() const { return header_.checksum; }
 
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  // Returns a new tensor on the host. Throws CheckpointError for a missing name.
+  // Returns a new tensor on the host. Throws CheckpointError for a missing name, UnsupportedError for a tensor of F4,
+  // F6_E2M3 or F6_E3M2, of which libtorch has none.
   at::Tensor read(std::string_view name) const;
   at::Tensor read(const TensorEntry& entry) const;
-  NamedTensors read_all() const;  // in the file's order; reads with several threads
+  // In the file's order; reads with several threads. With allow_unknown, without those that libtorch does not have.
+  NamedTensors read_all(bool allow_unknown = false) const;
 
  private:
   const TensorEntry* find(std::string_view name) const;

@@ -10,6 +10,7 @@
 #include "composer/core/error.h"
 #include "composer/formats/byte_source.h"
 #include "composer/formats/json_reader.h"
+#include "composer/formats/unsupported.h"
 #include "composer/util/checksum.h"
 
 namespace composer::formats {
@@ -49,7 +50,6 @@ class Parser {
       : header_(header), file_(file), json_(header, file, kLength) {}
 
   SafetensorsHeader parse() {
-    if (header_.empty() || header_.front() != '{') json_.fail("expected {");
     json_.begin_object();
     bool metadata = false;
     std::string name;
@@ -64,11 +64,13 @@ class Parser {
     json_.end();
     refuse_equal_names();
     verify_checksums();
+    refuse_unknown_dtypes();
     return std::move(result_);
   }
 
  private:
   void read_metadata() {
+    if (header_.substr(json_.position()).starts_with("null")) return json_.null();
     json_.begin_object();
     std::string key;
     while (json_.next_key(key)) {
@@ -90,7 +92,6 @@ class Parser {
       if (std::exchange(*seen, true)) json_.fail(shown(entry.name) + ": " + key + " occurs twice, the second time");
       if (seen == &dtype) {
         entry.dtype = json_.string();
-        if (element_bytes(entry.dtype) == 0) json_.fail(shown(entry.name) + ": unknown dtype " + shown(entry.dtype));
       } else if (seen == &shape) {
         read_shape(entry);
       } else {
@@ -121,12 +122,20 @@ class Parser {
   }
 
   void check_size(const TensorEntry& entry) const {
-    std::uint64_t bytes = 0;
-    if (!tensor_bytes(entry.shape, element_bytes(entry.dtype), bytes))
+    std::uint64_t bits = 0;
+    if (!tensor_bytes(entry.shape, std::max<std::size_t>(element_bits(entry.dtype), 1), bits))
       json_.fail(shown(entry.name) + ": shape is too large");
-    if (entry.begin > entry.end || entry.end - entry.begin != bytes)
-      json_.fail(join(shown(entry.name), ": data_offsets ", entry.begin, " to ", entry.end, " are not the ", bytes,
+    const bool fits = entry.begin <= entry.end && bits % 8 == 0 && entry.end - entry.begin == bits / 8;
+    if (!fits && element_bits(entry.dtype) != 0)
+      json_.fail(join(shown(entry.name), ": data_offsets ", entry.begin, " to ", entry.end, " are not the ", bits / 8,
                       " bytes of its shape and dtype"));
+  }
+
+  // After the checksums: a damaged dtype is no unknown one.
+  void refuse_unknown_dtypes() const {
+    for (const TensorEntry& entry : result_.tensors)
+      if (element_bits(entry.dtype) == 0)
+        throw UnsupportedError(file_, ": ", shown(entry.name), ": unknown dtype ", shown(entry.dtype));
   }
 
   void refuse_equal_names() const {
@@ -144,11 +153,17 @@ class Parser {
     const auto number = std::count(present.begin(), present.end(), true);
     if (number == 0) return;
     if (number < 3) throw CheckpointError(file_, ": a part of the checksums is missing: the header is damaged");
-    if (format->second != kVersion)
-      throw CheckpointError(file_, ": ", kFormat, " is ", shown(format->second), "; this version reads ", kVersion);
     // Written without escapes; written otherwise, it is not ours.
-    if (!is_checksum(header->second) || header_.substr(own_position_, kNoChecksum.size()) != header->second ||
-        header_checksum(header_, own_position_) != header->second)
+    const bool intact = is_checksum(header->second) &&
+                        header_.substr(own_position_, kNoChecksum.size()) == header->second &&
+                        header_checksum(header_, own_position_) == header->second;
+    if (format->second != kVersion) {
+      const std::string what =
+          join(file_, ": ", kFormat, " is ", shown(format->second), "; this version reads ", kVersion);
+      if (intact) throw UnsupportedError(what);
+      throw CheckpointError(what);
+    }
+    if (!intact)
       throw CheckpointError(file_, ": the header is damaged: it does not match its checksum at byte ",
                             kLength + own_position_);
     read_checksums(sums->second);
@@ -204,15 +219,21 @@ void sort_and_fill(SafetensorsHeader& header, std::uint64_t data, const std::str
 
 }  // namespace
 
-std::size_t element_bytes(std::string_view dtype) {
-  constexpr std::pair<std::string_view, std::size_t> kSizes[] = {
-      {"BOOL", 1},    {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E4M3FNUZ", 1}, {"F8_E5M2FNUZ", 1},
-      {"F8_E8M0", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},     {"BF16", 2},    {"I32", 4},         {"U32", 4},
-      {"F32", 4},     {"I64", 8}, {"U64", 8}, {"F64", 8},     {"C64", 8},
+std::size_t element_bits(std::string_view dtype) {
+  constexpr std::pair<std::string_view, std::size_t> kBits[] = {
+      {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"BOOL", 8},        {"U8", 8},          {"I8", 8},
+      {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
+      {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
+      {"I64", 64},    {"U64", 64},    {"F64", 64},    {"C64", 64},
   };
-  for (const auto& [name, size] : kSizes)
-    if (name == dtype) return size;
+  for (const auto& [name, bits] : kBits)
+    if (name == dtype) return bits;
   return 0;
+}
+
+std::size_t element_bytes(std::string_view dtype) {
+  const std::size_t bits = element_bits(dtype);
+  return bits % 8 == 0 ? bits / 8 : 0;
 }
 
 bool tensor_bytes(const std::vector<std::int64_t>& shape, std::size_t element, std::uint64_t& bytes) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include <ATen/core/grad_mode.h>
@@ -11,18 +12,24 @@
 #include "composer/formats/json_reader.h"
 #include "composer/formats/pt_file.h"
 #include "composer/formats/safetensors.h"
+#include "composer/util/wildcard.h"
 
 namespace composer {
 namespace {
 
 using formats::NamedTensors;
 
-// Where checkpoints of whole runs keep the weights.
+bool any_begins_with(const NamedTensors& tensors, const std::string& prefix) {
+  return std::ranges::any_of(tensors, [&](const auto& tensor) { return tensor.first.starts_with(prefix); });
+}
+
+// Where checkpoints of whole runs keep the weights. A model may have a part of the name "model", but hardly beside one
+// of the name "optimizer".
 void take_models_part(NamedTensors& tensors) {
-  for (const std::string prefix : {"state.model.", "state_dict.", "model_state_dict."}) {
-    const auto has = [&](const auto& tensor) { return tensor.first.starts_with(prefix); };
-    if (std::none_of(tensors.begin(), tensors.end(), has)) continue;
-    std::erase_if(tensors, [&](const auto& tensor) { return !has(tensor); });
+  for (const std::string prefix : {"state.model.", "state_dict.", "model_state_dict.", "model."}) {
+    if (!any_begins_with(tensors, prefix)) continue;
+    if (prefix == "model." && !any_begins_with(tensors, "optimizer.")) continue;
+    std::erase_if(tensors, [&](const auto& tensor) { return !tensor.first.starts_with(prefix); });
     for (auto& [name, tensor] : tensors) name.erase(0, prefix.size());
     return;
   }
@@ -36,43 +43,106 @@ void add_lines(std::string& text, const char* what, const std::vector<std::strin
   for (const std::string& name : names) text += "\n  " + std::string(what) + " " + formats::shown(name);
 }
 
-// If the names differ by what stands before them, how to say so.
-std::string hint(const WeightsReport& report) {
-  constexpr std::size_t kTried = 4;
-  const auto& unexpected = report.unexpected;
-  for (std::size_t i = 0; i < std::min(kTried, unexpected.size()); ++i)
-    for (const std::string& want : report.missing) {
-      const std::string& have = unexpected[i];
-      if (want.ends_with("." + have))
-        return R"(. Did you mean .rename = {{"", ")" + want.substr(0, want.size() - have.size()) + R"("}}?)";
-      if (have.ends_with("." + want))
-        return R"(. Did you mean .rename = {{")" + have.substr(0, have.size() - want.size()) + R"(", ""}}?)";
-    }
-  return "";
+// The tensors of a file beside those of a model.
+struct Matched {
+  WeightsReport report;
+  std::vector<std::string> reshaped;                     // names of those that are mismatched by their shape
+  std::vector<std::pair<at::Tensor, at::Tensor>> pairs;  // of the module, of the file
+};
+
+// "optimizer", of "optimizer.state.0"
+std::string first_part(const std::string& name) { return name.substr(0, name.find('.')); }
+
+// The module that has this tensor, and its other tensors.
+std::string pattern_for(const std::string& name) {
+  const auto dot = name.rfind('.');
+  return dot == std::string::npos ? name : name.substr(0, dot) + ".*";
 }
 
-using Pairs = std::vector<std::pair<at::Tensor, at::Tensor>>;  // of the module, of the file
+// The option, if it is short enough to help.
+std::string ignore_option(const std::set<std::string>& patterns) {
+  constexpr std::size_t kMost = 4;
+  if (patterns.empty() || patterns.size() > kMost) return "";
+  std::string text;
+  for (const std::string& pattern : patterns) text += (text.empty() ? "\"" : ", \"") + formats::shown(pattern) + '"';
+  return ".ignore = {" + text + "}";
+}
 
-WeightsReport match(const NamedTensors& wanted, const NamedTensors& given, const LoadWeightsOptions& options,
-                    Pairs& pairs) {
+// The rule for a name of the file that differs from one of the model by what stands before it.
+std::optional<Rename> rule_for(const std::string& have, const std::vector<std::string>& missing) {
+  for (const std::string& want : missing) {
+    if (want.ends_with("." + have)) return Rename{"", want.substr(0, want.size() - have.size())};
+    if (have.ends_with("." + want)) return Rename{have.substr(0, have.size() - want.size()), ""};
+  }
+  return std::nullopt;
+}
+
+// The rule that gives the most tensors a name of the model's, of those for the first tensor of each part of the file.
+std::optional<Rename> missing_rule(const WeightsReport& report) {
+  constexpr int kTried = 8;
+  const std::set<std::string> missing(report.missing.begin(), report.missing.end());
+  std::optional<Rename> best;
+  std::ptrdiff_t most = 0;
+  std::set<std::string> parts;
+  for (const std::string& have : report.unexpected) {
+    if (parts.size() == kTried || !parts.insert(first_part(have)).second) continue;
+    const auto rule = rule_for(have, report.missing);
+    if (!rule) continue;
+    const auto fits = std::ranges::count_if(report.unexpected, [&](const std::string& name) {
+      return name.starts_with(rule->from) && missing.contains(rule->to + name.substr(rule->from.size()));
+    });
+    if (fits > most) best = rule, most = fits;
+  }
+  return best;
+}
+
+// How to say what the names or shapes suggest.
+std::string hint(const Matched& matched) {
+  std::set<std::string> patterns;
+  if (const auto rule = missing_rule(matched.report)) {
+    for (const std::string& name : matched.report.unexpected)
+      if (!name.starts_with(rule->from)) patterns.insert(first_part(name) + ".*");
+    const std::string others = ignore_option(patterns);
+    return R"(. Did you mean .rename = {{")" + rule->from + R"(", ")" + rule->to + R"("}})" +
+           (others.empty() ? "" : ", " + others) + "?";
+  }
+  for (const std::string& name : matched.reshaped) patterns.insert(pattern_for(name));
+  const std::string option = ignore_option(patterns);
+  return option.empty() ? "" : "; " + option + " keeps what the model has there, such as a new head";
+}
+
+Matched match(const NamedTensors& wanted, const NamedTensors& given, const LoadWeightsOptions& options) {
   std::map<std::string, at::Tensor> file;
+  std::set<std::string> ignored;
+  const auto is_ignored = [&](const std::string& name) {
+    const auto fits = [&](const std::string& pattern) { return fits_wildcard(pattern, name); };
+    if (std::ranges::none_of(options.ignore, fits)) return false;
+    ignored.insert(name);
+    return true;
+  };
   const auto rename = renamer(options.rename);
-  for (const auto& [name, tensor] : given)
-    if (const std::string to = rename(name); !file.emplace(to, tensor).second)
+  for (const auto& [name, tensor] : given) {
+    const std::string to = rename(name);
+    if (!is_ignored(to) && !file.emplace(to, tensor).second)
       throw ConfigError("rename: two tensors of the file get the name ", formats::shown(to));
-  WeightsReport report;
+  }
+  Matched result;
+  auto& [report, reshaped, pairs] = result;
   std::set<const void*> loaded;
   NamedTensors absent;
   for (const auto& [name, tensor] : wanted) {
+    if (is_ignored(name)) continue;
     const auto found = file.find(name);
     if (found == file.end()) {
       absent.emplace_back(name, tensor);
       continue;
     }
     const at::Tensor& from = found->second;
-    if (from.sizes() != tensor.sizes() || (from.scalar_type() != tensor.scalar_type() && !options.convert))
+    if (from.sizes() != tensor.sizes() || (from.scalar_type() != tensor.scalar_type() && !options.convert)) {
       report.mismatched.push_back(name + ": " + description(tensor) + " in the model, " + description(from) +
                                   " in the file");
+      if (from.sizes() != tensor.sizes()) reshaped.push_back(name);
+    }
     report.loaded.push_back(name);
     loaded.insert(tensor.unsafeGetTensorImpl());
     pairs.emplace_back(tensor, from);
@@ -81,7 +151,14 @@ WeightsReport match(const NamedTensors& wanted, const NamedTensors& given, const
   for (const auto& [name, tensor] : absent)  // unless it is there under another name
     if (loaded.count(tensor.unsafeGetTensorImpl()) == 0) report.missing.push_back(name);
   for (const auto& [name, tensor] : file) report.unexpected.push_back(name);
-  return report;
+  report.ignored.assign(ignored.begin(), ignored.end());
+  return result;
+}
+
+void warn_of_idle_patterns(const std::vector<std::string>& patterns, const WeightsReport& report) {
+  for (const std::string& pattern : patterns)
+    if (std::ranges::none_of(report.ignored, [&](const std::string& name) { return fits_wildcard(pattern, name); }))
+      warn(join("load_weights: ignore: ", pattern, " fits no tensor of the file or of the model"));
 }
 
 }  // namespace
@@ -100,7 +177,7 @@ NamedTensors state_dict(const torch::nn::Module& module) { return named_tensors(
 
 NamedTensors read_weights(const std::filesystem::path& path, bool allow_unknown) {
   auto file = formats::open_file(path);
-  if (!formats::is_pt_file(*file)) return formats::SafetensorsFile(std::move(file)).read_all();
+  if (!formats::is_pt_file(*file)) return formats::SafetensorsFile(std::move(file)).read_all(allow_unknown);
   NamedTensors tensors = formats::PtFile(std::move(file), {.allow_unknown = allow_unknown}).read_all();
   take_models_part(tensors);
   return tensors;
@@ -113,14 +190,18 @@ WeightsReport load_weights(torch::nn::Module& module, const std::filesystem::pat
 
 WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensors, const std::string& from,
                            const LoadWeightsOptions& options) {
-  Pairs pairs;
-  WeightsReport report = match(state_dict(module), tensors, options, pairs);
+  Matched matched = match(state_dict(module), tensors, options);
+  auto& [report, reshaped, pairs] = matched;
   const bool wrong = options.strict && (!report.missing.empty() || !report.unexpected.empty());
-  if (wrong || !report.mismatched.empty()) {
-    const std::string what = from + " does not fit the model" + hint(report) + report.text();
+  const bool nothing_fits = !tensors.empty() && report.loaded.empty() && !report.missing.empty();
+  if (wrong || nothing_fits || !report.mismatched.empty()) {
+    std::string what = from + " does not fit the model";
+    if (nothing_fits) what += join(": none of its ", tensors.size(), " tensors has a name of the model's");
+    what += hint(matched) + report.text();
     report.loaded.clear();
     throw WeightsError(what, std::move(report));
   }
+  warn_of_idle_patterns(options.ignore, report);
   const at::NoGradGuard no_grad;
   for (auto& [own, given] : pairs) own.copy_(given);
   return report;

@@ -21,7 +21,10 @@ struct LoadWeightsOptions {
   std::vector<Rename> rename = {};  // from the file's names to the module's
   bool strict = true;               // missing and unexpected tensors are errors; tensors of another shape always are
   bool convert = false;             // convert tensors of another dtype; if false they are errors
-  bool allow_unknown = false;       // for .pt files: see formats::PtOptions
+  bool allow_unknown = false;       // skip what this version cannot read: see formats::PtOptions
+  // Wildcards for names, after `rename`: such tensors of the file are not loaded, and such tensors of the module keep
+  // their values, as a new head does with {"fc.*"}. A * stands for any characters.
+  std::vector<std::string> ignore = {};
 };
 
 // The result of loading, by the module's names.
@@ -29,6 +32,7 @@ struct COMPOSER_EXPORT WeightsReport {
   std::vector<std::string> loaded;
   std::vector<std::string> missing;     // in the module, but not in the file
   std::vector<std::string> unexpected;  // in the file, but not in the module
+  std::vector<std::string> ignored;     // in either, and not loaded because of `ignore`
   std::vector<std::string> mismatched;  // "fc.weight: float [10, 64] in the model, float [5, 64] in the file"
   std::string text() const;             // one line per tensor that was not loaded
 };
@@ -46,12 +50,14 @@ struct COMPOSER_EXPORT WeightsError : CheckpointError {
 COMPOSER_EXPORT formats::NamedTensors state_dict(const torch::nn::Module& module);
 
 // Reads a .safetensors file, or a .pt or .pth file of torch.save; the first bytes determine the format. Of a MosaicML
-// Composer or Lightning checkpoint, returns only the model's tensors. Throws CheckpointError for a damaged file.
+// Composer or Lightning checkpoint, or a dict of a model and its optimizer, returns only the model's tensors. Throws
+// CheckpointError for a damaged file, formats::UnsupportedError for what this version cannot read; `allow_unknown`
+// skips that.
 COMPOSER_EXPORT formats::NamedTensors read_weights(const std::filesystem::path& path, bool allow_unknown = false);
 
 // Loads such a file into the module's parameters and buffers, on any device. Throws WeightsError if the tensors do not
-// match the module, CheckpointError if the file is damaged; the module is then unchanged. A parameter registered under
-// several names counts as loaded if the file has one of them.
+// match the module, or none of them does, CheckpointError if the file is damaged; the module is then unchanged. A
+// parameter registered under several names counts as loaded if the file has one of them.
 COMPOSER_EXPORT WeightsReport load_weights(torch::nn::Module& module, const std::filesystem::path& path,
                                            const LoadWeightsOptions& options = {});
 

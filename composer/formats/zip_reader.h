@@ -24,6 +24,7 @@ class ZipReader {
   explicit ZipReader(const ByteSource& file);  // must outlive the reader
 
   const std::vector<ZipEntry>& entries() const { return entries_; }  // sorted by name
+  bool has_crcs() const { return has_crcs_; }                        // otherwise damage to the content is not seen
   const ZipEntry* find(std::string_view name) const;
   // Reads entry.size bytes. Throws CheckpointError if they do not match their CRC; where that of every entry is 0, none
   // has been computed (torch.utils.serialization.config.save.compute_crc32).

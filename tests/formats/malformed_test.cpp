@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
+#include "composer/formats/unsupported.h"
 #include "tests/formats/bytes.h"
 #include "tests/support/doctest.h"
 
@@ -42,6 +43,8 @@ TEST_CASE("A header that is exactly what the format says is accepted") {
   const Case cases[] = {
       {"nothing", "{}", 0, ""},
       {"spaces behind", "{}   ", 0, ""},
+      {"a space before", " {}", 0, ""},
+      {"metadata that is null", R"({ "__metadata__": null })", 0, ""},
       {"spaces between", R"({ "a" : { "dtype" : "U8" , "shape" : [ 2 , 1 ] , "data_offsets" : [ 0 , 2 ] } } )", 2, ""},
       {"another order of keys", R"({"a":{"data_offsets":[0,2],"shape":[2],"dtype":"U8"}})", 2, ""},
       {"scalar", one("F64", "[]", "[0,8]"), 8, ""},
@@ -79,7 +82,6 @@ TEST_CASE("A header that is wrong is an error that says why and where") {
   const Case cases[] = {
       {"no JSON", "hello", 0, "expected {"},
       {"nothing at all", "", 0, "expected { at byte 8"},
-      {"a space before", " {}", 0, "expected { at byte 8"},
       {"an array", "[]", 0, "expected {"},
       {"something behind", "{}{}", 0, "extra text after the end at byte 10"},
       {"a zero behind", std::string("{}\0", 3), 0, "extra text after the end"},
@@ -141,7 +143,8 @@ TEST_CASE("A header that is wrong is an error that says why and where") {
       {"too little data", one("U8", "[3]", "[0,3]"), 2, "it is cut off"},
       {"too much data", one("U8", "[3]", "[0,3]"), 4, "the tensors take 3 bytes, but the file has 4"},
       {"metadata of numbers", R"({"__metadata__":{"a":1}})", 0, "expected \""},
-      {"metadata that is null", R"({"__metadata__":null})", 0, "expected {"},
+      {"metadata that is nil", R"({"__metadata__":nil})", 0, "expected {"},
+      {"metadata that is almost null", R"({"__metadata__":nullify})", 0, "expected ,"},
       {"metadata twice", R"({"__metadata__":{},"__metadata__":{}})", 0, "__metadata__ occurs twice"},
       {"a metadata key twice", R"({"__metadata__":{"a":"1","a":"2"}})", 0, "the metadata has a twice"},
       {"bad UTF-8", "{\"\xC3\":{}}", 0, "not UTF-8"},
@@ -168,6 +171,31 @@ TEST_CASE("A header that is wrong is an error that says why and where") {
     CHECK(said.starts_with("bytes in memory: "));
   }
   CHECK(complaint(safetensors_bytes(one("BOOL", "[1]", "[0,1]"), "\2")).find("neither 0 nor 1") != std::string::npos);
+}
+
+TEST_CASE("Tensors of a dtype that libtorch does not have are listed, refused by name, and skipped on request") {
+  const std::string header = "{" + entry("a", "F4", "[2,8]", "[0,8]") + "," + entry("b", "F6_E2M3", "[4]", "[8,11]") +
+                             "," + entry("c", "F6_E3M2", "[4]", "[11,14]") + "," + entry("d", "U8", "[2]", "[14,16]") +
+                             "}";
+  const SafetensorsFile file = open_safetensors(safetensors_bytes(header, std::string(16, '\1')));
+  REQUIRE(file.tensors().size() == 4);
+  CHECK(file.tensors()[0].shape == std::vector<std::int64_t>{2, 8});
+  CHECK(file.read("d").equal(at::ones({2}, at::kByte)));
+  CHECK_THROWS_WITH_AS(file.read("a"), doctest::Contains("a is F4"), UnsupportedError);
+  CHECK_THROWS_AS(file.read_all(), UnsupportedError);
+  const NamedTensors others = file.read_all(/*allow_unknown=*/true);
+  REQUIRE(others.size() == 1);
+  CHECK(others[0].first == "d");
+  CHECK(complaint(safetensors_bytes(one("F4", "[3]", "[0,1]"), "x")).find("are not the 1 bytes") != std::string::npos);
+  CHECK(complaint(safetensors_bytes(one("F4", "[4]", "[0,4]"), "xxxx")).find("are not the 2 bytes") !=
+        std::string::npos);
+}
+
+TEST_CASE("A dtype and a version that are unknown are not supported; where the checksum tells, they are damage") {
+  CHECK_THROWS_AS(open_safetensors(safetensors_bytes(one("F31", "[9]", "[0,1]"), "x")), UnsupportedError);
+  std::string ours = safetensors_bytes({{"a", at::ones({2})}});
+  ours.replace(ours.find("F32"), 3, "F33");
+  CHECK(complaint(ours).find("the header is damaged") != std::string::npos);
 }
 
 TEST_CASE("A length of the header that the file has not is an error, and no memory is asked for") {

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
+#include "composer/formats/unsupported.h"
 #include "composer/formats/weights.h"
 #include "composer/formats/zip_reader.h"
 #include "tests/formats/bytes.h"
@@ -95,7 +96,77 @@ TEST_CASE("A .pt file whose parts do not fit together is an error that names it"
     FAIL("it was read");
   } catch (const CheckpointError& error) {
     CHECK(std::string(error.what()).find("before PyTorch 1.6") != std::string::npos);
+    CHECK(std::string(error.what()).find("_use_new_zipfile_serialization=False") != std::string::npos);
   }
+}
+
+std::string key(const std::string& letters) {
+  return "\x8c" + std::string(1, static_cast<char>(letters.size())) + letters;
+}
+
+// A dict of these keys, opcodes that make values, and a tensor of the numbers 0, 1 and so on for each.
+std::string pt_with_keys(const std::vector<std::string>& keys) {
+  std::string pickle = "\x80\2}("s;
+  std::vector<std::pair<std::string, std::string>> entries;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const std::string number(1, static_cast<char>(i));
+    pickle += keys[i] + "ctorch._utils\n_rebuild_tensor_v2\n((" + key("storage") + "ctorch\nByteStorage\n" +
+              key(std::to_string(i)) + key("cpu") + "K\1tQK\0K\1\x85K\1\x85\x89N"s + "tR";
+    entries.emplace_back("a/data/" + std::to_string(i), number);
+  }
+  entries.emplace_back("a/data.pkl", pickle + "u.");
+  return zip_bytes(entries);
+}
+
+TEST_CASE("Keys that are no texts are spelled as Python prints them") {
+  const PtFile file = open_pt(pt_with_keys({"(K\1K\2t"s, "K\3\x85"s, "G\x3F\xF8\0\0\0\0\0\0"s, "G\x40\0\0\0\0\0\0\0"s,
+                                            "\x88"s, "\x89"s, "N"s, key("name"), "(" + key("a") + ")\x88t"}));
+  CHECK(file.names() ==
+        std::vector<std::string>{"(1, 2)", "(3,)", "1.5", "2.0", "True", "False", "None", "name", "(a, (), True)"});
+  CHECK(file.read("1.5").item<int>() == 2);
+  // A tuple that holds the one before twice, again and again.
+  std::string tuples = "\x80\2}K\1\x85q\0"s;
+  for (int i = 0; i < 50; ++i)
+    tuples += "h"s + static_cast<char>(i) + "h" + static_cast<char>(i) + "\x86q" + static_cast<char>(i + 1);
+  CHECK_THROWS_AS(open_pt(zip_bytes({{"a/data.pkl", tuples + "Ns."}})), CheckpointError);
+}
+
+TEST_CASE("Tensors whose keys spell the same name are numbered, and none is taken for another") {
+  const PtFile file = open_pt(pt_with_keys({"K\1"s, key("x"), key("1")}));
+  CHECK(file.names() == std::vector<std::string>{"1 [1]", "x", "1 [2]"});
+  CHECK(file.read("1 [2]").item<int>() == 2);
+  CHECK(file.read("x").item<int>() == 1);
+  CHECK_THROWS_AS(file.read("1"), CheckpointError);
+  CHECK_THROWS_AS(open_pt(pt_with_keys({"K\1"s, key("1"), key("1 [1]")})), CheckpointError);
+}
+
+TEST_CASE("A .pt file lists its tensors, and whether it has CRCs, without reading them") {
+  std::string bytes =
+      pt_bytes({{"a", at::ones({2, 3})}, {"b", at::complex(at::ones({1}, at::kDouble), at::ones({1}, at::kDouble))}});
+  const PtFile file = open_pt(bytes);
+  const auto tensors = file.tensors();
+  REQUIRE(tensors.size() == 2);
+  CHECK(tensors[0].name == "a");
+  CHECK(tensors[0].dtype == "F32");
+  CHECK(tensors[0].shape == std::vector<std::int64_t>{2, 3});
+  CHECK(tensors[0].bytes == 24);
+  CHECK(tensors[1].dtype == "C128");
+  CHECK(tensors[1].bytes == 16);
+  CHECK(file.checksums());
+}
+
+TEST_CASE("Damage is found in every entry of a .pt file, whether or not this version can read what it holds") {
+  const std::string foreign = "\x80\2cos\nPath\n)\x81."s;
+  std::string bytes = zip_bytes({{"a/data.pkl", foreign}, {"a/data/0", "weights"}, {"a/extra", "more"}});
+  CHECK(damaged_entries(*bytes_in_memory(bytes)).empty());
+  CHECK_THROWS_AS(open_pt(bytes), UnsupportedError);
+  CHECK_THROWS_WITH_AS(open_pt(bytes, {.allow_unknown = true}), doctest::Contains("such as os.Path"), UnsupportedError);
+  for (const char* text : {"weights", "more"}) {
+    std::string damaged = bytes;
+    damaged[damaged.find(text)] ^= 1;
+    CHECK(damaged_entries(*bytes_in_memory(damaged)).size() == 1);
+  }
+  CHECK(damaged_entries(*bytes_in_memory("\x80\2.")).empty());
 }
 
 // A file with one tensor, `a`, that torch.save describes with these metadata: opcodes that make a value.

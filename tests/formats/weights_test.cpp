@@ -6,13 +6,17 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
+#include <torch/serialize.h>
 
 #include "composer/formats/pt_file.h"
 #include "composer/formats/safetensors.h"
 #include "composer/models/mlp.h"
 #include "tests/formats/tensors.h"
 #include "tests/support/doctest.h"
+#include "tests/support/error_of.h"
 #include "tests/support/folder.h"
+#include "tests/support/warnings.h"
 
 namespace composer::test::weights_test {
 namespace {
@@ -144,6 +148,78 @@ TEST_CASE("A checkpoint of a whole run gives the model's part") {
     load_weights(*to, folder / "run.pt");
     CHECK(same(state_dict(*to), state_dict(*from)));
   }
+}
+
+TEST_CASE("What torch::save writes in C++ is read: a module's parameters and buffers by their names, and tensors") {
+  const Folder folder;
+  auto from = small_net(), to = small_net();
+  from->forward(at::rand({5, 4}));
+  torch::save(from, (folder / "module.pt").string());
+  load_weights(*to, folder / "module.pt");
+  CHECK(same(state_dict(*to), state_dict(*from)));
+  const std::vector<at::Tensor> tensors = {at::ones({2}), at::zeros({3})};
+  torch::save(tensors, (folder / "tensors.pt").string());
+  const formats::NamedTensors read = read_weights(folder / "tensors.pt");
+  REQUIRE(read.size() == 2);
+  CHECK(same(read[1].second, tensors[1]));
+  torch::optim::Adam adam(from->parameters(), 0.1);
+  for (auto& parameter : from->parameters()) parameter.mutable_grad() = at::ones_like(parameter);
+  adam.step();
+  torch::save(adam, (folder / "adam.pt").string());
+  CHECK(read_weights(folder / "adam.pt").size() >= 2 * from->parameters().size());
+}
+
+// The text of the error that these options end with.
+std::string refusal(torch::nn::Module& model, const formats::NamedTensors& tensors, const LoadWeightsOptions& options) {
+  return error_of([&] { load_weights(model, tensors, "w.pt", options); });
+}
+
+TEST_CASE("A dict of a model and an optimizer gives the model's part; of another, the error says how") {
+  const Folder folder;
+  auto from = small_net(), to = small_net();
+  formats::NamedTensors tensors = copy_of(state_dict(*from));
+  for (auto& [name, tensor] : tensors) name = "model." + name;
+  tensors.emplace_back("optimizer.state.0.exp_avg", at::ones({3}));
+  tensors.emplace_back("model_ema.module.0.weight", at::ones({3}));
+  formats::save_pt(folder / "run.pt", tensors);
+  load_weights(*to, folder / "run.pt");
+  CHECK(same(state_dict(*to), state_dict(*from)));
+
+  for (auto& [name, tensor] : tensors)
+    if (name.starts_with("model.")) name.replace(0, 5, "net");
+  const LoadWeightsOptions as_said = {.rename = {{"net.", ""}}, .ignore = {"model_ema.*", "optimizer.*"}};
+  const std::string said = refusal(*to, tensors, {});
+  CHECK_MESSAGE(
+      said.find(R"(.rename = {{"net.", ""}}, .ignore = {"model_ema.*", "optimizer.*"}?)") != std::string::npos, said);
+  CHECK_NOTHROW(load_weights(*to, tensors, "w.pt", as_said));
+}
+
+TEST_CASE("A file of which nothing fits is an error, however loosely one looks") {
+  auto model = small_net();
+  const std::string said = refusal(*model, {{"other", at::ones({1})}}, {.strict = false});
+  CHECK_MESSAGE(said.find("none of its 1 tensors has a name of the model's") != std::string::npos, said);
+  CHECK_NOTHROW(load_weights(*model, formats::NamedTensors{}, "w.pt", {.ignore = {"*"}}));
+}
+
+TEST_CASE("A new head keeps its values: the error says which option does that") {
+  auto model = small_net();
+  formats::NamedTensors tensors = copy_of(state_dict(*small_net()));
+  for (auto& [name, tensor] : tensors)
+    if (name == "2.weight") tensor = at::ones({7, 3});
+  const std::string said = refusal(*model, tensors, {.strict = false});
+  CHECK_MESSAGE(said.find(R"(; .ignore = {"2.*"} keeps what the model has there)") != std::string::npos, said);
+  const at::Tensor head = model->ptr<torch::nn::LinearImpl>(2)->weight.detach().clone();
+  const WeightsReport report = load_weights(*model, tensors, "w.pt", {.ignore = {"2.*"}});
+  CHECK(report.ignored == std::vector<std::string>{"2.weight"});
+  CHECK(report.loaded.size() == 7);
+  CHECK(model->ptr<torch::nn::LinearImpl>(2)->weight.equal(head));
+  CHECK(model->ptr<torch::nn::LinearImpl>(0)->weight.equal(tensors[0].second));
+  // after renaming
+  for (auto& [name, tensor] : tensors) name = "net." + name;
+  CHECK(load_weights(*model, tensors, "w.pt", {.rename = {{"net.", ""}}, .ignore = {"2.*"}}).loaded.size() == 7);
+  const Warnings warnings;
+  load_weights(*model, copy_of(state_dict(*model)), "w.pt", {.ignore = {"head.*"}});
+  CHECK(warnings.say("head.* fits no tensor"));
 }
 
 TEST_CASE("A parameter with two names is saved under both, and loaded if the file has one") {

@@ -14,9 +14,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   std::uint64_t at = 0;
   for (formats::TensorEntry& entry : header.tensors) {
-    std::uint64_t bytes = 0;
-    fuzz::require(formats::tensor_bytes(entry.shape, formats::element_bytes(entry.dtype), bytes));
-    fuzz::require(entry.begin == at && entry.end == at + bytes);
+    std::uint64_t bits = 0;
+    fuzz::require(formats::tensor_bytes(entry.shape, formats::element_bits(entry.dtype), bits) && bits % 8 == 0);
+    fuzz::require(entry.begin == at && entry.end == at + bits / 8);
     at = entry.end;
     entry.checksum = "xxh3:0123456789abcdef";
   }

@@ -1,0 +1,7 @@
+#include "composer/formats/unsupported.h"
+
+namespace composer::formats {
+
+UnsupportedError::~UnsupportedError() = default;
+
+}  // namespace composer::formats
