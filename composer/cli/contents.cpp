@@ -30,37 +30,19 @@ std::string lower(std::string text) {
   return text;
 }
 
-std::string dtype_text(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return "f32";
-    case at::kDouble:
-      return "f64";
-    case at::kHalf:
-      return "f16";
-    case at::kBFloat16:
-      return "bf16";
-    case at::kLong:
-      return "i64";
-    case at::kInt:
-      return "i32";
-    case at::kShort:
-      return "i16";
-    case at::kChar:
-      return "i8";
-    case at::kByte:
-      return "u8";
-    case at::kBool:
-      return "bool";
-    default:
-      return lower(c10::toString(type));
-  }
+void add_tensors(Contents& contents, const std::shared_ptr<formats::SafetensorsFile>& file, const std::string& prefix,
+                 bool allow_unknown = false) {
+  for (const formats::TensorEntry& entry : file->tensors())
+    if (!allow_unknown || formats::element_bytes(entry.dtype) != 0)  // libtorch has it
+      contents.tensors.push_back({prefix + entry.name, lower(entry.dtype), entry.shape, entry.end - entry.begin,
+                                  [file, entry] { return file->read(entry); }});
 }
 
-void add_tensors(Contents& contents, const std::shared_ptr<formats::SafetensorsFile>& file, const std::string& prefix) {
-  for (const formats::TensorEntry& entry : file->tensors())
-    contents.tensors.push_back({prefix + entry.name, lower(entry.dtype), entry.shape, entry.end - entry.begin,
-                                [file, entry] { return file->read(entry); }});
+void add_tensors(Contents& contents, const std::shared_ptr<formats::PtFile>& file) {
+  contents.checksums = file->checksums();
+  for (formats::PtEntry& entry : file->tensors())
+    contents.tensors.push_back({entry.name, lower(entry.dtype), std::move(entry.shape), entry.bytes,
+                                [file, name = entry.name] { return file->read(name); }});
 }
 
 std::string json_text(const std::string& text) {
@@ -105,7 +87,9 @@ bool looks_like_safetensors(const fs::path& path, const formats::ByteSource& fil
   constexpr std::uint64_t kLength = 8;
   const std::string extension = lower(path.extension().string());
   if (extension == ".safetensors" || extension == ".pt" || extension == ".pth") return true;  // damaged, if anything
-  return file.size() > kLength && file.read(kLength, 1) == "{";
+  if (file.size() <= kLength) return false;
+  const std::string first = file.read(kLength, 1);
+  return first == "{" || first == " ";
 }
 
 }  // namespace
@@ -153,15 +137,13 @@ Contents open_contents(const fs::path& path, bool allow_unknown) {
     case Kind::SAFETENSORS: {
       const auto file = std::make_shared<formats::SafetensorsFile>(path);
       contents.checksums = file->checksums();
-      add_tensors(contents, file, "");
+      add_tensors(contents, file, "", allow_unknown);
       for (const auto& [key, value] : file->metadata()) contents.values.emplace_back(key, json_text(value));
       break;
     }
     case Kind::PT:
-      contents.checksums = true;  // the CRC of the archive
-      for (auto& [name, tensor] : formats::PtFile(path, {.allow_unknown = allow_unknown}).read_all())
-        contents.tensors.push_back({name, dtype_text(tensor.scalar_type()), tensor.sizes().vec(), tensor.nbytes(),
-                                    [tensor = tensor] { return tensor; }});
+      add_tensors(contents,
+                  std::make_shared<formats::PtFile>(path, formats::PtOptions{.allow_unknown = allow_unknown}));
   }
   return contents;
 }

@@ -26,7 +26,7 @@ struct Entry {
 };
 
 // The contents of a checkpoint or a file of weights. Tensors are read one by one, so they may exceed memory (except for
-// a .pt file).
+// those of a .pt file, which stay in memory once they are read).
 struct Contents {
   std::filesystem::path path;
   Kind kind = Kind::CHECKPOINT;
@@ -38,7 +38,7 @@ struct Contents {
   const Entry* find(const std::string& name) const;
 };
 
-// `allow_unknown`: skip objects in .pt files whose classes are not those of weights.
+// `allow_unknown`: skip what this version cannot read: objects of unknown classes, tensors of unknown dtypes.
 Contents open_contents(const std::filesystem::path& path, bool allow_unknown = false);
 
 // Folders of checkpoints below a folder, including damaged ones, sorted by name.

@@ -126,7 +126,8 @@ Command add_convert(CLI::App& app) {
       ->allow_extra_args(false);
   command->add_option("--dtype", options->dtype, "bf16, f16 or f32, of floats")->type_name("NAME");
   command->add_flag("--force", options->force, "replace an existing file");
-  command->add_flag("--allow-unknown", options->allow_unknown, "skip objects of unknown classes in .pt files");
+  command->add_flag("--allow-unknown", options->allow_unknown,
+                    "skip what this version cannot read: objects of unknown classes, tensors of unknown dtypes");
   command->footer("Exit codes: 0; 2 an error, and then nothing was written.");
   return {command, [options](const Console& console) { return convert(*options, console); }};
 }

@@ -1,13 +1,15 @@
 #include "composer/cli/damage.h"
 
 #include <algorithm>
-#include <optional>
+#include <exception>
 
 #include "composer/cli/contents.h"
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
 #include "composer/formats/byte_source.h"
+#include "composer/formats/pt_file.h"
 #include "composer/formats/safetensors.h"
+#include "composer/formats/unsupported.h"
 #include "composer/util/checksum.h"
 
 namespace composer::cli {
@@ -29,59 +31,65 @@ std::string checksum_of(const formats::ByteSource& file) {
   return sum.text();
 }
 
+void add(Findings& findings, const std::exception& error) {
+  const bool unsupported = dynamic_cast<const formats::UnsupportedError*>(&error) != nullptr;
+  (unsupported ? findings.unsupported : findings.damage).push_back(one_line(error));
+}
+
 // Against the manifest, which has the checksum of the header, and with it of the tensors' checksums. Those of version 1
 // have that of the whole file.
-std::optional<std::string> damage_of_file(const fs::path& path, const saving::Manifest::File& expected, int version) {
-  try {
-    auto file = formats::open_file(path);
-    if (file->size() != expected.size)
-      return join(path.string(), ": has ", file->size(), " bytes; the manifest lists ", expected.size);
-    if (version == 1 && checksum_of(*file) != expected.checksum)
-      return join(path.string(), ": is damaged: its bytes do not match the checksum in the manifest");
-    if (version > 1) {
-      const formats::SafetensorsFile header(std::move(file), {.require_checksums = true});
-      if (header.checksum() != expected.checksum)
-        return join(path.string(), ": is not the file listed in the manifest: its checksum is ", header.checksum(),
-                    " instead of ", expected.checksum);
+void check_file(const fs::path& path, const saving::Manifest::File& expected, int version) {
+  auto file = formats::open_file(path);
+  if (file->size() != expected.size)
+    throw CheckpointError(path.string(), ": has ", file->size(), " bytes; the manifest lists ", expected.size);
+  if (version == 1 && checksum_of(*file) != expected.checksum)
+    throw CheckpointError(path.string(), ": is damaged: its bytes do not match the checksum in the manifest");
+  if (version == 1) return;
+  const formats::SafetensorsFile header(std::move(file), {.require_checksums = true});
+  if (header.checksum() != expected.checksum)
+    throw CheckpointError(path.string(), ": is not the file listed in the manifest: its checksum is ",
+                          header.checksum(), " instead of ", expected.checksum);
+}
+
+void check_files(const fs::path& path, Findings& findings) {
+  const auto [folder, manifest] = saving::open_checkpoint(path);
+  for (const saving::Manifest::File& file : manifest.files) try {
+      check_file(folder / file.name, file, manifest.version);
+    } catch (const std::exception& error) {
+      add(findings, error);
     }
-  } catch (const std::exception& error) {
-    return one_line(error);
-  }
-  return std::nullopt;
 }
 
 // Every tensor is read, so that each that is damaged is named.
-void add_damage_of_contents(const fs::path& path, std::vector<std::string>& wrong) {
-  try {
-    for (const Entry& tensor : open_contents(path).tensors) try {
-        tensor.read();
-      } catch (const std::exception& error) {
-        wrong.push_back(one_line(error));
-      }
-  } catch (const std::exception& error) {
-    wrong.push_back(one_line(error));
-  }
+void check_contents(const fs::path& path, bool allow_unknown, Findings& findings) {
+  for (const Entry& tensor : open_contents(path, allow_unknown).tensors) try {
+      tensor.read();
+    } catch (const std::exception& error) {
+      add(findings, error);
+    }
+}
+
+// What occurs twice, such as a file that is missing, is said once.
+void say_once(std::vector<std::string>& lines) {
+  std::ranges::sort(lines);
+  lines.erase(std::ranges::unique(lines).begin(), lines.end());
 }
 
 }  // namespace
 
-std::vector<std::string> damage_of(const fs::path& path) {
-  std::vector<std::string> wrong;
+Findings findings_of(const fs::path& path, bool allow_unknown) {
+  Findings findings;
   try {
-    if (kind_of(path) == Kind::CHECKPOINT) {
-      const auto [folder, manifest] = saving::open_checkpoint(path);
-      for (const saving::Manifest::File& file : manifest.files)
-        if (auto damage = damage_of_file(folder / file.name, file, manifest.version))
-          wrong.push_back(std::move(*damage));
-    }
-    add_damage_of_contents(path, wrong);
+    const Kind kind = kind_of(path);
+    if (kind == Kind::CHECKPOINT) check_files(path, findings);
+    if (kind == Kind::PT) findings.damage = formats::damaged_entries(*formats::open_file(path));
+    check_contents(path, allow_unknown, findings);
   } catch (const std::exception& error) {
-    wrong.push_back(one_line(error));
+    add(findings, error);
   }
-  // A file that is missing is said once.
-  std::ranges::sort(wrong);
-  wrong.erase(std::ranges::unique(wrong).begin(), wrong.end());
-  return wrong;
+  say_once(findings.damage);
+  say_once(findings.unsupported);
+  return findings;
 }
 
 }  // namespace composer::cli

@@ -6,8 +6,14 @@
 
 namespace composer::cli {
 
-// Lists the damage of a checkpoint or a file of weights, one line each; empty if every byte is as it was written. Never
-// throws because of the content of files.
-std::vector<std::string> damage_of(const std::filesystem::path& path);
+// What is wrong with a checkpoint or a file of weights, one line each. Both are empty if every byte is as it was
+// written.
+struct Findings {
+  std::vector<std::string> damage;
+  std::vector<std::string> unsupported;  // what this version cannot read, so that some damage to it is not seen
+};
+
+// Never throws because of the content of files. `allow_unknown`: what is not supported is no finding.
+Findings findings_of(const std::filesystem::path& path, bool allow_unknown = false);
 
 }  // namespace composer::cli

@@ -50,7 +50,8 @@ Command add_diff(CLI::App& app) {
   command->add_flag("--all", options->all, "show more than the first 20 differences");
   command->add_flag("--clocks", options->clocks, "also compare measured times");
   command->add_flag("--quiet", options->quiet, "print nothing; only the exit code");
-  command->add_flag("--allow-unknown", options->allow_unknown, "skip objects of unknown classes in .pt files");
+  command->add_flag("--allow-unknown", options->allow_unknown,
+                    "skip what this version cannot read: objects of unknown classes, tensors of unknown dtypes");
   command->footer("Exit codes: 0 bit-identical; 1 different; 2 an error.");
   return {command, [options](const Console& console) { return diff(*options, console); }};
 }

@@ -19,6 +19,7 @@
 #include "composer/cli/contents.h"
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
+#include "composer/formats/unsupported.h"
 #include "composer/net/remote_store.h"
 #include "composer/trainer/remote_checkpoints.h"
 #include "composer/util/json.h"
@@ -88,9 +89,18 @@ struct Stats {
   std::int64_t nan = 0;
 };
 
+at::Tensor read_if_supported(const Entry& entry) {
+  try {
+    return entry.read();
+  } catch (const formats::UnsupportedError&) {
+    return {};
+  }
+}
+
 // Of what is a number; complex ones are not looked at.
-std::optional<Stats> stats_of(const at::Tensor& tensor) {
-  if (tensor.is_complex() || tensor.numel() == 0) return std::nullopt;
+std::optional<Stats> stats_of(const Entry& entry) {
+  const at::Tensor tensor = read_if_supported(entry);
+  if (!tensor.defined() || tensor.is_complex() || tensor.numel() == 0) return std::nullopt;
   const at::Tensor all = tensor.to(at::kDouble).flatten();
   const at::Tensor nan = all.isnan();
   Stats stats{.nan = nan.sum().item<std::int64_t>()};
@@ -162,7 +172,7 @@ void print_tensors(const Contents& contents, bool with_stats, const Console& con
   for (const Entry& tensor : contents.tensors) {
     if (!with_stats) {
       table.row({tensor.dtype, shape_text(tensor.shape), bytes_text(tensor.bytes), printable(tensor.name)});
-    } else if (const auto stats = stats_of(tensor.read())) {
+    } else if (const auto stats = stats_of(tensor)) {
       table.row({tensor.dtype, shape_text(tensor.shape), number_text(stats->min), number_text(stats->max),
                  number_text(stats->mean), count_text(stats->nan), printable(tensor.name)});
     } else {
@@ -190,7 +200,7 @@ Json json_of(const Contents& contents, const InspectOptions& options) {
   for (const Entry& tensor : contents.tensors) {
     Json one = {{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"bytes", tensor.bytes}};
     if (options.stats)
-      if (const auto stats = stats_of(tensor.read()))
+      if (const auto stats = stats_of(tensor))
         one.update({{"min", number_or_text(stats->min)},
                     {"max", number_or_text(stats->max)},
                     {"mean", number_or_text(stats->mean)},
@@ -337,7 +347,8 @@ Command add_inspect(CLI::App& app) {
   command->add_flag("--tensors", options->tensors, "list every tensor");
   command->add_flag("--stats", options->stats, "list every tensor with min, max, mean and NaNs");
   command->add_flag("--json", options->json, "print JSON");
-  command->add_flag("--allow-unknown", options->allow_unknown, "skip objects of unknown classes in .pt files");
+  command->add_flag("--allow-unknown", options->allow_unknown,
+                    "skip what this version cannot read: objects of unknown classes, tensors of unknown dtypes");
   command->footer("Exit codes: 0; 1 a checkpoint of a save folder is damaged; 2 an error.");
   return {command, [options](const Console& console) { return inspect(*options, console); }};
 }

@@ -52,7 +52,7 @@ void check_after_kill(const KillOptions& options, const fs::path& folder, Seen& 
   run.largest_lag = std::max(run.largest_lag, known - newest);
   for (const fs::path& path : checkpoints_below(folder)) {
     ++run.verified;
-    for (const std::string& damage : damage_of(path)) wrong(damage);
+    for (const std::string& damage : findings_of(path).damage) wrong(damage);
   }
   const auto leftovers = leftovers_below(folder);
   if (!std::ranges::includes(last.leftovers, leftovers)) ++run.while_saving;

@@ -9,6 +9,7 @@
 #include "composer/formats/pt_file.h"
 #include "composer/formats/safetensors.h"
 #include "tests/checkpoint/golden.h"
+#include "tests/formats/bytes.h"
 #include "tests/support/doctest.h"
 #include "tests/support/fake_s3.h"
 
@@ -255,6 +256,47 @@ TEST_CASE("verify says that a folder has no checkpoints, and that a file without
   const Answer plain = composer_program({"verify", folder / "plain.safetensors"});
   CHECK(plain.code == 0);
   CHECK(plain.says("no checksums"));
+}
+
+TEST_CASE("verify tells what this version cannot read from damage, and skips it on request") {
+  const CliFolder folder;
+  const auto write = [&](const std::string& name, const std::string& bytes) {
+    std::ofstream(folder / name, std::ios::binary) << bytes;
+    return folder / name;
+  };
+  const std::string good = weights_file(folder / "good.pt", {{"fc.weight", kWeight}});
+  const std::string legacy = write("legacy.pt", std::string("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.", 15));
+  const std::string small =
+      write("f4.safetensors", safetensors_bytes(R"({"a":{"dtype":"F4","shape":[2],"data_offsets":[0,1]}})", "x"));
+  const std::string foreign = zip_bytes({{"a/data.pkl", std::string("\x80\x02}\x8c\x01tcos\nPath\n)\x81s.", 21)}});
+  const std::string other = write("other.pt", foreign);
+  for (const std::string& path : {legacy, small, other}) {
+    CAPTURE(path);
+    const Answer answer = composer_program({"verify", path, good});
+    CHECK(answer.code == 2);
+    CHECK_MESSAGE(answer.says("NOT READ  " + path), answer.out);
+    CHECK(answer.says("1 whole, 0 damaged, 1 not read"));
+    CHECK_FALSE(answer.says("DAMAGED"));
+  }
+  CHECK(composer_program({"verify", small, "--allow-unknown"}).code == 0);
+  std::string damaged = foreign;
+  damaged[damaged.find("Path")] ^= 1;
+  const Answer both = composer_program({"verify", write("damaged.pt", damaged), legacy});
+  CHECK(both.code == 1);
+  CHECK(both.says("0 whole, 1 damaged, 1 not read"));
+}
+
+TEST_CASE("inspect lists a .pt file without reading its tensors") {
+  const CliFolder folder;
+  const std::string file = weights_file(folder / "w.pt", {{"fc.weight", kWeight}});
+  std::string bytes = text_of(file);
+  const std::string data(static_cast<const char*>(kWeight.const_data_ptr()), kWeight.nbytes());
+  bytes[bytes.find(data)] ^= 1;
+  std::ofstream(file, std::ios::binary) << bytes;
+  const Answer answer = composer_program({"inspect", file, "--tensors"});
+  CHECK(answer.code == 0);
+  CHECK_MESSAGE(answer.says("f32"), answer.out);
+  CHECK(composer_program({"inspect", file, "--stats"}).code == 2);
 }
 
 TEST_CASE("diff of two runs that did the same finds nothing, though their clocks differ") {
