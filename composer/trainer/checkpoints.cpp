@@ -127,6 +127,23 @@ Loaded read_checkpoint(const Ranks& ranks, const std::filesystem::path& path, bo
   return {std::move(all), path.string(), true};
 }
 
+// Where load_weights() speaks of its own options.
+const std::string kOptionsOfTrainers =
+    "\nA trainer has load_rename for rename; for ignore it has load_ignore_keys, such as {\"model/module.fc.*\"}, with "
+    "load_strict_model_weights = false.";
+
+void rename_weights(StateDict& state, const std::vector<Rename>& rules) {
+  if (rules.empty() || !state.find("model")) return;
+  const auto rename = renamer(rules);
+  StateDict renamed;
+  for (auto& [name, tensor] : std::get<StateDict>(state["model"]).entries()) {
+    const std::string to = rename(name);
+    if (renamed.find(to)) throw ConfigError("load_rename: two weights get the name ", to);
+    renamed[to] = std::move(tensor);
+  }
+  state["model"] = std::move(renamed);
+}
+
 }  // namespace
 
 std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options) {
@@ -219,19 +236,28 @@ void Trainer::Impl::load_checkpoint() {
     load({.path = options.load_path,
           .weights_only = options.load_weights_only,
           .strict_model_weights = options.load_strict_model_weights,
-          .ignore_keys = options.load_ignore_keys});
+          .ignore_keys = options.load_ignore_keys},
+         options.load_rename);
   }
 }
 
-void Trainer::Impl::load(const LoadOptions& from) {
+void Trainer::Impl::load(const LoadOptions& from, const std::vector<Rename>& rename) {
+  if (!rename.empty() && !from.weights_only)
+    throw ConfigError("load_rename: changes names of weights alone; set load_weights_only");
   const std::string path = expanded(from.path, state.run_name);
   Loaded loaded = read_for_all(ranks, path, from.weights_only);
+  rename_weights(loaded.state, rename);
   saving::ignore_keys(loaded.state, from.ignore_keys);
   if (!loaded.weights_only) check_run_state(loaded.state, loaded.path);
   // Ignored weights may be missing in a resumed run; weights alone are loaded as strictly as was asked for.
   const bool strict = from.strict_model_weights && (from.weights_only || from.ignore_keys.empty());
   weights_in_use.with_trained([&] {
-    load_weights(loaded.state, loaded.path, strict);
+    try {
+      load_weights(loaded.state, loaded.path, strict);
+    } catch (const WeightsError& error) {
+      if (from.weights_only) throw WeightsError(error.what() + kOptionsOfTrainers, error.report);
+      throw;
+    }
     if (!loaded.weights_only) load_run_state(loaded.state);
   });
   if (options.seed && state.seed != *options.seed)

@@ -145,9 +145,6 @@ void check_can_split(std::int64_t samples, const Feed& feed) {
 
 void check_loaded(const WeightsReport& report, std::size_t in_file, const std::string& from) {
   if (in_file == 0) return;  // all were ignored
-  if (report.loaded.empty())
-    throw CheckpointError(from, ": none of its ", in_file, " tensors was loaded, because no name is one of the ",
-                          "model's; it has ", some_of(report.unexpected), ", and the model ", some_of(report.missing));
   if (!report.missing.empty())
     warn(join(from, ": ", report.missing.size(), " of ", report.missing.size() + report.loaded.size(),
               " tensors of the model are not in it and stay as they were: ", some_of(report.missing)));

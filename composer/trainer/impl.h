@@ -128,7 +128,7 @@ struct Trainer::Impl {
   StateDict read_resumed();
   StateDict read_resumed_together();
   void load_checkpoint();
-  void load(const LoadOptions& from);
+  void load(const LoadOptions& from, const std::vector<Rename>& rename = {});
   void require_own_weights(const char* call) const;
   void require_exact_place(const char* call) const;
   std::string save_by_hand(const std::string& name);

@@ -19,6 +19,7 @@
 #include "composer/core/weights_use.h"
 #include "composer/data/data_spec.h"
 #include "composer/dist/options.h"
+#include "composer/formats/rename.h"
 #include "composer/kernels/choice.h"
 #include "composer/optim/grad_scaler.h"
 #include "composer/optim/optimizer.h"
@@ -124,7 +125,8 @@ struct TrainerOptions {
   std::string load_path = {};
   bool load_weights_only = false;
   bool load_strict_model_weights = true;           // false: the model may have more or fewer weights
-  std::vector<std::string> load_ignore_keys = {};  // globs of what is not loaded
+  std::vector<Rename> load_rename = {};            // from names of weights to the model's, with load_weights_only
+  std::vector<std::string> load_ignore_keys = {};  // globs of what is not loaded, after load_rename
 
   bool handle_signals = true;  // within fit(), SIGINT and SIGTERM end the run after the current batch
   // From SIGTERM to SIGKILL, as whoever sends them has it: what of a checkpoint does not fit into it is not tried.

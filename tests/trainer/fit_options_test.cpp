@@ -150,6 +150,28 @@ TEST_CASE("A run that was saved at the end of an epoch resumes with another batc
   CHECK(warnings.say("train_batch_size: 4 -> 8"));
 }
 
+TEST_CASE("load_rename gives weights of a file the names of the model, and load_ignore_keys leaves those out") {
+  const Folder folder;
+  Trainer trained(tiny_options());
+  trained.state().model->parameters().front().detach().fill_(7);
+  save_weights(*trained.state().model, folder / "w.safetensors", {.rename = {{"", "net."}}});
+  TrainerOptions options = tiny_options();
+  options.load_path = folder / "w.safetensors";
+  options.load_rename = {{"net.", ""}};
+  CHECK_THROWS_WITH_AS(Trainer(TrainerOptions(options)), doctest::Contains("set load_weights_only"), ConfigError);
+  options.load_weights_only = true;
+  TrainerOptions plain = options;
+  plain.load_rename.clear();
+  CHECK_THROWS_WITH_AS(Trainer(std::move(plain)), doctest::Contains("A trainer has load_rename"), WeightsError);
+  const auto weights_of = [](const Trainer& trainer) { return trainer.state().model->parameters().front(); };
+  CHECK(weights_of(Trainer(TrainerOptions(options))).equal(weights_of(trained)));
+  options.load_strict_model_weights = false;
+  options.load_ignore_keys = {"model/*bias"};
+  const Warnings warnings;
+  const Trainer part(std::move(options));
+  CHECK(warnings.say("1 of 2 tensors of the model"));
+}
+
 TEST_CASE("Weights that were asked for and of which none fits are an error; some that are missing, a warning") {
   const Folder folder;
   Trainer trained(tiny_options());

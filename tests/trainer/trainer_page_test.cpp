@@ -73,6 +73,7 @@ TrainerOptions options{
     .load_path = {},
     .load_weights_only = false,
     .load_strict_model_weights = true,
+    .load_rename = {},
     .load_ignore_keys = {},
     .handle_signals = true,
     .grace_period = Seconds{30},
