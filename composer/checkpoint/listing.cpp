@@ -6,6 +6,7 @@
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/walk.h"
 #include "composer/core/error.h"
+#include "composer/util/json.h"
 
 namespace composer::saving {
 
@@ -13,7 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::uint64_t kLongestManifest = 64 << 20;
+constexpr std::uint64_t kLongestManifest = util::kLongestJson;
 
 bool older(const Found& a, const Found& b) {
   return std::pair(a.manifest.time.batch, a.manifest.time.epoch) <

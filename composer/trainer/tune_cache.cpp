@@ -34,6 +34,7 @@ std::filesystem::path default_file() {
 Json read_cache(const std::filesystem::path& file) {
   std::error_code ignored;
   if (std::filesystem::is_directory(file, ignored)) return Json::object();
+  if (std::filesystem::file_size(file, ignored) > util::kLongestJson) return Json::object();
   std::ifstream stream(file);
   const std::string text(std::istreambuf_iterator<char>(stream), {});
   Json all = util::parse_json_or_discard<Json>(text);

@@ -2,12 +2,15 @@
 
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "composer/util/json.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/text.h"
 #include "tests/support/warnings.h"
 
 namespace composer::test::tune_cache_test {
@@ -37,6 +40,28 @@ TEST_CASE("A cache nested too deep is begun again") {
   CHECK_FALSE(TuneCache(file).find("key"));
   TuneCache(file).put("key", {.threads = 3});
   CHECK(TuneCache(file).find("key"));
+}
+
+TEST_CASE("A cache that is damaged anywhere, or too long, gives results or none, and takes new ones") {
+  const Folder folder;
+  const std::string file = folder / "tune.json";
+  TuneCache(file).put("a", {.threads = 2, .products = "2x3x4 RR=1,others=0"});
+  const std::string whole = text_of(file);
+  std::mt19937 random(7);
+  for (int i = 0; i < 1'000; ++i) {
+    CAPTURE(i);
+    std::string damaged = whole;
+    for (int k = 0; k < 3; ++k) damaged[1 + random() % (damaged.size() - 1)] = static_cast<char>(random());
+    if (i % 3 == 0) damaged.resize(1 + random() % damaged.size());
+    write_text(file, damaged);
+    CHECK_NOTHROW(TuneCache(file).find("a"));
+    CHECK_NOTHROW(TuneCache(file).put("b", {.threads = 3}));
+    REQUIRE(TuneCache(file).find("b"));
+    CHECK(TuneCache(file).find("b")->threads == 3);
+  }
+  write_text(file, '{' + std::string(util::kLongestJson, ' ') + '}');
+  TuneCache(file).put("b", {.threads = 3});
+  CHECK(TuneCache(file).find("b"));
 }
 
 TEST_CASE("A number of threads that is none is not taken for another one") {

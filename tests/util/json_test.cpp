@@ -33,5 +33,13 @@ TEST_CASE("JSON is parsed up to a depth of 100, and refused beyond") {
   CHECK(util::parse_json_or_discard<json>(nested(1'000'000)).is_discarded());
 }
 
+TEST_CASE("JSON is parsed up to a length of 8 MiB, and refused beyond") {
+  const auto text = [](std::size_t length) { return '"' + std::string(length - 2, 'x') + '"'; };
+  CHECK(util::parse_json<json>(text(util::kLongestJson)).is_string());
+  CHECK_THROWS_WITH_AS(util::parse_json<json>(text(util::kLongestJson + 1)), doctest::Contains("8388608 are allowed"),
+                       Error);
+  CHECK(util::parse_json_or_discard<json>(text(util::kLongestJson + 1)).is_discarded());
+}
+
 }  // namespace
 }  // namespace composer::json_test
