@@ -163,7 +163,7 @@ bool FileSystem::rename_if_free(const Path& from, const Path& to) {
 
 bool FileSystem::exchange(const Path& a, const Path& b) {
   if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
-  if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP) return false;
+  if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP || errno == EXDEV) return false;
   fail_with_errno("could not replace", b);
 }
 

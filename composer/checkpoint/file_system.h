@@ -40,7 +40,8 @@ class COMPOSER_EXPORT FileSystem {
   // Atomically renames unless the new name exists; returns false if it does. A file system that cannot do that, as NFS,
   // still replaces no file by a folder and no folder that is not empty.
   virtual bool rename_if_free(const Path& from, const Path& to);
-  // Atomically exchanges two existing paths. Returns false if the file system cannot do that, as NFS.
+  // Atomically exchanges two existing paths. Returns false if the file system cannot do that, as NFS, or not with
+  // these, as an overlay with a folder that came with the image of a container.
   virtual bool exchange(const Path& a, const Path& b);
   // Creates a symbolic link; must not exist. Returns false if the file system has no links.
   virtual bool make_link(const Path& target, const Path& path);

@@ -52,6 +52,19 @@ void sync_name(FileSystem& files, const fs::path& root, const fs::path& target) 
                         "or save_overwrite");
 }
 
+// False: it is a folder that cannot be renamed, such as one that came with the image of a container: overlay file
+// systems rename no folder of a lower layer.
+template <class Rename>
+bool can(const Rename& rename) {
+  try {
+    rename();
+    return true;
+  } catch (const FileError& error) {
+    if (error.code() != std::errc::cross_device_link) throw;
+    return false;
+  }
+}
+
 // A file that is being written. Its data are sent to the disk early, so that sync() has little to wait for.
 class OpenFile {
  public:
@@ -171,6 +184,7 @@ std::unique_ptr<CheckpointFolder::Parts> CheckpointFolder::open_parts(std::vecto
 void CheckpointFolder::write(Manifest manifest, const std::vector<NewFile>& files, const std::string& latest,
                              bool overwrite, Parts* parts) {
   check_name(manifest.name, latest);
+  finish_replacing(manifest.name);
   check_free(manifest.name, overwrite);
   check_link(latest);
   const fs::path target = path_ / manifest.name;
@@ -254,14 +268,16 @@ void CheckpointFolder::replace(TemporaryPath& made, const std::string& name, boo
 }
 
 // Without exchanging: the new one is there under a further name before the old one goes. Killed in between, it stays
-// there, until one of that name is replaced or deleted.
+// there, until one of that name is replaced or deleted. An old one that cannot be renamed was looked at by
+// check_free().
 void CheckpointFolder::replace_slowly(TemporaryPath& made, const std::string& name, bool overwrite) {
   const fs::path target = path_ / name, spare = path_ / (name + kSpare);
   if (const auto left = spare_of(name)) remove({*left});
   if (!files_.rename_if_free(made.path(), spare)) fail_taken(spare);
   sync_name(files_, path_, target);
-  files_.rename(target, made.path());
-  if (!overwrite)
+  const bool moved = can([&] { files_.rename(target, made.path()); });
+  if (!moved) remove_in_place(target);
+  if (!overwrite && moved)
     require_own(made, name, [&] {
       if (!files_.rename_if_free(made.path(), target)) return false;
       files_.rename(spare, made.path());
@@ -290,6 +306,27 @@ void CheckpointFolder::require_own(TemporaryPath& taken, const std::string& name
   if (!is_back) taken.release();
   if (unreadable) std::rethrow_exception(unreadable);
   fail_taken(path_ / name);
+}
+
+// The manifest first, so that half of one is not taken for a checkpoint.
+void CheckpointFolder::remove_in_place(const fs::path& path) {
+  files_.remove(path / Manifest::kFileName);
+  files_.sync_folder(path);
+  files_.remove(path);
+}
+
+// A process that was killed in remove_in_place() of replace_slowly() has left the remains of the old one, and the new
+// one under its further name.
+void CheckpointFolder::finish_replacing(const std::string& name) {
+  const fs::path target = path_ / name;
+  if (files_.type(target) != Type::FOLDER || files_.type(target / Manifest::kFileName) != Type::NONE) return;
+  const auto spare = spare_of(name);
+  if (!spare) return;
+  const Manifest manifest = open_checkpoint(path_ / *spare, files_).manifest;
+  const std::vector<FileSystem::Item> remains = files_.list(target);
+  if (!std::ranges::all_of(remains, [&](const auto& item) { return manifest.find(item.name) != nullptr; })) return;
+  files_.remove(target);
+  if (files_.rename_if_free(path_ / *spare, target)) sync_name(files_, path_, target);
 }
 
 // What replace_slowly() of a killed process has left.
@@ -324,11 +361,15 @@ bool CheckpointFolder::is_own(const std::string& name) const {
   }
 }
 
-// Renames it to a temporary name. Throws CheckpointError if it is not of this run any more.
-CheckpointFolder::Temporary CheckpointFolder::take_away(const std::string& name) {
+// Renames it to a temporary name; what cannot be renamed is removed where it is. Throws CheckpointError if it is not of
+// this run any more.
+std::optional<CheckpointFolder::Temporary> CheckpointFolder::take_away(const std::string& name) {
   const fs::path path = path_ / name;
   Temporary away{std::make_unique<FolderLock>(path), TemporaryPath(files_, temporary_name())};
-  files_.rename(path, away.path.path());
+  if (!can([&] { files_.rename(path, away.path.path()); })) {
+    remove_in_place(path);
+    return std::nullopt;
+  }
   require_own(away.path, name, [&] { return files_.rename_if_free(away.path.path(), path); });
   return away;
 }  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): it loses sight of the lock that the result owns
@@ -339,7 +380,7 @@ std::vector<std::string> CheckpointFolder::remove(const std::vector<std::string>
   std::vector<Temporary> away;
   std::set<fs::path> folders;
   const auto rename_away = [&](const std::string& name) {
-    away.push_back(take_away(name));
+    if (auto taken = take_away(name)) away.push_back(std::move(*taken));
     folders.insert({(path_ / name).parent_path(), path_});
   };
   for (const std::string& name : names) try {
@@ -375,13 +416,15 @@ void CheckpointFolder::rename_copy(const std::string& latest) {
   const fs::path target = path_ / copy.name;
   if (files_.type(target) == Type::NONE) {
     make_folders(target.parent_path());
-    if (files_.rename_if_free(path_ / latest, target)) sync_name(files_, path_, target);
+    bool renamed = false;
+    if (can([&] { renamed = files_.rename_if_free(path_ / latest, target); }) && renamed)
+      sync_name(files_, path_, target);
     return;
   }
   if (!is_of_run(target, run_id_, files_)) return;
   const Found original = open_checkpoint(target, files_);
   if (original.manifest.id != copy.id || !has_all_files(original, files_)) return;
-  const Temporary away = take_away(latest);  // is removed
+  const auto away = take_away(latest);  // is removed
   files_.sync_folder(path_);
 }
 

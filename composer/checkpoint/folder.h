@@ -85,7 +85,9 @@ class COMPOSER_EXPORT CheckpointFolder {
   void replace_slowly(TemporaryPath& made, const std::string& name, bool overwrite);
   void require_own(TemporaryPath& taken, const std::string& name, const std::function<bool()>& put_back);
   void rename_copy(const std::string& latest);
-  Temporary take_away(const std::string& name);
+  std::optional<Temporary> take_away(const std::string& name);
+  void remove_in_place(const std::filesystem::path& path);
+  void finish_replacing(const std::string& name);
   std::optional<std::string> spare_of(const std::string& name) const;
   void move_link(const std::filesystem::path& link, const std::filesystem::path& target);
   void make_folders(const std::filesystem::path& path);

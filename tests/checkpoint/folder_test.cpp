@@ -35,6 +35,7 @@ class Faulty final : public FileSystem {
   Faulty(Kind kind, int at, int code = EIO) : kind_(kind), at_(at), code_(code) {}
   int calls() const { return calls_; }
   bool can_exchange = true;
+  Path unmovable = {};   // as a folder of a lower layer of an overlay
   bool queries = false;  // calls that only read count, too
 
   Type type(const Path& path) override {
@@ -83,6 +84,8 @@ class Faulty final : public FileSystem {
     around(path, [&] { FileSystem::sync_folder(path); });
   }
   void rename(const Path& from, const Path& to) override {
+    if (from == unmovable)
+      throw FileError("could not rename to", to, std::make_error_code(std::errc::cross_device_link));
     around(to, [&] { FileSystem::rename(from, to); });
   }
   bool rename_if_free(const Path& from, const Path& to) override {
@@ -125,15 +128,22 @@ class Faulty final : public FileSystem {
 struct Save {
   std::string name;
   bool can_exchange = true;
+  bool movable = true;
 };
-const std::vector<Save> kSaves = {{"ba2"}, {"ba1"}, {"ba1", false}};  // a new one, and two in the place of the old
+// A new one, and three in the place of the old
+const std::vector<Save> kSaves = {{"ba2"}, {"ba1"}, {"ba1", false}, {"ba1", false, false}};
+
+void set_up(Faulty& faulty, const Save& save, const fs::path& folder) {
+  faulty.can_exchange = save.can_exchange;
+  if (!save.movable) faulty.unmovable = folder / save.name;
+}
 
 int calls_of(const Save& save, bool queries = false) {
   const Scratch scratch;
   FileSystem real;
   write(scratch.path, 1, real, "ba1");
   Faulty counting(Faulty::Kind::NONE, -1);
-  counting.can_exchange = save.can_exchange;
+  set_up(counting, save, scratch.path);
   counting.queries = queries;
   write(scratch.path, 2, counting, save.name);
   return counting.calls();
@@ -254,7 +264,7 @@ TEST_CASE("each call of a save fails with each errno: the error is told, and the
         FileSystem real;
         write(scratch.path, 1, real, "ba1");
         Faulty faulty(Faulty::Kind::FAIL, at, code);
-        faulty.can_exchange = save.can_exchange;
+        set_up(faulty, save, scratch.path);
         faulty.queries = true;
         CHECK_THROWS_AS(write(scratch.path, 2, faulty, save.name), std::exception);
         if (save.name != "ba1") CHECK(temporary_paths(scratch.path) == 0);
@@ -262,6 +272,8 @@ TEST_CASE("each call of a save fails with each errno: the error is told, and the
         CHECK((latest == 1 || latest == 2));
         write(scratch.path, 3, real, "ba3");  // and nothing is in the way of the next
         CHECK(whole_latest(scratch.path) == 3);
+        write(scratch.path, 4, real, save.name);
+        CHECK(whole_latest(scratch.path) == 4);
       }
     }
   }
@@ -280,7 +292,7 @@ TEST_CASE("the process dies before and after each call of a save: the old or the
         const pid_t child = ::fork();
         if (child == 0) {
           Faulty faulty(kind, at);
-          faulty.can_exchange = save.can_exchange;
+          set_up(faulty, save, scratch.path);
           write(scratch.path, 2, faulty, save.name);
           ::_exit(0);
         }
@@ -296,6 +308,8 @@ TEST_CASE("the process dies before and after each call of a save: the old or the
           CHECK_FALSE(entry.path().filename().string().starts_with(".tmp-"));
         write(scratch.path, 3, real, "ba3");
         CHECK(whole_latest(scratch.path) == 3);
+        write(scratch.path, 4, real, save.name);
+        CHECK(whole_latest(scratch.path) == 4);
       }
     }
     CHECK(seen == std::set<int>{1, 2});
@@ -397,6 +411,43 @@ TEST_CASE("those that the disk does not let go are told, and the others are gone
   CHECK(folder.remove({"ba1"}).empty());
   CHECK(list_checkpoints(scratch.path).size() == 1);
   CHECK(temporary_folders(scratch.path) == 0);
+}
+
+TEST_CASE("what came with a container's image, and cannot be renamed, is replaced and deleted where it is") {
+  struct Overlay final : FileSystem {
+    std::set<Path> lower;
+    void rename(const Path& from, const Path& to) override {
+      if (lower.contains(from))
+        throw FileError("could not rename to", to, std::make_error_code(std::errc::cross_device_link));
+      FileSystem::rename(from, to);
+    }
+    bool exchange(const Path& a, const Path& b) override { return !lower.contains(b) && FileSystem::exchange(a, b); }
+    void remove(const Path& path) override {
+      FileSystem::remove(path);
+      lower.erase(path);
+    }
+  } files;
+  const Scratch scratch;
+  for (const int batch : {1, 2, 3}) write(scratch.path, batch, files, join("ba", batch));
+  files.lower = {scratch.path / "ba1", scratch.path / "ba2"};
+  write(scratch.path, 4, files, "ba1");
+  CHECK(whole_latest(scratch.path) == 4);
+  write(scratch.path, 5, files, "ba1");
+  CHECK(whole_latest(scratch.path) == 5);
+  CHECK(CheckpointFolder(scratch.path, "run", files).remove({"ba2", "ba3"}).empty());
+  CHECK(list_checkpoints(scratch.path).size() == 1);
+  CHECK(temporary_folders(scratch.path) == 0);
+}
+
+TEST_CASE("a folder of somebody else is not taken for the remains of a checkpoint") {
+  const Scratch scratch;
+  FileSystem real;
+  write(scratch.path, 1, real, "ba1");
+  fs::rename(scratch.path / "ba1", scratch.path / "ba1.new");
+  fs::create_directories(scratch.path / "ba1");
+  std::ofstream(scratch.path / "ba1/notes.txt") << "x";
+  CHECK_THROWS_AS(write(scratch.path, 2, real, "ba1"), CheckpointError);
+  CHECK(fs::exists(scratch.path / "ba1/notes.txt"));
 }
 
 TEST_CASE("Only checkpoints of this run below the folder are deleted, whatever names are given") {

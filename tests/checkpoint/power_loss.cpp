@@ -130,6 +130,8 @@ void PowerLoss::sync_folder(const Path& path) {
 }
 
 void PowerLoss::rename(const Path& from, const Path& to) {
+  if (from == unmovable)
+    throw saving::FileError("could not rename to", to, std::make_error_code(std::errc::cross_device_link));
   FileSystem::rename(from, to);
   note_renamed(from, to);
 }

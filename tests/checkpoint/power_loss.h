@@ -35,6 +35,7 @@ class PowerLoss final : public saving::FileSystem {
   void remove(const Path& path) override;
 
   bool can_exchange = true;
+  Path unmovable = {};  // a folder that cannot be renamed, as one of a lower layer of an overlay
 
   // A moment: after so many calls.
   std::size_t calls() const { return calls_; }

@@ -26,6 +26,7 @@ struct Scenario {
   std::function<void(CheckpointFolder&)> before, save;
   int old;  // the batch of the newest before; -1: there is none
   bool can_exchange = true;
+  std::string unmovable = {};  // the name of a checkpoint that cannot be renamed
 };
 
 const std::vector<Scenario>& scenarios() {
@@ -64,6 +65,13 @@ const std::vector<Scenario>& scenarios() {
       {"one in the place of its own, without exchanging", save(1, "ba"), save(2, "ba"), 1, false},
       {"one in the place of its own, in a folder of its own, without exchanging", save(1, "sub/ba"), save(2, "sub/ba"),
        1, false},
+      {"one in the place of its own, which cannot be renamed", save(1, "ba"), save(2, "ba"), 1, false, "ba"},
+      {"a later one that retires one that cannot be renamed", save(1, "ba1"),
+       [](CheckpointFolder& folder) {
+         save(2, "ba2")(folder);
+         CHECK(folder.remove({"ba1"}).empty());
+       },
+       1, true, "ba1"},
   };
   return all;
 }
@@ -102,6 +110,7 @@ Outcome fail_at_each_call(const Scenario& scenario, PowerLoss::Forgets forgets, 
   disk.can_exchange = scenario.can_exchange;
   CheckpointFolder folder(root / "ck", "run", disk);
   scenario.before(folder);
+  if (!scenario.unmovable.empty()) disk.unmovable = root / "ck" / scenario.unmovable;
   disk.settle();
   const std::size_t first = disk.calls();
   scenario.save(folder);
