@@ -7,9 +7,9 @@
 namespace composer::saving {
 
 // Prevents a second process from training the same run into the same folder: an exclusive lock on a file in it, from
-// the constructor to the destructor or to the end of the process. The destructor removes the file; a file left by a
-// killed process is reused. A forked child does not hold the lock and leaves the file alone. Reading needs no lock. If
-// the file system has no locks, the constructor warns once and does nothing.
+// the constructor to the destructor or to the end of the process. The destructor removes the file, unless another one
+// has its path since; a file left by a killed process is reused. A forked child does not hold the lock and leaves the
+// file alone. Reading needs no lock. If the file system has no locks, the constructor warns once and does nothing.
 class RunLock {
  public:
   // Throws ConfigError with the folder and the process if another process has the lock; FileError if the file cannot be
@@ -18,6 +18,10 @@ class RunLock {
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
+
+  // Whether the locked file still has its path: false once the folder was renamed, or it or the file was removed. True
+  // where there are no locks.
+  bool is_in_place() const;
 
  private:
   bool take(const std::filesystem::path& folder, const std::string& run_name);

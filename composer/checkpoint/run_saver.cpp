@@ -54,16 +54,17 @@ void check(const RunSaverOptions& options) {
 RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* resumed)
     : options_(std::move(options)) {
   saving::check(options_);
-  saver_ = std::make_unique<Saver>(SaverOptions{.folder = format_name(options_.folder, state.run_name),
-                                                .latest = format_name(options_.latest_filename, state.run_name),
-                                                .keep = options_.num_checkpoints_to_keep,
-                                                .best = options_.best,
-                                                .on_failure = options_.on_failure,
-                                                .asynchronous = options_.async,
-                                                .overwrite = options_.overwrite,
-                                                .run_id = resumed ? resumed->run_id : "",
-                                                .time_left = time_left_of(state),
-                                                .mirror = options_.mirror});
+  saver_ = std::make_unique<Saver>(
+      SaverOptions{.folder = std::filesystem::absolute(format_name(options_.folder, state.run_name)),
+                   .latest = format_name(options_.latest_filename, state.run_name),
+                   .keep = options_.num_checkpoints_to_keep,
+                   .best = options_.best,
+                   .on_failure = options_.on_failure,
+                   .asynchronous = options_.async,
+                   .overwrite = options_.overwrite,
+                   .run_id = resumed ? resumed->run_id : "",
+                   .time_left = time_left_of(state),
+                   .mirror = options_.mirror});
   if (!resumed) return;
   saver_->adopt(*resumed);
   resumed_ = *resumed;
@@ -93,11 +94,24 @@ void RunSaver::lock_folder(const State& state) {
     saver_->probe();  // creates the folder
     lock_ = std::make_unique<RunLock>(options().folder, state.run_name);
   } catch (const std::filesystem::filesystem_error& error) {
-    if (options_.on_failure != OnFailure::CONTINUE)
-      std::throw_with_nested(
-          CheckpointError("save_folder: ", options().folder.string(), ": cannot write checkpoints there"));
-    warn(join("save_folder: ", options().folder.string(), ": cannot write checkpoints there yet: ", error.what()));
+    fail_or_warn(error);
   }
+}
+
+void RunSaver::fail_or_warn(const std::exception& error) const {
+  const std::string what = "save_folder: " + options().folder.string() + ": cannot write checkpoints there";
+  if (options_.on_failure != OnFailure::CONTINUE) throw_nested<CheckpointError>(what);
+  warn(join(what, " yet: ", error.what()));
+}
+
+// A folder that was renamed or removed while the run trains is made again: another process may train the run there.
+void RunSaver::keep_lock(const State& state) {
+  if (!lock_ || lock_->is_in_place()) return;
+  wait();
+  warn(join("save_folder: ", options().folder.string(), " was renamed, or it or its lock was removed, while the run ",
+            "trains; checkpoints go on in a folder of that name, and those before are where the old one is"));
+  lock_.reset();
+  lock_folder(state);
 }
 
 // Without the lock, so before the first fit and between two, another process or another Trainer may train the run.
@@ -145,10 +159,7 @@ void RunSaver::prepare(const State& state) {
     if (!lock_) saver_->probe();
     saver_->clean_up();
   } catch (const std::filesystem::filesystem_error& error) {
-    if (options_.on_failure != OnFailure::CONTINUE)
-      std::throw_with_nested(
-          CheckpointError("save_folder: ", options().folder.string(), ": cannot write checkpoints there"));
-    warn(join("save_folder: ", options().folder.string(), ": cannot write checkpoints there yet: ", error.what()));
+    fail_or_warn(error);
   }
 }
 
@@ -260,6 +271,7 @@ std::string RunSaver::save_by_hand(const std::string& name, const State& state) 
 
 void RunSaver::take(Manifest manifest, const State& state, bool by_hand) {
   resumed_.reset();
+  keep_lock(state);
   saver_->plan(manifest.name, manifest.metrics, by_hand);
   StateDict all = state.run->snapshot(options_.weights_only);
   ignore_keys(all, options_.ignore_keys);

@@ -44,7 +44,7 @@ COMPOSER_EXPORT void check(const RunSaverOptions& options);
 // Saves a run when due. The trainer has one for its save_folder, and each CheckpointSaver has one. Requires state.run.
 class COMPOSER_EXPORT RunSaver {
  public:
-  // Resumes from `resumed` if that is set. Does not write.
+  // Resumes from `resumed` if that is set. Does not write. A relative folder is one of the present working directory.
   RunSaver(RunSaverOptions options, const State& state, const Manifest* resumed = nullptr);
   ~RunSaver();
   RunSaver(RunSaver&&) noexcept;
@@ -93,6 +93,8 @@ class COMPOSER_EXPORT RunSaver {
  private:
   void check_conflicts(const State& state) const;
   void lock_folder(const State& state);
+  void keep_lock(const State& state);
+  void fail_or_warn(const std::exception& error) const;
   void check_newest() const;
   void take(Manifest manifest, const State& state, bool by_hand);
   void warn_if_late(const State& state) const;

@@ -73,6 +73,13 @@ TEST_CASE("What cannot be saved is an error at the start of fit() that names it,
   }
 }
 
+TEST_CASE("The error of a folder that cannot be written says why in its own text") {
+  const Folder folder;
+  std::ofstream(folder / "ck") << "x";
+  Trainer trainer(options_in(folder.path()));
+  CHECK_THROWS_WITH_AS(trainer.fit(), doctest::Contains("because: "), CheckpointError);
+}
+
 TEST_CASE("Under CONTINUE a folder that cannot be written is a warning, and save_checkpoint() is still an error") {
   const Folder folder;
   std::ofstream(folder / "ck") << "x";

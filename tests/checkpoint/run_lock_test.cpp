@@ -41,6 +41,20 @@ TEST_CASE("Another process that trains the run is named, and its death frees the
   ::close(ready[0]), ::close(ready[1]);
 }
 
+TEST_CASE("A lock whose folder was renamed is not in place, and leaves that of the new folder alone") {
+  const test::Folder folder;
+  const auto path = folder / "ck";
+  std::filesystem::create_directories(path);
+  std::optional<RunLock> lock(std::in_place, path, "r");
+  CHECK(lock->is_in_place());
+  std::filesystem::rename(path, folder / "moved");
+  CHECK_FALSE(lock->is_in_place());
+  std::filesystem::create_directories(path);
+  const RunLock other(path, "r");
+  lock.reset();
+  CHECK(other.is_in_place());
+}
+
 TEST_CASE("A forked child that ends by an error leaves the lock to its parent") {
   const test::Folder folder;
   std::optional<RunLock> lock(std::in_place, folder.path(), "r");

@@ -4,10 +4,14 @@
 #include <string>
 
 #include "composer/checkpoint/folder.h"
+#include "composer/checkpoint/run_lock.h"
 #include "composer/core/error.h"
+#include "composer/core/on.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/sandbox.h"
 #include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
 
 namespace composer::test::run_saver_test {
 namespace {
@@ -30,6 +34,52 @@ TEST_CASE("After time was reset every checkpoint that is due is written, from th
     CAPTURE(batch);
     CHECK(fs::exists(folder / join("ck/ep0-ba", batch)));
   }
+}
+
+TEST_CASE("A save folder that is renamed or removed while a run trains is made again, locked, and told") {
+  for (const bool removed : {false, true}) {
+    CAPTURE(removed);
+    const Folder folder;
+    const fs::path path = folder / "ck";
+    TrainerOptions options = tiny_options();
+    options.save_folder = path;
+    options.save_interval = "1ba";
+    options.save_async = false;  // nothing is being written when the folder goes
+    options.callbacks = {on(Event::BATCH_START, [&](const State& state) {
+      if (state.timestamp.batch != 2) return;
+      removed ? void(fs::remove_all(path)) : fs::rename(path, folder / "moved");
+    })};
+    const Warnings warnings;
+    Trainer trainer(std::move(options));
+    trainer.begin();
+    while (trainer.state().timestamp.batch < 3 && trainer.step()) {
+    }
+    trainer.step();
+    CHECK(warnings.say("was renamed, or it or its lock was removed"));
+    CHECK_THROWS_WITH_AS(saving::RunLock(path, "tiny"), doctest::Contains("is in use"), ConfigError);
+    while (trainer.step()) {
+    }
+    trainer.end();
+    CHECK(fs::exists(path / "ep0-ba4"));
+  }
+}
+
+TEST_CASE("A relative save folder is that of the working directory when the trainer was made") {
+  const Folder folder;
+  const Sandbox sandbox;
+  TrainerOptions options = tiny_options();
+  options.save_folder = "ck";
+  options.save_interval = "1ba";
+  options.callbacks = {on(Event::BATCH_START, [&](const State& state) {
+    if (state.timestamp.batch == 2) fs::current_path(folder.path());
+  })};
+  const fs::path before = fs::current_path();
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK(fs::exists(before / "ck/ep0-ba4"));
+  CHECK(trainer.saved_checkpoints().back() == (before / "ck/ep0-ba4").string());
+  CHECK(fs::is_empty(folder.path()));
+  fs::current_path(before);
 }
 
 TEST_CASE("A checkpoint that was not written is written by the next fit, and not taken for one") {
