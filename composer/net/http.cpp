@@ -33,7 +33,8 @@ bool may_pass(const Attempt& attempt) {
   return attempt.failure.empty() ? may_pass(attempt.response.status) : attempt.may_pass;
 }
 
-std::string remedy_of_status(int status) {
+std::string remedy_of(int status, const std::string& code) {
+  if (code == "RequestTimeTooSkewed") return "set the clock of this machine";
   if (status == 401 || status == 403) return "check the credentials and their permissions";
   if (status == 404 || status == 410) return "check the address";
   if (status == 407) return "put the proxy's user and password into https_proxy";
@@ -135,11 +136,13 @@ HttpError error_of(const HttpRequest& request, const Attempt& attempt, int tries
   if (!said.code.empty()) text += join(" ", said.code);
   if (!said.text.empty()) text += ": " + said.text;
   if (!attempt.redirect.empty()) text += "; the server redirects to " + shown_url(attempt.redirect);
-  if (const std::string what = answered ? remedy_of_status(response.status) : std::string(); !what.empty())
+  if (const std::string what = answered ? remedy_of(response.status, said.code) : std::string(); !what.empty())
     text += "; " + what;
   if (tries > 1) text += join(" (after ", tries, " attempts)");
-  return {without_secrets(std::move(text), request.url, attempt.sent), answered ? response.status : 0,
-          std::move(said.code), may_pass(attempt)};
+  HttpError error(without_secrets(std::move(text), request.url, attempt.sent), answered ? response.status : 0,
+                  std::move(said.code), may_pass(attempt));
+  error.region = said.region.empty() ? response.header("x-amz-bucket-region") : said.region;
+  return error;
 }
 
 }  // namespace

@@ -60,9 +60,10 @@ struct COMPOSER_EXPORT HttpError : Error {
   HttpError& operator=(const HttpError&) = default;
   ~HttpError() override;
 
-  int status;        // 0: no response
-  std::string code;  // the name of the error in the server's XML or JSON, such as NoSuchKey; empty: none
-  bool may_pass;     // the cause may be temporary: a transport error, 408, 429 or 5xx
+  int status;               // 0: no response
+  std::string code;         // the name of the error in the server's XML or JSON, such as NoSuchKey; empty: none
+  bool may_pass;            // the cause may be temporary: a transport error, 408, 429 or 5xx
+  std::string region = {};  // of S3: where the bucket is, if the request was signed for another region
 };
 
 // A request was cancelled.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <ctime>
 #include <map>
 #include <random>
@@ -86,6 +87,12 @@ std::string hash_of(const Body& body) {
   return sha256(text != nullptr ? *text : std::string());
 }
 
+// The names that regions have at AWS and elsewhere. A server's word becomes a part of the host.
+bool is_region(const std::string& text) {
+  return !text.empty() && text.size() < 64 &&
+         text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string::npos;
+}
+
 struct Location {
   std::string scheme, host, folder;  // the URL of a key is scheme + host + folder + "/" + key
 };
@@ -99,8 +106,8 @@ Location location_of(const std::string& bucket, const std::string& endpoint, con
   }
   const std::size_t begin = endpoint.find("://") + 3;
   const std::size_t slash = std::min(endpoint.find('/', begin), endpoint.size());
-  const std::string scheme = endpoint.substr(0, begin);
-  return {scheme, host_header(scheme, endpoint.substr(begin, slash - begin)), endpoint.substr(slash) + "/" + bucket};
+  const std::string scheme = endpoint.substr(0, begin), host = endpoint.substr(begin, slash - begin);
+  return {scheme, host_header(scheme, host), endpoint.substr(slash) + "/" + percent_encoded(bucket)};
 }
 
 class S3Store final : public RemoteStore {
@@ -208,25 +215,50 @@ class S3Store final : public RemoteStore {
     for (const auto& [name, value] : headers) request.headers.push_back({name, value});
     if (!query.empty()) request.url += "?" + query_text(query);
     request.more_headers = [this, to_sign, headers] {
-      return signature(to_sign, keys_, region_, std::time(nullptr), headers);
+      return signature(to_sign, keys_, region_, std::time(nullptr) + clock_lag_.count(), headers);
     };
     return request;
   }
 
-  HttpResponse call(const char* method, const std::string& path, const Query& query, Body body,
-                    const std::stop_token& stop, const fs::path& to_file = {}) {
-    HttpRequest made = request(method, path, query, std::move(body));
-    made.to_file = to_file;
-    return call(made, stop);
+  HttpResponse call(const char* method, const std::string& path, const Query& query, const Body& body,
+                    const std::stop_token& stop, const fs::path& to_file = {}, const Headers& headers = {}) {
+    const auto send = [&] {
+      HttpRequest made = request(method, path, query, body, headers);
+      made.to_file = to_file;
+      return client_.send(made, stop);
+    };
+    try {
+      return send();
+    } catch (const HttpError& error) {
+      if (!learn_from(error)) throw;
+    }
+    return send();
   }
 
-  HttpResponse call(const HttpRequest& made, const std::stop_token& stop) {
-    try {
-      return client_.send(made, stop);
-    } catch (const HttpError& error) {
-      if (!may_be_expired(error) || !read_keys_again()) throw;
+  // Returns whether the same request may succeed now.
+  bool learn_from(const HttpError& error) {
+    if (is_region(error.region) && error.region != region_) {
+      warn(join("s3: the bucket ", bucket_, " is in the region ", error.region, ", not in ", region_,
+                "; set AWS_REGION=", error.region));
+      region_ = error.region;
+      at_ = location_of(bucket_, find_endpoint(environment), region_);
+      return true;
     }
-    return client_.send(made, stop);
+    return (error.status == 403 && read_clock()) || (may_be_expired(error) && read_keys_again());
+  }
+
+  // Returns whether the server's clock differs from what requests have been signed with by more than it allows. What is
+  // signed from now on has the server's time.
+  bool read_clock() {
+    constexpr std::chrono::minutes kAllowed(15);
+    const auto server = client_.server_time();
+    if (!server) return false;
+    const auto lag = std::chrono::round<std::chrono::seconds>(*server - std::chrono::system_clock::now());
+    if (std::chrono::abs(lag - clock_lag_) < kAllowed) return false;
+    warn(join("s3: the clock of this machine differs from the server's by ", std::chrono::abs(lag).count(),
+              " s; requests are signed with the server's"));
+    clock_lag_ = lag;
+    return true;
   }
 
   // Returns whether there are others than before.
@@ -249,8 +281,8 @@ class S3Store final : public RemoteStore {
     const std::uint64_t part_size = s3_part_size(size, part_size_);
     const std::string path = key(name);
     const std::string mark = new_mark();
-    const HttpRequest begin = request("POST", path, {{"uploads", ""}}, {}, {{kMark, mark}});
-    const std::string id = xml_text(call(begin, stop).body, "UploadId");
+    const HttpResponse begun = call("POST", path, {{"uploads", ""}}, {}, stop, {}, {{kMark, mark}});
+    const std::string id = xml_text(begun.body, "UploadId");
     if (id.empty()) throw HttpError("POST " + uri_of(name) + ": the server began no upload in parts", 200, "", true);
     try {
       std::vector<std::string> etags;
@@ -317,6 +349,7 @@ class S3Store final : public RemoteStore {
   std::uint64_t part_size_;
   AwsKeys keys_;
   std::string region_;
+  std::chrono::seconds clock_lag_{0};  // of this machine's clock behind the server's
   Location at_;
   HttpClient abort_client_, client_;
 };
@@ -336,8 +369,10 @@ std::unique_ptr<RemoteStore> open_s3_store(const std::string& uri, StoreOptions 
   std::string prefix = slash < rest.size() ? rest.substr(slash + 1) : "";
   while (prefix.ends_with('/')) prefix.pop_back();
   if (bucket.empty()) throw ConfigError(uri, ": has no bucket; write s3://bucket/folder");
-  if (bucket.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") !=
-      std::string::npos)
+  // "tenant:bucket" is Ceph's. AWS has no such names, and they would be a part of its host.
+  const bool of_tenant = bucket.find(':') != std::string::npos && !find_endpoint(environment).empty();
+  const std::string allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+  if (bucket.find_first_not_of(of_tenant ? allowed + ":" : allowed) != std::string::npos)
     throw ConfigError(uri, ": ", bucket, " cannot be the name of a bucket");
   if (!prefix.empty() && !is_plain_path(prefix))
     throw ConfigError(uri, ": ", prefix, " cannot be a folder of a bucket, as a part of it is empty, \".\" or \"..\"");

@@ -69,11 +69,11 @@ ServerMessage message_of(std::string_view body) {
   if (body[first] == '{' || body[first] == '[') {
     if (const auto json = util::parse_json_or_discard<nlohmann::json>(body); !json.is_discarded()) said = of_json(json);
   } else if (body[first] == '<') {
-    said = {xml_text(body, "Code"), xml_text(body, "Message")};
+    said = {xml_text(body, "Code"), xml_text(body, "Message"), xml_text(body, "Region")};
   } else {
     said.text = body;
   }
-  return {one_line(said.code), one_line(said.text)};
+  return {one_line(said.code), one_line(said.text), one_line(said.region)};
 }
 
 }  // namespace composer::net

@@ -7,6 +7,8 @@ namespace composer::net {
 struct ServerMessage {
   std::string code;  // such as NoSuchKey; empty: none
   std::string text;  // one line of at most 300 characters; empty: none
+  // Of S3: where the bucket is, if the request was signed for another region; empty: not said.
+  std::string region = {};
 };
 
 // What the body of an error says: the Code and Message of XML, the usual fields of JSON, or the beginning of a plain

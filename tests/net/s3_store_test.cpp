@@ -84,6 +84,74 @@ TEST_CASE("A file that is missing counts as removed, but a bucket that is missin
   CHECK(contains(error_of([&] { store->remove("m"); }), "NoSuchBucket"));
 }
 
+TEST_CASE("A bucket in another region than the one that is set is used there, and the region is told") {
+  const std::string wrong = "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-3</Region></Error>";
+  for (const HttpReply& refusal : {HttpReply{400, wrong}, HttpReply{400, "", {"x-amz-bucket-region: eu-west-3"}},
+                                   HttpReply{301, "", {"x-amz-bucket-region: eu-west-3"}}}) {
+    FakeS3 server;
+    const test::Variables variables(variables_of(server));
+    server.set("f/m", "content");
+    server.intercept([&](const HttpCall& call) -> std::optional<HttpReply> {
+      if (contains(call.headers.at("authorization"), "/eu-west-3/s3/")) return {};
+      return refusal;
+    });
+    const test::Warnings warnings;
+    CHECK(open("s3://b/f")->list().size() == 1);
+    CHECK(warnings.say("set AWS_REGION=eu-west-3"));
+    if (!refusal.headers.empty()) CHECK(open("s3://b/f")->size("m") == 7);  // responses to HEAD have no body
+  }
+}
+
+TEST_CASE("A region that would change the host is not believed") {
+  FakeS3 server;
+  const test::Variables variables(variables_of(server));
+  server.intercept([](const HttpCall&) {
+    return HttpReply{400, "<Error><Code>X</Code><Region>evil.example/</Region></Error>"};
+  });
+  CHECK_THROWS_AS(open("s3://b/f")->list(), HttpError);
+  CHECK(server.calls().size() == 1);
+}
+
+TEST_CASE("Where the clocks differ, requests are signed with the server's") {
+  FakeS3 server;
+  const test::Variables variables(variables_of(server));
+  server.set("f/m", "content");
+  server.intercept([](const HttpCall& call) -> std::optional<HttpReply> {
+    if (call.headers.at("x-amz-date").starts_with("20370101T")) return {};
+    return HttpReply{403,
+                     call.method == "HEAD" ? "" : "<Error><Code>RequestTimeTooSkewed</Code></Error>",
+                     {"Date: Thu, 01 Jan 2037 12:00:00 GMT"}};
+  });
+  const test::Warnings warnings;
+  const auto store = open("s3://b/f");
+  CHECK(store->size("m") == 7);
+  CHECK(warnings.say("the clock of this machine differs from the server's"));
+  CHECK(store->list().size() == 1);
+  CHECK(server.calls().size() == 3);
+}
+
+TEST_CASE("A request that is refused for its time has a remedy that names the clock") {
+  FakeS3 server;
+  const test::Variables variables(variables_of(server));
+  server.intercept([](const HttpCall&) { return HttpReply{403, "<Error><Code>RequestTimeTooSkewed</Code></Error>"}; });
+  CHECK(contains(error_of([] { open("s3://b/f")->list(); }), "set the clock of this machine"));
+}
+
+TEST_CASE("A bucket of a tenant is one of Ceph's, and refused at AWS") {
+  FakeS3 server;
+  {
+    const test::Variables variables(variables_of(server));
+    server.intercept([](const HttpCall&) { return HttpReply{}; });
+    open("s3://tenant:b/f")->remove("m");
+    CHECK(server.calls().at(0).target == "/tenant%3Ab/f/m");
+  }
+  auto of_aws = variables_of(server);
+  for (auto& [name, value] : of_aws)
+    if (contains(name, "ENDPOINT")) value = "";
+  const test::Variables variables(of_aws);
+  CHECK_THROWS_AS(open("s3://tenant:b/f"), ConfigError);
+}
+
 TEST_CASE("The object of a folder itself is not listed as a file in it") {
   FakeS3 server;
   const test::Variables variables(variables_of(server));
