@@ -10,8 +10,11 @@
 #include "composer/checkpoint/file_system.h"
 #include "composer/checkpoint/scratch.h"
 #include "composer/core/error.h"
+#include "composer/net/aws.h"
 #include "composer/trainer/remote_files.h"
 #include "composer/util/checksum.h"
+#include "composer/util/environment.h"
+#include "composer/util/json.h"
 
 namespace composer {
 namespace {
@@ -20,9 +23,9 @@ namespace fs = std::filesystem;
 using saving::Manifest;
 
 const std::string kManifest = Manifest::kFileName;
-constexpr const char* kFetch = ".fetch-";             // beside a save folder
-constexpr int kLooks = 3, kDownloads = 5;             // of what is replaced meanwhile
-constexpr std::uint64_t kLargestManifest = 16 << 20;  // in bytes; ours have a few thousand
+constexpr const char* kFetch = ".fetch-";  // beside a save folder
+constexpr int kLooks = 3, kDownloads = 5;  // of what is replaced meanwhile
+constexpr std::uint64_t kLargestManifest = util::kLongestJson;
 
 fs::path cache_folder() {
   const auto variable = [](const char* name) {
@@ -72,7 +75,9 @@ std::string local_save_folder(const std::string& save_folder, const std::string&
   for (char& c : readable)
     if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '-';
   util::Checksum checksum;
-  checksum.update(save_folder.data(), save_folder.size());
+  // Two servers may have buckets of one name.
+  const std::string endpoint = save_folder.starts_with("s3://") ? net::find_endpoint(environment) : "";
+  for (const std::string& part : {save_folder, endpoint}) checksum.update(part.data(), part.size());
   const std::string name = readable.substr(0, 80) + "-" + checksum.text().substr(5, 16);
   return (staging.empty() ? cache_folder() : fs::path(staging)) / name / "checkpoints";
 }

@@ -22,8 +22,8 @@
 namespace composer {
 
 // The folder of this machine in which the checkpoints of a URI are written before they are uploaded: below `staging`,
-// or if that is empty below $XDG_CACHE_HOME/libcomposer/uploads or ~/.cache/libcomposer/uploads. A save_folder that is
-// no URI is returned as it is.
+// or if that is empty below $XDG_CACHE_HOME/libcomposer/uploads or ~/.cache/libcomposer/uploads. Another endpoint of S3
+// is another folder. A save_folder that is no URI is returned as it is.
 COMPOSER_EXPORT std::string local_save_folder(const std::string& save_folder, const std::string& staging = {});
 
 struct RemoteCheckpoint {

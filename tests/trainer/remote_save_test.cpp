@@ -482,6 +482,9 @@ TEST_CASE("The local folder of a URI is below the cache, and differs for each UR
   CHECK(folder.starts_with("/cache/libcomposer/uploads/b-runs-a-"));
   CHECK(folder.ends_with("/checkpoints"));
   CHECK(local_save_folder("s3://b/runs-a") != folder);
+  const test::Variables elsewhere({{"AWS_ENDPOINT_URL_S3", "https://another.example"}, {"S3_ENDPOINT_URL", ""}});
+  CHECK(local_save_folder("s3://b/runs/a") != folder);
+  CHECK(local_save_folder("runs/a") == "runs/a");
 }
 
 }  // namespace composer::remote_save_test
