@@ -37,7 +37,8 @@ class PlainFile final : public ByteSource {
   std::uint64_t size_ = 0;
 };
 
-// One gzip member that fills its file. zlib checks its sums when the end is read.
+// Gzip members that fill their file, as gzip writes one and joined files have several. zlib checks the sums of each
+// when its end is read.
 class GzipFile final : public ByteSource {
  public:
   explicit GzipFile(const fs::path& file) : file_(file), compressed_(file), buffer_(1 << 16) {
@@ -63,20 +64,26 @@ class GzipFile final : public ByteSource {
 
  private:
   void inflate_some() {
-    if (stream_.avail_in == 0) {
-      stream_.next_in = buffer_.data();
-      stream_.avail_in = static_cast<uInt>(compressed_.read(buffer_.data(), buffer_.size()));
-      if (stream_.avail_in == 0) throw DataError(file_.string(), ": the file is cut off: its gzip data has no end");
-    }
+    if (!refill()) throw DataError(file_.string(), ": the file is cut off: its gzip data has no end");
     const int code = inflate(&stream_, Z_NO_FLUSH);
     if (code == Z_STREAM_END) {
-      ended_ = true;
-      char more = 0;
-      if (stream_.avail_in > 0 || compressed_.read(&more, 1) > 0)
+      ended_ = !refill();
+      constexpr Bytef kMagic = 0x1f;  // with which another member begins
+      if (!ended_ && *stream_.next_in != kMagic)
         throw DataError(file_.string(), ": there are more bytes after the end of its gzip data");
+      if (!ended_) inflateReset(&stream_);
     } else if (code != Z_OK && code != Z_BUF_ERROR) {
-      throw DataError(file_.string(), ": not gzip data, or damaged: ", stream_.msg ? stream_.msg : zError(code));
+      throw DataError(file_.string(), ": not gzip data, or damaged: ", stream_.msg ? stream_.msg : zError(code),
+                      "; if it is not compressed, remove .gz from its name");
     }
+  }
+
+  // False at the end of the file.
+  bool refill() {
+    if (stream_.avail_in > 0) return true;
+    stream_.next_in = buffer_.data();
+    stream_.avail_in = static_cast<uInt>(compressed_.read(buffer_.data(), buffer_.size()));
+    return stream_.avail_in > 0;
   }
 
   fs::path file_;

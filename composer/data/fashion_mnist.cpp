@@ -13,19 +13,22 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::int64_t kSide = 28, kClasses = 10;
 
-fs::path find(const fs::path& folder, const std::string& name) {
-  for (const char* suffix : {"", ".gz"}) {
-    const fs::path file = folder / (name + suffix);
-    if (fs::exists(file)) return file;
-  }
-  throw DataError(
-      "FashionMnist: ", folder.string(), " has neither ", name, " nor ", name,
-      ".gz; on Debian `apt-get install dataset-fashion-mnist` puts them into /usr/share/datasets/fashion-mnist");
+// Programs that unpack the files may write a dot before "idx", and torchvision puts them into folders of its own.
+fs::path find(const fs::path& folder, const std::string& name, const std::string& kind) {
+  for (const char* below : {"", "raw", "FashionMNIST/raw"})
+    for (const char* before : {"-", "."})
+      for (const char* suffix : {"", ".gz"}) {
+        const fs::path file = folder / below / (name + before + kind + suffix);
+        if (fs::exists(file)) return file;
+      }
+  throw DataError("FashionMnist: ", folder.string(), " has neither ", name, '-', kind, " nor ", name, '-', kind,
+                  ".gz, nor does FashionMNIST/raw in it; on Debian `apt-get install dataset-fashion-mnist` puts them ",
+                  "into /usr/share/datasets/fashion-mnist");
 }
 
 Batch read(const fs::path& folder, const std::string& prefix) {
-  const fs::path image_file = find(folder, prefix + "-images-idx3-ubyte");
-  const fs::path label_file = find(folder, prefix + "-labels-idx1-ubyte");
+  const fs::path image_file = find(folder, prefix + "-images", "idx3-ubyte");
+  const fs::path label_file = find(folder, prefix + "-labels", "idx1-ubyte");
   const at::Tensor images = read_idx(image_file);
   if (images.dim() != 3 || images.size(1) != kSide || images.size(2) != kSide)
     throw DataError(image_file.string(), ": expected images [N, 28, 28], found ", images.sizes());

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 
 #include "composer/core/error.h"
 #include "composer/data/byte_source.h"
@@ -32,12 +33,23 @@ std::string in_hex(const Word& word) {
   return text.str();
 }
 
+at::Tensor room_for(const std::vector<std::int64_t>& shape, const std::string& name) {
+  try {
+    return at::empty(shape, at::kByte);
+  } catch (const c10::Error&) {
+    throw DataError(name, ": its header describes an array of ", at::IntArrayRef(shape),
+                    " bytes, for which there is not enough memory");
+  }
+}
+
 }  // namespace
 
 at::Tensor read_idx(const std::filesystem::path& file) {
   const std::string name = file.string();
   const auto bytes = detail::open_bytes(file);
   const Word magic = read_word(*bytes, name);
+  if (magic[0] == 0x1f && magic[1] == 0x8b)
+    throw DataError(name, ": it is compressed; call it ", file.filename().string(), ".gz, or unpack it");
   if (magic[0] != 0 || magic[1] != 0 || magic[3] < 1 || magic[3] > kMaxDimensions)
     throw DataError(name, ": not an idx file: expected it to begin with 000008 and the number of dimensions, found ",
                     in_hex(magic));
@@ -57,7 +69,7 @@ at::Tensor read_idx(const std::filesystem::path& file) {
                       " bytes, more than the file can hold: it is cut off or damaged");
   }
 
-  at::Tensor data = at::empty(shape, at::kByte);
+  at::Tensor data = room_for(shape, name);
   const std::size_t got = bytes->read(data.mutable_data_ptr(), size);
   if (got < size) throw DataError(name, ": the file is cut off: expected ", size, " bytes of data, found ", got);
   char more = 0;

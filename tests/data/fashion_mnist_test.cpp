@@ -46,6 +46,18 @@ TEST_CASE("A folder of idx files gives images and labels") {
   }
 }
 
+TEST_CASE("The names that unpacking programs write, and the folders of torchvision, are found") {
+  const TemporaryFolder folder;
+  const auto raw = folder / "FashionMNIST/raw";
+  std::filesystem::create_directories(raw);
+  write(raw / "train-images.idx3-ubyte", kImages);
+  write(raw / "train-labels.idx1-ubyte.gz", gzip(kLabels));
+  write(raw / "t10k-images-idx3-ubyte", kImages);
+  write(raw / "t10k-labels-idx1-ubyte", kLabels);
+  for (const auto& root : {folder.path(), folder / "FashionMNIST", raw})
+    CHECK(FashionMnist(root).train["target"].equal(at::tensor({0, 9, 5}, at::kLong)));
+}
+
 TEST_CASE("Files that do not belong together are refused") {
   refuse("train-labels-idx1-ubyte", idx({2}, {0, 1}), "expected one label for each of 3 images, found [2]");
   refuse("train-labels-idx1-ubyte", kImages, "expected one label for each of 3 images, found [3, 28, 28]");

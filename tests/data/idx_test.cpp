@@ -42,6 +42,9 @@ TEST_CASE("An idx file gives its array, plain and compressed") {
   write(folder / "x.gz", gzip(idx({2, 3, 2}, kElements)));
   CHECK(read_idx(folder / "x").equal(kExpected));
   CHECK(read_idx(folder / "x.gz").equal(kExpected));
+  const Bytes bytes = idx({2, 3, 2}, kElements);
+  write(folder / "joined.gz", gzip(bytes.substr(0, 20)) + gzip("") + gzip(bytes.substr(20)));
+  CHECK(read_idx(folder / "joined.gz").equal(kExpected));
 }
 
 TEST_CASE("Each kind of damage is told") {
@@ -60,7 +63,11 @@ TEST_CASE("Each kind of damage is told") {
   refuse(gzip(idx({100}, "abc")), "cut off: expected 100 bytes of data, found 3", "x.gz");
   refuse(gzip(idx({3}, "abcd")), "expected 3 bytes of data, found more", "x.gz");
   refuse(gzip(idx({3}, "abc")) + "more", "more bytes after the end of its gzip data", "x.gz");
+  refuse(gzip(idx({3}, "abc")) + gzip("d"), "expected 3 bytes of data, found more", "x.gz");
+  refuse(gzip(idx({3}, "abc")) + gzip("").substr(0, 12), "its gzip data has no end", "x.gz");
   refuse(idx({12}, kElements), "not gzip data", "x.gz");
+  refuse(idx({12}, kElements), "if it is not compressed, remove .gz from its name", "x.gz");
+  refuse(gzip(idx({12}, kElements)), "it is compressed; call it x.gz");
   refuse("", "its gzip data has no end", "x.gz");
 }
 
