@@ -6,7 +6,6 @@
 #include <set>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <unistd.h>
 
 #include <netinet/in.h>
@@ -14,12 +13,13 @@
 
 #include "composer/cli/launch_run.h"
 #include "composer/core/error.h"
+#include "composer/util/processors.h"
 
 namespace composer::cli {
 
 std::vector<std::string> rank_environment(const LaunchOptions& options, int local_rank, int restart_count,
                                           std::uint16_t port, int master_descriptor) {
-  const std::int64_t processors = std::max(1U, std::thread::hardware_concurrency());
+  const std::int64_t processors = util::usable_processors();
   const std::string node = std::to_string(options.node);
   std::vector<std::pair<std::string, std::string>> set = {
       {"RANK", std::to_string(options.first_rank() + local_rank)},

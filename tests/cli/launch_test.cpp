@@ -1,9 +1,11 @@
 // What `composer launch` gives to the ranks that it starts, which are small scripts here, and what it shows of them.
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <sstream>
 
 #include "composer/cli/console.h"
+#include "composer/util/processors.h"
 #include "tests/cli/launched.h"
 #include "tests/support/doctest.h"
 
@@ -42,7 +44,7 @@ TEST_CASE("Every rank gets its own numbers, and rank 0 alone a socket that liste
         {"TORCHELASTIC_RESTART_COUNT", "0"},
         {"COMPOSER_LAUNCHER", "composer launch"},
         {"TORCH_CPP_LOG_LEVEL", "ERROR"},
-        {"OMP_NUM_THREADS", std::to_string(std::max(1U, std::thread::hardware_concurrency() / 3))}};
+        {"OMP_NUM_THREADS", std::to_string(std::max<std::int64_t>(1, util::usable_processors() / 3))}};
     for (const auto& [name, value] : expected) {
       CAPTURE(name);
       CHECK(variables[name] == value);
