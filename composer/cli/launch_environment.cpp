@@ -13,7 +13,7 @@
 
 #include "composer/cli/launch_run.h"
 #include "composer/core/error.h"
-#include "composer/util/processors.h"
+#include "composer/util/usable_processors.h"
 
 namespace composer::cli {
 

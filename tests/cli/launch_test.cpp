@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "composer/cli/console.h"
-#include "composer/util/processors.h"
+#include "composer/util/usable_processors.h"
 #include "tests/cli/launched.h"
 #include "tests/support/doctest.h"
 

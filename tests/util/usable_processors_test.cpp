@@ -1,5 +1,5 @@
 // The CPU quota of a container limits the processors that count, as far up as control groups have one.
-#include "composer/util/processors.h"
+#include "composer/util/usable_processors.h"
 
 #include <algorithm>
 #include <fstream>
@@ -9,7 +9,7 @@
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 
-namespace composer::processors_test {
+namespace composer::usable_processors_test {
 namespace {
 
 void write(const std::filesystem::path& file, const std::string& text) {
@@ -50,4 +50,4 @@ TEST_CASE("A CPU quota of version 1 counts, and -1 is none") {
 }
 
 }  // namespace
-}  // namespace composer::processors_test
+}  // namespace composer::usable_processors_test

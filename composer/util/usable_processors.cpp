@@ -1,4 +1,4 @@
-#include "composer/util/processors.h"
+#include "composer/util/usable_processors.h"
 
 #include <algorithm>
 #include <fstream>
