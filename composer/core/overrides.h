@@ -3,6 +3,7 @@
 #include <concepts>
 #include <type_traits>
 
+#include "composer/core/algorithm.h"
 #include "composer/core/callback.h"
 #include "composer/core/logger.h"
 
@@ -30,27 +31,49 @@ struct Method<R (C::*)(A...) const noexcept> : Method<R (C::*)(A...) const> {};
 template <class Theirs, class Ours>
 consteval bool overrides() {
   static_assert(std::is_same_v<typename Method<Theirs>::Signature, typename Method<Ours>::Signature>,
-                "this method hides one of Callback or LoggerDestination without overriding it: compare the parameters");
+                "this method hides one of Callback, Algorithm or LoggerDestination without overriding it: compare the "
+                "parameters, the result and const");
   return !std::is_same_v<typename Method<Theirs>::Owner, typename Method<Ours>::Owner>;
 }
 
-// The other methods that are called by name; a method that cannot be named from here is not looked at.
+// The other methods that are called by name; a method that cannot be named from here is not looked at. Each virtual
+// method of the three classes stands here: scripts/overrides.py compares.
 template <class T>
-consteval void check_overrides() {
+consteval void check_overrides() {  // NOLINT(readability-function-cognitive-complexity): one branch a method
 #define COMPOSER_X(base, method)                                      \
   if constexpr (requires { &T::method; }) {                           \
     (void)overrides<decltype(&T::method), decltype(&base::method)>(); \
   }
-  COMPOSER_X(Callback, visit_state)
-  COMPOSER_X(Callback, check_fit)
-  COMPOSER_X(Callback, close)
-  COMPOSER_X(Callback, post_close)
+  if constexpr (std::derived_from<T, Callback>) {
+    COMPOSER_X(Callback, local_hparams)
+    COMPOSER_X(Callback, visit_state)
+    COMPOSER_X(Callback, check_fit)
+    COMPOSER_X(Callback, close)
+    COMPOSER_X(Callback, post_close)
+  }
   if constexpr (std::derived_from<T, LoggerDestination>) {
     COMPOSER_X(LoggerDestination, log_metrics)
     COMPOSER_X(LoggerDestination, log_hyperparameters)
+    COMPOSER_X(LoggerDestination, log_images)
+    COMPOSER_X(LoggerDestination, log_table)
+    COMPOSER_X(LoggerDestination, log_histogram)
+    COMPOSER_X(LoggerDestination, upload_file)
     COMPOSER_X(LoggerDestination, log_traces)
     COMPOSER_X(LoggerDestination, wants_traces)
     COMPOSER_X(LoggerDestination, flush)
+  }
+  if constexpr (std::derived_from<T, Algorithm>) {
+    COMPOSER_X(Algorithm, events)
+    COMPOSER_X(Algorithm, match)
+    COMPOSER_X(Algorithm, apply)
+    COMPOSER_X(Algorithm, local_hparams)
+    COMPOSER_X(Algorithm, visit_state)
+    COMPOSER_X(Algorithm, placement)
+    COMPOSER_X(Algorithm, required_on_load)
+    COMPOSER_X(Algorithm, interpolates_loss)
+    COMPOSER_X(Algorithm, takes_part_in_trials)
+    COMPOSER_X(Algorithm, step_rule)
+    COMPOSER_X(Algorithm, weights_for)
   }
 #undef COMPOSER_X
 }

@@ -71,6 +71,7 @@ class Plugins {
     const Base& seen = *object;
     EventSet events = EventSet::all();  // of a type known only at run time: assume it wants everything
     if constexpr (std::derived_from<Base, Algorithm> || std::derived_from<T, detail::EventCallback>) {
+      detail::check_overrides<T>();
       events = object->events();
     } else {
       if (typeid(seen) == typeid(T)) events = events_of<T>();

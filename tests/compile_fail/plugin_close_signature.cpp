@@ -1,4 +1,4 @@
-// error: this method hides one of Callback or LoggerDestination without overriding it
+// error: this method hides one of Callback, Algorithm or LoggerDestination without overriding it
 #include "composer/core/plugins.h"
 
 struct Table : composer::Callback {
