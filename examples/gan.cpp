@@ -58,14 +58,14 @@ int main() {
   at::manual_seed(1);  // of the initial weights, and of what this program draws; not of the trainers
   const auto discriminator = std::make_shared<Discriminator>();
   const auto generator = std::make_shared<Generator>(discriminator);
-  Trainer judge({.model = discriminator,
-                 .optimizer = optim::adam({.lr = 2e-3, .beta1 = 0.5}),
-                 .max_duration = Time(kSteps, TimeUnit::BATCH),
-                 .seed = 1});
-  Trainer forger({.model = generator,
-                  .optimizer = optim::adam({.lr = 1e-3, .beta1 = 0.5}),
-                  .max_duration = Time(kSteps, TimeUnit::BATCH),
-                  .seed = 2});
+  Trainer judge(TrainerOptions{.model = discriminator,
+                               .optimizer = optim::adam({.lr = 2e-3, .beta1 = 0.5}),
+                               .max_duration = Time(kSteps, TimeUnit::BATCH),
+                               .seed = 1});
+  Trainer forger(TrainerOptions{.model = generator,
+                                .optimizer = optim::adam({.lr = 1e-3, .beta1 = 0.5}),
+                                .max_duration = Time(kSteps, TimeUnit::BATCH),
+                                .seed = 2});
 
   const at::Device device = forger.state().device;  // where the trainers have moved the models to
   const auto noise = [device] { return at::randn({kSamples, kNoise}, device); };

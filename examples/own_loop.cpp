@@ -82,7 +82,7 @@ int main(int argc, char** argv) try {
   at::manual_seed(1);  // of the initial weights, which are made before the trainer
   const auto policy = std::make_shared<Policy>();
   const auto baseline = std::make_shared<Baseline>();
-  Trainer trainer({
+  Trainer trainer(TrainerOptions{
       .model = policy,
       .optimizer = optim::adam({.lr = 1e-2}),
       .schedulers = {optim::linear()},

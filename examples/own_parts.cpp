@@ -257,7 +257,7 @@ int main() {
     return data::in_memory(part, {.batch_size = 256, .shuffle = false});
   }();
 
-  Trainer trainer({
+  Trainer trainer(TrainerOptions{
       .model = std::make_shared<TwoHeads>(),
       .train_dataloader = std::make_shared<Surface>(50, 64),
       // docs/evaluators.md

@@ -1,4 +1,7 @@
 // The README's example: a small network on Fashion-MNIST.
+#include <exception>
+#include <iostream>
+
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -6,6 +9,7 @@
 
 #include <composer/algorithms/label_smoothing.h>
 #include <composer/callbacks/early_stopper.h>
+#include <composer/core/error.h>
 #include <composer/core/model.h>
 #include <composer/data/fashion_mnist.h>
 #include <composer/data/in_memory.h>
@@ -27,11 +31,11 @@ struct Net : Model {
   Metrics get_metrics(bool) const override { return {metrics::MulticlassAccuracy()}; }
 };
 
-int main() {
+int main() try {
   at::manual_seed(1);               // of the initial weights, which are made before the trainer
   const data::FashionMnist images;  // Debian's dataset-fashion-mnist, or a folder of idx files
   const data::Normalize normalize{.mean = {0.286}, .stddev = {0.353}};
-  Trainer trainer({
+  Trainer trainer(TrainerOptions{
       .model = std::make_shared<Net>(),
       .train_dataloader = data::in_memory(images.train, {.batch_size = 128, .normalize = normalize}),
       .eval_dataloader = data::in_memory(images.test, {.batch_size = 500, .shuffle = false, .normalize = normalize}),
@@ -45,4 +49,7 @@ int main() {
   });
   trainer.fit();
   return trainer.interrupted_by() == 0 ? 0 : 128 + trainer.interrupted_by();  // after Ctrl-C the run is not finished
+} catch (const std::exception& error) {
+  std::cerr << describe(error) << '\n';
+  return 1;
 }
