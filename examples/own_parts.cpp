@@ -31,6 +31,7 @@
 #include <composer/metrics/regression.h>
 #include <composer/optim/any_optimizer.h>
 #include <composer/trainer/trainer.h>
+#include <composer/util/loss.h>
 #include <composer/util/random.h>
 
 namespace nn = torch::nn;
@@ -52,7 +53,7 @@ class TwoHeads : public Model {
 
   // Minimises the sum. Logged as loss/train/height, loss/train/side and loss/train/total.
   Losses loss(const Outputs& outputs, const Batch& batch) override {
-    return {{"height", at::mse_loss(outputs["height"], batch["height"])},
+    return {{"height", mean_squared_error(outputs["height"], batch["height"])},
             {"side", 0.1 * at::cross_entropy_loss(outputs["side"], batch["side"])}};
   }
 

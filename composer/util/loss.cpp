@@ -12,6 +12,7 @@
 #include <ATen/ops/binary_cross_entropy_with_logits.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/log_softmax.h>
+#include <ATen/ops/mse_loss.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -163,6 +164,13 @@ at::Tensor binary_cross_entropy_with_logits(const at::Tensor& logits, const at::
       at::binary_cross_entropy_with_logits(logits, ensure_targets_one_hot(logits, target), if_defined(options.weight),
                                            if_defined(options.pos_weight), code(options.reduction));
   return options.scale_by_batch_size ? loss.div(logits.size(0)) : loss;
+}
+
+at::Tensor mean_squared_error(const at::Tensor& outputs, const at::Tensor& targets) {
+  if (outputs.sizes() != targets.sizes())
+    throw DataError("mean_squared_error: the outputs are ", outputs.sizes(), ", and the targets ", targets.sizes(),
+                    "; they must have one shape: targets.view_as(outputs) has it if only dimensions of 1 differ");
+  return at::mse_loss(outputs, targets);
 }
 
 at::Tensor ensure_targets_one_hot(const at::Tensor& logits, const at::Tensor& target, std::int64_t num_classes) {

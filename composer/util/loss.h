@@ -33,6 +33,10 @@ struct BinaryCrossEntropyOptions {
 COMPOSER_EXPORT at::Tensor binary_cross_entropy_with_logits(const at::Tensor& logits, const at::Tensor& target,
                                                             const BinaryCrossEntropyOptions& options = {});
 
+// The mean of the squared differences of two tensors of one shape. Throws DataError for others: at::mse_loss broadcasts
+// outputs [32, 1] and targets [32] to [32, 32], and trains on differences that mean nothing.
+COMPOSER_EXPORT at::Tensor mean_squared_error(const at::Tensor& outputs, const at::Tensor& targets);
+
 enum class TargetKind : std::uint8_t { INDICES, PROBABILITIES };
 // By the shapes: that of `logits` without dimension 1, or the same. Throws DataError otherwise.
 COMPOSER_EXPORT TargetKind target_kind(const at::Tensor& logits, const at::Tensor& target);

@@ -11,6 +11,7 @@
 #include <composer/core/model.h>
 #include <composer/data/in_memory.h>
 #include <composer/trainer/trainer.h>
+#include <composer/util/loss.h>
 #include <composer/util/recompute.h>
 
 #include "own_algorithms.h"
@@ -20,7 +21,7 @@ struct Line : composer::Model {
   Line() { register_module("line", line); }
   Outputs forward(const Batch& batch) override { return line->forward(batch["input"]); }
   Losses loss(const Outputs& outputs, const Batch& batch) override {
-    return at::mse_loss(outputs.only(), batch["target"]);
+    return composer::mean_squared_error(outputs.only(), batch["target"]);
   }
 };
 

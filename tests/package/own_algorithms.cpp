@@ -25,6 +25,7 @@
 #include <composer/surgery/layer.h>
 #include <composer/surgery/surgery_algorithm.h>
 #include <composer/trainer/trainer.h>
+#include <composer/util/loss.h>
 
 using namespace composer;
 
@@ -35,7 +36,7 @@ struct Line : Model {
   Layer line{this, "line", torch::nn::Linear(1, 1)};
   Outputs forward(const Batch& batch) override { return line(batch["input"]); }
   Losses loss(const Outputs& outputs, const Batch& batch) override {
-    return at::mse_loss(outputs.only(), batch["target"]);
+    return mean_squared_error(outputs.only(), batch["target"]);
   }
 };
 

@@ -7,6 +7,7 @@
 
 #include "composer/core/error.h"
 #include "tests/support/doctest.h"
+#include "tests/support/error_of.h"
 
 namespace composer::loss_test {
 namespace {
@@ -156,6 +157,15 @@ TEST_CASE("Gradients flow to the logits from classes and from probabilities") {
     const at::Tensor y = ensure_targets_one_hot(logits(), target);
     CHECK(at::allclose(x.grad(), (logits().softmax(1) - y) / 2, 1e-6, 1e-7));
   }
+}
+
+TEST_CASE("The mean squared error refuses tensors of different shapes, which libtorch's would broadcast") {
+  const at::Tensor outputs = at::tensor({1., 2., 4.}).view({3, 1}), targets = at::tensor({1., 1., 1.});
+  CHECK(value(mean_squared_error(outputs, targets.view_as(outputs)).to(at::kDouble)) == doctest::Approx(10. / 3));
+  CHECK_THROWS_AS(mean_squared_error(outputs, targets), DataError);
+  CHECK(test::error_of([&] {
+          mean_squared_error(outputs, targets);
+        }).starts_with("mean_squared_error: the outputs are [3, 1], and the targets [3]; they must have one shape"));
 }
 
 }  // namespace composer::loss_test
