@@ -38,13 +38,13 @@ inline constexpr std::size_t kMlflowParam = 6000, kMlflowTag = 8000;  // charact
 
 std::int64_t mlflow_time(double seconds);  // whole milliseconds
 
-// One run. All functions throw Error, and begin() and resume() ConfigError for what the user can mend.
 // What could not be written, while the rest was.
 struct MlflowLost {
   std::int64_t metrics = 0;
   std::string reason;  // of the first
 };
 
+// One run. All functions throw Error, and begin() and resume() ConfigError for what the user can mend.
 class MlflowStore {
  public:
   MlflowStore() = default;

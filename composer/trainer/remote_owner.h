@@ -30,8 +30,7 @@ class RemoteOwner {
   // Throws what the store throws.
   void hold(net::RemoteStore& store, const std::stop_token& stop = {});
   // Removes the file. If the previous owner may still be running, or the credentials permit no deletion, the file
-  // stays, marked as ended. Does nothing
-  // unless this process is the owner. The next hold() is a first call again.
+  // stays, marked as ended. Does nothing unless this process is the owner. The next hold() is a first call again.
   void release(net::RemoteStore& store, const std::stop_token& stop = {});
 
  private:
