@@ -1,5 +1,6 @@
 #include "composer/core/model_access.h"
 
+#include <string_view>
 #include <typeinfo>
 
 #include "composer/core/error.h"
@@ -31,6 +32,23 @@ void collect_tensors(const torch::nn::Module& module, const std::string& prefix,
     if (item.value().defined()) into.emplace_back(prefix + item.key(), item.value());
   for (const auto& child : module.named_children())
     collect_tensors(*child.value(), join(prefix, child.key(), "."), into);
+}
+
+// Called while an error of libtorch is handled. If that is about types, throws one that names them.
+void explain_types(const Model& model, const Batch& batch, std::string_view error) {
+  const auto is_about = [error](std::string_view words) { return error.find(words) != std::string_view::npos; };
+  const std::vector<at::Tensor> parameters = model.parameters();
+  if (parameters.empty() || (!is_about("dtype") && !is_about("scalar type") && !is_about("type ("))) return;
+  const at::ScalarType type = parameters.front().scalar_type();
+  std::string inputs;
+  for (const auto& [name, tensor] : batch)
+    if (tensor.defined() && tensor.scalar_type() != type)
+      inputs += join(inputs.empty() ? "" : ", ", '"', name, "\" is ", tensor.scalar_type());
+  if (inputs.empty()) return;
+  throw_nested<DataError>("of the batch ", inputs, ", and the parameters of the model are ", type,
+                          "; inputs of layers must have the type of their parameters: convert them where the data are "
+                          "made, or in a transform of DataSpec, with .to(at::k",
+                          type, ")");
 }
 
 }  // namespace
@@ -87,7 +105,14 @@ void ModuleModes::restore() const {
   for (const auto& [module, trained] : modules_) module->train(trained);
 }
 
-Outputs forward_of(Model& model, const Batch& batch) { return model.forward(batch); }
+Outputs forward_of(Model& model, const Batch& batch) {
+  try {
+    return model.forward(batch);
+  } catch (const c10::Error& error) {
+    explain_types(model, batch, error.what_without_backtrace());
+    throw;
+  }
+}
 Outputs eval_forward_of(Model& model, const Batch& batch, const Outputs* outputs) {
   return model.eval_forward(batch, outputs);
 }

@@ -103,6 +103,34 @@ TEST_CASE("what() of what leaves fit() says why, without libtorch's stack frames
   }
 }
 
+TEST_CASE("Inputs of another type than the parameters are named, with what to do, in training and prediction") {
+  for (const at::ScalarType type : {at::kDouble, at::kLong}) {
+    CAPTURE(type);
+    TrainerOptions options = tiny_options();
+    Batch data = tiny_data(16);
+    data.set("input", data["input"].to(type));
+    options.train_dataloader = data::in_memory(data, {.batch_size = 4});
+    Trainer trainer(std::move(options));
+    for (const std::string& text : {error_of([&] { trainer.fit(); }),
+                                    error_of([&] { trainer.predict(data::in_memory(data, {.batch_size = 4})); })}) {
+      CAPTURE(text);
+      CHECK(text.find(join("\"input\" is ", type)) != std::string::npos);
+      CHECK(text.find("the parameters of the model are Float") != std::string::npos);
+      CHECK(text.find(".to(at::kFloat)") != std::string::npos);
+      CHECK(text.find("because: ") != std::string::npos);  // libtorch's own words
+    }
+  }
+}
+
+TEST_CASE("Another error of libtorch in forward is left as it is") {
+  TrainerOptions options = tiny_options();
+  Batch data = tiny_data(16);
+  data.set("input", at::ones({16, 5}));
+  options.train_dataloader = data::in_memory(data, {.batch_size = 4});
+  Trainer trainer(std::move(options));
+  CHECK(error_of([&] { trainer.fit(); }).find("the parameters of the model are") == std::string::npos);
+}
+
 TEST_CASE("A loss that is NaN is warned of once, and not in the trial of find_lr") {
   TrainerOptions options = tiny_options();
   Batch data = tiny_data(16);
