@@ -443,16 +443,18 @@ void TrainStep::visit_state(StateVisitor& visit) {
 }
 
 // Where looking costs nothing. A scaled step skips overflows, and the loss of a trial may become what it likes.
-void TrainStep::warn_of_nan() {
+void TrainStep::watch_for_nan() {
   const at::Tensor* total = state_.batch_loss.find("total");
-  if (warned_of_nan_ || scales_ || !state_.run || !total || !total->is_cpu()) return;
-  if (total->scalar_type() != at::kFloat || !std::isnan(*total->const_data_ptr<float>())) return;
-  warned_of_nan_ = true;
+  if (scales_ || !state_.run || !total || !total->is_cpu() || total->scalar_type() != at::kFloat) return;
+  if (!std::isnan(*total->const_data_ptr<float>())) return nan_since_.reset();
+  if (nan_since_) return;
+  nan_since_ = state_.timestamp.batch;
+  if (std::exchange(warned_of_nan_, true)) return;
   warn(join("the training loss of batch ", state_.timestamp.batch, " is NaN; the callback NaNMonitor ends a run then"));
 }
 
 void TrainStep::log() {
-  warn_of_nan();
+  watch_for_nan();
   if (logger_.empty()) return;
   constexpr std::string_view kPrefix = "loss/train/";
   loss_keys_.resize(state_.batch_loss.size());

@@ -71,6 +71,8 @@ class TrainStep {
   std::int64_t tokens(const Feed& feed) const { return ranks() ? of_all_.tokens : feed.tokens(); }
   // Throws ConfigError for algorithms that need all gradients, where a rank has only some.
   void check_divides(const Engine& engine) const;
+  // The batch from which on all losses on the CPU were NaN, up to the last one; unset: that one is a number.
+  std::optional<std::int64_t> nan_since() const { return nan_since_; }
   // What start() was told, as the mean over ranks.
   Seconds spent() const { return Seconds(of_all_.seconds); }
   // Of the algorithm that has one. Throws ConfigError for two of them, and for an optimizer that steps in backward.
@@ -137,7 +139,7 @@ class TrainStep {
   Outputs outputs_for_metrics();
   void differentiate(const at::Tensor& total);
   double weight_of(const Feed& feed, const Batch& batch) const;
-  void warn_of_nan();
+  void watch_for_nan();
   void add_to_batch_loss(std::string_view name, const at::Tensor& mean);
   bool counts() const { return current_.share != 0; }
   bool divides_gradients() const { return optimizer_shards() && optimizer_shards()->divides_gradients(); }
@@ -161,10 +163,11 @@ class TrainStep {
   std::vector<Microbatch> microbatches_;
   std::int64_t microbatch_size_ = 0;  // as logged: that of the loader's batches, if none was asked for
   bool warned_of_nan_ = false;
-  double weight_ = 0;            // of all microbatches, before their transforms; 0: not known yet
-  std::size_t index_ = 0;        // of the current microbatch
-  std::size_t last_ = 0;         // of those that have a weight
-  RandomMark random_;            // before it
+  std::optional<std::int64_t> nan_since_;  // of losses that are NaN one after the other, the first one's batch
+  double weight_ = 0;                      // of all microbatches, before their transforms; 0: not known yet
+  std::size_t index_ = 0;                  // of the current microbatch
+  std::size_t last_ = 0;                   // of those that have a weight
+  RandomMark random_;                      // before it
   Microbatch current_;           // on the device, as algorithms find it; without a batch if there are no metrics
   bool reuses_outputs_ = false;  // Model::eval_forward gives the outputs of training
   StepRule* rule_ = nullptr;

@@ -316,6 +316,15 @@ void Trainer::Impl::tell_resumed() {
     warn(join("resumed from ", from));
 }
 
+// At the end of a fit, in case that nobody saw the warning hours ago.
+void Trainer::Impl::tell_nan() const {
+  if (const auto since = train_step.nan_since(); since && ranks.first())
+    warn(join("the training loss has been NaN since batch ", *since, ", up to the end of this fit at batch ",
+              state.timestamp.batch,
+              ": nothing was learnt from there on. The callback NaNMonitor ends a run at the first ",
+              "NaN, and says where it comes from"));
+}
+
 void Trainer::Impl::tell_interrupted() {
   if (!interrupted() || !run_link || !ranks.first()) return;  // a trial says nothing
   std::string text = join("interrupted (", fit->ending.signal() == SIGINT ? "SIGINT" : "SIGTERM", ") after batch ",

@@ -134,6 +134,7 @@ struct Trainer::Impl {
   std::string save_by_hand(const std::string& name);
   void tell_resumed();
   void tell_interrupted();
+  void tell_nan() const;
 
   // saving_together.cpp: what all ranks do when one is written
   void save_if_due(Event event);

@@ -170,6 +170,7 @@ void Trainer::Impl::end() {
   state.optimizer->zero_grad(/*set_to_none=*/true);
   wait_for_saves();
   fit_end_is_owed = false;
+  tell_nan();
   tell_interrupted();  // before uploads, which may take long or fail
   ranks.while_first([this] {
     if (saver) saver->wait_for_mirror(state);

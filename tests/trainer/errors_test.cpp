@@ -1,5 +1,7 @@
 #include <cmath>
 
+#include <torch/nn/modules/linear.h>
+
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/core/error.h"
 #include "tests/support/doctest.h"
@@ -141,8 +143,29 @@ TEST_CASE("A loss that is NaN is warned of once, and not in the trial of find_lr
   CHECK_THROWS_AS(trainer.find_lr(), ConfigError);
   CHECK(warnings.texts.empty());
   trainer.fit();
+  REQUIRE(warnings.texts.size() == 2);
+  CHECK(warnings.texts[0] == "the training loss of batch 0 is NaN; the callback NaNMonitor ends a run then");
+  CHECK(warnings.texts[1].starts_with(
+      "the training loss has been NaN since batch 0, up to the end of this fit at batch 4: nothing was learnt"));
+}
+
+TEST_CASE("A loss that was NaN for a few batches, and is a number at the end of the fit, is warned of once") {
+  struct Sometimes : models::Classifier {
+    Sometimes() : Classifier(torch::nn::Linear(4, 3), {.num_classes = 3, .train_metrics = Metrics()}) {}
+    Losses loss(const Outputs& outputs, const Batch& batch) override {
+      const Losses losses = Classifier::loss(outputs, batch);
+      const int now = step++;
+      return now == 1 || now == 2 ? Losses(losses.only().detach() * NAN + parameters()[0].sum() * 0) : losses;
+    }
+    int step = 0;
+  };
+  TrainerOptions options = tiny_options();
+  options.model = std::make_shared<Sometimes>();
+  Trainer trainer(std::move(options));
+  const Warnings warnings;
+  trainer.fit();
   CHECK(warnings.texts ==
-        std::vector<std::string>{"the training loss of batch 0 is NaN; the callback NaNMonitor ends a run then"});
+        std::vector<std::string>{"the training loss of batch 1 is NaN; the callback NaNMonitor ends a run then"});
 }
 
 // Says how many batches an epoch has, and gives some.
