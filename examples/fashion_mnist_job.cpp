@@ -208,7 +208,7 @@ void add_job_options(CLI::App& app, Job& job) {
   app.add_option("--epochs", job.epochs, "passes over the 60,000 images")->capture_default_str();
   app.add_option("--batch-size", job.batch_size, "images a step")->capture_default_str();
   app.add_option("--optimizer", job.optimizer, "one of " + comma_separated(kOptimizers))->capture_default_str();
-  app.add_option("--lr", job.lr, "highest learning rate")->capture_default_str();
+  app.add_option("--lr,--learning-rate", job.lr, "highest learning rate")->capture_default_str();
   app.add_option("--warmup", job.warmup, "share of the run until the learning rate is highest; it then falls to 0")
       ->capture_default_str();
   app.add_option("--weight-decay", job.weight_decay, "of weights with more than one dimension")->capture_default_str();

@@ -174,7 +174,7 @@ int main(int argc, char** argv) {
     if (!arguments.json.empty()) write_json(arguments, result);
     return result.interrupted_by ? 128 + result.interrupted_by : 0;
   } catch (const CLI::ParseError& error) {  // also --help
-    return app.exit(error);
+    return app.exit(error) == 0 ? 0 : 2;
   } catch (const std::exception& error) {
     std::cerr << "error: " << describe(error) << '\n';
     return 1;

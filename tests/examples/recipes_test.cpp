@@ -54,6 +54,11 @@ std::map<std::string, LogValue, std::less<>> hyperparameters_of(Job job) {
 
 std::string text(const LogValue& value) { return std::get<std::string>(value); }
 
+TEST_CASE("The learning rate has the name that one guesses, too") {
+  CHECK(job_of({"--learning-rate", "0.03"}).lr == 0.03);
+  CHECK(job_of({"--lr", "0.03"}) == job_of({"--learning-rate", "0.03"}));
+}
+
 TEST_CASE("A recipe is the job that its options describe") {
   for (const examples::Recipe& recipe : examples::recipes()) {
     Job job = job_of({"--recipe", recipe.name});
