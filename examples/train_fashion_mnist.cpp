@@ -17,6 +17,7 @@
 #include "composer/callbacks/speed_monitor.h"
 #include "composer/core/error.h"
 #include "composer/core/model.h"
+#include "composer/core/on.h"
 #include "composer/core/state.h"
 #include "composer/formats/safetensors.h"
 #include "composer/loggers/json_lines_logger.h"
@@ -49,6 +50,7 @@ struct Result {
   int interrupted_by = 0;
   std::vector<std::string> tuning;
   std::string precision;  // in which it was trained
+  int threads = 0;        // likewise, at the end
 };
 
 // Returns the signal that ended it, 0 if none.
@@ -71,6 +73,8 @@ Result train(const Arguments& arguments) {
   TrainerOptions options = trainer_options(arguments.job);
   options.callbacks.add(callbacks::SpeedMonitor());
   options.callbacks.add(callbacks::LRMonitor());
+  options.callbacks.add(
+      on(Event::FIT_END, [&result](const State&, Logger&) { result.threads = at::get_num_threads(); }));
   options.loggers = {loggers::JsonLinesLogger({.path = result.metrics, .overwrite = true})};
   if (!arguments.quiet) options.loggers.add(loggers::ProgressBar());
   options.save_folder = arguments.save_folder;
@@ -111,8 +115,8 @@ void print(const Arguments& arguments, const Result& result) {
   for (const std::string& line : result.tuning) row("tuned", line);
   if (const Job& job = arguments.job; !job.recipe.empty())
     row("recipe", job.recipe, job.recipe_changes.empty() ? "" : ", but for " + job.recipe_changes);
-  row("model", arguments.job.model, ", seed ", arguments.job.seed, ", ", result.precision, ", ", at::get_num_threads(),
-      at::get_num_threads() == 1 ? " thread" : " threads");
+  row("model", arguments.job.model, ", seed ", arguments.job.seed, ", ", result.precision, ", ", result.threads,
+      result.threads == 1 ? " thread" : " threads");
   row("epochs", result.epochs, " of ", arguments.job.epochs, result.interrupted_by ? " (interrupted)" : "");
   row("accuracy", result.accuracy ? rounded(100 * *result.accuracy, 2) + " % of the test images" : "not evaluated");
   row("speed", rounded(result.samples_per_second, 0), " samples/s in training");
@@ -132,7 +136,7 @@ void write_json(const Arguments& arguments, const Result& result) {
       {"lr", arguments.job.lr},
       {"precision", result.precision},
       {"seed", arguments.job.seed},
-      {"threads", at::get_num_threads()},
+      {"threads", result.threads},
       {"accuracy", result.accuracy ? nlohmann::ordered_json(*result.accuracy) : nullptr},
       {"samples_per_second", result.samples_per_second},
       {"seconds", result.seconds},

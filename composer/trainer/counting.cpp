@@ -88,6 +88,7 @@ void Trainer::Impl::count_batch() {
   state.timestamp = state.timestamp.to_next_batch(train_step.samples(feed), train_step.tokens(feed), spent);
   owed = {Owed::END, Event::BATCH_END, Event::BATCH_CHECKPOINT};
   schedules.apply(state);
+  tell_late();
   if (!progress().limit_reached()) fit->source.stage_next();
 }
 

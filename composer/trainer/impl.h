@@ -25,6 +25,7 @@
 #include "composer/trainer/aside_forward.h"
 #include "composer/trainer/evaluations.h"
 #include "composer/trainer/fit.h"
+#include "composer/trainer/pace.h"
 #include "composer/trainer/process_scope.h"
 #include "composer/trainer/progress.h"
 #include "composer/trainer/ranks.h"
@@ -36,6 +37,8 @@
 #include "composer/util/own_random.h"
 
 namespace composer {
+
+class Tuner;
 
 std::vector<std::string> labels_of(const std::vector<EvalRun>& runs);
 
@@ -56,6 +59,18 @@ class Flag {
  private:
   bool& flag_;
   bool before_;
+};
+
+// What .tune has found in this process, and whether that still holds.
+struct Tuning {
+  std::vector<std::string> lines;  // one for each choice
+  // The following only where the times of steps are compared with what was measured.
+  std::string key;         // of the choices in the cache; empty: they are not there any more
+  Batch batch;             // that was tried
+  int most_threads = 1;    // to choose from
+  int times_again = 0;     // threads have been chosen
+  bool disturbed = false;  // by other programs, when it was measured
+  Pace pace;
 };
 
 // What a trainer has for as long as it lives; what belongs to one fit alone is in `fit`.
@@ -112,9 +127,6 @@ struct Trainer::Impl {
   void check_first_batch();
   // Otherwise they are as the program has them around the call.
   bool decides_products() const { return options.products != Products::TUNED || tuned || tunes(); }
-  bool tunes() const;  // `tune`, or products alone
-  void tune();
-  void use_saved_products();
   void finish_fit();
   void abandon_fit();
   std::vector<EvalRun> make_runs(const Evaluators& evaluators, const Interval& interval, std::int64_t subset) const;
@@ -122,6 +134,16 @@ struct Trainer::Impl {
   void log_hyperparameters();
   void log_algorithms();
   void log_options();
+
+  // tuning.cpp: what .tune chooses, and when it chooses again
+  bool tunes() const;  // `tune`, or products alone
+  void tune();
+  void use_saved_products();
+  void start_pace();
+  void tell_late();
+  bool chooses_threads_again() const;
+  void tune_again();
+  Tuner tuner(const Feed& feed, kernels::ProductTable* table);
 
   // checkpoints.cpp: when they are written, and which is loaded
   std::unique_ptr<saving::RunSaver> make_saver();
@@ -238,8 +260,8 @@ struct Trainer::Impl {
   SchedulePlan schedules;
   TrainStep train_step;
   AsidePlan aside_plan;
-  std::vector<std::string> tuning;       // what .tune has chosen
-  std::optional<Tuned> tuned;            // likewise, or the saved run
+  Tuning tuning;                         // what .tune has found in this process
+  std::optional<Tuned> tuned;            // what it has chosen, here or in the saved run
   std::optional<Owed> owed;              // by a fit that an error has ended, to be done by the next one
   bool fit_end_is_owed = false;          // likewise
   int interrupted_by = 0;                // the last fit

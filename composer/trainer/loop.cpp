@@ -114,6 +114,7 @@ bool Trainer::Impl::step() {
 void Trainer::Impl::end_epoch() {
   train_step.report_metrics();
   count_epoch();
+  tune_again();
   fire_end(Event::EPOCH_END);
   evaluate_if_due(Event::EPOCH_END);
   checkpoint(Event::EPOCH_CHECKPOINT);
@@ -134,6 +135,7 @@ at::Tensor Trainer::Impl::train_batch(bool counts) {
   train_step.zero_gradients();
   for (std::size_t i = 0; i < train_step.num_microbatches(); ++i) {
     train_step.enter(fit->source.feed(), i);
+    start_pace();
 
     fire(Event::BEFORE_FORWARD, counts);
     train_step.forward();
@@ -146,6 +148,7 @@ at::Tensor Trainer::Impl::train_batch(bool counts) {
 
     fire(Event::BEFORE_BACKWARD, counts);
     train_step.backward();
+    tuning.pace.stop();
     fire(Event::AFTER_BACKWARD, counts);
 
     train_step.update_metrics();

@@ -1,7 +1,7 @@
 #include "composer/trainer/product_race.h"
 
 #include <algorithm>
-#include <chrono>
+#include <deque>
 #include <functional>
 #include <new>
 #include <utility>
@@ -20,6 +20,7 @@
 #include <ATen/ops/mm.h>
 
 #include "composer/trainer/trials.h"
+#include "composer/util/processors.h"
 
 namespace composer {
 namespace {
@@ -112,13 +113,13 @@ double work(const std::pair<ProductShape, std::int64_t>& shape) {
 }
 
 double seconds_for(const std::function<void()>& product, int times) {
-  const auto from = std::chrono::steady_clock::now();
+  const WorkClock clock;
   for (int i = 0; i < times; ++i) product();
-  return seconds_since(from) / times;
+  return clock.seconds(at::get_num_threads() == 1) / times;
 }
 
-// Both ways, round by round.
-Trials trials_of(const ProductShape& shape, const std::function<void()>& before_each) {
+// The library's way is the first, ours the second.
+Verdict race(const ProductShape& shape, const std::function<void()>& before_each) {
   ProductTable ours;
   ours.set_others(true);
   const ProductTable library;
@@ -128,12 +129,12 @@ Trials trials_of(const ProductShape& shape, const std::function<void()>& before_
     const kernels::ProductScope scope(by);
     return seconds_for(product, times);
   };
-  const auto from = std::chrono::steady_clock::now();
   timed(ours, 1);  // the first ones prepare memory and kernels
   const int times = static_cast<int>(std::clamp(kRaceTrialSeconds / timed(library, 1), 1.0, double{kMostProducts}));
-  return time_in_pairs(
-      {kRaceLeastRounds, kRaceMostRounds, kRaceSeconds, from}, [&] { return timed(library, times); },
-      [&] { return timed(ours, times); });
+  double no_patience = 0;
+  return fastest_of(
+      {.changes = {0, 1}, .time = [&](std::size_t way) { return timed(way == 0 ? library : ours, times); }},
+      {kRaceLeastRounds, kRaceMostRounds, kRaceSeconds}, no_patience);
 }
 
 }  // namespace
@@ -149,27 +150,43 @@ ProductShape raced_shape(ProductShape s, std::int64_t threads) {
   return s;
 }
 
-ProductTable race_products(const std::map<ProductShape, std::int64_t>& shapes, double seconds,
-                           const std::function<void()>& before_each) {
+ProductRace race_products(const std::map<ProductShape, std::int64_t>& shapes, double seconds,
+                          const std::function<void()>& before_each, double& patience) {
   const at::NoGradGuard no_grad;
   std::vector<std::pair<ProductShape, std::int64_t>> largest_first(shapes.begin(), shapes.end());
   std::ranges::stable_sort(largest_first, std::greater<>(), work);
-  ProductTable table;
-  const auto from = std::chrono::steady_clock::now();
-  for (const auto& [shape, count] : largest_first) {
-    if (seconds_since(from) > std::max(kAllSeconds, seconds)) break;
-    bool own = false;
+  ProductRace result;
+  const auto is_disturbed = [&](const ProductShape& shape) {
+    bool own = false, disturbed = false;
     // Out of memory, of libtorch's tensors or for our copies: the step needs less than the race.
     try {
-      own = other_is_faster(trials_of(shape, before_each));
+      const Verdict verdict = race(shape, before_each);
+      own = verdict.way == 1;
+      disturbed = verdict.disturbed;
     } catch (const c10::Error&) {
       own = false;
     } catch (const std::bad_alloc&) {
       own = false;
     }
-    table.set(shape, own);
+    result.table.set(shape, own);
+    return disturbed;
+  };
+  const auto now = [] { return util::processor_times().wall; };
+  std::deque<ProductShape> again;
+  const double end = now() + std::max(kAllSeconds, seconds);
+  for (const auto& [shape, count] : largest_first) {
+    if (now() > end) break;
+    if (is_disturbed(shape)) again.push_back(shape);
   }
-  return table;
+  while (!again.empty() && patience > 0) {
+    const double from = now();
+    const ProductShape shape = again.front();
+    again.pop_front();
+    if (is_disturbed(shape)) again.push_back(shape);
+    patience -= now() - from;
+  }
+  result.disturbed = !again.empty();
+  return result;
 }
 
 }  // namespace composer

@@ -15,16 +15,13 @@
 #include "composer/core/listed.h"
 #include "composer/core/model_access.h"
 #include "composer/dist/world.h"
-#include "composer/kernels/gemm.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/optim/optimizer_state.h"
 #include "composer/step/precision.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
-#include "composer/trainer/tuner.h"
 #include "composer/util/exact_text.h"
-#include "composer/util/tune_process.h"
 
 namespace composer {
 namespace {
@@ -371,63 +368,6 @@ void Trainer::Impl::log_options() {
   for (const auto& [name, value] : new_ones.entries())
     if (!logger.hyperparameters().contains(name)) entries.push_back({name, log_value(value)});
   if (!entries.empty()) logger.log_hyperparameters(entries);
-}
-
-// What tune_process() wants of a trainer that has not asked itself gives way to everything that it could disturb.
-bool Trainer::Impl::tunes() const {
-  if (options.tune) return true;
-  if (!process_races_products() || options.products != Products::TUNED || options.precision != Precision::FP32 ||
-      !state.device.is_cpu() || !kernels::has_gemm() || options.deterministic_mode || !train.loader())
-    return false;
-  const auto* ours = state.optimizer ? dynamic_cast<const optim::NamedOptimizer*>(&*state.optimizer) : nullptr;
-  return !ours || !ours->steps_in_backward();
-}
-
-// A run goes on with the products that it began with, though nobody measures any more.
-void Trainer::Impl::use_saved_products() {
-  if (!tuned || !tuned->products || options.products != Products::TUNED) return;
-  const auto saved = kernels::ProductTable::from_text(*tuned->products);
-  if (!saved) warn("checkpoint: the products that .tune has chosen cannot be read, so libtorch's are used");
-  products = saved.value_or(kernels::ProductTable());
-  kernels::ProductScope::table_has_changed();
-}
-
-void Trainer::Impl::tune() {
-  if (!tuning.empty()) return;
-  if (!tunes()) return use_saved_products();
-  if (!train.loader()) return warn("tune: has no effect without a train_dataloader");
-  const Unbilled unbilled(&*fit);
-  Feed feed = fit->source.feed();
-  feed.seek(progress().loader_epoch(), state.timestamp.batch_in_epoch);
-  fit->source.lose_place();
-  std::optional<Batch> batch = feed.next();
-  if (!batch) {  // the run goes on at the end of an epoch
-    feed.seek(progress().loader_epoch() + 1, 0);
-    batch = feed.next();
-  }
-  if (ranks.any(!batch)) return;  // that this is an error is said where it is trained on
-  const bool has_size = state.device_train_microbatch_size > 0;
-  const TrainStep::Apart apart(train_step);
-  const auto choose = [&] {
-    return Tuner(state, train_step, feed,
-                 {.ways = options.tune,
-                  .products = options.products == Products::TUNED ? &products : nullptr,
-                  .stops = [this] { return poll_signals() || signals->pending() != 0 || state.stop.asked(); }})
-        .run(std::move(*batch), options.tune_cache, tuned);
-  };
-  std::vector<TuningChoice> choices;
-  if (ranks.first()) choices = choose();
-  if (!ranks.alone()) {  // the others take what rank 0 has measured
-    tuned = Tuned::parse(ranks.same(tuned ? tuned->text() : std::string()));
-    if (!ranks.first() && tuned) choices = choose();
-  }
-  if (tuned && options.tune) process.threads = tuned->threads;
-  for (const TuningChoice& choice : choices) tuning.push_back(to_string(choice));
-  // That of the trial steps, if it is "auto": what was chosen may need more memory, or less.
-  if (!has_size) state.device_train_microbatch_size = 0;
-  if (resumption.found) return;
-  for (const auto& [setting, chosen, reason] : choices)
-    logger.log_hyperparameters({{join("tune/", setting), join(chosen, ", ", reason)}});
 }
 
 void Trainer::Impl::finish_fit() {

@@ -277,7 +277,7 @@ Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 
-const std::vector<std::string>& Trainer::tuning() const { return impl().tuning; }
+const std::vector<std::string>& Trainer::tuning() const { return impl().tuning.lines; }
 
 void Trainer::fit(FitOptions options) {
   Impl& trainer = impl();

@@ -69,6 +69,13 @@ class Lock {
   int descriptor_ = -1;
 };
 
+Json entry_of(const Tuned& tuned) {
+  Json entry = {{"channels_last", tuned.channels_last}, {"autocast", tuned.autocast}, {"threads", tuned.threads}};
+  if (tuned.products) entry["products"] = *tuned.products;
+  if (tuned.seconds) entry["seconds"] = *tuned.seconds;
+  return entry;
+}
+
 }  // namespace
 
 TuneCache::TuneCache(std::filesystem::path file) : file_(file.empty() ? default_file() : std::move(file)) {}
@@ -79,17 +86,25 @@ std::optional<Tuned> TuneCache::find(const std::string& key) const {
   const auto entry = all.find(key);
   if (entry == all.end() || !entry->is_object()) return {};
   const Json layout = entry->value("channels_last", Json()), autocast = entry->value("autocast", Json()),
-             threads = entry->value("threads", Json()), products = entry->value("products", Json());
+             threads = entry->value("threads", Json()), products = entry->value("products", Json()),
+             seconds = entry->value("seconds", Json());
   constexpr double kMostThreads = 1e6;
   if (!layout.is_boolean() || !autocast.is_boolean() || !threads.is_number_integer()) return {};
   if (const auto count = threads.get<double>(); count < 0 || count > kMostThreads) return {};
   Tuned tuned{.channels_last = layout.get<bool>(), .autocast = autocast.get<bool>(), .threads = threads.get<int>()};
   if (products.is_string() && kernels::ProductTable::from_text(products.get<std::string>()))
     tuned.products = products.get<std::string>();
+  if (seconds.is_number() && seconds.get<double>() > 0) tuned.seconds = seconds.get<double>();
   return tuned;
 }
 
-void TuneCache::put(const std::string& key, const Tuned& tuned) const {
+void TuneCache::put(const std::string& key, const Tuned& tuned) const { change(key, tuned); }
+
+void TuneCache::forget(const std::string& key) const {
+  if (find(key)) change(key, std::nullopt);
+}
+
+void TuneCache::change(const std::string& key, const std::optional<Tuned>& tuned) const {
   if (file_.empty()) return;
   try {
     if (std::filesystem::is_directory(file_)) throw Error(file_.string(), " is a folder");
@@ -97,9 +112,8 @@ void TuneCache::put(const std::string& key, const Tuned& tuned) const {
     const Lock lock(file_);
     if (!looks_like_json(file_)) throw Error(file_.string(), " is not a file of tune; it is left as it is");
     Json all = read_cache(file_);
-    Json& entry = all[key];
-    entry = {{"channels_last", tuned.channels_last}, {"autocast", tuned.autocast}, {"threads", tuned.threads}};
-    if (tuned.products) entry["products"] = *tuned.products;
+    all.erase(key);
+    if (tuned) all[key] = entry_of(*tuned);
     util::NewFile file(file_);
     file.write(all.dump(1) + '\n');
     file.commit();

@@ -12,7 +12,9 @@ struct Tuned {
   bool channels_last = false;
   bool autocast = false;
   int threads = 1;
-  std::optional<std::string> products;  // text of a kernels::ProductTable; unset: libtorch's, not raced
+  std::optional<std::string> products = {};  // text of a kernels::ProductTable; unset: libtorch's, not raced
+  // Of a step when it was measured. Not in checkpoints, which are the same for the same run.
+  std::optional<double> seconds = {};
 
   void visit_state(StateVisitor& visit);
   // For other processes. parse() gives nothing for an empty text.
@@ -29,8 +31,11 @@ class TuneCache {
 
   std::optional<Tuned> find(const std::string& key) const;
   void put(const std::string& key, const Tuned& tuned) const;  // a file that cannot be written is a warning
+  void forget(const std::string& key) const;                   // likewise
 
  private:
+  void change(const std::string& key, const std::optional<Tuned>& tuned) const;
+
   std::filesystem::path file_;
 };
 

@@ -1,7 +1,6 @@
 #include "composer/trainer/tuner.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <exception>
@@ -21,7 +20,6 @@
 #include "composer/kernels/gemm.h"
 #include "composer/step/batch_undo.h"
 #include "composer/trainer/product_race.h"
-#include "composer/trainer/trials.h"
 #include "composer/util/autocast.h"
 #include "composer/util/random.h"
 #include "composer/util/threads_here.h"
@@ -29,10 +27,10 @@
 namespace composer {
 namespace {
 
-constexpr const char* kProducts = "products";
-constexpr const char* kBf16Products = "products_bf16";
 constexpr int kTuneMostRounds = 25, kTuneLeastRounds = 3;
-constexpr double kTuneSeconds = 1;           // for one choice, once there are the least rounds
+constexpr double kTuneSeconds = 1;           // for all ways, once there are the least rounds
+constexpr double kTunePatience = 20;         // seconds for which disturbed trials are repeated
+constexpr double kThreadsPatience = 5;       // likewise, for threads alone
 constexpr double kTuneTrialSeconds = 0.005;  // one short step tells more of the clock than of the model
 constexpr int kMostSteps = 50;               // of a trial
 constexpr double kRaceSteps = 6;             // time enough for three trials of each product by each of both
@@ -118,30 +116,47 @@ std::string of_products() {
   return text;
 }
 
-bool is_of_products(const TuningChoice& choice) {
-  return choice.setting == kProducts || choice.setting == kBf16Products;
-}
-
 std::string milliseconds(double seconds) { return join(std::round(seconds * 1e5) / 100, " ms"); }
 
 }  // namespace
 
-std::vector<TuningChoice> Tuner::run(Batch batch, const std::filesystem::path& cache_file,
-                                     std::optional<Tuned>& chosen) {
+TuningResult Tuner::run(Batch batch, const std::filesystem::path& cache_file, std::optional<Tuned>& chosen) {
   allowed_ = state_.precision;
+  patience_ = kTunePatience;
+  layouts_ = ways_ && has_convolutions();
   if (!state_.device.is_cpu() || !kernels::has_gemm()) products_ = nullptr;
   if (chosen && products_) kept_products_ = chosen->products.value_or(kernels::ProductTable().text());
   if (chosen && fits(*chosen)) {
     use(*chosen);
-    return choices();
+    return std::move(result_);
   }
   try {
     chosen = find_or_measure(std::move(batch), TuneCache(cache_file), chosen.has_value());
   } catch (const Stopped&) {
-    choices_.clear();
+    result_ = {};
   }
   step_.forget_batch();
-  return choices();
+  return std::move(result_);
+}
+
+TuningResult Tuner::run_threads(Batch batch, int other, Tuned& chosen) {
+  patience_ = kThreadsPatience;
+  const std::vector<Way> ways = {{.threads = chosen.threads}, {.threads = other}};
+  try {
+    const UnlessDecided unless_decided(state_, nullptr);
+    const Untouched untouched(state_);
+    state_.batch = std::move(batch);
+    step_.start(feed_);
+    const Verdict verdict = fastest(ways, [](const Way& way) { use_threads_here(way.threads); });
+    use_threads_here(ways[verdict.way].threads);
+    say(ways, verdict);
+    chosen.threads = ways[verdict.way].threads;
+    chosen.seconds = verdict.seconds[verdict.way];
+  } catch (const Stopped&) {
+    result_ = {};
+  }
+  step_.forget_batch();
+  return std::move(result_);
 }
 
 bool Tuner::fits(const Tuned& tuned) const {
@@ -155,33 +170,139 @@ Tuned Tuner::find_or_measure(Batch batch, const TuneCache& cache, bool resumes) 
   const std::string start = key(batch);
   state_.batch = std::move(batch);
   if (products_ && !kept_products_) look_at_step();
-  const std::string id = join(start, shapes_key());
-  if (const auto found = resumes ? std::nullopt : cache.find(id);
+  result_.key = join(start, shapes_key());
+  if (auto found = resumes ? std::nullopt : cache.find(result_.key);
       found && fits(*found) && (!products_ || found->products)) {
     use(*found);
     return *found;
   }
   if (!shapes_) look_at_step();
-  Tuned best{.autocast = allowed_ != Precision::FP32, .threads = at::get_num_threads()};
-  measure(best);
-  if (!kept_products_) cache.put(id, best);
+  const Tuned best = measure();
+  if (!kept_products_ && !result_.disturbed) cache.put(result_.key, best);
   return best;
 }
 
-void Tuner::measure(Tuned& best) {
-  if (ways_ && has_convolutions())
-    best.channels_last = choose("weights", {"as they are", [this] { set_channels_last(false); }},
-                                {"channels last", [this] { set_channels_last(true); }});
-  best.products = choose_products();
-  if (ways_ && best.autocast)
-    best.autocast = !choose("precision", {std::string(to_string(allowed_)), [this] { set_autocast(true); }},
-                            {"fp32", [this] { set_autocast(false); }});
-  if (ways_ && state_.device.is_cpu() && best.threads > 1 &&
-      choose("threads", {join(best.threads), [&best] { use_threads_here(best.threads); }},
-             {"1", [] { use_threads_here(1); }})) {
-    best.threads = 1;
-    best.products = choose_products();
+Tuned Tuner::measure() {
+  if (kept_products_)
+    set_products(kernels::ProductTable::from_text(*kept_products_).value_or(kernels::ProductTable()));
+  else if (products_)
+    race(all_ways());
+  const std::vector<Way> ways = all_ways();
+  const Verdict verdict = ways.size() == 1 ? Verdict() : fastest(ways, [this](const Way& way) { use(way); });
+  const Way& way = ways[verdict.way];
+  use(way);
+  say(ways, verdict);
+  Tuned best{.channels_last = way.channels_last, .autocast = way.autocast, .threads = way.threads};
+  if (products_) best.products = kept_products_.value_or(products_->text());
+  if (!verdict.seconds.empty()) best.seconds = verdict.seconds[verdict.way];
+  return best;
+}
+
+// Choices depend on each other, so there is a way for each combination of them.
+std::vector<Tuner::Way> Tuner::all_ways() const {
+  const bool autocast = allowed_ != Precision::FP32;
+  const int threads = at::get_num_threads();
+  std::vector<bool> layouts{false}, precisions{autocast};
+  std::vector<int> numbers{threads};
+  if (layouts_) layouts.push_back(true);
+  if (ways_ && autocast) precisions.push_back(false);
+  if (ways_ && state_.device.is_cpu() && threads > 1) numbers.push_back(1);
+  std::vector<Way> ways;
+  for (const bool channels_last : layouts)
+    for (const bool cast : precisions)
+      for (const int number : numbers)
+        for (const bool own : {false, true})
+          if (const auto table = tables_.find(number); !own || (table != tables_.end() && !table->second.empty()))
+            ways.push_back({.channels_last = channels_last, .autocast = cast, .threads = number, .own_products = own});
+  return ways;
+}
+
+// The products of all ways, with each number of threads.
+void Tuner::race(const std::vector<Way>& ways) {
+  const Way in_use = ways.front();
+  set_products({});
+  Shapes shapes;
+  for (const bool channels_last : {false, true}) {
+    if (channels_last && !layouts_) continue;
+    if (layouts_) set_channels_last(channels_last);
+    for (const auto& shape : shapes_of_step()) shapes.insert(shape);
   }
+  use(in_use);
+  shapes_ = shapes;
+  if (shapes.empty()) return;
+  std::map<int, kernels::ProductTable> tables;
+  for (const Way& way : ways) {
+    if (tables.contains(way.threads)) continue;
+    use_threads_here(way.threads);
+    ProductRace raced = race_products(
+        shapes, kRaceSteps * time_steps(1), [this] { go_on_unless_stopped(); }, patience_);
+    tables[way.threads] = std::move(raced.table);
+    result_.disturbed = result_.disturbed || raced.disturbed;
+  }
+  use(in_use);
+  tables_ = std::move(tables);
+}
+
+Verdict Tuner::fastest(const std::vector<Way>& ways, const std::function<void(const Way&)>& use_way) {
+  int steps = 1;
+  Contest contest{.time = [&](std::size_t way) {
+    use_way(ways[way]);
+    if (steps > 1) step();  // the first one after a change is slower
+    return time_steps(steps);
+  }};
+  const Way& first = ways.front();
+  for (const Way& way : ways)
+    contest.changes.push_back((way.channels_last != first.channels_last) + (way.autocast != first.autocast) +
+                              (way.threads != first.threads) + (way.own_products != first.own_products));
+  for (std::size_t way = ways.size(); way-- > 0;) contest.time(way);  // the first step with new shapes prepares kernels
+  steps = static_cast<int>(std::clamp(kTuneTrialSeconds / contest.time(0), 1.0, static_cast<double>(kMostSteps)));
+  Verdict verdict = fastest_of(contest, {kTuneLeastRounds, kTuneMostRounds, kTuneSeconds}, patience_);
+  result_.disturbed = result_.disturbed || verdict.disturbed;
+  return verdict;
+}
+
+// For each setting, what was chosen, and how long a step takes with the other choice, all else but products being
+// equal.
+void Tuner::say(const std::vector<Way>& ways, const Verdict& verdict) {
+  const Way& chosen = ways[verdict.way];
+  const auto say_of = [&](const char* setting, const auto& member, const auto& name_of) {
+    const Way* other = nullptr;
+    double seconds = 0;
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      Way same = ways[i];
+      same.own_products = chosen.own_products;
+      same.*member = chosen.*member;
+      if (ways[i].*member == chosen.*member || same != chosen || (other && verdict.seconds[i] >= seconds)) continue;
+      other = &ways[i];
+      seconds = verdict.seconds[i];
+    }
+    if (!other) return false;
+    result_.choices.push_back({.setting = setting,
+                               .chosen = name_of(chosen),
+                               .reason = join(milliseconds(verdict.seconds[verdict.way]), " a step (", name_of(*other),
+                                              ": ", milliseconds(seconds), ')')});
+    return true;
+  };
+  say_of("weights", &Way::channels_last,
+         [](const Way& way) { return std::string(way.channels_last ? "channels last" : "as they are"); });
+  say_of("precision", &Way::autocast,
+         [&](const Way& way) { return std::string(to_string(way.autocast ? allowed_ : Precision::FP32)); });
+  say_of("threads", &Way::threads, [](const Way& way) { return join(way.threads); });
+  const bool had_own = say_of("products", &Way::own_products, [&](const Way& way) {
+    return way.own_products
+               ? join("own kernels for ", tables_.at(way.threads).own_shapes(), " of ", shapes_->size(), " shapes")
+               : std::string("libtorch's");
+  });
+  if (!had_own && shapes_ && !shapes_->empty() && !tables_.empty())
+    result_.choices.push_back(
+        {.setting = "products",
+         .chosen = "libtorch's",
+         .reason = join("which are as fast as our own kernels for each of ", shapes_->size(), " shapes")});
+  if (result_.disturbed)
+    result_.choices.push_back({.setting = "kept",
+                               .chosen = "no",
+                               .reason = "other programs used the processors while this was measured, so it is used "
+                                         "in this run, and the next one measures again"});
 }
 
 void Tuner::go_on_unless_stopped() const {
@@ -205,11 +326,6 @@ void Tuner::look_at_step() {
   if (!changed) return;
   warn("tune: nothing was tried, because forward or loss of this model changes its parameters");
   throw Stopped();
-}
-
-std::vector<TuningChoice> Tuner::choices() {
-  std::ranges::stable_partition(choices_, [](const TuningChoice& choice) { return !is_of_products(choice); });
-  return std::move(choices_);
 }
 
 // Without addresses or chance: the same in every run of the same program on the same machine.
@@ -242,26 +358,33 @@ std::string Tuner::shapes_key() const {
 }
 
 void Tuner::use(const Tuned& tuned) {
-  const auto say = [this](const char* what, auto chosen_before) {
-    choices_.push_back({.setting = what, .chosen = join(chosen_before), .reason = "as was found before"});
+  const auto say_found = [this](const char* what, auto chosen_before) {
+    result_.choices.push_back({.setting = what, .chosen = join(chosen_before), .reason = "as was found before"});
   };
-  if (products_) {
-    set_products(kernels::ProductTable::from_text(tuned.products.value_or("")).value_or(kernels::ProductTable()));
-    say(kProducts, products_->empty() ? "libtorch's" : "own kernels");
-  }
-  if (!ways_) return;
-  if (has_convolutions()) {
-    say("weights", tuned.channels_last ? "channels last" : "as they are");
+  if (layouts_) {
+    say_found("weights", tuned.channels_last ? "channels last" : "as they are");
     if (tuned.channels_last) set_channels_last(true);
   }
-  if (allowed_ != Precision::FP32) {
+  if (ways_ && allowed_ != Precision::FP32) {
     set_autocast(tuned.autocast);
-    say("precision", to_string(state_.precision));
+    say_found("precision", to_string(state_.precision));
   }
-  if (state_.device.is_cpu() && at::get_num_threads() > 1) {
+  if (ways_ && state_.device.is_cpu() && at::get_num_threads() > 1) {
     use_threads_here(tuned.threads);
-    say("threads", tuned.threads);
+    say_found("threads", tuned.threads);
   }
+  if (!products_) return;
+  set_products(kernels::ProductTable::from_text(tuned.products.value_or("")).value_or(kernels::ProductTable()));
+  say_found("products", products_->empty() ? "libtorch's" : "own kernels");
+}
+
+void Tuner::use(const Way& way) {
+  if (layouts_) set_channels_last(way.channels_last);
+  if (ways_) set_autocast(way.autocast);
+  if (way.threads != at::get_num_threads()) use_threads_here(way.threads);
+  if (!products_ || kept_products_) return;
+  const auto table = tables_.find(way.threads);
+  set_products(way.own_products && table != tables_.end() ? table->second : kernels::ProductTable());
 }
 
 bool Tuner::has_convolutions() const {
@@ -288,46 +411,6 @@ void Tuner::set_products(const kernels::ProductTable& table) {
   kernels::ProductScope::table_has_changed();
 }
 
-// In each precision apart: the precision is chosen with the products that each would have. The last call counts.
-std::optional<std::string> Tuner::choose_products() {
-  if (!products_) return {};
-  if (kept_products_) {
-    set_products(kernels::ProductTable::from_text(*kept_products_).value_or(kernels::ProductTable()));
-    return kept_products_;
-  }
-  std::erase_if(choices_, is_of_products);
-  set_products({});
-  const Shapes shapes = shapes_of_step();
-  kernels::ProductTable table = choose_products(kProducts, shapes, at::kFloat, Precision::FP32);
-  const kernels::ProductTable bf16 = choose_products(kBf16Products, shapes, at::kBFloat16, allowed_);
-  for (const auto& [shape, count] : shapes)
-    if (const auto own = bf16.find(shape)) table.set(shape, *own);
-  set_products(table);
-  return table.text();
-}
-
-// Those of one type, by steps in the precision that has them.
-kernels::ProductTable Tuner::choose_products(const char* setting, const Shapes& of_step, at::ScalarType type,
-                                             Precision precision) {
-  Shapes shapes = of_step;
-  std::erase_if(shapes, [type](const auto& shape) { return shape.first.type != type; });
-  if (shapes.empty()) return {};
-  set_products({});
-  const Precision before = std::exchange(state_.precision, precision);
-  kernels::ProductTable table = race_products(shapes, kRaceSteps * time_steps(1), [this] { go_on_unless_stopped(); });
-  const std::size_t all = shapes.size();
-  if (table.empty())
-    choices_.push_back({.setting = setting,
-                        .chosen = "libtorch's",
-                        .reason = join("which are as fast as our own kernels for each of ", all, " shapes")});
-  else if (!choose(setting, {"libtorch's", [this] { set_products({}); }},
-                   {join("own kernels for ", table.own_shapes(), " of ", all, " shapes"),
-                    [this, &table] { set_products(table); }}))
-    table = {};
-  state_.precision = before;
-  return table;
-}
-
 // In fp32, and those in bf16 of the precision that is allowed.
 Tuner::Shapes Tuner::shapes_of_step() {
   const auto recorded = [this](Precision precision) {
@@ -348,6 +431,7 @@ void Tuner::step() {
   go_on_unless_stopped();
   step_.zero_gradients();
   step_.enter(feed_, 0);
+  result_.elements = elements_of(state_.batch);
   step_.forward();
   step_.loss();
   step_.backward();
@@ -355,34 +439,16 @@ void Tuner::step() {
 
 double Tuner::time_steps(int steps) {
   const c10::impl::VirtualGuardImpl device(state_.device.type());
-  const auto from = std::chrono::steady_clock::now();
+  const WorkClock clock;
   for (int i = 0; i < steps; ++i) step();
   if (!state_.device.is_cpu()) device.synchronizeDevice(state_.device.index());
-  return seconds_since(from) / steps;
+  return clock.seconds(state_.device.is_cpu() && at::get_num_threads() == 1) / steps;
 }
 
-bool Tuner::choose(const std::string& setting, const Way& now, const Way& other) {
-  const auto timed = [this](const Way& way, int steps) {
-    way.use();
-    if (steps > 1) step();  // the first one after a change is slower
-    return time_steps(steps);
-  };
-  const auto from = std::chrono::steady_clock::now();
-  for (const Way* way : {&other, &now}) timed(*way, 1);  // the first step with new shapes prepares kernels
-  const int steps =
-      static_cast<int>(std::clamp(kTuneTrialSeconds / timed(now, 1), 1.0, static_cast<double>(kMostSteps)));
-  const Trials trials = time_in_pairs(
-      {kTuneLeastRounds, kTuneMostRounds, kTuneSeconds, from}, [&] { return timed(now, steps); },
-      [&] { return timed(other, steps); });
-  const bool change = other_is_faster(trials);
-  const Way& chosen = change ? other : now;
-  chosen.use();
-  const std::string of_now = milliseconds(median(trials.now)), of_other = milliseconds(median(trials.other));
-  choices_.push_back({.setting = setting,
-                      .chosen = chosen.name,
-                      .reason = join(change ? of_other : of_now, " a step (", (change ? now : other).name, ": ",
-                                     change ? of_now : of_other, ')')});
-  return change;
+std::int64_t elements_of(const Batch& batch) {
+  std::int64_t all = 0;
+  for (const auto& [name, tensor] : batch) all += tensor.numel();
+  return all;
 }
 
 std::string to_string(const TuningChoice& choice) {

@@ -8,6 +8,7 @@
 #include "composer/core/error.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/machines.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test::own_loop_test {
@@ -365,6 +366,7 @@ TEST_CASE("What is evaluated and predicted between two steps is not billed to th
 TEST_CASE("What tune tries is not billed to the first batch") {
   constexpr double kStep = 0.02;
   const Folder folder;
+  const QuietMachine quiet;
   const int threads = at::get_num_threads();
   at::set_num_threads(2);
   int steps = 0;

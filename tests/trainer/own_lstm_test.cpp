@@ -13,6 +13,7 @@
 #include "composer/trainer/product_race.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/machines.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test::own_lstm_test {
@@ -86,6 +87,7 @@ TEST_CASE("Trainers compute LSTMs with our kernels where their options say so, a
 TEST_CASE("tune races the LSTM of a model, keeps the choice, and a resumed run has it") {
   if (!kernels::has_gemm()) return;
   const Folder folder;
+  const QuietMachine quiet;
   const auto options = [&] {
     TrainerOptions options = lstm_options(Products::TUNED);
     options.tune = true;
@@ -126,7 +128,10 @@ TEST_CASE("A race times LSTMs beside products") {
   const kernels::ProductShape product{
       .batch = 1, .m = 8, .n = 3, .k = 24, .a = kernels::Layout::ROWS, .b = kernels::Layout::COLUMNS, .adds = true};
   const kernels::ProductRecorder recorder;
-  const kernels::ProductTable table = race_products({{lstm, 1}, {product, 1}}, 0, [] {});
+  double patience = 0;
+  const kernels::ProductTable table = race_products(
+                                          {{lstm, 1}, {product, 1}}, 0, [] {}, patience)
+                                          .table;
   CHECK(table.find(lstm).has_value());
   CHECK(table.find(product).has_value());
   CHECK(recorder.shapes().at(lstm) >= 4);

@@ -23,6 +23,7 @@
 #include "composer/optim/schedulers.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/machines.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test::resume_test {
@@ -412,6 +413,7 @@ TEST_CASE("load_path begins another run: whole, weights only, with keys ignored"
 
 TEST_CASE("a run that goes on trains in the way that tune had chosen for it, whatever is fastest now") {
   const Folder folder;
+  const QuietMachine quiet;
   const auto options = [&] {
     TrainerOptions options = tiny_options();
     options.precision = Precision::AMP_BF16;

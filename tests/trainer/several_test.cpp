@@ -33,6 +33,7 @@
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/in_child.h"
+#include "tests/support/machines.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test::several_test {
@@ -415,6 +416,7 @@ TEST_CASE("deterministic_mode is on while its trainer runs, and as before when i
 
 TEST_CASE("A trainer that has tuned gives the threads back, and the next one has the choice again") {
   const Folder folder;
+  const QuietMachine quiet;
   const int before = at::get_num_threads();
   use_threads_here(2);
   for (int run = 0; run < 2; ++run) {

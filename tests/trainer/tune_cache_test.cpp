@@ -64,6 +64,19 @@ TEST_CASE("A cache that is damaged anywhere, or too long, gives results or none,
   CHECK(TuneCache(file).find("b"));
 }
 
+TEST_CASE("A result that is forgotten is not found again, and others are") {
+  const Folder folder;
+  const TuneCache cache(folder / "tune.json");
+  cache.put("a", {.threads = 2, .seconds = 0.25});
+  cache.put("b", {.threads = 3});
+  CHECK(cache.find("a")->seconds == 0.25);
+  CHECK_FALSE(cache.find("b")->seconds);
+  cache.forget("a");
+  cache.forget("c");  // is not there
+  CHECK_FALSE(cache.find("a"));
+  CHECK(cache.find("b")->threads == 3);
+}
+
 TEST_CASE("A number of threads that is none is not taken for another one") {
   const Folder folder;
   const std::string file = folder / "tune.json";

@@ -16,11 +16,13 @@
 #include <torch/nn/modules/linear.h>
 
 #include "composer/core/error.h"
+#include "composer/core/on.h"
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
 #include "composer/kernels/gemm.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "tests/support/doctest.h"
+#include "tests/support/machines.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
@@ -41,6 +43,7 @@ struct Scratch {
   std::filesystem::path folder = std::filesystem::temp_directory_path() / ("composer-tune-" + std::to_string(getpid()));
   std::filesystem::path cache = folder / "tune.json";
   int threads = at::get_num_threads();
+  QuietMachine quiet;
 };
 
 // Batch norm has buffers and dropout draws random numbers: both would show that a trial step was taken.
@@ -148,13 +151,12 @@ TEST_CASE("tune says in one line each what it chose, of what there was to choose
   Trainer trainer(std::move(options));
   CHECK(trainer.tuning().empty());
   trainer.fit();
-  REQUIRE(trainer.tuning().size() == (kernels::has_gemm() ? 4 : 2));
+  REQUIRE(trainer.tuning().size() == (kernels::has_gemm() ? 3 : 2));
   CHECK(trainer.tuning()[0].starts_with("weights: "));
   CHECK(trainer.tuning()[1].starts_with("precision: "));
   CHECK(memory->hyperparameters().contains("tune/weights"));
   CHECK(memory->hyperparameters().contains("tune/precision"));
   CHECK(memory->hyperparameters().contains("tune/products") == kernels::has_gemm());
-  CHECK(memory->hyperparameters().contains("tune/products_bf16") == kernels::has_gemm());
   const bool fp32 = trainer.tuning()[1].starts_with("precision: fp32");
   CHECK(trainer.state().precision == (fp32 ? Precision::FP32 : Precision::AMP_BF16));
   const bool channels_last = trainer.tuning()[0].starts_with("weights: channels last");
@@ -259,6 +261,90 @@ class Torn final : public models::Classifier {
  private:
   at::Tensor scale_;
 };
+
+TEST_CASE("A choice that was made while other programs ran is used, and not kept, which one line says") {
+  const Scratch scratch;
+  BusyMachine machine;
+  at::set_num_threads(1);
+  const auto lines = [&] {
+    TrainerOptions options = tuned_options(convolutions(), scratch);
+    options.train_dataloader = image_loader();
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    return trainer.tuning();
+  };
+  const std::vector<std::string> busy = lines();
+  CHECK(busy.front().starts_with("weights: "));
+  CHECK(busy.back().starts_with("kept: no, other programs used the processors"));
+  CHECK_FALSE(std::filesystem::exists(scratch.cache));
+  machine.quiet = true;
+  const std::vector<std::string> quiet = lines();
+  CHECK(quiet.front().find(" ms a step (") != std::string::npos);  // measured, and not found
+  CHECK_FALSE(quiet.back().starts_with("kept: "));
+  CHECK(std::filesystem::exists(scratch.cache));
+}
+
+std::string threads_line(const Trainer& trainer) {
+  for (const std::string& line : trainer.tuning())
+    if (line.starts_with("threads: ")) return line;
+  return "";
+}
+
+TEST_CASE(
+    "A run whose threads were chosen on a busy machine chooses them again at the end of an epoch, until it is quiet") {
+  const Scratch scratch;
+  BusyMachine machine;
+  at::set_num_threads(2);
+  std::vector<int> threads;
+  TrainerOptions options = tuned_options(convolutions(), scratch);
+  options.train_dataloader = image_loader();
+  options.callbacks = {on(Event::EPOCH_START, [&](const State& state, Logger&) {
+    threads.push_back(at::get_num_threads());
+    machine.quiet = state.timestamp.epoch == 3;
+  })};
+  Trainer trainer(std::move(options));
+  trainer.fit("1ep");
+  CHECK(threads_line(trainer).find("measured again") == std::string::npos);  // the fit has ended
+  trainer.fit("2ep");
+  CHECK(threads_line(trainer).ends_with("measured again after epoch 2"));
+  trainer.fit("3ep");
+  CHECK(threads_line(trainer).ends_with("measured again after epoch 4"));  // the machine was quiet: not after epoch 5
+  CHECK(threads.size() == 6);
+  CHECK(threads_line(trainer).starts_with(join("threads: ", threads.back(), ",")));
+  CHECK_FALSE(std::filesystem::exists(scratch.cache));  // a precision that was chosen then may be the wrong one
+}
+
+TEST_CASE("A run whose steps take longer than was promised says so once, and forgets the choice when the epoch ends") {
+  for (const int threads : {1, 2}) {
+    CAPTURE(threads);
+    const Scratch scratch;
+    at::set_num_threads(threads);
+    const auto options = [&] {
+      TrainerOptions options = tuned_options(tiny_model(), scratch);
+      options.train_dataloader = tiny_loader(8800, 4);  // 2,200 batches
+      options.precision = Precision::AMP_BF16;
+      return options;
+    };
+    Trainer(options()).fit("1ba");
+    const std::string text = text_of(scratch.cache);
+    REQUIRE(text.find("\"seconds\": ") != std::string::npos);
+    std::ofstream(scratch.cache) << std::regex_replace(text, std::regex("\"seconds\": [-0-9.e]+"), "\"seconds\": 1e-9");
+    const Warnings warnings;
+    const BusyMachine machine;
+    Trainer trainer(options());
+    CHECK(trainer.tuning().empty());
+    trainer.fit("2150ba");
+    CHECK(trainer.tuning().front().ends_with("as was found before"));
+    CHECK(std::ranges::count_if(warnings.texts, [](const std::string& said) {
+            return said.find("were measured when the fastest way was chosen") != std::string::npos;
+          }) == 1);
+    CHECK(warnings.say("the number of threads is chosen again when the epoch ends") == (threads == 2));
+    CHECK(text_of(scratch.cache).find("seconds") != std::string::npos);
+    trainer.fit("60ba");
+    CHECK(text_of(scratch.cache).find("seconds") == std::string::npos);
+    CHECK(threads_line(trainer).ends_with("measured again after epoch 1") == (threads == 2));
+  }
+}
 
 TEST_CASE("\"auto\" chooses the size of microbatches for the way that tune has chosen, measured now or before") {
   const Scratch scratch;
@@ -424,7 +510,7 @@ TEST_CASE(
     CHECK(at::get_num_threads() == 2);
     model->fails = [](const Failing&) { return false; };
     trainer.fit();
-    CHECK(trainer.tuning().size() == (kernels::has_gemm() ? 5 : 3));
+    CHECK(trainer.tuning().size() == (kernels::has_gemm() ? 4 : 3));
   }
 }
 
