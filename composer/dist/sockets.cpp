@@ -19,10 +19,11 @@ bool is_listening(int socket) {
   return getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || listening != 0;
 }
 
-std::uint16_t local_port(int socket) {
+// Of either end: getsockname() or getpeername().
+std::uint16_t port_of(int socket, int (*name_of)(int, sockaddr*, socklen_t*) noexcept) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
-  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  if (name_of(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
   if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
   if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port);
   return 0;  // not of the internet
@@ -66,9 +67,14 @@ void Sockets::shut_down() const {
   const std::lock_guard lock(mutex_);
   for (const auto& id : open_now()) {
     if (!is_ours(id) || is_listening(id.first)) continue;
-    const std::uint16_t port = local_port(id.first);
+    const std::uint16_t port = port_of(id.first, getsockname);
     if (port != 0 && port != served_) ::shutdown(id.first, SHUT_RDWR);
   }
+}
+
+void Sockets::shut_down_to(std::uint16_t port) {
+  for (const auto& [descriptor, inode] : open_now())
+    if (port_of(descriptor, getpeername) == port) ::shutdown(descriptor, SHUT_RDWR);
 }
 
 }  // namespace composer::dist

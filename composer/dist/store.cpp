@@ -1,5 +1,6 @@
 #include "composer/dist/store.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <optional>
 #include <thread>
@@ -12,6 +13,7 @@
 #include <sys/socket.h>
 
 #include "composer/core/error.h"
+#include "composer/dist/answer_limit.h"
 #include "composer/dist/reach.h"
 #include "composer/dist/variables.h"
 #include "composer/dist/world.h"
@@ -43,6 +45,8 @@ StorePtr connect(const Environment& environment, int times_joined, c10d::TCPStor
   options.port = environment.master_port;
   options.numWorkers = static_cast<std::size_t>(environment.world_size);
   options.waitWorkers = false;  // arrive() waits, and names the ranks that are missing
+  // The store's own timeout does not hold for the first answer. It ends first, so that nothing is tried again.
+  const AnswerLimit limit(environment.master_port, options.timeout + milliseconds(100));
   StorePtr store;
   try {
     store = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
@@ -142,9 +146,12 @@ StorePtr open_store(const Environment& environment, int times_joined, millisecon
   const std::string& host = environment.master_addr;
   const std::uint16_t port = environment.master_port;
   const std::string what = environment.agent_store ? "the launcher's store" : "rank 0";
+  const Clock clock;
+  const milliseconds end = clock.now() + timeout;
   if (!options.isServer && !wait_until_reachable(host, port, timeout))
     throw ConfigError("rank ", environment.rank, " did not reach ", what, " at ", host, ":", port, " within ",
                       seconds_text(timeout), "; check MASTER_ADDR and MASTER_PORT, and whether rank 0 has started");
+  options.timeout = std::max(end - clock.now(), std::min(timeout, milliseconds(1000)));
   try {
     return connect(environment, times_joined, options);
   } catch (const std::exception&) {

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "composer/dist/answer_limit.h"
 #include "composer/dist/group.h"
 #include "composer/dist/impl.h"
 #include "composer/dist/lost.h"
@@ -95,7 +96,10 @@ std::shared_ptr<World> World::join(const Environment& environment, const Options
   impl->store_sockets->begin();
   impl->store = open_store(environment, times, options.store_timeout);
   impl->store_sockets->end();
-  arrive(*impl->store, environment, options.store_timeout);
+  {  // after arrive() itself gives up, and where it waits for an answer without a limit
+    const AnswerLimit limit(environment.master_port, options.store_timeout + std::chrono::seconds(5));
+    arrive(*impl->store, environment, options.store_timeout);
+  }
   util::set_process_on_node({.local_rank = environment.local_rank,
                              .local_world_size = environment.local_world_size,
                              .node_rank = environment.node_rank});

@@ -237,6 +237,12 @@ TEST_CASE("a GPU that cannot be used is refused, and collectives on the CPU go o
   World::alone()->use_device(at::Device("cuda:0"));  // needs no collectives
 }
 
+TEST_CASE("a network interface that does not exist is an error of the options, with its name, and no lost rank") {
+  Options options = quick();
+  options.interface = "eth99";
+  CHECK_THROWS_WITH_AS(World::in_threads(2, options), doctest::Contains("'eth99'"), ConfigError);
+}
+
 TEST_CASE("a limit of silence that a late heartbeat would exceed is refused") {
   Options options;
   options.dead_after = 1s;

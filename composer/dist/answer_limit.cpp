@@ -1,0 +1,21 @@
+#include "composer/dist/answer_limit.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <stop_token>
+
+#include "composer/dist/sockets.h"
+
+namespace composer::dist {
+
+AnswerLimit::AnswerLimit(std::uint16_t port, std::chrono::milliseconds time)
+    : ends_([port, time](const std::stop_token& stop) {
+        constexpr std::chrono::milliseconds kPause(200);  // the call may try again
+        std::mutex mutex;
+        std::condition_variable_any wakes;
+        std::unique_lock lock(mutex);
+        for (auto wait = time; !wakes.wait_for(lock, stop, wait, [&] { return stop.stop_requested(); }); wait = kPause)
+          Sockets::shut_down_to(port);
+      }) {}
+
+}  // namespace composer::dist
