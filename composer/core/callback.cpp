@@ -13,6 +13,7 @@ Callback::~Callback() = default;
 CallWatcher::~CallWatcher() = default;
 ErrorWatcher::~ErrorWatcher() = default;
 ForAllRanks::~ForAllRanks() = default;
+bool ForAllRanks::is_for_all_ranks() const { return true; }
 DividedGradients::~DividedGradients() = default;
 
 void Callback::run_event(Event event, const State& state, Logger& logger) {

@@ -49,8 +49,7 @@ class CsvFormat final : public LineFormat {
 
 }  // namespace
 
-CsvLogger::CsvLogger(CsvLoggerOptions options)
-    : LineFileLogger("CsvLogger", line_options(options), /*with_rank=*/true) {}
+CsvLogger::CsvLogger(CsvLoggerOptions options) : LineFileLogger("CsvLogger", line_options(options)) {}
 CsvLogger::~CsvLogger() = default;
 CsvLogger::CsvLogger(CsvLogger&&) noexcept = default;
 

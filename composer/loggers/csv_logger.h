@@ -4,7 +4,6 @@
 
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
-#include "composer/core/for_all_ranks.h"
 #include "composer/core/time.h"
 #include "composer/loggers/line_file_logger.h"
 
@@ -24,7 +23,7 @@ struct CsvLoggerOptions {
 // of training. The file only grows, so programs can read it while the run trains, and new metrics need no new columns.
 // Fields are quoted as in RFC 4180 where that is necessary; NaN and infinities are nan, inf and -inf. Hyperparameters
 // are not written. See LineFileLogger for opening, resuming and checkpoints.
-class COMPOSER_EXPORT CsvLogger final : public LineFileLogger, public ForAllRanks {
+class COMPOSER_EXPORT CsvLogger final : public LineFileLogger {
  public:
   explicit CsvLogger(CsvLoggerOptions options = {});
   explicit CsvLogger(EmptyOptions) : CsvLogger() {}

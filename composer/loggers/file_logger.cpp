@@ -63,7 +63,7 @@ class TextFormat final : public LineFormat {
 }  // namespace
 
 FileLogger::FileLogger(FileLoggerOptions options)
-    : LineFileLogger("FileLogger", line_options(options), /*with_rank=*/true),
+    : LineFileLogger("FileLogger", line_options(options)),
       log_traces_(options.log_traces),
       capture_stdout_(options.capture_stdout),
       capture_stderr_(options.capture_stderr) {}

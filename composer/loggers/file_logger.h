@@ -6,7 +6,6 @@
 
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
-#include "composer/core/for_all_ranks.h"
 #include "composer/core/time.h"
 #include "composer/loggers/line_file_logger.h"
 
@@ -36,7 +35,7 @@ struct FileLoggerOptions {
 //
 // Captured lines are written with the next record or event of the run; the streams get them at once, as without it.
 // Line breaks within a text become \n. See LineFileLogger for opening, resuming and checkpoints.
-class COMPOSER_EXPORT FileLogger final : public LineFileLogger, public ForAllRanks {
+class COMPOSER_EXPORT FileLogger final : public LineFileLogger {
  public:
   explicit FileLogger(FileLoggerOptions options = {});
   explicit FileLogger(EmptyOptions) : FileLogger() {}

@@ -70,7 +70,7 @@ class JsonFormat final : public LineFormat {
 }  // namespace
 
 JsonLinesLogger::JsonLinesLogger(JsonLinesLoggerOptions options)
-    : LineFileLogger("JsonLinesLogger", line_options(options), /*with_rank=*/false) {}
+    : LineFileLogger("JsonLinesLogger", line_options(options)) {}
 JsonLinesLogger::~JsonLinesLogger() = default;
 JsonLinesLogger::JsonLinesLogger(JsonLinesLogger&&) noexcept = default;
 
@@ -84,7 +84,7 @@ Entry<Loggers> json_lines() {
   using O = JsonLinesLoggerOptions;
   return entry<JsonLinesLogger, O>(
       "json_lines", "Writes metrics to a file, one JSON object a line",
-      {option("path", &O::path).refuses({"", "{rank}.jsonl"}), option("append", &O::append),
+      {option("path", &O::path).refuses({"", "{epoch}.jsonl"}), option("append", &O::append),
        option("overwrite", &O::overwrite), option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"}),
        on_failure_option(&O::on_failure), when_full_option(&O::when_full)});
 }

@@ -10,7 +10,7 @@
 namespace composer::loggers {
 
 struct JsonLinesLoggerOptions {
-  std::string path = "{run_name}/metrics.jsonl";  // {run_name} is replaced; missing folders are made
+  std::string path = "{run_name}/metrics.jsonl";  // {run_name} and {rank} are replaced; missing folders are made
   bool append = false;                            // append to an existing file
   bool overwrite = false;                         // replace an existing file; with neither, another run's is an error
   Seconds flush_interval{1};                      // >= 0; longest time until a record is in the file

@@ -1,5 +1,6 @@
 #include "composer/loggers/line_file_logger.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -10,38 +11,31 @@
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
 #include "composer/util/log_mark.h"
+#include "composer/util/name_format.h"
 #include "composer/util/output_file.h"
 
 namespace composer::loggers {
 namespace {
 
-constexpr std::string_view kRunName = "{run_name}", kRank = "{rank}";
-
-std::string replace(std::string text, std::string_view placeholder, const std::string& value) {
-  for (auto at = text.find(placeholder); at != std::string::npos; at = text.find(placeholder, at + value.size()))
-    text.replace(at, placeholder.size(), value);
-  return text;
+bool has_placeholder(const std::string& path, std::string_view name) {
+  return std::ranges::any_of(util::parts_of_name(path, "path"),
+                             [&](const util::NamePart& part) { return part.placeholder && part.name == name; });
 }
 
 std::string expand(const std::string& name, const std::string& path, const State& state) {
-  if (path.find(kRunName) != std::string::npos && state.run_name.empty())
+  if (state.run_name.empty() && has_placeholder(path, "run_name"))
     throw ConfigError(name, ": path ", path, " requires a run_name, and this run has none");
-  return replace(replace(path, kRank, std::to_string(state.rank)), kRunName, state.run_name);
+  return util::format_name(path, state, nullptr, name);
 }
 
-void check_line_file(const std::string& name, const LineFileOptions& options, bool with_rank) {
+void check_line_file(const std::string& name, const LineFileOptions& options) {
   const std::string& path = options.path;
   if (path.empty()) throw ConfigError(name, ": path must not be empty");
   if (options.append && options.overwrite)
     throw ConfigError(name, ": append and overwrite exclude each other, got both for ", path);
-  for (auto at = path.find('{'); at != std::string::npos; at = path.find('{', at + 1)) {
-    if (path.compare(at, kRunName.size(), kRunName) == 0) continue;
-    if (with_rank && path.compare(at, kRank.size(), kRank) == 0) continue;
-    throw ConfigError(name,
-                      with_rank ? ": the placeholders of path are {run_name} and {rank}, got "
-                                : ": the only placeholder of path is {run_name}, got ",
-                      path);
-  }
+  for (const util::NamePart& part : util::parts_of_name(path, name))
+    if (part.placeholder && part.name != "run_name" && part.name != "rank")
+      throw ConfigError(name, ": the placeholders of path are {run_name} and {rank}, got ", path);
 }
 
 // Gives the file a name that is free. `why`: it is not continued.
@@ -143,14 +137,16 @@ struct LineFileLogger::Log {
   std::optional<util::LogMark> mark;  // what the checkpoint knows of the log, if it is that
 };
 
-LineFileLogger::LineFileLogger(std::string name, LineFileOptions options, bool with_rank)
+LineFileLogger::LineFileLogger(std::string name, LineFileOptions options)
     : BackgroundLogger(std::move(name), options.background), options_(std::move(options)) {
-  check_line_file(this->name(), options_, with_rank);
+  check_line_file(this->name(), options_);
 }
 LineFileLogger::~LineFileLogger() = default;
 LineFileLogger::LineFileLogger(LineFileLogger&&) noexcept = default;
 
 std::shared_ptr<RecordWriter> LineFileLogger::make_writer(const State& state) {
+bool LineFileLogger::is_for_all_ranks() const { return has_placeholder(options_.path, "rank"); }
+
   const std::string path = expand(name(), options_.path, state);
   log_ = std::make_unique<Log>();
   log_->writer = std::make_shared<LineWriter>(name(), path, make_format(state));
@@ -175,7 +171,7 @@ bool LineFileLogger::is_begun_by(const std::string& run_name) const {
   std::ifstream file(path, std::ios::binary);
   file.read(beginning.data(), kBytes);
   beginning.resize(static_cast<std::size_t>(file.gcount()));
-  const bool own_path = options_.path.find(kRunName) != std::string::npos;
+  const bool own_path = has_placeholder(options_.path, "run_name");
   return log_->writer->format().is_begun_by(run_name, beginning, own_path);
 }
 

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "composer/core/export.h"
+#include "composer/core/for_all_ranks.h"
 #include "composer/core/state.h"
 #include "composer/loggers/background_logger.h"
 
@@ -33,9 +34,10 @@ class COMPOSER_EXPORT LineFormat {
   virtual bool is_begun_by(std::string_view run_name, std::string_view beginning, bool own_path) const;
 };
 
-// The base of loggers that write one growing file of text. The file is opened at INIT; throws ConfigError if that
-// fails. A file that is removed while the run writes to it is begun again, and a warning says how many lines are
-// missing. The file is synced before a checkpoint is written.
+// The base of loggers that write one growing file of text. In a run of several processes each writes one if the path
+// has {rank}, else rank 0 alone. The file is opened at INIT; throws ConfigError if that fails. A file that is removed
+// while the run writes to it is begun again, and a warning says how many lines are missing. The file is synced before a
+// checkpoint is written.
 //
 // A run that is resumed or can be resumed changes an existing file at FIT_START at the earliest, when no other process
 // trains the run. Until then records are held in memory; if no fit follows, they are not written, and a warning says
@@ -43,19 +45,20 @@ class COMPOSER_EXPORT LineFormat {
 // and the log is continued. If the run starts from scratch and an earlier process of the run wrote the file
 // (LineFormat::is_begun_by), that file is renamed, with a number appended. So is the file of a rank other than 0 when
 // the run is resumed, unless `append` is set. Any other file is treated as by a new run.
-class COMPOSER_EXPORT LineFileLogger : public BackgroundLogger {
+class COMPOSER_EXPORT LineFileLogger : public BackgroundLogger, public ForAllRanks {
  public:
   ~LineFileLogger() override;
   LineFileLogger(LineFileLogger&&) noexcept;
 
+  bool is_for_all_ranks() const override;
   void after_load(const State& state, Logger& logger) override;
   void fit_start(const State& state, Logger& logger) override;
   void close(const State& state, Logger& logger) override;
   void visit_state(StateVisitor& visit) override;
 
  protected:
-  // Throws ConfigError for a placeholder of the path that is not replaced. {rank} is one if `with_rank` is set.
-  LineFileLogger(std::string name, LineFileOptions options, bool with_rank);
+  // Throws ConfigError for a path without a name or with another placeholder.
+  LineFileLogger(std::string name, LineFileOptions options);
   virtual std::unique_ptr<LineFormat> make_format(const State& state) = 0;
 
  private:

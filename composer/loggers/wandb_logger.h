@@ -49,6 +49,7 @@ class COMPOSER_EXPORT WandBLogger final : public RunLogger, public ForAllRanks {
   ~WandBLogger() override;
   WandBLogger(WandBLogger&&) noexcept;
 
+  bool is_for_all_ranks() const override { return !options_.rank_zero_only; }
   void after_load(const State& state, Logger& logger) override;
   void fit_start(const State& state, Logger& logger) override;
   void close(const State& state, Logger& logger) override;

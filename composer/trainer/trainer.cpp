@@ -63,7 +63,8 @@ Loggers loggers_of(const Loggers& given, const Ranks& ranks) {
   if (ranks.first()) return given;
   Loggers kept;
   for (const auto& plugin : given.list())
-    if (dynamic_cast<ForAllRanks*>(plugin.object.get())) kept.add(plugin.object);
+    if (const auto* each = dynamic_cast<ForAllRanks*>(plugin.object.get()); each && each->is_for_all_ranks())
+      kept.add(plugin.object);
   return kept;
 }
 

@@ -171,8 +171,9 @@ TEST_CASE("JsonLinesLogger replaces {run_name} and makes the folders") {
 
 TEST_CASE("JsonLinesLogger refuses bad options") {
   CHECK_THROWS_WITH_AS(JsonLinesLogger({.path = ""}), "JsonLinesLogger: path must not be empty", ConfigError);
-  CHECK_THROWS_WITH_AS(JsonLinesLogger({.path = "{rank}/a"}),
-                       "JsonLinesLogger: the only placeholder of path is {run_name}, got {rank}/a", ConfigError);
+  CHECK_THROWS_WITH_AS(JsonLinesLogger({.path = "{epoch}/a"}),
+                       "JsonLinesLogger: the placeholders of path are {run_name} and {rank}, got {epoch}/a",
+                       ConfigError);
   CHECK_THROWS_WITH_AS(JsonLinesLogger({.path = "a", .append = true, .overwrite = true}),
                        "JsonLinesLogger: append and overwrite exclude each other, got both for a", ConfigError);
   CHECK_THROWS_WITH_AS(JsonLinesLogger({.path = "a", .flush_interval = -1s}),
