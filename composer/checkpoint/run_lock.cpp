@@ -39,12 +39,14 @@ void replace_held(int from, int to) {
     if (int expected = from; one.compare_exchange_strong(expected, to)) return;
 }
 
+constexpr const char* kBeginning = ".lock-";
+
 // Runs of other names may save into the same folder.
 fs::path path_of(const fs::path& folder, const std::string& run_name) {
   util::Checksum sum;
   sum.update(run_name.data(), run_name.size());
   const std::string text = sum.text();
-  return folder / (".lock-" + text.substr(text.find(':') + 1));
+  return folder / (kBeginning + text.substr(text.find(':') + 1));
 }
 
 std::string owner() {
@@ -72,7 +74,24 @@ void warn_of_no_locks(const fs::path& folder, int code) {
             "); make sure that no other process trains this run into it"));
 }
 
+// A living process still locks it.
+bool is_of_killed(const fs::path& lock) {
+  const int descriptor = ::open(lock.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (descriptor < 0) return false;
+  const bool killed = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+  ::close(descriptor);
+  return killed;
+}
+
 }  // namespace
+
+bool has_lock_of_killed(const fs::path& folder, const std::string& run_name) {
+  if (!run_name.empty()) return is_of_killed(path_of(folder, run_name));
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    if (it->path().filename().string().starts_with(kBeginning) && is_of_killed(it->path())) return true;
+  return false;
+}
 
 RunLock::RunLock(const fs::path& folder, const std::string& run_name)
     : path_(path_of(folder, run_name)), process_(::getpid()) {

@@ -31,4 +31,7 @@ class RunLock {
   int process_ = 0;
 };
 
+// Whether a process that was killed has left its lock in the folder: of this run, or of any if `run_name` is empty.
+bool has_lock_of_killed(const std::filesystem::path& folder, const std::string& run_name);
+
 }  // namespace composer::saving

@@ -131,6 +131,7 @@ bool LineFormat::takes(LogRecord::Kind kind) const {
 struct LineFileLogger::Log {
   std::shared_ptr<LineWriter> writer;
   bool resumes = false;
+  bool begins_again = false;          // the run: a process that has left no checkpoint wrote the file
   bool of_other_rank = false;         // of a resumed run, whose checkpoint knows of rank 0's log alone
   bool waits = false;                 // until FIT_START, since it overwrites the file or gives it another name
   bool is_open = false;               // the file
@@ -144,13 +145,14 @@ LineFileLogger::LineFileLogger(std::string name, LineFileOptions options)
 LineFileLogger::~LineFileLogger() = default;
 LineFileLogger::LineFileLogger(LineFileLogger&&) noexcept = default;
 
-std::shared_ptr<RecordWriter> LineFileLogger::make_writer(const State& state) {
 bool LineFileLogger::is_for_all_ranks() const { return has_placeholder(options_.path, "rank"); }
 
+std::shared_ptr<RecordWriter> LineFileLogger::make_writer(const State& state) {
   const std::string path = expand(name(), options_.path, state);
   log_ = std::make_unique<Log>();
   log_->writer = std::make_shared<LineWriter>(name(), path, make_format(state));
   log_->resumes = state.resumes;
+  log_->begins_again = state.run && state.run->begins_again();
   log_->of_other_rank = state.resumes && state.rank != 0;
   log_->waits = waits_for_fit(state);
   if (state.resumes || log_->waits)
@@ -167,6 +169,7 @@ bool LineFileLogger::is_begun_by(const std::string& run_name) const {
   const std::string path = log_->writer->where();
   std::error_code error;
   if (run_name.empty() || !std::filesystem::is_regular_file(path, error)) return false;
+  if (log_->begins_again) return true;
   std::string beginning(kBytes, '\0');
   std::ifstream file(path, std::ios::binary);
   file.read(beginning.data(), kBytes);

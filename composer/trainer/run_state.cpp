@@ -7,6 +7,8 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/ScopeExit.h>
 
+#include "composer/checkpoint/name_format.h"
+#include "composer/checkpoint/run_lock.h"
 #include "composer/core/error.h"
 #include "composer/core/model_access.h"
 #include "composer/core/plugin_state.h"
@@ -15,6 +17,7 @@
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
+#include "composer/trainer/remote_checkpoints.h"
 #include "composer/trainer/required_algorithms.h"
 
 namespace composer {
@@ -70,6 +73,12 @@ class Trainer::Impl::AsRun final : public Run {
     const TrainerOptions& options = trainer_->options;  // of a rank without a saver as well
     return !options.save_folder.empty() && options.autoresume && !options.save_weights_only &&
            options.save_num_checkpoints_to_keep != 0;
+  }
+  bool begins_again() const override {
+    if (!is_resumable() || trainer_->state.resumes) return false;
+    const TrainerOptions& options = trainer_->options;
+    const std::string given = saving::format_name(options.save_folder, trainer_->state.run_name);
+    return saving::has_lock_of_killed(local_save_folder(given, options.save_staging_folder), options.run_name);
   }
   void load(const LoadOptions& options) override { trainer().load(options); }
 

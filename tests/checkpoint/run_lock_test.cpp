@@ -55,6 +55,27 @@ TEST_CASE("A lock whose folder was renamed is not in place, and leaves that of t
   CHECK(other.is_in_place());
 }
 
+TEST_CASE("A lock that a killed process has left is told from one that is held, and from those of other runs") {
+  const test::Folder folder;
+  CHECK_FALSE(has_lock_of_killed(folder.path(), "r"));
+  CHECK_FALSE(has_lock_of_killed(folder / "missing", ""));
+  {
+    const RunLock lock(folder.path(), "r");
+    CHECK_FALSE(has_lock_of_killed(folder.path(), "r"));
+    CHECK_FALSE(has_lock_of_killed(folder.path(), ""));
+  }
+  CHECK_FALSE(has_lock_of_killed(folder.path(), "r"));
+  test::status_of_child([&] {
+    const RunLock lock(folder.path(), "r");
+    ::raise(SIGKILL);
+  });
+  CHECK(has_lock_of_killed(folder.path(), "r"));
+  CHECK(has_lock_of_killed(folder.path(), ""));
+  CHECK_FALSE(has_lock_of_killed(folder.path(), "another"));
+  CHECK_NOTHROW(RunLock(folder.path(), "r"));
+  CHECK_FALSE(has_lock_of_killed(folder.path(), "r"));
+}
+
 TEST_CASE("A forked child that ends by an error leaves the lock to its parent") {
   const test::Folder folder;
   std::optional<RunLock> lock(std::in_place, folder.path(), "r");
