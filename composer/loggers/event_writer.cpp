@@ -1,28 +1,18 @@
 #include "composer/loggers/event_writer.h"
 
-#include <array>
-#include <unistd.h>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
+#include "composer/loggers/event_names.h"
 #include "composer/loggers/format.h"
 #include "composer/loggers/this_process.h"
 #include "composer/util/png.h"
 
 namespace composer::loggers {
 namespace {
-
-// Unique among the processes of all machines. TensorBoard reads the files of a folder in the order of their names.
-std::string new_file_name() {
-  static std::atomic<int> number = 0;
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = 'x';
-  return join("events.out.tfevents.", static_cast<std::int64_t>(seconds_since_1970()), '.', host.data(), '.',
-              ::getpid(), '.', number++);
-}
 
 // In a cell of a table of Markdown.
 std::string cell(const std::string& text) {
@@ -66,29 +56,27 @@ EventWriter::EventWriter(std::string folder, std::string run_name, const TensorB
     : folder_(std::move(folder)),
       run_name_(std::move(run_name)),
       simple_values_(options.simple_values),
-      max_images_(options.max_images) {
-  begin_file();
-}
+      max_images_(options.max_images) {}
 
-void EventWriter::begin_file() {
-  file_name_ = new_file_name();
+void EventWriter::begin() {
+  file_name_ = new_event_file_name(folder_, run_name_);
   file_.emplace("TensorBoardLogger", folder_ + '/' + file_name_, util::FileMode::CREATE);
   tags_.clear();
   session_is_written_ = false;
   written_ = 0;
 }
 
-void EventWriter::begin_file_again() {
+void EventWriter::begin_again() {
   const std::int64_t gone = written_;
   const std::string name = file_name_;
-  begin_file();
+  begin();
   lose(gone, join("TensorBoardLogger: ", folder_, '/', name, " was removed; the next records are in ", file_name_));
 }
 
 bool EventWriter::is_first(std::string_view tag) { return !std::exchange(tags_[tag], true); }
 
 void EventWriter::write(std::span<const LogRecord> records) {
-  if (file_->is_removed()) begin_file_again();
+  if (file_->is_removed()) begin_again();
   events_.clear();
   for (const LogRecord& record : records) append(record);
   write_events();

@@ -18,7 +18,6 @@ namespace composer::loggers {
 // Writes records into one event file.
 class EventWriter final : public RecordWriter {
  public:
-  // Throws ConfigError if there can be no file in the folder.
   EventWriter(std::string folder, std::string run_name, const TensorBoardLoggerOptions& options);
 
   std::string where() const override { return folder_; }
@@ -30,6 +29,7 @@ class EventWriter final : public RecordWriter {
   void set_status(SessionStatus status) { status_ = status; }  // of the fit, from any thread
 
   // The following are for the thread that trains, while the background thread is idle.
+  void begin();  // a file. Throws ConfigError if there can be none in the folder
   void sync() override { file_->sync(); }
   const std::string& file_name() const { return file_name_; }
   std::int64_t size() const { return file_->size(); }
@@ -37,8 +37,7 @@ class EventWriter final : public RecordWriter {
  private:
   void write(std::span<const LogRecord> records) override;
   void close() override;
-  void begin_file();
-  void begin_file_again();
+  void begin_again();
   void append(const LogRecord& record);
   void append_value(const EventTime& time, const LogKey& key, const LogValue& value);
   void append_number(const EventTime& time, const std::string& tag, double value);

@@ -6,8 +6,10 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/run.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/background_option.h"
+#include "composer/loggers/event_names.h"
 #include "composer/loggers/event_writer.h"
 #include "composer/loggers/no_writer.h"
 #include "composer/util/log_mark.h"
@@ -35,12 +37,41 @@ void cut(const std::string& folder, const FileMark& file) {
               "twice: ", error.message()));
 }
 
+// What the run logs again: the rest of the file that the checkpoint knows, and files that were begun after it.
+void drop_later(const std::string& folder, const std::string& run_name, const FileMark& file) {
+  cut(folder, file);
+  for (const std::string& name : event_files_of(folder, run_name)) {
+    std::error_code error;
+    if (is_later_event_file(name, file.name)) std::filesystem::remove(folder + '/' + name, error);
+    if (error)
+      warn(join(kTensorBoardLogger, ": ", folder, '/', name, " cannot be removed, so TensorBoard may show some steps ",
+                "twice: ", error.message()));
+  }
+}
+
+// Of a run of which no checkpoint is left, and which begins again with the file `own`. TensorBoard does not see the new
+// names.
+void set_earlier_aside(const std::string& folder, const std::string& run_name, const std::string& own) {
+  for (const std::string& name : event_files_of(folder, run_name)) {
+    if (name == own) continue;
+    const std::string aside = "earlier." + name.substr(name.find("tfevents.") + 9);
+    std::error_code error;
+    std::filesystem::rename(folder + '/' + name, folder + '/' + aside, error);
+    warn(join(kTensorBoardLogger, ": ", folder, '/', name, " is of an earlier process of this run, of which no ",
+              "checkpoint is left; ",
+              error ? join("it cannot be renamed, so TensorBoard may show some steps twice: ", error.message())
+                    : "it is kept as " + aside));
+  }
+}
+
 }  // namespace
 
 struct TensorBoardLogger::Open {
   std::string folder;
   std::shared_ptr<EventWriter> writer;  // null for a rank other than 0
   bool resumes = false;
+  bool is_open = false;              // the file has been begun
+  bool trains = false;               // or has
   std::optional<FileMark> previous;  // the file of the process that wrote the checkpoint
 };
 
@@ -67,13 +98,41 @@ std::shared_ptr<RecordWriter> TensorBoardLogger::make_writer(const State& state)
     throw ConfigError(kTensorBoardLogger, ": folder ", options_.folder, " requires a run_name, and this run has none");
   open_->folder = util::format_name(options_.folder, state, nullptr, kTensorBoardLogger);
   open_->writer = std::make_shared<EventWriter>(open_->folder, state.run_name, options_);
+  if (state.resumes) {
+    hold();
+  } else {
+    open_->writer->begin();
+    open_->is_open = true;
+  }
   return open_->writer;
 }
 
-void TensorBoardLogger::fit_start(const State&, Logger&) {
+// The records that were held meanwhile follow.
+void TensorBoardLogger::begin_held() {
+  try {
+    open_->writer->begin();
+  } catch (...) {
+    discard();
+    open_.reset();
+    throw;
+  }
+  open_->is_open = true;
+  release();
+}
+
+void TensorBoardLogger::after_load(const State&, Logger&) {
+  if (open_ && open_->writer && !open_->is_open && !open_->previous) begin_held();
+}
+
+void TensorBoardLogger::fit_start(const State& state, Logger&) {
   if (!open_ || !open_->writer) return;
   open_->writer->set_status(SessionStatus::FAILURE);  // unless it ends
-  if (open_->previous) cut(open_->folder, *std::exchange(open_->previous, std::nullopt));
+  if (std::exchange(open_->trains, true)) return;
+  if (open_->previous)
+    drop_later(open_->folder, state.run_name, *std::exchange(open_->previous, std::nullopt));
+  else if (!open_->resumes && state.run && state.run->is_resumable())
+    set_earlier_aside(open_->folder, state.run_name, open_->writer->file_name());
+  if (!open_->is_open) begin_held();
 }
 
 void TensorBoardLogger::epoch_end(const State& state, Logger& logger) {
@@ -113,6 +172,8 @@ void TensorBoardLogger::visit_state(StateVisitor& visit) {
   }
   if (open_->previous) {  // nothing was trained since
     file = *open_->previous;
+  } else if (!open_->is_open) {
+    return;
   } else {
     sync();
     file.name = open_->writer->file_name();

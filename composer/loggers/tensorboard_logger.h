@@ -24,12 +24,16 @@ struct TensorBoardLoggerOptions {
 };
 
 // Writes metrics, images, histograms, tables (as text) and hyperparameters for TensorBoard, on a background thread.
-// Each process writes one file, events.out.tfevents.<seconds>.<host>.<process>.<number>, which TensorBoard shows while
-// it grows. In a run of several processes, only that of rank 0 writes.
+// Each process writes one file, events.out.tfevents.<seconds>.<host>.<process>.<number>.run-<checksum of the run_name>,
+// which TensorBoard shows while it grows. In a run of several processes, only that of rank 0 writes.
 //
-// Throws ConfigError at INIT if the folder cannot be written. A resumed run cuts off what the file of the previous
-// process contains after the checkpoint, once it trains, and writes a new file. A file that is removed meanwhile is
-// begun again.
+// Throws ConfigError at INIT (of a resumed run: before it trains) if the folder cannot be written. A file that is
+// removed meanwhile is begun again.
+//
+// No step is shown twice: once a resumed run trains, it cuts off what the file of the process that wrote the checkpoint
+// contains after it, removes the files that processes of the run have begun since, and begins a new file. Until then
+// records are held in memory; if no fit follows, they are not written, and a warning says so. A run that can be resumed
+// but starts from scratch renames the files of its earlier processes.
 class COMPOSER_EXPORT TensorBoardLogger final : public BackgroundLogger {
  public:
   explicit TensorBoardLogger(TensorBoardLoggerOptions options = {});
@@ -37,6 +41,7 @@ class COMPOSER_EXPORT TensorBoardLogger final : public BackgroundLogger {
   ~TensorBoardLogger() override;
   TensorBoardLogger(TensorBoardLogger&&) noexcept;
 
+  void after_load(const State& state, Logger& logger) override;
   void fit_start(const State& state, Logger& logger) override;
   void epoch_end(const State& state, Logger& logger) override;
   void fit_end(const State& state, Logger& logger) override;
@@ -46,6 +51,7 @@ class COMPOSER_EXPORT TensorBoardLogger final : public BackgroundLogger {
  private:
   struct Open;
   std::shared_ptr<RecordWriter> make_writer(const State& state) override;
+  void begin_held();
   void upload(Logger& logger);
 
   TensorBoardLoggerOptions options_;

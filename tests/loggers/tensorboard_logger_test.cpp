@@ -303,15 +303,59 @@ TEST_CASE("TensorBoardLogger of a resumed run cuts off what followed the checkpo
         resumed.board.visit_state(visit);
         if (trains) resumed.board.fit_start(resumed.state, resumed.logger);
         resumed.logger.log_metrics({{"a", 2.5}}, 2);
+        const test::Warnings warnings;
         resumed.close();
+        CHECK(warnings.say("records are not written") == !trains);
       }
-      CHECK(test::event_files(folder / "b").size() == 2);
+      CHECK(test::event_files(folder / "b").size() == (trains ? 2 : 1));
       if (trains && !replaced)
         CHECK(test::read_events(folder / "b" / old.filename().string()).steps("a") == std::vector<std::int64_t>{1});
       else
         CHECK(fs::file_size(folder / "b" / old.filename().string()) == size);
     }
   }
+}
+
+TEST_CASE("Event files that processes of the run began after the checkpoint are removed, and those of others stay") {
+  const test::Folder folder;
+  const auto board = folder / "a";
+  Run killed(board), other(board);
+  other.state.run_name = "other";
+  killed.logger.log_metrics({{"a", 1.0}}, 1);
+  StateDict checkpoint = saved_by(killed.board);
+  other.logger.log_metrics({{"b", 1.0}}, 1);
+  for (Run* run : {&killed, &other}) run->close();
+  for (int i = 0; i < 2; ++i) {  // killed before they wrote a checkpoint
+    Run again(board);
+    again.logger.log_metrics({{"a", 2.0}}, 2);
+    again.close();
+  }
+  REQUIRE(test::event_files(board).size() == 4);
+  Run resumed(board);
+  resumed.state.resumes = true;
+  resumed.init();
+  StateVisitor visit = StateVisitor::loading(checkpoint, "ck");
+  resumed.board.visit_state(visit);
+  resumed.board.fit_start(resumed.state, resumed.logger);
+  resumed.logger.log_metrics({{"a", 2.5}}, 2);
+  resumed.close();
+  std::vector<std::int64_t> steps;
+  for (const fs::path& file : test::event_files(board))
+    for (const std::int64_t step : test::read_events(file).steps("a")) steps.push_back(step);
+  CHECK(steps == std::vector<std::int64_t>{1, 2});
+  CHECK(test::event_files(board).size() == 3);
+}
+
+TEST_CASE("Event files are read in the order in which they were begun, also if the clock was set back") {
+  const test::Folder folder;
+  const std::string future = "events.out.tfevents.33333333333.host.1.0";
+  std::ofstream(folder / future);
+  Run run(folder.path());
+  run.init();
+  run.close();
+  const auto files = test::event_files(folder.path());
+  REQUIRE(files.size() == 2);
+  CHECK(files[0].filename() == future);
 }
 
 TEST_CASE("TensorBoardLogger hands its file to other loggers when an epoch and a fit end, if asked to") {
