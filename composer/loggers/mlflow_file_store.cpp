@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -63,6 +64,17 @@ std::string content_of(const fs::path& path) {
   return text.str();
 }
 
+// A line "time value step".
+MlflowPoint point_of(const std::string& line) {
+  MlflowPoint point;
+  const std::size_t value = std::min(line.find(' '), line.size()),
+                    step = std::min(line.find(' ', value + 1), line.size());
+  const char* const end = line.data() + line.size();
+  std::from_chars(std::min(line.data() + value + 1, end), end, point.value);
+  std::from_chars(std::min(line.data() + step + 1, end), end, point.step);
+  return point;
+}
+
 void replace_file(const fs::path& path, std::string_view content) {
   util::NewFile file(path);
   file.write(content);
@@ -96,7 +108,7 @@ class FileStore final : public MlflowStore {
     return id_;
   }
 
-  bool resume(const std::string& run_id, std::int64_t time, MlflowTexts& params) override {
+  bool resume(const std::string& run_id, std::int64_t time, MlflowPast& past) override {
     std::error_code error;
     if (run_id.empty() || run_id.find_first_not_of("0123456789abcdef") != std::string::npos) return false;
     for (fs::directory_iterator it(root_, error), end; !error && it != end; it.increment(error)) {
@@ -108,7 +120,8 @@ class FileStore final : public MlflowStore {
       name_ = value_in(meta, "run_name");
       began_ = std::strtoll(value_in(meta, "start_time").c_str(), nullptr, 10);
       drop_later(time);
-      read_params(params);
+      read_last(past.last);
+      read_params(past.params);
       write_meta(1, "null");
       return true;
     }
@@ -120,7 +133,7 @@ class FileStore final : public MlflowStore {
     for (const MlflowMetric& metric : metrics) {
       Points& points = points_[metric.key];
       if (points.lines.empty()) some.push_back(&points);
-      if (points.path.empty()) points.path = run_ / "metrics" / metric.key;
+      if (points.key.empty()) points.key = metric.key;
       append_number(points.lines, metric.time);
       append_number(points.lines += ' ', metric.value);
       append_number(points.lines += ' ', metric.step);
@@ -130,7 +143,7 @@ class FileStore final : public MlflowStore {
     for (Points* points : some) {
       try {
         append(*points);
-      } catch (const Error& error) {  // such as for "acc/top1", if there is a file "acc"
+      } catch (const std::exception& error) {
         lost.metrics += std::ranges::count(points->lines, '\n');
         if (lost.reason.empty()) lost.reason = error.what();
       }
@@ -157,8 +170,7 @@ class FileStore final : public MlflowStore {
  private:
   // The file of a metric.
   struct Points {
-    fs::path path;
-    std::string lines;  // to be written
+    std::string key, lines;  // lines: to be written
     std::optional<util::OutputFile> file;
   };
 
@@ -192,7 +204,20 @@ class FileStore final : public MlflowStore {
   }
 
   void write_texts(const char* part, const MlflowTexts& texts) const {
-    for (const auto& [key, text] : texts) replace_file(run_ / part / key, text);
+    for (const auto& [key, text] : texts) replace_file(file_of(part, key), text);
+  }
+
+  // A key may be the folder of others ("loss" beside "loss/train"), or below one ("loss/train" beside "loss").
+  fs::path file_of(const char* part, const std::string& key) const {
+    const fs::path folder = run_ / part, file = folder / key;
+    if (fs::is_directory(file)) return folder / (key + '_');
+    for (fs::path above = file.parent_path(); above != folder; above = above.parent_path())
+      if (fs::exists(above) && !fs::is_directory(above)) {
+        std::string flat = key;
+        std::ranges::replace(flat, '/', '_');
+        return folder / flat;
+      }
+    return file;
   }
 
   // To open a file costs much more than to write to it, so those of the first metrics stay open.
@@ -213,7 +238,7 @@ class FileStore final : public MlflowStore {
 
   void open(Points& points) {
     try {
-      points.file.emplace(kMLFlowLogger, points.path, util::FileMode::APPEND);
+      points.file.emplace(kMLFlowLogger, file_of("metrics", points.key), util::FileMode::APPEND);
       ++open_;
     } catch (const ConfigError& error) {  // which is about options, and this is about the disk
       throw Error(error.what());
@@ -241,6 +266,15 @@ class FileStore final : public MlflowStore {
       }
       if (!all && !kept.empty()) replace_file(entry.path(), kept);
       if (!all && kept.empty()) fs::remove(entry.path());  // MLflow rejects an empty one
+    }
+  }
+
+  void read_last(std::map<std::string, MlflowPoint>& last) const {
+    for (const auto& entry : fs::recursive_directory_iterator(run_ / "metrics")) {
+      if (!entry.is_regular_file()) continue;
+      MlflowPoint& point = last[entry.path().lexically_relative(run_ / "metrics")];
+      util::InText lines(content_of(entry.path()));
+      for (std::string line; std::getline(lines, line);) point = point_of(line);
     }
   }
 

@@ -1,8 +1,6 @@
 #include "composer/loggers/mlflow_logger.h"
 
-#include <chrono>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "composer/core/entry.h"
@@ -80,19 +78,6 @@ MlflowTexts tags_of(const MLFlowLoggerOptions& options, const std::string& name,
   MlflowTexts allowed;
   for (const auto& [key, text] : tags) allowed[mlflow_key(key)] = mlflow_text(text, kMlflowTag);
   return allowed;
-}
-
-std::int64_t now_in_milliseconds() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-// Points have milliseconds. What is logged from here on gets a later one, so a run that goes on can tell it from
-// before.
-std::int64_t end_of_millisecond() {
-  const std::int64_t time = now_in_milliseconds();
-  while (now_in_milliseconds() == time) std::this_thread::yield();
-  return time;
 }
 
 }  // namespace
@@ -220,7 +205,7 @@ void MLFlowLogger::visit_state(StateVisitor& visit) {
     // server may be slow.
     flush();
     id = open_->is_open ? open_->writer->run_id() : open_->previous_id;
-    time = open_->is_open ? end_of_millisecond() : open_->previous_time;
+    time = open_->is_open ? open_->writer->end_of_points() : open_->previous_time;
   }
   visit("run_id", id);
   visit("time", time);

@@ -76,8 +76,8 @@ class ServerStore final : public MlflowStore {
     });
   }
 
-  bool resume(const std::string& run_id, std::int64_t, MlflowTexts& params) override {
-    return reading([&] { return resume(run_id, params); });
+  bool resume(const std::string& run_id, std::int64_t, MlflowPast& past) override {
+    return reading([&] { return resume(run_id, past.params); });
   }
 
   MlflowLost log_metrics(std::span<const MlflowMetric> metrics) override {

@@ -44,6 +44,17 @@ struct MlflowLost {
   std::string reason;  // of the first
 };
 
+struct MlflowPoint {
+  double value = 0;
+  std::int64_t step = 0;
+};
+
+// Of a run that goes on.
+struct MlflowPast {
+  MlflowTexts params;
+  std::map<std::string, MlflowPoint> last;  // of each metric; empty if the store does not know what follows
+};
+
 // One run. All functions throw Error, and begin() and resume() ConfigError for what the user can mend.
 class MlflowStore {
  public:
@@ -56,9 +67,9 @@ class MlflowStore {
   // Begins a run and returns its id.
   virtual std::string begin(const std::string& experiment, const std::string& name, const MlflowTexts& tags,
                             std::int64_t time) = 0;
-  // Continues a run, removes points of metrics later than `time` where that is possible, and returns the run's params.
-  // False: there is no such run.
-  virtual bool resume(const std::string& run_id, std::int64_t time, MlflowTexts& params) = 0;
+  // Continues a run, and removes points of metrics later than `time` where that is possible. False: there is no such
+  // run.
+  virtual bool resume(const std::string& run_id, std::int64_t time, MlflowPast& past) = 0;
   virtual std::string experiment_id() const = 0;
 
   virtual MlflowLost log_metrics(std::span<const MlflowMetric> metrics) = 0;

@@ -60,12 +60,22 @@ void MlflowWriter::begin(const std::string& experiment, const std::string& name,
 }
 
 bool MlflowWriter::resume(const std::string& run_id, std::int64_t time) {
-  if (!store_->resume(run_id, time, params_)) return false;
+  MlflowPast past;
+  if (!store_->resume(run_id, time, past)) return false;
   id_ = run_id;
+  params_ = std::move(past.params);
+  for (const auto& [name, point] : past.last) last_[name] = point;
+  earliest_ = time + 1;
   return true;
 }
 
-// A server that is away fails all that follows; what it refuses is only missing itself.
+std::int64_t MlflowWriter::end_of_points() {
+  const std::int64_t end = std::max(mlflow_time(seconds_since_1970()), earliest_.load());
+  earliest_ = end + 1;
+  return end;
+}
+
+// A server that is away fails all that follows; what it refuses, or the disk, is only missing itself.
 template <class Send>
 void MlflowWriter::attempt(std::int64_t count, const Send& send) {
   try {
@@ -73,6 +83,8 @@ void MlflowWriter::attempt(std::int64_t count, const Send& send) {
   } catch (const net::HttpError& error) {
     if (error.may_pass) throw;
     lose(count, error.what());
+  } catch (const std::exception& error) {
+    lose(count, describe(error));
   }
 }
 
@@ -85,16 +97,7 @@ void MlflowWriter::write(std::span<const LogRecord> records) {
     attempt(static_cast<std::int64_t>(records.size()), [&] {
       if (const MlflowLost lost = store_->log_metrics(batch.metrics); lost.metrics > 0) lose(lost.metrics, lost.reason);
     });
-  for (const MlflowArtifact& artifact : batch.artifacts) {
-    try {
-      store_->log_artifact(artifact);
-    } catch (const net::HttpError& error) {
-      if (error.may_pass) throw;
-      lose(1, error.what());
-    } catch (const std::exception& error) {
-      lose(1, describe(error));
-    }
-  }
+  for (const MlflowArtifact& artifact : batch.artifacts) attempt(1, [&] { store_->log_artifact(artifact); });
 }
 
 void MlflowWriter::close() { store_->end(status_, mlflow_time(seconds_since_1970())); }
@@ -116,7 +119,7 @@ const MlflowWriter::Target& MlflowWriter::target_of(const LogKey& key) {
 }
 
 void MlflowWriter::add_metrics(Batch& batch, const LogRecord& record) {
-  const std::int64_t time = mlflow_time(record.wall_time);
+  const std::int64_t time = earliest_ = std::max(mlflow_time(record.wall_time), earliest_.load());
   for (const auto& [key, value] : record.fields) {
     const Target& target = target_of(*key);
     if (target.last == nullptr) continue;
@@ -125,11 +128,11 @@ void MlflowWriter::add_metrics(Batch& batch, const LogRecord& record) {
       continue;
     }
     const double number = to_number(value);
-    std::optional<Last>& last = *target.last;
+    std::optional<MlflowPoint>& last = *target.last;
     if (last && same(last->value, number) && record.step > last->step &&
         record.step < last->step + options_.log_duplicated_metric_every_n_steps)
       continue;
-    last = Last{number, record.step};
+    last = MlflowPoint{number, record.step};
     batch.metrics.push_back({target.name, number, time, record.step});
   }
 }

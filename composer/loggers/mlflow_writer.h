@@ -31,6 +31,8 @@ class MlflowWriter final : public RecordWriter {
   bool resume(const std::string& run_id, std::int64_t time);  // false: there is no such run
   const std::string& run_id() const { return id_; }
   std::string experiment_id() const { return store_->experiment_id(); }
+  // In milliseconds: no point so far is later, and all that follow are, whatever the clock says.
+  std::int64_t end_of_points();
   void sync() override { store_->sync(); }
 
  private:
@@ -40,14 +42,10 @@ class MlflowWriter final : public RecordWriter {
     MlflowTexts params, tags;
     std::vector<MlflowArtifact> artifacts;
   };
-  struct Last {
-    double value = 0;
-    std::int64_t step = 0;
-  };
   // What becomes of the metrics of a key.
   struct Target {
     std::string name;
-    std::optional<Last>* last = nullptr;  // of all metrics of this name; null: they are ignored
+    std::optional<MlflowPoint>* last = nullptr;  // of all metrics of this name; null: they are ignored
   };
 
   void write(std::span<const LogRecord> records) override;
@@ -65,8 +63,9 @@ class MlflowWriter final : public RecordWriter {
   std::unique_ptr<MlflowStore> store_;
   std::atomic<RunStatus> status_ = RunStatus::FINISHED;
   std::string id_;
-  MlflowTexts params_;                   // of the run
-  StringMap<std::optional<Last>> last_;  // by name
+  MlflowTexts params_;                          // of the run
+  StringMap<std::optional<MlflowPoint>> last_;  // by name
+  std::atomic<std::int64_t> earliest_ = 0;      // time of the next point
   std::unordered_map<const LogKey*, Target> targets_;
 };
 
