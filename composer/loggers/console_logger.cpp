@@ -10,6 +10,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/state.h"
+#include "composer/loggers/batch_means.h"
 #include "composer/loggers/format.h"
 #include "composer/loggers/metric_buffer.h"
 #include "composer/loggers/number_text.h"
@@ -72,7 +73,9 @@ std::vector<std::int64_t> batches_to_tell(std::optional<std::int64_t> total) {
 
 struct ConsoleLogger::Buffers {
   MetricBuffer metrics;
-  std::map<std::string, LogValue> hyperparameters;
+  BatchMeans means;  // of an interval in epochs
+  // Lines by key: of all, and of those that have not been printed.
+  std::map<std::string, std::string> hyperparameters, news;
 };
 
 ConsoleLogger::ConsoleLogger(ConsoleLoggerOptions options)
@@ -87,11 +90,18 @@ ConsoleLogger::~ConsoleLogger() = default;
 ConsoleLogger::ConsoleLogger(ConsoleLogger&&) noexcept = default;
 
 void ConsoleLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t, const State&) {
-  for (const auto& [key, value] : metrics) buffers_->metrics.set(key, value);
+  const bool in_epochs = options_.log_interval.unit() == TimeUnit::EPOCH;
+  for (const auto& [key, value] : metrics) {
+    buffers_->metrics.set(key, value);
+    if (in_epochs && BatchMeans::takes(key)) buffers_->means.set(key, value);
+  }
 }
 
 void ConsoleLogger::log_hyperparameters(std::span<const LogEntry> hyperparameters, const State&) {
-  for (const auto& [key, value] : hyperparameters) buffers_->hyperparameters.insert_or_assign(std::string(key), value);
+  for (const auto& [key, value] : hyperparameters) {
+    const std::string line = format_yaml(key, value), name(key);
+    if (std::exchange(buffers_->hyperparameters[name], line) != line) buffers_->news[name] = line;
+  }
 }
 
 void ConsoleLogger::log_traces(std::span<const LogEntry> traces, const State&) {
@@ -99,18 +109,22 @@ void ConsoleLogger::log_traces(std::span<const LogEntry> traces, const State&) {
     options_.stream.write(join("[trace]: ", key, ':', format_log_value(value), "\n\n"));
 }
 
-void ConsoleLogger::fit_start(const State&, Logger&) { print_hyperparameters(); }
+void ConsoleLogger::fit_start(const State&, Logger&) {
+  print_hyperparameters();
+  buffers_->means.clear();
+}
 void ConsoleLogger::predict_start(const State&, Logger&) { print_hyperparameters(); }
 
 void ConsoleLogger::batch_end(const State& state, Logger&) {
   const Time interval = options_.log_interval;
-  if (interval.unit() != TimeUnit::BATCH) return;
+  if (interval.unit() != TimeUnit::BATCH) return buffers_->means.count_batch(state);
   if (printed_at_ < 0 || state.timestamp.batch % interval.count() == 0) print_training(state);
 }
 
 void ConsoleLogger::epoch_end(const State& state, Logger&) {
   const Time interval = options_.log_interval;
   if (interval.unit() != TimeUnit::EPOCH) return;
+  buffers_->means.end_epoch();
   if (printed_at_ < 0 || state.timestamp.epoch % interval.count() == 0) print_training(state);
 }
 
@@ -142,19 +156,25 @@ void ConsoleLogger::eval_end(const State& state, Logger&) {
 void ConsoleLogger::print_training(const State& state) {
   printed_at_ = state.timestamp.batch;
   print_metrics(progress(state) + ':', "Train ");
+  buffers_->means.clear();
 }
 
 void ConsoleLogger::print_metrics(std::string text, const char* kind) {
   for (const auto* entry : buffers_->metrics.entries())
-    text.append("\n\t ").append(kind).append(entry->key).append(": ").append(format_log_value(entry->value));
+    text.append("\n\t ")
+        .append(kind)
+        .append(entry->key)
+        .append(": ")
+        .append(format_log_value(buffers_->means.mean_of(entry->key, entry->value)));
   options_.stream.write(text += '\n');
   buffers_->metrics.clear();
 }
 
 void ConsoleLogger::print_hyperparameters() {
-  if (std::exchange(hyperparameters_printed_, true)) return;
+  const auto news = std::exchange(buffers_->news, {});
+  if (std::exchange(hyperparameters_printed_, true) && news.empty()) return;
   std::string text = join(kRule, "Config:\n");
-  for (const auto& [key, value] : buffers_->hyperparameters) text += format_yaml(key, value) + '\n';
+  for (const auto& [key, line] : news) text += line + '\n';
   options_.stream.write(text += join('\n', kRule));
 }
 

@@ -19,9 +19,11 @@ struct ConsoleLoggerOptions {
 };
 
 // Prints the metrics logged since it last printed: after the first batch (or epoch) and then at every interval, after
-// each evaluation, and the rest at FIT_END. During an evaluation it prints progress at up to ten batches. Prints
-// hyperparameters once, when the first fit, evaluation or prediction starts. Reads the tensors that it prints on the
-// training thread, so on a GPU an interval of many batches costs less.
+// each evaluation, and the rest at FIT_END. With an interval in epochs, losses and metrics of training are means over
+// the batches since it last printed, weighted by their samples; else they are those of the last batch. During an
+// evaluation it prints progress at up to ten batches. Prints hyperparameters when a fit, an evaluation or a prediction
+// starts, each once. Reads the tensors that it prints on the training thread, so on a GPU an interval of many batches
+// costs less.
 class COMPOSER_EXPORT ConsoleLogger final : public LoggerDestination {
  public:
   explicit ConsoleLogger(ConsoleLoggerOptions options = {});
@@ -53,7 +55,7 @@ class COMPOSER_EXPORT ConsoleLogger final : public LoggerDestination {
   std::unique_ptr<Buffers> buffers_;
   std::int64_t printed_at_ = -1;                 // batch; -1: no training metrics printed yet
   std::vector<std::int64_t> eval_batches_told_;  // batches of this evaluation still to be printed, last first
-  bool hyperparameters_printed_ = false;
+  bool hyperparameters_printed_ = false;         // also if there were none
 };
 
 }  // namespace composer::loggers

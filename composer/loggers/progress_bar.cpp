@@ -10,6 +10,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/state.h"
+#include "composer/loggers/batch_means.h"
 #include "composer/loggers/device_value.h"
 #include "composer/loggers/format.h"
 #include "composer/loggers/metric_buffer.h"
@@ -108,6 +109,7 @@ struct ProgressBar::Progress {
 
   std::vector<ProgressLine::Metric> metrics_to_show();
   static std::vector<ProgressLine::Metric> read(const MetricBuffer& buffer);
+  std::vector<ProgressLine::Metric> means_of_epoch();
   ProgressLine training_line(const State& state);
   ProgressLine loader_line(const State& state, std::string title, const Timestamp& now) const;
   std::optional<double> seconds_left(const State& state) const;
@@ -116,6 +118,7 @@ struct ProgressBar::Progress {
 
   ProgressScreen screen;
   MetricBuffer training, evaluation;
+  BatchMeans means;  // of the epoch
   StringMap<DeviceValue> arriving;
   Rate rate;
   bool fitting = false, evaluating = false;
@@ -142,8 +145,9 @@ void ProgressBar::log_metrics(std::span<const LogEntry> metrics, std::int64_t, c
       const std::string_view rest = key.starts_with(kMetric) ? key.substr(kMetric.size()) : "";
       const std::string& label = state.dataloader_label;
       if (rest.starts_with(label) && rest.substr(label.size()).starts_with('/')) progress_->evaluation.set(key, value);
-    } else if (key.starts_with(kLoss) || key.starts_with("metrics/train/")) {
+    } else if (BatchMeans::takes(key)) {
       progress_->training.set(key, value);
+      progress_->means.set(key, value);
     }
   }
 }
@@ -158,6 +162,7 @@ void ProgressBar::fit_start(const State& state, Logger&) {
   p.rate.clear();
   p.rate.add(state.timestamp.total_wct.count(), work(state.timestamp));
   p.training.clear();
+  p.means.clear();
   p.epoch.reset();
   p.skipped.reset();
   if (p.screen.interactive())
@@ -166,14 +171,19 @@ void ProgressBar::fit_start(const State& state, Logger&) {
     p.screen.wait();
 }
 
-void ProgressBar::epoch_start(const State&, Logger&) { progress_->epoch_began = progress_->screen.now(); }
+void ProgressBar::epoch_start(const State&, Logger&) {
+  progress_->epoch_began = progress_->screen.now();
+  progress_->means.clear();
+}
 
 void ProgressBar::batch_end(const State& state, Logger&) {
+  progress_->means.count_batch(state);
   if (progress_->screen.due()) progress_->show_training(state);
 }
 
 void ProgressBar::epoch_end(const State& state, Logger&) {
   Progress& p = *progress_;
+  p.means.end_epoch();
   if (!counts_epochs(state) || !state.previous_timestamp) return;
   const Timestamp& end = *state.previous_timestamp;  // of the epoch; state.timestamp begins the next
   ProgressLine line;
@@ -268,10 +278,23 @@ void ProgressBar::flush() {
   progress_->screen.leave();
 }
 
+namespace {
+
+// Losses first: after a resume metrics may arrive before them.
+std::vector<const MetricBuffer::Entry*> losses_first(const MetricBuffer& buffer) {
+  std::vector<const MetricBuffer::Entry*> entries;
+  for (const bool losses : {true, false})
+    for (const auto* entry : buffer.entries())
+      if (entry->key.starts_with(kLoss) == losses) entries.push_back(entry);
+  return entries;
+}
+
+}  // namespace
+
 // Those of training, as far as they have arrived.
 std::vector<ProgressLine::Metric> ProgressBar::Progress::metrics_to_show() {
   std::vector<ProgressLine::Metric> metrics;
-  for (const auto* entry : training.entries()) {
+  for (const auto* entry : losses_first(training)) {
     std::string text;
     const auto* tensor = std::get_if<at::Tensor>(&entry->value);
     if (tensor == nullptr)
@@ -285,7 +308,16 @@ std::vector<ProgressLine::Metric> ProgressBar::Progress::metrics_to_show() {
 
 std::vector<ProgressLine::Metric> ProgressBar::Progress::read(const MetricBuffer& buffer) {
   std::vector<ProgressLine::Metric> metrics;
-  for (const auto* entry : buffer.entries()) metrics.emplace_back(short_name(entry->key), format_short(entry->value));
+  for (const auto* entry : losses_first(buffer))
+    metrics.emplace_back(short_name(entry->key), format_short(entry->value));
+  return metrics;
+}
+
+// The last batch may be small, and say little.
+std::vector<ProgressLine::Metric> ProgressBar::Progress::means_of_epoch() {
+  std::vector<ProgressLine::Metric> metrics;
+  for (const auto* entry : losses_first(training))
+    metrics.emplace_back(short_name(entry->key), format_short(means.mean_of(entry->key, entry->value)));
   return metrics;
 }
 
@@ -343,7 +375,7 @@ void ProgressBar::Progress::show_training(const State& state) {
 
 void ProgressBar::Progress::keep_epoch() {
   if (!epoch) return;
-  epoch->metrics = read(training);
+  epoch->metrics = means_of_epoch();
   screen.keep(*std::exchange(epoch, std::nullopt));
   skipped.reset();
 }

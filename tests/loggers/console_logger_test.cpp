@@ -89,6 +89,37 @@ TEST_CASE("ConsoleLogger in epochs shows the end of the epoch, not the beginning
   }
 }
 
+TEST_CASE("ConsoleLogger in epochs shows losses and metrics as means, in which a small last batch counts little") {
+  Console console("1ep");
+  console.run.fit_start("2ep", 3);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    console.text();
+    console.run.epoch_start();
+    console.run.batch(1.0, 0.5, 8);
+    console.run.batch(2.0, 1.0, 8);
+    console.run.batch(60.0, 0.0, 1);
+    console.run.epoch_end(0.0);
+    const std::string text = console.text();
+    CHECK(text.find("Train loss/train/total: 4.9412\n") != text.npos);
+    CHECK(text.find("Train metrics/train/MulticlassAccuracy: 0.7059\n") != text.npos);
+    CHECK(text.find("Train time/batch_in_epoch: 2\n") != text.npos);
+  }
+}
+
+TEST_CASE("ConsoleLogger prints each hyperparameter once, also those that a fit after an evaluation logs") {
+  Console console("1ep");
+  console.run.logger.log_hyperparameters({{"seed", std::int64_t{3}}});
+  console.run.eval("val", 1, 1, {});
+  CHECK(console.text().find("Config:\nseed: 3\n") != std::string::npos);
+  console.run.logger.log_hyperparameters({{"seed", std::int64_t{3}}, {"lr", 0.5}});
+  console.run.fit_start("1ep", 1);
+  const std::string text = console.text();
+  CHECK(text.find("Config:\nlr: 0.5\n") != text.npos);
+  CHECK(text.find("seed") == text.npos);
+  console.run.fire(Event::FIT_START);
+  CHECK(console.text().empty());
+}
+
 TEST_CASE("ConsoleLogger tells of an evaluation, and forgets what was logged before it") {
   Console console("10ep");
   console.run.logger.log_metrics({{"before", 1.0}});

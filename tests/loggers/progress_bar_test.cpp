@@ -109,11 +109,36 @@ TEST_CASE("ProgressBar leaves a line for each epoch, with the metrics of its eva
   }
   bar.run.fit_end();
   bar.run.close();
-  CHECK(bar.lines() == std::vector<std::string>{"epoch 1/2  4 batches  loss 0.2500  Accuracy 0.8750  eval: "
+  CHECK(bar.lines() == std::vector<std::string>{"epoch 1/2  4 batches  loss 0.5208  Accuracy 0.5000  eval: "
                                                 "CrossEntropy 1.2465  val: Accuracy 0.5000  8.00 samples/s  2s",
-                                                "epoch 2/2  4 batches  loss 0.2500  Accuracy 0.8750  eval: "
+                                                "epoch 2/2  4 batches  loss 0.5208  Accuracy 0.5000  eval: "
                                                 "CrossEntropy 1.2465  val: Accuracy 0.5000  8.00 samples/s  2s",
                                                 ""});
+}
+
+TEST_CASE("ProgressBar shows means over an epoch, in which a small last batch counts little, and losses first") {
+  for (const bool on_device : {false, true}) {  // of tensors that are read later
+    Bar bar({.columns = 130});
+    const auto value = [&](double number) -> LogValue {
+      if (on_device) return at::tensor(number).to(test::device_of_tests());
+      return number;
+    };
+    bar.run.fit_start("2ep", 3);
+    bar.run.logger.log_metrics({{"metrics/train/MulticlassAccuracy", 0.1}});  // the end of an epoch before a resume
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      bar.run.epoch_start();
+      bar.run.batch(value(1.0), value(0.5), 8);
+      bar.run.batch(value(2.0), value(1.0), 8);
+      bar.run.batch(value(60.0), value(0.0), 1);
+      bar.run.epoch_end(value(0.0));
+      bar.run.fire(Event::EPOCH_CHECKPOINT);
+    }
+    bar.run.fit_end();
+    bar.run.close();
+    REQUIRE(bar.lines().size() >= 2);
+    for (std::size_t epoch = 0; epoch < 2; ++epoch)
+      CHECK(bar.lines()[epoch].find("  3 batches  loss 4.9412  Accuracy 0.7059  ") != std::string::npos);
+  }
 }
 
 TEST_CASE("ProgressBar shows a run in batches as one bar, and leaves a line for each evaluation") {
@@ -176,7 +201,7 @@ TEST_CASE("ProgressBar keeps the line of an epoch of the default example in 80 c
     Bar bar({.columns = columns});
     bar.run.fit_start("10ep", 469);
     bar.run.epoch_start();
-    bar.run.batch(0.4321);
+    bar.run.batch(0.4321, 0.8765);
     bar.run.epoch_end(0.8765);
     bar.run.eval("eval", 20, 20, {{"metrics/eval/CrossEntropy", 0.4}, {"metrics/eval/MulticlassAccuracy", 0.86}});
     bar.run.fire(Event::EPOCH_CHECKPOINT);

@@ -1,0 +1,73 @@
+#pragma once
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "composer/core/logger.h"
+#include "composer/core/state.h"
+#include "composer/loggers/metric_buffer.h"
+#include "composer/loggers/string_map.h"
+
+namespace composer::loggers {
+
+// The means of losses and metrics of training over batches, each weighted by its samples. On a GPU a batch costs one
+// addition for each of them, and nothing waits before mean_of().
+class BatchMeans {
+ public:
+  static bool takes(std::string_view key) {
+    return key.starts_with("loss/train/") || key.starts_with("metrics/train/");
+  }
+
+  void set(std::string_view key, const LogValue& value) { batch_.set(key, value); }  // of the batch that is trained
+
+  // At BATCH_END.
+  void count_batch(const State& state) {
+    const std::int64_t before = state.previous_timestamp ? state.previous_timestamp->sample : 0;
+    const std::int64_t samples = state.timestamp.sample - before;
+    const double weight = state.timestamp.sample > 0 ? static_cast<double>(samples) : 1;  // else nobody counts them
+    for (const auto* entry : batch_.entries()) add(sums_[entry->key], entry->value, weight);
+    batch_.clear();
+  }
+  // What was logged since the last batch is not of a batch.
+  void end_epoch() { batch_.clear(); }
+  void clear() { sums_.clear(), batch_.clear(); }
+
+  // The mean, or else the value itself: of another key, or if no batch was counted.
+  LogValue mean_of(std::string_view key, const LogValue& value) {
+    const Sum* sum = sums_.find(key);
+    if (sum == nullptr || !(sum->weight > 0)) return value;
+    return (sum->on_host + (sum->on_device.defined() ? to_number(LogValue(sum->on_device)) : 0)) / sum->weight;
+  }
+
+ private:
+  struct Sum {
+    double on_host = 0, weight = 0;
+    at::Tensor on_device;
+  };
+
+  static void add(Sum& sum, const LogValue& value, double weight) {
+    const auto* tensor = std::get_if<at::Tensor>(&value);
+    if (std::holds_alternative<std::string>(value) || (tensor != nullptr && !is_number(*tensor))) return;
+    sum.weight += weight;
+    if (tensor == nullptr) {
+      sum.on_host += to_number(value) * weight;
+      return;
+    }
+    const at::NoGradGuard no_grad;
+    if (!sum.on_device.defined()) sum.on_device = at::zeros_like(*tensor, at::kFloat);
+    sum.on_device.add_(*tensor, weight);
+  }
+  static bool is_number(const at::Tensor& tensor) {
+    return tensor.defined() && tensor.numel() == 1 && !tensor.is_complex();
+  }
+
+  MetricBuffer batch_;
+  StringMap<Sum> sums_;
+};
+
+}  // namespace composer::loggers
