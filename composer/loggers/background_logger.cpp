@@ -285,6 +285,7 @@ void BackgroundLogger::warn_once() {
 
 void BackgroundLogger::log_entries(LogRecord::Kind kind, std::span<const LogEntry> entries, std::int64_t step,
                                    const State& state) {
+  if (is_closed()) return;
   if (open(state).takes(kind)) send({.kind = kind, .step = step, .entries = KeptEntries::of(entries, state)});
 }
 
@@ -303,7 +304,7 @@ void BackgroundLogger::log_traces(std::span<const LogEntry> traces, const State&
 template <class Content>
 void BackgroundLogger::log_content(LogRecord::Kind kind, std::string_view key, const Content& content,
                                    std::int64_t step, const State& state) {
-  if (!open(state).takes(kind)) return;
+  if (is_closed() || !open(state).takes(kind)) return;
   TensorStreams streams;
   streams.add(content);
   send({.kind = kind,
@@ -356,7 +357,16 @@ void BackgroundLogger::sync() {
   warn_once();
 }
 
-void BackgroundLogger::init(const State& state, Logger&) { open(state); }
+bool BackgroundLogger::is_closed() {
+  if (closed_ && !std::exchange(warned_closed_, true))
+    warn(join(name_, ": is closed, so what is logged from here on is lost"));
+  return closed_;
+}
+
+void BackgroundLogger::init(const State& state, Logger&) {
+  closed_ = warned_closed_ = false;
+  open(state);
+}
 
 void BackgroundLogger::epoch_end(const State&, Logger&) {
   constexpr Seconds kPause{1};  // epochs may be short, and to wake a thread costs more than to write many records
@@ -366,6 +376,7 @@ void BackgroundLogger::epoch_end(const State&, Logger&) {
 void BackgroundLogger::fit_end(const State&, Logger&) { flush(); }
 
 void BackgroundLogger::close(const State&, Logger&) {
+  closed_ = true;
   if (!channel_) return;
   const auto leave = [this](const std::string& text) {
     channel_.reset();

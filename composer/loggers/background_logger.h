@@ -102,7 +102,7 @@ class COMPOSER_EXPORT RecordWriter {
 // The base of loggers that write to a disk or a network. Training only copies records, once for all of a trainer's
 // loggers, and puts them into a bounded queue; a background thread reads the tensors and calls the RecordWriter,
 // without any lock. Errors of the writer become one warning of the thread that trains, or an exception of its next
-// call.
+// call. What is logged between close() and another INIT is lost, with a warning.
 class COMPOSER_EXPORT BackgroundLogger : public LoggerDestination {
  public:
   ~BackgroundLogger() override;
@@ -148,9 +148,11 @@ class COMPOSER_EXPORT BackgroundLogger : public LoggerDestination {
                    const State& state);
   void send(Message&& message);
   void warn_once();
+  bool is_closed();
   std::string name_;
   BackgroundOptions options_;
   bool holding_ = false;
+  bool closed_ = false, warned_closed_ = false;
   std::unique_ptr<Channel> channel_;
 };
 

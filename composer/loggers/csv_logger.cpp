@@ -4,6 +4,7 @@
 
 #include "composer/core/entry.h"
 #include "composer/loggers/background_option.h"
+#include "composer/loggers/json_text.h"
 #include "composer/loggers/line_options.h"
 #include "composer/loggers/number_text.h"
 #include "composer/loggers/scalar.h"
@@ -11,8 +12,12 @@
 namespace composer::loggers {
 namespace {
 
-std::string csv_field(std::string_view text) {
-  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
+// What is not UTF-8, and NUL, would keep programs from reading the file: U+FFFD replaces it.
+std::string csv_field(std::string_view given) {
+  std::string text = valid_utf8(given);
+  for (auto at = text.find('\0'); at != std::string::npos; at = text.find('\0', at))
+    text.replace(at, 1, "\xEF\xBF\xBD");
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string field = "\"";
   for (const char c : text) (field += c == '"' ? "\"" : "") += c;
   return field + '"';

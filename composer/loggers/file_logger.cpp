@@ -11,17 +11,22 @@
 #include "composer/loggers/number_text.h"
 #include "composer/loggers/output_capture.h"
 #include "composer/loggers/scalar.h"
+#include "composer/util/text.h"
 
 namespace composer::loggers {
 namespace {
 
+// With line breaks as \n, and what a terminal would take for a command as \x1b.
 std::string one_line(const std::string& text) {
   std::string line;
-  for (const char c : text) {
+  for (const char c : valid_utf8(text)) {
+    const auto code = static_cast<unsigned char>(c);
     if (c == '\n')
       line += "\\n";
     else if (c == '\r')
       line += "\\r";
+    else if ((code < ' ' && c != '\t') || code == 0x7F)
+      line += util::printed("\\x%02x", static_cast<unsigned>(code));
     else
       line += c;
   }

@@ -10,6 +10,7 @@ void RunLogger::fit_start(const State&, Logger&) {
   killed_ = false;
 }
 
+// Writes nothing: W&B's last step waits for the evaluation that may follow, which belongs to it.
 void RunLogger::fit_end(const State& state, Logger&) {
   fits_ = false;
   killed_ = state.run && state.run->interrupted();

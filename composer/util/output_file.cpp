@@ -19,7 +19,7 @@ namespace {
 int flags(FileMode mode) {
   switch (mode) {
     case FileMode::APPEND:
-      return O_APPEND;
+      return 0;
     case FileMode::OVERWRITE:
       return O_TRUNC;
     case FileMode::CREATE:
@@ -40,10 +40,13 @@ bool ends_in_mid_line(const std::string& path) {
 
 OutputFile::OutputFile(std::string owner, std::string path, FileMode mode)
     : owner_(std::move(owner)), path_(std::move(path)) {
-  std::error_code ignored;  // open will tell
-  if (const auto folder = std::filesystem::path(path_).parent_path(); !folder.empty())
-    std::filesystem::create_directories(folder, ignored);
-  descriptor_.number = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags(mode), 0666);
+  std::error_code error, ignored;
+  const auto folder = std::filesystem::path(path_).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  if (error && !std::filesystem::is_directory(folder, ignored))
+    throw ConfigError(owner_, ": cannot write ", path_, ": its folder cannot be made: ", error.message());
+  // Whatever the mode, what is written goes to the end: another program may cut the file, as logrotate does.
+  descriptor_.number = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags(mode), 0666);
   if (descriptor_.number < 0 && errno == EEXIST)
     throw ConfigError(owner_, ": ", path_, " exists; choose another path, or append to it, or overwrite it");
   if (descriptor_.number < 0) throw ConfigError(owner_, ": cannot write ", path_, ": ", reason(errno));
@@ -76,7 +79,7 @@ bool OutputFile::is_removed() const {
 }
 
 void OutputFile::cut(std::int64_t size) {
-  if (::ftruncate(descriptor_.number, size) != 0 || ::lseek(descriptor_.number, 0, SEEK_END) < 0) fail(errno);
+  if (::ftruncate(descriptor_.number, size) != 0) fail(errno);
 }
 
 void OutputFile::sync() {

@@ -51,6 +51,25 @@ std::string line(std::int64_t value) {
   return text_of(folder / "a").substr(size);
 }
 
+TEST_CASE_TEMPLATE("A log that another program cuts to nothing goes on from there, without a hole", T, JsonLinesLogger,
+                   FileLogger, CsvLogger) {
+  const test::Folder folder;
+  Run<T> run(folder / "a");
+  for (std::int64_t i = 0; i < 3; ++i) run.log(i);
+  std::filesystem::resize_file(folder / "a", 0);
+  run.log(3);
+  run.close();
+  CHECK(text_of(folder / "a").find('\0') == std::string::npos);
+  CHECK(text_of(folder / "a").ends_with(line<T>(3)));
+}
+
+TEST_CASE_TEMPLATE("A folder that cannot be made is an error that says so", T, JsonLinesLogger, FileLogger, CsvLogger) {
+  const test::Folder folder;
+  std::ofstream(folder / "file") << "x";
+  Run<T> run(folder / "file/folder/a");
+  CHECK_THROWS_WITH_AS(run.init(), doctest::Contains("its folder cannot be made: Not a directory"), ConfigError);
+}
+
 TEST_CASE_TEMPLATE("A logger of lines survives a full disk: one warning, and a count at the end", T, JsonLinesLogger,
                    FileLogger, CsvLogger) {
   const test::Warnings warnings;
