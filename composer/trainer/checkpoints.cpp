@@ -282,7 +282,8 @@ void Trainer::Impl::require_exact_place(const char* call) const {
 }
 
 std::string Trainer::Impl::save_by_hand(const std::string& name) {
-  if (options.save_folder.empty()) throw ConfigError("save_checkpoint: there is no save_folder to write it to");
+  if (!ranks.any(!options.save_folder.empty()))
+    throw ConfigError("save_checkpoint: there is no save_folder to write it to");
   if (finding_lr) throw ConfigError("save_checkpoint: inside of find_lr(), whose steps are undone");
   require_own_weights("save_checkpoint");
   require_exact_place("save_checkpoint");

@@ -113,7 +113,11 @@ struct Trainer::Impl {
   struct FitPlan;
   void set_up();
   void start_fit(const FitOptions& given, bool needs_loader);
+  // Throw ConfigError on all ranks, with the first difference, if they are told to do different things.
+  void check_ranks_at_init() const;
   void check_ranks(const FitPlan& plan) const;
+  void check_ranks(const std::vector<EvalRun>& runs) const;  // of an evaluation that is asked for
+  void check_ranks(const Feed& feed) const;                  // likewise of a prediction
   FitPlan plan_fit(const FitOptions& fit, bool needs_loader) const;
   void check_plan(const FitPlan& plan, const std::vector<EvalRun>& runs, bool gives_batches) const;
   void commit(FitPlan plan);

@@ -19,6 +19,7 @@
 #include "composer/optim/optimizer_state.h"
 #include "composer/step/precision.h"
 #include "composer/trainer/fit_checks.h"
+#include "composer/trainer/fit_plan.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
 #include "composer/util/exact_text.h"
@@ -155,21 +156,6 @@ std::vector<EvalRun> Trainer::Impl::make_runs(const Evaluators& given, const Int
   return runs;
 }  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): it loses sight of the function that the interval owns
 
-// What a fit will be, before anything is changed.
-struct Trainer::Impl::FitPlan {
-  Feed feed;
-  Timestamp from;
-  OptionalTime until, goal;  // goal: without what only this fit makes of it
-  bool reset_time = false;
-  Precision precision = Precision::FP32;
-  std::optional<MicrobatchSize> microbatch_size;
-  std::vector<EvalRun> evaluators;  // empty: those that there are
-  SchedulePlan schedules;
-  std::vector<double> base_lr;
-  std::optional<MetricSet> metrics;  // unset: those that there are
-  Fit::Holds holds;
-};
-
 void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
   try {
     FitPlan plan = ranks.together([&] { return plan_fit(given, needs_loader); });
@@ -180,53 +166,6 @@ void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
     if (saver && !fit) saver->end_fit();
     throw;
   }
-}
-
-namespace {
-
-std::string text_of(const std::optional<optim::GradScalerOptions>& scaler) {
-  if (!scaler) return "none";
-  return listed(std::array{scaler->init_scale, scaler->growth_factor, scaler->backoff_factor,
-                           static_cast<double>(scaler->growth_interval)},
-                [](double value) { return util::exact_text(value); });
-}
-
-}  // namespace
-
-// Ranks that are told to train differently would wait for each other, or their weights would drift apart.
-void Trainer::Impl::check_ranks(const FitPlan& plan) const {
-  if (ranks.alone()) return;
-  // Ranks with loaders of their own may divide them as they like.
-  std::set<std::string> own = {"seed", "threads", "device", "max_duration", "device_train_microbatch_size"};
-  if (!ranks.splits()) own.insert({"train_subset_num_batches", "train_batch_size"});
-  std::vector<std::string> lines;
-  const StateDict all = training_options_of(options, state, plan.feed.batch_size());
-  for (const auto& [name, value] : all.entries())
-    if (!own.contains(name) && (name == "model/class" || !name.starts_with("model/")))
-      lines.push_back(join(name, " = ", text_of(value)));
-  const auto add = [&](std::string_view name, const auto& value) { lines.push_back(join(name, " = ", value)); };
-  add("max_duration", plan.until ? to_string(*plan.until) : "none");
-  add("timestamp", join("epoch ", plan.from.epoch, ", batch ", plan.from.batch));
-  add("precision of this fit", to_string(plan.precision));
-  const bool is_auto = plan.microbatch_size.value_or(options.device_train_microbatch_size).is_auto();
-  add("device_train_microbatch_size", is_auto ? "auto" : "a number");
-  if (ranks.splits() && plan.feed.num_batches()) add("batches in train_dataloader", *plan.feed.num_batches());
-  add("metrics of training", listed(plan.metrics ? plan.metrics->names() : train_step.metric_names()));
-  add("learning rates", listed(plan.base_lr, [](double rate) { return util::exact_text(rate); }));
-  add("factors of schedulers", plan.schedules.outline(plan.from, plan.until, plan.feed.num_batches()));
-  add("grad_scaler", text_of(options.grad_scaler));
-  for (const EvalRun& run : plan.evaluators.empty() ? evaluations.runs() : plan.evaluators) {
-    add("evaluator", join(run.feed.label(), ", every ", run.interval.function() ? "?" : to_string(run.interval.time()),
-                          ", with ", listed(run.metrics.names())));
-    if (ranks.splits()) {
-      const auto count = [](std::optional<std::int64_t> value) { return value ? std::to_string(*value) : "unknown"; };
-      add(join("batch size of evaluator ", run.feed.label()), count(run.feed.batch_size()));
-      add(join("batches of evaluator ", run.feed.label()), count(run.feed.num_batches()));
-    }
-  }
-  add("tune", options.tune ? "true" : "false");
-  if (ranks.zero_stage() > 0) add("save_folder", saves_together() ? "set" : "none, or save_weights_only");
-  ranks.check_same("options", lines);
 }
 
 // Throws for whatever cannot be done; what it gives can be committed.

@@ -165,6 +165,7 @@ void Trainer::Impl::join_ranks() {
         "distributed.virtual_shards: each shard is a microbatch; leave device_train_microbatch_size at 0");
   if (options.cuda_graph)
     throw ConfigError("cuda_graph: is for one process; several reduce gradients while they train");
+  check_ranks_at_init();
   ranks.shared_world()->use_device(state.device);
   state.seed = ranks.same(state.seed);
   state.run_name = ranks.same(state.run_name);
@@ -349,6 +350,7 @@ void Trainer::eval(EvalOptions options) {
     if (std::ranges::any_of(own, [&](const EvalRun& other) { return other.feed.label() == run.feed.label(); }))
       warn(join("eval: the trainer has an evaluator with the label \"", run.feed.label(),
                 "\"; its metrics are overwritten"));
+  trainer.check_ranks(runs);
   const bool was_asked = trainer.state.stop.pending();
   const bool by_program = !trainer.busy;  // else a callback, whose fit a signal is to end
   trainer.located([&] { trainer.eval(runs, given.empty() ? options.subset_num_batches : -1, by_program); });
@@ -366,6 +368,7 @@ std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOpti
   if (options.return_outputs && loader && loader->shuffles())
     warn("predict: the loader shuffles, so the outputs are in another order than its samples; set shuffle = false");
   Feed feed = trainer.ranks.feed(dataloader, "predict", options.subset_num_batches);
+  trainer.check_ranks(feed);
   return trainer.located([&] { return trainer.predict(std::move(feed), options.return_outputs); });
 }
 

@@ -1,0 +1,24 @@
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "composer/trainer/impl.h"
+
+namespace composer {
+
+// What a fit will be, before anything is changed.
+struct Trainer::Impl::FitPlan {
+  Feed feed;
+  Timestamp from;
+  OptionalTime until, goal;  // goal: without what only this fit makes of it
+  bool reset_time = false;
+  Precision precision = Precision::FP32;
+  std::optional<MicrobatchSize> microbatch_size;
+  std::vector<EvalRun> evaluators;  // empty: those that there are
+  SchedulePlan schedules;
+  std::vector<double> base_lr;
+  std::optional<MetricSet> metrics;  // unset: those that there are
+  Fit::Holds holds;
+};
+
+}  // namespace composer

@@ -1,0 +1,106 @@
+// What ranks compare, so that none waits for a message that another does not send, and their weights stay equal.
+// tests/trainer/rank_options_test.cpp has a row for each option, and says why the others are free to differ.
+#include <array>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "composer/core/listed.h"
+#include "composer/trainer/fit_plan.h"
+#include "composer/trainer/hyperparameters.h"
+#include "composer/util/exact_text.h"
+
+namespace composer {
+namespace {
+
+// "name = value".
+struct ComparedLines {
+  void add(std::string_view name, const auto& value) { lines.push_back(join(name, " = ", value)); }
+  std::vector<std::string> lines;
+};
+
+std::string text_of(const std::optional<optim::GradScalerOptions>& scaler) {
+  if (!scaler) return "none";
+  return listed(std::array{scaler->init_scale, scaler->growth_factor, scaler->backoff_factor,
+                           static_cast<double>(scaler->growth_interval)},
+                [](double value) { return util::exact_text(value); });
+}
+
+std::string count_text(std::optional<std::int64_t> count) { return count ? std::to_string(*count) : "unknown"; }
+
+// Of slices of the same batches there are equally many on all ranks.
+void add_evaluators(ComparedLines& compared, const std::vector<EvalRun>& runs, bool splits) {
+  for (const EvalRun& run : runs) {
+    const std::string label = run.feed.label();
+    compared.add("evaluator", join(label, ", every ", run.interval.function() ? "?" : to_string(run.interval.time()),
+                                   ", with ", listed(run.metrics.names())));
+    if (!splits) continue;
+    compared.add(join("batch size of evaluator ", label), count_text(run.feed.batch_size()));
+    compared.add(join("batches of evaluator ", label), count_text(run.feed.num_batches()));
+  }
+}
+
+}  // namespace
+
+// Before INIT: what is loaded, and what rank 0 makes of its options for all. A rank may leave that to rank 0.
+void Trainer::Impl::check_ranks_at_init() const {
+  if (ranks.alone()) return;
+  ComparedLines compared;
+  const auto add_or_of_first = [&](std::string_view name, const std::string& given) {
+    const std::string of_first = ranks.same(given);
+    compared.add(name, given.empty() ? of_first : given);
+  };
+  add_or_of_first("run_name", options.run_name);
+  add_or_of_first("save_folder", options.save_folder);
+  compared.add("load_path", options.load_path.empty() ? "none" : options.load_path);
+  compared.add("load_weights_only", options.load_weights_only);
+  compared.add("load_strict_model_weights", options.load_strict_model_weights);
+  compared.add("load_ignore_keys", listed(options.load_ignore_keys));
+  ranks.check_same("options", compared.lines);
+}
+
+void Trainer::Impl::check_ranks(const FitPlan& plan) const {
+  if (ranks.alone()) return;
+  // Ranks with loaders of their own may divide them as they like.
+  std::set<std::string> own = {"seed", "threads", "device", "max_duration", "device_train_microbatch_size"};
+  if (!ranks.splits()) own.insert({"train_subset_num_batches", "train_batch_size"});
+  ComparedLines compared;
+  const StateDict all = training_options_of(options, state, plan.feed.batch_size());
+  for (const auto& [name, value] : all.entries())
+    if (!own.contains(name) && (name == "model/class" || !name.starts_with("model/")))
+      compared.add(name, composer::text_of(value));
+  compared.add("max_duration", plan.until ? to_string(*plan.until) : "none");
+  compared.add("timestamp", join("epoch ", plan.from.epoch, ", batch ", plan.from.batch));
+  compared.add("precision of this fit", to_string(plan.precision));
+  const bool is_auto = plan.microbatch_size.value_or(options.device_train_microbatch_size).is_auto();
+  compared.add("device_train_microbatch_size", is_auto ? "auto" : "a number");
+  compared.add("train_dataloader_label", plan.feed ? plan.feed.label() : options.train_dataloader_label);
+  if (ranks.splits() && plan.feed.num_batches()) compared.add("batches in train_dataloader", *plan.feed.num_batches());
+  compared.add("metrics of training", listed(plan.metrics ? plan.metrics->names() : train_step.metric_names()));
+  compared.add("learning rates", listed(plan.base_lr, [](double rate) { return util::exact_text(rate); }));
+  compared.add("factors of schedulers", plan.schedules.outline(plan.from, plan.until, plan.feed.num_batches()));
+  compared.add("algorithm_passes", options.algorithm_passes.size());
+  compared.add("grad_scaler", text_of(options.grad_scaler));
+  add_evaluators(compared, plan.evaluators.empty() ? evaluations.runs() : plan.evaluators, ranks.splits());
+  compared.add("tune", options.tune ? "true" : "false");
+  if (ranks.zero_stage() > 0) compared.add("save_folder", saves_together() ? "set" : "none, or save_weights_only");
+  if (ranks.shards_checkpoints()) compared.add("save_ignore_keys", listed(options.save_ignore_keys));
+  ranks.check_same("options", compared.lines);
+}
+
+void Trainer::Impl::check_ranks(const std::vector<EvalRun>& runs) const {
+  if (ranks.alone()) return;
+  ComparedLines compared;
+  add_evaluators(compared, runs, ranks.splits());
+  ranks.check_same("eval", compared.lines);
+}
+
+void Trainer::Impl::check_ranks(const Feed& feed) const {
+  if (ranks.alone() || !ranks.splits()) return;
+  ComparedLines compared;
+  compared.add("batch size", count_text(feed.batch_size()));
+  compared.add("batches", count_text(feed.num_batches()));
+  ranks.check_same("predict", compared.lines);
+}
+
+}  // namespace composer
