@@ -86,12 +86,18 @@ std::string shortened(const std::string& text) {
 }  // namespace
 
 const std::vector<std::string>& wall_clock_globs() {
-  static const std::vector<std::string> globs = {"*_wct",
-                                                 "*/wct",
-                                                 "manifest/time/seconds",
-                                                 "callbacks/JsonLinesLogger*/size",
-                                                 "callbacks/JsonLinesLogger*/head",
-                                                 "callbacks/JsonLinesLogger*/tail"};
+  static const std::vector<std::string> globs = [] {
+    std::vector<std::string> all = {"*_wct",
+                                    "*/wct",
+                                    "manifest/time/seconds",
+                                    "callbacks/CheckpointSaver*/run_id",
+                                    "callbacks/RuntimeEstimator*/evaluations/*",
+                                    "callbacks/WandBLogger*/*",
+                                    "callbacks/MLFlowLogger*/*"};
+    for (const char* writer : {"CsvLogger", "FileLogger", "JsonLinesLogger", "MLPerfCallback", "TensorBoardLogger"})
+      for (const char* what : {"file", "size", "head", "tail"}) all.push_back(join("callbacks/", writer, "*/", what));
+    return all;
+  }();
   return globs;
 }
 

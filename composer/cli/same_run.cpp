@@ -1,6 +1,7 @@
 #include "composer/cli/same_run.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -58,8 +59,6 @@ std::string newest_of(const fs::path& folder) {
   return all.empty() ? std::string() : all.back().path.lexically_relative(fs::canonical(folder)).string();
 }
 
-bool is_log(const std::string& name) { return name.ends_with(".jsonl"); }
-
 std::string content_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   util::OutText text;
@@ -68,19 +67,66 @@ std::string content_of(const fs::path& path) {
   return std::move(text).str();
 }
 
+constexpr std::string_view kCsvHeader = "step,epoch,batch,time,key,value";
+
+bool is_csv(const std::string& name) { return name.ends_with(".csv"); }
+
+// Of a JsonLinesLogger, or of a CsvLogger.
+Names logs_below(const fs::path& folder) {
+  return files_below(folder, [&](const std::string& name) {
+    if (!is_csv(name)) return name.ends_with(".jsonl");
+    std::ifstream file(folder / name, std::ios::binary);
+    std::string line;
+    return std::getline(file, line) && line == kCsvHeader;
+  });
+}
+
+bool is_skipped(const std::string& key, const std::vector<std::string>& ignored) {
+  return fits_any(key, kClockKeys) || fits_any(key, ignored);
+}
+
+std::string without_times(const std::string& json_line, const std::vector<std::string>& ignored) {
+  UnorderedJson json = util::parse_json_or_discard<UnorderedJson>(json_line);
+  if (!json.is_object()) return json_line;
+  for (auto it = json.begin(); it != json.end();) it = is_skipped(it.key(), ignored) ? json.erase(it) : std::next(it);
+  return json.dump(-1, ' ', false, UnorderedJson::error_handler_t::replace);
+}
+
+// The position after so many commas that are not in quotes, which a key may have; npos: there are fewer.
+std::size_t after_commas(std::string_view line, int count) {
+  bool quoted = false;
+  for (std::size_t at = 0; at < line.size(); ++at) {
+    if (line[at] == '"') quoted = !quoted;
+    if (line[at] == ',' && !quoted && --count == 0) return at + 1;
+  }
+  return std::string_view::npos;
+}
+
+std::string without_times_of_csv(const std::string& line, const std::vector<std::string>& ignored) {
+  const std::size_t time = after_commas(line, 3), key = after_commas(line, 4), value = after_commas(line, 5);
+  if (value == std::string::npos) return line;
+  const std::string name = line.substr(key, value - 1 - key);
+  return line.substr(0, time) + name + ',' + (is_skipped(name, ignored) ? "" : line.substr(value));
+}
+
 std::vector<std::string> lines_of(const fs::path& path, const std::vector<std::string>& ignored) {
   std::vector<std::string> lines;
   util::InText text(content_of(path));
-  for (std::string line; std::getline(text, line);) {
-    UnorderedJson json = util::parse_json_or_discard<UnorderedJson>(line);
-    if (json.is_object()) {
-      for (auto it = json.begin(); it != json.end();)
-        it = fits_any(it.key(), kClockKeys) || fits_any(it.key(), ignored) ? json.erase(it) : std::next(it);
-      line = json.dump(-1, ' ', false, UnorderedJson::error_handler_t::replace);
-    }
-    lines.push_back(std::move(line));
-  }
+  for (std::string line; std::getline(text, line);)
+    lines.push_back(is_csv(path) ? without_times_of_csv(line, ignored) : without_times(line, ignored));
   return lines;
+}
+
+// 0 if it has none.
+std::int64_t batch_in(const std::string& line, bool csv) {
+  if (csv) {
+    const std::size_t batch = after_commas(line, 2), end = after_commas(line, 3);
+    std::int64_t count = 0;
+    if (end != std::string::npos) std::from_chars(line.data() + batch, line.data() + end, count);
+    return count;
+  }
+  const UnorderedJson json = util::parse_json_or_discard<UnorderedJson>(line);
+  return json.is_object() && json.contains("batch") ? json["batch"].get<std::int64_t>() : 0;
 }
 
 // Calls both(name) for what both have, and tells of what only one has.
@@ -129,7 +175,7 @@ SameRun compare_runs(const fs::path& expected, const fs::path& got, const SameRu
     std::erase_if(second, [&](const std::string& name) { return !first.contains(name); });
   }
   // first, because they tell where it began
-  side_by_side(files_below(expected, is_log), files_below(got, is_log), "log", result, [&](const std::string& name) {
+  side_by_side(logs_below(expected), logs_below(got), "log", result, [&](const std::string& name) {
     compare_logs(expected / name, got / name, name, options.ignored, result);
   });
   side_by_side(first, second, "checkpoint", result, [&](const std::string& name) {
@@ -150,15 +196,12 @@ SameRun compare_runs(const fs::path& expected, const fs::path& got, const SameRu
 std::int64_t last_logged_batch(const fs::path& folder) {
   constexpr std::size_t kTail = 4096;  // of a line
   std::int64_t last = 0;
-  for (const std::string& name : files_below(folder, is_log)) {
+  for (const std::string& name : logs_below(folder)) {
     std::string text = content_of(folder / name);
     text.erase(text.find_last_of('\n') + 1);  // a line that was cut off
-    if (text.size() > kTail) text.erase(0, text.size() - kTail);
+    if (text.size() > kTail) text.erase(0, text.find('\n', text.size() - kTail) + 1);
     util::InText lines(text);
-    for (std::string line; std::getline(lines, line);)
-      if (const UnorderedJson json = util::parse_json_or_discard<UnorderedJson>(line);
-          json.is_object() && json.contains("batch"))
-        last = std::max(last, json["batch"].get<std::int64_t>());
+    for (std::string line; std::getline(lines, line);) last = std::max(last, batch_in(line, is_csv(name)));
   }
   return last;
 }

@@ -19,11 +19,12 @@ struct SameRunOptions {
                               // common checkpoints are compared, and the newest must be among them
 };
 
-// Compares every checkpoint below the folders and every line of every *.jsonl. Measured times are skipped.
+// Compares every checkpoint below the folders, and every line of every *.jsonl and of every *.csv of a CsvLogger.
+// Measured times are skipped.
 SameRun compare_runs(const std::filesystem::path& expected, const std::filesystem::path& got,
                      const SameRunOptions& options);
 
-// The batch in the last complete line with a batch of the *.jsonl files below the folder; 0 if none exists.
+// The batch in the last complete line with a batch of these logs below the folder; 0 if none exists.
 std::int64_t last_logged_batch(const std::filesystem::path& folder);
 
 }  // namespace composer::cli

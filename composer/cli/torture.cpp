@@ -120,8 +120,8 @@ Command add_torture(CLI::App& app) {
   command->footer(
       "The program must write its checkpoints and logs below the folder it is started\n"
       "in, and resume from them when it is started again, which is repeated until it\n"
-      "ends by itself. Every checkpoint, every *.jsonl and the files of --compare must\n"
-      "be bit-identical, except for measured times.\n"
+      "ends by itself. Every checkpoint, every *.jsonl, every *.csv of a CsvLogger and\n"
+      "the files of --compare must be bit-identical, except for measured times.\n"
       "Exit codes: 0 everything is equal; 1 something is not; 2 an error, or no kill\n"
       "came after a checkpoint.");
   return {command, [options](const Console& console) { return torture(*options, console); }};
