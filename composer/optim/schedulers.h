@@ -70,10 +70,10 @@ struct PolynomialOptions {
 };
 COMPOSER_EXPORT Scheduler polynomial(PolynomialOptions options);
 
-// The following schedules start with a linear warm-up from 0 over t_warmup. scale_schedule_ratio stretches t_max and
-// milestones, but the warm-up only with scale_warmup: then the warm-up ends earlier or later, and the rest still starts
-// at the given t_warmup. Except for multi_step_with_warmup, t_warmup and t_max have the same unit, and t_max must cover
-// the run. A warm-up of length 0 in a run, or one longer than the run, causes a warning.
+// The following schedules start with a linear warm-up from 0 over t_warmup; the rest starts where it ends.
+// scale_schedule_ratio stretches t_max and milestones, and with scale_warmup the warm-up as well. Except for
+// multi_step_with_warmup, t_warmup and t_max have the same unit, and t_max must cover the run. A warm-up of length 0 in
+// a run, or one longer than the run, causes a warning.
 
 struct MultiStepWithWarmupOptions {
   Time t_warmup;

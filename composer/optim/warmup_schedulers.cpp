@@ -30,8 +30,10 @@ class WarmUp {
   }
 
   std::string_view who() const { return who_; }
-  // Where the schedule proper starts, whether the line is scaled or not.
-  Time length(const ScheduleContext& context) const { return resolve(t_warmup_, context, 1); }
+  // Where the line ends and the schedule proper starts.
+  Time length(const ScheduleContext& context) const {
+    return resolve(t_warmup_, context, scaled_ ? context.scale_schedule_ratio : 1);
+  }
 
   // The share of the line from 0 that has passed, or nothing after `length`, the warm-up's.
   std::optional<double> progress(Time length, const ScheduleContext& context) const {
@@ -39,8 +41,7 @@ class WarmUp {
     if (const Time run = length_of_run(context); length.unit() == run.unit() && length > run)
       warn_of_end(context.max_duration);
     if (context.timestamp.reached(length)) return std::nullopt;
-    const Time line = scaled_ ? resolve(t_warmup_, context, context.scale_schedule_ratio) : length;
-    return std::min(1.0, elapsed(line, context, t_warmup_));
+    return elapsed(length, context, t_warmup_);
   }
 
  private:
@@ -48,7 +49,7 @@ class WarmUp {
     if (warned_->exchange(true)) return;
     warn(join(who_, ": t_warmup ", t_warmup_,
               " is 0 in this run, so there is no warm-up. A fraction of the run is converted ",
-              "to the unit of max_duration and rounded down."));
+              "to the unit of max_duration and rounded down, and so is a warm-up that is scaled."));
   }
 
   void warn_of_end(Time max_duration) const {

@@ -91,11 +91,24 @@ TEST_CASE("Schedules with a warm-up give the multipliers of Composer's own tests
         {{450000, .5}, {900000, 1}, {913397, .75}, {929289, .5}, {1000000, 0}});
 }
 
-TEST_CASE("A scaled warm-up stays at its peak until the warm-up that was given is over") {
+TEST_CASE("The rest of a schedule starts where its scaled warm-up ends") {
   check(linear_with_warmup({.t_warmup = "500ba", .scale_warmup = true}),
-        {{0, 0}, {125, .5}, {250, 1}, {400, 1}, {249875, .5}}, .5);
-  check(multi_step_with_warmup({.t_warmup = "10ba", .milestones = {"20ba"}, .scale_warmup = true}), {{5, 1}, {9, 1}},
-        .5);
+        {{0, 0}, {125, .5}, {250, 1}, {250125, .5}, {500000, 0}}, .5);
+  const std::vector<std::pair<std::int64_t, double>> longer = {{0, 0}, {4, .5}, {6, .75}, {7, .875}, {8, 1}, {9, 1}};
+  check(linear_with_warmup({.t_warmup = "4ba", .scale_warmup = true}), longer, 2);
+  check(constant_with_warmup({.t_warmup = "4ba", .scale_warmup = true}), longer, 2);
+  check(cosine_annealing_with_warmup({.t_warmup = "4ba", .scale_warmup = true}), longer, 2);
+  check(polynomial_with_warmup({.t_warmup = "4ba", .scale_warmup = true}), longer, 2);
+  check(multi_step_with_warmup({.t_warmup = "4ba", .milestones = {"9ba"}, .scale_warmup = true}), longer, 2);
+  check(multi_step_with_warmup({.t_warmup = "10ba", .milestones = {"20ba"}, .scale_warmup = true}),
+        {{4, .8}, {5, 1}, {9, 1}, {10, .1}}, .5);
+}
+
+TEST_CASE("A warm-up that is scaled to nothing is left out, with a warning") {
+  const test::Warnings warnings;
+  const auto schedule = linear_with_warmup({.t_warmup = "4ba", .scale_warmup = true});
+  CHECK(schedule(at_batch(0, .1)) == 1);
+  CHECK(warnings.say("t_warmup 4ba is 0 in this run"));
 }
 
 TEST_CASE("A share of the run becomes batches, or the unit of the run") {

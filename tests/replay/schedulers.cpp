@@ -16,40 +16,82 @@ class CountWarnings : public c10::WarningHandler {
   int count = 0;
 };
 
-// Multipliers before the first batch and after each, with the epoch counted when its batches are done.
-bool walk(const Json& c, Json& multipliers) {
+optim::ScheduleContext start_of(const Json& c) {
   const Json& run = c["run"];
   optim::ScheduleContext context{.max_duration = Time::parse(run["max_duration"].get<std::string>()),
                                  .scale_schedule_ratio = c["ssr"]};
   if (!run["dataloader_len"].is_null()) context.dataloader_len = run["dataloader_len"].get<std::int64_t>();
+  return context;
+}
+
+// Multipliers before the first batch and after each, with the epoch counted when its batches are done; null for a
+// schedule that we do not have.
+Json multipliers(const Json& c) {
+  const Json& run = c["run"];
+  optim::ScheduleContext context = start_of(c);
   const std::int64_t samples = run["batch_size"], tokens = samples * run["tokens_per_sample"].get<std::int64_t>();
 
   const optim::Scheduler scheduler = make_scheduler(c["scheduler"]);
-  if (!scheduler) return false;
-  multipliers.push_back(number(scheduler(context)));
+  if (!scheduler) return nullptr;
+  Json all = Json::array();
+  all.push_back(number(scheduler(context)));
   for (std::int64_t i = 0; i < run["num_batches"]; ++i) {
     context.timestamp = context.timestamp.to_next_batch(samples, tokens);
     if (context.timestamp.batch_in_epoch == context.dataloader_len) {
       context.timestamp = context.timestamp.to_next_epoch();
     }
-    multipliers.push_back(number(scheduler(context)));
+    all.push_back(number(scheduler(context)));
   }
-  return true;
+  return all;
 }
 
-Outcome run_direct(const Json& c) {
+Json walk(const Json& c) {
   CountWarnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   Json got = {{"multipliers", Json::array()}, {"error", nullptr}};
-  const Json recorded = {
-      {"multipliers", c["multipliers"]}, {"error", without_message(c)["error"]}, {"warned", !c["warnings"].empty()}};
   try {
-    c10::WarningUtils::WarningHandlerGuard guard(&warnings);
-    if (!walk(c, got["multipliers"])) return unsupported("scheduler " + c["scheduler"]["class"].get<std::string>());
+    got["multipliers"] = multipliers(c);
   } catch (const ConfigError& error) {
     got["error"] = error_result(error, c)["error"];
   }
   got["warned"] = warnings.count > 0;
-  return judge(c, recorded, got, {});
+  return got;
+}
+
+Rule scaled_warmups_end_where_the_rest_starts() {
+  return {.name = "scaled_warmups_end_where_the_rest_starts",
+          .applies_to = "`scale_warmup` with a `scale_schedule_ratio`",
+          .composer_does =
+              "Scales the slope of the warm-up, but not its end: with a ratio of 2 the rate jumps from half "
+              "of the peak to the peak, with 0.5 it waits at the peak.",
+          .we_do = "Scales the warm-up, and the rest of the schedule starts where it ends.",
+          .why = "A scaled run has the shape of the run that it was scaled from.",
+          .matches =
+              [](const Json& c) {
+                return c["kind"] == "direct" && c["ssr"] != 1.0 && c["scheduler"].value("scale_warmup", false);
+              },
+          .ours = [](Json& expected, const Json& c) {  // as if the scaled warm-up had been given
+            Json scaled = c;
+            Json& scheduler = scaled["scheduler"];
+            const Time given = Time::parse(scheduler["t_warmup"].get<std::string>());
+            scheduler["t_warmup"] = to_string(optim::resolve(given, start_of(c), c["ssr"]));
+            scheduler["scale_warmup"] = false;
+            expected = walk(scaled);
+          }};
+}
+
+Rules schedule_rules() {
+  Rules rules = trainer_schedule_rules();
+  rules.push_back(scaled_warmups_end_where_the_rest_starts());
+  return rules;
+}
+
+Outcome run_direct(const Json& c) {
+  const Json recorded = {
+      {"multipliers", c["multipliers"]}, {"error", without_message(c)["error"]}, {"warned", !c["warnings"].empty()}};
+  const Json got = walk(c);
+  if (got["multipliers"].is_null()) return unsupported("scheduler " + c["scheduler"]["class"].get<std::string>());
+  return judge(c, recorded, got, {scaled_warmups_end_where_the_rest_starts()});
 }
 
 Outcome run_schedulers(const Json& c, const Context&) {
@@ -58,6 +100,6 @@ Outcome run_schedulers(const Json& c, const Context&) {
 
 }  // namespace
 
-Suite schedulers_suite() { return {"schedulers.json", "Schedulers", run_schedulers, trainer_schedule_rules()}; }
+Suite schedulers_suite() { return {"schedulers.json", "Schedulers", run_schedulers, schedule_rules()}; }
 
 }  // namespace composer::replay
