@@ -102,14 +102,16 @@ at::Tensor unit_norms(const at::Tensor& tensor) {
   return at::linalg_vector_norm(tensor, 2, others, /*keepdim=*/true);
 }
 
-void clip_adaptively(const at::Tensor& parameter, at::Tensor& gradient, double threshold) {
-  const at::Tensor most = unit_norms(parameter).mul_(threshold);
+void clip_adaptively(const at::Tensor& parameter, at::Tensor& gradient, const GradientClippingOptions& options) {
+  const at::Tensor most = unit_norms(parameter).clamp_min_(options.min_weight_norm).mul_(options.clipping_threshold);
   gradient.mul_(most.div_(unit_norms(gradient)).nan_to_num_(1).clamp_max_(1));
 }
 
 // Each parameter once.
-void clip(const optim::NamedParameters& parameters, ClippingType type, double threshold,
+void clip(const optim::NamedParameters& parameters, const GradientClippingOptions& options,
           const DividedGradients::SumOverRanks& sum_over_ranks = {}) {
+  const ClippingType type = options.clipping_type;
+  const double threshold = options.clipping_threshold;
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
   gradients.reserve(parameters.size());
@@ -120,7 +122,7 @@ void clip(const optim::NamedParameters& parameters, ClippingType type, double th
       throw ConfigError("GradientClipping: cannot clip the sparse gradient of ", name,
                         " by value or adaptively; clip by norm, or make its gradient dense");
     gradients.push_back(gradient);
-    if (type == ClippingType::ADAPTIVE) clip_adaptively(parameter, gradients.back(), threshold);
+    if (type == ClippingType::ADAPTIVE) clip_adaptively(parameter, gradients.back(), options);
   }
   if (type == ClippingType::NORM && sum_over_ranks && !parameters.empty())
     return clip_norm_of_all(gradients, threshold, parameters.front().tensor.device(), sum_over_ranks);
@@ -133,17 +135,20 @@ void clip(const optim::NamedParameters& parameters, ClippingType type, double th
 
 }  // namespace
 
-void apply_gradient_clipping(const std::vector<at::Tensor>& parameters, ClippingType type, double threshold) {
+void apply_gradient_clipping(const std::vector<at::Tensor>& parameters, ClippingType type, double threshold,
+                             double min_weight_norm) {
   optim::NamedParameters once;
   std::set<const void*> seen;
   for (std::size_t i = 0; i < parameters.size(); ++i)
     if (seen.insert(parameters[i].unsafeGetTensorImpl()).second) once.push_back({join("parameter ", i), parameters[i]});
-  clip(once, type, threshold);
+  clip(once, {.clipping_type = type, .clipping_threshold = threshold, .min_weight_norm = min_weight_norm});
 }
 
 GradientClipping::GradientClipping(GradientClippingOptions options) : options_(options) {
   if (!(options_.clipping_threshold > 0))
     throw ConfigError("GradientClipping: clipping_threshold must be > 0, got ", options_.clipping_threshold);
+  if (!(options_.min_weight_norm >= 0))
+    throw ConfigError("GradientClipping: min_weight_norm must be >= 0, got ", options_.min_weight_norm);
 }
 
 // Whether the optimizer has other parameters than before: some were replaced, or added.
@@ -164,7 +169,7 @@ void GradientClipping::apply(Event event, State& state, Logger&) {
   // walking the modules costs more than clipping a small model, so not in every batch
   if (has_changed(state) || event == Event::INIT || state.timestamp.batch_in_epoch == 0 || parameters_.empty())
     parameters_ = optim::parameters_of(as_module(*state.model));
-  if (event == Event::AFTER_TRAIN_BATCH) clip(parameters_, options_.clipping_type, options_.clipping_threshold, sum_);
+  if (event == Event::AFTER_TRAIN_BATCH) clip(parameters_, options_, sum_);
 }
 
 namespace {
@@ -174,7 +179,8 @@ std::vector<Option<GradientClippingOptions>> gradient_clipping_options() {
   return {option("clipping_type", &O::clipping_type,
                  {{"norm", ClippingType::NORM}, {"value", ClippingType::VALUE}, {"adaptive", ClippingType::ADAPTIVE}})
               .refuses({"foo", ""}),
-          option("clipping_threshold", &O::clipping_threshold).example("1.0").refuses({"0", "-1", "1x"})};
+          option("clipping_threshold", &O::clipping_threshold).example("1.0").refuses({"0", "-1", "1x"}),
+          option("min_weight_norm", &O::min_weight_norm).refuses({"-1", "nan"})};
 }
 
 }  // namespace

@@ -16,18 +16,19 @@ enum class ClippingType : std::uint8_t {
   NORM,     // scales all gradients by one factor, so that their common L2 norm is at most the threshold
   VALUE,    // clamps each element to plus and minus the threshold
   ADAPTIVE  // scales the gradient of each unit (row of dimension 0), so that its L2 norm is at most the threshold times
-            // that of the unit's weights (arXiv:2102.06171). Units whose weights are all zero get zero gradients
+            // that of the unit's weights, but at least min_weight_norm (arXiv:2102.06171)
 };
 
 struct GradientClippingOptions {
   ClippingType clipping_type = ClippingType::NORM;
   double clipping_threshold = 0;  // required, > 0
+  double min_weight_norm = 1e-3;  // >= 0, for ADAPTIVE. With 0, a unit whose weights are all zero is never trained
 };
 
 // Clips the gradients of these parameters in place. Parameters without a gradient are skipped; one that is listed twice
 // counts once. Throws ConfigError for a sparse gradient with VALUE or ADAPTIVE. Does not wait for a GPU.
 COMPOSER_EXPORT void apply_gradient_clipping(const std::vector<at::Tensor>& parameters, ClippingType type,
-                                             double threshold);
+                                             double threshold, double min_weight_norm = 1e-3);
 
 // Clips the gradients of a batch before the optimizer's step. Throws ConfigError from the constructor.
 class COMPOSER_EXPORT GradientClipping final : public Algorithm, public DividedGradients {

@@ -36,6 +36,15 @@ at::Tensor clipped(at::Tensor values, at::Tensor gradient, ClippingType type, do
 
 at::Tensor numbers(std::vector<double> values) { return at::tensor(values, at::kDouble); }
 
+struct Line : Model {
+  Line() { register_module("line", line); }
+  Outputs forward(const Batch& batch) override { return line->forward(batch["input"]); }
+  Losses loss(const Outputs& outputs, const Batch& batch) override {
+    return at::cross_entropy_loss(outputs.only(), batch["target"]);
+  }
+  torch::nn::Linear line{4, 3};
+};
+
 }  // namespace
 
 TEST_CASE("Clipping by norm scales all gradients by one factor") {
@@ -118,14 +127,40 @@ TEST_CASE("Adaptive clipping compares each unit's gradient with its weights") {
       {"small enough", numbers({3, 4}), numbers({.06, .08}), .1, numbers({.06, .08})},
       {"a number", at::scalar_tensor(2., at::kDouble), at::scalar_tensor(8., at::kDouble), .5,
        at::scalar_tensor(1., at::kDouble)},
-      {"rows are units; without weight no gradient, without gradient nothing", numbers({3, 4, 0, 0, 1, 0}).view({3, 2}),
-       numbers({6, 8, 5, 0, 0, 0}).view({3, 2}), .1, numbers({.3, .4, 0, 0, 0, 0}).view({3, 2})},
+      {"rows are units; without gradient there is nothing", numbers({3, 4, 1, 0}).view({2, 2}),
+       numbers({6, 8, 0, 0}).view({2, 2}), .1, numbers({.3, .4, 0, 0}).view({2, 2})},
+      {"weights that are zero have the smallest norm", numbers({0, 0}), numbers({6, 8}), .1, numbers({.6e-4, .8e-4})},
+      {"and so have weights with a smaller one", numbers({.3e-3, .4e-3, 3, 4}).view({2, 2}),
+       numbers({6, 8, 6, 8}).view({2, 2}), .1, numbers({.6e-4, .8e-4, .3, .4}).view({2, 2})},
       {"neither weight nor gradient", numbers({0}), numbers({0}), .1, numbers({0})},
   };
   for (const auto& [why, weight, gradient, threshold, expected] : cases) {
     CAPTURE(why);
     CHECK(at::allclose(clipped(weight.clone(), gradient.clone(), ClippingType::ADAPTIVE, threshold), expected, 1e-12));
   }
+}
+
+TEST_CASE("Without a smallest norm of the weights, adaptive clipping leaves no gradient to weights that are zero") {
+  const at::Tensor parameter = with_gradient(numbers({0, 0}), numbers({6, 8}));
+  apply_gradient_clipping({parameter}, ClippingType::ADAPTIVE, .1, /*min_weight_norm=*/0);
+  CHECK(at::equal(parameter.grad(), numbers({0, 0})));
+}
+
+TEST_CASE("With adaptive clipping, every parameter of a model whose head begins at zero is trained") {
+  const auto model = std::make_shared<Line>();
+  {
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& parameter : model->parameters()) parameter.zero_();
+  }
+  composer::TrainerOptions options = composer::test::tiny_options();
+  options.model = model;
+  options.train_dataloader = composer::test::tiny_loader(64, 4);
+  options.optimizer = composer::optim::sgd({.lr = 1});
+  options.max_duration = "8ba";
+  options.algorithms = {GradientClipping({.clipping_type = ClippingType::ADAPTIVE, .clipping_threshold = 0.01})};
+  composer::Trainer trainer(std::move(options));
+  trainer.fit();
+  for (const at::Tensor& parameter : model->parameters()) CHECK(parameter.norm().item<double>() > 0);
 }
 
 TEST_CASE("GradientClipping clips the model's gradients after the batch") {
@@ -139,15 +174,6 @@ TEST_CASE("GradientClipping clips the model's gradients after the batch") {
   for (const at::Tensor& parameter : model->parameters())
     CHECK(at::equal(parameter.grad(), at::full_like(parameter, 0.25)));
 }
-
-struct Line : composer::Model {
-  Line() { register_module("line", line); }
-  composer::Outputs forward(const composer::Batch& batch) override { return line->forward(batch["input"]); }
-  composer::Losses loss(const composer::Outputs& outputs, const composer::Batch& batch) override {
-    return at::cross_entropy_loss(outputs.only(), batch["target"]);
-  }
-  torch::nn::Linear line{4, 3};
-};
 
 TEST_CASE("GradientClipping clips parameters that have replaced others, between two fits and between two steps") {
   for (const bool within : {false, true}) {
@@ -246,6 +272,14 @@ TEST_CASE("Adaptive clipping leaves a unit alone whose gradient has a NaN") {
   CHECK(gradient[0][0].item<double>() == 9);
   CHECK(gradient[0][1].isnan().item<bool>());
   CHECK(gradient[1].norm().item<double>() == doctest::Approx(0.1 * std::sqrt(2)));
+}
+
+TEST_CASE("GradientClipping refuses a smallest norm below 0") {
+  for (const double norm : {-1., double{NAN}}) {
+    CAPTURE(norm);
+    CHECK_THROWS_WITH_AS(GradientClipping({.clipping_threshold = 1, .min_weight_norm = norm}),
+                         doctest::Contains("min_weight_norm must be >= 0, got"), ConfigError);
+  }
 }
 
 TEST_CASE("GradientClipping refuses a threshold that is not positive") {

@@ -105,7 +105,8 @@ class Loop {
       else if (algorithm["clipping_type"] == "value")
         torch::nn::utils::clip_grad_value_(parameters, threshold);
       else
-        algorithms::apply_gradient_clipping(parameters, algorithms::ClippingType::ADAPTIVE, threshold);
+        algorithms::apply_gradient_clipping(parameters, algorithms::ClippingType::ADAPTIVE, threshold,
+                                            /*min_weight_norm=*/0);
     }
   }
 

@@ -118,8 +118,9 @@ void add_gradient_clipping(Algorithms& list, const Json& o, RandomLog&) {
       {"norm", algorithms::ClippingType::NORM},
       {"value", algorithms::ClippingType::VALUE},
       {"adaptive", algorithms::ClippingType::ADAPTIVE}};
-  list.add(algorithms::GradientClipping(
-      {.clipping_type = types.at(o.at("clipping_type")), .clipping_threshold = o.at("clipping_threshold")}));
+  list.add(algorithms::GradientClipping({.clipping_type = types.at(o.at("clipping_type")),
+                                         .clipping_threshold = o.at("clipping_threshold"),
+                                         .min_weight_norm = 0}));
 }
 
 }  // namespace
