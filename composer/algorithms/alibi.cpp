@@ -15,6 +15,7 @@
 #include "composer/core/state.h"
 #include "composer/surgery/layer.h"
 #include "composer/surgery/position_bias.h"
+#include "composer/util/share_of.h"
 
 namespace composer::algorithms {
 namespace {
@@ -123,8 +124,7 @@ Batch alibi_cut_sequences(const Batch& batch, double scaling, const std::string&
   const at::Tensor& tokens = batch.at(input_key);
   if (tokens.dim() != 2) throw ConfigError("Alibi: needs tokens [N, T]; \"", input_key, "\" is ", tokens.sizes());
   const std::int64_t length = tokens.size(1);
-  constexpr double kRounding = 1e-9;  // 49 * (1.0 / 49) is less than 1
-  const auto part = static_cast<std::int64_t>(static_cast<double>(length) * scaling * (1 + kRounding));
+  const std::int64_t part = util::share_of(length, scaling);
   if (part < 1 || length % part != 0)
     throw DataError("Alibi: sequences of ", length, " tokens cannot be cut into parts of ", part,
                     " (train_sequence_length_scaling is ", scaling, ")");

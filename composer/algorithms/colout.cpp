@@ -13,6 +13,7 @@
 #include "composer/core/rank_seed.h"
 #include "composer/core/state.h"
 #include "composer/util/random.h"
+#include "composer/util/share_of.h"
 
 namespace composer::algorithms {
 namespace {
@@ -31,7 +32,7 @@ ColOutKept colout_kept(std::int64_t height, std::int64_t width, double p_row, do
   check_colout_share("p_row", p_row);
   check_colout_share("p_col", p_col);
   const auto some = [&](std::int64_t size, double p) {
-    const auto kept = std::max<std::int64_t>(1, static_cast<std::int64_t>((1 - p) * static_cast<double>(size)));
+    const auto kept = std::max<std::int64_t>(1, util::share_of(size, 1 - p));
     return std::get<0>(permute(size).slice(0, 0, kept).sort());
   };
   at::Tensor rows = some(height, p_row);

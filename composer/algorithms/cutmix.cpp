@@ -13,6 +13,7 @@
 #include "composer/core/rank_seed.h"
 #include "composer/core/state.h"
 #include "composer/util/random.h"
+#include "composer/util/share_of.h"
 
 namespace composer::algorithms {
 namespace {
@@ -40,7 +41,7 @@ CutMixBox cutmix_box(std::int64_t height, std::int64_t width, double length, boo
                      const std::function<std::int64_t(std::int64_t low, std::int64_t high)>& sample) {
   if (!(length >= 0 && length <= 1)) throw ConfigError("cutmix_box: length must be from 0 to 1, got ", length);
   const auto cut = [&](std::int64_t size) {
-    const auto side = static_cast<std::int64_t>(length * static_cast<double>(size));
+    const auto side = util::share_of(size, length);
     const std::int64_t before = uniform_sampling ? -((side + 1) / 2) : 0, after = uniform_sampling ? side / 2 : 0;
     const std::int64_t centre = sample(before, size + after);
     return std::pair(std::clamp<std::int64_t>(centre - side / 2, 0, size),

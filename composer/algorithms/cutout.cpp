@@ -10,6 +10,7 @@
 #include "composer/core/rank_seed.h"
 #include "composer/core/state.h"
 #include "composer/util/random.h"
+#include "composer/util/share_of.h"
 
 namespace composer::algorithms {
 namespace {
@@ -28,7 +29,7 @@ void check_cutout(const CutOutOptions& options) {
 std::vector<CutOutHole> cutout_holes(std::int64_t height, std::int64_t width, const CutOutOptions& options,
                                      const std::function<std::int64_t(std::int64_t low, std::int64_t high)>& sample) {
   check_cutout(options);
-  const auto side = static_cast<std::int64_t>(options.length * static_cast<double>(std::min(height, width)));
+  const auto side = util::share_of(std::min(height, width), options.length);
   const std::int64_t half = side / 2, before = options.uniform_sampling ? -((side + 1) / 2) : 0,
                      after = options.uniform_sampling ? half : 0;
   std::vector<CutOutHole> holes;

@@ -15,6 +15,7 @@
 #include "composer/core/logger.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
+#include "composer/util/share_of.h"
 
 namespace composer::algorithms {
 namespace {
@@ -97,7 +98,7 @@ std::int64_t count_factorized(const Replacements& done) {
 
 std::int64_t clean_latent_size(double latent, std::int64_t in, std::int64_t out) {
   if (latent >= 1) return static_cast<std::int64_t>(latent);
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(latent * static_cast<double>(std::min(in, out))));
+  return std::max<std::int64_t>(1, util::share_of(std::min(in, out), latent));
 }
 
 // in * rank + rank * out < in * out

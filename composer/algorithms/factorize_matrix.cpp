@@ -12,6 +12,7 @@
 #include <ATen/ops/matmul.h>
 
 #include "composer/core/error.h"
+#include "composer/util/share_of.h"
 
 namespace composer::algorithms {
 namespace {
@@ -35,8 +36,7 @@ LowRankFactors factorize_matrix(const at::Tensor& x, const at::Tensor& y, const 
                                 const at::Tensor& bias, double rank, std::int64_t n_iters) {
   const at::NoGradGuard no_grad;
   const std::int64_t in = x.size(1), out = y.size(1), now = wa.size(1);
-  const auto wanted = rank < 1 ? std::min(static_cast<std::int64_t>(rank * static_cast<double>(in)), now)
-                               : static_cast<std::int64_t>(rank);
+  const auto wanted = rank < 1 ? std::min(util::share_of(in, rank), now) : static_cast<std::int64_t>(rank);
   if (wanted < 1) throw ConfigError("factorize_matrix: rank ", rank, " of ", in, " inputs leaves nothing");
   const at::Tensor target = bias.defined() ? y - bias : y;
   if (wanted >= in || wanted >= out) return {.a = solve(x, target), .b = {}, .bias = bias};

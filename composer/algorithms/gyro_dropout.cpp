@@ -20,6 +20,7 @@
 #include "composer/core/state.h"
 #include "composer/surgery/surgery_algorithm.h"
 #include "composer/util/random.h"
+#include "composer/util/share_of.h"
 
 namespace composer::algorithms {
 namespace {
@@ -84,8 +85,7 @@ std::int64_t round_of(const State& state, const GyroDropoutOptions& options) {
   if (limit.unit() == TimeUnit::BATCH) batches = limit.count();
   if (limit.unit() == TimeUnit::EPOCH && state.dataloader_len) batches = limit.count() * *state.dataloader_len;
   if (batches) return state.timestamp.batch / gyro_dropout_period(*batches, options);
-  const double rounds = static_cast<double>(options.sigma) / static_cast<double>(options.tau);
-  return static_cast<std::int64_t>(state.elapsed_duration() * rounds);
+  return util::share_of(options.sigma, state.elapsed_duration()) / options.tau;
 }
 
 // 0 if its tensors do not agree.

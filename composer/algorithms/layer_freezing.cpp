@@ -15,6 +15,7 @@
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/optim/named_optimizer.h"
+#include "composer/util/share_of.h"
 
 namespace composer::algorithms {
 namespace {
@@ -84,7 +85,7 @@ FrozenLayers freeze_layers(torch::nn::Module& model, torch::optim::Optimizer& op
   const Layers layers = layers_of(model);
   const double percentage = freeze_schedule(current_duration, options);
   const auto most = std::max<std::int64_t>(static_cast<std::int64_t>(layers.size()) - 1, 0);
-  const auto depth = std::min(static_cast<std::int64_t>(percentage * static_cast<double>(most)), most);
+  const auto depth = std::min(util::share_of(most, percentage), most);
   freeze(layers, static_cast<std::size_t>(depth), optimizer);
   return {depth, percentage};
 }

@@ -14,6 +14,7 @@
 #include "composer/core/rank_seed.h"
 #include "composer/core/state.h"
 #include "composer/util/random.h"
+#include "composer/util/share_of.h"
 
 namespace composer::algorithms {
 namespace {
@@ -59,9 +60,7 @@ ResizedBatch resize_batch(const at::Tensor& input, const at::Tensor& target, dou
                           bool resize_target, const std::function<std::int64_t(std::int64_t high)>& sample) {
   if (scale >= 1) return {input, target};
   const std::int64_t height = input.size(-2), width = input.size(-1);
-  const auto scaled = [scale](std::int64_t size) {
-    return std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(size) * scale));
-  };
+  const auto scaled = [scale](std::int64_t size) { return std::max<std::int64_t>(1, util::share_of(size, scale)); };
   const std::int64_t rows = scaled(height), columns = scaled(width);
   std::function<at::Tensor(const at::Tensor&)> resize;
   if (mode == ResizingMode::CROP) {

@@ -20,6 +20,7 @@
 #include "composer/util/autocast.h"
 #include "composer/util/loss.h"
 #include "composer/util/random.h"
+#include "composer/util/share_of.h"
 
 namespace composer::algorithms {
 namespace {
@@ -62,7 +63,7 @@ at::Tensor scaled(const at::Tensor& input, double scale, const std::string& key)
   if (input.dim() != 4)
     throw ConfigError("SelectiveBackprop: scale_factor needs images [N, C, H, W]; \"", key, "\" is ", input.sizes());
   const auto size = [&](std::int64_t dimension) {
-    return std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(input.size(dimension)) * scale));
+    return std::max<std::int64_t>(1, util::share_of(input.size(dimension), scale));
   };
   const at::Tensor images = input.is_floating_point() ? input : input.to(at::kFloat);
   return at::upsample_bilinear2d(images, {size(2), size(3)}, /*align_corners=*/false, scale, scale);
@@ -93,7 +94,7 @@ at::Tensor select_using_loss(
     const std::function<std::vector<std::int64_t>(const std::vector<double>& weights, std::int64_t n)>& choose) {
   const std::int64_t samples = losses.size(0);
   if (samples == 0) return at::empty({0}, losses.options().dtype(at::kLong));
-  const auto kept = std::max<std::int64_t>(1, static_cast<std::int64_t>(keep * static_cast<double>(samples)));
+  const auto kept = std::max<std::int64_t>(1, util::share_of(samples, keep));
   const at::Tensor chosen = at::tensor(choose(selective_backprop_weights(samples, keep), kept), at::kLong);
   return losses.argsort(/*stable=*/true).index_select(0, chosen.to(losses.device(), /*non_blocking=*/true));
 }

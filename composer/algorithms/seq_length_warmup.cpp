@@ -12,6 +12,7 @@
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
+#include "composer/util/share_of.h"
 
 namespace composer::algorithms {
 namespace {
@@ -97,11 +98,11 @@ std::int64_t SeqLengthWarmup::length_at(const State& state) const {
     return std::min(options_.min_seq_length + options_.step_size * done, options_.max_seq_length);
   };
   if (const auto batches = batches_of(state); batches && steps > 0) {
-    const auto warmup = static_cast<std::int64_t>(static_cast<double>(*batches) * options_.duration);
+    const auto warmup = util::share_of(*batches, options_.duration);
     if (warmup >= steps) return grown(state.timestamp.batch / (warmup / steps));
   }
   const double share = options_.duration > 0 ? state.elapsed_duration() / options_.duration : 1;
-  return share >= 1 ? options_.max_seq_length : grown(static_cast<std::int64_t>(share * static_cast<double>(steps)));
+  return share >= 1 ? options_.max_seq_length : grown(util::share_of(steps, share));
 }
 
 void SeqLengthWarmup::apply(Event, State& state, Logger& logger) {

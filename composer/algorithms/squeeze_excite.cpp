@@ -17,6 +17,7 @@
 #include "composer/core/logger.h"
 #include "composer/core/model.h"
 #include "composer/core/state.h"
+#include "composer/util/share_of.h"
 
 namespace composer::algorithms {
 namespace {
@@ -31,8 +32,8 @@ void check_squeeze_excite(const SqueezeExciteOptions& options) {
 }
 
 std::int64_t hidden_width(std::int64_t channels, double latent) {
-  return std::max<std::int64_t>(
-      1, static_cast<std::int64_t>(latent < 1 ? latent * static_cast<double>(channels) : latent));
+  if (latent >= 1) return static_cast<std::int64_t>(latent);
+  return std::max<std::int64_t>(1, util::share_of(channels, latent));
 }
 
 nn::Linear without_bias(std::int64_t in, std::int64_t out) {

@@ -38,6 +38,12 @@ TEST_CASE("colout_kept takes the first of a permutation of the rows and then of 
   CHECK(at::equal(kept.columns, at::arange(2, 10, at::kLong)));  // 8.5 of 10 is 8
 }
 
+TEST_CASE("colout_kept loses no row by rounding") {
+  const auto kept = colout_kept(10, 10, 0.8, 0.9, [](std::int64_t n) { return at::arange(n, at::kLong); });
+  CHECK(kept.rows.size(0) == 2);
+  CHECK(kept.columns.size(0) == 1);
+}
+
 TEST_CASE("ColOut leaves at least one row and one column") {
   FakeRun run;
   ColOut most({.p_row = 1, .p_col = 0.99}), some;

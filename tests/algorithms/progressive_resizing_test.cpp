@@ -74,6 +74,14 @@ TEST_CASE("ProgressiveResizing waits, grows in steps of size_increment, and ends
   }
 }
 
+TEST_CASE("The width of smaller images is a multiple of size_increment, whatever their own width is") {
+  for (std::int64_t width = 8; width <= 512; width += width < 100 ? 1 : 4)
+    for (const std::int64_t batch : {0, 45, 60, 75}) {
+      const std::int64_t used = width_at({.delay_fraction = 0.4}, batch, width);
+      if (used % 4 != 0 && used != width) FAIL_CHECK(width, " columns become ", used, " at batch ", batch);
+    }
+}
+
 TEST_CASE("ProgressiveResizing without time to grow jumps from the first to the last size") {
   const ProgressiveResizingOptions options{.finetune_fraction = 0.5, .delay_fraction = 0.5};
   CHECK(width_at(options, 49, 32) == 16);
