@@ -64,8 +64,8 @@ ResizedBatch resize_batch(const at::Tensor& input, const at::Tensor& target, dou
   const std::int64_t rows = scaled(height), columns = scaled(width);
   std::function<at::Tensor(const at::Tensor&)> resize;
   if (mode == ResizingMode::CROP) {
-    const std::int64_t top = rows < height ? sample(height - rows) : 0;
-    const std::int64_t left = columns < width ? sample(width - columns) : 0;
+    const std::int64_t top = rows < height ? sample(height - rows + 1) : 0;
+    const std::int64_t left = columns < width ? sample(width - columns + 1) : 0;
     resize = [=](const at::Tensor& images) {
       return images.narrow(-2, top, rows).narrow(-1, left, columns).contiguous(images.suggest_memory_format());
     };

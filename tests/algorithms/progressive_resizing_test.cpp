@@ -47,8 +47,8 @@ TEST_CASE("resize_batch crops at the sampled row and column") {
     return high - 1;
   };
   const auto got = resize_batch(images, images, 0.5, ResizingMode::CROP, true, last);
-  CHECK(bounds == std::vector<std::int64_t>{2, 3});
-  CHECK(at::equal(got.input, images.slice(2, 1, 3).slice(3, 2, 5)));
+  CHECK(bounds == std::vector<std::int64_t>{3, 4});
+  CHECK(at::equal(got.input, images.slice(2, 2, 4).slice(3, 3, 6)));
   CHECK(at::equal(got.target, got.input));
 }
 
@@ -80,6 +80,20 @@ TEST_CASE("The width of smaller images is a multiple of size_increment, whatever
       const std::int64_t used = width_at({.delay_fraction = 0.4}, batch, width);
       if (used % 4 != 0 && used != width) FAIL_CHECK(width, " columns become ", used, " at batch ", batch);
     }
+}
+
+TEST_CASE("Crops of ProgressiveResizing reach every row and every column") {
+  ProgressiveResizing resizing({.mode = ResizingMode::CROP, .size_increment = 1});
+  FakeRun run;
+  run.state.max_duration = "1000ba";
+  at::Tensor seen = at::zeros({1, 1, 4, 4});
+  for (int batch = 0; batch < 100; ++batch) {
+    run.state.timestamp = run.state.timestamp.to_next_batch();
+    run.state.batch = {{"input", at::arange(16).view({1, 1, 4, 4})}, {"target", at::zeros({1})}};
+    resizing.apply(Event::AFTER_DATALOADER, run.state, run.logger);
+    seen.view(-1).index_fill_(0, run.state.batch["input"].flatten(), 1);
+  }
+  CHECK(seen.all().item<bool>());
 }
 
 TEST_CASE("ProgressiveResizing without time to grow jumps from the first to the last size") {

@@ -97,9 +97,11 @@ Outcome colout_batch(const Json& c, const Recorded& tensors) {
 
 Outcome resize_batch(const Json& c, const Recorded& tensors) {
   RecordedRandom random(c.at("random_log"));
+  Json bounds = Json::array(), recorded_bounds = Json::array();
   const auto sample = [&](std::int64_t high) {
     const Json& draw = random.next("torch.randint");
-    if (draw.at("args").at(0) != high) throw std::runtime_error("another bound was recorded");
+    bounds.push_back(high);
+    recorded_bounds.push_back(draw.at("args").at(0));
     return draw.at("value").at(0).get<std::int64_t>();
   };
   const auto mode = c.at("mode") == "crop" ? algorithms::ResizingMode::CROP : algorithms::ResizingMode::RESIZE;
@@ -107,8 +109,8 @@ Outcome resize_batch(const Json& c, const Recorded& tensors) {
       algorithms::resize_batch(tensors.at("in.input"), tensors.at("in.target"), c.at("scale_factor").get<double>(),
                                mode, c.at("resize_targets").get<bool>(), sample);
   if (!random.is_used_up()) return wrong("fewer random numbers were drawn than recorded");
-  return judge(c, {to_json(tensors.at("out.input")), to_json(tensors.at("out.target"))},
-               {to_json(input), to_json(target)}, image_rules());
+  return judge(c, {to_json(tensors.at("out.input")), to_json(tensors.at("out.target")), recorded_bounds},
+               {to_json(input), to_json(target), bounds}, image_rules());
 }
 
 // A run without a trainer: its timestamp is before a batch when `at_batch` is called.
@@ -342,6 +344,17 @@ const Rules& image_rules() {
              }
              expected["box"] = box;
              expected["lambda"] = 1 - kept;
+           }},
+      {.name = "crops_reach_the_last_row_and_column",
+       .applies_to = "`CROP` of ProgressiveResizing",
+       .composer_does = "Draws the first row from one too few, so that no crop contains the last row, and likewise the "
+                        "last column.",
+       .we_do = "Every row and every column can be in a crop.",
+       .why = "A bound of `randint` is not drawn itself.",
+       .matches = [](const Json& c) { return c.at("function") == "resize_batch" && c.at("mode") == "crop"; },
+       .ours =
+           [](Json& expected, const Json&) {
+             for (Json& bound : expected.at(2)) bound = bound.get<std::int64_t>() + 1;
            }},
       {.name = "sequence_lengths_grow_in_any_unit",
        .applies_to = "SeqLengthWarmup in a run whose max_duration is in samples",
