@@ -30,7 +30,9 @@ at::Tensor ResidualBlock::forward(const at::Tensor& x) {
       at::Tensor y = branch(x);
       std::vector<std::int64_t> shape(static_cast<std::size_t>(y.dim()), 1);
       shape[0] = y.size(0);
-      y = y * at::rand(shape, y.options()).add_(keep).floor_();
+      // bfloat16 has no numbers between 0.996 and 1
+      const at::ScalarType type = y.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+      y = y * at::rand(shape, y.options().dtype(type)).add_(keep).floor_().to(y.scalar_type());
       return finish(add(std::move(y), shortcut(x)));
     }
   }

@@ -50,6 +50,19 @@ TEST_CASE("a branch is dropped as often as its rate says, whole or for each samp
   CHECK(block.calls == doctest::Approx(3000).epsilon(0.05));
 }
 
+TEST_CASE("a branch in half precision is dropped as often as its rate says, and never doubled") {
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    CAPTURE(type);
+    at::manual_seed(3);
+    Block block;
+    block.set_drop(0.001, Drop::SAMPLE);
+    const at::Tensor y = block.forward(at::ones({400'000, 1}, type));
+    CHECK((y.scalar_type() == type));
+    CHECK((y.eq(2) | y.eq(12)).all().item<bool>());
+    CHECK(y.eq(2).sum().item<std::int64_t>() == doctest::Approx(400).epsilon(0.2));
+  }
+}
+
 TEST_CASE("evaluation weighs the branch by the probability that it is kept") {
   Block block;
   block.eval();
