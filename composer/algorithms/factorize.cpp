@@ -45,8 +45,10 @@ Layer factorized(Holder first, Holder second, const at::Tensor& weight, const at
     const LowRankFactors factors = low_rank(weight.detach().flatten(1).t(), first->weight.size(0));
     assign(first->weight, factors.a.t());
     assign(second->weight, factors.b.t());
-    assign(second->bias, bias.defined() ? bias.detach().clone() : at::zeros({weight.size(0)}, weight.options()));
     for (const at::Tensor& part : {first->weight, second->weight}) part.set_requires_grad(weight.requires_grad());
+  }
+  if (keep_weights && second->bias.defined()) {
+    assign(second->bias, bias.defined() ? bias.detach().clone() : at::zeros({weight.size(0)}, weight.options()));
     second->bias.set_requires_grad(bias.defined() ? bias.requires_grad() : weight.requires_grad());
   }
   return std::make_shared<Factorized<Holder>>(std::move(first), std::move(second));
@@ -73,8 +75,9 @@ Layer factorized_linear(const nn::LinearImpl& linear, const FactorizeOptions& op
   const std::int64_t in = linear.options.in_features(), out = linear.options.out_features();
   const std::int64_t rank = clean_latent_size(options.latent_features, in, out);
   if (std::min(in, out) < options.min_features || rank > max_rank_with_possible_speedup(in, out)) return {};
-  return factorized(nn::Linear(nn::LinearOptions(in, rank).bias(false)), nn::Linear(rank, out), linear.weight,
-                    linear.bias, options.keep_weights);
+  const auto wide = nn::LinearOptions(rank, out).bias(linear.bias.defined());
+  return factorized(nn::Linear(nn::LinearOptions(in, rank).bias(false)), nn::Linear(wide), linear.weight, linear.bias,
+                    options.keep_weights);
 }
 
 void check_factorize(const FactorizeOptions& options) {

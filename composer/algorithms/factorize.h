@@ -28,7 +28,8 @@ COMPOSER_EXPORT std::int64_t max_rank_with_possible_speedup(std::int64_t in, std
                                                             std::int64_t kernel_area = 1);
 
 // Replaces convolutions and linear layers by two smaller ones each, module0 and module1, where that saves
-// multiplications. Throws ConfigError for invalid options.
+// multiplications. module1 has a bias, but not if it stands for a linear layer without one. Throws ConfigError for
+// invalid options.
 COMPOSER_EXPORT Replacements factorize(torch::nn::Module& model, const FactorizeOptions& options = {});
 
 // Does this at INIT.

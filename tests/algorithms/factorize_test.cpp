@@ -64,6 +64,18 @@ TEST_CASE("The factors of frozen weights are frozen") {
   for (const at::Tensor& one : model->parameters()) CHECK_FALSE(one.requires_grad());
 }
 
+TEST_CASE("The factors of a linear layer have a bias exactly if the layer had one") {
+  for (const bool keep_weights : {true, false})
+    for (const bool bias : {true, false}) {
+      CAPTURE(keep_weights);
+      nn::Sequential model{nn::Linear(nn::LinearOptions(16, 16).bias(bias))};
+      REQUIRE(factorize(*model, {.min_features = 16, .latent_features = 4, .keep_weights = keep_weights}).made.size() ==
+              1);
+      CHECK(model->named_parameters().contains("0.module1.bias") == bias);
+      CHECK(model->forward(at::zeros({1, 16})).eq(0).all().item<bool>() == !bias);
+    }
+}
+
 TEST_CASE("Without keep_weights the factors are random") {
   nn::Sequential model{nn::Linear(16, 16)};
   {
