@@ -19,13 +19,25 @@ BinaryAccuracy::BinaryAccuracy(BinaryAccuracyOptions options) : options_(std::mo
 }
 BinaryAccuracy::~BinaryAccuracy() = default;
 
+// Nothing is read from another device.
+at::Tensor BinaryAccuracy::probabilities(const at::Tensor& output) {
+  if (options_.logits) return output.sigmoid();
+  const at::Tensor outside = output.lt(0).logical_or_(output.gt(1)).any();
+  if (!has_warned_ && outside.is_cpu() && outside.item<bool>()) {
+    has_warned_ = true;
+    warn(join(name(), ": outputs outside of 0 to 1 are taken for logits. Set logits = true, so that a batch whose ",
+              "logits are all from 0 to 1 is measured alike"));
+  }
+  return output.sigmoid().where(outside, output);
+}
+
 void BinaryAccuracy::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
   const at::Tensor output = at_least_float(pick(outputs, options_.output));
   const at::Tensor& target = batch.at(options_.target);
   if (output.sizes() != target.sizes())
     throw DataError(name(), ": outputs and targets must have one shape, got ", output.sizes(), " and ", target.sizes());
-  const at::Tensor yes = (options_.logits ? output.sigmoid() : output).gt(options_.threshold);
+  const at::Tensor yes = probabilities(output).gt(options_.threshold);
   over_.add(yes.eq(target.ne(0)).sum());
   under_.add(target.numel(), target.device());
 }

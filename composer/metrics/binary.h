@@ -11,12 +11,13 @@ namespace composer::metrics {
 
 struct BinaryAccuracyOptions {
   double threshold = 0.5;  // of the probability of class 1, in [0, 1]
-  bool logits = false;     // the outputs are logits, not probabilities
+  bool logits = false;     // the outputs are logits, not probabilities, whatever they are
   std::string name = "BinaryAccuracy";
   std::string output, target = "target";  // names of tensors of one shape; an empty output is the only one
 };
 
-// Share of right answers to a yes-no question: outputs and targets (0 or 1) of one shape.
+// Share of right answers to a yes-no question: outputs and targets (0 or 1) of one shape. Outputs of a batch of which
+// one is outside of 0 to 1 are taken for logits, as torchmetrics does; on the host this is warned of once.
 class COMPOSER_EXPORT BinaryAccuracy final : public Ratio {
  public:
   explicit BinaryAccuracy(BinaryAccuracyOptions options = {});
@@ -28,7 +29,10 @@ class COMPOSER_EXPORT BinaryAccuracy final : public Ratio {
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<BinaryAccuracy>(options_); }
 
  private:
+  at::Tensor probabilities(const at::Tensor& output);
+
   BinaryAccuracyOptions options_;
+  bool has_warned_ = false;
 };
 
 struct BinaryF1ScoreOptions {

@@ -9,6 +9,7 @@
 #include "composer/metrics/regression.h"
 #include "tests/metrics/kinds.h"
 #include "tests/support/doctest.h"
+#include "tests/support/warnings.h"
 
 namespace composer::other_metrics_test {
 
@@ -43,6 +44,33 @@ TEST_CASE("Binary accuracy compares probabilities with the threshold, or logits"
   CHECK(value(logits) == 0.75);
   CHECK_THROWS_WITH_AS(BinaryAccuracy({.threshold = 1.5}), doctest::Contains("got 1.5"), ConfigError);
   CHECK_THROWS_AS(even.update(at::zeros({4, 2}), batch), DataError);
+}
+
+TEST_CASE("Binary accuracy takes outputs outside of 0 to 1 for logits, as torchmetrics does, and warns once") {
+  const test::Warnings warnings;
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    BinaryAccuracy guessed, told({.logits = true}), strict({.threshold = 0.8});
+    const at::Tensor logits = at::tensor({2.F, -1.F, .25F, 1.F}).to(type);
+    const Batch batch{{"target", at::tensor({1, 0, 1, 1}, at::kLong)}};
+    for (int i = 0; i < 2; ++i) {
+      guessed.update(logits, batch);
+      told.update(logits, batch);
+    }
+    CHECK(value(guessed) == 1);
+    CHECK(value(told) == 1);
+    strict.update(logits, batch);
+    CHECK(value(strict) == 0.5);  // 0.88, 0.27, 0.56, 0.73
+  }
+  CHECK(warnings.texts.size() == 6);
+  CHECK(warnings.say("BinaryAccuracy: outputs outside of 0 to 1 are taken for logits. Set logits = true"));
+}
+
+TEST_CASE("Binary accuracy of probabilities warns of nothing") {
+  const test::Warnings warnings;
+  BinaryAccuracy metric;
+  metric.update(at::tensor({0.F, 1.F}), {{"target", at::tensor({0, 1}, at::kLong)}});
+  CHECK(value(metric) == 1);
+  CHECK(warnings.texts.empty());
 }
 
 TEST_CASE("Binary F1 is the harmonic mean of precision and recall, and NaN without any positive") {
