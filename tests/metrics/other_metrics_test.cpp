@@ -5,6 +5,7 @@
 
 #include "composer/core/error.h"
 #include "composer/metrics/binary.h"
+#include "composer/metrics/dice.h"
 #include "composer/metrics/miou.h"
 #include "composer/metrics/regression.h"
 #include "tests/metrics/kinds.h"
@@ -83,6 +84,33 @@ TEST_CASE("Binary F1 is the harmonic mean of precision and recall, and NaN witho
   metric.update(saying({1, 1, 0, 0, 1}), {{"target", at::tensor({1, 1, 1, 0, 0}, at::kLong)}});
   CHECK(value(metric) == doctest::Approx(2. / 3));
   CHECK_THROWS_AS(metric.update(at::zeros({2, 3}), {{"target", at::zeros(2)}}), DataError);
+}
+
+TEST_CASE("Dice is the mean over the classes that occur but the background, in percent, without ignored pixels") {
+  const auto saying = [](std::vector<std::int64_t> classes) -> Outputs {
+    return at::one_hot(at::tensor(classes), 4).to(at::kFloat);
+  };
+  Dice metric({.num_classes = 4, .ignore_index = 9});
+  CHECK(std::isnan(value(metric)));
+  metric.update(saying({0, 0, 1, 2}), {{"target", at::tensor({0, 0, 9, 0}, at::kLong)}});
+  CHECK(value(metric) == 0);  // of class 2, which was predicted once
+  metric.update(saying({1, 1, 2, 2}), {{"target", at::tensor({1, 0, 2, 2}, at::kLong)}});
+  CHECK(value(metric) == doctest::Approx(100 * (2. / 3 + 4. / 5) / 2));  // class 3 does not occur
+  CHECK((metric.better() == Better::HIGHER));
+  CHECK_THROWS_WITH_AS(Dice({.num_classes = 1}), doctest::Contains("num_classes must be >= 2, got 1"), ConfigError);
+  CHECK_THROWS_WITH_AS(metric.update(at::zeros({2, 3}), {{"target", at::zeros(2)}}),
+                       doctest::Contains("expected outputs [N, 4, ...]"), DataError);
+}
+
+TEST_CASE("Dice of batches that weigh the same takes a class that is not in a batch for found") {
+  const auto saying = [](std::vector<std::int64_t> classes) -> Outputs {
+    return at::one_hot(at::tensor(classes), 3).to(at::kFloat);
+  };
+  Dice metric({.num_classes = 3, .mean_of_batches = true});
+  metric.update(saying({1, 0, 0}), {{"target", at::tensor({1, 1, 0}, at::kLong)}});
+  CHECK(value(metric) == doctest::Approx(100 * (2. / 3 + 1) / 2));
+  metric.update(saying({2}), {{"target", at::tensor({0}, at::kLong)}});
+  CHECK(value(metric) == doctest::Approx(100 * ((2. / 3 + 1) / 2 + (1. + 0) / 2) / 2));
 }
 
 TEST_CASE("MIoU is the mean over the classes that occur, in percent, without ignored pixels") {

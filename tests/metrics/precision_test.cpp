@@ -9,6 +9,7 @@
 
 #include "composer/metrics/binary.h"
 #include "composer/metrics/classification.h"
+#include "composer/metrics/dice.h"
 #include "composer/metrics/language.h"
 #include "composer/metrics/loss_metrics.h"
 #include "composer/metrics/miou.h"
@@ -62,6 +63,7 @@ std::vector<Case> cases() {
          return std::make_shared<MulticlassF1Score>(MulticlassOptions{.num_classes = 10, .average = Average::MACRO});
        },
        logits, classes},
+      {"Dice", [] { return std::make_shared<Dice>(DiceOptions{.num_classes = 4}); }, pixels, mask},
       {"MIoU", [] { return std::make_shared<MIoU>(MIoUOptions{.num_classes = 4}); }, pixels, mask},
       {"MeanSquaredError", [] { return std::make_shared<MeanSquaredError>(); }, values, wanted},
       {"MeanAbsoluteError", [] { return std::make_shared<MeanAbsoluteError>(); }, values, wanted},

@@ -1,4 +1,5 @@
 // metrics.json: metrics over batches, losses, one-hot targets, and which metrics an evaluator keeps.
+#include <cmath>
 #include <map>
 
 #include <ATen/ATen.h>
@@ -8,12 +9,14 @@
 #include "composer/data/in_memory.h"
 #include "composer/metrics/binary.h"
 #include "composer/metrics/classification.h"
+#include "composer/metrics/dice.h"
 #include "composer/metrics/language.h"
 #include "composer/metrics/loss_metrics.h"
 #include "composer/metrics/miou.h"
 #include "composer/metrics/regression.h"
 #include "composer/models/classifier.h"
 #include "composer/trainer/trainer.h"
+#include "composer/util/dice_loss.h"
 #include "composer/util/loss.h"
 #include "tests/replay/errors.h"
 #include "tests/replay/replay.h"
@@ -50,6 +53,13 @@ Json nested(const at::Tensor& tensor) {
 }
 
 // ---- metrics
+
+// Composer's figure of Dice is rounded.
+Json rounded(Json value) {
+  if (value.is_number()) return std::round(value.get<double>() * 100) / 100;
+  for (Json& one : value) one = rounded(one);
+  return value;
+}
 
 // The wanted class, or an error for what a recorded metric asks and we do not have.
 struct NoSuch {
@@ -121,6 +131,9 @@ std::shared_ptr<Metric> make_metric(const Json& c, bool mean_of_batches) {
     return std::make_shared<CrossEntropy>(options);
   }
   if (name == "LossMetric") return loss_metric(arguments, mean_of_batches);
+  if (name == "Dice")
+    return std::make_shared<Dice>(DiceOptions{.num_classes = 1 + arguments.at("num_classes").get<std::int64_t>(),
+                                              .mean_of_batches = mean_of_batches});
   const auto maker = makers.find(name);
   if (maker == makers.end()) throw NoSuch{"metric " + name};
   return maker->second(arguments);
@@ -139,9 +152,24 @@ Json replay_metric(const Json& c, const Tensors& tensors, bool mean_of_batches) 
   });
 }
 
+bool is_dice(const Json& c) { return c.value("metric", "") == "Dice"; }
+
 bool averages_batches(const Json& c) {
-  return c["kind"] == "composer_classifier_metrics" || c.value("metric", "") == "CrossEntropy" ||
+  return is_dice(c) || c["kind"] == "composer_classifier_metrics" || c.value("metric", "") == "CrossEntropy" ||
          c.value("metric", "") == "LossMetric";
+}
+
+// The mean over the classes that occur.
+double dice_of_all(const at::Tensor& predicted, const at::Tensor& target, std::int64_t classes) {
+  double sum = 0, occurring = 0;
+  for (std::int64_t i = 1; i < classes; ++i) {
+    const at::Tensor found = predicted.eq(i), there = target.eq(i);
+    const double both = (found.sum() + there.sum()).item<double>();
+    if (both == 0) continue;
+    sum += 2 * found.logical_and(there).sum().item<double>() / both;
+    ++occurring;
+  }
+  return 100 * sum / occurring;
 }
 
 // What the mean over all samples of the first batches is, by libtorch's own losses.
@@ -153,6 +181,7 @@ double mean_over_samples(const Json& c, const Tensors& tensors, std::size_t batc
   }
   const at::Tensor x = at::cat(predictions), y = at::cat(targets);
   if (c.value("metric", "") == "LossMetric") return at::mse_loss(x, y).item<double>();
+  if (is_dice(c)) return dice_of_all(x.argmax(1), y, x.size(1));
   const std::int64_t ignored = c.value("kwargs", Json::object()).value("ignore_index", std::int64_t{-100});
   return at::cross_entropy_loss(x, y, {}, at::Reduction::Mean, ignored).item<double>();
 }
@@ -160,7 +189,7 @@ double mean_over_samples(const Json& c, const Tensors& tensors, std::size_t batc
 // Without a context for the page of differences.
 Rule samples_weigh_alike(const Context* context) {
   return {.name = "samples_weigh_alike",
-          .applies_to = "`CrossEntropy` and `LossMetric` over batches of different sizes",
+          .applies_to = "`CrossEntropy`, `LossMetric` and `Dice` over batches of different sizes",
           .composer_does = "takes the mean of the batches' means, so a sample in a small last batch weighs more",
           .we_do = "takes the mean over all samples; the option `mean_of_batches` gives Composer's figure",
           .why = "the figure must not depend on the batch size",
@@ -181,7 +210,10 @@ Outcome run_metric(const Json& c, const Context& context) {
   const Json recorded = {{"values_after_each_batch", c["values_after_each_batch"]}, {"error", c["error"]}};
   try {
     if (averages_batches(c)) {
-      const Outcome with_option = judge(c, recorded, replay_metric(c, tensors, true), {}, kFloat32);
+      Json by_batches = replay_metric(c, tensors, true);
+      if (is_dice(c) && by_batches["error"].is_null())
+        by_batches["values_after_each_batch"] = rounded(by_batches["values_after_each_batch"]);
+      const Outcome with_option = judge(c, recorded, by_batches, {}, kFloat32);
       if (with_option.verdict != Verdict::EQUAL) return with_option;
     }
     return judge(c, recorded, replay_metric(c, tensors, false), {samples_weigh_alike(&context)}, kFloat32);
@@ -288,6 +320,20 @@ Rule reductions_are_an_enum() {
           .ours = [](Json& expected, const Json&) { expected["error"] = kDoesNotCompile["error"]; }};
 }
 
+bool has_one_activation(const Json& arguments) {
+  return !(arguments.value("sigmoid", false) && arguments.value("softmax", false));
+}
+
+Rule activations_are_an_enum() {
+  return {.name = "activations_are_an_enum",
+          .applies_to = "`DiceLoss` with both `sigmoid` and `softmax`",
+          .composer_does = "Raises `ValueError` in the constructor.",
+          .we_do = "Does not compile: an activation is an `enum class`.",
+          .why = "There is no way to say it.",
+          .matches = [](const Json& c) { return c["kind"] == "loss" && !has_one_activation(c["kwargs"]); },
+          .ours = [](Json& expected, const Json&) { expected["error"] = kDoesNotCompile["error"]; }};
+}
+
 at::Tensor loss_of(const Json& c, const Tensors& tensors) {
   const Json& arguments = c["kwargs"];
   const at::Tensor input = tensors.at("in.input"), target = tensors.at("in.target");
@@ -307,6 +353,18 @@ at::Tensor loss_of(const Json& c, const Tensors& tensors) {
     options.scale_by_batch_size = arguments.value("scale_by_batch_size", options.scale_by_batch_size);
     return composer::binary_cross_entropy_with_logits(input, target, options);
   }
+  if (c["function"] == "DiceLoss") {
+    const auto flag = [&](const char* name) { return arguments.value(name, false); };
+    return dice_loss(input, target,
+                     {.activation = flag("sigmoid")   ? DiceActivation::SIGMOID
+                                    : flag("softmax") ? DiceActivation::SOFTMAX
+                                                      : DiceActivation::NONE,
+                      .squared_pred = flag("squared_pred"),
+                      .jaccard = flag("jaccard"),
+                      .batch = flag("batch"),
+                      .ignore_absent_classes = flag("ignore_absent_classes"),
+                      .reduction = reduction(Reduction::MEAN)});
+  }
   throw NoSuch{"loss " + c["function"].get<std::string>()};
 }
 
@@ -319,11 +377,13 @@ Outcome run_loss(const Json& c, const Context& context) {
   try {
     Json got = result_of(recorded, [&] {
       if (c["function"] == "soft_cross_entropy" && !has_known_reduction(c["kwargs"])) return kDoesNotCompile;
+      if (!has_one_activation(c["kwargs"])) return kDoesNotCompile;
       return Json{{"out", nested(loss_of(c, tensors))}, {"error", nullptr}};
     });
     got["warnings"] = Json::array();
     const bool doubles = tensors.at("in.input").scalar_type() == at::kDouble;
-    return judge(c, recorded, got, {nothing_is_read(), reductions_are_an_enum()}, doubles ? Tolerance{} : kFloat32);
+    return judge(c, recorded, got, {nothing_is_read(), reductions_are_an_enum(), activations_are_an_enum()},
+                 doubles ? Tolerance{} : kFloat32);
   } catch (const NoSuch& no) {
     return unsupported(no.what);
   }
@@ -360,7 +420,8 @@ Suite metrics_suite() {
   return {"metrics.json",
           "Metrics and losses",
           run_metrics,
-          {samples_weigh_alike(nullptr), names_match(), nothing_is_read(), reductions_are_an_enum()}};
+          {samples_weigh_alike(nullptr), names_match(), nothing_is_read(), reductions_are_an_enum(),
+           activations_are_an_enum()}};
 }
 
 }  // namespace composer::replay

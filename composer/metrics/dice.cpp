@@ -1,0 +1,63 @@
+#include "composer/metrics/dice.h"
+
+#include <utility>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones_like.h>
+
+#include "composer/core/entry.h"
+#include "composer/core/error.h"
+#include "composer/metrics/names.h"
+#include "composer/util/loss.h"
+
+namespace composer::metrics {
+
+Dice::Dice(DiceOptions options) : options_(std::move(options)) {
+  if (options_.num_classes < 2) throw ConfigError("Dice: num_classes must be >= 2, got ", options_.num_classes);
+}
+Dice::~Dice() = default;
+
+void Dice::update(const Outputs& outputs, const Batch& batch) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor& logits = pick(outputs, options_.output);
+  const at::Tensor target = batch.at(options_.target).to(at::kLong);
+  const std::int64_t classes = options_.num_classes;
+  if (logits.dim() != target.dim() + 1 || logits.size(1) != classes)
+    throw DataError(name(), ": expected outputs [N, ", classes, ", ...] and targets [N, ...], got ", logits.sizes(),
+                    " and ", target.sizes());
+  check_classes(target, classes, options_.ignore_index);
+  const at::Tensor predicted = logits.argmax(1), valid = target.ne(options_.ignore_index);
+  const auto count = [&](const at::Tensor& of, const at::Tensor& where) {
+    return count_by_class(of, where, classes).slice(0, 1);  // without the background
+  };
+  const at::Tensor twice = count(target, valid.logical_and(predicted.eq(target))) * 2,
+                   both = count(predicted, valid) + count(target, valid);
+  if (!options_.mean_of_batches) {
+    over_.add(twice);
+    under_.add(both);
+    return;
+  }
+  over_.add((twice.to(at::kDouble) / both).nan_to_num_(1));  // as Composer rates a class that is not in the batch
+  under_.add(at::ones_like(both));
+}
+
+at::Tensor Dice::compute() const {
+  const at::Tensor over = over_.value(), under = under_.value();
+  const at::Tensor occurs = under.gt(0).to(at::kDouble);
+  return (over / under.clamp_min(1) * occurs).sum() / occurs.sum() * 100;
+}
+
+namespace entries {
+
+Entry<Metrics> dice() {
+  using O = DiceOptions;
+  return entry<Dice, O>("dice", "Dice's coefficient of segmentation maps, as the mean over classes",
+                        with_names<O>({option("num_classes", &O::num_classes).example("4").refuses({"1"}),
+                                       option("ignore_index", &O::ignore_index).refuses({"x"}),
+                                       option("mean_of_batches", &O::mean_of_batches).refuses({"1"})}));
+}
+
+}  // namespace entries
+}  // namespace composer::metrics
