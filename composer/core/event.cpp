@@ -1,7 +1,12 @@
 #include "composer/core/event.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "composer/core/error.h"
 
@@ -21,6 +26,36 @@ constexpr std::array<Row, kEventCount> kRows = {COMPOSER_EVENTS(COMPOSER_X)};
 
 const Row& row(Event event) { return kRows.at(static_cast<std::size_t>(event)); }
 
+// What earlier versions of Composer called them.
+constexpr std::pair<std::string_view, Event> kOlderNames[] = {{"TRAINING_START", Event::FIT_START},
+                                                              {"TRAINING_END", Event::FIT_END},
+                                                              {"BEFORE_EVAL_ALL", Event::EVAL_BEFORE_ALL},
+                                                              {"AFTER_EVAL_ALL", Event::EVAL_AFTER_ALL}};
+
+// How many letters must be added, left out or replaced to make one text of the other.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> to(b.size() + 1);  // from the first letters of `a` to the first j of `b`
+  std::iota(to.begin(), to.end(), 0);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(to[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = to[j + 1];
+      to[j + 1] = std::min({replaced, to[j] + 1, to[j + 1] + 1});
+    }
+  }
+  return to[b.size()];
+}
+
+// The event that a name in capitals probably means.
+std::optional<Event> meant(std::string_view name) {
+  for (const auto& [older, event] : kOlderNames)
+    if (older == name) return event;
+  const auto nearest = std::ranges::min_element(kRows, {}, [&](const Row& one) { return distance(name, one.name); });
+  if (distance(name, nearest->name) > name.size() / 4) return std::nullopt;
+  return static_cast<Event>(nearest - kRows.begin());
+}
+
 }  // namespace
 
 std::string_view name(Event event) { return row(event).name; }
@@ -38,7 +73,10 @@ Event parse_event(std::string_view text) {
   for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   for (int i = 0; i < kEventCount; ++i)
     if (kRows.at(i).name == upper) return static_cast<Event>(i);
-  throw ConfigError("Event: there is no event \"", text, "\"; docs/events.md lists the ", kEventCount, " there are");
+  const auto event = meant(upper);
+  throw ConfigError("Event: there is no event \"", text, "\"; ",
+                    event ? join("did you mean \"", to_string(*event), "\"? ") : std::string(),
+                    "docs/events.md lists the ", kEventCount, " there are");
 }
 
 bool is_before_event(Event event) { return row(event).kind == Kind::BEFORE; }

@@ -2,6 +2,7 @@
 
 #include <set>
 #include <string>
+#include <utility>
 
 #include "composer/core/callback.h"
 #include "composer/core/error.h"
@@ -41,6 +42,25 @@ TEST_CASE("A name and its upper case are read back to the event, others are refu
   CHECK(parse_event("Batch_End") == Event::BATCH_END);
   for (const char* text : {"", "batch", "batchend", "batch_end ", "foo"})
     CHECK_THROWS_AS(parse_event(text), ConfigError);
+}
+
+TEST_CASE("The error of a name that is no event's names the event that is meant") {
+  const std::pair<const char*, const char*> cases[] = {
+      {"training_start", "fit_start"},      {"TRAINING_END", "fit_end"},        {"before_eval_all", "eval_before_all"},
+      {"after_eval_all", "eval_after_all"}, {"batchend", "batch_end"},          {"batch_ends", "batch_end"},
+      {"epochs_start", "epoch_start"},      {"befor_forward", "before_forward"}};
+  for (const auto& [text, meant] : cases) {
+    CAPTURE(text);
+    CHECK_THROWS_WITH_AS(parse_event(text),
+                         join("Event: there is no event \"", text, "\"; did you mean \"", meant,
+                              "\"? docs/events.md lists the 40 there are")
+                             .c_str(),
+                         ConfigError);
+  }
+  for (const char* text : {"", "foo", "batch", "on_train_epoch_end"})
+    CHECK_THROWS_WITH_AS(parse_event(text),
+                         join("Event: there is no event \"", text, "\"; docs/events.md lists the 40 there are").c_str(),
+                         ConfigError);
 }
 
 TEST_CASE("A canonical name is what an opening and its closing event share") {
