@@ -31,6 +31,11 @@ at::Tensor with_box(const at::Tensor& images, const at::Tensor& permutation, con
   return cut;
 }
 
+double share_of_box(const at::Tensor& images, const CutMixBox& box) {
+  const auto area = static_cast<double>((box.bottom - box.top) * (box.right - box.left));
+  return area / static_cast<double>(images.size(2) * images.size(3));
+}
+
 bool has_size_of(const at::Tensor& target, const at::Tensor& images) {
   return target.dim() > 2 && target.sizes().slice(target.dim() - 2) == images.sizes().slice(images.dim() - 2);
 }
@@ -54,12 +59,11 @@ CutMixBox cutmix_box(std::int64_t height, std::int64_t width, double length, boo
 
 CutMixBatch cutmix_batch(const at::Tensor& input, const at::Tensor& target, const at::Tensor& permutation,
                          const CutMixBox& box) {
-  const auto area = static_cast<double>((box.bottom - box.top) * (box.right - box.left));
   const at::Tensor of_input = permutation.to(input.device(), /*non_blocking=*/true),
                    of_target = permutation.to(target.device(), /*non_blocking=*/true);
   return {with_box(input, of_input, box),
           has_size_of(target, input) ? with_box(target, of_target, box) : target.index_select(0, of_target),
-          1 - area / static_cast<double>(input.size(2) * input.size(3))};
+          1 - share_of_box(input, box)};
 }
 
 CutMix::CutMix(CutMixOptions options) : options_(std::move(options)) {
@@ -95,22 +99,21 @@ void CutMix::cut(State& state) {
     throw ConfigError("CutMix: interpolate_loss needs one target per image; \"", options_.target_key, "\" is ",
                       target.sizes());
   const auto [permutation, box] = draw(state, input);
-  CutMixBatch cut = cutmix_batch(input, target, permutation, box);
-  state.batch.set(options_.input_key, std::move(cut.input));
-  other_target_ = std::move(cut.other_target);
-  kept_ = cut.kept;
+  permutation_ = permutation.to(input.device(), /*non_blocking=*/true);
+  box_ = box;
+  state.batch.set(options_.input_key, with_box(input, permutation_, box));
 }
 
 void CutMix::apply(Event event, State& state, Logger&) {
   if (event == Event::BEFORE_TRAIN_BATCH) return microbatches_.restart();
   if (event == Event::BEFORE_FORWARD) return cut(state);
-  at::Tensor other = std::exchange(other_target_, {});
-  if (event == Event::BEFORE_BACKWARD) return mix_losses(state, options_.target_key, other, 1 - kept_);
-  if (has_size_of(other, state.batch.at(options_.input_key))) {
-    state.batch.set(options_.target_key, std::move(other));
-  } else {
-    mix_targets("CutMix", state, options_.target_key, other, 1 - kept_);
-  }
+  const at::Tensor &input = state.batch.at(options_.input_key), &target = state.batch.at(options_.target_key);
+  const at::Tensor permutation = std::exchange(permutation_, {}).to(target.device(), /*non_blocking=*/true);
+  if (has_size_of(target, input)) return state.batch.set(options_.target_key, with_box(target, permutation, box_));
+  const at::Tensor other = target.index_select(0, permutation);
+  const double replaced = share_of_box(input, box_);
+  if (event == Event::BEFORE_BACKWARD) return mix_losses(state, options_.target_key, other, replaced);
+  mix_targets("CutMix", state, options_.target_key, other, replaced);
 }
 
 namespace {

@@ -69,8 +69,8 @@ class COMPOSER_EXPORT CutMix final : public Algorithm {
 
   CutMixOptions options_;
   MicrobatchCount microbatches_;
-  at::Tensor other_target_;  // set at BEFORE_FORWARD, until it is used
-  double kept_ = 1;
+  at::Tensor permutation_;  // set at BEFORE_FORWARD, until targets are mixed as others have left them
+  CutMixBox box_;
 };
 
 }  // namespace composer::algorithms

@@ -24,6 +24,14 @@ void check_alpha(double alpha) {
   if (!(alpha >= 0 && std::isfinite(alpha))) throw ConfigError("MixUp: alpha must be >= 0, got ", alpha);
 }
 
+at::Tensor mixed_input(const at::Tensor& input, const at::Tensor& permutation, double mixing) {
+  // One index would be mixed into every sample.
+  if (input.dim() < 1 || permutation.dim() != 1 || permutation.size(0) != input.size(0))
+    throw ConfigError("mixup_batch: needs a permutation of the samples of the input, ", input.sizes(), ", got ",
+                      permutation.sizes());
+  return mix(input, input.index_select(0, permutation), mixing);
+}
+
 }  // namespace
 
 double gen_mixing_coef(double alpha, const std::function<double(double, double)>& sample_beta) {
@@ -34,12 +42,8 @@ double gen_mixing_coef(double alpha, const std::function<double(double, double)>
 }
 
 MixedBatch mixup_batch(const at::Tensor& input, const at::Tensor& target, const MixUpDraw& draw) {
-  // One index would be mixed into every sample.
-  if (input.dim() < 1 || draw.permutation.dim() != 1 || draw.permutation.size(0) != input.size(0))
-    throw ConfigError("mixup_batch: needs a permutation of the samples of the input, ", input.sizes(), ", got ",
-                      draw.permutation.sizes());
   const at::Tensor other = draw.permutation.to(input.device(), /*non_blocking=*/true);
-  return {mix(input, input.index_select(0, other), draw.mixing), target.index_select(0, other)};
+  return {mixed_input(input, other, draw.mixing), target.index_select(0, other)};
 }
 
 MixUp::MixUp(MixUpOptions options) : options_(std::move(options)) {
@@ -67,13 +71,12 @@ void MixUp::apply(Event event, State& state, Logger&) {
     const at::Tensor input = state.batch.at(options_.input_key);
     check_can_be_mixed("MixUp", options_.input_key, input);
     const MixUpDraw drawn = draw(state, input.size(0));
-    MixedBatch mixed = mixup_batch(input, state.batch.at(options_.target_key), drawn);
-    state.batch.set(options_.input_key, std::move(mixed.input));
-    permuted_target_ = std::move(mixed.permuted_target);
+    permutation_ = drawn.permutation.to(input.device(), /*non_blocking=*/true);
     mixing_ = drawn.mixing;
+    state.batch.set(options_.input_key, mixed_input(input, permutation_, mixing_));
     return;
   }
-  const at::Tensor permuted = std::exchange(permuted_target_, {});
+  const at::Tensor permuted = state.batch.at(options_.target_key).index_select(0, std::exchange(permutation_, {}));
   if (event == Event::BEFORE_LOSS) {
     mix_targets("MixUp", state, options_.target_key, permuted, mixing_);
   } else {

@@ -54,7 +54,7 @@ class COMPOSER_EXPORT MixUp final : public Algorithm {
 
   MixUpOptions options_;
   double mixing_ = 0;
-  at::Tensor permuted_target_;  // set at BEFORE_FORWARD, until it is used
+  at::Tensor permutation_;  // set at BEFORE_FORWARD, until targets are mixed as others have left them
   MicrobatchCount microbatches_;
 };
 

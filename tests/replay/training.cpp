@@ -165,8 +165,25 @@ bool has_swa_lr(const Json& c) {
   return false;
 }
 
+bool smooths_before_mixing(const Json& c) {
+  bool smoothed = false;
+  for (const Json& one : c["config"].value("algorithms", Json::array())) {
+    if (one["class"] == "MixUp" && smoothed) return true;
+    smoothed = smoothed || one["class"] == "LabelSmoothing";
+  }
+  return false;
+}
+
 Rules own_rules(const Context* context, const BiasPath* path) {
   return {
+      {.name = "smoothed_targets_are_mixed",
+       .applies_to = "`LabelSmoothing` in front of `MixUp`",
+       .composer_does = "Mixes smoothed targets with others that are not smoothed.",
+       .we_do = "Mixes smoothed targets, which gives the same as smoothing the mixture. A plain loop gives our losses "
+                "and weights.",
+       .why = "Targets do not depend on the order in which two algorithms are listed.",
+       .matches = smooths_before_mixing,
+       .ours = [context](Json& expected, const Json& c) { expected.update(train_by_hand(c, *context)); }},
       {.name = "swa_lr_counts",
        .applies_to = "`swa_lr` of SWA",
        .composer_does = "Overwrites it with the learning rate at `swa_start`.",

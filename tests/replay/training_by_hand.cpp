@@ -39,10 +39,11 @@ class Loop {
         algorithms_(config_.value("algorithms", Json::array())),
         max_duration_(time_of(config_.value("max_duration", "30ba"))),
         len_((size(run_.train) + run_.batch_size - 1) / run_.batch_size),
-        factors_(schedule_factors(config_, size(run_.train), run_.batch_size, how.rates)) {
+        factors_(schedule_factors(config_, size(run_.train), run_.batch_size, how.rates)),
+        random_(c.at("random_log")) {
     for (const Json& algorithm : algorithms_)
       if (algorithm["class"] != "GradientClipping" && algorithm["class"] != "LabelSmoothing" &&
-          algorithm["class"] != "SAM")
+          algorithm["class"] != "SAM" && (algorithm["class"] != "MixUp" || algorithm.value("interpolate_loss", false)))
         throw Unsupported{"a plain loop with " + algorithm["class"].get<std::string>()};
     result_ = {{"rows", Json::array()}};
     if (config_.contains("eval")) result_["eval_history"] = Json::object();
@@ -81,8 +82,25 @@ class Loop {
       if (item.key() == kNoisyBias) item.value().copy_(how_.bias->values.at(static_cast<std::size_t>(now_.batch)));
   }
 
+  std::optional<algorithms::MixUpDraw> draw_mixup(const Batch& batch) {
+    for (const Json& algorithm : algorithms_)
+      if (algorithm["class"] == "MixUp") return next_mixup(random_, algorithm.value("alpha", 0.2), size(batch));
+    return std::nullopt;
+  }
+
+  static at::Tensor mixed(const at::Tensor& values, const algorithms::MixUpDraw& draw) {
+    return values.mul(1 - draw.mixing).add_(values.index_select(0, draw.permutation), draw.mixing);
+  }
+
+  // The batch that the model gets.
+  static Batch seen(const Batch& batch, const std::optional<algorithms::MixUpDraw>& draw) {
+    Batch changed = batch;
+    if (draw) changed.set("input", mixed(batch.at("input"), *draw));
+    return changed;
+  }
+
   // The batch that the loss gets.
-  Batch smoothed(const Batch& batch, const at::Tensor& logits) const {
+  Batch judged(const Batch& batch, const at::Tensor& logits, const std::optional<algorithms::MixUpDraw>& draw) const {
     Batch changed = batch;
     for (const Json& algorithm : algorithms_) {
       if (algorithm["class"] != "LabelSmoothing") continue;
@@ -91,6 +109,11 @@ class Loop {
       const at::Tensor target = changed.at("target");
       const at::Tensor dense = target.dim() == 1 ? at::one_hot(target, classes).to(at::kFloat) : target;
       changed.set("target", dense * (1 - smoothing) + smoothing / static_cast<double>(classes));
+    }
+    if (draw) {
+      const at::Tensor target = changed.at("target");
+      const at::Tensor dense = target.dim() == 1 ? at::one_hot(target, logits.size(1)).to(at::kFloat) : target;
+      changed.set("target", mixed(dense, *draw));
     }
     return changed;
   }
@@ -119,9 +142,10 @@ class Loop {
     for (std::int64_t begin = 0; begin < size(batch); begin += step) {
       const Batch part = slice(batch, begin, step);
       const double share = static_cast<double>(size(part)) / static_cast<double>(size(batch));
-      const Outputs outputs = run_.model->forward(part);
+      const auto draw = draw_mixup(part);
+      const Outputs outputs = run_.model->forward(seen(part, draw));
       at::Tensor sum, total;
-      for (const auto& [name, loss] : run_.model->loss(outputs, smoothed(part, outputs.only()))) {
+      for (const auto& [name, loss] : run_.model->loss(outputs, judged(part, outputs.only(), draw))) {
         const at::Tensor mean = loss.mean();
         sum = sum.defined() ? sum + mean : mean;
         if (name == "total")
@@ -209,6 +233,7 @@ class Loop {
   Time max_duration_;
   std::int64_t len_;
   std::vector<double> factors_;
+  RandomLog random_;
   Timestamp now_;
   std::int64_t evaluated_at_ = -1;
   Json result_;

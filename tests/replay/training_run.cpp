@@ -102,13 +102,7 @@ void add_mixup(Algorithms& list, const Json& o, RandomLog& log) {
   algorithms::MixUpOptions x;
   x.alpha = o.value("alpha", x.alpha);
   x.interpolate_loss = o.value("interpolate_loss", x.interpolate_loss);
-  x.draw = [alpha = x.alpha, &log](std::int64_t samples) -> algorithms::MixUpDraw {
-    const double mixing = algorithms::gen_mixing_coef(alpha, [&](double a, double b) {
-      return log.next("np.random.beta", {a, b}).get<double>();
-    });
-    const auto order = log.next("torch.randperm", {samples}).get<std::vector<std::int64_t>>();
-    return {mixing, at::tensor(order, at::kLong)};
-  };
+  x.draw = [alpha = x.alpha, &log](std::int64_t samples) { return next_mixup(log, alpha, samples); };
   list.add(algorithms::MixUp(x));
 }
 
@@ -124,6 +118,14 @@ void add_gradient_clipping(Algorithms& list, const Json& o, RandomLog&) {
 }
 
 }  // namespace
+
+algorithms::MixUpDraw next_mixup(RandomLog& log, double alpha, std::int64_t samples) {
+  const double mixing = algorithms::gen_mixing_coef(alpha, [&](double a, double b) {
+    return log.next("np.random.beta", {a, b}).get<double>();
+  });
+  const auto order = log.next("torch.randperm", {samples}).get<std::vector<std::int64_t>>();
+  return {mixing, at::tensor(order, at::kLong)};
+}
 
 void require_known(const Json& arguments, const char* what, const std::set<std::string>& known) {
   for (const auto& [name, value] : arguments.items())

@@ -7,6 +7,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include "composer/algorithms/mixup.h"
 #include "composer/core/model.h"
 #include "composer/core/plugins.h"
 #include "tests/replay/replay.h"
@@ -41,6 +42,9 @@ class RandomLog {
   std::size_t next_ = 0;
 };
 
+// The choices of MixUp for a microbatch.
+algorithms::MixUpDraw next_mixup(RandomLog& log, double alpha, std::int64_t samples);
+
 // Likewise; both throw Unsupported. The algorithms keep a reference to the log.
 Algorithms make_training_algorithms(const Json& config, RandomLog& log);
 
@@ -55,8 +59,8 @@ struct ByHand {
   bool both_passes = false;        // with SAM: metrics and running statistics count both of them
 };
 
-// The rows and the final weights of a case, trained by a plain loop of libtorch. Throws Unsupported for algorithms
-// other than gradient clipping, label smoothing and SAM.
+// The rows and the final weights of a case, trained by a plain loop of libtorch. Targets are smoothed before they are
+// mixed. Throws Unsupported for algorithms other than gradient clipping, label smoothing, MixUp and SAM.
 Json train_by_hand(const Json& c, const Context& context, const ByHand& how = {});
 
 // What a case of training.json comes to; `faults` are further algorithms, by which tests show that faults are found.
