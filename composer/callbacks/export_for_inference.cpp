@@ -124,6 +124,7 @@ void ExportForInferenceCallback::init(const State&, Logger&) { sample_ = options
 // What would be wrong at the end of training is wrong now.
 void ExportForInferenceCallback::fit_start(const State& state, Logger&) {
   if (state.rank != 0) return;
+  if (options_.save_format == ExportFormat::TORCHSCRIPT) formats::check_locale_for_torch_script();
   util::NewFile tried(path_at(state));
   tried.write("");
 }

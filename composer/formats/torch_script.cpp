@@ -1,6 +1,7 @@
 #include "composer/formats/torch_script.h"
 
 #include <cctype>
+#include <locale>
 #include <memory>
 #include <ostream>
 #include <set>
@@ -85,7 +86,16 @@ jit::Module trace(const torch::nn::Module& module, const TracedFunction& functio
 
 }  // namespace
 
+void check_locale_for_torch_script() {
+  const std::locale locale;
+  const auto& form = std::use_facet<std::numpunct<char>>(locale);
+  if (form.decimal_point() == '.' && form.grouping().empty()) return;
+  throw ConfigError("TorchScript: libtorch would write 1234.5 in the form of the locale \"", locale.name(),
+                    "\", which it cannot read. Call std::locale::global(std::locale::classic()) before the fit");
+}
+
 void write_torch_script(std::ostream& out, const torch::nn::Module& module, const TracedFunction& function) {
+  check_locale_for_torch_script();
   const at::NoGradGuard no_grad;
   try {
     trace(module, function).deepcopy(at::kCPU).save(out);

@@ -15,6 +15,7 @@
 #include "composer/formats/weights.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/locale.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
@@ -200,6 +201,11 @@ TEST_CASE("What would fail at the end of training fails before the first batch i
   for (const ExportFormat format : {ExportFormat::TORCHSCRIPT, ExportFormat::SAFETENSORS})
     CHECK(failure_of({.save_format = format, .save_path = (folder / "file" / "net.safetensors").string()})
               .find("net.safetensors") != std::string::npos);
+  {
+    const OtherLocale other;  // in which libtorch would write 1.234,5
+    CHECK(failure_of({.save_path = (folder / "net.pt").string(), .input_names = {"input"}})
+              .find("Call std::locale::global(std::locale::classic()) before the fit") != std::string::npos);
+  }
   CHECK(!fs::exists(folder / "net.pt"));
 }
 
