@@ -112,7 +112,7 @@ void visit_fields(StateFields fields, libtorch::RMSpropParamState& state) {
   fields.alike("grad_avg", state.grad_avg());
 }
 
-// It keeps one for all parameters, under the first. `al` is memory that each step fills anew.
+// It keeps one for all parameters in their order, under the first. `al` is memory that each step fills anew.
 void visit_fields(StateFields fields, libtorch::LBFGSParamState& state) {
   fields("func_evals", state.func_evals());
   fields("n_iter", state.n_iter());
@@ -183,6 +183,20 @@ bool visit_libtorch(StateVisitor& visit, libtorch::Optimizer& optimizer, const t
          visit_if<libtorch::Adagrad, libtorch::AdagradParamState>(visit, optimizer, model, owns) ||
          visit_if<libtorch::RMSprop, libtorch::RMSpropParamState>(visit, optimizer, model, owns) ||
          visit_if<libtorch::LBFGS, libtorch::LBFGSParamState>(visit, optimizer, model, owns);
+}
+
+// The parameters that one state is of. Checkpoints of earlier versions do not tell.
+void visit_order(StateVisitor& visit, const NamedParameters& all) {
+  if (visit.is_loading() && !visit.has("parameters")) return;
+  std::vector<std::string> now, saved;
+  for (const auto& [name, tensor] : all) now.push_back(name);
+  saved = now;
+  visit("parameters", saved);
+  if (saved == now) return;
+  const auto [was, is] = std::ranges::mismatch(saved, now);
+  throw CheckpointError(visit.path(), ": LBFGS keeps one state for all parameters in their order, and this run has ",
+                        is == now.end() ? "nothing" : *is, " where ", was == saved.end() ? "nothing" : *was,
+                        " was. Register them in the same order, or set load_ignore_keys = {\"optimizer\"}");
 }
 
 std::string bytes_of(torch::serialize::OutputArchive& archive) {
@@ -282,6 +296,7 @@ void visit_optimizer(StateVisitor& visit, libtorch::Optimizer& optimizer, const 
   std::string type = class_name(typeid(optimizer));
   visit("class", type);
   check_class(type, optimizer);
+  if (typeid(optimizer) == typeid(libtorch::LBFGS)) visit_order(visit, parameters_of(optimizer, model));
   StateVisitor state = visit.scope("state");
   if (auto* named = dynamic_cast<optim::NamedOptimizer*>(&optimizer)) return visit_named(state, *named, owns);
   if (visit_libtorch(state, optimizer, model, owns)) return;

@@ -188,6 +188,59 @@ struct Trained {
   }
 };
 
+// Of the parameters [weight, bias], or in the other order.
+struct Lbfgs {
+  torch::nn::Linear model{4, 3};
+  libtorch::LBFGS optimizer;
+
+  explicit Lbfgs(bool reversed = false)
+      : optimizer(reversed ? Parameters{model->bias, model->weight} : model->parameters(),
+                  libtorch::LBFGSOptions(0.1).max_iter(2)) {}
+  void step() {
+    optimizer.step([this] {
+      optimizer.zero_grad();
+      const at::Tensor loss = model->forward(at::ones({2, 4})).square().sum();
+      loss.backward();
+      return loss;
+    });
+  }
+  StateDict saved() {
+    StateDict state;
+    StateVisitor visit = StateVisitor::saving(state);
+    visit_optimizer(visit, optimizer, *model);
+    return state;
+  }
+  void load(const StateDict& state) {
+    StateVisitor visit = StateVisitor::loading(state, "optimizer");
+    visit_optimizer(visit, optimizer, *model);
+  }
+};
+
+TEST_CASE("LBFGS, which keeps one state for all parameters, refuses that of parameters in another order") {
+  Lbfgs trained;
+  trained.step();
+  const StateDict saved = trained.saved();
+  Lbfgs other(/*reversed=*/true);
+  CHECK_THROWS_WITH_AS(other.load(saved),
+                       doctest::Contains("optimizer: LBFGS keeps one state for all parameters in their order, and this "
+                                         "run has bias where weight was"),
+                       CheckpointError);
+  CHECK(other.optimizer.state().empty());
+  Lbfgs same;
+  same.load(saved);
+  CHECK(same.optimizer.state().size() == 1);
+}
+
+TEST_CASE("A state of LBFGS that does not tell the order of its parameters is loaded") {
+  Lbfgs trained;
+  trained.step();
+  StateDict saved = trained.saved();
+  saved.erase("parameters");
+  Lbfgs other;
+  other.load(saved);
+  CHECK(other.optimizer.state().size() == 1);
+}
+
 StateDict& states_of(StateDict& saved) { return std::get<StateDict>(saved["state"]); }
 
 TEST_CASE("state that does not fit libtorch's optimizer is an error that says what, and changes nothing") {
