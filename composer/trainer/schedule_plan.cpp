@@ -94,7 +94,11 @@ std::vector<double> SchedulePlan::rates(const State& state) const {
 
 void SchedulePlan::check(const Timestamp& from, OptionalTime until, std::optional<std::int64_t> dataloader_len) const {
   if (schedulers_.empty()) return;
-  if (const auto now = context(from, until, dataloader_len)) factor(*now);
+  const auto now = context(from, until, dataloader_len);
+  if (now && factor(*now) == 0. && !every_batch_ && from.batch == 0)
+    warn(
+        "schedulers: the whole first epoch trains with a learning rate of 0, because step_schedulers_every_batch is "
+        "false and the schedule, a warm-up for example, begins at 0");
 }
 
 std::string SchedulePlan::outline(const Timestamp& from, OptionalTime until,

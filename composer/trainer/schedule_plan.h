@@ -33,7 +33,8 @@ class SchedulePlan {
   void apply(State& state) const;
   // What apply() sets the groups' rates to; those before any schedule if it does nothing.
   std::vector<double> rates(const State& state) const;
-  // Throws what apply() would throw for the first batch of a fit from `from` to `until`; changes nothing.
+  // Throws what apply() would throw for the first batch of a fit from `from` to `until`; changes nothing. Warns of a
+  // first epoch that would train with a rate of 0.
   void check(const Timestamp& from, OptionalTime until, std::optional<std::int64_t> dataloader_len) const;
   // By what the rates are multiplied at the first batch and some later ones of such a fit, as text: functions cannot be
   // compared, but what they give can.

@@ -5,6 +5,7 @@
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
 #include "tests/trainer/algorithm_at.h"
 
 namespace composer::test::loop_test {
@@ -98,6 +99,22 @@ TEST_CASE("Schedules of whole epochs change between epochs only, and several are
   Trainer trainer(std::move(options));
   trainer.fit();
   CHECK(rates == std::vector<double>{.5, .5, .5, .5, .25, .25, .25, .25});
+}
+
+TEST_CASE("A warm-up that changes between epochs only warns of a first epoch without a learning rate") {
+  for (const bool every_batch : {false, true}) {
+    CAPTURE(every_batch);
+    const Warnings warnings;
+    TrainerOptions options = tiny_options();
+    options.max_duration = "2ep";
+    options.schedulers = {optim::constant_with_warmup({.t_warmup = "1ep"})};
+    options.step_schedulers_every_batch = every_batch;
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    CHECK(warnings.say("the whole first epoch trains with a learning rate of 0") == !every_batch);
+    trainer.fit("1ep");
+    CHECK(warnings.texts.size() == (every_batch ? 0 : 1));
+  }
 }
 
 struct ManyLosses : Model {
