@@ -95,8 +95,8 @@ std::int64_t count_blurred(const Replacements& done) {
 
 }  // namespace
 
-at::Tensor blur_2d(const at::Tensor& input, std::int64_t stride, const at::Tensor& filter) {
-  return blur(input, {stride, stride}, (filter.defined() ? filter : default_filter()).to(input.options()));
+at::Tensor blur_2d(const at::Tensor& input, at::IntArrayRef stride, const at::Tensor& filter) {
+  return blur(input, stride, (filter.defined() ? filter : default_filter()).to(input.options()));
 }
 
 Replacements blurpool(nn::Module& model, const BlurPoolOptions& options) {

@@ -18,8 +18,8 @@ struct BlurPoolOptions {
 };
 
 // Filters each channel of [N, C, H, W] by itself, padded by half of the filter: [1, 1, h, w] for all channels, or
-// [C, 1, h, w]. Undefined: the 3x3 filter of weights 1, 2, 1.
-COMPOSER_EXPORT at::Tensor blur_2d(const at::Tensor& input, std::int64_t stride = 1, const at::Tensor& filter = {});
+// [C, 1, h, w]. Undefined: the 3x3 filter of weights 1, 2, 1. The stride is one number, or {rows, columns}.
+COMPOSER_EXPORT at::Tensor blur_2d(const at::Tensor& input, at::IntArrayRef stride = 1, const at::Tensor& filter = {});
 
 // Puts a blur before or after strided convolutions, and between each max-pool and its stride. Weights stay the same
 // tensors; "conv1.weight" is called "conv1.conv.weight" afterwards. Throws ConfigError for invalid options.

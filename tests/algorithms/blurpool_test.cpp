@@ -49,6 +49,13 @@ TEST_CASE("blur_2d weighs the neighbours of a pixel by 1, 2, 1 in both direction
   CHECK(at::equal(pool->forward(x).flatten(), at::tensor({3.75F, 4.5F, 6.75F, 7.5F})));
 }
 
+TEST_CASE("blur_2d takes one stride, or one for rows and one for columns") {
+  const at::Tensor x = at::randn({2, 3, 7, 6}), all = blur_2d(x);
+  CHECK(at::allclose(blur_2d(x, 2), all.slice(2, 0, {}, 2).slice(3, 0, {}, 2)));
+  CHECK(at::allclose(blur_2d(x, {2, 1}), all.slice(2, 0, {}, 2)));
+  CHECK(at::allclose(blur_2d(x, {1, 3}), all.slice(3, 0, {}, 3)));
+}
+
 TEST_CASE("blurpool replaces strided convolutions and max-pools, and keeps weights and their names' ends") {
   nn::Sequential model = net();
   const at::Tensor weight = model->named_parameters()["2.weight"];

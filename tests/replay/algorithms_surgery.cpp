@@ -23,8 +23,9 @@ namespace nn = torch::nn;
 
 Outcome blur_2d(const Json& c, const Recorded& recorded) {
   const at::Tensor filter = c.at("filter") == "default" ? at::Tensor() : recorded.at("in.filter");
-  return judge_tensor(c, recorded.at("out"),
-                      algorithms::blur_2d(recorded.at("in.input"), c.at("stride").get<std::int64_t>(), filter));
+  const auto stride = c.at("stride").is_array() ? c.at("stride").get<std::vector<std::int64_t>>()
+                                                : std::vector<std::int64_t>{c.at("stride").get<std::int64_t>()};
+  return judge_tensor(c, recorded.at("out"), algorithms::blur_2d(recorded.at("in.input"), stride, filter));
 }
 
 Outcome blurmax_pool2d(const Json& c, const Recorded& recorded) {
