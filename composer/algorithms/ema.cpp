@@ -47,6 +47,18 @@ double smoothing_of(const EMAOptions& options, Time interval) {
   return half_life ? std::exp(-std::log(2.0) * (interval / *half_life).as_double()) : options.smoothing;
 }
 
+// Averages are kept in the type of the weights.
+void warn_if_too_coarse(const WeightsByName& averages, double share) {
+  for (const auto& [name, average] : averages) {
+    if (!at::isReducedFloatingType(average.scalar_type())) continue;
+    const double step = average.scalar_type() == at::kHalf ? 0x1p-10 : 0x1p-7;  // between 1 and the next number
+    if (share >= step) continue;
+    return warn(join("EMA: ", name, " is ", average.scalar_type(), ", which has too few digits for an average that an ",
+                     "update moves by a share of ", share, ", so it hardly moves. Train weights in float32, with ",
+                     "amp_bf16 for example, or set a half_life of a few updates"));
+  }
+}
+
 }  // namespace
 
 WeightsByName copy_weights(const torch::nn::Module& model) {
@@ -83,14 +95,17 @@ bool EMA::match(Event event, const State& state) const {
 }
 
 void EMA::apply(Event event, State& state, Logger&) {
-  if (event == Event::INIT)
+  const torch::nn::Module& model = as_module(*state.model);
+  if (event == Event::INIT) {
     averages_ = {};  // of another trainer
-  else if (event == Event::AFTER_LOAD || event == Event::FIT_START)
-    averages_.find(as_module(*state.model));
-  else if (averages_.empty())
-    averages_.begin(as_module(*state.model));
-  else
-    averages_.move(as_module(*state.model), 1 - smoothing_);
+  } else if (event == Event::AFTER_LOAD || event == Event::FIT_START) {
+    averages_.find(model);
+  } else if (averages_.empty()) {
+    averages_.begin(model);
+    warn_if_too_coarse(averages_.by_name(), 1 - smoothing_);
+  } else {
+    averages_.move(model, 1 - smoothing_);
+  }
 }
 
 const WeightsByName* EMA::weights_for(WeightsUse) { return averages_.empty() ? nullptr : &averages_.by_name(); }

@@ -12,6 +12,8 @@
 #include "composer/formats/weights.h"
 #include "tests/support/cut_and_resumed.h"
 #include "tests/support/doctest.h"
+#include "tests/support/fake_run.h"
+#include "tests/support/warnings.h"
 
 namespace composer::ema_test {
 
@@ -63,6 +65,28 @@ bool close(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
 }
 
 }  // namespace
+
+TEST_CASE("EMA warns of weights whose type has too few digits for its half-life") {
+  struct Case {
+    at::ScalarType type;
+    const char* half_life;
+    bool warns;
+  };
+  for (const auto& [type, half_life, warns] :
+       {Case{at::kBFloat16, "1000ba", true}, Case{at::kBFloat16, "10ba", false}, Case{at::kHalf, "1000ba", true},
+        Case{at::kHalf, "100ba", false}, Case{at::kFloat, "1000ba", false}}) {
+    CAPTURE(half_life);
+    const test::Warnings warnings;
+    EMA ema({.half_life = Time::parse(half_life)});
+    test::FakeRun run;
+    const auto model = test::tiny_model();
+    model->to(type);
+    run.state.model = Handle<Model>(model);
+    for (int i = 0; i < 2; ++i) ema.apply(Event::BATCH_END, run.state, run.logger);
+    CHECK(warnings.texts.size() == (warns ? 1 : 0));
+    CHECK(warnings.say("which has too few digits for an average") == warns);
+  }
+}
 
 TEST_CASE("EMA evaluates with the average of weights and buffers, and trains with the trained weights") {
   Seen seen, without;
