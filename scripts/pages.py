@@ -15,10 +15,11 @@ STRUCTS = ['TrainerOptions', 'FitOptions', 'EvalOptions', 'PredictOptions']  # o
 # But for space and comments, each C++ block of these pages is a part of one of these sources...
 PAGES = ['trainer.md', 'callbacks/writing.md', 'loggers/writing.md']
 SOURCES = ['tests/trainer/trainer_page_test.cpp', 'examples/own_loop.cpp', 'examples/own_parts.cpp',
-           'tests/package/own_algorithms.cpp', 'tests/models/own_transformer_test.cpp']
+           'tests/package/own_algorithms.cpp', 'tests/models/own_transformer_test.cpp',
+           'tests/step/part_weights_test.cpp']
 # ... and so are the blocks of others that begin like this.
 BLOCKS = {'algorithms/writing.md': ['class NoisyInputs', 'struct Line', 'struct Scaled', 'struct ScaleOptions', 'const Registry'], 'data.md': ['const Batch samples', 'class Surface'],
-          'metrics.md': ['class MaxError'], 'models.md': ['class TwoHeads', '// Causal attention']}
+          'metrics.md': ['class MaxError'], 'models.md': ['class TwoHeads', '// Causal attention', 'LossWeight loss_weight', 'const SoftCrossEntropyOptions']}
 
 
 def without_comments(code):

@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>  // the one heavy header of core: include it to write a model, not to use one
 
 #include "composer/core/export.h"
+#include "composer/core/loss_weight.h"
 #include "composer/core/metric.h"
 #include "composer/core/tensors.h"
 
@@ -22,8 +23,12 @@ class COMPOSER_EXPORT Model : public torch::nn::Module {
   ~Model() override;
 
   virtual Outputs forward(const Batch& batch) = 0;
-  // Of one microbatch, as means over its samples (the trainer weighs microbatches by their size).
+  // Of one microbatch, as means over what loss_weight() says.
   virtual Losses loss(const Outputs& outputs, const Batch& batch) = 0;
+  // What the means of loss() are over, for any part of a batch: microbatches and ranks are weighed by it. The samples,
+  // by default; a loss that ignores targets or weighs classes counts them: return target_weight(batch["target"]); It is
+  // asked on the host, before algorithms change targets, and reads no tensor of a device.
+  virtual LossWeight loss_weight(const Batch& batch) const;
 
   // What the metrics see, without gradients and with all modules in evaluation mode: in evaluation, and with `outputs`
   // given for metrics of training. Either always returns these, as by default, or always runs a forward of its own.

@@ -117,6 +117,7 @@ Outputs eval_forward_of(Model& model, const Batch& batch, const Outputs* outputs
   return model.eval_forward(batch, outputs);
 }
 Losses loss_of(Model& model, const Outputs& outputs, const Batch& batch) { return model.loss(outputs, batch); }
+LossWeight loss_weight_of(const Model& model, const Batch& batch) { return model.loss_weight(batch); }
 void update_metric(Model& model, const Batch& batch, const Outputs& outputs, Metric& metric) {
   model.update_metric(batch, outputs, metric);
 }

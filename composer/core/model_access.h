@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include "composer/core/loss_weight.h"
 #include "composer/core/metric.h"
 #include "composer/core/tensors.h"
 
@@ -66,6 +67,7 @@ class ModuleModes {
 Outputs forward_of(Model& model, const Batch& batch);
 Outputs eval_forward_of(Model& model, const Batch& batch, const Outputs* outputs);
 Losses loss_of(Model& model, const Outputs& outputs, const Batch& batch);
+LossWeight loss_weight_of(const Model& model, const Batch& batch);
 void update_metric(Model& model, const Batch& batch, const Outputs& outputs, Metric& metric);
 Metrics metrics_of(const Model& model, bool is_train);
 std::optional<double> flops_of(const Model& model, const Batch& batch);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "composer/core/error.h"
+#include "composer/util/loss.h"
 
 namespace composer {
 
@@ -25,7 +26,12 @@ std::int64_t get_num_samples_in_batch(const Batch& batch) {
 
 TokenCount get_num_tokens_in_batch(const Batch& batch) {
   const at::Tensor* ids = batch.find("input_ids");
-  return ids ? ids->numel() : 0;
+  if (!ids) return 0;
+  const at::Tensor* target = batch.find("target");
+  const bool each_has_one = target && target->is_cpu() && target->sizes() == ids->sizes() &&
+                            at::isIntegralType(target->scalar_type(), /*includeBool=*/false);
+  if (!each_has_one) return ids->numel();
+  return {ids->numel(), static_cast<std::int64_t>(target_weight(*target).number())};
 }
 
 std::vector<Batch> split_batch(const Batch& batch, std::int64_t microbatch_size) {

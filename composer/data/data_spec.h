@@ -35,7 +35,8 @@ struct DataSpec {
 COMPOSER_EXPORT std::vector<Batch> split_batch(const Batch& batch, std::int64_t microbatch_size);
 // Returns the length of dimension 0. Throws DataError unless it is equal in all tensors that have dimensions.
 COMPOSER_EXPORT std::int64_t get_num_samples_in_batch(const Batch& batch);
-// Returns the number of elements of "input_ids", including padding; 0 without that tensor.
+// Returns the number of elements of "input_ids", including padding; 0 without that tensor. If "target" has a class for
+// each of them and is on the host, those that are not -100 generate loss, else all.
 COMPOSER_EXPORT TokenCount get_num_tokens_in_batch(const Batch& batch);
 
 // The type of the trainer's options for data: a DataSpec, or just a loader.

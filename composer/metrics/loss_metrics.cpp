@@ -45,6 +45,12 @@ void LossMetric::update(const Outputs& outputs, const Batch& batch) {
   const at::Tensor target = at_least_float(batch.at(options_.target));
   const at::Tensor loss = options_.loss_function(output, target);
   if (loss.dim() != 0) throw DataError(name(), ": loss_function must give a 0-d mean, got ", loss.sizes());
+  if (options_.loss_weight && !options_.mean_of_batches) {
+    const LossWeight weight = options_.loss_weight(batch.at(options_.target));
+    over_.add(weight.times(loss.to(at::kDouble)));
+    under_.add(weight.on(output.device()));
+    return;
+  }
   const std::int64_t weight = options_.mean_of_batches ? 1 : output.size(0);
   over_.add(loss.to(at::kDouble) * weight);
   under_.add(weight, output.device());

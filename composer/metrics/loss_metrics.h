@@ -6,6 +6,7 @@
 
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
+#include "composer/core/loss_weight.h"
 #include "composer/core/metric.h"
 #include "composer/metrics/ratio.h"
 
@@ -36,11 +37,14 @@ class COMPOSER_EXPORT CrossEntropy final : public Ratio {
 struct LossMetricOptions {
   std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss_function = {};  // gives a mean
   bool mean_of_batches = false;  // each batch weighs the same, whatever its size, as in Composer
+  // What that mean is over: target_weight, for a loss that ignores targets. Unset: the samples.
+  std::function<LossWeight(const at::Tensor& target)> loss_weight = {};
   std::string name = "LossMetric";
   std::string output, target = "target";  // names of tensors; an empty output is the only one
 };
 
-// Mean over all samples of any loss. loss_function gets outputs and targets of half precision as float32.
+// Mean of any loss over all samples, or over what its batches weigh. loss_function gets outputs and targets of half
+// precision as float32.
 class COMPOSER_EXPORT LossMetric final : public Ratio {
  public:
   explicit LossMetric(LossMetricOptions options);

@@ -10,7 +10,7 @@ namespace composer::models {
 Classifier::Classifier(std::shared_ptr<torch::nn::Module> module, detail::ModuleCall forward, ClassifierOptions options)
     : options_(std::move(options)), forward_(std::move(forward)) {
   if (!module) throw ConfigError("Classifier: the module is null");
-  auto& [num_classes, train_metrics, val_metrics, loss_fn, input, target, hyperparameters] = options_;
+  auto& [num_classes, train_metrics, val_metrics, loss_fn, loss_weight, input, target, hyperparameters] = options_;
   const bool defaults = !train_metrics || !val_metrics;
   if (num_classes < 0 || (defaults && num_classes < 1))
     throw ConfigError("Classifier: num_classes must be >= 1, got ", num_classes);
@@ -19,8 +19,10 @@ Classifier::Classifier(std::shared_ptr<torch::nn::Module> module, detail::Module
   };
   if (!train_metrics) train_metrics = Metrics(accuracy());
   if (!val_metrics) val_metrics = Metrics(metrics::CrossEntropy({.target = target}), accuracy());
-  if (!loss_fn)
+  if (!loss_fn) {
     loss_fn = [](const at::Tensor& logits, const at::Tensor& labels) { return soft_cross_entropy(logits, labels); };
+    if (!loss_weight) loss_weight = [](const at::Tensor& labels) { return target_weight(labels); };
+  }
   register_module("module", std::move(module));
 }
 
@@ -30,6 +32,12 @@ Outputs Classifier::forward(const Batch& batch) { return forward_(batch, options
 
 Losses Classifier::loss(const Outputs& outputs, const Batch& batch) {
   return options_.loss_fn(outputs.only(), batch.at(options_.target));
+}
+
+// Unknown where the targets are made later, by microbatch_transforms.
+LossWeight Classifier::loss_weight(const Batch& batch) const {
+  const at::Tensor* target = batch.find(options_.target);
+  return target && options_.loss_weight ? options_.loss_weight(*target) : LossWeight();
 }
 
 Metrics Classifier::get_metrics(bool is_train) const {

@@ -9,6 +9,7 @@
 #include <torch/nn/pimpl.h>
 
 #include "composer/core/export.h"
+#include "composer/core/loss_weight.h"
 #include "composer/core/model.h"
 #include "composer/core/state_dict.h"
 #include "composer/models/module_call.h"
@@ -21,6 +22,8 @@ struct ClassifierOptions {
   std::optional<Metrics> val_metrics = {};    // default: CrossEntropy, MulticlassAccuracy
   // Loss of (logits, targets), a mean over the batch; unset: soft_cross_entropy.
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss_fn = {};
+  // What that mean is over; unset: with a loss_fn the samples, else the targets that are not -100 (target_weight).
+  std::function<LossWeight(const at::Tensor& target)> loss_weight = {};
   std::string input = "input", target = "target";  // names of the tensors in the batch
   StateDict hyperparameters = {};                  // what Model::local_hparams() returns
 };
@@ -41,6 +44,7 @@ class COMPOSER_EXPORT Classifier : public Model {
 
   Outputs forward(const Batch& batch) override;
   Losses loss(const Outputs& outputs, const Batch& batch) override;
+  LossWeight loss_weight(const Batch& batch) const override;
   Metrics get_metrics(bool is_train) const override;
   StateDict local_hparams() const override { return options_.hyperparameters; }
 

@@ -22,6 +22,7 @@ ClassifierOptions classifier_options(LanguageModelOptions options) {
                 if (smoothing == 0) return soft_cross_entropy(flat, next);
                 return at::cross_entropy_loss(flat, next, {}, at::Reduction::Mean, -100, smoothing);
               },
+          .loss_weight = [](const at::Tensor& target) { return target_weight(target); },
           .input = std::move(options.input),
           .target = std::move(options.target),
           .hyperparameters = std::move(options.hyperparameters)};

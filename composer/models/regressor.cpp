@@ -10,10 +10,12 @@ namespace composer::models {
 Regressor::Regressor(std::shared_ptr<torch::nn::Module> module, detail::ModuleCall forward, RegressorOptions options)
     : options_(std::move(options)), forward_(std::move(forward)) {
   if (!module) throw ConfigError("Regressor: the module is null");
-  auto& [train_metrics, val_metrics, loss_fn, input, target, hyperparameters] = options_;
+  auto& [train_metrics, val_metrics, loss_fn, loss_weight, input, target, hyperparameters] = options_;
   const metrics::MeanSquaredError squared({.target = target});
   if (!train_metrics) train_metrics = Metrics(squared);
   if (!val_metrics) val_metrics = Metrics(squared, metrics::MeanAbsoluteError({.target = target}));
+  if (!loss_fn && !loss_weight)
+    loss_weight = [](const at::Tensor& numbers) { return static_cast<double>(numbers.numel()); };
   register_module("module", std::move(module));
 }
 
@@ -28,6 +30,11 @@ Losses Regressor::loss(const Outputs& outputs, const Batch& batch) {
     throw DataError("Regressor: the outputs are ", output.sizes(), ", and the targets \"", options_.target, "\" ",
                     target.sizes(), "; they must have one shape");
   return at::mse_loss(output, target);
+}
+
+LossWeight Regressor::loss_weight(const Batch& batch) const {
+  const at::Tensor* target = batch.find(options_.target);
+  return target && options_.loss_weight ? options_.loss_weight(*target) : LossWeight();
 }
 
 Metrics Regressor::get_metrics(bool is_train) const {

@@ -9,6 +9,7 @@
 #include <torch/nn/pimpl.h>
 
 #include "composer/core/export.h"
+#include "composer/core/loss_weight.h"
 #include "composer/core/model.h"
 #include "composer/core/state_dict.h"
 #include "composer/models/module_call.h"
@@ -20,6 +21,8 @@ struct RegressorOptions {
   std::optional<Metrics> val_metrics = {};    // default: MeanSquaredError, MeanAbsoluteError
   // Loss of (outputs, targets), a mean over the batch; unset: the mean squared error.
   std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss_fn = {};
+  // What that mean is over; unset: with a loss_fn the samples, else the elements of the targets.
+  std::function<LossWeight(const at::Tensor& target)> loss_weight = {};
   std::string input = "input", target = "target";  // names of the tensors in the batch
   StateDict hyperparameters = {};                  // what Model::local_hparams() returns
 };
@@ -39,6 +42,7 @@ class COMPOSER_EXPORT Regressor : public Model {
 
   Outputs forward(const Batch& batch) override;
   Losses loss(const Outputs& outputs, const Batch& batch) override;
+  LossWeight loss_weight(const Batch& batch) const override;
   Metrics get_metrics(bool is_train) const override;
   StateDict local_hparams() const override { return options_.hyperparameters; }
 

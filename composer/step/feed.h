@@ -61,6 +61,7 @@ class Feed {
 
   std::int64_t count_samples(const Batch& batch) const;
   TokenCount count_tokens(const Batch& batch) const;
+  bool has_token_count() const { return static_cast<bool>(spec_.get_num_tokens_in_batch); }  // of its own
   // Microbatches of at most `size` samples; `size` 0: one, the batch itself.
   std::vector<Batch> split(const Batch& batch, std::int64_t size) const;
   void to_device(Batch& microbatch, at::Device device) const;  // and the microbatch transforms

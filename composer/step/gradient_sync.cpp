@@ -52,8 +52,9 @@ GradientSync::Counts GradientSync::start(const Counts& own, bool may_change) {
   const auto count = static_cast<double>(own.microbatches);
   if (optimizer_) optimizer_->follow();
   const at::Tensor sums =
-      at::tensor({own.weight, static_cast<double>(own.samples), static_cast<double>(own.tokens), count, count * count,
-                  own.weight > 0 ? 0.0 : 1.0, may_change ? 1.0 : 0.0, own.seconds, has_other_losses_ ? 1.0 : 0.0},
+      at::tensor({own.weight.number(), static_cast<double>(own.samples), static_cast<double>(own.tokens), count,
+                  count * count, own.weight.is(0) ? 1.0 : 0.0, may_change ? 1.0 : 0.0, own.seconds,
+                  has_other_losses_ ? 1.0 : 0.0, own.weight.is_on_device() ? 1.0 : 0.0},
                  at::kDouble);
   world_->sum(sums);
   const double* sum = sums.const_data_ptr<double>();
@@ -69,7 +70,13 @@ GradientSync::Counts GradientSync::start(const Counts& own, bool may_change) {
   } else if (by_hand_ && options_.broadcast_buffers) {
     share_buffers();
   }
-  return {.weight = sum[0],
+  LossWeight weight = sum[0];
+  if (sum[9] > 0) {  // it is not waited for: the sum is made where the weights are
+    const at::Tensor all = own.weight.on(state_.device);
+    world_->sum(all);
+    weight = all;
+  }
+  return {.weight = weight,
           .samples = std::llround(sum[1]),
           .tokens = std::llround(sum[2]),
           .microbatches = std::llround(sum[3]),

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "composer/core/loss_weight.h"
 #include "composer/core/state.h"
 #include "composer/dist/options.h"
 #include "composer/step/optimizer_shards.h"
@@ -31,7 +32,7 @@ class GradientSync {
 
   // What a rank contributes to a batch, or the sums over ranks.
   struct Counts {
-    double weight = 0;  // of its samples in the loss
+    LossWeight weight = 0;  // of its part in the loss
     std::int64_t samples = 0, tokens = 0, microbatches = 0;
     double seconds = 0;  // that were spent since the last batch was started; of all ranks: the mean
   };

@@ -52,10 +52,6 @@ class EvalMode {
 
 }  // namespace
 
-double TrainStep::weight_of(const Feed& feed, const Batch& batch) const {
-  return static_cast<double>(weigh_by_tokens_ ? feed.count_tokens(batch).loss_generating : feed.count_samples(batch));
-}
-
 void TrainStep::scale_losses(Precision precision, const std::optional<optim::GradScalerOptions>& scaling) {
   const bool scales = scaling || precision == Precision::AMP_FP16;
   if (scales) optim::require_skippable(*state_.optimizer, scaling ? "grad_scaler" : "precision: amp_fp16");
@@ -94,7 +90,7 @@ std::int64_t TrainStep::samples_at_once(const Feed& feed) const {
 
 void TrainStep::split(const Feed& feed) {
   const std::int64_t size = state_.device_train_microbatch_size;
-  weight_ = 0;
+  weight_ = {};
   is_split_ = size != 0;
   if (ranks() && ranks()->has_shards()) {
     split_into_shards(feed);
@@ -124,17 +120,19 @@ void TrainStep::split_into_shards(const Feed& feed) {
   }
 }
 
-// On the host, once, however often the batch is trained.
+// Once, however often the batch is trained.
 void TrainStep::weigh(const Feed& feed) {
+  const bool alone = microbatches_.size() == 1 && !ranks();
   bool may_change = ranks() && feed.has_microbatch_transforms();
+  weight_ = 0;
   for (std::size_t i = 0; i < microbatches_.size(); ++i) {
-    Microbatch& microbatch = microbatches_[i];
-    microbatch.share = weight_of(feed, batch_of(microbatch));
-    weight_ += microbatch.share;
-    if (microbatch.share > 0)
-      last_ = i;
-    else
+    LossWeight& weight = microbatches_[i].weight;
+    weight = part_weights_.of(feed, batch_of(microbatches_[i]), alone);
+    weight_ = weight_ + weight;
+    if (weight.is(0))
       may_change = true;
+    else
+      last_ = i;
   }
   if (ranks()) {
     const double seconds = of_all_.seconds;  // a batch may be weighed twice
@@ -147,9 +145,7 @@ void TrainStep::weigh(const Feed& feed) {
     of_all_.seconds += seconds;
     weight_ = of_all_.weight;
   }
-  if (!(weight_ > 0))
-    throw DataError("the batch has no ", weigh_by_tokens_ ? "loss-generating tokens" : "samples", " to weigh it by");
-  for (Microbatch& microbatch : microbatches_) microbatch.share /= weight_;
+  part_weights_.check(weight_, whole_, !microbatches_.empty(), alone, tokens(feed));
 }
 
 void TrainStep::step_once(const std::function<at::Tensor()>& closure) {
@@ -234,19 +230,21 @@ void TrainStep::zero_gradients() {
 }
 
 void TrainStep::enter(const Feed& feed, std::size_t index) {
-  if (weight_ == 0) weigh(feed);
+  if (!weight_.known()) weigh(feed);
   const Microbatch& microbatch = microbatches_[index];
   index_ = index;
   if (ranks() && ranks()->has_shards()) ranks()->enter_shard(microbatch.shard);
-  enter(feed, batch_of(microbatch), microbatch.share, microbatch.first);
-  if (feed.has_microbatch_transforms()) current_.share = weight_of(feed, state_.batch) / weight_;
+  enter(feed, batch_of(microbatch), microbatch.first);
+  current_.weight = microbatch.weight;
+  if (feed.has_microbatch_transforms())
+    current_.weight = part_weights_.of_transformed(feed, state_.batch, microbatch.weight);
+  share_ = current_.weight / weight_;
 }
 
-void TrainStep::enter(const Feed& feed, const Batch& batch, double share, bool first) {
+void TrainStep::enter(const Feed& feed, const Batch& batch, bool first) {
   assign(state_.batch, batch);  // a copy: the optimizer may run the batch again
   feed.to_device(state_.batch, state_.device);
   if (!metrics_.empty()) current_.batch = state_.batch;
-  current_.share = share;
   current_.first = first;
 }
 
@@ -301,7 +299,7 @@ void TrainStep::forward() {
     run_loss();
     differentiate(total_loss());
   };
-  if (graph_ && current_.share == 1 && graph_->run(all)) return;
+  if (graph_ && share_.is(1) && graph_->run(all)) return;
   if (ranks()) ranks()->before_forward(is_last());
   run_forward();
 }
@@ -312,11 +310,16 @@ void TrainStep::run_forward() {
 }
 
 void TrainStep::loss() {
-  if (!graph_ || !graph_->take_loss()) run_loss();
-  if (counts()) return;
-  Losses none;  // a mean over nothing may be 0/0
-  for (const auto& [name, loss] : state_.loss) none.set(name, at::zeros_like(loss));
-  state_.loss = std::move(none);
+  if (!graph_ || !graph_->take_loss()) {
+    run_loss();
+    if (current_.weight.depends_on_kind()) share_ = part_weights_.of_loss(state_.batch, current_.weight) / weight_;
+  }
+  if (!counts()) lose_loss();
+}
+
+// A mean over nothing may be 0/0.
+void TrainStep::lose_loss() {
+  for (auto& [name, loss] : state_.loss) loss = at::zeros_like(loss);
 }
 
 void TrainStep::run_loss() {
@@ -335,16 +338,15 @@ at::Tensor TrainStep::total_loss() const {
 }
 
 void TrainStep::backward() {
+  if (!counts()) lose_loss();  // an algorithm may have computed it anew
   const at::Tensor total = total_loss();
   if (current_.first && !measured_) state_.batch_loss.clear();
-  if (counts()) {
-    if (!measured_) {
-      add_to_batch_loss("total", total);
-      for (const auto& [name, loss] : state_.loss)
-        if (name != "total") add_to_batch_loss(name, mean_of(loss));
-    }
-    make_own_gradients(total);
+  if (!measured_) {
+    add_to_batch_loss("total", total);
+    for (const auto& [name, loss] : state_.loss)
+      if (name != "total") add_to_batch_loss(name, mean_of(loss));
   }
+  if (counts()) make_own_gradients(total);
   if (ranks() && ranks()->has_shards()) ranks()->leave_shard(microbatches_[index_].shard, state_.batch_loss);
 }
 
@@ -379,14 +381,14 @@ void TrainStep::warn_of_outside_leaves() const {
 
 void TrainStep::differentiate(const at::Tensor& total) {
   if (!total.requires_grad()) throw_without_gradient(state_.loss);
-  const double share = ranks() ? current_.share * ranks()->factor() : current_.share;
-  const at::Tensor weighted = share == 1 ? total : total * share;
+  const LossWeight share = ranks() ? share_ * ranks()->factor() : share_;
+  const at::Tensor weighted = share.times(total);
   (scales_ ? scaler_->scale(weighted) : weighted).backward();
 }
 
 void TrainStep::add_to_batch_loss(std::string_view name, const at::Tensor& mean) {
   const at::Tensor value = mean.variable_data();  // as detach(), without a view to keep track of
-  const at::Tensor part = current_.share == 1 ? value : value * current_.share;
+  const at::Tensor part = share_.times(value);
   const at::Tensor* sum = state_.batch_loss.find(name);
   state_.batch_loss.set(name, sum ? *sum + part : part);
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "composer/core/logger.h"
+#include "composer/core/loss_weight.h"
 #include "composer/core/state.h"
 #include "composer/dist/options.h"
 #include "composer/optim/grad_scaler.h"
@@ -16,6 +17,7 @@
 #include "composer/step/gradient_sync.h"
 #include "composer/step/metric_set.h"
 #include "composer/step/microbatch_size.h"
+#include "composer/step/part_weights.h"
 #include "composer/step/step_graph.h"
 #include "composer/util/random_state.h"
 
@@ -25,8 +27,9 @@ class BatchUndo;
 class StateVisitor;
 class StepRule;
 
-// How one batch is trained: the kernels between the events of loop.cpp. The gradient is that of the mean over the
-// batch's samples (or loss-generating tokens), however it is split: each microbatch counts by its share of them.
+// How one batch is trained: the kernels between the events of loop.cpp. The gradient is that of the whole batch,
+// however it is split: each microbatch counts by its share of what the loss is a mean over (Model::loss_weight, else
+// the samples, or the loss-generating tokens that a DataSpec counts).
 class TrainStep {
  public:
   // Makes the gradients of the batch, and returns its loss. What algorithms do to gradients, and what others see,
@@ -34,7 +37,7 @@ class TrainStep {
   using TrainBatch = std::function<at::Tensor(bool counts)>;
 
   TrainStep(State& state, Logger& logger, bool weigh_by_tokens)
-      : state_(state), logger_(logger), weigh_by_tokens_(weigh_by_tokens) {}
+      : state_(state), logger_(logger), part_weights_(state, weigh_by_tokens) {}
 
   // Until the next call, losses are scaled as the precision or the options ask for. The scale stays what it is.
   void scale_losses(Precision precision, const std::optional<optim::GradScalerOptions>& scaling);
@@ -75,6 +78,8 @@ class TrainStep {
   std::optional<std::int64_t> nan_since() const { return nan_since_; }
   // What start() was told, as the mean over ranks.
   Seconds spent() const { return Seconds(of_all_.seconds); }
+  // Before the first batch of a fit.
+  void begin_fit() { part_weights_.begin_fit(); }
   // Of the algorithm that has one. Throws ConfigError for two of them, and for an optimizer that steps in backward.
   void use_rule(const Engine& engine);
   // Until the fit ends, batches are trained by a graph where that can be.
@@ -89,8 +94,8 @@ class TrainStep {
   void step_optimizer(const Feed& feed, const TrainBatch& train_batch);
   void zero_gradients();
   std::size_t num_microbatches() const { return microbatches_.size(); }
-  // state.batch becomes that one, on the device. One without weight (no loss-generating tokens) passes through all
-  // events with a loss of 0 and changes neither gradients nor metrics.
+  // state.batch becomes that one, on the device. One without weight (no target that counts) passes through all events
+  // with a loss of 0 and changes neither gradients nor metrics.
   void enter(const Feed& feed, std::size_t microbatch);
   void forward();
   void loss();
@@ -113,8 +118,8 @@ class TrainStep {
 
  private:
   struct Microbatch {
-    Batch batch;       // empty if the whole batch is the only one
-    double share = 1;  // of its weight in that of all microbatches
+    Batch batch;             // empty if the whole batch is the only one
+    LossWeight weight = {};  // unknown: it is a trial
     bool first = true;
     std::int64_t shard = 0;  // with virtual shards
   };
@@ -123,7 +128,7 @@ class TrainStep {
   void split(const Feed& feed);
   void weigh(const Feed& feed);
   bool is_last() const { return index_ == last_; }
-  void enter(const Feed& feed, const Batch& batch, double share, bool first);
+  void enter(const Feed& feed, const Batch& batch, bool first);
   const Batch& batch_of(const Microbatch& microbatch) const { return is_split_ ? microbatch.batch : whole_; }
   void step_once(const std::function<at::Tensor()>& closure);
   void choose_microbatch_size(const Feed& feed);
@@ -138,15 +143,15 @@ class TrainStep {
   at::Tensor total_loss() const;
   Outputs outputs_for_metrics();
   void differentiate(const at::Tensor& total);
-  double weight_of(const Feed& feed, const Batch& batch) const;
+  void lose_loss();
   void watch_for_nan();
   void add_to_batch_loss(std::string_view name, const at::Tensor& mean);
-  bool counts() const { return current_.share != 0; }
+  bool counts() const { return !share_.is(0); }
   bool divides_gradients() const { return optimizer_shards() && optimizer_shards()->divides_gradients(); }
 
   State& state_;
   Logger& logger_;
-  bool weigh_by_tokens_;
+  PartWeights part_weights_;
   MetricSet metrics_;
   std::optional<optim::GradScaler> scaler_;
   bool scales_ = false;                             // in this fit
@@ -164,10 +169,11 @@ class TrainStep {
   std::int64_t microbatch_size_ = 0;  // as logged: that of the loader's batches, if none was asked for
   bool warned_of_nan_ = false;
   std::optional<std::int64_t> nan_since_;  // of losses that are NaN one after the other, the first one's batch
-  double weight_ = 0;                      // of all microbatches, before their transforms; 0: not known yet
-  std::size_t index_ = 0;                  // of the current microbatch
-  std::size_t last_ = 0;                   // of those that have a weight
-  RandomMark random_;                      // before it
+  LossWeight weight_;     // of all microbatches, before algorithms and their transforms; unknown: not yet
+  LossWeight share_ = 1;  // of the current microbatch in it
+  std::size_t index_ = 0;  // of the current microbatch
+  std::size_t last_ = 0;   // of those that have a weight
+  RandomMark random_;      // before it
   Microbatch current_;           // on the device, as algorithms find it; without a batch if there are no metrics
   bool reuses_outputs_ = false;  // Model::eval_forward gives the outputs of training
   StepRule* rule_ = nullptr;

@@ -99,7 +99,9 @@ void TrainStep::try_microbatches(const Feed& feed, std::int64_t size) {
   const Apart apart(*this);
   const Batch part = feed.split(whole_, size).front();
   for (const bool first : {true, false}) {
-    enter(feed, part, /*share=*/0.5, first);
+    enter(feed, part, first);
+    current_.weight = {};
+    share_ = 0.5;
     forward();
     loss();
     backward();

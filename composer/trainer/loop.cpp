@@ -58,6 +58,7 @@ void Trainer::Impl::begin() {
   restore_random();
   make_up();
   if (!resumption.finished.empty()) state.stop.ask(std::exchange(resumption.finished, ""), Stop::FINISHED);
+  train_step.begin_fit();
   train_step.use_rule(engine);
   if (options.cuda_graph) train_step.use_graph(engine);
 }

@@ -1,5 +1,6 @@
 #include "composer/util/loss.h"
 
+#include <algorithm>
 #include <exception>
 #include <optional>
 #include <vector>
@@ -46,11 +47,11 @@ at::Tensor classes(const at::Tensor& target) {
 }
 
 // The mean over rows, then the share of them that have a target: in this order it rounds as Composer does, whose
-// targets are float32 even if the logits are not.
+// targets are float32 even if the logits are of half precision. What the sum is over is exact for losses in double.
 struct MeanOfRows {
-  explicit MeanOfRows(const at::Tensor& target)
+  MeanOfRows(const at::Tensor& losses, const at::Tensor& target)
       : rows(static_cast<double>(target.numel()) / static_cast<double>(target.size(1))),
-        share(target.sum().reciprocal().mul(rows)) {}
+        share((losses.scalar_type() == at::kDouble ? target.sum(at::kDouble) : target.sum()).reciprocal().mul(rows)) {}
   at::Tensor operator()(const at::Tensor& losses) const { return losses.sum().neg_().div(rows).mul(share); }
 
   double rows;
@@ -62,8 +63,8 @@ struct MeanOfProbabilities final : torch::autograd::Function<MeanOfProbabilities
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& logits,
                             const at::Tensor& target) {
     const at::Tensor logs = at::log_softmax(at_least_float(logits), 1);
-    const MeanOfRows mean(target);
-    context->save_for_backward({logits, target, logs, mean.share});
+    const MeanOfRows mean(logs, target);
+    context->save_for_backward({logits, target, logs, mean.share.nan_to_num(0, 0, 0)});
     context->saved_data["rows"] = mean.rows;
     return mean(logs.mul(target));
   }
@@ -100,7 +101,22 @@ at::Tensor of_probabilities(const at::Tensor& logits, const at::Tensor& given, c
     case Reduction::MEAN:
       break;
   }
-  return MeanOfRows(target)(loss);
+  return MeanOfRows(loss, target)(loss);
+}
+
+// On the host without a kernel: a step asks for it.
+LossWeight count_kept(const at::Tensor& target, std::int64_t ignored) {
+  if (!target.is_cpu() || target.scalar_type() != at::kLong || !target.is_contiguous()) return target.ne(ignored).sum();
+  const auto* const from = target.const_data_ptr<std::int64_t>();
+  return static_cast<double>(target.numel() - std::count(from, from + target.numel(), ignored));
+}
+
+// Where the weights are: on a device, so that it is not waited for.
+LossWeight weight_of_classes(const at::Tensor& target, const at::Tensor& weight, std::int64_t ignored) {
+  check_classes(target, weight.size(0), ignored);
+  const at::Tensor on_device = target.flatten().to(weight.device(), /*non_blocking=*/true);
+  const at::Tensor ignores = on_device.eq(ignored);
+  return weight.index_select(0, on_device.masked_fill(ignores, 0)).masked_fill_(ignores, 0).sum(at::kDouble);
 }
 
 }  // namespace
@@ -156,6 +172,19 @@ at::Tensor soft_cross_entropy(const at::Tensor& logits, const at::Tensor& target
     check_classes(indices, logits.size(1), options.ignore_index);  // names the sample, which libtorch does not
     throw;
   }
+}
+
+LossWeight target_weight(const at::Tensor& target, const SoftCrossEntropyOptions& options) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor& weight = options.weight;
+  LossWeight sum;
+  if (!at::isIntegralType(target.scalar_type(), /*includeBool=*/true))
+    sum = target.sum(at::kDouble);
+  else if (weight.defined())
+    sum = weight_of_classes(classes(target), weight, options.ignore_index);
+  else
+    sum = count_kept(target, options.ignore_index);
+  return weight.defined() ? sum.of_kind() : sum;
 }
 
 at::Tensor binary_cross_entropy_with_logits(const at::Tensor& logits, const at::Tensor& target,

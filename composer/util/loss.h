@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "composer/core/export.h"
+#include "composer/core/loss_weight.h"
 
 namespace composer {
 
@@ -22,6 +23,11 @@ struct SoftCrossEntropyOptions {
 // shapes fit neither, or (on the host) if a class is out of range, with its sample.
 COMPOSER_EXPORT at::Tensor soft_cross_entropy(const at::Tensor& logits, const at::Tensor& target,
                                               const SoftCrossEntropyOptions& options = {});
+
+// What the mean of soft_cross_entropy over these targets is over, for Model::loss_weight. Whole numbers are classes:
+// how many are not ignored, or the sum of their weights. Others are probabilities: their sum. Throws DataError as that
+// does for classes, of which none but those with weights are looked at.
+COMPOSER_EXPORT LossWeight target_weight(const at::Tensor& target, const SoftCrossEntropyOptions& options = {});
 
 struct BinaryCrossEntropyOptions {
   at::Tensor weight, pos_weight;  // none if undefined

@@ -81,4 +81,17 @@ TEST_CASE("Tokens are the elements of input_ids, and none without it") {
   CHECK(count.loss_generating == 28);
 }
 
+TEST_CASE("Of tokens with targets, those that are not ignored generate loss") {
+  const at::Tensor ids = at::zeros({2, 3}, at::kLong);
+  const auto with_loss = [&](const at::Tensor& target) {
+    const TokenCount count = get_num_tokens_in_batch({{"input_ids", ids}, {"target", target}});
+    CHECK(count.total == 6);
+    return count.loss_generating;
+  };
+  CHECK(with_loss(at::tensor({1, -100, 2, -100, -100, -100}, at::kLong).view({2, 3})) == 2);
+  CHECK(with_loss(at::full({2, 3}, -100, at::kLong)) == 0);
+  CHECK(with_loss(at::tensor({-100, 1}, at::kLong)) == 6);  // one for each sequence
+  CHECK(with_loss(at::zeros({2, 3})) == 6);                 // no classes
+}
+
 }  // namespace composer::data_spec_test

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
+#include "composer/util/loss.h"
 #include "tests/metrics/kinds.h"
 #include "tests/support/doctest.h"
 
@@ -43,6 +44,16 @@ TEST_CASE("Cross entropy leaves out ignored targets, on samples and on pixels") 
   CrossEntropy sequence({.ignore_index = -1});
   sequence.update(flat.view({2, 4, 3}).transpose(1, 2), Batch{{"target", target.view({2, 4})}});
   CHECK(value(sequence) == doctest::Approx(expected));
+}
+
+TEST_CASE("A loss that ignores targets is averaged over the others, also of batches that have none") {
+  const at::Tensor logits = at::linspace(0, 1, 24).mul(31).remainder(3).view({8, 3});
+  const at::Tensor target = at::tensor({0, -100, -100, 1, -100, 0, 1, 2}, at::kLong);
+  LossMetric metric({.loss_function = [](const at::Tensor& x, const at::Tensor& y) { return soft_cross_entropy(x, y); },
+                     .loss_weight = [](const at::Tensor& y) { return target_weight(y); }});
+  for (const auto& [from, to] : {std::pair{0, 1}, {1, 3}, {3, 8}})
+    metric.update(logits.slice(0, from, to), Batch{{"target", target.slice(0, from, to)}});
+  CHECK(value(metric) == doctest::Approx(at::cross_entropy_loss(logits, target).item<double>()));
 }
 
 TEST_CASE("On request each batch weighs the same") {

@@ -266,6 +266,7 @@ TEST_CASE(
 
 TEST_CASE("A batch without anything to weigh it by is an error, not a division by zero") {
   TrainerOptions options = tiny_options();
+  options.model = std::make_shared<MaskedMean>();   // which does not tell what its means are over
   options.accumulate_train_batch_on_tokens = true;  // and no tokens are counted
   Trainer trainer(std::move(options));
   CHECK_THROWS_AS(trainer.fit(), RunError);

@@ -38,8 +38,9 @@ TEST_CASE("The mean over probabilities has the very loss and gradient that autog
       const at::Tensor target = at::softmax(at::randn(shape), 1);
       const double rows = static_cast<double>(target.numel()) / 5;
       const at::Tensor wide = type == at::kBFloat16 ? b.to(at::kFloat) : b;
+      const at::Tensor all = type == at::kDouble ? target.sum(at::kDouble) : target.sum();
       const at::Tensor by_operators =
-          at::log_softmax(wide, 1).mul(target).sum().neg_().div(rows).mul(target.sum().reciprocal().mul(rows));
+          at::log_softmax(wide, 1).mul(target).sum().neg_().div(rows).mul(all.reciprocal().mul(rows));
       const at::Tensor loss = soft_cross_entropy(a, target);
       CHECK(at::equal(loss, by_operators));
       (loss * 0.7).backward();
@@ -69,7 +70,53 @@ TEST_CASE("A row without probability weighs nothing in the mean") {
   const at::Tensor target = at::tensor({0., 1., 0., 0., 0., 0.}, at::kDouble).view({2, 3});
   CHECK(value(soft_cross_entropy(logits(), target)) ==
         doctest::Approx(value(-logits().log_softmax(1)[0][1])).epsilon(1e-12));
-  CHECK(std::isnan(value(soft_cross_entropy(logits(), at::zeros({2, 3})))));
+}
+
+TEST_CASE("The mean over no probability at all is NaN, as that over no class, and its gradient is zero") {
+  for (const at::Tensor& target : {at::zeros({2, 3}), at::full({2}, -100, at::kLong)}) {
+    const at::Tensor x = logits().requires_grad_();
+    const at::Tensor loss = soft_cross_entropy(x, target);
+    CHECK(std::isnan(value(loss)));
+    (loss * 0).backward();
+    CHECK(at::equal(x.grad(), at::zeros_like(x)));
+  }
+}
+
+TEST_CASE("The weight of targets is what the mean of their loss is over") {
+  const at::Tensor weight = at::tensor({5., 1., 0.25}, at::kDouble);
+  struct Row {
+    const char* what;
+    at::Tensor target;
+    SoftCrossEntropyOptions options;
+    double expected;
+  };
+  for (const auto& [what, target, options, expected] : {
+           Row{"classes", at::tensor({2, 0, 1}, at::kLong), {}, 3},
+           Row{"ignored ones", at::tensor({2, -100, 1}, at::kLong), {}, 2},
+           Row{"nothing else", at::full({3}, -100, at::kLong), {}, 0},
+           Row{"of another type", at::tensor({2, -100, 1}, at::kInt), {}, 2},
+           Row{"not one after another", at::tensor({2, -100, 1, 0}, at::kLong).view({2, 2}).select(1, 0), {}, 2},
+           Row{"another index", at::tensor({2, 255, 1}, at::kLong), {.ignore_index = 255}, 2},
+           Row{"with weights", at::tensor({2, 0, 0}, at::kLong), {.weight = weight}, 10.25},
+           Row{"ignored ones with weights", at::tensor({2, -100, 0}, at::kLong), {.weight = weight}, 5.25},
+           Row{"probabilities", at::tensor({0.5, 0.25, 0.25, 0., 0., 0.}).view({2, 3}), {}, 1},
+           Row{"their weights are not in it", at::tensor({0.5, 0.25, 0.25}).view({1, 3}), {.weight = weight}, 1},
+           Row{"a batch without samples", at::empty({0}, at::kLong), {}, 0},
+       }) {
+    CAPTURE(what);
+    const LossWeight found = target_weight(target, options);
+    CHECK(found.is(expected));
+    CHECK(found.depends_on_kind() == options.weight.defined());
+    if (target.numel() == 0) continue;
+    const at::Tensor x = at::sin(at::arange(3 * target.size(0), at::kDouble)).view({-1, 3});
+    SoftCrossEntropyOptions sum = options;
+    sum.reduction = Reduction::SUM;
+    if (expected > 0)
+      CHECK(value(soft_cross_entropy(x, target, options)) ==
+            doctest::Approx(value(soft_cross_entropy(x, target, sum)) / expected).epsilon(1e-12));
+  }
+  CHECK_THROWS_WITH_AS(target_weight(at::tensor({0, 3}, at::kLong), {.weight = weight}),
+                       doctest::Contains("class 3 of sample 1"), DataError);
 }
 
 TEST_CASE("Ignored classes count nothing") {

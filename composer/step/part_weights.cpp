@@ -1,0 +1,70 @@
+#include "composer/step/part_weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/error.h"
+#include "composer/core/model_access.h"
+
+namespace composer {
+namespace {
+
+bool is_on_host(const Batch& batch) {
+  return std::ranges::all_of(batch, [](const auto& item) { return item.second.is_cpu(); });
+}
+
+}  // namespace
+
+double PartWeights::counted(const Feed& feed, const Batch& part) const {
+  return static_cast<double>(by_tokens_ ? feed.count_tokens(part).loss_generating : feed.count_samples(part));
+}
+
+LossWeight PartWeights::said(const Batch& part) {
+  LossWeight weight = loss_weight_of(*state_.model, part);
+  weighs_kinds_ = weight.depends_on_kind();
+  if (weight.known() && !weight.is_on_device() && !(weight.number() >= 0 && std::isfinite(weight.number())))
+    throw DataError("Model::loss_weight: must be finite and >= 0, got ", weight.number());
+  return weight;
+}
+
+// The share of a part that is alone is 1 whatever it weighs: it is not asked for where that would be kernels in each
+// step.
+LossWeight PartWeights::of(const Feed& feed, const Batch& part, bool alone) {
+  const bool asks = !(by_tokens_ && feed.has_token_count()) && (!alone || weighs_kinds_ || is_on_host(part));
+  const LossWeight weight = asks ? said(part) : LossWeight();
+  by_model_ = weight.known();
+  return by_model_ ? weight : counted(feed, part);
+}
+
+LossWeight PartWeights::of_transformed(const Feed& feed, const Batch& part, const LossWeight& before) const {
+  return by_model_ ? before : counted(feed, part);
+}
+
+LossWeight PartWeights::of_loss(const Batch& part, const LossWeight& before) const {
+  return before.depends_on_kind() ? loss_weight_of(*state_.model, part) : before;
+}
+
+void PartWeights::check(const LossWeight& whole, const Batch& batch, bool has_parts, bool alone, std::int64_t tokens) {
+  if (std::exchange(first_batch_, false) && !by_model_ && !by_tokens_ && !alone) warn_of_ignored(batch);
+  if (!whole.is(0)) return;
+  if (has_parts && !by_model_ && !(by_tokens_ && tokens > 0))
+    throw DataError("the batch has no ", by_tokens_ ? "loss-generating tokens" : "samples", " to weigh it by");
+  if (!state_.run || std::exchange(warned_of_nothing_, true)) return;
+  warn(join("batch ", state_.timestamp.batch, " has no target that counts, so its loss is 0 and it trains nothing"));
+}
+
+void PartWeights::warn_of_ignored(const Batch& batch) const {
+  if (!state_.run) return;  // a trial says nothing
+  for (const auto& [name, tensor] : batch) {
+    if (name.starts_with("input") || !tensor.is_cpu() || tensor.scalar_type() != at::kLong) continue;
+    if (!tensor.lt(0).any().item<bool>()) continue;
+    warn(join("model: \"", name, "\" has negative numbers, and a batch is trained in parts that are weighed by their ",
+              "samples; if the loss ignores such targets, let Model::loss_weight return target_weight(batch[\"", name,
+              "\"]), so that the parts give the gradient of the whole batch"));
+  }
+}
+
+}  // namespace composer

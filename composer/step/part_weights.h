@@ -1,0 +1,43 @@
+#pragma once
+#include <cstdint>
+
+#include "composer/core/loss_weight.h"
+#include "composer/core/state.h"
+#include "composer/step/feed.h"
+
+namespace composer {
+
+// What each part of a batch, a microbatch or the slice of a rank, counts in its loss: what the loss is a mean over. A
+// DataSpec that counts tokens for this says it, else the model, else the samples are counted.
+class PartWeights {
+ public:
+  PartWeights(const State& state, bool by_tokens) : state_(state), by_tokens_(by_tokens) {}
+
+  void begin_fit() { first_batch_ = weighs_kinds_ = true; }
+
+  // Before algorithms and microbatch_transforms change the part. `alone`: the batch has no other part, on any rank.
+  LossWeight of(const Feed& feed, const Batch& part, bool alone);
+  // After transforms, which may drop samples or tokens. What the model has said is kept: the whole was known before,
+  // and on a device it would be counted anew in each step.
+  LossWeight of_transformed(const Feed& feed, const Batch& part, const LossWeight& before) const;
+  // Of what the loss was computed from, if algorithms can change that: they make probabilities of classes.
+  LossWeight of_loss(const Batch& part, const LossWeight& before) const;
+
+  // Once all parts are known. Throws DataError if a batch cannot be weighed. Warns of batches without any weight, and
+  // of ignored targets of which the model has not told.
+  void check(const LossWeight& whole, const Batch& batch, bool has_parts, bool alone, std::int64_t tokens);
+
+ private:
+  double counted(const Feed& feed, const Batch& part) const;
+  LossWeight said(const Batch& part);
+  void warn_of_ignored(const Batch& batch) const;
+
+  const State& state_;
+  bool by_tokens_;
+  bool by_model_ = false;     // the parts of this batch
+  bool weighs_kinds_ = true;  // what the model says may depend on what algorithms make of targets
+  bool first_batch_ = false;  // of a fit
+  bool warned_of_nothing_ = false;
+};
+
+}  // namespace composer
