@@ -8,6 +8,15 @@
 #include "composer/core/error.h"
 
 namespace composer {
+namespace {
+
+std::int64_t elements_of(const Batch& batch) {
+  std::int64_t elements = 0;
+  for (const auto& [name, tensor] : batch) elements += tensor.defined() ? tensor.numel() : 0;
+  return elements;
+}
+
+}  // namespace
 
 void check_subset(const std::string& label, std::int64_t subset) {
   if (label.empty()) throw ConfigError("a loader was given with an empty label");
@@ -79,6 +88,11 @@ void Feed::prepare(Batch& batch) {
   if (spec_.batch_transforms) spec_.batch_transforms(batch);
   samples_ = count_samples(batch);
   tokens_ = count_tokens(batch).total;
+  elements_ = elements_of(batch);
+}
+
+std::int64_t Feed::tokens_left(const Batch& batch) const {
+  return elements_of(batch) == elements_ ? tokens_ : count_tokens(batch).total;
 }
 
 std::vector<std::int64_t> Feed::sample_indices() const {

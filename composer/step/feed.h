@@ -54,10 +54,12 @@ class Feed {
   void forget_batch();        // the last batch is not asked for on the device any more
   bool sure_of_next() const;  // the loader knows its length, and this is not the end
   void prepare(Batch& batch);  // transforms and counts a batch that came from elsewhere
-  void count_nothing() { samples_ = tokens_ = 0; }
+  void count_nothing() { samples_ = tokens_ = elements_ = 0; }
   std::int64_t samples() const { return samples_; }  // of the last batch
   std::vector<std::int64_t> sample_indices() const;  // likewise; empty: unknown
   std::int64_t tokens() const { return tokens_; }
+  // Of the last batch as algorithms have left it: they may have cut some off.
+  std::int64_t tokens_left(const Batch& batch) const;
 
   std::int64_t count_samples(const Batch& batch) const;
   TokenCount count_tokens(const Batch& batch) const;
@@ -81,6 +83,7 @@ class Feed {
   std::int64_t epoch_ = 0;
   std::int64_t next_ = 0;  // batch of the epoch
   std::int64_t samples_ = 0, tokens_ = 0;
+  std::int64_t elements_ = 0;  // of all its tensors
 };
 
 }  // namespace composer

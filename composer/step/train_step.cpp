@@ -138,7 +138,7 @@ void TrainStep::weigh(const Feed& feed) {
     const double seconds = of_all_.seconds;  // a batch may be weighed twice
     of_all_ = ranks()->start({.weight = weight_,
                               .samples = feed.samples(),
-                              .tokens = feed.tokens(),
+                              .tokens = feed.tokens_left(whole_),
                               .microbatches = static_cast<std::int64_t>(microbatches_.size()),
                               .seconds = std::exchange(spent_, {}).count()},
                              may_change);

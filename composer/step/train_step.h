@@ -71,7 +71,7 @@ class TrainStep {
   };
   // Of the batch that was started last, over all ranks.
   std::int64_t samples(const Feed& feed) const { return ranks() ? of_all_.samples : feed.samples(); }
-  std::int64_t tokens(const Feed& feed) const { return ranks() ? of_all_.tokens : feed.tokens(); }
+  std::int64_t tokens(const Feed& feed) const { return ranks() ? of_all_.tokens : feed.tokens_left(whole_); }
   // Throws ConfigError for algorithms that need all gradients, where a rank has only some.
   void check_divides(const Engine& engine) const;
   // The batch from which on all losses on the CPU were NaN, up to the last one; unset: that one is a number.

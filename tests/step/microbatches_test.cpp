@@ -154,6 +154,23 @@ TEST_CASE("Timestamps count all tokens, weights only those that generate loss") 
   CHECK(trainer.state().timestamp.token == 40);
 }
 
+TEST_CASE("Tokens that an algorithm cuts off are not counted") {
+  TrainerOptions options = tiny_options();
+  DataSpec spec{.dataloader = tiny_loader(16, 4)};
+  spec.get_num_tokens_in_batch = [](const Batch& batch) { return TokenCount(batch["input"].numel()); };
+  options.train_dataloader = spec;
+  options.max_duration = "36tok";
+  options.algorithms = {AtAlgorithm({Event::AFTER_DATALOADER}, [](State& state) {
+    if (state.timestamp.batch == 1) state.batch.set("input", state.batch["input"].slice(0, 0, 1));
+    if (state.timestamp.batch == 1) state.batch.set("target", state.batch["target"].slice(0, 0, 1));
+  })};
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK(trainer.state().timestamp.batch == 3);
+  CHECK(trainer.state().timestamp.token == 16 + 4 + 16);
+  CHECK(trainer.state().timestamp.sample == 12);
+}
+
 // The mean over targets that are not -100, as people write it: 0/0 if there are none.
 struct MaskedMean : Model {
   MaskedMean() {
