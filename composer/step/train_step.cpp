@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/util/Exception.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/divided_gradients.h"
@@ -43,6 +44,15 @@ class EvalMode {
  private:
   ModuleModes modes_;
 };
+
+// libtorch does not know where samples come from.
+void throw_if_too_few(const c10::Error& error, const Batch& batch) {
+  if (std::string_view(error.what()).find("Expected more than 1 value per channel") == std::string_view::npos) return;
+  throw_nested<DataError>(
+      "the model has a batch norm, which cannot train on ", batch.front().sizes(), ", a single sample; ",
+      "set drop_last of the loader, or another batch_size or device_train_microbatch_size, so that ",
+      "no batch ends with one sample");
+}
 
 [[noreturn]] void throw_without_gradient(const Losses& losses) {
   throw ConfigError("Model::loss: no gradient flows from ", listed(losses, [](const auto& item) { return item.first; }),
@@ -306,7 +316,12 @@ void TrainStep::forward() {
 
 void TrainStep::run_forward() {
   const AutocastScope autocast(state_.precision, state_.device);
-  state_.outputs = forward_of(*state_.model, state_.batch);
+  try {
+    state_.outputs = forward_of(*state_.model, state_.batch);
+  } catch (const c10::Error& error) {
+    throw_if_too_few(error, state_.batch);
+    throw;
+  }
 }
 
 void TrainStep::loss() {

@@ -3,6 +3,7 @@
 #include "composer/metrics/loss_metrics.h"
 #include "tests/support/at_algorithm.h"
 #include "tests/support/doctest.h"
+#include "tests/support/error_of.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
@@ -169,6 +170,19 @@ TEST_CASE("Tokens that an algorithm cuts off are not counted") {
   CHECK(trainer.state().timestamp.batch == 3);
   CHECK(trainer.state().timestamp.token == 16 + 4 + 16);
   CHECK(trainer.state().timestamp.sample == 12);
+}
+
+TEST_CASE("A batch norm that gets one sample says how to leave it out") {
+  for (const bool splits : {false, true}) {
+    TrainerOptions options = tiny_options();
+    options.model = model_with_memory();
+    options.train_dataloader = tiny_loader(5, splits ? 5 : 4);
+    options.device_train_microbatch_size = splits ? 2 : 0;
+    const std::string text = error_of([&] { Trainer(std::move(options)).fit(); });
+    CAPTURE(text);
+    CHECK(text.find("cannot train on [1, 4], a single sample; set drop_last of the loader") != std::string::npos);
+    CHECK(text.find("Expected more than 1 value per channel") != std::string::npos);
+  }
 }
 
 // The mean over targets that are not -100, as people write it: 0/0 if there are none.
