@@ -169,11 +169,11 @@ class TrainStep {
   std::int64_t microbatch_size_ = 0;  // as logged: that of the loader's batches, if none was asked for
   bool warned_of_nan_ = false;
   std::optional<std::int64_t> nan_since_;  // of losses that are NaN one after the other, the first one's batch
-  LossWeight weight_;     // of all microbatches, before algorithms and their transforms; unknown: not yet
-  LossWeight share_ = 1;  // of the current microbatch in it
-  std::size_t index_ = 0;  // of the current microbatch
-  std::size_t last_ = 0;   // of those that have a weight
-  RandomMark random_;      // before it
+  LossWeight weight_;            // of all microbatches, before algorithms and their transforms; unknown: not yet
+  LossWeight share_ = 1;         // of the current microbatch in it
+  std::size_t index_ = 0;        // of the current microbatch
+  std::size_t last_ = 0;         // of those that have a weight
+  RandomMark random_;            // before it
   Microbatch current_;           // on the device, as algorithms find it; without a batch if there are no metrics
   bool reuses_outputs_ = false;  // Model::eval_forward gives the outputs of training
   StepRule* rule_ = nullptr;
