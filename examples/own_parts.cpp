@@ -278,7 +278,8 @@ int main() {
 
   const State& state = trainer.state();
   for (const auto& [label, values] : state.metrics.all())
-    for (const auto& [name, value] : values) std::cout << label << '/' << name << ' ' << value.item<double>() << '\n';
+    for (const auto& [name, reported] : values)
+      std::cout << label << '/' << name << ' ' << reported.value.item<double>() << '\n';
   const bool learned =
       state.metrics.at("all", "MeanSquaredError") < 0.01 && state.metrics.at("corner", "MaxError") < 0.5;
   const bool halved = noise->halved() == 3 && optim::learning_rates(*state.optimizer).front() == 1e-2 / 8;

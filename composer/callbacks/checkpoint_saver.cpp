@@ -25,6 +25,7 @@ void CheckpointSaver::Memory::visit_state(StateVisitor& visit) {
 void CheckpointSaver::check_fit(const FitOutline& fit, const State& state) const {
   fit.check_interval("CheckpointSaver: save_interval", options_.save_interval,
                      "so a checkpoint is written by end() alone", state);
+  if (options_.best) saving::check_best("CheckpointSaver: best", *options_.best, fit, state, /*settable=*/true);
   if (fit.zero_stage > 0 && !options_.weights_only)
     throw ConfigError("CheckpointSaver: with distributed.zero_stage no rank has the optimizer's state of all ",
                       "parameters, and only the trainer's own checkpoints gather it; set weights_only, or use the ",
@@ -95,8 +96,13 @@ void CheckpointSaver::fit_end(const State& state, Logger&) {
   saver_->wait();
 }
 
+// The last evaluation of a fit comes after fit_end.
+void CheckpointSaver::eval_end(const State& state, Logger&) {
+  if (saver_) saver_->note_metrics(state);
+}
+
 void CheckpointSaver::close(const State&, Logger&) {
-  if (saver_) saver_->wait();
+  if (saver_) saver_->finish();
 }
 
 std::vector<std::string> CheckpointSaver::saved_checkpoints() const {

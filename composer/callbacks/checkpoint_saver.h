@@ -30,11 +30,13 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback {
   void epoch_checkpoint(const State& state, Logger& logger) override;
   void iteration_checkpoint(const State& state, Logger& logger) override;
   void fit_end(const State& state, Logger& logger) override;
+  void eval_end(const State& state, Logger& logger) override;
   void close(const State& state, Logger& logger) override;
   void visit_state(StateVisitor& visit) override;
   void check_fit(const FitOutline& fit, const State& state) const override;
 
-  // Paths of the checkpoints that this run has written and not deleted, oldest first; the last may be in flight.
+  // Paths of the checkpoints that this run has written and not deleted, in the order in which they were written; the
+  // last may be in flight. On rank 0: the others write none.
   std::vector<std::string> saved_checkpoints() const;
 
  private:

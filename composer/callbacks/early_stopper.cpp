@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "composer/callbacks/direction.h"
+#include "composer/core/direction.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
@@ -25,6 +26,7 @@ EarlyStopper::EarlyStopper(EarlyStopperOptions options) : options_(std::move(opt
 
 void EarlyStopper::init(const State&, Logger&) {
   better_.reset();
+  is_better_known_ = false;
   best_.reset();
   best_at_.reset();
 }
@@ -38,10 +40,10 @@ void EarlyStopper::batch_end(const State& state, Logger&) {
 }
 
 void EarlyStopper::judge(const State& state) {
-  const auto& [monitor, label, given, min_delta, patience] = options_;
+  const auto& [monitor, label, better, min_delta, patience] = options_;
   if (state.dataloader_label != label) return;  // of another loader: this metric is not fresh
   const double value = state.metrics.at(label, monitor);
-  if (!better_) better_ = direction(given, state, monitor);
+  if (!is_better_known_) ask_direction(state);
 
   const Timestamp& now = state.timestamp;
   if (!best_at_ || now.batch < best_at_->batch) best_at_ = now;  // counting has begun, or begun again
@@ -55,9 +57,17 @@ void EarlyStopper::judge(const State& state) {
   }
 }
 
+// A best value that was restored is none in the other direction.
+void EarlyStopper::ask_direction(const State& state) {
+  const Better better = direction("EarlyStopper", options_.better, state, options_.dataloader_label, options_.monitor);
+  if (better_ && *better_ != better) best_.reset();
+  better_ = better;
+  is_better_known_ = true;
+}
+
 void EarlyStopper::check_fit(const FitOutline& fit, const State& state) const {
   const auto& [monitor, label, better, min_delta, patience] = options_;
-  check_monitor("EarlyStopper", label, monitor, fit, state);
+  check_monitor("EarlyStopper", label, monitor, better, fit, state);
   fit.check_epochs("EarlyStopper: patience", patience, EarlyStopperOptions().patience, "so it never stops the run",
                    state);
 }

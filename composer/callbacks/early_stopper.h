@@ -36,9 +36,11 @@ class COMPOSER_EXPORT EarlyStopper final : public Callback {
 
  private:
   void judge(const State& state);
+  void ask_direction(const State& state);
 
   EarlyStopperOptions options_;
-  std::optional<Better> better_;
+  std::optional<Better> better_;  // of best_
+  bool is_better_known_ = false;  // else better_ is what an earlier process has found
   std::optional<double> best_;
   std::optional<Timestamp> best_at_;  // time of the best value, or of the first check without one
 };

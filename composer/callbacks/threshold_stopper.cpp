@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "composer/callbacks/direction.h"
+#include "composer/core/direction.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
@@ -28,7 +29,7 @@ void ThresholdStopper::batch_end(const State& state, Logger&) {
 
 void ThresholdStopper::check_fit(const FitOutline& fit, const State& state) const {
   const std::string& label = options_.dataloader_label;
-  check_monitor("ThresholdStopper", label, options_.monitor, fit, state);
+  check_monitor("ThresholdStopper", label, options_.monitor, options_.better, fit, state);
   if (!fit.epochs_end && fit.trains_under(label) && !options_.stop_on_batch)
     throw ConfigError("ThresholdStopper: judges \"", label, "\" at the end of epochs, and no epoch ends in a loop of ",
                       "step(batch); set stop_on_batch");
@@ -38,7 +39,7 @@ void ThresholdStopper::judge(const State& state) {
   const auto& [monitor, label, threshold, given, stop_on_batch] = options_;
   if (state.dataloader_label != label) return;
   const double value = state.metrics.at(label, monitor);
-  if (!better_) better_ = direction(given, state, monitor);
+  if (!better_) better_ = direction("ThresholdStopper", given, state, label, monitor);
   if (better_ == Better::HIGHER ? value > threshold : value < threshold)
     state.stop.ask(join("ThresholdStopper: ", label, "/", monitor, " is ", value, ", beyond ", threshold),
                    Stop::FINISHED);

@@ -205,6 +205,32 @@ void CheckpointFolder::write(Manifest manifest, const std::vector<NewFile>& file
   if (!latest.empty()) move_link(path_ / latest, target);
 }
 
+void CheckpointFolder::point(const std::string& link, const std::string& name) {
+  check_link(link);
+  move_link(path_ / link, path_ / name);
+}
+
+// What a mirror holds by a link to the file stays what it was.
+bool CheckpointFolder::add_metrics(const std::string& name, std::int64_t batch,
+                                   const std::map<std::string, double>& metrics) {
+  const fs::path target = path_ / name;
+  if (files_.type(target) != Type::FOLDER || !is_of_run(target, run_id_, files_)) return false;
+  Manifest manifest = open_checkpoint(target, files_).manifest;
+  if (manifest.time.batch != batch) return false;
+  const std::size_t before = manifest.metrics.size();
+  manifest.metrics.insert(metrics.begin(), metrics.end());
+  if (manifest.metrics.size() == before) return false;
+  const Temporary made = make_temporary();
+  const fs::path file = made.path.path() / Manifest::kFileName;
+  const std::string text = manifest.to_json();
+  OpenFile open(files_, file);
+  open.write(0, text.data(), text.size());
+  open.finish();
+  files_.rename(file, target / Manifest::kFileName);
+  files_.sync_folder(target);
+  return true;
+}
+
 bool CheckpointFolder::holds(const Manifest& manifest) const {
   try {
     return open_checkpoint(path_ / manifest.name, files_).manifest.id == manifest.id;
@@ -241,7 +267,7 @@ void CheckpointFolder::check_link(const std::string& latest) const {
   if (latest.empty()) return;
   const Type type = files_.type(path_ / latest);
   if (type == Type::NONE || type == Type::LINK) return;
-  throw CheckpointError((path_ / latest).string(), ": is not a link, so it cannot be made to name the newest ",
+  throw CheckpointError((path_ / latest).string(), ": is not a link, so it cannot be made to lead to a ",
                         "checkpoint; move it away, or set another save_latest_filename");
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,6 +53,11 @@ class COMPOSER_EXPORT CheckpointFolder {
   // nullopt: none is lost. Called by write().
   using Patience = std::function<std::optional<std::chrono::steady_clock::duration>()>;
   std::unique_ptr<Parts> open_parts(std::vector<std::string> names, std::string id, Patience patience);
+  // Makes `link` lead to the checkpoint of that name. Throws as write() does.
+  void point(const std::string& link, const std::string& name);
+  // Adds metrics that it has not to the manifest of a checkpoint of this run and batch, which is replaced in one step.
+  // Returns whether there was one to add them to.
+  bool add_metrics(const std::string& name, std::int64_t batch, const std::map<std::string, double>& metrics);
   // Whether exactly this checkpoint is in place. Does not throw.
   bool holds(const Manifest& manifest) const;
   // Makes the name `latest` free for a link. A copy that was made with links followed has a copy of a checkpoint there:

@@ -25,12 +25,16 @@ void check_name(const std::string& name, const std::string& latest) {
       fail(join("has a part of ", text.size(), " bytes; at most ", kLongest, " are possible"));
     if (text.find('\0') != std::string::npos) fail("has a zero byte");
   }
-  if (latest.empty()) return;
+  check_beside(name, latest, "save_latest_filename");
+}
+
+void check_beside(const std::string& name, const std::string& link, const char* option) {
   const auto is_inside = [](const std::string& inner, const std::string& outer) {
     return inner == outer || inner.starts_with(outer + '/');
   };
-  if (is_inside(name, latest) || is_inside(latest, name))
-    fail("collides with the link save_latest_filename, " + formats::shown(latest) + "; change one of them");
+  if (!link.empty() && (is_inside(name, link) || is_inside(link, name)))
+    throw ConfigError("save_filename: the name ", formats::shown(name), " collides with the link ", option, ", ",
+                      formats::shown(link), "; change one of them");
 }
 
 }  // namespace composer::saving

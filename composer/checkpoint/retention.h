@@ -1,30 +1,37 @@
 #pragma once
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "composer/checkpoint/save_options.h"
 #include "composer/core/export.h"
+#include "composer/core/metric.h"
 
 namespace composer::saving {
 
 // A checkpoint written by a run.
 struct Saved {
   std::string name;
-  double value = 0;      // value of the metric of `best`; 0 without one
-  bool by_hand = false;  // written by save_checkpoint(): never deleted, and not counted
+  double value = std::numeric_limits<double>::quiet_NaN();  // of the metric of `best`, measured on its weights; or none
+  bool by_hand = false;     // written by save_checkpoint(): never deleted, and not counted
+  std::int64_t batch = -1;  // -1: written by an earlier version
 
-  bool operator==(const Saved&) const = default;
+  bool has_value() const { return !std::isnan(value); }
 };
+
+// The one with the best value, of equal values the newest, of `saved`, oldest first; null: none has a value.
+COMPOSER_EXPORT const Saved* best_of(const std::vector<Saved>& saved, Better better);
 
 struct Retention {
   std::vector<Saved> keep;  // in the given order
   std::vector<std::string> remove;
 };
 
-// Decides which of `saved`, oldest first, are kept: `limit` of them (-1: all). These are the newest ones or, with
-// `best`, the newest one and those with the best values. NaN is worse than every number.
-COMPOSER_EXPORT Retention retain(std::vector<Saved> saved, std::int64_t limit, const std::optional<Best>& best);
+// Decides which of `saved`, oldest first, are kept: `limit` of them (-1: all). These are the newest ones or, if one
+// value is better than another, those with the best values, and the newest in addition. No value is worse than every
+// value, and of equal ones the newest is the best.
+COMPOSER_EXPORT Retention retain(std::vector<Saved> saved, std::int64_t limit, std::optional<Better> better);
 
 }  // namespace composer::saving

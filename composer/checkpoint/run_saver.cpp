@@ -14,7 +14,9 @@
 #include "composer/checkpoint/ignore_keys.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/run_lock.h"
+#include "composer/core/direction.h"
 #include "composer/core/error.h"
+#include "composer/core/fit_outline.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 
@@ -38,7 +40,38 @@ bool is_there(const std::filesystem::path& folder, const Manifest& manifest, Fil
   }
 }
 
+// Those that were measured on the weights of now: the others say nothing about a checkpoint of these.
+std::map<std::string, double> current_metrics(const State& state) {
+  std::map<std::string, double> metrics;
+  for (const auto& [label, by_name] : state.metrics.all())
+    for (const auto& [name, reported] : by_name)
+      if (reported.is_current) metrics[join(label, '/', name)] = reported.value.item<double>();
+  return metrics;
+}
+
+struct MetricName {
+  std::string label, name;
+};
+
+MetricName split(const std::string& metric) {
+  const auto slash = metric.find('/');
+  if (slash == std::string::npos) return {.label = "", .name = metric};
+  return {.label = metric.substr(0, slash), .name = metric.substr(slash + 1)};
+}
+
 }  // namespace
+
+void check_best(std::string_view who, const Best& best, const FitOutline& fit, const State& state, bool settable) {
+  const auto [label, name] = split(best.metric);
+  if (label.empty()) throw ConfigError(who, ": its metric is \"", best.metric, "\", and must be LABEL/NAME");
+  fit.check_better(who, best.better, label, name);
+  if (fit.check_metric(who, label, name, state) || state.metrics.find(label, name)) return;
+  const std::string text =
+      join(who, ": its metric is \"", best.metric, "\", and no loader of this fit has the label \"", label,
+           "\"; there are: ", fit.labels());
+  if (!settable) throw ConfigError(text);
+  warn(join(text, ". Until something sets it in state.metrics, no checkpoint is better than another"));
+}
 
 void check(const RunSaverOptions& options) {
   if (options.folder.empty()) throw ConfigError("save_folder: is required");
@@ -48,7 +81,7 @@ void check(const RunSaverOptions& options) {
   check_format("save_folder", options.folder, /*with_time=*/false);
   check_format("save_filename", options.filename, /*with_time=*/true);
   check_format("save_latest_filename", options.latest_filename, /*with_time=*/false);
-  check(SaverOptions{.keep = options.num_checkpoints_to_keep, .best = options.best});
+  check(SaverOptions{.latest = options.latest_filename, .keep = options.num_checkpoints_to_keep, .best = options.best});
 }
 
 RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* resumed)
@@ -153,7 +186,8 @@ void RunSaver::prepare(const State& state) {
   if (options_.num_checkpoints_to_keep == 0) return;
   try {
     if (lock_) check_newest();
-    saver_->free_link();
+    saver_->free_links();
+    ask_direction(state);
     check_conflicts(state);
     saver_->check_writable(manifest(options_.filename, state), state.run->snapshot(options_.weights_only));
     if (!lock_) saver_->probe();
@@ -181,6 +215,26 @@ void RunSaver::wait() {
     last_saved_batch_ = -1;
     throw;
   }
+}
+
+void RunSaver::note_metrics(const State& state) {
+  const std::int64_t batch = state.timestamp.batch;  // of another count of time, after a reset, if it is not the last
+  if (batch != last_saved_batch_ || !saver_->lacks_value(batch)) return;
+  ask_direction(state);
+  saver_->add_metrics(batch, current_metrics(state));
+}
+
+void RunSaver::finish() {
+  wait();
+  saver_->finish();
+}
+
+// Once there is somebody who knows: who sets a metric by hand may not have done so yet.
+void RunSaver::ask_direction(const State& state) {
+  if (!options_.best || saver_->has_direction()) return;
+  const auto [label, name] = split(options_.best->metric);
+  if (state.metrics.better(label, name) || state.metrics.is_current(label, name))
+    saver_->prefer(direction("save_best", options_.best->better, state, label, name));
 }
 
 void RunSaver::wait_for_mirror(const State& state) {
@@ -219,9 +273,7 @@ Manifest RunSaver::manifest(const std::string& name, const State& state) const {
   manifest.weights_only = options_.weights_only;
   manifest.composer_version = COMPOSER_VERSION;
   manifest.libtorch_version = TORCH_VERSION;
-  for (const auto& [label, by_name] : state.metrics.all())
-    for (const auto& [metric, value] : by_name)
-      manifest.metrics[join(label, '/', metric)] = state.metrics.at(label, metric);
+  manifest.metrics = current_metrics(state);
   return manifest;
 }
 
@@ -262,6 +314,7 @@ void RunSaver::save(const std::string& name, const State& state) {
 std::string RunSaver::save_by_hand(const std::string& name, const State& state) {
   Manifest made = manifest(name, state);
   check_name(made.name, options().latest);
+  if (options_.best && !options().latest.empty()) check_beside(made.name, Best::kLink, "of save_best");
   const std::string path = options().folder / made.name;
   take(std::move(made), state, /*by_hand=*/true);
   wait();
@@ -272,7 +325,8 @@ std::string RunSaver::save_by_hand(const std::string& name, const State& state) 
 void RunSaver::take(Manifest manifest, const State& state, bool by_hand) {
   resumed_.reset();
   keep_lock(state);
-  saver_->plan(manifest.name, manifest.metrics, by_hand);
+  ask_direction(state);
+  saver_->plan(manifest, by_hand);
   StateDict all = state.run->snapshot(options_.weights_only);
   ignore_keys(all, options_.ignore_keys);
   saver_->save(std::move(manifest), all);
@@ -301,6 +355,12 @@ void RunSaver::load_state(const StateDict& saved, std::int64_t batch) {
 }
 
 std::string RunSaver::newest() const { return saver_->saved().empty() ? "" : saver_->saved().back(); }
+
+std::optional<std::string> RunSaver::best_path(const State& state) {
+  ask_direction(state);
+  const Saved* const best = saver_->best();
+  return best ? std::optional<std::string>(options().folder / best->name) : std::nullopt;
+}
 
 std::vector<std::string> RunSaver::paths() const {
   std::vector<std::string> paths;

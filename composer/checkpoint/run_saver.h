@@ -1,8 +1,10 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "composer/checkpoint/save_options.h"
@@ -14,6 +16,7 @@
 #include "composer/core/state_dict.h"
 
 namespace composer {
+struct FitOutline;
 struct State;
 }  // namespace composer
 
@@ -40,6 +43,10 @@ struct RunSaverOptions {
 
 // Throws ConfigError for options that are invalid for every run.
 COMPOSER_EXPORT void check(const RunSaverOptions& options);
+// At the start of a fit. Throws ConfigError that begins with `who` if no loader of the fit has the label of the metric,
+// or has no such metric. `settable`: somebody may set values under a label of their own, so that it is a warning.
+COMPOSER_EXPORT void check_best(std::string_view who, const Best& best, const FitOutline& fit, const State& state,
+                                bool settable);
 
 // Saves a run when due. The trainer has one for its save_folder, and each CheckpointSaver has one. Requires state.run.
 class COMPOSER_EXPORT RunSaver {
@@ -76,15 +83,19 @@ class COMPOSER_EXPORT RunSaver {
   // written, with any on_failure.
   std::string save_by_hand(const std::string& name, const State& state);
   void wait();  // returns when everything is on disk
+  // After an evaluation: with `best`, a checkpoint of this batch that has no value yet gets what was measured.
+  void note_metrics(const State& state);
+  void finish();  // wait(), then writes what was noted into the checkpoints' manifests
   // Returns when the mirror has copied everything, or when the grace period after a signal ends. Throws
   // CheckpointError for what is not copied, unless on_failure is CONTINUE; a run that was interrupted warns.
   void wait_for_mirror(const State& state);
-  std::vector<std::string> paths() const;  // oldest first; the last may still be being written
+  std::vector<std::string> paths() const;  // as they were written; the last may still be being written
+  std::optional<std::string> best_path(const State& state);  // by the metric of `best`; nullopt: none has a value
   const SaverOptions& options() const { return saver_->options(); }
 
   std::string newest() const;  // the name of the newest periodic or other checkpoint; empty: none
   std::int64_t last_saved_batch() const { return last_saved_batch_; }
-  bool is_saved(const State& state) const;  // whether the current batch is saved, or need not be
+  bool is_saved(const State& state) const;      // whether the current batch is saved, or need not be
 
   // The list of its checkpoints, for a run resumed from a checkpoint of that batch.
   void save_state(StateDict& into) const;
@@ -100,6 +111,7 @@ class COMPOSER_EXPORT RunSaver {
   void warn_if_late(const State& state) const;
   void check();
   Manifest manifest(const std::string& name, const State& state) const;
+  void ask_direction(const State& state);
 
   RunSaverOptions options_;
   std::unique_ptr<Saver> saver_;

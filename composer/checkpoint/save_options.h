@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "composer/core/metric.h"
@@ -13,9 +14,12 @@ enum class OnFailure : std::uint8_t {
   CONTINUE,  // warn, and train on without this checkpoint
 };
 
+// Of the checkpoints whose weights the metric was measured on.
 struct Best {
-  std::string metric;  // as label/name: "eval/MulticlassAccuracy"
-  Better better = Better::HIGHER;
+  std::string metric;                 // as label/name: "eval/MulticlassAccuracy"
+  std::optional<Better> better = {};  // unset: as the metric declares, else by its name
+
+  static constexpr const char* kLink = "best";  // beside the link to the newest, where there is one
 };
 
 }  // namespace composer::saving

@@ -17,7 +17,6 @@
 #include "composer/checkpoint/retry_pauses.h"
 #include "composer/checkpoint/state_file.h"
 #include "composer/core/error.h"
-#include "composer/core/listed.h"
 
 namespace composer::saving {
 namespace {
@@ -42,6 +41,8 @@ struct Saver::Job {
   Manifest manifest;
   const StateDict* state;
   std::vector<std::string> retired;
+  std::string best;  // the one that the link of `best` is to lead to; empty: none
+  std::vector<Added> added;
   std::vector<c10::Event> events;
   std::unique_ptr<CheckpointFolder::Parts> parts;
 };
@@ -52,13 +53,18 @@ Saver::Saver(SaverOptions options, std::shared_ptr<FileSystem> files)
       folder_(options_.folder, options_.run_id, *files_),
       copy_(std::make_unique<StateDict>()) {
   saving::check(options_);
+  if (options_.best) better_ = options_.best->better;
 }
 
 void check(const SaverOptions& options) {
   if (options.keep < -1)
     throw ConfigError("save_num_checkpoints_to_keep: must be >= 0, or -1 for all, got ", options.keep);
-  if (options.best && options.keep < 1)
-    throw ConfigError("save_best: needs save_num_checkpoints_to_keep >= 1, got ", options.keep);
+  if (!options.best) return;
+  if (options.keep == 0)
+    throw ConfigError("save_best: needs save_num_checkpoints_to_keep >= 1, or -1 for all, got ", options.keep);
+  if (options.latest == Best::kLink)
+    throw ConfigError("save_latest_filename: ", options.latest, " is the name of the link that save_best makes; ",
+                      "set another one");
 }
 
 Mirror::~Mirror() = default;
@@ -97,9 +103,15 @@ void Saver::remove_leftovers() {
   }
 }
 
+void Saver::free_links() {
+  folder_.free_link(options_.latest);
+  folder_.free_link(best_link());
+}
+
 void Saver::clean_up() {
   wait();
   remove_leftovers();
+  link_best(best_name());
   list_.retired = folder_.remove(list_.retired);
 }
 
@@ -114,9 +126,11 @@ std::vector<std::string> Saver::saved() const {
 void Saver::visit_state(StateVisitor& visit) {
   std::vector<std::string> saved, by_hand;
   std::vector<double> values;
+  std::vector<std::int64_t> batches;
   for (const Saved& one : list_.saved) {
     saved.push_back(one.name);
     values.push_back(one.value);
+    batches.push_back(one.batch);
     if (one.by_hand) by_hand.push_back(one.name);
   }
   const auto optional = [&](const char* name, auto& value) {  // earlier versions lack it
@@ -131,6 +145,9 @@ void Saver::visit_state(StateVisitor& visit) {
         retired.push_back(std::move(name));
   optional("retired", retired);
   optional("by_hand", by_hand);
+  optional("batches", batches);
+  std::string metric = options_.best ? options_.best->metric : "";  // that the values are of
+  optional("metric", metric);
   if (!visit.is_loading()) return;
   list_.retired = std::move(retired);
   wait();
@@ -138,8 +155,15 @@ void Saver::visit_state(StateVisitor& visit) {
   const auto has = [](const std::vector<std::string>& names, const std::string& name) {
     return std::ranges::find(names, name) != names.end();
   };
+  batches.resize(saved.size(), -1);
   list_.saved.clear();
-  for (std::size_t i = 0; i < saved.size(); ++i) list_.saved.push_back({saved[i], values[i], has(by_hand, saved[i])});
+  for (std::size_t i = 0; i < saved.size(); ++i)
+    list_.saved.push_back({saved[i], values[i], has(by_hand, saved[i]), batches[i]});
+  if (options_.best)
+    for (Saved& one : list_.saved) {
+      if (metric != options_.best->metric) one.value = NAN;
+      if (!one.has_value()) read_value(one);
+    }
   std::erase_if(list_.retired, [&](const std::string& name) { return has(saved, name); });
 }
 
@@ -150,33 +174,78 @@ void Saver::settle() {
   for (std::string& name : std::exchange(undeleted_, {})) list_.retired.push_back(std::move(name));
 }
 
-// Before the first evaluation there is no value: worse than every other. A label that has metrics, and not this one,
-// never will have it.
-double Saver::value_of(const std::map<std::string, double>& metrics, const std::string& name) {
-  const std::string& metric = options_.best->metric;
-  if (const auto found = metrics.find(metric); found != metrics.end()) return found->second;
-  const std::string label = metric.substr(0, metric.find('/') + 1);
-  const auto reported = metrics.lower_bound(label);
-  if (label.empty() || reported == metrics.end() || !reported->first.starts_with(label)) return NAN;
-  planned_ = false;
-  throw ConfigError("save_best: the metric ", metric, " was not reported before checkpoint ", name, "; there are ",
-                    listed(metrics, [](const auto& reported) { return reported.first; }));
+// NaN: the metric was not measured on these weights.
+double Saver::value_of(const std::map<std::string, double>& metrics) const {
+  const auto found = options_.best ? metrics.find(options_.best->metric) : metrics.end();
+  return found == metrics.end() ? NAN : found->second;
 }
 
-void Saver::plan(const std::string& name, const std::map<std::string, double>& metrics, bool by_hand) {
+// An evaluation that came after it, as the last one of a fit, has noted its value in the manifest alone.
+void Saver::read_value(Saved& saved) const {
+  try {
+    const Manifest manifest = open_checkpoint(options_.folder / saved.name, *files_).manifest;
+    const bool is_same = manifest.run_id == options_.run_id && manifest.time.batch == saved.batch;
+    if (is_same) saved.value = value_of(manifest.metrics);
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): then it has none
+  }
+}
+
+bool Saver::lacks_value(std::int64_t batch) const {
+  return options_.best && !list_.saved.empty() && list_.saved.back().batch == batch && !list_.saved.back().has_value();
+}
+
+void Saver::add_metrics(std::int64_t batch, const std::map<std::string, double>& metrics) {
+  if (std::isnan(value_of(metrics))) return;
+  for (auto one = list_.saved.rbegin(); one != list_.saved.rend() && one->batch == batch; ++one) {
+    if (one->has_value()) continue;
+    one->value = value_of(metrics);
+    added_.push_back({.name = one->name, .batch = batch, .metrics = metrics});
+  }
+}
+
+void Saver::finish() {
+  wait();
+  note(std::exchange(added_, {}));
+  link_best(best_name());
+}
+
+const Saved* Saver::best() const { return options_.best && better_ ? best_of(list_.saved, *better_) : nullptr; }
+
+// The list has the values in any case: manifests show them, and tell them to a run that goes on from this checkpoint.
+void Saver::note(const std::vector<Added>& added) {
+  for (const Added& one : added) try {
+      if (folder_.add_metrics(one.name, one.batch, one.metrics) && options_.mirror)
+        options_.mirror->saved(options_.folder, one.name, {});
+    } catch (const std::exception& error) {
+      warn(join("checkpoint: what was measured of ", one.name, " could not be noted in it: ", error.what()));
+    }
+}
+
+void Saver::link_best(const std::string& name) {
+  if (best_link().empty() || name.empty() || name == linked_) return;
+  try {
+    folder_.point(best_link(), name);
+    linked_ = name;
+  } catch (const std::exception& error) {
+    warn(join("checkpoint: the link ", best_link(), " could not be moved to ", name, ": ", error.what()));
+  }
+}
+
+void Saver::plan(const Manifest& manifest, bool by_hand) {
   if (options_.keep == 0 && !by_hand) return;
   wait();
   if (std::exchange(planned_, true)) list_ = before_;  // what was planned was never saved
-  const double value = options_.best && !by_hand ? value_of(metrics, name) : 0;
   before_ = list_;
+  const std::string& name = manifest.name;
   const auto replaced = std::ranges::find(list_.saved, name, &Saved::name);
   if (replaced != list_.saved.end()) {
     by_hand = by_hand || replaced->by_hand;  // who asked for it by name still wants it
     list_.saved.erase(replaced);
   }
   std::erase(list_.retired, name);
-  list_.saved.push_back({name, value, by_hand});
-  Retention retention = retain(std::move(list_.saved), options_.keep, options_.best);
+  list_.saved.push_back({name, value_of(manifest.metrics), by_hand, manifest.time.batch});
+  const auto better = options_.best ? std::optional(better_.value_or(Better::HIGHER)) : std::nullopt;
+  Retention retention = retain(std::move(list_.saved), options_.keep, better);
   list_.saved = std::move(retention.keep);
   std::ranges::move(retention.remove, std::back_inserter(list_.retired));
 }
@@ -214,8 +283,13 @@ void Saver::save(Manifest manifest, const StateDict& state) {
   manifest.parent = std::exchange(list_.parent, manifest.name);
   StateDict taken;
   StateDict& copy = options_.asynchronous ? *copy_ : taken;
-  Job job{std::move(manifest), &copy, std::exchange(list_.retired, {}),
-          copy_to_host(state, copy, options_.asynchronous), std::move(parts_)};
+  Job job{.manifest = std::move(manifest),
+          .state = &copy,
+          .retired = std::exchange(list_.retired, {}),
+          .best = best_name(),
+          .added = std::exchange(added_, {}),
+          .events = copy_to_host(state, copy, options_.asynchronous),
+          .parts = std::move(parts_)};
   if (options_.asynchronous)
     start_writing(std::move(job));
   else
@@ -236,9 +310,11 @@ void Saver::start_writing(Job job) {
   });
 }
 
-// Only once the new one is certain to survive a loss of power.
+// Only once the new one is certain to survive a loss of power. The link leads to one that stays before the other goes.
 void Saver::delete_retired(const Job& job) {
   if (outcome_ != Outcome::WRITTEN) return;
+  link_best(job.best);
+  note(job.added);
   if (options_.mirror) options_.mirror->saved(options_.folder, job.manifest.name, job.retired);
   undeleted_ = folder_.remove(job.retired);
 }
@@ -303,6 +379,7 @@ void Saver::write(const Job& job) {
 
 void Saver::check_writable(Manifest manifest, const StateDict& state) const {
   check_name(manifest.name, options_.latest);
+  check_beside(manifest.name, best_link(), "of save_best");
   manifest.run_id = options_.run_id;
   manifest.parent = list_.parent;
   manifest.to_json();

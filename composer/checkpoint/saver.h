@@ -25,7 +25,7 @@ struct SaverOptions {
   std::filesystem::path folder = {};
   std::string latest = "latest";  // the link to the newest; empty: none
   std::int64_t keep = -1;         // number of this run's checkpoints; -1: all, 0: none is written
-  std::optional<Best> best = {};  // keep those with the best metric, and always the newest
+  std::optional<Best> best = {};  // keep those with the best metric, and the newest in addition
   OnFailure on_failure = OnFailure::FAIL;
   bool asynchronous = true;  // false: save() returns when the checkpoint is on disk; deletions stay in the background
   bool overwrite = false;    // also replace checkpoints of other runs
@@ -50,7 +50,7 @@ class COMPOSER_EXPORT Saver {
   // run_id and parent. Both wait for the previous write and rethrow its error, so when save() returns, every earlier
   // checkpoint is on disk. One that is planned `by_hand` is not counted for `keep` and never deleted, and is written
   // even if `keep` is 0.
-  void plan(const std::string& name, const std::map<std::string, double>& metrics, bool by_hand = false);
+  void plan(const Manifest& manifest, bool by_hand = false);
   void save(Manifest manifest, const StateDict& state);
   // Before plan(): makes the folder of a checkpoint of which ranks 1 to ranks - 1 write parts, and returns what they
   // need to know (PartTicket). save() then waits in the background until the parts are there. Waits as save() does.
@@ -61,6 +61,11 @@ class COMPOSER_EXPORT Saver {
   void abandon(std::chrono::milliseconds patience = std::chrono::seconds(5)) { patience_ = patience.count(); }
   void rethrow_error();  // of the background write, if that has ended; does not wait
   void wait();           // returns when everything is on disk; throws likewise
+  // Metrics that were measured on the weights of this batch after it was saved: its checkpoints without a value get
+  // that of `best`. They are noted in its manifest when the next one is written, or by finish().
+  void add_metrics(std::int64_t batch, const std::map<std::string, double>& metrics);
+  bool lacks_value(std::int64_t batch) const;  // the newest is of this batch, and has none
+  void finish();                               // wait(), then notes what was added
   // After wait(): why the last write failed, under OnFailure::CONTINUE; empty if it succeeded.
   const std::string& failure() const { return failure_; }
 
@@ -68,12 +73,16 @@ class COMPOSER_EXPORT Saver {
   void check_writable(Manifest manifest, const StateDict& state) const;
   // Creates the folder and writes a small file there. Throws FileError.
   void probe() { folder_.probe(); }
-  void free_link() { folder_.free_link(options_.latest); }
+  void free_links();
   // Deletes unfinished and outdated checkpoints that a killed process left.
   void clean_up();
 
-  // Names of the existing checkpoints, oldest first. The last one may still be being written.
+  // Names of the existing checkpoints, in the order in which they were written. The last may still be being written.
   std::vector<std::string> saved() const;
+  // Which values are better, if the options do not say. Before the first checkpoint with a value.
+  void prefer(Better better) { better_ = better; }
+  bool has_direction() const { return better_.has_value(); }
+  const Saved* best() const;  // by the metric of `best`; null: none, or none has a value
   // Names of those that clean_up() is to delete.
   const std::vector<std::string>& retired() const { return list_.retired; }
   void visit_state(StateVisitor& visit);
@@ -98,7 +107,18 @@ class COMPOSER_EXPORT Saver {
     IN_PLACE,  // a step after the renaming failed
     FAILED,
   };
-  double value_of(const std::map<std::string, double>& metrics, const std::string& name);
+  // To be noted in a manifest that is written already.
+  struct Added {
+    std::string name;
+    std::int64_t batch;
+    std::map<std::string, double> metrics;
+  };
+  double value_of(const std::map<std::string, double>& metrics) const;
+  void read_value(Saved& saved) const;
+  std::string best_name() const { return best() ? best()->name : ""; }
+  std::string best_link() const { return options_.best && !options_.latest.empty() ? Best::kLink : ""; }
+  void note(const std::vector<Added>& added);
+  void link_best(const std::string& name);
   void settle();
   void remove_leftovers();
   void write(const Job& job);
@@ -111,7 +131,9 @@ class COMPOSER_EXPORT Saver {
   SaverOptions options_;
   std::shared_ptr<FileSystem> files_;
   CheckpointFolder folder_;
-  List list_, before_;                              // before_: without the one that is planned or being written
+  std::optional<Better> better_;  // unset: nobody has said
+  List list_, before_;            // before_: without the one that is planned or being written
+  std::vector<Added> added_;
   std::vector<std::string> ids_;                    // of what it has written and adopted
   bool planned_ = false;                            // planned, but not saved yet
   std::unique_ptr<StateDict> copy_;                 // its memory is reused
@@ -123,6 +145,7 @@ class COMPOSER_EXPORT Saver {
   std::string failure_;
   bool cleaned_ = false;
   std::vector<std::string> undeleted_;
+  std::string linked_;  // the checkpoint that the link of `best` leads to; empty: unknown
   std::future<void> writing_;
 };
 

@@ -33,6 +33,18 @@ bool FitOutline::check_metric(std::string_view who, std::string_view label, std:
                     "\" has: ", source->metrics.empty() ? "none" : listed(source->metrics));
 }
 
+void FitOutline::check_better(std::string_view who, std::optional<Better> given, std::string_view label,
+                              std::string_view name) const {
+  const Source* source = find(label);
+  if (!given || !source) return;
+  const auto metric = std::ranges::find(source->metrics, name);
+  const auto index = static_cast<std::size_t>(metric - source->metrics.begin());
+  if (index >= source->better.size() || source->better[index] == *given) return;
+  const auto text = [](Better better) { return better == Better::HIGHER ? "HIGHER" : "LOWER"; };
+  warn(join(who, ": better is ", text(*given), ", and the metric \"", label, '/', name, "\" says ",
+            text(source->better[index]), "; without the option, the metric decides"));
+}
+
 void FitOutline::check_epochs(std::string_view option, Time time, Time by_default, std::string_view effect,
                               const State& state) const {
   if (epochs_end || !counts_epochs(time, state)) return;

@@ -1,11 +1,13 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "composer/core/export.h"
 #include "composer/core/interval.h"
+#include "composer/core/metric.h"
 #include "composer/core/time.h"
 
 namespace composer {
@@ -18,6 +20,7 @@ struct COMPOSER_EXPORT FitOutline {
   struct Source {
     std::string label;  // of the training batches or of an evaluator
     std::vector<std::string> metrics;
+    std::vector<Better> better = {};  // of each metric
   };
   std::vector<Source> sources;  // the training batches first
   // False: the fit has no loader. Its batches are given to Trainer::step(batch) and belong to one endless epoch.
@@ -31,6 +34,10 @@ struct COMPOSER_EXPORT FitOutline {
   // Throws ConfigError if a source has this label, but no metric of this name. False: no source has the label. A metric
   // that the state has counts as one of the source's: algorithms may set some by hand.
   bool check_metric(std::string_view who, std::string_view label, std::string_view name, const State& state) const;
+
+  // Warns if an option `better` contradicts what the metric declares. An option that is not given asks the metric.
+  void check_better(std::string_view who, std::optional<Better> given, std::string_view label,
+                    std::string_view name) const;
 
   // For a time that is counted at the end of epochs, in a fit without any: throws ConfigError, or warns if the time is
   // the option's default. `effect` says what follows, as in "so no checkpoint is written before end()".

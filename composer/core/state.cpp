@@ -30,30 +30,55 @@ Precision parse_precision(std::string_view text) {
   throw ConfigError("precision: expected fp32, amp_bf16 or amp_fp16, got \"", text, '"');
 }
 
-void MetricValues::set(std::string_view label, std::string_view name, at::Tensor value) {
-  auto of_label = values_.find(label);
-  if (of_label == values_.end()) of_label = values_.emplace(std::string(label), ByName()).first;
-  auto slot = of_label->second.find(name);
-  if (slot == of_label->second.end())
-    of_label->second.emplace(std::string(name), std::move(value));
-  else
-    slot->second = std::move(value);
+const Reported* MetricValues::known(std::string_view label, std::string_view name) const {
+  const auto of_label = all_.find(label);
+  if (of_label == all_.end()) return nullptr;
+  const auto of_name = of_label->second.find(name);
+  return of_name == of_label->second.end() ? nullptr : &of_name->second;
+}
+
+void MetricValues::set(std::string_view label, std::string_view name, at::Tensor value, std::optional<Better> better) {
+  auto of_label = all_.find(label);
+  if (of_label == all_.end()) of_label = all_.try_emplace(std::string(label)).first;
+  auto of_name = of_label->second.find(name);
+  if (of_name == of_label->second.end()) of_name = of_label->second.try_emplace(std::string(name)).first;
+  Reported& reported = of_name->second;
+  reported.value = std::move(value);
+  reported.is_current = true;
+  if (better) reported.better = better;
 }
 
 const at::Tensor* MetricValues::find(std::string_view label, std::string_view name) const {
-  const auto of_label = values_.find(label);
-  if (of_label == values_.end()) return nullptr;
-  const auto slot = of_label->second.find(name);
-  return slot == of_label->second.end() ? nullptr : &slot->second;
+  const Reported* const reported = known(label, name);
+  return reported ? &reported->value : nullptr;
+}
+
+bool MetricValues::is_current(std::string_view label, std::string_view name) const {
+  const Reported* const reported = known(label, name);
+  return reported && reported->is_current;
+}
+
+void MetricValues::weights_changed() {
+  for (auto& [label, by_name] : all_)
+    for (auto& [name, reported] : by_name) reported.is_current = false;
+}
+
+void MetricValues::declare(std::string_view label, std::string_view name, Better better) {
+  if (known(label, name)) all_.find(label)->second.find(name)->second.better = better;
+}
+
+std::optional<Better> MetricValues::better(std::string_view label, std::string_view name) const {
+  const Reported* const reported = known(label, name);
+  return reported ? reported->better : std::nullopt;
 }
 
 double MetricValues::at(std::string_view label, std::string_view name) const {
   if (const at::Tensor* value = find(label, name)) return value->item<double>();
-  std::string reported;
-  for (const auto& [other, by_name] : values_)
-    for (const auto& [metric, value] : by_name) reported += join(reported.empty() ? "" : ", ", other, '/', metric);
+  std::string there;
+  for (const auto& [other, by_name] : all_)
+    for (const auto& [metric, reported] : by_name) there += join(there.empty() ? "" : ", ", other, '/', metric);
   throw ConfigError("there is no metric \"", label, "/", name,
-                    "\"; reported are: ", reported.empty() ? "none yet" : reported);
+                    "\"; reported are: ", there.empty() ? "none yet" : there);
 }
 
 double State::elapsed_duration() const {

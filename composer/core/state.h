@@ -22,6 +22,7 @@ namespace composer {
 
 class Model;
 class Run;
+enum class Better : std::uint8_t;  // metric.h
 
 // fp32, or autocast of forward and loss to the shorter type with fp32 weights.
 enum class Precision : std::uint8_t { FP32, AMP_BF16, AMP_FP16 };
@@ -44,18 +45,34 @@ class Handle {
   std::shared_ptr<T> object_;
 };
 
-// The last value of every metric, by loader ("train" or an evaluator's label) and name, as 0-d tensors.
+// The last value of a metric.
+struct Reported {
+  at::Tensor value;              // 0-d
+  bool is_current = false;       // measured on the weights of now
+  std::optional<Better> better;  // which values are better; unset: nobody has said
+};
+
+// The last value of every metric, by loader ("train" or an evaluator's label) and name. A value belongs to the weights
+// that it was measured on: when they change it stays, and is not current any more.
 class COMPOSER_EXPORT MetricValues {
  public:
-  void set(std::string_view label, std::string_view name, at::Tensor value);
+  // Measured on the weights of now. Which values are better stays what it was, unless it is given.
+  void set(std::string_view label, std::string_view name, at::Tensor value, std::optional<Better> better = {});
   const at::Tensor* find(std::string_view label, std::string_view name) const;  // nullptr: never reported
   // The number, read on the host: not for the step. Throws ConfigError with what is reported, if this is not.
   double at(std::string_view label, std::string_view name) const;
-  const auto& all() const { return values_; }
+  const auto& all() const { return all_; }  // by label and name
+
+  bool is_current(std::string_view label, std::string_view name) const;
+  // For who changes the weights: the trainer does it after each step, before the metrics of training are set.
+  void weights_changed();
+  void declare(std::string_view label, std::string_view name, Better better);  // of one that is there
+  std::optional<Better> better(std::string_view label, std::string_view name) const;
 
  private:
-  using ByName = std::map<std::string, at::Tensor, std::less<>>;
-  std::map<std::string, ByName, std::less<>> values_;
+  const Reported* known(std::string_view label, std::string_view name) const;
+
+  std::map<std::string, std::map<std::string, Reported, std::less<>>, std::less<>> all_;
 };
 
 // Everything that changes while training, as plain data; the trainer keeps it consistent. Callbacks see it const,

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "composer/core/direction.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
 #include "composer/core/state.h"
@@ -50,6 +51,7 @@ void ReduceOnPlateau::observe(const State& state) {
   } catch (const ConfigError& error) {
     throw ConfigError(kWho, ": ", error.what());
   }
+  if (!better_) better_ = direction(kWho, options_.better, state, options_.dataloader_label, options_.monitor);
   observe(value, state.timestamp.get(options_.patience.unit()).count());
 }
 
@@ -68,7 +70,7 @@ void ReduceOnPlateau::observe(double value, std::int64_t now) {
 }
 
 bool ReduceOnPlateau::is_best(double value) const {
-  const bool higher = options_.better == Better::HIGHER;
+  const bool higher = better_.value_or(options_.better.value_or(Better::LOWER)) == Better::HIGHER;
   if (!memory_.best) return higher ? value > -INFINITY : value < INFINITY;
   const double best = *memory_.best, gain = higher ? options_.threshold : -options_.threshold;
   const double bar = options_.threshold_mode == ThresholdMode::REL ? best * (1 + gain) : best + gain;
@@ -90,11 +92,13 @@ void ReduceOnPlateau::set_memory(PlateauMemory memory) {
 }
 
 void ReduceOnPlateau::begin_run() {
+  better_.reset();
   if (!std::exchange(keeps_memory_, false)) memory_ = {};
 }
 
 void ReduceOnPlateau::check_fit(const FitOutline& fit, const State& state) const {
   fit.check_metric(kWho, options_.dataloader_label, options_.monitor, state);
+  fit.check_better(kWho, options_.better, options_.dataloader_label, options_.monitor);
   fit.check_epochs("reduce_on_plateau: patience", options_.patience, ReduceOnPlateauOptions().patience,
                    "so the rate is never reduced", state);
 }

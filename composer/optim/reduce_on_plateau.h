@@ -13,12 +13,12 @@ namespace composer::optim {
 enum class ThresholdMode : std::uint8_t { REL, ABS };
 
 struct ReduceOnPlateauOptions {
-  std::string monitor = {};                           // required: name of the metric, without its label
-  std::string dataloader_label = "eval";              // label of the evaluator that reports it; "train": see below
-  Better better = Better::LOWER;                      // LOWER is PyTorch's mode min, HIGHER max
-  double factor = 0.1;                                // in (0, 1)
-  Time patience = "10ep";                             // >= 0
-  double threshold = 1e-4;                            // >= 0; improvements of at most this do not count
+  std::string monitor = {};               // required: name of the metric, without its label
+  std::string dataloader_label = "eval";  // label of the evaluator that reports it; "train": see below
+  std::optional<Better> better = {};      // LOWER is PyTorch's mode min, HIGHER max; unset: as the metric declares
+  double factor = 0.1;                    // in (0, 1)
+  Time patience = "10ep";                 // >= 0
+  double threshold = 1e-4;                // >= 0; improvements of at most this do not count
   ThresholdMode threshold_mode = ThresholdMode::REL;  // REL: fraction of the best; ABS: in the metric's unit
   Time cooldown = "0ep";                              // >= 0, in the unit of patience
   double min_alpha = 0;                               // 0 to 1; lower limit of the multiplier
@@ -52,7 +52,8 @@ class COMPOSER_EXPORT ReduceOnPlateau final : public MetricSchedule {
   void begin_run() override;
   void check_fit(const FitOutline& fit, const State& state) const override;
 
-  // Processes a value of the metric; `now` is the timestamp's count in the unit of patience.
+  // Processes a value of the metric; `now` is the timestamp's count in the unit of patience. Without a State that has
+  // been observed, an option `better` that is not set is LOWER.
   void observe(double value, std::int64_t now);
   const PlateauMemory& memory() const { return memory_; }
   void set_memory(PlateauMemory memory);  // throws ConfigError for an alpha outside of [0, 1]
@@ -62,6 +63,7 @@ class COMPOSER_EXPORT ReduceOnPlateau final : public MetricSchedule {
   void reduce();
 
   ReduceOnPlateauOptions options_;
+  std::optional<Better> better_;  // unset: not asked yet
   PlateauMemory memory_;
   bool keeps_memory_ = false;  // it was set for the trainer that comes next
 };

@@ -67,6 +67,16 @@ std::vector<std::string> MetricSet::names() const {
   return names;
 }
 
+FitOutline::Source MetricSet::source() const {
+  FitOutline::Source source{.label = label_, .metrics = names()};
+  for (const Entry& entry : list_) source.better.push_back(entry.metric->better());
+  return source;
+}
+
+void MetricSet::declare(State& state) const {
+  for (const Entry& entry : list_) state.metrics.declare(label_, entry.name, entry.metric->better());
+}
+
 void MetricSet::reset() {
   updated_ = false;
   for (const Entry& entry : list_) entry.metric->reset();
@@ -98,7 +108,7 @@ void MetricSet::compute(State& state, Logger& logger, bool keep) {
       throw ConfigError("metric ", label_, "/", entry.name, ": compute() must return a 0-d tensor, got ",
                         value.sizes());
     report_.push_back({entry.key, value});
-    state.metrics.set(label_, entry.name, std::move(value));
+    state.metrics.set(label_, entry.name, std::move(value), entry.metric->better());
   }
   logger.log_metrics(report_);
 }

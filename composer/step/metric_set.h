@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "composer/core/fit_outline.h"
 #include "composer/core/logger.h"
 #include "composer/core/metric.h"
 #include "composer/step/metric_sums.h"
@@ -27,7 +28,9 @@ class MetricSet {
   void report(State& state, Logger& logger, bool keep_if_empty, dist::World* world);
   bool empty() const { return list_.empty(); }
   std::vector<std::string> names() const;
-  void check_for_ranks() const;  // throws ConfigError for one that report() could not add up over ranks
+  FitOutline::Source source() const;
+  void declare(State& state) const;  // which values are better, of those that are there, as in a run that goes on
+  void check_for_ranks() const;      // throws ConfigError for one that report() could not add up over ranks
 
  private:
   struct Entry {

@@ -8,6 +8,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/divided_gradients.h"
@@ -179,6 +180,7 @@ void TrainStep::step_once(const std::function<at::Tensor()>& closure) {
 }
 
 void TrainStep::step_optimizer(const Feed& feed, const TrainBatch& train_batch) {
+  const auto changed = c10::make_scope_exit([this] { state_.metrics.weights_changed(); });  // also by half a step
   if (!auto_) return step_once([&] { return make_gradients(train_batch); });
   BatchUndo undo(state_);
   while (true) {

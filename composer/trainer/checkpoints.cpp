@@ -352,7 +352,11 @@ void Trainer::Impl::tell_interrupted() {
 std::string Trainer::save_checkpoint(const std::string& name) { return impl().save_by_hand(name); }
 
 std::vector<std::string> Trainer::saved_checkpoints() const {
-  return impl().saver ? impl().saver->paths() : std::vector<std::string>();
+  return impl().saver ? impl().saver->paths() : impl().saved_by_rank_0.all;
+}
+
+std::optional<std::string> Trainer::best_checkpoint() const {
+  return impl().saver ? impl().saver->best_path(impl().state) : impl().saved_by_rank_0.best;
 }
 
 const std::string& Trainer::resumed_from() const { return impl().resumption.loaded_from; }

@@ -81,18 +81,6 @@ void check_labels(const std::string& train_label, const std::vector<std::string>
                     "\", and would overwrite its metrics; give it another");
 }
 
-void check_best(const std::string& metric, const FitOutline& fit, const State& state, bool settable) {
-  const auto slash = metric.find('/');
-  if (slash == std::string::npos)
-    throw ConfigError("save_best: its metric is \"", metric, "\", and must be LABEL/NAME");
-  const std::string label = metric.substr(0, slash), name = metric.substr(slash + 1);
-  if (fit.check_metric("save_best", label, name, state) || state.metrics.find(label, name)) return;
-  const std::string text = join("save_best: its metric is \"", metric, "\", and no loader of this fit has the label \"",
-                                label, "\"; there are: ", fit.labels());
-  if (!settable) throw ConfigError(text);
-  warn(join(text, ". Until something sets it in state.metrics, the newest checkpoint counts as the best"));
-}
-
 void check_position(Feed feed, std::uint64_t seed, std::int64_t epoch, std::int64_t batch) {
   try {
     feed.set_default_seed(seed);

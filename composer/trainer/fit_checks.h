@@ -37,10 +37,6 @@ void check_trains_all(const torch::nn::Module& model, const torch::optim::Optimi
 // No evaluator reports under the label of the training loader.
 void check_labels(const std::string& train_label, const std::vector<std::string>& eval_labels);
 
-// The metric that checkpoints are compared by, LABEL/NAME, is reported in this fit. With a label of no loader it may be
-// one that an algorithm or the program sets by hand: if they can, `settable`, that is a warning.
-void check_best(const std::string& metric, const FitOutline& fit, const State& state, bool settable);
-
 // The loader has this position: it is as long as the one that training has read of the epoch so far.
 void check_position(Feed feed, std::uint64_t seed, std::int64_t epoch, std::int64_t batch);
 

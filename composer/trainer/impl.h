@@ -48,6 +48,12 @@ void check_options(const TrainerOptions& options, at::Device device);
 // The newest checkpoint of this run, if it is to go on from there.
 std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options);
 
+// The checkpoints of a run, in the order in which they were written.
+struct SavedPaths {
+  std::vector<std::string> all;
+  std::optional<std::string> best;
+};
+
 // True while it lives.
 class Flag {
  public:
@@ -134,6 +140,7 @@ struct Trainer::Impl {
   void finish_fit();
   void abandon_fit();
   std::vector<EvalRun> make_runs(const Evaluators& evaluators, const Interval& interval, std::int64_t subset) const;
+  void declare_metrics();
   void activate(const Feed& feed);
   void log_hyperparameters();
   void log_algorithms();
@@ -167,6 +174,7 @@ struct Trainer::Impl {
   void save_last();
   std::string write_by_hand(const std::string& name);
   void wait_for_saves();
+  void share_saved();
   bool saves_together() const;
   void save_together(const std::function<void()>& save, bool by_hand = false);
   void check_parts();
@@ -280,6 +288,7 @@ struct Trainer::Impl {
   std::optional<RunLink> run_link;
   std::unique_ptr<saving::RunSaver> saver;          // of rank 0
   std::unique_ptr<saving::PartWriter> part_writer;  // of another rank, from its first part on
+  SavedPaths saved_by_rank_0;                       // likewise
   std::optional<StateDict> whole_optimizer;         // while rank 0 saves what all ranks have of it
   WeightsInUse weights_in_use{state, engine};
   Engine engine;  // the last: callbacks that it closes may ask for all of the above

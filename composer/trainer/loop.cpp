@@ -40,6 +40,7 @@ void Trainer::Impl::construct() {
   set_up();
   fire(Event::BEFORE_LOAD);
   load_checkpoint();
+  share_saved();
   share_model();
   use_saved_products();
   fire(Event::AFTER_LOAD);
@@ -173,6 +174,7 @@ void Trainer::Impl::end() {
   evaluate_if_due(Event::FIT_END);  // after FIT_END, as in Composer
   state.optimizer->zero_grad(/*set_to_none=*/true);
   wait_for_saves();
+  share_saved();
   fit_end_is_owed = false;
   tell_nan();
   tell_interrupted();  // before uploads, which may take long or fail
@@ -254,6 +256,7 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed, bool to_the_end) {
   }
   run.metrics.report(state, logger, /*keep_if_empty=*/false, ranks.world());
   evaluation.close();
+  if (saver) saver->note_metrics(state);
   return true;
 }
 

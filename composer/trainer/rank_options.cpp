@@ -76,7 +76,7 @@ void Trainer::Impl::check_ranks(const FitPlan& plan) const {
   compared.add("device_train_microbatch_size", is_auto ? "auto" : "a number");
   compared.add("train_dataloader_label", plan.feed ? plan.feed.label() : options.train_dataloader_label);
   if (ranks.splits() && plan.feed.num_batches()) compared.add("batches in train_dataloader", *plan.feed.num_batches());
-  compared.add("metrics of training", listed(plan.metrics ? plan.metrics->names() : train_step.metric_names()));
+  compared.add("metrics of training", listed((plan.metrics ? *plan.metrics : train_step.metrics()).names()));
   compared.add("learning rates", listed(plan.base_lr, [](double rate) { return util::exact_text(rate); }));
   compared.add("factors of schedulers", plan.schedules.outline(plan.from, plan.until, plan.feed.num_batches()));
   compared.add("algorithm_passes", options.algorithm_passes.size());

@@ -22,6 +22,9 @@ bool upload(net::RemoteStore& store, const Found& checkpoint, const std::functio
   const std::string& id = checkpoint.manifest.id;
   if (before.plain && before.plain->id == id) {
     if (before.has_staged_files) remove_staged(store, name, before.staged, stop);
+    if (before.plain->metrics.size() < checkpoint.manifest.metrics.size())  // of an evaluation that came after it
+      if (const std::shared_ptr<Links> links = files())
+        store.put(*links / Manifest::kFileName, manifest_of(name), stop);
     return true;
   }
   if (const auto& there = before.current(); there && there->id != id) {

@@ -1,7 +1,11 @@
 // What checkpoints keep of a run beside the weights, by one function for saving and loading.
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -27,9 +31,9 @@ void visit_metrics(StateVisitor& visit, MetricValues& metrics) {
   if (!visit.is_loading()) {
     for (const auto& [label, by_name] : metrics.all()) {
       StateVisitor inner = visit.scope(label);
-      for (const auto& [name, value] : by_name) {
-        at::Tensor tensor = value;
-        inner(name, tensor);
+      for (const auto& [name, reported] : by_name) {
+        at::Tensor value = reported.value;
+        inner(name, value);
       }
     }
     return;
@@ -42,6 +46,22 @@ void visit_metrics(StateVisitor& visit, MetricValues& metrics) {
       metrics.set(label, name, value);
     }
   }
+}
+
+// The names, by label, of those that were measured on the saved weights. Earlier versions do not say, and then none is
+// taken for one of these.
+void visit_current(StateVisitor& visit, MetricValues& metrics) {
+  std::map<std::string, std::vector<std::string>> current;
+  for (const auto& [label, by_name] : metrics.all())
+    for (const auto& [name, reported] : by_name)
+      if (reported.is_current) current[label].push_back(name);
+  if (!visit.is_loading()) return visit("current_metrics", current);
+  current.clear();
+  if (visit.has("current_metrics")) visit("current_metrics", current);
+  metrics.weights_changed();
+  for (const auto& [label, names] : current)
+    for (const std::string& name : names)
+      if (const at::Tensor* value = metrics.find(label, name)) metrics.set(label, name, at::Tensor(*value));
 }
 
 }  // namespace
@@ -147,6 +167,8 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   if (is_there("metrics")) {
     StateVisitor inner = visit.scope("metrics");
     visit_metrics(inner, state.metrics);
+    visit_current(visit, state.metrics);
+    if (visit.is_loading()) declare_metrics();
   }
   if (is_there("evaluated")) evaluations.visit_evaluated(visit);
   train_step.visit_state(visit);
@@ -210,6 +232,7 @@ void Trainer::Impl::check_run_state(const StateDict& saved, const std::string& f
 void Trainer::Impl::load_weights(const StateDict& saved, const std::string& from, bool strict) {
   const StateValue* found = saved.find("model");
   if (!found) return;
+  state.metrics.weights_changed();
   formats::NamedTensors weights;
   for (const auto& [name, value] : std::get<StateDict>(*found).entries())
     weights.emplace_back(name, std::get<at::Tensor>(value));

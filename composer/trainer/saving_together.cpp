@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <c10/util/ScopeExit.h>
 
@@ -48,12 +49,34 @@ std::string Trainer::Impl::write_by_hand(const std::string& name) {
     ranks.together([&] {
       if (saver) write();
     });
+  share_saved();
   return ranks.same(path);
 }
 
+// The last evaluation of a fit comes after its last checkpoint.
 void Trainer::Impl::wait_for_saves() {
-  if (saver) saver->wait();
+  if (saver) saver->finish();
   if (part_writer) part_writer->wait();
+}
+
+// As text: the best, then all, each with a zero behind it, which no path contains.
+void Trainer::Impl::share_saved() {
+  if (ranks.alone()) return;
+  std::string text;
+  if (saver) {
+    text = saver->best_path(state).value_or("") + '\0';
+    for (const std::string& path : saver->paths()) text += path + '\0';
+  }
+  text = ranks.same(text);
+  saved_by_rank_0 = {};
+  std::vector<std::string> paths;
+  for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
+    end = text.find('\0', begin);
+    paths.push_back(text.substr(begin, end - begin));
+  }
+  if (paths.empty()) return;
+  if (!paths.front().empty()) saved_by_rank_0.best = paths.front();
+  saved_by_rank_0.all.assign(paths.begin() + 1, paths.end());
 }
 
 // `save` is rank 0's share of it. By hand, it is an error on all ranks if one of them cannot write.

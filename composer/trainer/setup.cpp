@@ -236,9 +236,8 @@ void Trainer::Impl::check_plan(const FitPlan& plan, const std::vector<EvalRun>& 
   FitOutline outline;
   outline.epochs_end = static_cast<bool>(plan.feed);
   outline.zero_stage = ranks.zero_stage();
-  outline.sources.push_back({plan.feed ? plan.feed.label() : options.train_dataloader_label,
-                             plan.metrics ? plan.metrics->names() : train_step.metric_names()});
-  for (const EvalRun& run : runs) outline.sources.push_back({run.feed.label(), run.metrics.names()});
+  outline.sources.push_back((plan.metrics ? *plan.metrics : train_step.metrics()).source());
+  for (const EvalRun& run : runs) outline.sources.push_back(run.metrics.source());
   check_labels(outline.sources.front().label, labels_of(runs));
 
   for (const EvalRun& run : runs) {
@@ -249,7 +248,7 @@ void Trainer::Impl::check_plan(const FitPlan& plan, const std::vector<EvalRun>& 
     check_share(options.save_interval, "save_interval", plan.feed);
     outline.check_interval("save_interval", options.save_interval, kEffect, state);
     const bool settable = gives_batches || !engine.algorithms().empty();
-    if (options.save_best) check_best(options.save_best->metric, outline, state, settable);
+    if (options.save_best) saving::check_best("save_best", *options.save_best, outline, state, settable);
   }
   plan.schedules.check_fit(outline, state);
   for (const auto& callback : engine.callbacks()) callback.object->check_fit(outline, state);
@@ -266,6 +265,7 @@ void Trainer::Impl::commit(FitPlan plan) {
   if (plan.metrics) train_step.set_metrics(std::move(*plan.metrics));
   state.precision = plan.precision;
   if (!plan.evaluators.empty()) evaluations.replace(std::move(plan.evaluators));
+  declare_metrics();
   if (plan.reset_time) {
     state.previous_timestamp.reset();
     evaluations.count_from_zero();

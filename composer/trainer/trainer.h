@@ -109,7 +109,7 @@ struct TrainerOptions {
   bool save_overwrite = false;                  // also what other runs have written; false: that is an error
   bool save_weights_only = false;
   std::int64_t save_num_checkpoints_to_keep = -1;  // of this run; -1: all
-  std::optional<saving::Best> save_best = {};      // keep the best by this metric, and the newest
+  std::optional<saving::Best> save_best = {};  // keep so many of the best by this metric, and the newest in addition
   saving::OnFailure save_on_failure = saving::OnFailure::FAIL;
   bool save_async = true;                          // written by another thread while training goes on
   std::vector<std::string> save_ignore_keys = {};  // globs of what is not saved: "optimizer/*"
@@ -205,9 +205,12 @@ class COMPOSER_EXPORT Trainer {
   // disk. It counts neither as one of save_interval's nor among save_num_checkpoints_to_keep. Within a fit: between two
   // steps, or at a *_CHECKPOINT event, FIT_START or FIT_END; throws ConfigError elsewhere, or if weights are exchanged.
   std::string save_checkpoint(const std::string& name = "ep{epoch}-ba{batch}");
-  // The paths of those that this run has written and not deleted, also by name, oldest first; the last may still be
-  // being written.
+  // The paths of those that this run has written and not deleted, also by name, in the order in which they were
+  // written; the last may still be being written. Ranks other than 0 hear of them when the trainer is made, at the end
+  // of a fit and in save_checkpoint().
   std::vector<std::string> saved_checkpoints() const;
+  // Likewise that with the best value of save_best's metric, of equal ones the newest. nullopt: none has a value yet.
+  std::optional<std::string> best_checkpoint() const;
   const std::string& resumed_from() const;  // the path of the checkpoint that was loaded; empty: none
 
   // The generator that this trainer's operators draw from on that device, for what a program draws between two steps:

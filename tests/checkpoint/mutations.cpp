@@ -144,7 +144,7 @@ TwoCheckpoints::TwoCheckpoints() {
     manifest.name = std::to_string(number);
     manifest.time.batch = number;
     manifest.metrics["eval/accuracy"] = 0.5;
-    saver.plan(manifest.name, {});
+    saver.plan(manifest);
     saver.save(std::move(manifest), state);
   }
   content_ = content();

@@ -93,7 +93,7 @@ void save(Saver& saver, PartWriter& writer, int batch, const std::string& name =
   manifest.name = name.empty() ? join("ba", batch) : name;
   manifest.time.batch = batch;
   const PartTicket ticket = PartTicket::parse(saver.open_parts(2));
-  saver.plan(manifest.name, {});
+  saver.plan(manifest);
   saver.save(manifest, state_of_rank_0(batch));
   writer.write(ticket, part_of_rank_1(batch));
   writer.wait();

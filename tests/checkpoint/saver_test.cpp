@@ -5,10 +5,12 @@
 #include <cmath>
 #include <condition_variable>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -54,7 +56,8 @@ void save(Saver& saver, int batch, std::map<std::string, double> metrics = {}) {
   Manifest manifest;
   manifest.name = join("ba", batch);
   manifest.time.batch = batch;
-  saver.plan(manifest.name, metrics);
+  manifest.metrics = std::move(metrics);
+  saver.plan(manifest);
   saver.save(manifest, state_of(batch));
 }
 
@@ -73,7 +76,7 @@ TEST_CASE("what is saved is what the tensors were when save() returned, on anoth
     Manifest manifest;
     manifest.name = "ba1";
     const StateDict state = state_of(1);
-    saver.plan("ba1", {});
+    saver.plan(manifest);
     saver.save(manifest, state);
     std::get<at::Tensor>(*std::get<StateDict>(*state.find("model")).find("weight")).fill_(2);
     saver.wait();
@@ -134,7 +137,7 @@ TEST_CASE("under CONTINUE, the best is still among those that are kept after a w
   const test::Folder folder;
   auto files = std::make_shared<Refusing>();
   Saver saver({.folder = folder.path(),
-               .keep = 2,
+               .keep = 1,
                .best = Best{.metric = "eval/a"},
                .on_failure = OnFailure::CONTINUE,
                .asynchronous = false},
@@ -165,11 +168,40 @@ TEST_CASE("a checkpoint that the disk does not let go is deleted later, and the 
 
 TEST_CASE("NaN never counts as the best, and a checkpoint with a number stays") {
   const test::Folder folder;
-  Saver saver({.folder = folder.path(), .keep = 2, .best = Best{.metric = "eval/a"}, .asynchronous = false});
+  Saver saver({.folder = folder.path(), .keep = 1, .best = Best{.metric = "eval/a"}, .asynchronous = false});
   const double values[] = {0.5, NAN, 0.1, NAN};
   for (int batch = 1; batch <= 4; ++batch) save(saver, batch, {{"eval/a", values[batch - 1]}});
   saver.wait();
   CHECK(names_in(folder.path()) == Names{"ba1", "ba4"});
+}
+
+TEST_CASE("A resumed run that follows another metric takes its values from the manifests") {
+  const test::Folder folder;
+  const auto options = [&](const char* metric) {
+    return SaverOptions{.folder = folder.path(),
+                        .best = Best{.metric = metric, .better = Better::HIGHER},
+                        .asynchronous = false,
+                        .run_id = "run"};
+  };
+  StateDict state;
+  {
+    Saver saver(options("eval/a"));
+    save(saver, 1, {{"eval/a", 0.9}, {"eval/b", 0.1}});
+    save(saver, 2, {{"eval/a", 0.1}, {"eval/b", 0.9}});
+    save(saver, 3);
+    saver.add_metrics(3, {{"eval/a", 0.5}, {"eval/b", 0.95}});
+    StateVisitor visit = StateVisitor::saving(state);
+    saver.visit_state(visit);
+    saver.finish();
+    CHECK(saver.best()->name == "ba1");
+  }
+  for (const auto& [metric, best] : {std::pair("eval/a", "ba1"), std::pair("eval/b", "ba3")}) {
+    Saver saver(options(metric));
+    StateVisitor visit = StateVisitor::loading(state, "saver");
+    saver.visit_state(visit);
+    REQUIRE(saver.best());
+    CHECK(saver.best()->name == best);
+  }
 }
 
 TEST_CASE("A checkpoint that another run has replaced is not deleted") {
@@ -287,8 +319,8 @@ TEST_CASE("After a plan whose snapshot failed, the next one does not count it") 
   const test::Folder folder;
   Saver saver({.folder = folder.path(), .keep = 1, .asynchronous = false});
   save(saver, 1);
-  saver.plan("ba2", {});
-  saver.plan("ba2", {});
+  saver.plan(test::manifest_of(2, "ba2"));
+  saver.plan(test::manifest_of(2, "ba2"));
   CHECK(saver.saved() == Names{"ba2"});
   save(saver, 3);
   saver.wait();
@@ -307,7 +339,7 @@ TEST_CASE("A hundred thousand tensors are saved and loaded, each under its name"
   }
   state["model"] = std::move(model), state["optimizer"] = std::move(optimizer);
   Saver saver({.folder = folder.path()});
-  saver.plan("all", {});
+  saver.plan(test::manifest_of(1, "all"));
   saver.save(test::manifest_of(1, "all"), state);
   saver.wait();
   const StateDict loaded = load(open_checkpoint(folder / "all"));

@@ -119,7 +119,7 @@ TEST_CASE("inspect shows the hyperparameters of a run, if the checkpoint has the
     state["model"] = weights;
     saving::Manifest manifest;
     manifest.name = name;
-    saver.plan(name, {});
+    saver.plan(manifest);
     saver.save(manifest, state);
     return folder / ("ck/" + name);
   };

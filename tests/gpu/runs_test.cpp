@@ -41,9 +41,9 @@ TEST_CASE("A run on a GPU ends with the weights and metrics of the same run on t
     on_gpu.fit();
     check_close(net.name, weights_on_cpu(on_gpu), weights_on_cpu(on_cpu), net.tolerance);
     for (const auto& [label, values] : on_cpu.state().metrics.all())
-      for (const auto& [name, value] : values) {
+      for (const auto& [name, reported] : values) {
         CAPTURE(name);
-        const double expected = value.item<double>(), got = on_gpu.state().metrics.at(label, name);
+        const double expected = reported.value.item<double>(), got = on_gpu.state().metrics.at(label, name);
         // An accuracy is a multiple of one sample, and one sample may be on the border.
         CHECK(std::abs(got - expected) <= 1.01 / kBatchSize + net.tolerance * std::abs(expected));
       }

@@ -23,7 +23,7 @@ using namespace composer::test;
 class ByCalls {
  public:
   ByCalls(const ReduceOnPlateauOptions& o, std::int64_t patience, std::int64_t cooldown)
-      : o_(o), patience_(patience), cooldown_(cooldown), best_(o.better == Better::LOWER ? INFINITY : -INFINITY) {}
+      : o_(o), patience_(patience), cooldown_(cooldown), best_(o.better != Better::HIGHER ? INFINITY : -INFINITY) {}
 
   double step(double value) {
     if (better(value)) {
@@ -45,7 +45,7 @@ class ByCalls {
  private:
   bool better(double value) const {
     const bool relative = o_.threshold_mode == ThresholdMode::REL;
-    if (o_.better == Better::LOWER) return value < (relative ? best_ * (1 - o_.threshold) : best_ - o_.threshold);
+    if (o_.better != Better::HIGHER) return value < (relative ? best_ * (1 - o_.threshold) : best_ - o_.threshold);
     return value > (relative ? best_ * (o_.threshold + 1) : best_ + o_.threshold);
   }
   ReduceOnPlateauOptions o_;

@@ -126,11 +126,14 @@ void list_as_names(Json& expected, const Json&) {
   if (saved.empty()) return;
   Json& items = expected["items"];
   items.push_back({"callbacks", "dict(empty)"});
+  const std::string count = std::to_string(saved.size());
+  items.push_back({"saver/batches", "tensor[" + count + "]:int64"});
   items.push_back({"saver/by_hand/size", "int"});
+  items.push_back({"saver/metric", "str"});
   items.push_back({"saver/retired/size", "int"});
   items.push_back({"saver/saved/size", "int"});
   for (const std::string& number : saved) items.push_back({"saver/saved/" + number, "str"});
-  items.push_back({"saver/values", "tensor[" + std::to_string(saved.size()) + "]:float64"});
+  items.push_back({"saver/values", "tensor[" + count + "]:float64"});
   std::sort(items.begin(), items.end());
 }
 
@@ -192,7 +195,7 @@ Rules keys_rules() {
       {.name = "metrics_are_values",
        .applies_to = "metrics in a checkpoint",
        .composer_does = "with `save_metrics` their counts and last values, else nothing",
-       .we_do = "always the last values",
+       .we_do = "always the last values, and which of them were measured on these weights",
        .why = "stoppers and the choice of the best checkpoint ask for values",
        .matches = always,
        .ours = keep_values_of_metrics},

@@ -111,8 +111,8 @@ Json train(const Json& c, const Context& context, const RecordedChange& change) 
   result.update(final_json(config, *end.model, *end.optimizer));
   shown.add_to(result, *end.model);
   if (config.contains("eval"))
-    for (const auto& [name, value] : trainer.state().metrics.all().at("eval"))
-      result["final_eval_metrics"][name] = metric_json(name, value.item<double>());
+    for (const auto& [name, reported] : trainer.state().metrics.all().at("eval"))
+      result["final_eval_metrics"][name] = metric_json(name, reported.value.item<double>());
   return result;
 }
 

@@ -84,7 +84,7 @@ void add_what_is_left(Shown& shown, Trainer& trainer) {
   shown.tensors.push_back(weights_of(trainer));
   for (const at::Tensor& buffer : trainer.state().model->buffers()) shown.tensors.push_back(buffer);
   for (const auto& [label, values] : trainer.state().metrics.all())
-    for (const auto& [name, value] : values) shown.tensors.push_back(value);
+    for (const auto& [name, reported] : values) shown.tensors.push_back(reported.value);
   shown.tensors.push_back(at::rand({3}));
 }
 

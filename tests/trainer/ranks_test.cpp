@@ -60,8 +60,8 @@ Result run(TrainerOptions options, std::shared_ptr<dist::World> world) {
   result.weights = weights_of(trainer).clone();
   result.timestamp = trainer.state().timestamp;
   for (const auto& [label, by_name] : trainer.state().metrics.all())
-    for (const auto& [name, value] : by_name) {
-      const double number = value.item<double>();
+    for (const auto& [name, reported] : by_name) {
+      const double number = reported.value.item<double>();
       result.metrics.push_back(join(label, '/', name, ' ', std::round(number * 1e9) / 1e9));
     }
   return result;

@@ -75,6 +75,26 @@ TEST_CASE("A run saved to a bucket resumes from there on another machine, bit by
   for (const auto& objects : bucket.server.history()) check_complete(objects);
 }
 
+TEST_CASE("The value of an evaluation that comes after the last checkpoint is in the bucket, and decides elsewhere") {
+  Bucket bucket;
+  const test::Warnings quiet;
+  const auto options = [](const char* duration) {
+    TrainerOptions options = bucket_options(duration);
+    options.eval_dataloader = test::tiny_loader(8, 4);
+    options.save_best = saving::Best{.metric = "eval/CrossEntropy"};  // which falls
+    options.save_num_checkpoints_to_keep = 1;
+    return options;
+  };
+  trained(options("6ba"));
+  const std::string text = bucket.server.objects().at("runs/tiny/ep1-ba6/manifest.json");
+  CHECK(saving::Manifest::parse(text, "there").metrics.contains("eval/CrossEntropy"));
+  bucket.forget_machine();
+  Trainer elsewhere(options("8ba"));
+  REQUIRE(elsewhere.best_checkpoint());
+  CHECK(elsewhere.best_checkpoint()->ends_with("ep1-ba6"));
+  for (const auto& objects : bucket.server.history()) check_complete(objects);
+}
+
 TEST_CASE("A run saved to a folder by its URI resumes from there") {
   const test::Folder cache, remote;
   const test::Variables variable({{"XDG_CACHE_HOME", cache.path()}});

@@ -109,7 +109,7 @@ Result result_of(Trainer& trainer, const Folder& folder) {
   for (const at::Tensor& parameter : trainer.state().model->parameters()) result.tensors.push_back(parameter.clone());
   for (const at::Tensor& buffer : trainer.state().model->buffers()) result.tensors.push_back(buffer.clone());
   for (const auto& [label, by_name] : state.metrics.all())
-    for (const auto& [name, value] : by_name) result.tensors.push_back(value.clone());
+    for (const auto& [name, reported] : by_name) result.tensors.push_back(reported.value.clone());
   result.tensors.push_back(at::tensor(optim::learning_rates(*trainer.state().optimizer), at::kDouble));
   result.tensors.push_back(at::rand({5}));
   result.timestamp = state.timestamp;
