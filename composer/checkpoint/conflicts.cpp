@@ -1,5 +1,6 @@
 #include "composer/checkpoint/conflicts.h"
 
+#include <algorithm>
 #include <charconv>
 #include <vector>
 
@@ -47,7 +48,9 @@ Names names_of(const std::string& format, const std::string& run_name) {
   return {.pattern = util::Pattern("the names of checkpoints", text), .fields = std::move(fields)};
 }
 
+// Without a count from the start of training, a name is used again and again: every one may come.
 bool is_later(const std::vector<std::string>& groups, const Names& names, const Timestamp& now) {
+  if (std::ranges::all_of(names.fields, [](auto field) { return field == nullptr; })) return true;
   for (std::size_t i = 0; i < names.fields.size(); ++i) {
     if (!names.fields[i]) continue;
     std::string text = groups[i];

@@ -176,6 +176,28 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("A name that comes again and again, and that another run has taken, is refused when the fit begins") {
+  for (const char* name : {"last", "b{batch_in_epoch}", "{run_name}/b{batch_in_epoch:04}"}) {
+    CAPTURE(name);
+    const Folder folder;
+    const auto options = [&](bool resumes) {
+      TrainerOptions options = options_in(folder.path());
+      options.save_filename = name;
+      options.max_duration = "2ep";
+      options.autoresume = resumes;
+      return options;
+    };
+    Trainer(options(false)).fit();
+    CHECK_NOTHROW(Trainer(options(true)).fit());  // its own
+    Trainer other(options(false));
+    CHECK_THROWS_WITH_AS(other.fit(), doctest::Contains("was not written by this run"), ConfigError);
+    CHECK(other.state().timestamp.batch == 0);
+    TrainerOptions overwrites = options(false);
+    overwrites.save_overwrite = true;
+    CHECK_NOTHROW(Trainer(std::move(overwrites)).fit());
+  }
+}
+
 TEST_CASE("A run whose only checkpoint is damaged neither begins anew nor overwrites it, also with save_overwrite") {
   for (const bool overwrite : {false, true}) {
     const Folder folder;
