@@ -59,6 +59,10 @@ MetricName split(const std::string& metric) {
   return {.label = metric.substr(0, slash), .name = metric.substr(slash + 1)};
 }
 
+// A checkpoint that was written before a stopper has ended the run, in an evaluation of the same batch, does not know
+// it.
+bool is_finished(const State& state) { return state.stop.asked() && state.stop.kind() == Stop::FINISHED; }
+
 }  // namespace
 
 void check_best(std::string_view who, const Best& best, const FitOutline& fit, const State& state, bool settable) {
@@ -283,7 +287,8 @@ bool RunSaver::is_saved(const State& state) const {
   const bool wanted = options_.save_interval.function()
                           ? !state.max_duration || !state.timestamp.reached(*state.max_duration)
                           : options_.save_interval.time().as_double() > 0;
-  return !wanted || !state.previous_timestamp || state.timestamp.batch == last_saved_batch_;
+  const bool knows_all = knows_finish_ || !is_finished(state);
+  return !wanted || !state.previous_timestamp || (state.timestamp.batch == last_saved_batch_ && knows_all);
 }
 
 void RunSaver::save_last(const State& state) {
@@ -305,6 +310,7 @@ void RunSaver::save(const std::string& name, const State& state) {
   const std::int64_t before = std::exchange(last_saved_batch_, state.timestamp.batch);
   try {
     take(manifest(name, state), state, /*by_hand=*/false);
+    knows_finish_ = is_finished(state);
   } catch (...) {
     last_saved_batch_ = before;
     throw;

@@ -96,6 +96,7 @@ class COMPOSER_EXPORT RunSaver {
   std::string newest() const;  // the name of the newest periodic or other checkpoint; empty: none
   std::int64_t last_saved_batch() const { return last_saved_batch_; }
   bool is_saved(const State& state) const;      // whether the current batch is saved, or need not be
+  void note_finish() { knows_finish_ = true; }  // the newest checkpoint says that the run is over for good
 
   // The list of its checkpoints, for a run resumed from a checkpoint of that batch.
   void save_state(StateDict& into) const;
@@ -118,6 +119,7 @@ class COMPOSER_EXPORT RunSaver {
   std::unique_ptr<RunLock> lock_;    // set during a fit
   std::optional<Manifest> resumed_;  // until a checkpoint is written, or a fit has begun
   std::int64_t last_saved_batch_ = -1;
+  bool knows_finish_ = false;
 };
 
 }  // namespace composer::saving

@@ -310,7 +310,8 @@ void Trainer::Impl::tell_resumed() {
   const std::string from =
       join(shown_checkpoint(resumption.loaded_from, options, state.run_name), " (", position(state.timestamp), ')');
   if (!resumption.finished.empty())
-    warn(join("this run is complete: ", from, " was saved after a stop: ", resumption.finished));
+    warn(join("this run is complete: ", from, " was saved after a stop: ", resumption.finished,
+              "; to train on, change the options of who has decided that, or call fit() a second time"));
   else if (progress.limit_reached())
     warn(join("this run is complete: ", from, " has reached max_duration, ", *state.max_duration));
   else

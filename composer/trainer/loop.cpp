@@ -58,7 +58,10 @@ void Trainer::Impl::begin() {
   resumption.found.reset();
   restore_random();
   make_up();
-  if (!resumption.finished.empty()) state.stop.ask(std::exchange(resumption.finished, ""), Stop::FINISHED);
+  if (!resumption.finished.empty()) {
+    if (saver) saver->note_finish();
+    state.stop.ask(std::exchange(resumption.finished, ""), Stop::FINISHED);
+  }
   train_step.begin_fit();
   train_step.use_rule(engine);
   if (options.cuda_graph) train_step.use_graph(engine);

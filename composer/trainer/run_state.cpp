@@ -64,6 +64,14 @@ void visit_current(StateVisitor& visit, MetricValues& metrics) {
       if (const at::Tensor* value = metrics.find(label, name)) metrics.set(label, name, at::Tensor(*value));
 }
 
+// Whether the callback that has finished the run, whose name its reason begins with, has other options now or is gone.
+bool judges_anew(const std::string& finished, const StateDict& before, const StateDict& now) {
+  const std::string name = finished.substr(0, finished.find(':')) + '/';
+  const auto has_its_name = [&](const StateDict::Entry& entry) { return entry.first.starts_with(name); };
+  const StateDict differing = changed(before, now), missing = changed(now, before);
+  return std::ranges::any_of(differing.entries(), has_its_name) || std::ranges::any_of(missing.entries(), has_its_name);
+}
+
 }  // namespace
 
 class Trainer::Impl::AsRun final : public Run {
@@ -253,12 +261,8 @@ void Trainer::Impl::load_run_state(const StateDict& saved) {
   StateVisitor visit = StateVisitor::loading(saved, "");
   visit_state(visit);
   if (const StateValue* random = saved.find("rng")) resumption.random = std::get<StateDict>(*random);
-  if (const StateValue* before = saved.find("hyperparameters"); before && resumption.found) {
-    resumption.hyperparameters_before = std::get<StateDict>(*before);
-    if (ranks.first())
-      warn_of_changes(resumption.hyperparameters_before,
-                      hyperparameters_of(options, state, logger, train.batch_size(), {}));
-  }
+  if (const StateValue* before = saved.find("hyperparameters"); before && resumption.found)
+    compare_options(std::get<StateDict>(*before));
   if (fit) {
     fit->source.lose_place();
     restore_random();  // else when the next fit begins
@@ -267,6 +271,19 @@ void Trainer::Impl::load_run_state(const StateDict& saved) {
   fit_end_is_owed = false;
   schedules.apply(state);
   if (state.optimizer) left_lr = optim::learning_rates(*state.optimizer);
+}
+
+// What differs is told. A callback that has finished the run, and has other options now, judges it anew.
+void Trainer::Impl::compare_options(const StateDict& before) {
+  resumption.hyperparameters_before = before;
+  const StateDict now = hyperparameters_of(options, state, logger, train.batch_size(), {});
+  if (ranks.first()) warn_of_changes(before, now);
+  std::string& finished = resumption.finished;
+  if (finished.empty() || ranks.same(std::uint64_t{judges_anew(finished, before, now)}) == 0) return;
+  if (ranks.first())
+    warn(join("checkpoint: the run was complete (", finished, "), and goes on, because who has decided that has other ",
+              "options now"));
+  finished.clear();
 }
 
 // Only once training begins: hooks may have drawn random numbers meanwhile.

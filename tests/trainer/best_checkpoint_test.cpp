@@ -299,5 +299,26 @@ TEST_CASE("Every rank knows the checkpoints and the best one when a fit has ende
   CHECK(best[1] == best[0]);
 }
 
+TEST_CASE("What a stopper has decided in an evaluation that was made up is in the checkpoint: the next start is told") {
+  const Runs runs({{4, 0.9}, {8, 0.1}, {12, 0.2}, {16, 0.3}});
+  std::int64_t evaluations = 0;
+  for (const int start : {0, 1, 2}) {
+    const Warnings warnings;
+    TrainerOptions options = runs.options();
+    if (start == 0) options.callbacks.add(at(Event::EVAL_BATCH_END, 8, [](const State&) { std::raise(SIGTERM); }));
+    options.callbacks.add(at(Event::EVAL_END, 8, [&evaluations, start](const State& state) {
+      if (start == 0) return;
+      ++evaluations;
+      state.stop.ask("no better", Stop::FINISHED);
+    }));
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    CHECK(trainer.state().timestamp.batch == 8);
+    CHECK(warnings.say("this run is complete") == (start == 2));
+  }
+  CHECK(evaluations == 1);
+  CHECK(runs.value_of("ep2-ba8") == 0.1);
+}
+
 }  // namespace
 }  // namespace composer::test::best_checkpoint_test

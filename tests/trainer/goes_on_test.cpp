@@ -5,6 +5,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include "composer/callbacks/early_stopper.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
@@ -36,6 +37,33 @@ TEST_CASE("a run with \"auto\" microbatches goes on from a checkpoint without") 
   Trainer trainer(std::move(options));
   trainer.fit();
   CHECK(trainer.state().timestamp.batch == 8);
+}
+
+TEST_CASE("A run that a stopper has ended goes on if that has other options, and otherwise it is told how") {
+  const Folder folder;
+  const auto run = [&](Time patience, bool with_stopper) {
+    TrainerOptions options = saved_options(folder);
+    options.max_duration = "6ep";
+    options.eval_dataloader = tiny_loader(8, 4);
+    if (with_stopper)
+      options.callbacks = {callbacks::EarlyStopper(
+          {.monitor = "CrossEntropy", .dataloader_label = "eval", .min_delta = 100, .patience = patience})};
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    return trainer.state().timestamp.epoch;
+  };
+  CHECK(run("0ep", true) == 2);
+  {
+    const Warnings warnings;
+    CHECK(run("0ep", true) == 2);
+    CHECK(warnings.say("this run is complete"));
+    CHECK(warnings.say("to train on, change the options of who has decided that"));
+  }
+  const Warnings warnings;
+  CHECK(run("2ep", true) == 4);
+  CHECK(warnings.say("EarlyStopper/patience: 0ep -> 2ep"));
+  CHECK(warnings.say("the run was complete (EarlyStopper: "));
+  CHECK(run("2ep", false) == 6);
 }
 
 TEST_CASE("a folder elsewhere is refused at once") {
