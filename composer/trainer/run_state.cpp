@@ -64,6 +64,21 @@ void visit_current(StateVisitor& visit, MetricValues& metrics) {
       if (const at::Tensor* value = metrics.find(label, name)) metrics.set(label, name, at::Tensor(*value));
 }
 
+// A program that prints the loss of the last batch can do so, too, when there was nothing left to train.
+void visit_losses(StateVisitor& visit, Losses& losses) {
+  StateVisitor inner = visit.scope("batch_loss");
+  if (!visit.is_loading()) {
+    for (auto& [name, value] : losses) inner(name, value);
+    return;
+  }
+  losses.clear();
+  for (const std::string& name : inner.names()) {
+    at::Tensor value;
+    inner(name, value);
+    losses.set(name, value);
+  }
+}
+
 // Whether the callback that has finished the run, whose name its reason begins with, has other options now or is gone.
 bool judges_anew(const std::string& finished, const StateDict& before, const StateDict& now) {
   const std::string name = finished.substr(0, finished.find(':')) + '/';
@@ -178,6 +193,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
     visit_current(visit, state.metrics);
     if (visit.is_loading()) declare_metrics();
   }
+  if (is_there("batch_loss")) visit_losses(visit, state.batch_loss);
   if (is_there("evaluated")) evaluations.visit_evaluated(visit);
   train_step.visit_state(visit);
   schedules.visit_state(visit);

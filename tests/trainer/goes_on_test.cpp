@@ -39,6 +39,15 @@ TEST_CASE("a run with \"auto\" microbatches goes on from a checkpoint without") 
   CHECK(trainer.state().timestamp.batch == 8);
 }
 
+TEST_CASE("The losses of the last batch are there when a complete run is started again") {
+  const Folder folder;
+  Trainer first(saved_options(folder));
+  first.fit();
+  Trainer again(saved_options(folder));
+  again.fit();
+  CHECK(again.state().batch_loss["total"].equal(first.state().batch_loss["total"]));
+}
+
 TEST_CASE("A run that a stopper has ended goes on if that has other options, and otherwise it is told how") {
   const Folder folder;
   const auto run = [&](Time patience, bool with_stopper) {
