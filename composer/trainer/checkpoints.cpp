@@ -224,10 +224,17 @@ StateDict Trainer::Impl::read_resumed_together() {
   });
 }
 
+// Its momentum is part of how the run would have gone on. Who ignores it when loading knows.
+void Trainer::Impl::warn_of_missing_optimizer(const StateDict& saved, const std::string& from) const {
+  if (ranks.first() && state.optimizer && !saved.find("optimizer"))
+    warn(join(from, ": has no optimizer, so that one begins anew"));
+}
+
 void Trainer::Impl::load_checkpoint() {
   if (resumption.found) {
     const StateDict saved = read_resumed_together();
     const std::string path = resumption.found->path.string();
+    warn_of_missing_optimizer(saved, path);
     check_run_state(saved, path);
     load_weights(saved, path, /*strict=*/options.load_strict_model_weights);
     load_run_state(saved);
@@ -247,6 +254,7 @@ void Trainer::Impl::load(const LoadOptions& from, const std::vector<Rename>& ren
   const std::string path = expanded(from.path, state.run_name);
   Loaded loaded = read_for_all(ranks, path, from.weights_only);
   rename_weights(loaded.state, rename);
+  if (!loaded.weights_only) warn_of_missing_optimizer(loaded.state, loaded.path);
   saving::ignore_keys(loaded.state, from.ignore_keys);
   if (!loaded.weights_only) check_run_state(loaded.state, loaded.path);
   // Ignored weights may be missing in a resumed run; weights alone are loaded as strictly as was asked for.

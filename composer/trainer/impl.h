@@ -161,6 +161,7 @@ struct Trainer::Impl {
   StateDict read_resumed();
   StateDict read_resumed_together();
   void load_checkpoint();
+  void warn_of_missing_optimizer(const StateDict& saved, const std::string& from) const;
   void load(const LoadOptions& from, const std::vector<Rename>& rename = {});
   void require_own_weights(const char* call) const;
   void require_exact_place(const char* call) const;

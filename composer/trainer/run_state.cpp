@@ -206,8 +206,6 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   } else if (state.optimizer && is_there("optimizer")) {
     StateVisitor inner = visit.scope("optimizer");
     visit_optimizer(inner, *state.optimizer, as_module(*state.model), owns_state());
-  } else if (resumption.found && state.optimizer) {
-    warn(join(resumption.found->path.string(), ": has no optimizer, so that one begins anew"));
   }
   // What another run has saved is not this one's to count and delete.
   if (!saver) return;

@@ -75,6 +75,24 @@ TEST_CASE("A run that a stopper has ended goes on if that has other options, and
   CHECK(run("2ep", false) == 6);
 }
 
+TEST_CASE("A checkpoint without the optimizer's state is loaded with a warning") {
+  const Folder folder;
+  TrainerOptions options = saved_options(folder);
+  options.max_duration = "2ba";
+  options.save_ignore_keys = {"optimizer/*"};
+  Trainer(std::move(options)).fit();
+  {
+    const Warnings warnings;
+    const Trainer resumed(saved_options(folder));
+    CHECK(warnings.say("ep0-ba2: has no optimizer, so that one begins anew"));
+  }
+  const Warnings warnings;
+  TrainerOptions other = tiny_options();
+  other.load_path = folder / "ck/ep0-ba2";
+  const Trainer loaded(std::move(other));
+  CHECK(warnings.say("ep0-ba2: has no optimizer, so that one begins anew"));
+}
+
 TEST_CASE("a folder elsewhere is refused at once") {
   TrainerOptions options = tiny_options();
   options.save_folder = "s3://bucket/run";
