@@ -321,7 +321,8 @@ void Trainer::Impl::tell_resumed() {
     warn(join("this run is complete: ", from, " was saved after a stop: ", resumption.finished,
               "; to train on, change the options of who has decided that, or call fit() a second time"));
   else if (progress.limit_reached())
-    warn(join("this run is complete: ", from, " has reached max_duration, ", *state.max_duration));
+    warn(join("this ", place->number == 0 ? "run" : "fit", " is complete: ", from, " has reached max_duration, ",
+              *state.max_duration));
   else
     warn(join("resumed from ", from));
 }

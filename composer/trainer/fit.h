@@ -1,11 +1,13 @@
 #pragma once
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "composer/core/state_dict.h"
 #include "composer/core/time.h"
 #include "composer/data/shared_loader.h"
 #include "composer/trainer/batch_source.h"
@@ -26,6 +28,21 @@ class Stopwatch {
 
  private:
   Clock::time_point from_ = Clock::now();
+};
+
+// Which of the program's fits was begun last, and where. They are counted, so that a program that is started again does
+// what is left of them; the one that follows an error is the same fit again.
+struct FitPlace {
+  std::int64_t number = 0;
+  Timestamp from;    // after reset_time: zero
+  OptionalTime end;  // max_duration after it; unset: its caller ends it
+
+  void visit_state(StateVisitor& visit) {
+    visit("number", number);
+    visit("from", from);
+    Time last = end ? *end : Time("0ba");
+    if (visit.is_loading() ? visit.has("end") : end.has_value()) visit("end", last), end = last;
+  }
 };
 
 // What there is between begin() and end() alone. How long the fit lasts is state.max_duration.
@@ -56,7 +73,8 @@ struct Fit {
   bool first_batch = true;      // is not trained yet
   bool first_loss = true;       // is not computed yet
   bool warned_of_mode = false;
-  bool limited = true;  // false in a trial, whose end its caller decides
+  bool limited = true;   // false in a trial, whose end its caller decides
+  bool skipped = false;  // nothing is left to do: no event fires, nothing is trained
   // To be restored when the fit ends: what only this fit made of max_duration.
   std::optional<OptionalTime> max_duration_afterwards;
 };

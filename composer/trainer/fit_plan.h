@@ -11,6 +11,7 @@ struct Trainer::Impl::FitPlan {
   Feed feed;
   Timestamp from;
   OptionalTime until, goal;  // goal: without what only this fit makes of it
+  Timestamp counted_from;    // what its duration counts from
   bool reset_time = false;
   Precision precision = Precision::FP32;
   std::optional<MicrobatchSize> microbatch_size;

@@ -117,16 +117,21 @@ struct Trainer::Impl {
 
   // setup.cpp: what options mean, and whether it can be done
   struct FitPlan;
+  enum class Left : std::uint8_t { ALL, REST, NOTHING };  // of a fit, when the run goes on
   void set_up();
   void start_fit(const FitOptions& given, bool needs_loader);
+  Left left_of(const FitOptions& fit) const;
   // Throw ConfigError on all ranks, with the first difference, if they are told to do different things.
   void check_ranks_at_init() const;
   void check_ranks(const FitPlan& plan) const;
   void check_ranks(const std::vector<EvalRun>& runs) const;  // of an evaluation that is asked for
   void check_ranks(const Feed& feed) const;                  // likewise of a prediction
-  FitPlan plan_fit(const FitOptions& fit, bool needs_loader) const;
+  FitPlan plan_lasting(const FitOptions& fit) const;
+  FitPlan plan_fit(const FitOptions& fit, Left left, bool needs_loader) const;
   void check_plan(const FitPlan& plan, const std::vector<EvalRun>& runs, bool gives_batches) const;
   void commit(FitPlan plan);
+  void commit_lasting(FitPlan& plan);
+  void skip_fit(FitPlan plan);
   Feed feed_of(const FitOptions& fit) const;
   OptionalTime goal_of(const FitOptions& fit, const Timestamp& from) const;
   OptionalTime end_of(const FitOptions& fit, const OptionalTime& goal, const Timestamp& from, const Feed& feed,
@@ -206,6 +211,7 @@ struct Trainer::Impl {
   void visit_state(StateVisitor& visit);
   optim::OwnsState owns_state();
   void restore_random();
+  void restore_given();
 
   // counting.cpp: what is counted and logged between the events
   Progress progress() const;
@@ -272,6 +278,8 @@ struct Trainer::Impl {
   const Loader* own_loader = nullptr;        // of the options, as `train` has it
   Evaluations evaluations;
   SchedulePlan schedules;
+  std::optional<FitPlace> place;  // of the last fit, or of the run that goes on; unset: there was none
+  std::int64_t next_fit = 0;      // the number of the next one
   TrainStep train_step;
   AsidePlan aside_plan;
   Tuning tuning;                         // what .tune has found in this process

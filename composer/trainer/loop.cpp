@@ -56,6 +56,7 @@ void Trainer::Impl::begin() {
   set_training(as_module(*state.model), true);
   tell_resumed();
   resumption.found.reset();
+  resumption.given = {};
   restore_random();
   make_up();
   if (!resumption.finished.empty()) {

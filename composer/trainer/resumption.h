@@ -13,6 +13,7 @@ struct Resumption {
   std::optional<saving::Found> found;  // the own run's, to go on from; until the first fit has begun
   std::string loaded_from;             // path of what was loaded last; empty: nothing
   StateDict random;                    // to be restored when training begins: hooks may draw random numbers before
+  StateDict given;                     // state of what the options of fit() may replace; until the first fit has begun
   StateDict hyperparameters_before;    // of the run that goes on
   std::string finished;                // why the own run was over; empty: it was not
 

@@ -186,6 +186,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   std::string finished = visit.is_loading() ? "" : Resumption::reason_to_save(state.stop);
   field("stop", finished);
   if (visit.is_loading() && resumption.found) resumption.finished = finished;  // another run's end is not ours
+  if (!visit.is_loading() || resumption.found) visit("fit", place);  // another run's fits are not ours
   if (is_there("pending_evaluations")) evaluations.visit_pending(visit);
   if (is_there("metrics")) {
     StateVisitor inner = visit.scope("metrics");
@@ -275,6 +276,9 @@ void Trainer::Impl::load_run_state(const StateDict& saved) {
   StateVisitor visit = StateVisitor::loading(saved, "");
   visit_state(visit);
   if (const StateValue* random = saved.find("rng")) resumption.random = std::get<StateDict>(*random);
+  if (resumption.found)
+    for (const char* name : {"schedulers", "evaluated"})
+      if (const StateValue* value = saved.find(name)) resumption.given[name] = *value;
   if (const StateValue* before = saved.find("hyperparameters"); before && resumption.found)
     compare_options(std::get<StateDict>(*before));
   if (fit) {
@@ -298,6 +302,13 @@ void Trainer::Impl::compare_options(const StateDict& before) {
     warn(join("checkpoint: the run was complete (", finished, "), and goes on, because who has decided that has other ",
               "options now"));
   finished.clear();
+}
+
+// For schedules and evaluators that the program gives to fit().
+void Trainer::Impl::restore_given() {
+  StateVisitor visit = StateVisitor::loading(resumption.given, "");
+  schedules.visit_state(visit);
+  if (visit.has("evaluated")) evaluations.visit_evaluated(visit);
 }
 
 // Only once training begins: hooks may have drawn random numbers meanwhile.

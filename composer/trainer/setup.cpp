@@ -158,7 +158,9 @@ std::vector<EvalRun> Trainer::Impl::make_runs(const Evaluators& given, const Int
 
 void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
   try {
-    FitPlan plan = ranks.together([&] { return plan_fit(given, needs_loader); });
+    const Left left = left_of(given);
+    FitPlan plan = ranks.together([&] { return plan_fit(given, left, needs_loader); });
+    if (left == Left::NOTHING) return skip_fit(std::move(plan));
     check_ranks(plan);
     check_parts();
     commit(std::move(plan));
@@ -168,30 +170,26 @@ void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
   }
 }
 
-// Throws for whatever cannot be done; what it gives can be committed.
-Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool needs_loader) const {
-  require_open("fit()");
-  require_idle("begin()");
-  if (fit) throw ConfigError("Trainer: begin() was called before; call end() first");
-  check_has_optimizer(state, static_cast<bool>(options.optimizer), "fit");
-  check_trains_all(as_module(*state.model), *state.optimizer);
+// In a run that goes on, the program calls the same fits again. Those with a duration, or with time reset, count from
+// where they began; a plain one always ends at max_duration, so it may be called any number of times.
+Trainer::Impl::Left Trainer::Impl::left_of(const FitOptions& given) const {
+  if (interrupted_by != 0 && state.stop.asked()) return Left::NOTHING;  // until the program clears that
+  if (!resumption.found || !place) return Left::ALL;
+  const bool is_plain = !given.duration && !given.reset_time;
+  if (next_fit == place->number) return is_plain ? Left::ALL : Left::REST;
+  if (next_fit > place->number || (is_plain && !progress().limit_reached())) return Left::ALL;
+  return Left::NOTHING;
+}
+
+// What holds for the fits after this one as well.
+Trainer::Impl::FitPlan Trainer::Impl::plan_lasting(const FitOptions& given) const {
   FitPlan plan{.feed = feed_of(given),
-               .from = given.reset_time ? Timestamp{} : state.timestamp,
-               .reset_time = given.reset_time,
                .precision = given.precision.value_or(state.precision),
                .microbatch_size = given.device_train_microbatch_size,
+               .evaluators = make_runs(given.eval_dataloader, given.eval_interval, given.eval_subset_num_batches),
                .holds = {.loader = {}, .process = ProcessClaim(process)}};
-  if (!plan.feed && needs_loader)
-    throw ConfigError("train_dataloader: is required to fit; give it to the Trainer's options or to fit()");
-  plan.goal = goal_of(given, plan.from);
-  plan.until = end_of(given, plan.goal, plan.from, plan.feed, needs_loader);
   check_microbatch_size(given.device_train_microbatch_size.value_or(0));
   check_precision(plan.precision, state.device);
-
-  plan.evaluators = make_runs(given.eval_dataloader, given.eval_interval, given.eval_subset_num_batches);
-  const std::vector<EvalRun>& runs = plan.evaluators.empty() ? evaluations.runs() : plan.evaluators;
-  if (given.eval_dataloader.empty() && (is_chosen(given.eval_interval) || given.eval_subset_num_batches != -1))
-    warn("fit: eval_interval and eval_subset_num_batches have no effect without an eval_dataloader beside them");
   // Rates that the program has set since are those before any schedule from now on.
   plan.base_lr = base_lr;
   const std::vector<double> rates = optim::learning_rates(*state.optimizer);
@@ -204,11 +202,37 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, bool nee
                                             : SchedulePlan(given.schedulers, given.scale_schedule_ratio,
                                                            given.step_schedulers_every_batch.value_or(true), {});
   plan.schedules.set_base(plan.base_lr);
+  if (plan.feed && plan.feed.label() != train.label())
+    plan.metrics = MetricSet(metrics_of(*state.model, /*is_train=*/true), plan.feed.label());
+  return plan;
+}
+
+// Throws for whatever cannot be done; what it gives can be committed.
+Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Left left, bool needs_loader) const {
+  require_open("fit()");
+  require_idle("begin()");
+  if (fit) throw ConfigError("Trainer: begin() was called before; call end() first");
+  check_has_optimizer(state, static_cast<bool>(options.optimizer), "fit");
+  check_trains_all(as_module(*state.model), *state.optimizer);
+  FitPlan plan = plan_lasting(given);
+  if (!plan.feed && needs_loader)
+    throw ConfigError("train_dataloader: is required to fit; give it to the Trainer's options or to fit()");
+  if (left == Left::NOTHING) {
+    plan.goal = given.duration && resumption.found ? place->end : state.max_duration;
+    return plan;
+  }
+  plan.reset_time = given.reset_time && left == Left::ALL;
+  plan.from = plan.reset_time ? Timestamp{} : state.timestamp;
+  plan.counted_from = left == Left::REST ? place->from : plan.from;
+  plan.goal = goal_of(given, plan.counted_from);
+  plan.until = end_of(given, plan.goal, plan.from, plan.feed, needs_loader);
+
+  const std::vector<EvalRun>& runs = plan.evaluators.empty() ? evaluations.runs() : plan.evaluators;
+  if (given.eval_dataloader.empty() && (is_chosen(given.eval_interval) || given.eval_subset_num_batches != -1))
+    warn("fit: eval_interval and eval_subset_num_batches have no effect without an eval_dataloader beside them");
   plan.schedules.set_endless(!plan.until);
   plan.schedules.check(plan.from, plan.until, plan.feed.num_batches());
   if (resumption.found) check_batch_size(resumption.hyperparameters_before, plan.from, plan.feed);
-  if (plan.feed && plan.feed.label() != train.label())
-    plan.metrics = MetricSet(metrics_of(*state.model, /*is_train=*/true), plan.feed.label());
   check_plan(plan, runs, /*gives_batches=*/!needs_loader);
   if (!ranks.alone()) {
     if (plan.metrics) plan.metrics->check_for_ranks();
@@ -254,11 +278,8 @@ void Trainer::Impl::check_plan(const FitPlan& plan, const std::vector<EvalRun>& 
   for (const auto& callback : engine.callbacks()) callback.object->check_fit(outline, state);
 }
 
-void Trainer::Impl::commit(FitPlan plan) {
+void Trainer::Impl::commit_lasting(FitPlan& plan) {
   train_step.scale_losses(plan.precision, options.grad_scaler);
-  state.timestamp = plan.from;
-  state.max_duration = plan.until;
-  state.stop.clear_answered();
   activate(plan.feed);
   if (plan.microbatch_size) train_step.set_microbatch_size(*plan.microbatch_size, options.microbatch_memory);
   check_can_split(state.device_train_microbatch_size, train);
@@ -266,20 +287,41 @@ void Trainer::Impl::commit(FitPlan plan) {
   state.precision = plan.precision;
   if (!plan.evaluators.empty()) evaluations.replace(std::move(plan.evaluators));
   declare_metrics();
+  base_lr = std::move(plan.base_lr);
+  schedules = std::move(plan.schedules);
+  if (!plan.reset_time) restore_given();
+  schedules.apply(state);
+}
+
+void Trainer::Impl::commit(FitPlan plan) {
+  state.timestamp = plan.from;
+  state.max_duration = plan.until;
+  state.stop.clear_answered();
   if (plan.reset_time) {
     state.previous_timestamp.reset();
     evaluations.count_from_zero();
     owed.reset();
   }
-  base_lr = std::move(plan.base_lr);
-  schedules = std::move(plan.schedules);
-  schedules.apply(state);
+  commit_lasting(plan);
+  place = {.number = next_fit++, .from = plan.counted_from, .end = plan.goal};
   interrupted_by = 0;
   ended_by.clear();
   if (dist::World* const world = ranks.world()) plan.holds.among_ranks = world->training();
   fit.emplace(train, std::move(plan.holds));
   if (options.handle_signals) signals->begin();
   if (plan.goal && *plan.goal != *plan.until) fit->max_duration_afterwards.emplace(plan.goal);
+}
+
+// What it sets for the fits after it is set, and nothing else happens.
+void Trainer::Impl::skip_fit(FitPlan plan) {
+  state.max_duration = plan.goal;
+  if (interrupted_by == 0 && next_fit == 0 && ranks.first())
+    warn(join("fit: the first ", place->number, " of this program's fits had ended before ", resumption.loaded_from,
+              " was saved, and return at once"));
+  commit_lasting(plan);
+  left_lr = optim::learning_rates(*state.optimizer);
+  ++next_fit;
+  fit.emplace(train, std::move(plan.holds)).skipped = true;
 }
 
 void Trainer::Impl::check_first_batch() {
@@ -310,6 +352,7 @@ void Trainer::Impl::log_options() {
 }
 
 void Trainer::Impl::finish_fit() {
+  if (fit->skipped) return fit.reset();
   poll_signals();  // the last one: what comes later is for others
   interrupted_by = fit->ending.signal();
   if (fit->max_duration_afterwards) state.max_duration = *fit->max_duration_afterwards;
@@ -329,6 +372,7 @@ void Trainer::Impl::abandon_fit() {
   state.optimizer->zero_grad(/*set_to_none=*/true);
   if (saver) saver->abandon();
   finish_fit();
+  next_fit = place->number;  // the next one is this one again
 }
 
 // A subset is of one fit; the trainer's own is of the loader that its options name.

@@ -228,7 +228,7 @@ void Trainer::Impl::release() {
 }
 
 void Trainer::Impl::warn_of_unsaved() const {
-  if (!saver || saver->is_saved(state)) return;
+  if (!saver || fit->skipped || saver->is_saved(state)) return;
   const std::int64_t saved = std::max<std::int64_t>(saver->last_saved_batch(), 0);
   warn(join("save_folder: the fit is dropped without end(), so what was trained from batch ", saved, " to batch ",
             state.timestamp.batch, " is not saved"));
@@ -284,6 +284,7 @@ const std::vector<std::string>& Trainer::tuning() const { return impl().tuning.l
 void Trainer::fit(FitOptions options) {
   Impl& trainer = impl();
   trainer.start_fit(options, /*needs_loader=*/true);
+  if (trainer.fit->skipped) return trainer.finish_fit();
   trainer.training([&] {
     trainer.begin();
     while (trainer.step()) {
@@ -295,6 +296,7 @@ void Trainer::fit(FitOptions options) {
 
 void Trainer::begin(FitOptions options) {
   impl().start_fit(options, /*needs_loader=*/false);
+  if (impl().fit->skipped) return;
   impl().training([&] { impl().begin(); });
 }
 
@@ -302,6 +304,7 @@ bool Trainer::step() {
   impl().require_fit("step()");
   if (!impl().fit->source.has_loader())
     throw ConfigError("Trainer::step: there is no train_dataloader; call step(batch)");
+  if (impl().fit->skipped) return false;
   warn_of_eval_mode(*impl().fit, impl().state);
   return impl().training([&] { return impl().step(); });
 }
@@ -313,6 +316,7 @@ bool Trainer::step(Batch batch) {
   if (source.has_loader())
     throw ConfigError("Trainer::step: this fit takes its batches from the ", source.feed().label(),
                       " loader; for batches of your own, make a Trainer without a train_dataloader");
+  if (impl().fit->skipped) return false;
   warn_of_eval_mode(*impl().fit, impl().state);
   source.give(std::move(batch));
   const bool trained = impl().training([&] { return impl().step(); });
@@ -323,6 +327,7 @@ bool Trainer::step(Batch batch) {
 bool Trainer::done() const {
   const Impl& trainer = impl();
   trainer.require_fit("done()");
+  if (trainer.fit->skipped) return true;
   // A rank alone must not leave a loop in which the others go on: the last step() has told what all agree on.
   if (!trainer.ranks.alone()) return trainer.progress().limit_reached() || trainer.fit->ending.over();
   return trainer.progress().limit_reached() || trainer.state.stop.asked() || trainer.interrupted() ||
@@ -331,7 +336,7 @@ bool Trainer::done() const {
 
 void Trainer::end() {
   impl().require_fit("end()");
-  impl().training([&] { impl().end(); });
+  if (!impl().fit->skipped) impl().training([&] { impl().end(); });
   impl().finish_fit();
 }
 

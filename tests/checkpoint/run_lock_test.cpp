@@ -153,7 +153,7 @@ TEST_CASE("A trainer whose run another one has continued is refused, and what th
   first.fit("1ep");
   CHECK_NOTHROW(first.fit("1ep"));
   Trainer second(options());
-  second.fit("1ep");
+  for (int fits = 0; fits < 3; ++fits) second.fit("1ep");  // two of them are done
   CHECK_THROWS_WITH_AS(first.fit("1ep"), doctest::Contains("ep3-ba12 was written by another Trainer"), CheckpointError);
   CHECK(std::filesystem::exists(second.saved_checkpoints().back()));
   CHECK_NOTHROW(second.fit("1ep"));

@@ -23,6 +23,7 @@ FitOptions Operations::fit_options(Player& player, const Op& op, OptionalTime& l
   const bool epochs = op.kind == Kind::FIT_EPOCHS && !setup_.unknown_length;
   if (number == 0 && !player.limit_is_known) number = 2;
   limit = player.limit;
+  if (player.resumed) return options;  // one with a duration goes on with that of the process before
   if (op.kind == Kind::FIT_ITER) options.duration = Time(1, TimeUnit::ITERATION);
   if (op.kind == Kind::FIT_TOKENS) options.duration = Time(5, TimeUnit::TOKEN);
   if (options.duration || number == 0) return options;
@@ -32,6 +33,7 @@ FitOptions Operations::fit_options(Player& player, const Op& op, OptionalTime& l
 }
 
 void Operations::enter(Player& player, OptionalTime limit) {
+  if (player.trainer().interrupted_by() != 0) player.trainer().state().stop.clear();  // else it returns at once
   player.fit_limit = limit;
   player.stopped_at.reset();
   player.signal = 0;
@@ -40,6 +42,14 @@ void Operations::enter(Player& player, OptionalTime limit) {
   for (const auto& other : players_)
     if (other.get() != &player && other->in_fit && other->signal != 0) player.may_be_interrupted = true;
   player.in_fit = true;
+}
+
+// A plain fit that another process has finished returns at once, and the run has still to go on.
+bool Operations::has_begun(Player& player, OptionalTime limit) const {
+  const int starts = player.watch->spans.count(Event::FIT_START);
+  if (starts == 0 && player.resumed && player.has_reached(limit)) return false;
+  player.resumed = false;
+  return true;
 }
 
 void Operations::leave(Player& player, Outcome outcome) {
@@ -77,7 +87,7 @@ void Operations::fit(Player& player, const Op& op) {
   const bool was_in_fit = player.in_fit;
   OptionalTime limit;
   const FitOptions options = fit_options(player, op, limit);
-  const bool endless = op.kind == Kind::FIT_ITER || op.kind == Kind::FIT_TOKENS;
+  const bool endless = options.duration && (op.kind == Kind::FIT_ITER || op.kind == Kind::FIT_TOKENS);
   const bool must_be_refused = was_in_fit || !setup_.loader || (!endless && !limit) ||
                                (!endless && player.has_reached(limit) && !player.resumed && !player.owes);
   const bool may_be_refused = other_shares(player) || endless || (player.owes && player.has_reached(limit));
@@ -92,7 +102,7 @@ void Operations::fit(Player& player, const Op& op) {
     return player.remember(before);
   }
   if (must_be_refused) fail("refused", player.name(), ": a fit() that cannot be was not refused");
-  player.resumed = false;
+  const bool has_begun = this->has_begun(player, limit);
   leave(player, outcome);
   player.limit = limit;
   if (endless) {
@@ -104,7 +114,8 @@ void Operations::fit(Player& player, const Op& op) {
   if (outcome == Outcome::FAILED) return;
   check_ended(player, op.plan, true);
   const int starts = player.watch->spans.count(Event::FIT_START), ends = player.watch->spans.count(Event::FIT_END);
-  if (starts != 1 || ends != 1) fail("spans", player.name(), ": fit_start ", starts, " times, fit_end ", ends);
+  if (has_begun && (starts != 1 || ends != 1))
+    fail("spans", player.name(), ": fit_start ", starts, " times, fit_end ", ends);
   const bool undisturbed = !player.stopped_at && !player.may_be_interrupted;
   if (undisturbed && player.batch() > player.begun_at) player.check_evaluated(-1);
 }
@@ -124,7 +135,7 @@ void Operations::begin(Player& player, const Op& op) {
     return player.remember(before);
   }
   if (must_be_refused) fail("refused", player.name(), ": a begin() that cannot be was not refused");
-  player.resumed = false;
+  has_begun(player, limit);
   player.limit = limit;
   if (outcome == Outcome::FAILED) leave(player, outcome);
 }

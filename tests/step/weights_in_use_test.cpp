@@ -247,6 +247,7 @@ TEST_CASE("After an error or a signal in an evaluation the model has the trained
       CHECK_THROWS_AS(trainer.fit(), RunError);
     REQUIRE_FALSE(armed);
     CHECK(equal(values_of(*trainer.state().model), trained[3]));
+    trainer.state().stop.clear();
     trainer.fit();
     CHECK(trainer.state().timestamp.batch == 8);
   }

@@ -36,6 +36,7 @@ TEST_CASE("SIGINT and SIGTERM end the run after the current batch, and the handl
     struct sigaction now {};
     sigaction(signal, nullptr, &now);
     CHECK((now.sa_handler == SIG_DFL));
+    trainer.state().stop.clear();
     trainer.fit();
     CHECK(trainer.state().timestamp.epoch == 1);
     CHECK(trainer.interrupted_by() == 0);

@@ -158,6 +158,15 @@ TEST_CASE("Options of fit() last beyond it, or do not, as the page about trainer
   CHECK(state.precision == Precision::AMP_BF16);
 }
 
+TEST_CASE("The two fits of the page train one after the other") {
+  TrainerOptions options = tiny_options();
+  options.max_duration = {};
+  Trainer trainer(std::move(options));
+  trainer.fit("1ep");
+  trainer.fit({.duration = "3ep", .reset_time = true});
+  CHECK(trainer.state().timestamp.epoch == 3);
+}
+
 TEST_CASE(
     "A scale_schedule_ratio of fit() is of its max_duration, and of its schedulers for as long as they are used") {
   double ratio = 0;

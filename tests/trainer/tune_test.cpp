@@ -447,6 +447,7 @@ TEST_CASE("A signal and a request to stop end the trial steps of tune, which the
       CHECK(trainer.interrupted_by() == (signal ? SIGTERM : 0));
       CHECK(weights_of(trainer).equal(before));
       CHECK_FALSE(std::filesystem::exists(scratch.cache));
+      trainer.state().stop.clear();
       trainer.fit();
       CHECK(trainer.state().timestamp.batch == 8);
       CHECK_FALSE(trainer.tuning().empty());
