@@ -158,6 +158,21 @@ bool Trainer::Impl::poll_signals() {
   return fit->ending.interrupted();
 }
 
+// What an evaluation or prediction draws: neither is what training draws next changed by it, nor does it change if a
+// signal cuts it off and a resumed run does it again.
+OwnRandom Trainer::Impl::random_aside(std::string_view label, std::int64_t call) const {
+  constexpr std::uint64_t kAside = 0x6173696465;  // other streams begin with other numbers
+  std::uint64_t seed = hash64(rank_seed(state), kAside, state.timestamp.batch, call);
+  for (const char letter : label) seed = hash64(seed, static_cast<unsigned char>(letter));
+  return {state.device, seed};
+}
+
+// Several calls of eval() and predict() at one batch draw different numbers. Evaluations that are due have number 0.
+std::int64_t Trainer::Impl::next_call_aside() {
+  if (std::exchange(aside_batch, state.timestamp.batch) != state.timestamp.batch) aside_calls = 0;
+  return ++aside_calls;
+}
+
 // Random numbers of a rank other than 0 are those of its place in training, so that nothing has to be saved of them.
 void Trainer::Impl::draw_by_rank() {
   if (!ranks.first() || ranks.has_shards())

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -224,6 +225,8 @@ struct Trainer::Impl {
   std::vector<Batch> parts_aside(const Feed& feed, std::int64_t microbatch_size) const;
   void count_batch_aside(const Feed& feed, Timestamp& timestamp);
   void note_signal(int signal);
+  OwnRandom random_aside(std::string_view label, std::int64_t call = 0) const;
+  std::int64_t next_call_aside();
   // What several ranks do in addition; nothing for one.
   void draw_by_rank();
   std::vector<EvalRun*> due_on_all_ranks(std::vector<EvalRun*> due);
@@ -289,6 +292,8 @@ struct Trainer::Impl {
   int interrupted_by = 0;                // the last fit
   std::string ended_by;                  // the error that has ended it; empty: none has
   Stopwatch aside_stopwatch;             // of evaluation and prediction
+  std::int64_t aside_batch = -1;         // where eval() or predict() was called last
+  std::int64_t aside_calls = 0;          // of them, there
   Event last_event = Event::INIT;        // for errors
   Event last_of_training = Event::INIT;  // likewise, without those of evaluation and prediction
   bool busy = false;                     // in a call of begin(), step(), end(), eval(), predict() or find_lr()

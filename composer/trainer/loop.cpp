@@ -219,10 +219,14 @@ void Trainer::Impl::checkpoint(Event event) {
 void Trainer::Impl::evaluate_all(const std::vector<EvalRun*>& runs) {
   if (runs.empty()) return;
   const Unbilled unbilled(fit ? &*fit : nullptr);
+  const OwnRandom of_all = random_aside("");
+  const RandomScope draws(of_all);
   const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
   share_buffers();
   Opened all(*this, Event::EVAL_BEFORE_ALL, Event::EVAL_AFTER_ALL);
   for (EvalRun* run : runs) {
+    const OwnRandom own = random_aside(run->feed.label());
+    const RandomScope draws_own(own);
     if (!evaluate(*run, run->feed)) return all.cut_short();
     evaluations.done(*run);
     schedules.observe(state, run->feed.label());
@@ -266,10 +270,15 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed, bool to_the_end) {
 
 void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end) {
   const Unbilled unbilled(fit ? &*fit : nullptr);
+  const std::int64_t call = next_call_aside();
+  const OwnRandom of_all = random_aside("", call);
+  const RandomScope draws(of_all);
   const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
   share_buffers();
   Opened all(*this, Event::EVAL_STANDALONE_START, Event::EVAL_STANDALONE_END);
   for (EvalRun& run : runs) {
+    const OwnRandom own = random_aside(run.feed.label(), call);
+    const RandomScope draws_own(own);
     Feed feed = subset_num_batches == -1 ? run.feed : run.feed.with_subset(subset_num_batches);
     if (!evaluate(run, feed, to_the_end)) break;
   }
@@ -280,6 +289,8 @@ std::vector<Outputs> Trainer::Impl::predict(Feed feed, bool return_outputs) {
   std::vector<Outputs> results;
   const Unbilled unbilled(fit ? &*fit : nullptr);
   const Flag now(predicting);
+  const OwnRandom own = random_aside("predict", next_call_aside());
+  const RandomScope draws(own);
   const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
   share_buffers();
   const AsideScope aside(state, feed);
