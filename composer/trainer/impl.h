@@ -26,6 +26,7 @@
 #include "composer/trainer/aside_forward.h"
 #include "composer/trainer/evaluations.h"
 #include "composer/trainer/fit.h"
+#include "composer/trainer/model_settings.h"
 #include "composer/trainer/pace.h"
 #include "composer/trainer/process_scope.h"
 #include "composer/trainer/progress.h"
@@ -209,6 +210,7 @@ struct Trainer::Impl {
   void load_run_state(const StateDict& saved);
   void compare_options(const StateDict& before);
   void load_weights(const StateDict& saved, const std::string& from, bool strict);
+  void visit_settings(StateVisitor& visit);
   void visit_state(StateVisitor& visit);
   optim::OwnsState owns_state();
   void restore_random();
@@ -281,6 +283,7 @@ struct Trainer::Impl {
   const Loader* own_loader = nullptr;        // of the options, as `train` has it
   Evaluations evaluations;
   SchedulePlan schedules;
+  ModelSettings made_settings;    // of the model when the trainer was made
   std::optional<FitPlace> place;  // of the last fit, or of the run that goes on; unset: there was none
   std::int64_t next_fit = 0;      // the number of the next one
   TrainStep train_step;

@@ -51,9 +51,12 @@ void Trainer::Impl::begin() {
   log_algorithms();
   tune();
   log_options();
+  train_unfrozen(as_module(*state.model));
   fire(Event::FIT_START);
+  resumption.settings.set_in(as_module(*state.model));
+  resumption.settings = {};
   check_trains_all(as_module(*state.model), *state.optimizer);
-  set_training(as_module(*state.model), true);
+  train_unfrozen(as_module(*state.model));  // also what was made at FIT_START
   tell_resumed();
   resumption.found.reset();
   resumption.given = {};

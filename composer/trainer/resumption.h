@@ -5,6 +5,7 @@
 #include "composer/checkpoint/folder.h"
 #include "composer/core/state_dict.h"
 #include "composer/core/stop.h"
+#include "composer/trainer/model_settings.h"
 
 namespace composer {
 
@@ -14,6 +15,7 @@ struct Resumption {
   std::string loaded_from;             // path of what was loaded last; empty: nothing
   StateDict random;                    // to be restored when training begins: hooks may draw random numbers before
   StateDict given;                     // state of what the options of fit() may replace; until the first fit has begun
+  ModelSettings settings;              // likewise: what the run had set of its model since it was made
   StateDict hyperparameters_before;    // of the run that goes on
   std::string finished;                // why the own run was over; empty: it was not
 

@@ -172,6 +172,17 @@ optim::OwnsState Trainer::Impl::owns_state() {
   return [shards](const at::Tensor& parameter) { return shards->is_own(parameter); };
 }
 
+// What was set in the program before the trainer was made is the program's to set again.
+void Trainer::Impl::visit_settings(StateVisitor& visit) {
+  if (!visit.is_loading()) {
+    ModelSettings set = resumption.settings;  // if no fit has begun since
+    if (set.empty()) set = made_settings.changes(ModelSettings(as_module(*state.model)));
+    if (!set.empty()) visit("settings", set);
+  } else if (resumption.found && visit.has("settings")) {
+    visit("settings", resumption.settings);
+  }
+}
+
 // What has been left out, when it was saved or by load_ignore_keys, stays as it is.
 void Trainer::Impl::visit_state(StateVisitor& visit) {
   const auto is_there = [&](const char* name) { return !visit.is_loading() || visit.has(name); };
@@ -186,7 +197,8 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   std::string finished = visit.is_loading() ? "" : Resumption::reason_to_save(state.stop);
   field("stop", finished);
   if (visit.is_loading() && resumption.found) resumption.finished = finished;  // another run's end is not ours
-  if (!visit.is_loading() || resumption.found) visit("fit", place);  // another run's fits are not ours
+  if (!visit.is_loading() || resumption.found) visit("fit", place);            // another run's fits are not ours
+  visit_settings(visit);
   if (is_there("pending_evaluations")) evaluations.visit_pending(visit);
   if (is_there("metrics")) {
     StateVisitor inner = visit.scope("metrics");

@@ -19,6 +19,7 @@
 #include "composer/core/plugins.h"
 #include "composer/kernels/gemm.h"
 #include "composer/step/batch_undo.h"
+#include "composer/trainer/model_settings.h"
 #include "composer/trainer/product_race.h"
 #include "composer/util/autocast.h"
 #include "composer/util/random.h"
@@ -48,7 +49,7 @@ class Untouched {
         loss_(state.loss),
         batch_loss_(state.batch_loss),
         modes_(as_module(*state.model)) {
-    set_training(as_module(*state.model), true);
+    train_unfrozen(as_module(*state.model));
   }
   ~Untouched() {
     try {

@@ -1,0 +1,85 @@
+#include "composer/trainer/model_settings.h"
+
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/model_access.h"
+
+namespace composer {
+namespace {
+
+std::map<std::string, bool> differing(const std::map<std::string, bool>& before,
+                                      const std::map<std::string, bool>& now) {
+  std::map<std::string, bool> changes;
+  for (const auto& [name, value] : now)
+    if (const auto old = before.find(name); old == before.end() || old->second != value) changes[name] = value;
+  return changes;
+}
+
+using NamedModules = std::vector<std::pair<std::string, ModulePointer>>;
+
+// Parents first: a mode that is set reaches all below.
+void add_modules_below(const torch::nn::Module& module, const std::string& prefix, NamedModules& into) {
+  for (const auto& [name, child] : named_children(module)) {
+    into.emplace_back(prefix + name, child);
+    add_modules_below(*child, into.back().first + '.', into);
+  }
+}
+
+NamedModules named_modules_below(const torch::nn::Module& model) {
+  NamedModules modules;
+  add_modules_below(model, "", modules);
+  return modules;
+}
+
+void set_modes(const std::vector<std::pair<ModulePointer, bool>>& modes) {
+  for (const auto& [module, trains] : modes)
+    if (is_training(*module) != trains) set_training(*module, trains);
+}
+
+}  // namespace
+
+// A module's own train() may freeze parts of it as well.
+void train_unfrozen(torch::nn::Module& model) {
+  std::vector<std::pair<ModulePointer, bool>> modes;
+  if (is_training(model))
+    for (const ModulePointer& module : modules_below(model)) modes.emplace_back(module, is_training(*module));
+  set_training(model, true);
+  for (auto& [module, trains] : modes) trains = trains && is_training(*module);
+  set_modes(modes);
+}
+
+// While the whole model evaluates, nothing is known of what is frozen.
+ModelSettings::ModelSettings(const torch::nn::Module& model) {
+  for (const auto& [name, parameter] : named_parameters(model)) requires_grad_[name] = parameter.requires_grad();
+  if (!is_training(model)) return;
+  for (const auto& [name, module] : named_modules_below(model)) frozen_[name] = !is_training(*module);
+}
+
+ModelSettings ModelSettings::changes(const ModelSettings& now) const {
+  ModelSettings all;
+  all.requires_grad_ = differing(requires_grad_, now.requires_grad_);
+  all.frozen_ = differing(frozen_, now.frozen_);
+  return all;
+}
+
+void ModelSettings::set_in(torch::nn::Module& model) const {
+  for (const auto& [name, parameter] : named_parameters(model))
+    if (const auto saved = requires_grad_.find(name); saved != requires_grad_.end())
+      parameter.set_requires_grad(saved->second);
+  std::vector<std::pair<ModulePointer, bool>> modes;
+  for (const auto& [name, module] : named_modules_below(model)) {
+    const auto saved = frozen_.find(name);
+    modes.emplace_back(module, saved != frozen_.end() ? !saved->second : is_training(*module));
+  }
+  set_modes(modes);
+}
+
+void ModelSettings::visit_state(StateVisitor& visit) {
+  visit("requires_grad", requires_grad_);
+  visit("frozen", frozen_);
+}
+
+}  // namespace composer

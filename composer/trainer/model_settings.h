@@ -1,0 +1,35 @@
+#pragma once
+#include <map>
+#include <string>
+
+#include "composer/core/state_dict.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace composer {
+
+// Puts the model into training mode, but for modules that are in evaluation mode while the model is not: they were
+// frozen on purpose, and stay so.
+void train_unfrozen(torch::nn::Module& model);
+
+// What of a model is trained: which parameters require gradients, and which modules are frozen in evaluation mode while
+// the model as a whole is not.
+class ModelSettings {
+ public:
+  ModelSettings() = default;  // of none
+  explicit ModelSettings(const torch::nn::Module& model);
+
+  // What `now` has differently, or what is not here.
+  ModelSettings changes(const ModelSettings& now) const;
+  bool empty() const { return requires_grad_.empty() && frozen_.empty(); }
+  void set_in(torch::nn::Module& model) const;  // what of this the model has
+  void visit_state(StateVisitor& visit);
+
+ private:
+  using ByName = std::map<std::string, bool>;
+  ByName requires_grad_, frozen_;
+};
+
+}  // namespace composer

@@ -1,0 +1,145 @@
+// Modules that are in evaluation mode while the model is not, and parameters that require no gradients, were frozen on
+// purpose: a fit leaves them so, and a run that resumes has them so again.
+#include <csignal>
+
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include "composer/trainer/model_settings.h"
+#include "tests/support/at_algorithm.h"
+#include "tests/support/doctest.h"
+#include "tests/support/folder.h"
+#include "tests/support/tiny.h"
+
+namespace composer::test::frozen_test {
+namespace {
+
+namespace nn = torch::nn;
+
+struct Norms {
+  nn::BatchNorm1d first{4}, second{4};
+  nn::Linear linear{4, 3};
+  nn::Sequential net{first, second, linear};
+  std::shared_ptr<Model> model;
+  Norms() {
+    const at::NoGradGuard no_grad;
+    linear->weight.copy_(at::cos(at::arange(12, at::kFloat)).view({3, 4}));
+    linear->bias.zero_();
+    model = std::make_shared<models::Classifier>(net, models::ClassifierOptions{.num_classes = 3});
+  }
+  bool learnt(nn::BatchNorm1d& norm) const { return norm->running_mean.abs().max().item<float>() > 0; }
+};
+
+TrainerOptions options_of(const Norms& norms) {
+  TrainerOptions options = tiny_options();
+  options.model = norms.model;
+  options.eval_dataloader = tiny_loader(8, 4);
+  options.eval_interval = "2ba";
+  options.max_duration = "2ep";
+  return options;
+}
+
+TEST_CASE("A batch norm that is in evaluation mode before fit() keeps its statistics, and the others learn") {
+  Norms norms;
+  norms.first->eval();
+  Trainer trainer(options_of(norms));
+  trainer.fit();
+  CHECK_FALSE(norms.learnt(norms.first));
+  CHECK_FALSE(norms.first->is_training());
+  CHECK(norms.learnt(norms.second));
+}
+
+TEST_CASE("A batch norm that an algorithm freezes at FIT_START stays frozen, also in a model that was evaluating") {
+  for (const bool evaluating : {false, true}) {
+    Norms norms;
+    if (evaluating) norms.model->eval();
+    TrainerOptions options = options_of(norms);
+    options.algorithms = {AtAlgorithm({Event::FIT_START}, [&](State&) { norms.first->eval(); })};
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    CHECK_FALSE(norms.learnt(norms.first));
+    CHECK(norms.learnt(norms.second));
+  }
+}
+
+TEST_CASE("A model that was left in evaluation mode as a whole is trained as a whole") {
+  Norms norms;
+  norms.model->eval();
+  Trainer trainer(options_of(norms));
+  trainer.fit();
+  CHECK(norms.learnt(norms.first));
+  CHECK(norms.learnt(norms.second));
+  CHECK(norms.model->is_training());
+}
+
+struct FreezesItself : nn::Module {
+  nn::BatchNorm1d norm{4};
+  nn::Linear linear{4, 3};
+  FreezesItself() { register_module("norm", norm), register_module("linear", linear); }
+  void train(bool on = true) override {
+    Module::train(on);
+    norm->eval();
+  }
+};
+
+TEST_CASE("What a module freezes in its own train() is frozen, and what is in training mode below a frozen one stays") {
+  FreezesItself own;
+  train_unfrozen(own);
+  CHECK_FALSE(own.norm->is_training());
+  CHECK(own.linear->is_training());
+  Norms norms;
+  norms.net->eval();
+  norms.linear->train();
+  train_unfrozen(*norms.model);
+  CHECK_FALSE(norms.net->is_training());
+  CHECK_FALSE(norms.first->is_training());
+  CHECK(norms.linear->is_training());
+}
+
+// Freezes the first norm once, when epoch 1 begins.
+TrainerOptions freezing_in(const Norms& norms, const Folder& folder) {
+  TrainerOptions options = options_of(norms);
+  options.max_duration = "4ep";
+  options.save_folder = folder / "ck";
+  options.algorithms = {AtAlgorithm({Event::EPOCH_START}, [first = norms.first](State& state) mutable {
+    if (state.timestamp.epoch != 1) return;
+    first->eval();
+    first->weight.set_requires_grad(false);
+  })};
+  return options;
+}
+
+TEST_CASE("What was frozen once is frozen again in a run that resumes, and what the program sets is the program's") {
+  Norms whole;
+  const Folder other;
+  Trainer trainer(freezing_in(whole, other));
+  trainer.fit();
+  const Folder folder;
+  {
+    Norms cut;
+    TrainerOptions options = freezing_in(cut, folder);
+    options.callbacks = {At([](Event event, const State& state) {
+      if (event == Event::EPOCH_CHECKPOINT && state.timestamp.epoch == 2) state.stop.ask("enough");
+    })};
+    Trainer(std::move(options)).fit();
+  }
+  Norms resumed;
+  resumed.linear->bias.set_requires_grad(false);  // the program is another now
+  TrainerOptions options = freezing_in(resumed, folder);
+  Trainer again(std::move(options));
+  CHECK(resumed.first->weight.requires_grad());
+  again.begin();
+  CHECK_FALSE(resumed.first->weight.requires_grad());
+  CHECK_FALSE(resumed.first->is_training());
+  CHECK(resumed.second->is_training());
+  CHECK_FALSE(resumed.linear->bias.requires_grad());
+  while (again.step()) {
+  }
+  again.end();
+  CHECK(resumed.first->weight.equal(whole.first->weight));
+  CHECK(resumed.first->running_mean.equal(whole.first->running_mean));
+}
+
+}  // namespace
+}  // namespace composer::test::frozen_test
