@@ -1,10 +1,15 @@
 // A GAN by two trainers that take turns: the generator learns to put points on a circle of radius 2, and the
 // discriminator to tell them from real ones. Each trainer has its own model, optimizer, schedule and random numbers.
+// With a folder as argument, both save there, and a program that is killed goes on from the newest batch that both have
+// saved: ./gan runs/gan.
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -14,15 +19,16 @@
 #include <composer/core/model.h>
 #include <composer/optim/schedulers.h>
 #include <composer/trainer/trainer.h>
+#include <composer/util/random.h>
 
 namespace nn = torch::nn;
 using namespace composer;
 
 constexpr int kSamples = 128, kNoise = 4, kSteps = 1500;
 
-at::Tensor real_points() {
-  const at::Tensor angle = at::rand({kSamples}) * (2 * M_PI);
-  return at::stack({angle.cos(), angle.sin()}, 1) * 2 + at::randn({kSamples, 2}) * 0.05;
+at::Tensor real_points(const at::Generator& draws) {
+  const at::Tensor angle = at::rand({kSamples}, draws) * (2 * M_PI);
+  return at::stack({angle.cos(), angle.sin()}, 1) * 2 + at::randn({kSamples, 2}, draws) * 0.05;
 }
 
 at::Tensor bce(const at::Tensor& logits, double target) {
@@ -54,35 +60,56 @@ void require_gradients(nn::Module& module, bool required) {
   for (at::Tensor& parameter : module.parameters()) parameter.set_requires_grad(required);
 }
 
-int main() {
-  at::manual_seed(1);  // of the initial weights, and of what this program draws; not of the trainers
+// What this program draws for a batch is the same in one that goes on from a checkpoint.
+at::Generator draws_of(const State& state) {
+  return at::make_generator<at::CPUGeneratorImpl>(hash64(state.seed, state.timestamp.batch));
+}
+
+int main(int argc, char** argv) {
+  const std::string folder = argc > 1 ? argv[1] : "";
+  const auto below = [&](const char* name) { return folder.empty() ? "" : folder + '/' + name; };
+  const auto beside = [&](const char* name) {
+    return folder.empty() ? std::vector<std::string>() : std::vector{below(name)};
+  };
+  at::manual_seed(1);  // of the initial weights; not of the trainers
   const auto discriminator = std::make_shared<Discriminator>();
   const auto generator = std::make_shared<Generator>(discriminator);
   Trainer judge(TrainerOptions{.model = discriminator,
                                .optimizer = optim::adam({.lr = 2e-3, .beta1 = 0.5}),
                                .max_duration = Time(kSteps, TimeUnit::BATCH),
-                               .seed = 1});
+                               .run_name = "gan",
+                               .seed = 1,
+                               .save_folder = below("judge"),
+                               .save_interval = "250ba",
+                               .save_num_checkpoints_to_keep = 3,
+                               .resume_with = beside("forger")});
   Trainer forger(TrainerOptions{.model = generator,
                                 .optimizer = optim::adam({.lr = 1e-3, .beta1 = 0.5}),
                                 .max_duration = Time(kSteps, TimeUnit::BATCH),
-                                .seed = 2});
+                                .run_name = "gan",
+                                .seed = 2,
+                                .save_folder = below("forger"),
+                                .save_interval = "250ba",
+                                .save_num_checkpoints_to_keep = 3,
+                                .resume_with = beside("judge")});
 
   const at::Device device = forger.state().device;  // where the trainers have moved the models to
-  const auto noise = [device] { return at::randn({kSamples, kNoise}, device); };
+  const auto noise = [device](const at::Generator& draws) { return at::randn({kSamples, kNoise}, draws).to(device); };
   judge.begin();
   forger.begin();
-  for (bool more = true; more;) {
-    const at::Tensor fake = generator->net->forward(noise()).detach();
-    more = judge.step({{"real", real_points()}, {"fake", fake}});  // false: done, or interrupted by Ctrl-C
-    require_gradients(*discriminator, false);                      // it is not trained here
-    more = forger.step({{"input", noise()}}) && more;
+  while (!judge.done() && !forger.done()) {  // or interrupted by Ctrl-C
+    const at::Generator draws = draws_of(forger.state());
+    const at::Tensor fake = generator->net->forward(noise(draws)).detach();
+    judge.step({{"real", real_points(draws)}, {"fake", fake}});
+    require_gradients(*discriminator, false);  // it is not trained here
+    forger.step({{"input", noise(draws)}});
     require_gradients(*discriminator, true);
   }
   judge.end();
   forger.end();
 
   const at::NoGradGuard no_grad;
-  const at::Tensor radius = generator->net->forward(noise()).norm(2, {1});
+  const at::Tensor radius = generator->net->forward(noise(draws_of(forger.state()))).norm(2, {1});
   std::printf("radius of the generated points: %.2f +- %.2f (real: 2.00 +- 0.05)\n", radius.mean().item<double>(),
               radius.std().item<double>());
 }

@@ -114,6 +114,7 @@ RunSaver& RunSaver::operator=(RunSaver&&) noexcept = default;
 void RunSaver::begin_fit(const State& state) {
   if (!lock_ && options_.num_checkpoints_to_keep != 0) lock_folder(state);
   try {
+    if (options_.goes_back && resumed_) delete_later(state);
     const std::vector<std::string> retired = saver_->retired();  // prepare() deletes those of this machine
     prepare(state);
     if (options_.mirror) options_.mirror->begin(options().folder, options().run_id, saver_->saved(), retired);
@@ -151,11 +152,25 @@ void RunSaver::keep_lock(const State& state) {
   lock_folder(state);
 }
 
+// Those by hand stay.
+void RunSaver::delete_later(const State& state) {
+  for (const Found& found : list_checkpoints(options().folder, saver_->files())) {
+    const Manifest& one = found.manifest;
+    if (one.time.batch > resumed_->time.batch && one.run_id == options().run_id &&
+        one.name == format_name(options_.filename, state.run_name, &one.time))
+      saver_->retire(one.name);
+  }
+  saver_->clean_up();
+}
+
 // Without the lock, so before the first fit and between two, another process or another Trainer may train the run.
 void RunSaver::check_newest() const {
   if (!resumed_ && saver_->saved().empty()) return;
   const SaverOptions& own = options();
-  const auto is_own = [&](const Manifest& manifest) { return manifest.run_id == own.run_id && !manifest.weights_only; };
+  const auto is_own = [&](const Manifest& manifest) {
+    const bool is_later = options_.goes_back && resumed_ && manifest.time.batch > resumed_->time.batch;
+    return manifest.run_id == own.run_id && !manifest.weights_only && !is_later;
+  };
   const auto newest = find_latest(own.folder, own.latest, is_own, saver_->files());
   if (!resumed_) {
     if (!newest || saver_->knows(newest->manifest.id)) return;

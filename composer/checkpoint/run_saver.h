@@ -38,6 +38,7 @@ struct RunSaverOptions {
   OnFailure on_failure = OnFailure::FAIL;
   bool async = true;
   std::vector<std::string> ignore_keys = {};
+  bool goes_back = false;  // a run may resume from an older checkpoint: later ones are deleted when the fit begins
   std::shared_ptr<Mirror> mirror = {};
 };
 
@@ -108,6 +109,7 @@ class COMPOSER_EXPORT RunSaver {
   void keep_lock(const State& state);
   void fail_or_warn(const std::exception& error) const;
   void check_newest() const;
+  void delete_later(const State& state);
   void take(Manifest manifest, const State& state, bool by_hand);
   void warn_if_late(const State& state) const;
   void check();

@@ -83,6 +83,7 @@ class COMPOSER_EXPORT Saver {
   void prefer(Better better) { better_ = better; }
   bool has_direction() const { return better_.has_value(); }
   const Saved* best() const;  // by the metric of `best`; null: none, or none has a value
+  void retire(const std::string& name) { list_.retired.push_back(name); }
   // Names of those that clean_up() is to delete.
   const std::vector<std::string>& retired() const { return list_.retired; }
   void visit_state(StateVisitor& visit);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "composer/checkpoint/folder.h"
@@ -52,6 +53,38 @@ std::optional<saving::Found> one_before_in_store(const saving::Found& found, con
   } catch (const CheckpointError&) {  // NOLINT(bugprone-empty-catch): the damage it was asked for is told
   }
   return std::nullopt;
+}
+
+std::vector<saving::Found> whole_checkpoints(const std::string& folder, const std::string& run_name) {
+  saving::FileSystem files;
+  std::vector<saving::Found> all = saving::list_checkpoints(folder, files);
+  std::erase_if(all, [&](const saving::Found& found) {
+    return !can_go_on(found.manifest, run_name) || !saving::has_all_files(found, files);
+  });
+  return all;
+}
+
+// Of a trainer that is saved at the same batches as others.
+std::optional<saving::Found> newest_in_common(const TrainerOptions& options) {
+  const std::string folder = saving::format_name(options.save_folder, options.run_name);
+  std::vector<saving::Found> own = whole_checkpoints(folder, options.run_name);
+  if (own.empty()) return std::nullopt;
+  const std::int64_t newest = own.back().manifest.time.batch;
+  for (const std::string& given : options.resume_with) {
+    std::set<std::int64_t> batches;
+    const std::string other = saving::format_name(given, options.run_name);
+    for (const saving::Found& found : whole_checkpoints(other, "")) batches.insert(found.manifest.time.batch);
+    std::erase_if(own, [&](const saving::Found& found) { return !batches.contains(found.manifest.time.batch); });
+    if (own.empty())
+      throw CheckpointError("resume_with: ", folder, " and ", other,
+                            " have no checkpoint of the same batch; the first ", "one's newest is of batch ", newest,
+                            ". Remove the checkpoints of all of these trainers ",
+                            "to begin again, or restore those that are missing");
+  }
+  if (own.back().manifest.time.batch < newest)
+    warn(join("resume_with: going back from batch ", newest, " to ", own.back().path.string(),
+              ", the newest of a batch that all have saved"));
+  return std::move(own.back());
 }
 
 constexpr const char* kWhereToSave =
@@ -146,8 +179,27 @@ void rename_weights(StateDict& state, const std::vector<Rename>& rules) {
 
 }  // namespace
 
+// Whoever is ahead goes back by two checkpoints at most: one that others have not begun, and one not finished.
+void check_resume_with(const TrainerOptions& options) {
+  constexpr std::int64_t kLeastKept = 3;
+  if (options.resume_with.empty()) return;
+  const char* wrong = nullptr;
+  if (options.save_folder.empty()) wrong = "a save_folder";
+  if (!options.autoresume || options.save_weights_only) wrong = "autoresume, and no save_weights_only";
+  if (options.save_best) wrong = "no save_best, which deletes others than the oldest";
+  if (wrong) throw ConfigError("resume_with: needs ", wrong);
+  const std::int64_t kept = options.save_num_checkpoints_to_keep;
+  if (kept >= 0 && kept < kLeastKept)
+    throw ConfigError("resume_with: needs save_num_checkpoints_to_keep >= ", kLeastKept, ", or -1 for all, got ", kept);
+  std::vector<std::string> folders = options.resume_with;
+  folders.push_back(options.save_folder);
+  for (const std::string& folder : folders)
+    if (net::is_uri(folder)) throw ConfigError("resume_with: is for folders of this machine, got ", folder);
+}
+
 std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options) {
   if (options.save_folder.empty() || !options.autoresume || options.save_weights_only) return std::nullopt;
+  if (!options.resume_with.empty()) return newest_in_common(options);
   const std::string given = saving::format_name(options.save_folder, options.run_name);
   const std::string folder = local_save_folder(given, options.save_staging_folder);
   const auto fits = [&](const saving::Manifest& manifest) { return can_go_on(manifest, options.run_name); };
@@ -191,6 +243,7 @@ std::unique_ptr<saving::RunSaver> Trainer::Impl::make_saver() {
                               .on_failure = options.save_on_failure,
                               .async = options.save_async,
                               .ignore_keys = options.save_ignore_keys,
+                              .goes_back = !options.resume_with.empty(),
                               .mirror = std::move(mirror)},
       state, resumption.found ? &resumption.found->manifest : nullptr);
 }
@@ -201,6 +254,7 @@ StateDict Trainer::Impl::read_resumed() {
   for (;;) try {
       return load_for(ranks, *found);
     } catch (const CheckpointError& damaged) {
+      if (!options.resume_with.empty()) throw;  // the others would not go back with it
       const std::string given = saving::format_name(options.save_folder, state.run_name);
       const std::string folder = local_save_folder(given, options.save_staging_folder);
       std::optional<saving::Found> before = one_before(*found, folder);

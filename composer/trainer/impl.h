@@ -47,6 +47,9 @@ std::vector<std::string> labels_of(const std::vector<EvalRun>& runs);
 // Throws ConfigError for what can be told without a run; before any callback is opened.
 void check_options(const TrainerOptions& options, at::Device device);
 
+// The same of resume_with.
+void check_resume_with(const TrainerOptions& options);
+
 // The newest checkpoint of this run, if it is to go on from there.
 std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options);
 

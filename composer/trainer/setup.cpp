@@ -79,6 +79,7 @@ bool is_chosen(const Interval& eval_interval) {
 }  // namespace
 
 void check_options(const TrainerOptions& options, at::Device device) {
+  check_resume_with(options);
   if (options.max_duration) check_limit(*options.max_duration, "max_duration", options.iteration_length);
   check_microbatch_size(options.device_train_microbatch_size);
   if (options.microbatch_memory < 0)

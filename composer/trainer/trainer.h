@@ -120,6 +120,9 @@ struct TrainerOptions {
   // A save_folder that has a checkpoint of this run (of any run, if run_name is empty) is where training goes on, from
   // the newest, whatever load_path says.
   bool autoresume = true;
+  // The save_folders of other trainers of the program that are saved at the same batches: training goes on from the
+  // newest batch that all of them have saved, and later checkpoints are deleted when the fit begins.
+  std::vector<std::string> resume_with = {};
 
   // A checkpoint to start from, as another run, or a file of weights; also as s3://, file://, http:// or https:// URI.
   std::string load_path = {};
@@ -172,7 +175,9 @@ class COMPOSER_EXPORT Trainer {
 
   // Trains from state().timestamp to the end, evaluating on the way: begin(), step() until it is false, end(). A stop
   // that somebody asks for, also before it begins, ends it early; the next fit() goes on from there. What was due when
-  // an error ended a fit (evaluations, a checkpoint) is done first by the next one.
+  // an error ended a fit (evaluations, a checkpoint) is done first by the next one. In a run that goes on, the fits
+  // that a process before has finished return at once; so do those after one that a signal has ended, until the program
+  // calls state().stop.clear().
   void fit(FitOptions options = {});
   void fit(Time duration) { fit(FitOptions{.duration = duration}); }
 

@@ -70,6 +70,7 @@ TrainerOptions options{
     .save_staging_folder = {},
     .save_upload_timeout = Seconds{3600},
     .autoresume = true,
+    .resume_with = {},
     .load_path = {},
     .load_weights_only = false,
     .load_strict_model_weights = true,

@@ -1,0 +1,100 @@
+// Trainers of one program that are saved at the same batches resume at the same batch, whenever the program is killed.
+#include <filesystem>
+
+#include "composer/checkpoint/folder.h"
+#include "composer/core/error.h"
+#include "tests/support/doctest.h"
+#include "tests/support/folder.h"
+#include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
+
+namespace composer::test::resume_with_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Killed : std::exception {};
+
+TrainerOptions one_of_two(const Folder& folder, const std::string& name, const std::string& other) {
+  TrainerOptions options = tiny_options();
+  options.model = model_with_memory();
+  options.run_name = name;
+  options.max_duration = "2ep";
+  options.seed = 3;
+  options.save_folder = folder / name;
+  options.save_interval = "2ba";
+  options.save_async = false;
+  options.resume_with = {folder / other};
+  return options;
+}
+
+struct Result {
+  at::Tensor first, second;
+  std::int64_t from = 0;
+};
+
+// Two trainers that take turns. `dies`: at which batch, after the first has been saved and before the second is.
+Result take_turns(const Folder& folder, std::int64_t dies = -1) {
+  TrainerOptions options = one_of_two(folder, "second", "first");
+  options.callbacks = {At([=](Event event, const State& state) {
+    if (event == Event::BATCH_CHECKPOINT && state.timestamp.batch == dies) throw Killed();
+  })};
+  Trainer first(one_of_two(folder, "first", "second")), second(std::move(options));
+  const std::int64_t from = first.state().timestamp.batch;
+  CHECK(second.state().timestamp.batch == from);
+  first.begin();
+  second.begin();
+  while (first.step()) second.step();
+  first.end();
+  second.end();
+  return {weights_of(first), weights_of(second), from};
+}
+
+TEST_CASE("Two trainers whose program died between their checkpoints go back to the one that both have") {
+  const Folder other;
+  const Result whole = take_turns(other);
+  for (const std::int64_t batch : {4, 6, 8}) {
+    CAPTURE(batch);
+    const Folder folder;
+    CHECK_THROWS(take_turns(folder, batch));
+    const Result resumed = take_turns(folder);
+    CHECK(resumed.from == batch - 2);
+    CHECK(resumed.first.equal(whole.first));
+    CHECK(resumed.second.equal(whole.second));
+    CHECK(saving::list_checkpoints(folder / "first").size() == saving::list_checkpoints(folder / "second").size());
+    CHECK(take_turns(folder).from == 8);  // and does nothing
+  }
+}
+
+TEST_CASE(
+    "What is later than the checkpoint in common is deleted when the fit begins, but for what was saved by hand") {
+  const Folder folder;
+  take_turns(folder);
+  fs::remove_all(folder / "second/ep1-ba8"), fs::remove_all(folder / "second/ep2-ba8");
+  fs::remove_all(folder / "second/ep1-ba6");
+  const Warnings warnings;
+  Trainer first(one_of_two(folder, "first", "second"));
+  CHECK(first.state().timestamp.batch == 4);
+  CHECK(warnings.say("resume_with: going back from batch 8"));
+  CHECK(fs::exists(folder / "first/ep1-ba6"));
+  first.begin();
+  CHECK_FALSE(fs::exists(folder / "first/ep1-ba6"));
+  CHECK(first.saved_checkpoints().size() == 2);
+}
+
+TEST_CASE("Trainers without a checkpoint in common are an error, and so are options that would delete it") {
+  const Folder folder;
+  CHECK_THROWS(take_turns(folder, 2));  // before the second one's first
+  CHECK_THROWS_WITH_AS(Trainer(one_of_two(folder, "first", "second")), doctest::Contains("no checkpoint of the same"),
+                       CheckpointError);
+  TrainerOptions few = one_of_two(folder, "a", "b");
+  few.save_num_checkpoints_to_keep = 2;
+  CHECK_THROWS_WITH_AS(Trainer(std::move(few)), doctest::Contains("resume_with: needs save_num_checkpoints_to_keep"),
+                       ConfigError);
+  TrainerOptions none = one_of_two(folder, "a", "b");
+  none.save_folder.clear();
+  CHECK_THROWS_WITH_AS(Trainer(std::move(none)), doctest::Contains("resume_with: needs a save_folder"), ConfigError);
+}
+
+}  // namespace
+}  // namespace composer::test::resume_with_test

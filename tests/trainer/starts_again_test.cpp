@@ -1,0 +1,129 @@
+// A program that was killed before its first checkpoint starts again by itself, whatever files it had begun; one that
+// changes its working directory goes on writing where it began; and what is done at the end of an epoch is done once.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "composer/callbacks/profiler.h"
+#include "composer/checkpoint/folder.h"
+#include "composer/core/error.h"
+#include "composer/loggers/csv_logger.h"
+#include "composer/loggers/file_logger.h"
+#include "composer/loggers/json_lines_logger.h"
+#include "composer/loggers/tensorboard_logger.h"
+#include "composer/optim/schedulers.h"
+#include "tests/support/doctest.h"
+#include "tests/support/error_of.h"
+#include "tests/support/folder.h"
+#include "tests/support/in_child.h"
+#include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
+
+namespace composer::test::starts_again_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// With every logger and callback that refuses files of other runs.
+TrainerOptions options_in(const fs::path& folder, const std::string& run_name) {
+  TrainerOptions options = tiny_options();
+  options.run_name = run_name;
+  options.max_duration = "2ep";
+  options.save_folder = folder / "ck";
+  options.loggers = {
+      loggers::JsonLinesLogger({.path = folder / "log.jsonl"}), loggers::CsvLogger({.path = folder / "log.csv"}),
+      loggers::FileLogger({.path = folder / "log.txt"}), loggers::TensorBoardLogger({.folder = folder / "tb"})};
+  options.callbacks = {
+      callbacks::Profiler({.skip_first = 0, .wait = 0, .warmup = 0, .active = 1, .folder = folder / "traces"})};
+  return options;
+}
+
+At ends_at(std::int64_t batch, const std::function<void()>& end) {
+  return At([=](Event event, const State& state) {
+    if (event == Event::BATCH_START && state.timestamp.batch == batch) end();
+  });
+}
+
+TEST_CASE("A program that is killed or fails before its first checkpoint starts again, and its old logs are kept") {
+  for (const std::string name : {"", "named"})
+    for (const bool killed : {true, false}) {
+      CAPTURE(name);
+      CAPTURE(killed);
+      const Folder folder;
+      const auto dies = [&](std::int64_t batch, const std::function<void()>& end) {
+        TrainerOptions options = options_in(folder.path(), name);
+        options.callbacks.add(ends_at(batch, end));
+        Trainer(std::move(options)).fit();
+      };
+      for (const std::int64_t batch : {2, 3}) {
+        if (killed)
+          CHECK(ended_well(status_of_child([&] { dies(batch, [] { std::_Exit(0); }); })));
+        else
+          CHECK_THROWS(dies(batch, [] { throw Error("fails"); }));
+      }
+      const Warnings warnings;
+      Trainer trainer(options_in(folder.path(), name));
+      trainer.fit();
+      CHECK(trainer.state().timestamp.epoch == 2);
+      CHECK(warnings.say("log.csv is the log of an earlier process of this run, of which no checkpoint is left"));
+      for (const char* log : {"log.jsonl", "log.csv", "log.txt"}) {
+        CAPTURE(log);
+        CHECK(fs::exists(folder / log));
+        CHECK(fs::exists(folder / (std::string(log) + ".1")));
+        CHECK(fs::exists(folder / (std::string(log) + ".2")));
+      }
+    }
+}
+
+TEST_CASE("A program without a run_name that was killed before its first checkpoint keeps the name that it had made") {
+  const Folder folder;
+  std::string name;
+  {
+    TrainerOptions options = options_in(folder.path(), "");
+    options.callbacks.add(ends_at(2, [] { throw Error("fails"); }));
+    Trainer trainer(std::move(options));
+    name = trainer.state().run_name;
+    CHECK_THROWS(trainer.fit());
+  }
+  Trainer trainer(options_in(folder.path(), ""));
+  CHECK(trainer.state().run_name == name);
+  trainer.fit();
+  trainer.close();
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder / "ck"))
+    CHECK_FALSE(entry.path().filename().string().starts_with(".lock"));
+}
+
+TEST_CASE("A log of a run that nobody has begun in the save_folder is refused as before") {
+  const Folder folder;
+  std::ofstream(folder / "log.csv") << "another's\n";
+  CHECK_THROWS_WITH(Trainer(options_in(folder.path(), "named")), doctest::Contains("log.csv exists"));
+}
+
+// In a child, because the working directory is the process's.
+TEST_CASE("A program that changes its working directory goes on with the checkpoints and logs that it had begun") {
+  const Folder folder;
+  fs::create_directories(folder / "elsewhere");
+  const int status = status_of_child([&] {
+    fs::current_path(folder.path());
+    TrainerOptions options = options_in("", "moves");
+    options.save_folder = "ck";
+    options.callbacks.add(ends_at(2, [&] { fs::current_path(folder / "elsewhere"); }));
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    trainer.close();
+    if (trainer.saved_checkpoints().size() != 2) std::_Exit(2);
+  });
+  CHECK(ended_well(status));
+  CHECK(fs::is_empty(folder / "elsewhere"));
+  CHECK(saving::list_checkpoints(folder / "ck").size() == 2);
+  const auto last_line = [](const fs::path& path) {
+    std::ifstream file(path);
+    std::string line, last;
+    while (std::getline(file, line)) last = line;
+    return last;
+  };
+  CHECK(last_line(folder / "log.csv").find("8") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace composer::test::starts_again_test
