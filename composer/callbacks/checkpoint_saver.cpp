@@ -60,7 +60,7 @@ void CheckpointSaver::open(const State& state) {
       !before_.run_id.empty() && before_.folder == saving::format_name(options_.folder, state.run_name);
   saver_.emplace(options_, state, goes_on ? &newest : nullptr);
   if (!goes_on) return;
-  saver_->load_state(before_.saver, before_.batch);
+  saver_->load_state(before_.saver, before_.batch, saving::ends_of(state.timestamp));
   if (before_.batch == state.timestamp.batch && !before_.newest.empty() &&
       !std::filesystem::exists(saver_->options().folder / before_.newest))
     saver_->save(options_.filename, state);

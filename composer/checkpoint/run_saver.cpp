@@ -302,8 +302,11 @@ bool RunSaver::is_saved(const State& state) const {
   const bool wanted = options_.save_interval.function()
                           ? !state.max_duration || !state.timestamp.reached(*state.max_duration)
                           : options_.save_interval.time().as_double() > 0;
-  const bool knows_all = knows_finish_ || !is_finished(state);
-  return !wanted || !state.previous_timestamp || (state.timestamp.batch == last_saved_batch_ && knows_all);
+  if (!wanted || !state.previous_timestamp) return true;
+  if (state.timestamp.batch != last_saved_batch_ || (is_finished(state) && !knows_finish_)) return false;
+  // A run that is stopped goes on later, and must not end its epoch again; one that is complete does not go on.
+  return ends_of(state.timestamp) == ends_saved_ ||
+         (state.max_duration && state.timestamp.reached(*state.max_duration));
 }
 
 void RunSaver::save_last(const State& state) {
@@ -323,6 +326,7 @@ std::string RunSaver::open_parts(int ranks) {
 void RunSaver::save(const std::string& name, const State& state) {
   warn_if_late(state);
   const std::int64_t before = std::exchange(last_saved_batch_, state.timestamp.batch);
+  ends_saved_ = ends_of(state.timestamp);
   try {
     take(manifest(name, state), state, /*by_hand=*/false);
     knows_finish_ = is_finished(state);
@@ -369,10 +373,11 @@ void RunSaver::save_state(StateDict& into) const {
   saver_->visit_state(visit);
 }
 
-void RunSaver::load_state(const StateDict& saved, std::int64_t batch) {
+void RunSaver::load_state(const StateDict& saved, std::int64_t batch, std::int64_t ends) {
   StateVisitor visit = StateVisitor::loading(saved, "saver");
   saver_->visit_state(visit);
   last_saved_batch_ = batch;
+  ends_saved_ = ends;
 }
 
 std::string RunSaver::newest() const { return saver_->saved().empty() ? "" : saver_->saved().back(); }

@@ -14,6 +14,7 @@
 #include "composer/core/export.h"
 #include "composer/core/interval.h"
 #include "composer/core/state_dict.h"
+#include "composer/core/time.h"
 
 namespace composer {
 struct FitOutline;
@@ -41,6 +42,9 @@ struct RunSaverOptions {
   bool goes_back = false;  // a run may resume from an older checkpoint: later ones are deleted when the fit begins
   std::shared_ptr<Mirror> mirror = {};
 };
+
+// How many epochs and iterations have ended.
+inline std::int64_t ends_of(const Timestamp& time) { return time.epoch + time.iteration; }
 
 // Throws ConfigError for options that are invalid for every run.
 COMPOSER_EXPORT void check(const RunSaverOptions& options);
@@ -99,9 +103,10 @@ class COMPOSER_EXPORT RunSaver {
   bool is_saved(const State& state) const;      // whether the current batch is saved, or need not be
   void note_finish() { knows_finish_ = true; }  // the newest checkpoint says that the run is over for good
 
-  // The list of its checkpoints, for a run resumed from a checkpoint of that batch.
+  // The list of its checkpoints, for a run resumed from a checkpoint of that batch, when `ends` epochs and iterations
+  // had ended.
   void save_state(StateDict& into) const;
-  void load_state(const StateDict& saved, std::int64_t batch);
+  void load_state(const StateDict& saved, std::int64_t batch, std::int64_t ends);
 
  private:
   void check_conflicts(const State& state) const;
@@ -122,6 +127,7 @@ class COMPOSER_EXPORT RunSaver {
   std::optional<Manifest> resumed_;  // until a checkpoint is written, or a fit has begun
   std::int64_t last_saved_batch_ = -1;
   bool knows_finish_ = false;
+  std::int64_t ends_saved_ = 0;  // how many epochs and iterations had ended then
 };
 
 }  // namespace composer::saving

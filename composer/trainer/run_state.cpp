@@ -228,7 +228,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
     visit("saver", saved);
   } else if (resumption.found && visit.has("saver")) {
     visit("saver", saved);
-    saver->load_state(saved, state.timestamp.batch);
+    saver->load_state(saved, state.timestamp.batch, saving::ends_of(state.timestamp));
   }
 }
 

@@ -125,5 +125,33 @@ TEST_CASE("A program that changes its working directory goes on with the checkpo
   CHECK(last_line(folder / "log.csv").find("8") != std::string::npos);
 }
 
+TEST_CASE("An epoch that ends as the run is stopped ends once, though its last batch had been saved before") {
+  const Folder folder;
+  int ends = 0, evaluations = 0;
+  const auto options = [&] {
+    TrainerOptions made = tiny_options();
+    made.max_duration = "2ep";
+    made.eval_dataloader = tiny_loader(8, 4);
+    made.save_folder = folder / "ck";
+    made.save_interval = "2ba";
+    made.callbacks = {At([&](Event event, const State&) {
+      ends += event == Event::EPOCH_END;
+      evaluations += event == Event::EVAL_END;
+    })};
+    return made;
+  };
+  {
+    TrainerOptions stopped = options();
+    stopped.callbacks.add(At([](Event event, const State& state) {
+      if (event == Event::BATCH_END && state.timestamp.batch == 4) state.stop.ask("time is up");
+    }));
+    Trainer(std::move(stopped)).fit();
+  }
+  CHECK(ends == 1);
+  Trainer(options()).fit();
+  CHECK(ends == 2);
+  CHECK(evaluations == 2);
+}
+
 }  // namespace
 }  // namespace composer::test::starts_again_test
