@@ -30,6 +30,7 @@ class Sampler {
   // The same order, with the slices of a rank. Throws ConfigError if this sampler has slices already.
   std::shared_ptr<Sampler> for_rank(std::int64_t rank, std::int64_t world_size, std::int64_t shards = 0) const;
 
+  std::int64_t num_samples() const { return options_.samples; }
   std::int64_t num_batches() const { return batches_; }
   std::int64_t batch_size() const;  // of this rank
   bool is_sliced() const { return options_.world_size > 1; }

@@ -41,6 +41,7 @@ class SeekableLoader final : public Loader {
   std::optional<std::int64_t> num_batches() const override { return sampler_->num_batches(); }
   std::optional<std::int64_t> batch_size() const override { return sampler_->batch_size(); }
   std::vector<std::int64_t> sample_indices(std::int64_t epoch, std::int64_t batch) const override;
+  std::int64_t num_samples() const { return sampler_->num_samples(); }  // of all ranks
   bool shuffles() const { return sampler_->shuffles(); }
 
  private:

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
+#include "composer/data/seekable_loader.h"
 
 namespace composer {
 namespace {
@@ -31,6 +32,11 @@ Feed::Feed(AnyDataSpec spec, std::string label, std::int64_t subset)
   if (all && *all < subset)
     warn(join(label_, " loader: has ", *all, " batches, so a subset of ", subset, " is all of them"));
   num_batches_ = length();
+}
+
+std::optional<std::int64_t> Feed::num_samples() const {
+  const auto* ours = dynamic_cast<const data::detail::SeekableLoader*>(loader());
+  return ours ? std::optional(ours->num_samples()) : std::nullopt;
 }
 
 std::optional<std::int64_t> Feed::length() const {

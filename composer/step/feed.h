@@ -37,6 +37,7 @@ class Feed {
   std::optional<std::int64_t> batch_size() const {
     return batch_size_ ? batch_size_ : spec_ ? spec_.dataloader->batch_size() : std::nullopt;
   }
+  std::optional<std::int64_t> num_samples() const;  // of the loader's data set; unset: unknown
   void set_batch_size(std::optional<std::int64_t> size) { batch_size_ = size; }  // where the loader has a part of it
   const Loader* loader() const { return spec_.dataloader.get(); }
   std::int64_t subset() const { return subset_; }  // as it was asked for

@@ -112,16 +112,20 @@ void check_without_tokens(const Interval& interval, const char* option) {
   if (!interval.function() && is_tokens(interval.time())) throw_without_tokens(interval.time(), option);
 }
 
-void check_batch_size(const StateDict& saved, const Timestamp& from, const Feed& feed) {
-  const StateValue* before = saved.find("train_batch_size");
-  const auto* samples = before ? std::get_if<std::int64_t>(before) : nullptr;
-  const std::optional<std::int64_t> now = feed ? feed.batch_size() : std::nullopt;
-  if (!samples || !now || *now == *samples || from.batch_in_epoch == 0) return;
-  throw ConfigError("train_dataloader: its batches have ", *now, " samples, and the run was saved after batch ",
-                    from.batch_in_epoch, " of epoch ", from.epoch, " with batches of ", *samples,
-                    ", so it would repeat or leave out samples; resume it with batches of ", *samples,
-                    " (another size may begin with an epoch), or start a new run from its weights with load_path ",
-                    "and load_weights_only");
+void check_same_batches(const StateDict& saved, const Timestamp& from, const Feed& feed) {
+  if (!feed || from.batch_in_epoch == 0) return;
+  const auto check = [&](const char* name, std::optional<std::int64_t> now, const char* what, const char* of_what) {
+    const StateValue* before = saved.find(name);
+    const auto* then = before ? std::get_if<std::int64_t>(before) : nullptr;
+    if (!then || !now || *now == *then) return;
+    throw ConfigError("train_dataloader: its ", what, " ", *now, " samples, and the run was saved after batch ",
+                      from.batch_in_epoch, " of epoch ", from.epoch, " with ", of_what, " of ", *then,
+                      ", so it would repeat or leave out samples; resume it with ", of_what, " of ", *then,
+                      " (another size may begin with an epoch), or start a new run from its weights with load_path ",
+                      "and load_weights_only");
+  };
+  check("train_batch_size", feed.batch_size(), "batches have", "batches");
+  check("train_samples", feed.num_samples(), "data has", "data");
 }
 
 void check_can_split(std::int64_t samples, const Feed& feed) {

@@ -50,9 +50,9 @@ void check_share(const Interval& interval, const char* option, const Feed& feed)
 void check_without_tokens(const OptionalTime& time, const char* option);
 void check_without_tokens(const Interval& interval, const char* option);
 
-// The batches of a resumed run are those of the saved one as far as it had come in its epoch. `saved` are the
-// hyperparameters of its checkpoint.
-void check_batch_size(const StateDict& saved, const Timestamp& from, const Feed& feed);
+// The batches of a resumed run are those of the saved one as far as it had come in its epoch: as large, and of as many
+// samples. `saved` are the hyperparameters of its checkpoint.
+void check_same_batches(const StateDict& saved, const Timestamp& from, const Feed& feed);
 
 // Warns of microbatches of so many samples, if a batch has fewer.
 void check_can_split(std::int64_t samples, const Feed& feed);

@@ -13,6 +13,7 @@
 #include "composer/core/state.h"
 #include "composer/optim/any_optimizer.h"
 #include "composer/optim/named_optimizer.h"
+#include "composer/step/feed.h"
 #include "composer/trainer/trainer.h"
 #include "composer/util/exact_text.h"
 
@@ -97,8 +98,7 @@ std::string text_of(const StateValue& saved) {
   return "?";
 }
 
-StateDict training_options_of(const TrainerOptions& options, const State& state,
-                              std::optional<std::int64_t> train_batch_size) {
+StateDict training_options_of(const TrainerOptions& options, const State& state, const Feed& train) {
   StateDict all;
   const Model& model = *state.model;
   all["model/class"] = class_name_of(model);
@@ -125,17 +125,18 @@ StateDict training_options_of(const TrainerOptions& options, const State& state,
     all["device_train_microbatch_size"] = std::string("auto");
   else
     all["device_train_microbatch_size"] = options.device_train_microbatch_size.samples();
-  if (train_batch_size) all["train_batch_size"] = *train_batch_size;
-  if (options.seed) all["seed"] = static_cast<std::int64_t>(*options.seed);
+  if (const auto size = train.batch_size()) all["train_batch_size"] = *size;
+  if (const auto samples = train.num_samples()) all["train_samples"] = *samples;
+  if (options.seed) all["seed"] = static_cast<std::int64_t>(state.seed);  // a run that goes on keeps its own
   if (!options.tune) all["threads"] = static_cast<std::int64_t>(at::get_num_threads());
   const bool own = options.products == Products::OWN;
   all["products"] = std::string(own ? "own" : options.products == Products::LIBRARY ? "library" : "tuned");
   return all;
 }
 
-StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger,
-                             std::optional<std::int64_t> train_batch_size, const StateDict& before) {
-  StateDict all = training_options_of(options, state, train_batch_size);
+StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger, const Feed& train,
+                             const StateDict& before) {
+  StateDict all = training_options_of(options, state, train);
   add_options(all, options.callbacks);
   for (const auto& [name, value] : logger.hyperparameters())
     if (name != "rank_zero_seed" && !all.find(name)) all[name] = value_of(value);

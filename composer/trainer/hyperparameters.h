@@ -1,6 +1,4 @@
 #pragma once
-#include <cstdint>
-#include <optional>
 #include <string>
 
 #include "composer/core/log_records.h"
@@ -10,16 +8,16 @@ namespace composer {
 
 struct State;
 struct TrainerOptions;
+class Feed;
 class Logger;
 
-// Those that decide what is computed, by name. `train_batch_size` is what the training loader says.
-StateDict training_options_of(const TrainerOptions& options, const State& state,
-                              std::optional<std::int64_t> train_batch_size);
+// Those that decide what is computed, by name. `train` may be empty.
+StateDict training_options_of(const TrainerOptions& options, const State& state, const Feed& train);
 
 // What the run's checkpoints say of how it was trained, by name: its options as numbers and text, and what has been
 // logged as hyperparameters, now or `before` it went on, when it is not logged again.
-StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger,
-                             std::optional<std::int64_t> train_batch_size, const StateDict& before);
+StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger, const Feed& train,
+                             const StateDict& before);
 
 // Of `now`, what `before` does not have or has with another value.
 StateDict changed(const StateDict& before, const StateDict& now);

@@ -63,9 +63,9 @@ void Trainer::Impl::check_ranks(const FitPlan& plan) const {
   if (ranks.alone()) return;
   // Ranks with loaders of their own may divide them as they like.
   std::set<std::string> own = {"seed", "threads", "device", "max_duration", "device_train_microbatch_size"};
-  if (!ranks.splits()) own.insert({"train_subset_num_batches", "train_batch_size"});
+  if (!ranks.splits()) own.insert({"train_subset_num_batches", "train_batch_size", "train_samples"});
   ComparedLines compared;
-  const StateDict all = training_options_of(options, state, plan.feed.batch_size());
+  const StateDict all = training_options_of(options, state, plan.feed);
   for (const auto& [name, value] : all.entries())
     if (!own.contains(name) && (name == "model/class" || !name.starts_with("model/")))
       compared.add(name, composer::text_of(value));

@@ -241,8 +241,7 @@ StateDict Trainer::Impl::run_state(bool weights_only) {
   } else {
     StateVisitor visit = StateVisitor::saving(all);
     visit_state(visit);
-    all["hyperparameters"] =
-        hyperparameters_of(options, state, logger, train.batch_size(), resumption.hyperparameters_before);
+    all["hyperparameters"] = hyperparameters_of(options, state, logger, train, resumption.hyperparameters_before);
     all["rng"] = resumption.random.empty() ? random.state() : resumption.random;
   }
   all["model"] = std::move(weights);
@@ -293,6 +292,9 @@ void Trainer::Impl::load_run_state(const StateDict& saved) {
       if (const StateValue* value = saved.find(name)) resumption.given[name] = *value;
   if (const StateValue* before = saved.find("hyperparameters"); before && resumption.found)
     compare_options(std::get<StateDict>(*before));
+  if (resumption.found && options.seed && state.seed != *options.seed && ranks.first())
+    warn(join("checkpoint: the run goes on with its seed, ", state.seed, ", and not with .seed = ", *options.seed,
+              "; for another seed begin another run"));
   if (fit) {
     fit->source.lose_place();
     restore_random();  // else when the next fit begins
@@ -306,7 +308,7 @@ void Trainer::Impl::load_run_state(const StateDict& saved) {
 // What differs is told. A callback that has finished the run, and has other options now, judges it anew.
 void Trainer::Impl::compare_options(const StateDict& before) {
   resumption.hyperparameters_before = before;
-  const StateDict now = hyperparameters_of(options, state, logger, train.batch_size(), {});
+  const StateDict now = hyperparameters_of(options, state, logger, train, {});
   if (ranks.first()) warn_of_changes(before, now);
   std::string& finished = resumption.finished;
   if (finished.empty() || ranks.same(std::uint64_t{judges_anew(finished, before, now)}) == 0) return;

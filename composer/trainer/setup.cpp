@@ -234,7 +234,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Left lef
     warn("fit: eval_interval and eval_subset_num_batches have no effect without an eval_dataloader beside them");
   plan.schedules.set_endless(!plan.until);
   plan.schedules.check(plan.from, plan.until, plan.feed.num_batches());
-  if (resumption.found) check_batch_size(resumption.hyperparameters_before, plan.from, plan.feed);
+  if (resumption.found) check_same_batches(resumption.hyperparameters_before, plan.from, plan.feed);
   check_plan(plan, runs, /*gives_batches=*/!needs_loader);
   if (!ranks.alone()) {
     if (plan.metrics) plan.metrics->check_for_ranks();
@@ -345,7 +345,7 @@ void Trainer::Impl::log_algorithms() {
 // All that checkpoints say of how the run is trained; of a run that goes on, what has changed.
 void Trainer::Impl::log_options() {
   if (!options.auto_log_hparams || std::exchange(has_logged_options, true)) return;
-  const StateDict now = hyperparameters_of(options, state, logger, train.batch_size(), {});
+  const StateDict now = hyperparameters_of(options, state, logger, train, {});
   const StateDict new_ones = resumption.found ? changed(resumption.hyperparameters_before, now) : now;
   std::vector<LogEntry> entries;
   for (const auto& [name, value] : new_ones.entries())

@@ -153,5 +153,46 @@ TEST_CASE("An epoch that ends as the run is stopped ends once, though its last b
   CHECK(evaluations == 2);
 }
 
+TEST_CASE("A run with another seed in its options says which it goes on with") {
+  const Folder folder;
+  const auto options = [&](std::uint64_t seed) {
+    TrainerOptions made = tiny_options();
+    made.max_duration = seed == 4 ? Time("1ep") : Time("2ep");
+    made.seed = seed;
+    made.save_folder = folder / "ck";
+    return made;
+  };
+  Trainer(options(4)).fit();
+  const Warnings warnings;
+  Trainer trainer(options(99));
+  CHECK(trainer.state().seed == 4);
+  CHECK(warnings.say("the run goes on with its seed, 4, and not with .seed = 99"));
+  CHECK_FALSE(warnings.say("seed: 4 -> 99"));
+}
+
+TEST_CASE("A run resumes in the middle of an epoch with as much data as it had, or says that it cannot") {
+  const auto options = [](const Folder& folder, std::int64_t samples, const char* duration) {
+    TrainerOptions made = tiny_options();
+    made.train_dataloader = tiny_loader(samples, 4);
+    made.max_duration = Time::parse(duration);
+    made.save_folder = folder / "ck";
+    return made;
+  };
+  const Folder folder;
+  Trainer(options(folder, 16, "5ba")).fit();
+  for (const std::int64_t other : {12, 15, 17, 32}) {
+    CAPTURE(other);
+    Trainer trainer(options(folder, other, "3ep"));
+    CHECK_THROWS_WITH_AS(trainer.fit(), doctest::Contains("train_dataloader: its data has"), ConfigError);
+  }
+  const Folder whole;
+  Trainer(options(whole, 16, "1ep")).fit();
+  const Warnings warnings;
+  Trainer trainer(options(whole, 24, "2ep"));
+  trainer.fit();
+  CHECK(trainer.state().timestamp.batch == 4 + 6);
+  CHECK(warnings.say("train_samples: 16 -> 24"));
+}
+
 }  // namespace
 }  // namespace composer::test::starts_again_test
