@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -202,7 +203,7 @@ void TrainStep::step_optimizer(const Feed& feed, const TrainBatch& train_batch) 
   }
 }
 
-at::Tensor TrainStep::make_gradients(const TrainBatch& train_batch) {
+at::Tensor TrainStep::make_gradients(const TrainBatch& train_batch) try {
   measured_ = false;
   if (!rule_) return train_batch(/*counts=*/true);
   at::Tensor loss;
@@ -216,6 +217,11 @@ at::Tensor TrainStep::make_gradients(const TrainBatch& train_batch) {
   });
   if (!loss.defined()) throw ConfigError(rule_name_, "::make_gradients: no pass that counts");
   return loss;
+} catch (const c10::Error& error) {
+  if (std::string_view(error.what_without_backtrace()).find("nference tensor") == std::string_view::npos) throw;
+  throw_nested<ConfigError>("inference_mode: the model trains on a tensor that it made while it evaluated or ",
+                            "predicted, which libtorch's inference mode forbids; set inference_mode = false, or make ",
+                            "the tensor in the model's constructor");
 }
 
 std::vector<std::int64_t> TrainStep::sample_indices(const Feed& feed) const {

@@ -194,5 +194,18 @@ TEST_CASE("A run resumes in the middle of an epoch with as much data as it had, 
   CHECK(warnings.say("train_samples: 16 -> 24"));
 }
 
+TEST_CASE("A tensor that a model makes in an evaluation and trains on is an error that names inference_mode") {
+  for (const bool inference_mode : {true, false}) {
+    TrainerOptions options = tiny_options();
+    options.model = std::make_shared<Lazy>();
+    options.inference_mode = inference_mode;
+    Trainer trainer(std::move(options));
+    trainer.predict(tiny_loader(4, 4));
+    const std::string error = error_of([&] { trainer.fit(); });
+    CHECK((error.find("set inference_mode = false") != std::string::npos) == inference_mode);
+    CHECK((error == "no error") != inference_mode);
+  }
+}
+
 }  // namespace
 }  // namespace composer::test::starts_again_test
