@@ -34,7 +34,7 @@ void CheckpointSaver::check_fit(const FitOutline& fit, const State& state) const
 
 CheckpointSaver::Memory CheckpointSaver::memory() const {
   if (!saver_) return before_;
-  Memory memory{.folder = saver_->options().folder,
+  Memory memory{.folder = folder_,
                 .run_id = saver_->options().run_id,
                 .newest = saver_->newest(),
                 .batch = saver_->last_saved_batch()};
@@ -56,8 +56,8 @@ void CheckpointSaver::open(const State& state) {
   saving::Manifest newest;
   newest.run_id = before_.run_id;
   newest.name = before_.newest;
-  const bool goes_on =
-      !before_.run_id.empty() && before_.folder == saving::format_name(options_.folder, state.run_name);
+  folder_ = saving::format_name(options_.folder, state.run_name);
+  const bool goes_on = !before_.run_id.empty() && before_.folder == folder_;
   saver_.emplace(options_, state, goes_on ? &newest : nullptr);
   if (!goes_on) return;
   saver_->load_state(before_.saver, before_.batch, saving::ends_of(state.timestamp));

@@ -51,6 +51,7 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback {
 
   CheckpointSaverOptions options_;
   std::optional<saving::RunSaver> saver_;  // set once a fit has begun
+  std::string folder_;                     // as the options name it
   Memory before_;
   bool resumes_ = false;
 };

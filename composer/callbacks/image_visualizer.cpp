@@ -212,7 +212,8 @@ void ImageVisualizer::init(const State& state, Logger&) {
   due_ = eval_due_ = has_warned_ = false;
   range_ = std::make_unique<Range>();
   files_.reset();
-  if (!options_.folder.empty()) files_ = std::make_unique<Files>(saving::format_name(options_.folder, state, nullptr));
+  if (!options_.folder.empty())
+    files_ = std::make_unique<Files>(std::filesystem::absolute(saving::format_name(options_.folder, state, nullptr)));
 }
 
 void ImageVisualizer::batch_start(const State& state, Logger&) {

@@ -10,6 +10,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
+#include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/util/new_file.h"
 
@@ -81,7 +82,8 @@ void MemorySnapshot::init(const State& state, Logger&) {
   }
   const fs::path folder = saving::format_name(impl.options.folder, state, &state.timestamp);
   std::error_code ignored;
-  if (impl.options.overwrite || state.resumes || !fs::is_directory(folder, ignored)) return;
+  const bool is_own = state.resumes || (state.run && state.run->begins_again());
+  if (impl.options.overwrite || is_own || !fs::is_directory(folder, ignored)) return;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".pickle")
       throw ConfigError("MemorySnapshot: the folder ", folder.string(), " has snapshots of another run, such as ",

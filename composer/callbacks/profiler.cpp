@@ -14,6 +14,7 @@
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/profiler/operators.h"
 #include "composer/profiler/report.h"
@@ -102,7 +103,8 @@ namespace {
 
 void check_folder(const ProfilerOptions& options, const fs::path& folder, const State& state) {
   std::error_code ignored;
-  if (options.overwrite || state.resumes || !fs::is_directory(folder, ignored)) return;
+  const bool is_own = state.resumes || (state.run && state.run->begins_again());
+  if (options.overwrite || is_own || !fs::is_directory(folder, ignored)) return;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".json")
       throw ConfigError("Profiler: the folder ", folder.string(), " has traces of another run, such as ",
@@ -229,7 +231,7 @@ std::string Profiler::report() const { return impl_->writer ? impl_->writer->rep
 
 void Profiler::init(const State& state, Logger&) {
   Impl& impl = *impl_;
-  impl.folder = saving::format_name(impl.options.folder, state, nullptr);
+  impl.folder = fs::absolute(saving::format_name(impl.options.folder, state, nullptr));
   check_folder(impl.options, impl.folder, state);
   impl.writer = std::make_unique<TraceWriter>(impl.options.num_traces_to_keep);
   impl.resumed_at = 0;

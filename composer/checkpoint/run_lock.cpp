@@ -131,7 +131,7 @@ bool RunLock::is_in_place() const { return descriptor_ < 0 || is_at(descriptor_,
 
 RunLock::~RunLock() {
   if (descriptor_ < 0 || ::getpid() != process_) return;  // a forked child has closed it
-  if (is_in_place()) ::unlink(path_.c_str());
+  if (!leaves_ && is_in_place()) ::unlink(path_.c_str());
   replace_held(descriptor_ + 1, 0);
   ::close(descriptor_);
 }

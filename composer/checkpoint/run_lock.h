@@ -18,6 +18,7 @@ class RunLock {
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
+  void leave() { leaves_ = true; }  // the file behind, as a process that is killed does
 
   // Whether the locked file still has its path: false once the folder was renamed, or it or the file was removed. True
   // where there are no locks.
@@ -29,6 +30,7 @@ class RunLock {
   std::filesystem::path path_;
   int descriptor_ = -1;
   int process_ = 0;
+  bool leaves_ = false;
 };
 
 // Whether a process that was killed has left its lock in the folder: of this run, or of any if `run_name` is empty.

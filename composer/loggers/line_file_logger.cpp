@@ -25,7 +25,8 @@ bool has_placeholder(const std::string& path, std::string_view name) {
 std::string expand(const std::string& name, const std::string& path, const State& state) {
   if (state.run_name.empty() && has_placeholder(path, "run_name"))
     throw ConfigError(name, ": path ", path, " requires a run_name, and this run has none");
-  return util::format_name(path, state, nullptr, name);
+  // The program may change its working directory.
+  return std::filesystem::absolute(util::format_name(path, state, nullptr, name)).string();
 }
 
 void check_line_file(const std::string& name, const LineFileOptions& options) {

@@ -96,7 +96,8 @@ std::shared_ptr<RecordWriter> TensorBoardLogger::make_writer(const State& state)
   if (state.rank != 0) return std::make_shared<NoWriter>();
   if (state.run_name.empty() && options_.folder.find("{run_name}") != std::string::npos)
     throw ConfigError(kTensorBoardLogger, ": folder ", options_.folder, " requires a run_name, and this run has none");
-  open_->folder = util::format_name(options_.folder, state, nullptr, kTensorBoardLogger);
+  const std::string named = util::format_name(options_.folder, state, nullptr, kTensorBoardLogger);
+  open_->folder = std::filesystem::absolute(named).string();  // the program may change its working directory
   open_->writer = std::make_shared<EventWriter>(open_->folder, state.run_name, options_);
   if (state.resumes) {
     hold();

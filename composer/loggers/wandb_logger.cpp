@@ -94,8 +94,9 @@ std::shared_ptr<RecordWriter> WandBLogger::make_writer(const State& state) {
   if (options_.rank_zero_only && state.rank != 0) return std::make_shared<NoWriter>();
   if (state.run_name.empty() && options_.folder.find("{run_name}") != std::string::npos)
     throw ConfigError(kWandBLogger, ": folder ", options_.folder, " requires a run_name, and this run has none");
-  const std::string folder = util::format_name(options_.folder, state, nullptr, kWandBLogger);
-  open_->writer = std::make_shared<WandBWriter>(WandBWriterOptions{.base = folder + "/wandb",
+  const std::filesystem::path folder = util::format_name(options_.folder, state, nullptr, kWandBLogger);
+  const std::filesystem::path base = std::filesystem::absolute(folder) / "wandb";  // the program may go elsewhere
+  open_->writer = std::make_shared<WandBWriter>(WandBWriterOptions{.base = base.lexically_normal().string(),
                                                                    .run = run_of(options_, state),
                                                                    .rank = state.rank,
                                                                    .log_artifacts = options_.log_artifacts,

@@ -75,24 +75,6 @@ TEST_CASE("A program that is killed or fails before its first checkpoint starts 
     }
 }
 
-TEST_CASE("A program without a run_name that was killed before its first checkpoint keeps the name that it had made") {
-  const Folder folder;
-  std::string name;
-  {
-    TrainerOptions options = options_in(folder.path(), "");
-    options.callbacks.add(ends_at(2, [] { throw Error("fails"); }));
-    Trainer trainer(std::move(options));
-    name = trainer.state().run_name;
-    CHECK_THROWS(trainer.fit());
-  }
-  Trainer trainer(options_in(folder.path(), ""));
-  CHECK(trainer.state().run_name == name);
-  trainer.fit();
-  trainer.close();
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder / "ck"))
-    CHECK_FALSE(entry.path().filename().string().starts_with(".lock"));
-}
-
 TEST_CASE("A log of a run that nobody has begun in the save_folder is refused as before") {
   const Folder folder;
   std::ofstream(folder / "log.csv") << "another's\n";
