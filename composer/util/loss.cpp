@@ -47,11 +47,11 @@ at::Tensor classes(const at::Tensor& target) {
 }
 
 // The mean over rows, then the share of them that have a target: in this order it rounds as Composer does, whose
-// targets are float32 even if the logits are of half precision. What the sum is over is exact for losses in double.
+// targets are float32 even if the logits are not.
 struct MeanOfRows {
-  MeanOfRows(const at::Tensor& losses, const at::Tensor& target)
+  explicit MeanOfRows(const at::Tensor& target)
       : rows(static_cast<double>(target.numel()) / static_cast<double>(target.size(1))),
-        share((losses.scalar_type() == at::kDouble ? target.sum(at::kDouble) : target.sum()).reciprocal().mul(rows)) {}
+        share(target.sum().reciprocal().mul(rows)) {}
   at::Tensor operator()(const at::Tensor& losses) const { return losses.sum().neg_().div(rows).mul(share); }
 
   double rows;
@@ -63,7 +63,7 @@ struct MeanOfProbabilities final : torch::autograd::Function<MeanOfProbabilities
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& logits,
                             const at::Tensor& target) {
     const at::Tensor logs = at::log_softmax(at_least_float(logits), 1);
-    const MeanOfRows mean(logs, target);
+    const MeanOfRows mean(target);
     context->save_for_backward({logits, target, logs, mean.share.nan_to_num(0, 0, 0)});
     context->saved_data["rows"] = mean.rows;
     return mean(logs.mul(target));
@@ -101,7 +101,7 @@ at::Tensor of_probabilities(const at::Tensor& logits, const at::Tensor& given, c
     case Reduction::MEAN:
       break;
   }
-  return MeanOfRows(loss, target)(loss);
+  return MeanOfRows(target)(loss);
 }
 
 // On the host without a kernel: a step asks for it.

@@ -38,9 +38,8 @@ TEST_CASE("The mean over probabilities has the very loss and gradient that autog
       const at::Tensor target = at::softmax(at::randn(shape), 1);
       const double rows = static_cast<double>(target.numel()) / 5;
       const at::Tensor wide = type == at::kBFloat16 ? b.to(at::kFloat) : b;
-      const at::Tensor all = type == at::kDouble ? target.sum(at::kDouble) : target.sum();
       const at::Tensor by_operators =
-          at::log_softmax(wide, 1).mul(target).sum().neg_().div(rows).mul(all.reciprocal().mul(rows));
+          at::log_softmax(wide, 1).mul(target).sum().neg_().div(rows).mul(target.sum().reciprocal().mul(rows));
       const at::Tensor loss = soft_cross_entropy(a, target);
       CHECK(at::equal(loss, by_operators));
       (loss * 0.7).backward();
@@ -80,6 +79,26 @@ TEST_CASE("The mean over no probability at all is NaN, as that over no class, an
     (loss * 0).backward();
     CHECK(at::equal(x.grad(), at::zeros_like(x)));
   }
+}
+
+TEST_CASE("A weight on a device is not read, and sums of it stay there") {
+  const at::TensorOptions device = at::TensorOptions(at::kMeta);  // where reading would throw
+  const LossWeight part = target_weight(at::zeros({4, 3}, device.dtype(at::kLong)));
+  for (const LossWeight& weight : {part, part + 5, LossWeight(5) + part, part * 4}) {
+    CHECK(weight.known());
+    CHECK(weight.is_on_device());
+    CHECK_FALSE(weight.is(0));
+  }
+  CHECK((part / (LossWeight(0) + part)).is(1));  // it is all there is
+}
+
+TEST_CASE("Shares of weights on the host are numbers, and that of nothing is 0, also of NaN") {
+  CHECK((LossWeight(1) / LossWeight(4)).is(0.25));
+  CHECK((LossWeight(0) / LossWeight(0)).is(0));
+  CHECK((LossWeight(at::scalar_tensor(3, at::kLong)) + 1).is(4));
+  CHECK_FALSE(LossWeight().known());
+  CHECK(value(LossWeight(0).times(at::scalar_tensor(NAN))) == 0);
+  CHECK_THROWS_WITH_AS(LossWeight(at::zeros({2})), doctest::Contains("must be one number, got [2]"), DataError);
 }
 
 TEST_CASE("The weight of targets is what the mean of their loss is over") {
