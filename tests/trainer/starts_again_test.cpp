@@ -11,7 +11,6 @@
 #include "composer/loggers/file_logger.h"
 #include "composer/loggers/json_lines_logger.h"
 #include "composer/loggers/tensorboard_logger.h"
-#include "composer/optim/schedulers.h"
 #include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
@@ -175,6 +174,18 @@ TEST_CASE("A run resumes in the middle of an epoch with as much data as it had, 
   CHECK(trainer.state().timestamp.batch == 4 + 6);
   CHECK(warnings.say("train_samples: 16 -> 24"));
 }
+
+// Makes a mask in its first forward pass.
+struct Lazy final : Model {
+  torch::nn::Linear linear{4, 3};
+  at::Tensor mask;
+  Lazy() { register_module("linear", linear); }
+  Outputs forward(const Batch& batch) override {
+    if (!mask.defined()) mask = at::ones({4}) * 2;
+    return linear->forward(batch["input"] * (linear->weight[0] * mask));
+  }
+  Losses loss(const Outputs& outputs, const Batch&) override { return outputs.only().square().mean(); }
+};
 
 TEST_CASE("A tensor that a model makes in an evaluation and trains on is an error that names inference_mode") {
   for (const bool inference_mode : {true, false}) {
