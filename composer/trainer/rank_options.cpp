@@ -55,6 +55,9 @@ void Trainer::Impl::check_ranks_at_init() const {
   compared.add("load_path", options.load_path.empty() ? "none" : options.load_path);
   compared.add("load_weights_only", options.load_weights_only);
   compared.add("load_strict_model_weights", options.load_strict_model_weights);
+  compared.add("load_rename", listed(options.load_rename, [](const Rename& rule) {
+                 return join(rule.from, rule.regex ? " -> (regex) " : " -> ", rule.to);
+               }));
   compared.add("load_ignore_keys", listed(options.load_ignore_keys));
   ranks.check_same("options", compared.lines);
 }

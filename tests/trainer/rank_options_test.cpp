@@ -37,8 +37,8 @@ std::size_t fields_of(const TrainerOptions& options) {
                world, distributed, auto_log_hparams, tune, tune_cache, products, inference_mode, fold_batch_norms,
                save_folder, save_filename, save_latest_filename, save_interval, save_overwrite, save_weights_only,
                save_num_checkpoints_to_keep, save_best, save_on_failure, save_async, save_ignore_keys,
-               save_staging_folder, save_upload_timeout, autoresume, load_path, load_weights_only,
-               load_strict_model_weights, load_ignore_keys, handle_signals, grace_period] = options;
+               save_staging_folder, save_upload_timeout, autoresume, resume_with, load_path, load_weights_only,
+               load_strict_model_weights, load_rename, load_ignore_keys, handle_signals, grace_period] = options;
   return count(model, train_dataloader, train_dataloader_label, train_subset_num_batches, eval_dataloader,
                eval_interval, eval_subset_num_batches, optimizer, schedulers, scale_schedule_ratio,
                step_schedulers_every_batch, max_duration, iteration_length, algorithms, algorithm_passes, callbacks,
@@ -47,8 +47,8 @@ std::size_t fields_of(const TrainerOptions& options) {
                world, distributed, auto_log_hparams, tune, tune_cache, products, inference_mode, fold_batch_norms,
                save_folder, save_filename, save_latest_filename, save_interval, save_overwrite, save_weights_only,
                save_num_checkpoints_to_keep, save_best, save_on_failure, save_async, save_ignore_keys,
-               save_staging_folder, save_upload_timeout, autoresume, load_path, load_weights_only,
-               load_strict_model_weights, load_ignore_keys, handle_signals, grace_period);
+               save_staging_folder, save_upload_timeout, autoresume, resume_with, load_path, load_weights_only,
+               load_strict_model_weights, load_rename, load_ignore_keys, handle_signals, grace_period);
 }
 
 std::size_t fields_of(const FitOptions& options) {
@@ -176,9 +176,11 @@ TEST_CASE("Every option of a trainer is compared between ranks, or free to diffe
       {"save_staging_folder", kOfRank0, [](O& o) { o.save_staging_folder = "other"; }},
       {"save_upload_timeout", kOfRank0, [](O& o) { o.save_upload_timeout = Seconds(1); }},
       {"autoresume", kOfRank0, [](O& o) { o.autoresume = false; }},
+      {"resume_with", kOfRank0},
       {"load_path", nullptr, [](O& o) { o.load_path = "other"; }},
       {"load_weights_only", nullptr, [](O& o) { o.load_weights_only = true; }},
       {"load_strict_model_weights", nullptr, [](O& o) { o.load_strict_model_weights = false; }},
+      {"load_rename", nullptr, [](O& o) { o.load_rename = {{.from = "a", .to = "b"}}; }},
       {"load_ignore_keys", nullptr, [](O& o) { o.load_ignore_keys = {"optimizer/*"}; }},
       {"handle_signals", "ranks tell each other of the signals that they get"},
       {"grace_period", kOfMachine, [](O& o) { o.grace_period = Seconds(1); }},
