@@ -207,7 +207,8 @@ Rule samples_weigh_alike(const Context* context) {
 
 Outcome run_metric(const Json& c, const Context& context) {
   const Tensors tensors(c, context);
-  const Json recorded = {{"values_after_each_batch", c["values_after_each_batch"]}, {"error", c["error"]}};
+  Json recorded = without_message({{"error", c["error"]}});
+  if (c["error"].is_null()) recorded["values_after_each_batch"] = c["values_after_each_batch"];
   try {
     if (averages_batches(c)) {
       Json by_batches = replay_metric(c, tensors, true);

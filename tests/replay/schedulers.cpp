@@ -24,16 +24,18 @@ optim::ScheduleContext start_of(const Json& c) {
   return context;
 }
 
-// Multipliers before the first batch and after each, with the epoch counted when its batches are done; null for a
-// schedule that we do not have.
-Json multipliers(const Json& c) {
+// Adds the multipliers before the first batch and after each, with the epoch counted when its batches are done; makes
+// it null for a schedule that we do not have.
+void add_multipliers(const Json& c, Json& all) {
   const Json& run = c["run"];
   optim::ScheduleContext context = start_of(c);
   const std::int64_t samples = run["batch_size"], tokens = samples * run["tokens_per_sample"].get<std::int64_t>();
 
   const optim::Scheduler scheduler = make_scheduler(c["scheduler"]);
-  if (!scheduler) return nullptr;
-  Json all = Json::array();
+  if (!scheduler) {
+    all = nullptr;
+    return;
+  }
   all.push_back(number(scheduler(context)));
   for (std::int64_t i = 0; i < run["num_batches"]; ++i) {
     context.timestamp = context.timestamp.to_next_batch(samples, tokens);
@@ -42,7 +44,6 @@ Json multipliers(const Json& c) {
     }
     all.push_back(number(scheduler(context)));
   }
-  return all;
 }
 
 Json walk(const Json& c) {
@@ -50,7 +51,7 @@ Json walk(const Json& c) {
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   Json got = {{"multipliers", Json::array()}, {"error", nullptr}};
   try {
-    got["multipliers"] = multipliers(c);
+    add_multipliers(c, got["multipliers"]);
   } catch (const ConfigError& error) {
     got["error"] = error_result(error, c)["error"];
   }
