@@ -15,7 +15,6 @@
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/optim/named_optimizer.h"
-#include "composer/util/share_of.h"
 
 namespace composer::algorithms {
 namespace {
@@ -85,7 +84,8 @@ FrozenLayers freeze_layers(torch::nn::Module& model, torch::optim::Optimizer& op
   const Layers layers = layers_of(model);
   const double percentage = freeze_schedule(current_duration, options);
   const auto most = std::max<std::int64_t>(static_cast<std::int64_t>(layers.size()) - 1, 0);
-  const auto depth = std::min(util::share_of(most, percentage), most);
+  // Rounded as recorded: not by util::share_of, which would freeze some layers a batch or two earlier than Composer.
+  const auto depth = std::min(static_cast<std::int64_t>(percentage * static_cast<double>(most)), most);
   freeze(layers, static_cast<std::size_t>(depth), optimizer);
   return {depth, percentage};
 }

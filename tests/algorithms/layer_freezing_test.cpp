@@ -88,13 +88,6 @@ TEST_CASE("freeze_layers freezes whole layers from the front, never the last, an
   }
 }
 
-TEST_CASE("freeze_layers loses no layer by rounding") {
-  nn::Sequential model;
-  for (int i = 0; i < 11; ++i) model->push_back(nn::Linear(1, 1));
-  const auto optimizer = optim::sgd({.lr = 0.1}).make(optim::parameters_of(*model));
-  CHECK(freeze_layers(*model, *optimizer, 0.6).depth == 2);  // a fifth of 10
-}
-
 TEST_CASE("An optimizer that has lost its first parameters knows the names of the others") {
   nn::Sequential model = net();
   const auto made = optim::sgd({.lr = 0.1, .momentum = 0.9}).make(optim::parameters_of(*model));
