@@ -177,8 +177,8 @@ void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
 Trainer::Impl::Left Trainer::Impl::left_of(const FitOptions& given) const {
   if (interrupted_by != 0 && state.stop.asked()) return Left::NOTHING;  // until the program clears that
   if (!resumption.found || !place) return Left::ALL;
+  if (next_fit == place->number) return Left::REST;
   const bool is_plain = !given.duration && !given.reset_time;
-  if (next_fit == place->number) return is_plain ? Left::ALL : Left::REST;
   if (next_fit > place->number || (is_plain && !progress().limit_reached())) return Left::ALL;
   return Left::NOTHING;
 }
