@@ -85,12 +85,15 @@ callbacks::CheckpointSaver saver_of(const Json& recorded) {
   return callbacks::CheckpointSaver(options);
 }
 
-// What the trainer has saved, or else the first who did.
+// What the trainer has saved, or else the first who did, below the working directory, as recorded.
 std::vector<std::string> saved_by(Trainer& trainer) {
   std::vector<std::string> paths = trainer.saved_checkpoints();
   for (const auto& plugin : trainer.engine().callbacks())
     if (const auto* saver = dynamic_cast<callbacks::CheckpointSaver*>(plugin.object.get()); saver && paths.empty())
       paths = saver->saved_checkpoints();
+  const std::string here = std::filesystem::current_path().string() + '/';
+  for (std::string& path : paths)
+    if (path.starts_with(here)) path.erase(0, here.size());
   return paths;
 }
 

@@ -173,7 +173,9 @@ Json format_all(const Json& rows) {
 }
 
 bool prints_epochs(const Json& c) {
-  return c["kind"] == "console_logger" && c["config"].value("console_log_interval", "1ba").ends_with("ep");
+  if (c["kind"] != "console_logger") return false;
+  const Json interval = c["config"].value("console_log_interval", Json("1ba"));
+  return interval.is_number() || interval.get<std::string>().ends_with("ep");  // a number counts epochs
 }
 
 // The numbers of losses and metrics of training are left out.
