@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include <ATen/Parallel.h>
+
 #include "composer/callbacks/profiler.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
@@ -56,7 +58,10 @@ TEST_CASE("A program that is killed or fails before its first checkpoint starts 
       };
       for (const std::int64_t batch : {2, 3}) {
         if (killed)
-          CHECK(ended_well(status_of_child([&] { dies(batch, [] { std::_Exit(0); }); })));
+          CHECK(ended_well(status_of_child([&] {
+            at::set_num_threads(1);  // OpenMP's threads do not survive a fork
+            dies(batch, [] { std::_Exit(0); });
+          })));
         else
           CHECK_THROWS(dies(batch, [] { throw Error("fails"); }));
       }
@@ -85,6 +90,7 @@ TEST_CASE("A program that changes its working directory goes on with the checkpo
   const Folder folder;
   fs::create_directories(folder / "elsewhere");
   const int status = status_of_child([&] {
+    at::set_num_threads(1);  // as above
     fs::current_path(folder.path());
     TrainerOptions options = options_in("", "moves");
     options.save_folder = "ck";
