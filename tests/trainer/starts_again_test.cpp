@@ -4,8 +4,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include <ATen/Parallel.h>
-
 #include "composer/callbacks/profiler.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
@@ -13,6 +11,7 @@
 #include "composer/loggers/file_logger.h"
 #include "composer/loggers/json_lines_logger.h"
 #include "composer/loggers/tensorboard_logger.h"
+#include "composer/util/threads_here.h"
 #include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
@@ -59,7 +58,7 @@ TEST_CASE("A program that is killed or fails before its first checkpoint starts 
       for (const std::int64_t batch : {2, 3}) {
         if (killed)
           CHECK(ended_well(status_of_child([&] {
-            at::set_num_threads(1);  // OpenMP's threads do not survive a fork
+            use_threads_here(1);  // OpenMP's threads do not survive a fork
             dies(batch, [] { std::_Exit(0); });
           })));
         else
@@ -90,7 +89,7 @@ TEST_CASE("A program that changes its working directory goes on with the checkpo
   const Folder folder;
   fs::create_directories(folder / "elsewhere");
   const int status = status_of_child([&] {
-    at::set_num_threads(1);  // as above
+    use_threads_here(1);  // as above
     fs::current_path(folder.path());
     TrainerOptions options = options_in("", "moves");
     options.save_folder = "ck";
