@@ -1,3 +1,4 @@
+#include <ATen/ops/cross_entropy_loss.h>
 #include <torch/optim/sgd.h>
 
 #include "composer/loggers/in_memory_logger.h"
@@ -189,7 +190,13 @@ TEST_CASE("Transforms, counts and splits happen in Composer's order") {
     seen.emplace_back("split");
     return composer::split_batch(batch, size);
   };
+  const auto loss_fn = [](const at::Tensor& logits, const at::Tensor& target) {
+    return at::cross_entropy_loss(logits, target);
+  };
   TrainerOptions options = tiny_options();
+  // A model that does not say what its loss is a mean over: the samples of each part are counted.
+  options.model = std::make_shared<models::Classifier>(torch::nn::Linear(4, 3),
+                                                       models::ClassifierOptions{.num_classes = 3, .loss_fn = loss_fn});
   options.train_dataloader = spec;
   options.max_duration = "1ba";
   options.device_train_microbatch_size = 2;
