@@ -193,7 +193,7 @@ Timestamp step(const Timestamp& now, const Json& s) {
 
 Json timestamp_states(const Json& c) {
   Timestamp now = with_fields({}, c["start"]);
-  Json states = {time_result(now)};
+  Json states = Json::array({time_result(now)});
   for (const Json& s : c["steps"]) {
     now = step(now, s);
     states.push_back(time_result(now));
