@@ -134,7 +134,7 @@ int main(int argc, char** argv) {
                     {"checkpoint", times([&] {
                        saving::Manifest manifest;
                        manifest.name = "ba" + std::to_string(++number);
-                       saver.plan(manifest.name, {});
+                       saver.plan(manifest);
                        saver.save(manifest, state);
                      })},
                     {"torch::save, not synced", times([&] { torch::save(tensors, folder / "torch.pt"); })}},
