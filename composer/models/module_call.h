@@ -12,7 +12,7 @@ namespace composer::models::detail {
 using ModuleCall = std::function<at::Tensor(const Batch& batch, const std::string& input)>;
 
 template <class Module, class Input>
-constexpr bool takes = requires {
+constexpr bool kTakes = requires {
   static_cast<at::Tensor (Module::*)(Input)>(&Module::forward);
 };
 
@@ -20,7 +20,7 @@ constexpr bool takes = requires {
 template <class Module>
 ModuleCall call_of(Module* module) {
   // Sequential::forward takes anything.
-  if constexpr (takes<Module, const Batch&> && !takes<Module, const at::Tensor&>)
+  if constexpr (kTakes<Module, const Batch&> && !kTakes<Module, const at::Tensor&>)
     return [module](const Batch& batch, const std::string&) { return module->forward(batch); };
   else
     return [module](const Batch& batch, const std::string& input) -> at::Tensor {
