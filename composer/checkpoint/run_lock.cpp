@@ -10,7 +10,6 @@
 #include <utility>
 
 #include <sys/file.h>
-#include <sys/stat.h>
 
 #include "composer/core/error.h"
 #include "composer/util/checksum.h"
@@ -61,12 +60,6 @@ std::string owner_in(int descriptor) {
   return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : "another process";
 }
 
-bool is_at(int descriptor, const fs::path& path) {
-  struct stat locked = {}, there = {};
-  return ::fstat(descriptor, &locked) == 0 && ::lstat(path.c_str(), &there) == 0 && locked.st_ino == there.st_ino &&
-         locked.st_dev == there.st_dev;
-}
-
 void warn_of_no_locks(const fs::path& folder, int code) {
   static std::atomic<bool> said = false;
   if (said.exchange(true)) return;
@@ -107,7 +100,7 @@ bool RunLock::take(const fs::path& folder, const std::string& run_name) {
   if (!is_new && errno == EEXIST) descriptor_ = ::open(path_.c_str(), kFlags, 0666);
   if (descriptor_ < 0) throw FileError("could not lock", path_, std::error_code(errno, std::generic_category()));
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
-    if (is_at(descriptor_, path_)) {
+    if (util::is_at(descriptor_, path_)) {
       const std::string text = owner();
       if (::ftruncate(descriptor_, 0) == 0) util::write_all(descriptor_, 0, text.data(), text.size());
       replace_held(0, descriptor_ + 1);
@@ -127,7 +120,7 @@ bool RunLock::take(const fs::path& folder, const std::string& run_name) {
   return true;
 }
 
-bool RunLock::is_in_place() const { return descriptor_ < 0 || is_at(descriptor_, path_); }
+bool RunLock::is_in_place() const { return descriptor_ < 0 || util::is_at(descriptor_, path_); }
 
 RunLock::~RunLock() {
   if (descriptor_ < 0 || ::getpid() != process_) return;  // a forked child has closed it

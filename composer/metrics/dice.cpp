@@ -10,7 +10,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/metrics/names.h"
-#include "composer/util/loss.h"
+#include "composer/metrics/predicted_classes.h"
 
 namespace composer::metrics {
 
@@ -21,14 +21,9 @@ Dice::~Dice() = default;
 
 void Dice::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
-  const at::Tensor& logits = pick(outputs, options_.output);
-  const at::Tensor target = batch.at(options_.target).to(at::kLong);
   const std::int64_t classes = options_.num_classes;
-  if (logits.dim() != target.dim() + 1 || logits.size(1) != classes)
-    throw DataError(name(), ": expected outputs [N, ", classes, ", ...] and targets [N, ...], got ", logits.sizes(),
-                    " and ", target.sizes());
-  check_classes(target, classes, options_.ignore_index);
-  const at::Tensor predicted = logits.argmax(1), valid = target.ne(options_.ignore_index);
+  const auto [target, predicted, valid] = predicted_classes(name(), pick(outputs, options_.output),
+                                                            batch.at(options_.target), classes, options_.ignore_index);
   const auto count = [&](const at::Tensor& of, const at::Tensor& where) {
     return count_by_class(of, where, classes).slice(0, 1);  // without the background
   };

@@ -9,7 +9,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/metrics/names.h"
-#include "composer/util/loss.h"
+#include "composer/metrics/predicted_classes.h"
 
 namespace composer::metrics {
 
@@ -20,14 +20,9 @@ MIoU::~MIoU() = default;
 
 void MIoU::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
-  const at::Tensor& logits = pick(outputs, options_.output);
-  const at::Tensor target = batch.at(options_.target).to(at::kLong);
   const std::int64_t classes = options_.num_classes;
-  if (logits.dim() != target.dim() + 1 || logits.size(1) != classes)
-    throw DataError(name(), ": expected outputs [N, ", classes, ", ...] and targets [N, ...], got ", logits.sizes(),
-                    " and ", target.sizes());
-  check_classes(target, classes, options_.ignore_index);
-  const at::Tensor predicted = logits.argmax(1), valid = target.ne(options_.ignore_index);
+  const auto [target, predicted, valid] = predicted_classes(name(), pick(outputs, options_.output),
+                                                            batch.at(options_.target), classes, options_.ignore_index);
   intersection_.add(count_by_class(target, valid.logical_and(predicted.eq(target)), classes));
   predicted_.add(count_by_class(predicted, valid, classes));
   actual_.add(count_by_class(target, valid, classes));

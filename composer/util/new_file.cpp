@@ -11,7 +11,6 @@
 #include <utility>
 
 #include <sys/file.h>
-#include <sys/stat.h>
 
 #include "composer/core/error.h"
 #include "composer/util/write_all.h"
@@ -26,9 +25,7 @@ constexpr const char* kSuffix = ".tmp-";
 // Locked while its process lives. False: another process holds it, or has removed it meanwhile.
 bool lock(int descriptor, const fs::path& path) {
   if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;  // no locks here: nobody removes it
-  struct stat locked = {}, there = {};
-  return ::fstat(descriptor, &locked) == 0 && ::lstat(path.c_str(), &there) == 0 && locked.st_ino == there.st_ino &&
-         locked.st_dev == there.st_dev;
+  return is_at(descriptor, path);
 }
 
 bool is_number(std::string_view text) {

@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <sys/stat.h>
+
 namespace composer::util {
 
 bool write_all(int file, std::uint64_t offset, const void* data, std::size_t size) {
@@ -28,6 +30,12 @@ bool sync_folder(const std::filesystem::path& folder) {
   ::close(opened);
   errno = reason;
   return synced;
+}
+
+bool is_at(int file, const std::filesystem::path& path) {
+  struct stat open = {}, there = {};
+  return ::fstat(file, &open) == 0 && ::lstat(path.c_str(), &there) == 0 && open.st_ino == there.st_ino &&
+         open.st_dev == there.st_dev;
 }
 
 }  // namespace composer::util

@@ -12,4 +12,7 @@ bool write_all(int file, std::uint64_t offset, const void* data, std::size_t siz
 // Waits until the names in a folder are on the disk, where its file system can say so. False: errno says why not.
 bool sync_folder(const std::filesystem::path& folder);
 
+// Whether an open file still has that path: another process may have renamed, removed or replaced it.
+bool is_at(int file, const std::filesystem::path& path);
+
 }  // namespace composer::util

@@ -1,0 +1,20 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+namespace composer::metrics {
+
+// The classes of a segmentation, all [N, ...]: those that are right, those with the largest logit, and where a target
+// counts.
+struct PredictedClasses {
+  at::Tensor target, predicted, valid;
+};
+
+// Of outputs [N, num_classes, ...] and targets [N, ...]. Throws DataError that begins with the metric's `name` for
+// other shapes, and for classes out of range that are not `ignore_index`.
+PredictedClasses predicted_classes(const std::string& name, const at::Tensor& logits, const at::Tensor& target,
+                                   std::int64_t num_classes, std::int64_t ignore_index);
+
+}  // namespace composer::metrics
