@@ -56,8 +56,21 @@ MetricSet::MetricSet(const Metrics& metrics, std::string label, const std::optio
   }
 }
 
-void MetricSet::check_for_ranks() const {
+void MetricSet::check_have_sums() const {
   for (const Entry& entry : list_) MetricSums::check(*entry.metric);
+}
+
+std::vector<at::Tensor> MetricSet::kept() const {
+  std::vector<at::Tensor> kept;
+  for (const Entry& entry : list_)
+    entry.metric->visit_sums(
+        [&](std::string_view, at::Tensor& sum) { kept.push_back(sum.defined() ? sum.clone() : at::Tensor()); });
+  return kept;
+}
+
+void MetricSet::restore(const std::vector<at::Tensor>& kept) {
+  auto next = kept.begin();
+  for (const Entry& entry : list_) entry.metric->visit_sums([&](std::string_view, at::Tensor& sum) { sum = *next++; });
 }
 
 std::vector<std::string> MetricSet::names() const {

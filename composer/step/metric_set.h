@@ -30,7 +30,11 @@ class MetricSet {
   std::vector<std::string> names() const;
   FitOutline::Source source() const;
   void declare(State& state) const;  // which values are better, of those that are there, as in a run that goes on
-  void check_for_ranks() const;      // throws ConfigError for one that report() could not add up over ranks
+  void check_have_sums() const;  // throws ConfigError for one that could be neither added up over ranks nor restored
+
+  // What has been added up so far, for restore(), which takes back all updates since.
+  std::vector<at::Tensor> kept() const;
+  void restore(const std::vector<at::Tensor>& kept);
 
  private:
   struct Entry {

@@ -49,7 +49,7 @@ class TrainStep {
   bool trains_whole_batches() const { return !auto_ && state_.device_train_microbatch_size == 0; }
   void set_metrics(MetricSet metrics) { metrics_ = std::move(metrics); }
   const MetricSet& metrics() const { return metrics_; }
-  void check_metrics_for_ranks() const { metrics_.check_for_ranks(); }
+  void check_metrics_for_ranks() const { metrics_.check_have_sums(); }
   // With several ranks: batches are those of all of them, from now on. Within an Apart scope they are this rank's
   // alone.
   void join_ranks(std::shared_ptr<dist::World> world, const dist::DistributedOptions& options) {

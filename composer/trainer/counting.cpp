@@ -67,12 +67,6 @@ bool Trainer::Impl::next_batch_aside(Feed& feed, Timestamp& timestamp) {
   return batch.has_value();
 }
 
-// A rank may have no sample of a small last batch.
-std::vector<Batch> Trainer::Impl::parts_aside(const Feed& feed, std::int64_t microbatch_size) const {
-  if (!ranks.alone() && feed.samples() == 0) return {};
-  return feed.split(state.batch, microbatch_size);
-}
-
 // Signals of other ranks are heard here as well, so that all of them stop after the same batch.
 void Trainer::Impl::count_batch_aside(const Feed& feed, Timestamp& timestamp) {
   Ranks::Aside counted{feed.samples(), feed.tokens(), signals->pending()};

@@ -11,6 +11,7 @@
 #include "composer/core/model_access.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
+#include "composer/step/eval_microbatch.h"
 #include "composer/step/feed.h"
 #include "composer/step/metric_set.h"
 #include "composer/trainer/evaluator.h"
@@ -23,6 +24,7 @@ struct EvalRun {
   Feed feed;
   Interval interval;
   MetricSet metrics;
+  EvalMicrobatch microbatch = {};
   std::int64_t last_due_batch = -1;
 };
 

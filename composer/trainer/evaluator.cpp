@@ -16,8 +16,9 @@ void check_evaluator(const Evaluator& evaluator) {
   if (*subset == -1 && !dataloader.dataloader->num_batches())
     throw ConfigError("Evaluator ", label, ": its loader does not know its length; say how many batches to take with ",
                       "subset_num_batches or eval_subset_num_batches");
-  if (microbatch && *microbatch < 1)
-    throw ConfigError("Evaluator ", label, ": device_eval_microbatch_size must be >= 1, got ", *microbatch);
+  if (microbatch && !microbatch->is_auto() && microbatch->samples() < 1)
+    throw ConfigError("Evaluator ", label, ": device_eval_microbatch_size must be >= 1, or \"auto\", got ",
+                      microbatch->samples());
   for (const std::string& pattern : metric_names.value_or(std::vector<std::string>{}))
     static_cast<void>(util::Pattern("Evaluator " + label + ": metric_names", pattern));
 }

@@ -12,6 +12,7 @@
 #include "composer/core/interval.h"
 #include "composer/core/metric.h"
 #include "composer/data/data_spec.h"
+#include "composer/step/microbatch_size.h"
 
 namespace composer {
 
@@ -22,8 +23,9 @@ struct Evaluator {
   std::optional<Metrics> metrics = {};                        // unset: those of the model
   std::optional<std::vector<std::string>> metric_names = {};  // regular expressions; unset: all metrics, {}: none
   OptionalInterval eval_interval = {};
-  std::optional<std::int64_t> subset_num_batches = {};           // of the loader's batches; -1: all
-  std::optional<std::int64_t> device_eval_microbatch_size = {};  // samples; unset: whole batches
+  std::optional<std::int64_t> subset_num_batches = {};  // of the loader's batches; -1: all
+  // Samples; unset: whole batches; "auto": these, and half as many whenever memory is short, within microbatch_memory.
+  std::optional<MicrobatchSize> device_eval_microbatch_size = {};
 };
 
 // What the trainer's eval_dataloader accepts: one or several loaders, or evaluators.

@@ -110,6 +110,7 @@ struct Trainer::Impl {
   void checkpoint(Event event);
   void evaluate_all(const std::vector<EvalRun*>& runs);
   bool evaluate(EvalRun& run, Feed& feed, bool to_the_end = false);
+  void evaluate_batch(EvalRun& run, const Feed& feed, AsideForward& forward);
   void eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end);
   std::vector<Outputs> predict(Feed feed, bool return_outputs);
   class Opened;
@@ -227,7 +228,6 @@ struct Trainer::Impl {
   std::optional<Batch> read_batch(std::int64_t batch_in_epoch);
   std::optional<Batch> next_of_own_loader();
   bool next_batch_aside(Feed& feed, Timestamp& timestamp);
-  std::vector<Batch> parts_aside(const Feed& feed, std::int64_t microbatch_size) const;
   void count_batch_aside(const Feed& feed, Timestamp& timestamp);
   void note_signal(int signal);
   OwnRandom random_aside(std::string_view label, std::int64_t call = 0) const;

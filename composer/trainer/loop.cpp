@@ -245,19 +245,10 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed, bool to_the_end) {
   state.eval_timestamp = {};
   Opened evaluation(*this, Event::EVAL_START, Event::EVAL_END);
   run.metrics.reset();
+  run.microbatch.begin(state.device);
   for (feed.seek(0, 0); next_batch_aside(feed, state.eval_timestamp);) {
     fire(Event::EVAL_BATCH_START);
-    for (Batch& microbatch : parts_aside(feed, run.evaluator.device_eval_microbatch_size.value_or(0))) {
-      state.batch = std::move(microbatch);
-      feed.to_device(state.batch, state.device);
-      fire(Event::EVAL_BEFORE_FORWARD);
-      forward();
-      fire(Event::EVAL_AFTER_FORWARD);
-      {
-        const AutocastScope autocast(state.precision, state.device);
-        run.metrics.update(*state.model, state.batch, state.outputs);
-      }
-    }
+    evaluate_batch(run, feed, forward);
     count_batch_aside(feed, state.eval_timestamp);
     fire(Event::EVAL_BATCH_END);
     if (!to_the_end && poll_signals()) {
@@ -269,6 +260,27 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed, bool to_the_end) {
   evaluation.close();
   if (saver) saver->note_metrics(state);
   return true;
+}
+
+void Trainer::Impl::evaluate_batch(EvalRun& run, const Feed& feed, AsideForward& forward) {
+  if (!ranks.alone() && feed.samples() == 0) return;  // this one has no sample of a small last batch
+  std::vector<at::Tensor> metrics;                    // before this part
+  const auto use = [&](Batch part) {
+    if (run.microbatch.is_auto()) metrics = run.metrics.kept();
+    state.batch = std::move(part);
+    feed.to_device(state.batch, state.device);
+    fire(Event::EVAL_BEFORE_FORWARD);
+    forward();
+    fire(Event::EVAL_AFTER_FORWARD);
+    const AutocastScope autocast(state.precision, state.device);
+    run.metrics.update(*state.model, state.batch, state.outputs);
+  };
+  const auto undo = [&] {
+    run.metrics.restore(metrics);
+    state.batch = {};
+    state.outputs = {};
+  };
+  run.microbatch.for_each_part(feed, Batch(state.batch), state.device, use, undo);
 }
 
 void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end) {

@@ -84,8 +84,6 @@ void check_options(const TrainerOptions& options, at::Device device) {
   check_microbatch_size(options.device_train_microbatch_size);
   if (options.microbatch_memory < 0)
     throw ConfigError("microbatch_memory: must be > 0 bytes, or 0 for what there is, got ", options.microbatch_memory);
-  if (options.microbatch_memory > 0 && !options.device_train_microbatch_size.is_auto())
-    warn("microbatch_memory has no effect unless device_train_microbatch_size is \"auto\"");
   check_precision(options.precision, device);
   if (!(options.grace_period.count() > 0))
     throw ConfigError("grace_period: must be > 0 seconds, got ", options.grace_period.count());
@@ -96,8 +94,13 @@ void check_options(const TrainerOptions& options, at::Device device) {
   scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
   const SchedulePlan checked_schedulers(options.schedulers, 1, true, {});
   std::vector<std::string> labels;
-  for (const Evaluator& evaluator : options.eval_dataloader.checked(options.eval_subset_num_batches))
+  bool is_auto = options.device_train_microbatch_size.is_auto();
+  for (const Evaluator& evaluator : options.eval_dataloader.checked(options.eval_subset_num_batches)) {
     labels.push_back(evaluator.label);
+    is_auto |= evaluator.device_eval_microbatch_size && evaluator.device_eval_microbatch_size->is_auto();
+  }
+  if (options.microbatch_memory > 0 && !is_auto)
+    warn("microbatch_memory has no effect unless device_train_microbatch_size or that of an evaluator is \"auto\"");
   check_labels(options.train_dataloader_label, labels);
   if (options.iteration_length) {
     const Time length = *options.iteration_length;
@@ -150,10 +153,13 @@ std::vector<EvalRun> Trainer::Impl::make_runs(const Evaluators& given, const Int
   std::vector<EvalRun> runs;
   for (Evaluator& evaluator : given.checked(subset)) {
     const Metrics metrics = evaluator.metrics ? *evaluator.metrics : metrics_of(*state.model, /*is_train=*/false);
+    const MicrobatchSize at_once = evaluator.device_eval_microbatch_size.value_or(0);
     runs.push_back({.evaluator = evaluator,
                     .feed = ranks.feed(evaluator.dataloader, evaluator.label, *evaluator.subset_num_batches),
                     .interval = evaluator.eval_interval.value_or(interval),
-                    .metrics = MetricSet(metrics, evaluator.label, evaluator.metric_names)});
+                    .metrics = MetricSet(metrics, evaluator.label, evaluator.metric_names),
+                    .microbatch = EvalMicrobatch(evaluator.label, at_once, options.microbatch_memory)});
+    if (at_once.is_auto()) runs.back().metrics.check_have_sums();
   }
   return runs;
 }  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): it loses sight of the function that the interval owns
@@ -237,9 +243,9 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Left lef
   if (resumption.found) check_same_batches(resumption.hyperparameters_before, plan.from, plan.feed);
   check_plan(plan, runs, /*gives_batches=*/!needs_loader);
   if (!ranks.alone()) {
-    if (plan.metrics) plan.metrics->check_for_ranks();
+    if (plan.metrics) plan.metrics->check_have_sums();
     train_step.check_metrics_for_ranks();
-    for (const EvalRun& run : runs) run.metrics.check_for_ranks();
+    for (const EvalRun& run : runs) run.metrics.check_have_sums();
   }
 
   const bool scales = options.grad_scaler || plan.precision == Precision::AMP_FP16;

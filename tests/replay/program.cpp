@@ -100,7 +100,7 @@ Evaluators evaluators_of(const Json& recorded) {
     if (one.contains("eval_interval")) evaluator.eval_interval = interval_of(one["eval_interval"]);
     if (one.contains("subset_num_batches")) evaluator.subset_num_batches = one["subset_num_batches"];
     if (one.contains("device_eval_microbatch_size"))
-      evaluator.device_eval_microbatch_size = one["device_eval_microbatch_size"];
+      evaluator.device_eval_microbatch_size = one["device_eval_microbatch_size"].get<std::int64_t>();
     if (one.contains("metric_names")) evaluator.metric_names = one["metric_names"];
     list.push_back(evaluator);
   }

@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include <ATen/ops/full.h>
 #include <c10/util/Exception.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/optim/sgd.h>
@@ -8,9 +11,13 @@
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/in_memory_logger.h"
+#include "composer/metrics/classification.h"
+#include "composer/metrics/loss_metrics.h"
 #include "tests/support/doctest.h"
 #include "tests/support/live_bytes.h"
+#include "tests/support/text.h"
 #include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
 
 namespace composer::test::auto_microbatches_test {
 namespace {
@@ -237,6 +244,99 @@ TEST_CASE("Running out of memory in the optimizer's step is an error with auto, 
   Trainer trainer(std::move(options));
   CHECK_THROWS_WITH_AS(trainer.fit(), doctest::Contains("says the optimizer"), RunError);
   CHECK(greedy->steps == 1);
+}
+
+struct Evaluated {
+  std::vector<double> accuracy;
+  std::int64_t forwards = 0;
+  at::Tensor weights;
+};
+
+// Two epochs of 24 samples, after each an evaluation of batches of 20 and 4.
+Evaluated evaluate(std::optional<MicrobatchSize> size, std::int64_t memory, std::int64_t most_samples = 1 << 20) {
+  auto model = std::make_shared<Wide>();
+  auto memory_logger = std::make_shared<loggers::InMemoryLogger>();
+  TrainerOptions options = tiny_options();
+  options.model = model;
+  options.train_dataloader = tiny_loader(24, 2);
+  options.seed = 3;
+  options.eval_dataloader = Evaluator{.dataloader = tiny_loader(24, 20),
+                                      .metrics = Metrics(metrics::MulticlassAccuracy(), metrics::CrossEntropy()),
+                                      .device_eval_microbatch_size = size};
+  options.max_duration = "2ep";
+  options.loggers = {memory_logger};
+  options.microbatch_memory = memory;
+  model->most_samples = most_samples;
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  Evaluated result{.forwards = model->forwards, .weights = weights_of(trainer)};
+  for (const char* name : {"metrics/eval/MulticlassAccuracy", "metrics/eval/CrossEntropy"})
+    for (const auto& point : memory_logger->get_timeseries(name)) result.accuracy.push_back(point.number());
+  return result;
+}
+
+TEST_CASE("An evaluation that is short of memory takes smaller parts and measures what whole batches do") {
+  const Evaluated whole = evaluate({}, 0);
+  REQUIRE(whole.accuracy.size() == 4);
+  const auto check_alike = [&](const Evaluated& other) {
+    REQUIRE(other.accuracy.size() == 4);
+    for (std::size_t i = 0; i < 4; ++i) CHECK(other.accuracy[i] == doctest::Approx(whole.accuracy[i]).epsilon(1e-6));
+    CHECK(at::equal(other.weights, whole.weights));
+  };
+  {
+    const Warnings warnings;
+    check_alike(evaluate("auto", 0));
+    CHECK(warnings.texts.empty());
+  }
+  {
+    const Warnings warnings;  // the limit of the CPU
+    check_alike(evaluate("auto", 4 * kMiB));
+    CHECK(warnings.say("Evaluator eval: out of memory with microbatches of 20 samples: from now on they have 10"));
+  }
+  {
+    const Warnings warnings;  // the error of a device
+    check_alike(evaluate("auto", 0, 4));
+    const auto said = [](const std::string& text) { return contains(text, "Evaluator eval: out of memory"); };
+    CHECK(std::ranges::count_if(warnings.texts, said) == 3);  // 20, 10, 5
+  }
+  CHECK_THROWS_WITH_AS(evaluate("auto", kMiB / 8), doctest::Contains("out of memory with microbatches of 1 sample"),
+                       Error);
+  CHECK_THROWS_WITH(evaluate(4, 0, 3), doctest::Contains("out of memory, says the test"));
+}
+
+// Adds what it has seen before it runs out of memory.
+struct Hungry : Metric {
+  std::string name() const override { return "Hungry"; }
+  Better better() const override { return Better::HIGHER; }
+  void update(const Outputs& outputs, const Batch&) override {
+    const std::int64_t samples = outputs.only().size(0);
+    seen = seen.defined() ? seen + samples : at::full({}, samples, at::kDouble);
+    if (samples > 5) TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory, says the test");
+  }
+  at::Tensor compute() const override { return seen; }
+  void reset() override { seen.reset(); }
+  std::shared_ptr<Metric> fresh() const override { return std::make_shared<Hungry>(keeps_sums); }
+  void visit_sums(const VisitSum& visit) override {
+    if (keeps_sums) visit("seen", seen);
+  }
+  explicit Hungry(bool sums) : keeps_sums(sums) {}
+  bool keeps_sums;
+  at::Tensor seen;
+};
+
+TEST_CASE("What a metric had added when it ran out of memory is taken back") {
+  const auto seen = [](bool keeps_sums) {
+    TrainerOptions options = tiny_options();
+    options.model = std::make_shared<Wide>();
+    options.eval_dataloader = Evaluator{.dataloader = tiny_loader(24, 20),
+                                        .metrics = Metrics(Hungry(keeps_sums)),
+                                        .device_eval_microbatch_size = "auto"};
+    Trainer trainer(std::move(options));
+    trainer.eval();
+    return trainer.state().metrics.find("eval", "Hungry")->item<double>();
+  };
+  CHECK(seen(true) == 24);
+  CHECK_THROWS_WITH_AS(seen(false), doctest::Contains("metric Hungry: has no sums"), ConfigError);
 }
 
 TEST_CASE("A microbatch size is a number, or auto") {

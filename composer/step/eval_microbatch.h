@@ -1,0 +1,40 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include <c10/core/Device.h>
+
+#include "composer/core/tensors.h"
+#include "composer/step/feed.h"
+#include "composer/step/microbatch_size.h"
+
+namespace composer {
+
+// How much of a batch an evaluator takes at once. If the size is "auto", it is the whole batch until memory is short,
+// from then on half of what was too much, and it never grows again.
+class EvalMicrobatch {
+ public:
+  EvalMicrobatch() = default;
+  EvalMicrobatch(std::string label, MicrobatchSize size, std::int64_t bytes);
+
+  bool is_auto() const { return is_auto_; }
+  void begin(at::Device device);  // an evaluation
+
+  using Use = std::function<void(Batch part)>;
+  using Undo = std::function<void()>;
+  // Calls `use` with all of the batch, part after part. If the size is "auto", a part that is out of memory is undone,
+  // and used again in smaller parts. Throws Error with the out-of-memory error nested if the part has one sample.
+  void for_each_part(const Feed& feed, const Batch& batch, at::Device device, const Use& use, const Undo& undo);
+
+ private:
+  bool fits(const Feed& feed, const Batch& part, at::Device device, const Use& use);
+
+  std::string label_;
+  std::int64_t size_ = 0;  // samples; 0: the whole batch
+  bool is_auto_ = false;
+  std::int64_t bytes_ = 0;  // that a part may allocate on a CPU; 0: what there is when an evaluation begins
+  std::int64_t limit_ = 0;
+};
+
+}  // namespace composer
