@@ -72,10 +72,18 @@ void clip_norm_on_host(const std::vector<at::Tensor>& gradients, double threshol
   for (const at::Tensor& gradient : gradients) multiply(gradient, coefficient);
 }
 
+// Equal elements of a sparse gradient count as their sum.
+at::Tensor joint_norm(const std::vector<at::Tensor>& gradients) {
+  std::vector<at::Tensor> values;
+  values.reserve(gradients.size());
+  for (const at::Tensor& gradient : gradients)
+    values.push_back(gradient.is_sparse() ? gradient.coalesce()._values() : gradient);
+  return at::linalg_vector_norm(at::stack(at::_foreach_norm(values, 2)), 2);
+}
+
 void clip_norm(std::vector<at::Tensor>& gradients, double threshold) {
   if (std::ranges::all_of(gradients, is_readable)) return clip_norm_on_host(gradients, threshold);
-  const at::Tensor norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2)), 2);
-  at::_foreach_mul_(gradients, norm.add(1e-6).reciprocal_().mul_(threshold).clamp_max_(1));
+  at::_foreach_mul_(gradients, joint_norm(gradients).add(1e-6).reciprocal_().mul_(threshold).clamp_max_(1));
 }
 
 // Where each rank has some of the gradients, or none. Every rank comes to the same factor.
@@ -87,7 +95,7 @@ void clip_norm_of_all(const std::vector<at::Tensor>& gradients, double threshold
     for (const at::Tensor& gradient : gradients) sum += sum_of_squares(gradient);
     squares.fill_(sum);
   } else {
-    squares.copy_(at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2)), 2)).square_();
+    squares.copy_(joint_norm(gradients)).square_();
   }
   sum_over_ranks(squares);
   const at::Tensor factor = squares.sqrt_().add_(1e-6).reciprocal_().mul_(threshold).clamp_max_(1);

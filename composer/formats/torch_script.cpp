@@ -1,6 +1,7 @@
 #include "composer/formats/torch_script.h"
 
 #include <cctype>
+#include <exception>
 #include <locale>
 #include <memory>
 #include <ostream>
@@ -101,6 +102,8 @@ void write_torch_script(std::ostream& out, const torch::nn::Module& module, cons
     trace(module, function).deepcopy(at::kCPU).save(out);
   } catch (const c10::Error& error) {
     throw Error("TorchScript: ", error.what_without_backtrace());
+  } catch (const std::exception& error) {  // what a program throws is no c10::Error before libtorch 2.15
+    throw Error("TorchScript: ", error.what());
   }
 }
 

@@ -10,6 +10,7 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/zeros_like.h>
+#include <torch/version.h>
 
 #include "composer/optim/batch.h"
 #include "composer/optim/groups.h"
@@ -50,6 +51,13 @@ const Options& with_lr(const char* who, const Options& o) {
   return o;
 }
 
+// Before 2.15, libtorch's fused kernel for the CPU leaves most numbers of bf16 and fp16 parameters as they were:
+// https://github.com/pytorch/pytorch/issues/191763
+bool is_fused_wrongly(const at::Tensor& parameter) {
+  constexpr bool kHasFault = TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 15;
+  return kHasFault && parameter.is_cpu() && parameter.element_size() < 4;
+}
+
 // The first gradient is not dampened.
 double fresh(ParameterState& state, double dampening) { return std::exchange(state.first, false) ? 1 : 1 - dampening; }
 
@@ -85,7 +93,7 @@ bool MomentumOptimizer::obeys_found_inf(const Batch& batch, const Options& optio
         dynamic_cast<const SGD*>(this) ? "sgd" : "decoupled_sgdw",
         ": dampening must be 0 for steps that may be skipped, unless tensors are dense floats on the CPU; got ",
         h.dampening);
-  return batch.dense;
+  return batch.dense && !is_fused_wrongly(batch.p.front());
 }
 
 void MomentumOptimizer::update(Batch& batch, const Options& options) {
@@ -98,7 +106,7 @@ void MomentumOptimizer::update(Batch& batch, const Options& options) {
     else
       at::_foreach_mul_(batch.p, h.keep);
   }
-  if (batch.dense && (h.dampening == 0 || h.momentum == 0)) {
+  if (batch.dense && (h.dampening == 0 || h.momentum == 0) && !is_fused_wrongly(batch.p.front())) {
     const auto found = batch.found_inf.defined() ? std::optional(batch.found_inf) : std::nullopt;
     return at::_fused_sgd_(batch.p, batch.g, buffers, h.l2, h.momentum, h.lr, /*dampening=*/0, h.nesterov,
                            /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{}, found);
