@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace composer::formats {
 namespace {
@@ -32,6 +33,18 @@ constexpr Type kPickledTypes[] = {
     {"F8_E4M3FNUZ", "", "torch float8_e4m3fnuz"},
     {"F8_E5M2FNUZ", "", "torch float8_e5m2fnuz"},
     {"F8_E8M0", "", "torch float8_e8m0fnu"},
+};
+
+// What libtorch in C++ calls the storages of those without a class.
+constexpr std::pair<std::string_view, std::string_view> kArchiveStorages[] = {
+    {"torch UInt16Storage", "U16"},
+    {"torch UInt32Storage", "U32"},
+    {"torch UInt64Storage", "U64"},
+    {"torch Float8_e4m3fnStorage", "F8_E4M3"},
+    {"torch Float8_e5m2Storage", "F8_E5M2"},
+    {"torch Float8_e4m3fnuzStorage", "F8_E4M3FNUZ"},
+    {"torch Float8_e5m2fnuzStorage", "F8_E5M2FNUZ"},
+    {"torch Float8_e8m0fnuStorage", "F8_E8M0"},
 };
 
 constexpr std::string_view kOthers[] = {
@@ -93,6 +106,8 @@ bool is_script_class(std::string_view name) { return name.starts_with("__torch__
 
 std::string_view dtype_of_storage(std::string_view name) {
   if (name == "torch.storage UntypedStorage") return "U8";
+  for (const auto& [storage, dtype] : kArchiveStorages)
+    if (name == storage) return dtype;
   return find_type(&Type::storage, name, &Type::dtype);
 }
 std::string_view dtype_of_name(std::string_view name) { return find_type(&Type::name, name, &Type::dtype); }

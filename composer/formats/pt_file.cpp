@@ -69,6 +69,15 @@ PtFile& PtFile::operator=(PtFile&&) noexcept = default;
 
 const std::vector<std::string>& PtFile::names() const { return content_->names; }
 
+bool PtFile::has_key(std::string_view key) const {
+  const Pickle& pickle = content_->index.pickle;
+  if (pickle.root.kind != PickleValue::Kind::DICT) return false;
+  const std::vector<PickleValue>& items = pickle.items[pickle.root.index];
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2)
+    if (items[i].kind == PickleValue::Kind::STRING && pickle.strings[items[i].index] == key) return true;
+  return false;
+}
+
 std::vector<PtEntry> PtFile::tensors() const {
   std::vector<PtEntry> all;
   for (const auto& [name, at] : content_->index.tensors) {

@@ -43,6 +43,7 @@ class COMPOSER_EXPORT PtFile {
   PtFile& operator=(PtFile&&) noexcept;
 
   const std::vector<std::string>& names() const;  // in the file's order
+  bool has_key(std::string_view key) const;       // of the dict that the file holds, whatever is under it
   std::vector<PtEntry> tensors() const;           // the same, without reading them
   bool checksums() const;                         // whether every byte is verified when read: the file has CRCs
   at::Tensor read(std::string_view name) const;   // throws CheckpointError for a missing name

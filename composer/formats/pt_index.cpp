@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <map>
-#include <set>
 #include <string_view>
 
 #include "composer/core/error.h"
@@ -30,11 +30,15 @@ std::string folder_of(const ZipReader& zip, const std::string& file) {
   return folder;
 }
 
+// As Python prints it: with an exponent below 1e-4 and from 1e16 on.
 std::string number_text(double number) {
   constexpr std::size_t kLongest = 32;
   char text[kLongest];
-  const std::string shortest(text, std::to_chars(text, text + kLongest, number).ptr);
-  return shortest.find_first_not_of("-0123456789") == std::string::npos ? shortest + ".0" : shortest;
+  const double size = std::abs(number);
+  const bool is_plain = number == 0 || (size >= 1e-4 && size < 1e16);
+  const auto format = is_plain ? std::chars_format::fixed : std::chars_format::scientific;
+  const std::string shortest(text, std::to_chars(text, text + kLongest, number, format).ptr);
+  return is_plain && shortest.find('.') == std::string::npos ? shortest + ".0" : shortest;
 }
 
 // Gives the tensors of nested dicts and lists their names: the keys, with dots between them. Keys that are no texts are
@@ -47,9 +51,6 @@ class Flatten {
   std::vector<std::pair<std::string, std::uint32_t>> run() {
     visit(pickle_.root, "", 0);
     number_equal_names();
-    std::set<std::string_view> names;
-    for (const auto& [name, index] : tensors_)
-      if (!names.insert(name).second) fail("two tensors are called " + shown(name));
     return std::move(tensors_);
   }
 
@@ -110,14 +111,16 @@ class Flatten {
   }
 
   // Keys may spell one name twice, as in {1: x, "1": y} and {"a.b": x, "a": {"b": y}}. None of the tensors gets it, so
-  // that none is taken for another: they are called "1 [1]" and "1 [2]".
+  // that none is taken for another: they are called "1 [1]" and "1 [2]", or by the next numbers that are free.
   void number_equal_names() {
     std::map<std::string, int> times, seen;
     for (const auto& [name, index] : tensors_) ++times[name];
     for (auto& [name, index] : tensors_) {
-      if (times[name] == 1) continue;
-      const int number = ++seen[name];
-      name += join(" [", number, "]");
+      if (times.at(name) == 1) continue;
+      std::string numbered;
+      do numbered = join(name, " [", ++seen[name], "]");
+      while (times.contains(numbered));
+      name = std::move(numbered);
     }
   }
 

@@ -25,10 +25,10 @@ bool any_begins_with(const NamedTensors& tensors, const std::string& prefix) {
 
 // Where checkpoints of whole runs keep the weights. A model may have a part of the name "model", but hardly beside one
 // of the name "optimizer".
-void take_models_part(NamedTensors& tensors) {
+void take_models_part(NamedTensors& tensors, bool has_optimizer) {
   for (const std::string prefix : {"state.model.", "state_dict.", "model_state_dict.", "model."}) {
     if (!any_begins_with(tensors, prefix)) continue;
-    if (prefix == "model." && !any_begins_with(tensors, "optimizer.")) continue;
+    if (prefix == "model." && !has_optimizer) continue;
     std::erase_if(tensors, [&](const auto& tensor) { return !tensor.first.starts_with(prefix); });
     for (auto& [name, tensor] : tensors) name.erase(0, prefix.size());
     return;
@@ -178,8 +178,9 @@ NamedTensors state_dict(const torch::nn::Module& module) { return named_tensors(
 NamedTensors read_weights(const std::filesystem::path& path, bool allow_unknown) {
   auto file = formats::open_file(path);
   if (!formats::is_pt_file(*file)) return formats::SafetensorsFile(std::move(file)).read_all(allow_unknown);
-  NamedTensors tensors = formats::PtFile(std::move(file), {.allow_unknown = allow_unknown}).read_all();
-  take_models_part(tensors);
+  const formats::PtFile pt(std::move(file), {.allow_unknown = allow_unknown});
+  NamedTensors tensors = pt.read_all();
+  take_models_part(tensors, pt.has_key("optimizer") || any_begins_with(tensors, "optimizer."));
   return tensors;
 }
 

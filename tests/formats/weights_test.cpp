@@ -1,5 +1,6 @@
 #include "composer/formats/weights.h"
 
+#include <fstream>
 #include <string>
 
 #include <ATen/ATen.h>
@@ -169,6 +170,40 @@ TEST_CASE("What torch::save writes in C++ is read: a module's parameters and buf
   CHECK(read_weights(folder / "adam.pt").size() >= 2 * from->parameters().size());
 }
 
+TEST_CASE("Tensors of every dtype that torch::save writes in C++ are read") {
+  const Folder folder;
+  std::vector<at::Tensor> tensors;
+  for (const at::ScalarType type : {at::kDouble,
+                                    at::kFloat,
+                                    at::kHalf,
+                                    at::kBFloat16,
+                                    at::kLong,
+                                    at::kInt,
+                                    at::kShort,
+                                    at::kChar,
+                                    at::kByte,
+                                    at::kBool,
+                                    at::kComplexFloat,
+                                    at::kComplexDouble,
+                                    at::kUInt16,
+                                    at::kUInt32,
+                                    at::kUInt64,
+                                    at::kFloat8_e4m3fn,
+                                    at::kFloat8_e5m2,
+                                    at::kFloat8_e4m3fnuz,
+                                    at::kFloat8_e5m2fnuz,
+                                    at::kFloat8_e8m0fnu})
+    tensors.push_back(at::tensor({1., 2., 0.5}).to(type));
+  torch::save(tensors, (folder / "tensors.pt").string());
+  const formats::NamedTensors read = read_weights(folder / "tensors.pt");
+  REQUIRE(read.size() == tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    CAPTURE(c10::toString(tensors[i].scalar_type()));
+    CHECK((read[i].second.scalar_type() == tensors[i].scalar_type()));
+    CHECK(at::equal(read[i].second.view(at::kByte), tensors[i].view(at::kByte)));
+  }
+}
+
 // The text of the error that these options end with.
 std::string refusal(torch::nn::Module& model, const formats::NamedTensors& tensors, const LoadWeightsOptions& options) {
   return error_of([&] { load_weights(model, tensors, "w.pt", options); });
@@ -184,6 +219,19 @@ TEST_CASE("A dict of a model and an optimizer gives the model's part; of another
   formats::save_pt(folder / "run.pt", tensors);
   load_weights(*to, folder / "run.pt");
   CHECK(same(state_dict(*to), state_dict(*from)));
+
+  // The state of an SGD without momentum holds no tensor.
+  c10::Dict<c10::IValue, c10::IValue> run(c10::AnyType::get(), c10::AnyType::get());
+  c10::Dict<c10::IValue, c10::IValue> weights(c10::AnyType::get(), c10::AnyType::get());
+  for (const auto& [name, tensor] : state_dict(*from)) weights.insert(name, tensor.detach());
+  run.insert("model", weights);
+  run.insert("optimizer", c10::Dict<c10::IValue, c10::IValue>(c10::AnyType::get(), c10::AnyType::get()));
+  const std::vector<char> pickled = torch::pickle_save(run);
+  std::ofstream(folder / "sgd.pt", std::ios::binary)
+      .write(pickled.data(), static_cast<std::streamsize>(pickled.size()));
+  auto other = small_net();
+  load_weights(*other, folder / "sgd.pt");
+  CHECK(same(state_dict(*other), state_dict(*from)));
 
   for (auto& [name, tensor] : tensors)
     if (name.starts_with("model.")) name.replace(0, 5, "net");
