@@ -25,7 +25,11 @@ std::int64_t optimizer_bytes(const State& state) {
 }  // namespace
 
 void AutoMicrobatch::choose(std::int64_t samples, const Trial& trial) {
-  if (limit_ == 0) limit_ = std::max<std::int64_t>(1, available_memory(state_.device) - optimizer_bytes(state_));
+  const auto left = [&] {
+    return std::max<std::int64_t>(1, available_memory(state_.device) - optimizer_bytes(state_));
+  };
+  const bool is_measured = limit_ == 0;
+  if (is_measured) limit_ = left();
   bool failed = false;  // not for want of memory: training says it better, or does not fail with larger sizes
   const auto peak_of = [&](std::int64_t size) -> std::optional<std::int64_t> {
     const MemoryScope scope(state_.device, limit_);
@@ -41,7 +45,8 @@ void AutoMicrobatch::choose(std::int64_t samples, const Trial& trial) {
   std::int64_t size = std::min(samples, std::max<std::int64_t>(2, samples / 16));  // batch norm wants more than one
   std::optional<std::int64_t> small = peak_of(size);
   while (!small && !failed && size > 1) small = peak_of(size /= 2);
-  double most = static_cast<double>(size);  // samples at once
+  if (is_measured && !state_.device.is_cpu()) limit_ = left();  // less what libraries load when they are called first
+  double most = static_cast<double>(size);                      // samples at once
   if (small && size < samples) {
     const std::int64_t larger = std::min(samples, 2 * size);
     const std::optional<std::int64_t> large = peak_of(larger);

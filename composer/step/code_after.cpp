@@ -10,7 +10,7 @@ std::string_view code_after(Event event) {
       return "splitting the batch";
     case Event::BEFORE_TRAIN_BATCH:
     case Event::AFTER_BACKWARD:
-      return "a transform of microbatches or a metric";
+      return "Model::loss_weight, a transform of microbatches or a metric";
     case Event::BEFORE_FORWARD:
       return "Model::forward";
     case Event::BEFORE_LOSS:
