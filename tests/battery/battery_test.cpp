@@ -260,11 +260,13 @@ TEST_CASE("No plug-in reads a tensor on the host during a step") {
   for_each_plugin([](const auto& entry) {
     for (const Settings& settings : variants(entry)) {
       CAPTURE(text(settings));
-      const Sandbox sandbox;
-      TrainerOptions with = options(entry.make(settings));
       const auto reads = std::make_shared<HostReads>();
-      with.callbacks.add(reads);
-      Trainer(std::move(with)).fit();
+      {
+        const Sandbox sandbox;
+        TrainerOptions with = options(entry.make(settings));
+        with.callbacks.add(reads);
+        Trainer(std::move(with)).fit();
+      }
       CHECK(reads->batches() > 0);
       CHECK(reads->count() == 0);
     }

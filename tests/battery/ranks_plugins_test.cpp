@@ -27,6 +27,7 @@
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/on_cpu.h"
 #include "tests/support/quiet.h"
 #include "tests/support/sandbox.h"
 #include "tests/support/system_calls.h"
@@ -256,7 +257,7 @@ void check_in_two_ranks(const std::string& room, const Entry<List>& entry) {
   for (const Seen& rank : from_scratch.ranks) CHECK(rank.begun_at == 0);
 }
 
-TEST_CASE("Without callbacks, two ranks log the same, and what one process logs") {
+TEST_CASE("Without callbacks, two ranks log the same, and what one process logs" * on_cpu()) {
   use_threads_here(1);
   const Seen alone = run(Callbacks(), dist::World::alone());
   const auto ranks = in_two_ranks([](const WorldPointer& world) { return run(Callbacks(), world); });
@@ -264,14 +265,14 @@ TEST_CASE("Without callbacks, two ranks log the same, and what one process logs"
   CHECK(ranks[0].logged.size() > 5);
 }
 
-TEST_CASE("Every callback works with two ranks, as its page says") {
+TEST_CASE("Every callback works with two ranks, as its page says" * on_cpu()) {
   for (const std::string& name : callbacks::registry().names()) {
     CAPTURE(name);
     check_in_two_ranks("callbacks", callbacks::registry().find(name));
   }
 }
 
-TEST_CASE("Every logger works with two ranks, as its page says, and writes nothing twice") {
+TEST_CASE("Every logger works with two ranks, as its page says, and writes nothing twice" * on_cpu()) {
   for (const std::string& name : loggers::registry().names()) {
     CAPTURE(name);
     check_in_two_ranks("loggers", loggers::registry().find(name));
@@ -288,7 +289,7 @@ class Forgetful final : public Callback {
   std::function<void(const State&, Logger&)> act_;
 };
 
-TEST_CASE("A callback that logs a number of its rank's own, or writes a file on each, is found out") {
+TEST_CASE("A callback that logs a number of its rank's own, or writes a file on each, is found out" * on_cpu()) {
   const auto make = [] {
     return Callbacks(Forgetful([](const State& state, Logger& logger) {
       logger.log_metrics({{"its rank", static_cast<std::int64_t>(state.rank)}});

@@ -32,6 +32,7 @@
 #include "tests/support/at_algorithm.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/on_cpu.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
@@ -198,7 +199,8 @@ std::string kept_apart(const Seen& a, const Seen& b) {
   return "none";
 }
 
-TEST_CASE("Every algorithm trains the same on two ranks, and what one process does, also killed and resumed") {
+TEST_CASE("Every algorithm trains the same on two ranks, and what one process does, also killed and resumed" *
+          on_cpu()) {
   for (const std::string& name : algorithms::registry().names()) {
     CAPTURE(name);
     const bool speaks = speaks_of_ranks(page_of("algorithms", name));
@@ -227,7 +229,7 @@ TEST_CASE("Every algorithm trains the same on two ranks, and what one process do
   }
 }
 
-TEST_CASE("Every algorithm that trains slices of a batch apart gives two ranks the weights of one process") {
+TEST_CASE("Every algorithm that trains slices of a batch apart gives two ranks the weights of one process" * on_cpu()) {
   std::size_t compared = 0;
   for (const std::string& name : algorithms::registry().names()) {
     CAPTURE(name);
@@ -266,7 +268,7 @@ bool depends_on_seed(const Work& work) {
   return !is_equal(one.drawn, run(std::move(other)).drawn);
 }
 
-TEST_CASE("What an algorithm draws in each batch differs by rank, and nothing else does") {
+TEST_CASE("What an algorithm draws in each batch differs by rank, and nothing else does" * on_cpu()) {
   std::size_t drawing = 0;
   for (const std::string& name : algorithms::registry().names()) {
     CAPTURE(name);
@@ -289,7 +291,7 @@ TEST_CASE("What an algorithm draws in each batch differs by rank, and nothing el
   CHECK(drawing > 5);
 }
 
-TEST_CASE("The dropout of a model differs by rank") {
+TEST_CASE("The dropout of a model differs by rank" * on_cpu()) {
   for (const Task& task : tasks()) {
     CAPTURE(std::string(task.name));
     const Work work{.task = task, .algorithms = {}};

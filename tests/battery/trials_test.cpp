@@ -46,6 +46,7 @@ std::vector<at::Tensor> left_by(const Entry<Algorithms>& entry, const Settings& 
   keep();
   trainer.state().model->eval();
   const at::NoGradGuard no_grad;
+  for (auto& [name, tensor] : batch) tensor = tensor.to(trainer.state().device);
   for (const auto& [name, output] : trainer.state().model->forward(batch)) left.push_back(output.clone());
   trainer.fit();
   keep();

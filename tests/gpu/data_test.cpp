@@ -47,7 +47,8 @@ TEST_CASE("A loader of images on a GPU gives the batches of one on the CPU, on t
           CHECK(other.is_cuda());
           CHECK((other.scalar_type() == tensor.scalar_type()));
           REQUIRE(other.sizes() == tensor.sizes());
-          CHECK(other.strides() == tensor.strides());
+          for (const at::MemoryFormat format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast})
+            CHECK(other.is_contiguous(format) == tensor.is_contiguous(format));
           CHECK(distance({other}, {tensor}) < 1e-6);
         }
       }
