@@ -53,9 +53,9 @@ const Options& with_lr(const char* who, const Options& o) {
 
 // Before 2.15, libtorch's fused kernel for the CPU leaves most numbers of bf16 and fp16 parameters as they were:
 // https://github.com/pytorch/pytorch/issues/191763
-bool is_fused_wrongly(const at::Tensor& parameter) {
+bool is_fused_wrongly(const Batch& batch) {
   constexpr bool kHasFault = TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 15;
-  return kHasFault && parameter.is_cpu() && parameter.element_size() < 4;
+  return kHasFault && !batch.p.empty() && batch.p.front().is_cpu() && batch.p.front().element_size() < 4;
 }
 
 // The first gradient is not dampened.
@@ -93,7 +93,7 @@ bool MomentumOptimizer::obeys_found_inf(const Batch& batch, const Options& optio
         dynamic_cast<const SGD*>(this) ? "sgd" : "decoupled_sgdw",
         ": dampening must be 0 for steps that may be skipped, unless tensors are dense floats on the CPU; got ",
         h.dampening);
-  return batch.dense && !is_fused_wrongly(batch.p.front());
+  return batch.dense && !is_fused_wrongly(batch);
 }
 
 void MomentumOptimizer::update(Batch& batch, const Options& options) {
@@ -106,7 +106,7 @@ void MomentumOptimizer::update(Batch& batch, const Options& options) {
     else
       at::_foreach_mul_(batch.p, h.keep);
   }
-  if (batch.dense && (h.dampening == 0 || h.momentum == 0) && !is_fused_wrongly(batch.p.front())) {
+  if (batch.dense && (h.dampening == 0 || h.momentum == 0) && !is_fused_wrongly(batch)) {
     const auto found = batch.found_inf.defined() ? std::optional(batch.found_inf) : std::nullopt;
     return at::_fused_sgd_(batch.p, batch.g, buffers, h.l2, h.momentum, h.lr, /*dampening=*/0, h.nesterov,
                            /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{}, found);
