@@ -61,6 +61,7 @@ class COMPOSER_EXPORT CutMix final : public Algorithm {
   StateDict local_hparams() const override;
   EventSet events() const override;
   void apply(Event event, State& state, Logger& logger) override;
+  bool mixes_targets() const override { return true; }
   bool interpolates_loss() const override { return options_.interpolate_loss; }
 
  private:

@@ -68,9 +68,11 @@ void LabelSmoothing::apply(Event event, State& state, Logger&) {
           ". For a language model, smooth the targets in its loss instead: set label_smoothing of "
           "at::cross_entropy_loss or GptOptions");
     original_ = target;
-    state.batch.set(target_key, smooth_labels(output, original_, smoothing));
+    smoothed_ = smooth_labels(output, original_, smoothing);
+    state.batch.set(target_key, smoothed_);
   } else {
-    state.batch.set(target_key, std::exchange(original_, {}));
+    const at::Tensor original = std::exchange(original_, {}), smoothed = std::exchange(smoothed_, {});
+    if (state.batch.at(target_key).is_same(smoothed)) state.batch.set(target_key, original);
   }
 }
 

@@ -29,10 +29,12 @@ class COMPOSER_EXPORT LabelSmoothing final : public Algorithm {
   StateDict local_hparams() const override;
   EventSet events() const override { return {Event::BEFORE_LOSS, Event::AFTER_LOSS}; }
   void apply(Event event, State& state, Logger& logger) override;
+  // Of what others have made of the targets, which is what there is again after the loss.
+  Placement placement() const override { return Placement::LAST; }
 
  private:
   LabelSmoothingOptions options_;
-  at::Tensor original_;  // the target of the batch, while the loss is computed
+  at::Tensor original_, smoothed_;  // while the loss is computed
 };
 
 }  // namespace composer::algorithms

@@ -56,7 +56,11 @@ class COMPOSER_EXPORT Algorithm {
   virtual Placement placement() const;  // ANY by default
   // Without it, what it has trained cannot be loaded: it changes the model, say. false by default.
   virtual bool required_on_load() const;
-  virtual bool interpolates_loss() const;  // mixes losses of several targets; more than one such is warned of
+  virtual bool mixes_targets()
+      const;  // gives samples the targets of others as well, or losses of them; false by default
+  // Mixes the losses of several targets instead of the targets; false by default. There may be one such, and no
+  // algorithm after it may mix targets, which it would mix again: a ConfigError of the trainer.
+  virtual bool interpolates_loss() const;
   // Whether it runs in the trial steps of Trainer::find_lr(), which are undone: true by default. False for one that
   // keeps what it has seen elsewhere than in visit_state(), the model and the optimizer.
   virtual bool takes_part_in_trials() const;

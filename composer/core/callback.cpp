@@ -36,6 +36,7 @@ void Algorithm::visit_state(StateVisitor&) {}
 bool Algorithm::match(Event, const State&) const { return true; }
 Placement Algorithm::placement() const { return Placement::ANY; }
 bool Algorithm::required_on_load() const { return false; }
+bool Algorithm::mixes_targets() const { return false; }
 bool Algorithm::interpolates_loss() const { return false; }
 bool Algorithm::takes_part_in_trials() const { return true; }
 StepRule* Algorithm::step_rule() { return nullptr; }

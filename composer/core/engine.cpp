@@ -45,6 +45,21 @@ void reverse_after(Event event, std::vector<Plugin<Algorithm>>& algorithms) {
   if (is_reversed(event)) std::ranges::reverse(algorithms);
 }
 
+// Losses are mixed after all targets are, so the samples must have been mixed in this order, too.
+void check_mixing(const std::vector<Plugin<Algorithm>>& algorithms) {
+  const Plugin<Algorithm>* interpolating = nullptr;
+  for (const auto& plugin : algorithms) {
+    const bool interpolates = plugin.object->interpolates_loss();
+    if (interpolating && interpolates)
+      throw ConfigError("algorithms: ", interpolating->name, " and ", plugin.name,
+                        " both have interpolate_loss; set it for the last one only");
+    if (interpolating && plugin.object->mixes_targets())
+      throw ConfigError("algorithms: ", interpolating->name, " has interpolate_loss, and ", plugin.name,
+                        ", which mixes targets, comes after it; give ", interpolating->name, " last");
+    if (interpolates) interpolating = &plugin;
+  }
+}
+
 void insert(std::vector<Pass>& passes, Pass pass, int index) {
   if (!pass) throw ConfigError("Engine: an empty algorithm pass was given");
   if (index < -1) throw ConfigError("Engine: the index of an algorithm pass must be >= -1, got ", index);
@@ -90,9 +105,7 @@ Engine::Engine(State& state, Logger& logger, Algorithms algorithms, Callbacks ca
       callbacks_(callbacks.list()),
       passes_{placing(Placement::FIRST), placing(Placement::LAST), reverse_after} {
   for (const auto& [object, name, events] : loggers.list()) loggers_.push_back({object, name, events});
-  const auto interpolating = std::ranges::count_if(
-      algorithms_, [](const Plugin<Algorithm>& plugin) { return plugin.object->interpolates_loss(); });
-  if (interpolating > 1) warn(join("Engine: ", interpolating, " algorithms interpolate the loss; use one at a time"));
+  check_mixing(algorithms_);
   for (const auto& [pass, index] : passes) insert(passes_, pass, index);
   find_watchers();
   use(table_of(passes_));

@@ -1,5 +1,7 @@
 #include "composer/core/loss_weight.h"
 
+#include <utility>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -26,6 +28,12 @@ LossWeight LossWeight::of_kind() const {
   return weight;
 }
 
+LossWeight LossWeight::of_loss(std::shared_ptr<const std::uint64_t> runs) const {
+  LossWeight weight = *this;
+  weight.runs_ = std::move(runs);
+  return weight;
+}
+
 at::Tensor LossWeight::on(at::Device device) const {
   return is_on_device() ? on_device_.to(device)
                         : at::scalar_tensor(number(), at::TensorOptions(device).dtype(at::kDouble));
@@ -35,7 +43,12 @@ at::Tensor LossWeight::times(const at::Tensor& value) const {
   if (is(1)) return value;
   if (is(0)) return at::zeros_like(value);
   if (!is_on_device()) return value * number();
-  return at::where(on_device_.ne(0), value * on_device_.to(value.scalar_type()), at::zeros_like(value));
+  return value_or_zero(value * on_device_.to(value.scalar_type()));
+}
+
+at::Tensor LossWeight::value_or_zero(const at::Tensor& value) const {
+  if (!is_on_device()) return is(0) ? at::zeros_like(value) : value;
+  return at::where(on_device_.to(value.device()).ne(0), value, at::zeros_like(value));
 }
 
 LossWeight LossWeight::operator+(const LossWeight& other) const {

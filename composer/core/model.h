@@ -27,7 +27,9 @@ class COMPOSER_EXPORT Model : public torch::nn::Module {
   virtual Losses loss(const Outputs& outputs, const Batch& batch) = 0;
   // What the means of loss() are over, for any part of a batch: microbatches and ranks are weighed by it. The samples,
   // by default; a loss that ignores targets or weighs classes counts them: return target_weight(batch["target"]); It is
-  // asked on the host, before algorithms change targets, and reads no tensor of a device.
+  // asked on the host, before algorithms change targets, and reads no tensor of a device. A part without weight that
+  // nobody has counted on the host goes backward with a loss of 0: if loss() uses parameters itself, their gradients
+  // must be finite, so divide by counts.clamp_min(1).
   virtual LossWeight loss_weight(const Batch& batch) const;
 
   // What the metrics see, without gradients and with all modules in evaluation mode: in evaluation, and with `outputs`

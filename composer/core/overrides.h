@@ -70,6 +70,7 @@ consteval void check_overrides() {  // NOLINT(readability-function-cognitive-com
     COMPOSER_X(Algorithm, visit_state)
     COMPOSER_X(Algorithm, placement)
     COMPOSER_X(Algorithm, required_on_load)
+    COMPOSER_X(Algorithm, mixes_targets)
     COMPOSER_X(Algorithm, interpolates_loss)
     COMPOSER_X(Algorithm, takes_part_in_trials)
     COMPOSER_X(Algorithm, step_rule)

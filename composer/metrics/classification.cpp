@@ -64,7 +64,7 @@ void MulticlassMetric::update(const Outputs& outputs, const Batch& batch) {
   const at::Tensor predicted = predictions(logits, target, options_.top_k);
   at::Tensor right = predicted.eq(target), valid;
   if (options_.ignore_index) {
-    valid = target.ne(*options_.ignore_index);
+    valid = not_ignored(target, *options_.ignore_index);
     if (*options_.ignore_index >= 0) right.logical_and_(valid);  // a negative class is never predicted
   }
   if (options_.average == Average::MICRO) {

@@ -37,7 +37,7 @@ void LanguageCrossEntropy::update(const Outputs& outputs, const Batch& batch) {
   const at::Tensor losses = soft_cross_entropy(at_least_float(logits), targets,
                                                {.ignore_index = options_.ignore_index, .reduction = Reduction::NONE});
   over_.add(losses.sum(at::kDouble));
-  under_.add(targets.ne(options_.ignore_index).sum());
+  under_.add(not_ignored(targets, options_.ignore_index).sum());
 }
 
 LanguagePerplexity::LanguagePerplexity(LanguageOptions options)
@@ -50,7 +50,7 @@ MaskedAccuracy::~MaskedAccuracy() = default;
 void MaskedAccuracy::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
   const auto [logits, targets] = tokens(options_, outputs, batch);
-  const at::Tensor valid = targets.ne(options_.ignore_index);
+  const at::Tensor valid = not_ignored(targets, options_.ignore_index);
   over_.add(logits.argmax(1).eq(targets).logical_and_(valid).sum());
   under_.add(valid.sum());
 }

@@ -22,15 +22,17 @@ void CrossEntropy::update(const Outputs& outputs, const Batch& batch) {
   const at::Tensor logits = at_least_float(pick(outputs, options_.output));
   const at::Tensor& target = batch.at(options_.target);
   const std::int64_t ignored = options_.ignore_index;
+  const bool classes = target_kind(logits, target) == TargetKind::INDICES;
+  const at::Tensor count = classes ? not_ignored(target, ignored).sum() : target.sum(at::kDouble);
   if (options_.mean_of_batches) {
-    over_.add(soft_cross_entropy(logits, target, {.ignore_index = ignored}));
-    under_.add(1, logits.device());
+    const at::Tensor mean = soft_cross_entropy(logits, target, {.ignore_index = ignored});
+    over_.add(mean.masked_fill(count.eq(0), 0));
+    under_.add(count.ne(0).to(at::kLong));
     return;
   }
   const at::Tensor losses = soft_cross_entropy(logits, target, {.ignore_index = ignored, .reduction = Reduction::NONE});
   over_.add(losses.sum(at::kDouble));
-  const bool classes = target_kind(logits, target) == TargetKind::INDICES;
-  under_.add(classes ? target.ne(ignored).sum() : target.sum(at::kDouble));
+  under_.add(count);
 }
 
 LossMetric::LossMetric(LossMetricOptions options) : options_(std::move(options)) {
@@ -45,10 +47,11 @@ void LossMetric::update(const Outputs& outputs, const Batch& batch) {
   const at::Tensor target = at_least_float(batch.at(options_.target));
   const at::Tensor loss = options_.loss_function(output, target);
   if (loss.dim() != 0) throw DataError(name(), ": loss_function must give a 0-d mean, got ", loss.sizes());
-  if (options_.loss_weight && !options_.mean_of_batches) {
+  if (options_.loss_weight) {
     const LossWeight weight = options_.loss_weight(batch.at(options_.target));
-    over_.add(weight.times(loss.to(at::kDouble)));
-    under_.add(weight.on(output.device()));
+    const at::Tensor mean = loss.to(at::kDouble), count = weight.on(output.device());
+    over_.add(options_.mean_of_batches ? weight.value_or_zero(mean) : weight.times(mean));
+    under_.add(options_.mean_of_batches ? count.ne(0).to(at::kDouble) : count);
     return;
   }
   const std::int64_t weight = options_.mean_of_batches ? 1 : output.size(0);

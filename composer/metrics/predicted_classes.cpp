@@ -14,7 +14,7 @@ PredictedClasses predicted_classes(const std::string& name, const at::Tensor& lo
     throw DataError(name, ": expected outputs [N, ", num_classes, ", ...] and targets [N, ...], got ", logits.sizes(),
                     " and ", classes.sizes());
   check_classes(classes, num_classes, ignore_index);
-  return {.target = classes, .predicted = logits.argmax(1), .valid = classes.ne(ignore_index)};
+  return {.target = classes, .predicted = logits.argmax(1), .valid = not_ignored(classes, ignore_index)};
 }
 
 }  // namespace composer::metrics

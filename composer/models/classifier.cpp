@@ -1,5 +1,7 @@
 #include "composer/models/classifier.h"
 
+#include <typeinfo>
+
 #include "composer/core/error.h"
 #include "composer/metrics/classification.h"
 #include "composer/metrics/loss_metrics.h"
@@ -8,7 +10,9 @@
 namespace composer::models {
 
 Classifier::Classifier(std::shared_ptr<torch::nn::Module> module, detail::ModuleCall forward, ClassifierOptions options)
-    : options_(std::move(options)), forward_(std::move(forward)) {
+    : options_(std::move(options)),
+      forward_(std::move(forward)),
+      weighs_own_loss_(options_.loss_fn || !options_.loss_weight) {
   if (!module) throw ConfigError("Classifier: the module is null");
   auto& [num_classes, train_metrics, val_metrics, loss_fn, loss_weight, input, target, hyperparameters] = options_;
   const bool defaults = !train_metrics || !val_metrics;
@@ -31,13 +35,16 @@ Classifier::~Classifier() = default;
 Outputs Classifier::forward(const Batch& batch) { return forward_(batch, options_.input); }
 
 Losses Classifier::loss(const Outputs& outputs, const Batch& batch) {
+  ++*runs_;
   return options_.loss_fn(outputs.only(), batch.at(options_.target));
 }
 
 // Unknown where the targets are made later, by microbatch_transforms.
 LossWeight Classifier::loss_weight(const Batch& batch) const {
   const at::Tensor* target = batch.find(options_.target);
-  return target && options_.loss_weight ? options_.loss_weight(*target) : LossWeight();
+  if (!target || !options_.loss_weight) return {};
+  const LossWeight weight = options_.loss_weight(*target);
+  return weighs_own_loss_ && typeid(*this) != typeid(Classifier) ? weight.of_loss(runs_) : weight;
 }
 
 Metrics Classifier::get_metrics(bool is_train) const {

@@ -22,7 +22,8 @@ struct ClassifierOptions {
   std::optional<Metrics> val_metrics = {};    // default: CrossEntropy, MulticlassAccuracy
   // Loss of (logits, targets), a mean over the batch; unset: soft_cross_entropy.
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss_fn = {};
-  // What that mean is over; unset: with a loss_fn the samples, else the targets that are not -100 (target_weight).
+  // What that mean is over; unset: with a loss_fn the samples, else the targets that are not -100 (target_weight). In a
+  // derived class with a loss() of its own, a loss_weight without a loss_fn is that of this loss().
   std::function<LossWeight(const at::Tensor& target)> loss_weight = {};
   std::string input = "input", target = "target";  // names of the tensors in the batch
   StateDict hyperparameters = {};                  // what Model::local_hparams() returns
@@ -30,6 +31,7 @@ struct ClassifierOptions {
 
 // Makes a trainable model of any torch module with `at::Tensor forward(at::Tensor)` that returns logits [N, C, ...],
 // including torch::nn::Sequential, or with `at::Tensor forward(const Batch&)`. The module is registered as "module".
+// loss_weight() is that of this class's loss(): in a derived class whose loss() does not call it, the samples count.
 class COMPOSER_EXPORT Classifier : public Model {
  public:
   template <class Module>
@@ -55,6 +57,8 @@ class COMPOSER_EXPORT Classifier : public Model {
 
   ClassifierOptions options_;
   detail::ModuleCall forward_;  // forward() of the registered module
+  bool weighs_own_loss_;        // loss_weight() holds where loss() runs, which a derived class may override
+  std::shared_ptr<std::uint64_t> runs_ = std::make_shared<std::uint64_t>(0);  // of loss()
 };
 
 }  // namespace composer::models

@@ -1,5 +1,6 @@
 #pragma once
 #include <concepts>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,7 +22,8 @@ struct RegressorOptions {
   std::optional<Metrics> val_metrics = {};    // default: MeanSquaredError, MeanAbsoluteError
   // Loss of (outputs, targets), a mean over the batch; unset: the mean squared error.
   std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss_fn = {};
-  // What that mean is over; unset: with a loss_fn the samples, else the elements of the targets.
+  // What that mean is over; unset: with a loss_fn the samples, else the elements of the targets. In a derived class
+  // with a loss() of its own, a loss_weight without a loss_fn is that of this loss().
   std::function<LossWeight(const at::Tensor& target)> loss_weight = {};
   std::string input = "input", target = "target";  // names of the tensors in the batch
   StateDict hyperparameters = {};                  // what Model::local_hparams() returns
@@ -51,6 +53,8 @@ class COMPOSER_EXPORT Regressor : public Model {
 
   RegressorOptions options_;
   detail::ModuleCall forward_;  // forward() of the registered module
+  bool weighs_own_loss_;        // loss_weight() holds where loss() runs, which a derived class may override
+  std::shared_ptr<std::uint64_t> runs_ = std::make_shared<std::uint64_t>(0);  // of loss()
 };
 
 }  // namespace composer::models

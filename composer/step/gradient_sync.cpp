@@ -54,7 +54,7 @@ GradientSync::Counts GradientSync::start(const Counts& own, bool may_change) {
   const at::Tensor sums =
       at::tensor({own.weight.number(), static_cast<double>(own.samples), static_cast<double>(own.tokens), count,
                   count * count, own.weight.is(0) ? 1.0 : 0.0, may_change ? 1.0 : 0.0, own.seconds,
-                  has_other_losses_ ? 1.0 : 0.0, own.weight.is_on_device() ? 1.0 : 0.0},
+                  has_other_losses_ ? 1.0 : 0.0, own.weight.is_on_device() ? 1.0 : 0.0, own.counted},
                  at::kDouble);
   world_->sum(sums);
   const double* sum = sums.const_data_ptr<double>();
@@ -77,6 +77,7 @@ GradientSync::Counts GradientSync::start(const Counts& own, bool may_change) {
     weight = all;
   }
   return {.weight = weight,
+          .counted = sum[10],
           .samples = std::llround(sum[1]),
           .tokens = std::llround(sum[2]),
           .microbatches = std::llround(sum[3]),

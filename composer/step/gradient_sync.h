@@ -33,6 +33,7 @@ class GradientSync {
   // What a rank contributes to a batch, or the sums over ranks.
   struct Counts {
     LossWeight weight = 0;  // of its part in the loss
+    double counted = 0;     // where `weight` depends on the loss: what counts if that does not run
     std::int64_t samples = 0, tokens = 0, microbatches = 0;
     double seconds = 0;  // that were spent since the last batch was started; of all ranks: the mean
   };

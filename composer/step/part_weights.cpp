@@ -16,6 +16,11 @@ bool is_on_host(const Batch& batch) {
   return std::ranges::all_of(batch, [](const auto& item) { return item.second.is_cpu(); });
 }
 
+void check_number(const LossWeight& weight) {
+  if (weight.known() && !weight.is_on_device() && !(weight.number() >= 0 && std::isfinite(weight.number())))
+    throw DataError("Model::loss_weight: must be finite and >= 0, got ", weight.number());
+}
+
 }  // namespace
 
 double PartWeights::counted(const Feed& feed, const Batch& part) const {
@@ -25,8 +30,7 @@ double PartWeights::counted(const Feed& feed, const Batch& part) const {
 LossWeight PartWeights::said(const Batch& part) {
   LossWeight weight = loss_weight_of(*state_.model, part);
   weighs_kinds_ = weight.depends_on_kind();
-  if (weight.known() && !weight.is_on_device() && !(weight.number() >= 0 && std::isfinite(weight.number())))
-    throw DataError("Model::loss_weight: must be finite and >= 0, got ", weight.number());
+  if (!weight.depends_on_loss()) check_number(weight);
   return weight;
 }
 
@@ -36,6 +40,7 @@ LossWeight PartWeights::of(const Feed& feed, const Batch& part, bool alone) {
   const bool asks = !(by_tokens_ && feed.has_token_count()) && (!alone || weighs_kinds_ || is_on_host(part));
   const LossWeight weight = asks ? said(part) : LossWeight();
   by_model_ = weight.known();
+  by_loss_ = weight.depends_on_loss();
   return by_model_ ? weight : counted(feed, part);
 }
 
@@ -48,10 +53,26 @@ LossWeight PartWeights::of_loss(const Batch& part, const LossWeight& before) con
 }
 
 void PartWeights::check(const LossWeight& whole, const Batch& batch, bool has_parts, bool alone, std::int64_t tokens) {
+  if (by_loss_) return;
   if (std::exchange(first_batch_, false) && !by_model_ && !by_tokens_ && !alone) warn_of_ignored(batch);
   if (!whole.is(0)) return;
   if (has_parts && !by_model_ && !(by_tokens_ && tokens > 0))
     throw DataError("the batch has no ", by_tokens_ ? "loss-generating tokens" : "samples", " to weigh it by");
+  warn_of_nothing();
+}
+
+void PartWeights::check_loss(bool told, const LossWeight& weight, const LossWeight& whole, const Batch& batch,
+                             bool alone) {
+  const bool first = std::exchange(first_batch_, false);
+  if (!told) {
+    if (first && !by_tokens_ && !alone) warn_of_ignored(batch);
+    return;
+  }
+  check_number(weight);
+  if (whole.is(0)) warn_of_nothing();
+}
+
+void PartWeights::warn_of_nothing() {
   if (!state_.run || std::exchange(warned_of_nothing_, true)) return;
   warn(join("batch ", state_.timestamp.batch, " has no target that counts, so its loss is 0 and it trains nothing"));
 }

@@ -17,6 +17,10 @@ class PartWeights {
 
   // Before algorithms and microbatch_transforms change the part. `alone`: the batch has no other part, on any rank.
   LossWeight of(const Feed& feed, const Batch& part, bool alone);
+  // Of the same part, where its weight depends on the loss: what counts if that does not run. Else 0.
+  double counted_instead(const Feed& feed, const Batch& part, const LossWeight& weight) const {
+    return weight.depends_on_loss() ? counted(feed, part) : 0;
+  }
   // After transforms, which may drop samples or tokens. What the model has said is kept: the whole was known before,
   // and on a device it would be counted anew in each step.
   LossWeight of_transformed(const Feed& feed, const Batch& part, const LossWeight& before) const;
@@ -24,17 +28,21 @@ class PartWeights {
   LossWeight of_loss(const Batch& part, const LossWeight& before) const;
 
   // Once all parts are known. Throws DataError if a batch cannot be weighed. Warns of batches without any weight, and
-  // of ignored targets of which the model has not told.
+  // of ignored targets of which the model has not told: where weights depend on the loss, check_loss() does.
   void check(const LossWeight& whole, const Batch& batch, bool has_parts, bool alone, std::int64_t tokens);
+  // Once the loss of a part has run, on which its weight depends. `told`: it is the loss that the model has told of.
+  void check_loss(bool told, const LossWeight& weight, const LossWeight& whole, const Batch& batch, bool alone);
 
  private:
   double counted(const Feed& feed, const Batch& part) const;
   LossWeight said(const Batch& part);
+  void warn_of_nothing();
   void warn_of_ignored(const Batch& batch) const;
 
   const State& state_;
   bool by_tokens_;
   bool by_model_ = false;     // the parts of this batch
+  bool by_loss_ = false;      // likewise: what the model says depends on the loss
   bool weighs_kinds_ = true;  // what the model says may depend on what algorithms make of targets
   bool first_batch_ = false;  // of a fit
   bool warned_of_nothing_ = false;

@@ -1,13 +1,11 @@
 #include "composer/step/train_step.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string_view>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/optim/optimizer.h>
@@ -20,7 +18,6 @@
 #include "composer/dist/world.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/step/batch_undo.h"
-#include "composer/step/outside_leaves.h"
 #include "composer/util/autocast.h"
 #include "composer/util/out_of_memory.h"
 
@@ -137,10 +134,14 @@ void TrainStep::weigh(const Feed& feed) {
   const bool alone = microbatches_.size() == 1 && !ranks();
   bool may_change = ranks() && feed.has_microbatch_transforms();
   weight_ = 0;
+  counted_ = 0;
   for (std::size_t i = 0; i < microbatches_.size(); ++i) {
+    const Batch& batch = batch_of(microbatches_[i]);
     LossWeight& weight = microbatches_[i].weight;
-    weight = part_weights_.of(feed, batch_of(microbatches_[i]), alone);
+    weight = part_weights_.of(feed, batch, alone);
     weight_ = weight_ + weight;
+    microbatches_[i].counted = part_weights_.counted_instead(feed, batch, weight);
+    counted_ += microbatches_[i].counted;
     if (weight.is(0))
       may_change = true;
     else
@@ -149,6 +150,7 @@ void TrainStep::weigh(const Feed& feed) {
   if (ranks()) {
     const double seconds = of_all_.seconds;  // a batch may be weighed twice
     of_all_ = ranks()->start({.weight = weight_,
+                              .counted = counted_,
                               .samples = feed.samples(),
                               .tokens = feed.tokens_left(whole_),
                               .microbatches = static_cast<std::int64_t>(microbatches_.size()),
@@ -156,6 +158,7 @@ void TrainStep::weigh(const Feed& feed) {
                              may_change);
     of_all_.seconds += seconds;
     weight_ = of_all_.weight;
+    counted_ = of_all_.counted;
   }
   part_weights_.check(weight_, whole_, !microbatches_.empty(), alone, tokens(feed));
 }
@@ -254,8 +257,11 @@ void TrainStep::enter(const Feed& feed, std::size_t index) {
   if (ranks() && ranks()->has_shards()) ranks()->enter_shard(microbatch.shard);
   enter(feed, batch_of(microbatch), microbatch.first);
   current_.weight = microbatch.weight;
-  if (feed.has_microbatch_transforms())
+  current_.counted = microbatch.counted;
+  if (feed.has_microbatch_transforms()) {
     current_.weight = part_weights_.of_transformed(feed, state_.batch, microbatch.weight);
+    current_.counted = part_weights_.counted_instead(feed, state_.batch, microbatch.weight);
+  }
   share_ = current_.weight / weight_;
 }
 
@@ -332,27 +338,6 @@ void TrainStep::run_forward() {
   }
 }
 
-void TrainStep::loss() {
-  if (!graph_ || !graph_->take_loss()) {
-    run_loss();
-    if (current_.weight.depends_on_kind()) share_ = part_weights_.of_loss(state_.batch, current_.weight) / weight_;
-  }
-  if (!counts()) lose_loss();
-}
-
-// A mean over nothing may be 0/0.
-void TrainStep::lose_loss() {
-  for (auto& [name, loss] : state_.loss) loss = at::zeros_like(loss);
-}
-
-void TrainStep::run_loss() {
-  const AutocastScope autocast(state_.precision, state_.device);
-  state_.loss = loss_of(*state_.model, state_.outputs, state_.batch);
-  if (state_.loss.empty()) throw ConfigError("Model::loss gave no loss");
-  for (const auto& [name, loss] : state_.loss)
-    if (!loss.defined()) throw ConfigError("Model::loss: ", name, " is an undefined tensor");
-}
-
 at::Tensor TrainStep::total_loss() const {
   if (const at::Tensor* given = state_.loss.find("total")) return mean_of(*given);
   at::Tensor total;
@@ -361,7 +346,7 @@ at::Tensor TrainStep::total_loss() const {
 }
 
 void TrainStep::backward() {
-  if (!counts()) lose_loss();  // an algorithm may have computed it anew
+  lose_loss();  // an algorithm may have computed it anew
   const at::Tensor total = total_loss();
   if (current_.first && !measured_) state_.batch_loss.clear();
   if (!measured_) {
@@ -380,28 +365,6 @@ void TrainStep::make_own_gradients(const at::Tensor& total) {
   if (ranks()) ranks()->after_backward(is_last());
 }
 
-void TrainStep::warn_of_outside_leaves() const {
-  const at::Tensor loss = total_loss();
-  if (!loss.requires_grad()) return;  // an error of backward(), or a graph has done it
-  std::vector<at::Tensor> known = parameters(as_module(*state_.model));
-  for (const at::Tensor& buffer : buffers(as_module(*state_.model))) known.push_back(buffer);
-  for (const auto& group : state_.optimizer->param_groups())
-    known.insert(known.end(), group.params().begin(), group.params().end());
-  for (const Batch* batch : {&whole_, static_cast<const Batch*>(&state_.batch)})
-    for (const auto& [name, tensor] : *batch) known.push_back(tensor);
-  const std::vector<at::Tensor> outside = outside_leaves(loss, known);
-  if (outside.empty()) return;
-  constexpr std::size_t kNamed = 4;
-  std::string shapes;
-  for (std::size_t i = 0; i < std::min(outside.size(), kNamed); ++i)
-    shapes += join(i == 0 ? "" : ", ", outside[i].sizes());
-  if (outside.size() > kNamed) shapes += ", ...";
-  warn(
-      join("model: its loss depends on ", outside.size(), " trainable tensors that are no parameters of it (", shapes,
-           "), so they are neither trained nor saved; call register_module() or register_parameter() for them, or, if ",
-           "something else trains them, set_requires_grad(false) for the time of this step"));
-}
-
 void TrainStep::differentiate(const at::Tensor& total) {
   if (!total.requires_grad()) throw_without_gradient(state_.loss);
   const LossWeight share = ranks() ? share_ * ranks()->factor() : share_;
@@ -417,7 +380,7 @@ void TrainStep::add_to_batch_loss(std::string_view name, const at::Tensor& mean)
 }
 
 void TrainStep::update_metrics() {
-  if (measured_ || metrics_.empty() || !counts()) return;
+  if (measured_ || metrics_.empty()) return;
   const at::NoGradGuard no_grad;
   const AutocastScope autocast(state_.precision, state_.device);
   metrics_.update(*state_.model, current_.batch, outputs_for_metrics());
@@ -465,17 +428,6 @@ void TrainStep::visit_state(StateVisitor& visit) {
   inner("scale", scale);
   inner("growth_tracker", growth);
   if (visit.is_loading()) loaded_scale_ = {scale, growth};
-}
-
-// Where looking costs nothing. A scaled step skips overflows, and the loss of a trial may become what it likes.
-void TrainStep::watch_for_nan() {
-  const at::Tensor* total = state_.batch_loss.find("total");
-  if (scales_ || !state_.run || !total || !total->is_cpu() || total->scalar_type() != at::kFloat) return;
-  if (!std::isnan(*total->const_data_ptr<float>())) return nan_since_.reset();
-  if (nan_since_) return;
-  nan_since_ = state_.timestamp.batch;
-  if (std::exchange(warned_of_nan_, true)) return;
-  warn(join("the training loss of batch ", state_.timestamp.batch, " is NaN; the callback NaNMonitor ends a run then"));
 }
 
 void TrainStep::log() {

@@ -95,7 +95,7 @@ class TrainStep {
   void zero_gradients();
   std::size_t num_microbatches() const { return microbatches_.size(); }
   // state.batch becomes that one, on the device. One without weight (no target that counts) passes through all events
-  // with a loss of 0 and changes neither gradients nor metrics.
+  // with a loss of 0 and changes no gradients.
   void enter(const Feed& feed, std::size_t microbatch);
   void forward();
   void loss();
@@ -120,6 +120,7 @@ class TrainStep {
   struct Microbatch {
     Batch batch;             // empty if the whole batch is the only one
     LossWeight weight = {};  // unknown: it is a trial
+    double counted = 0;      // instead, if the loss that this is the weight of does not run
     bool first = true;
     std::int64_t shard = 0;  // with virtual shards
   };
@@ -144,6 +145,8 @@ class TrainStep {
   Outputs outputs_for_metrics();
   void differentiate(const at::Tensor& total);
   void lose_loss();
+  void weigh_loss(bool told);
+  void stop_gradients_of_nothing();
   void watch_for_nan();
   void add_to_batch_loss(std::string_view name, const at::Tensor& mean);
   bool counts() const { return !share_.is(0); }
@@ -170,6 +173,7 @@ class TrainStep {
   bool warned_of_nan_ = false;
   std::optional<std::int64_t> nan_since_;  // of losses that are NaN one after the other, the first one's batch
   LossWeight weight_;            // of all microbatches, before algorithms and their transforms; unknown: not yet
+  double counted_ = 0;           // of all microbatches, as theirs
   LossWeight share_ = 1;         // of the current microbatch in it
   std::size_t index_ = 0;        // of the current microbatch
   std::size_t last_ = 0;         // of those that have a weight

@@ -27,7 +27,8 @@ at::Tensor dice_loss(const at::Tensor& outputs, const at::Tensor& target, const 
   if (outputs.dim() < 3)
     throw DataError("dice_loss: needs outputs [N, C, ...] of several pixels each, got ", outputs.sizes());
   const at::Tensor given = at_least_float(outputs);
-  const at::Tensor truth = ensure_targets_one_hot(given, target).to(given.scalar_type());
+  const at::Tensor rows = given.sizes() == target.sizes() ? target : ensure_targets_one_hot(given, target);
+  const at::Tensor truth = rows.to(given.scalar_type());  // masks of zeros and ones may be whole numbers
   const at::Tensor output = activated(given, options.activation) * truth.sum(1, /*keepdim=*/true).ne(0);
   std::vector<std::int64_t> pixels;
   if (options.batch) pixels.push_back(0);
@@ -44,7 +45,7 @@ at::Tensor dice_loss(const at::Tensor& outputs, const at::Tensor& target, const 
   if (options.ignore_absent_classes) counted = (options.batch ? of_truth : of_truth.sum(0)).gt(0).expand_as(losses);
   losses = losses * counted;
   if (options.reduction == Reduction::NONE) return losses;
-  return options.reduction == Reduction::SUM ? losses.sum() : losses.sum() / counted.sum();
+  return options.reduction == Reduction::SUM ? losses.sum() : losses.sum() / counted.sum().clamp_min(1);
 }
 
 }  // namespace composer

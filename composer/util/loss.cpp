@@ -1,6 +1,7 @@
 #include "composer/util/loss.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <optional>
 #include <vector>
@@ -46,24 +47,33 @@ at::Tensor classes(const at::Tensor& target) {
   return target.scalar_type() == at::kLong ? target : target.to(at::kLong);
 }
 
+// Whole numbers of the logits' shape: by their type, which is all that target_weight sees, they are classes.
+void check_probabilities(const at::Tensor& target) {
+  if (!at::isIntegralType(target.scalar_type(), /*includeBool=*/true)) return;
+  throw DataError("a target of the shape of the logits, ", target.sizes(), ", is probabilities, which must be ",
+                  "floating-point numbers, got ", target.scalar_type(),
+                  "; give target.to(at::kFloat), or the classes, target.argmax(1)");
+}
+
 // The mean over rows, then the share of them that have a target: in this order it rounds as Composer does, whose
 // targets are float32 even if the logits are not.
 struct MeanOfRows {
-  explicit MeanOfRows(const at::Tensor& target)
+  MeanOfRows(const at::Tensor& target, const at::Tensor& total)
       : rows(static_cast<double>(target.numel()) / static_cast<double>(target.size(1))),
-        share(target.sum().reciprocal().mul(rows)) {}
+        share(total.reciprocal().mul(rows)) {}
   at::Tensor operator()(const at::Tensor& losses) const { return losses.sum().neg_().div(rows).mul(share); }
 
   double rows;
   at::Tensor share;
 };
 
-// What autograd makes of MeanOfRows()(log_softmax(logits) * target), in two kernels backward and without nodes between.
+// What autograd makes of MeanOfRows(target, target.sum())(log_softmax(logits) * target), in two kernels backward and
+// without nodes between.
 struct MeanOfProbabilities final : torch::autograd::Function<MeanOfProbabilities> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& logits,
                             const at::Tensor& target) {
     const at::Tensor logs = at::log_softmax(at_least_float(logits), 1);
-    const MeanOfRows mean(target);
+    const MeanOfRows mean(target, target.sum());
     context->save_for_backward({logits, target, logs, mean.share.nan_to_num(0, 0, 0)});
     context->saved_data["rows"] = mean.rows;
     return mean(logs.mul(target));
@@ -101,12 +111,14 @@ at::Tensor of_probabilities(const at::Tensor& logits, const at::Tensor& given, c
     case Reduction::MEAN:
       break;
   }
-  return MeanOfRows(target)(loss);
+  const at::Tensor total = target.sum(), nothing = total.eq(0);
+  return MeanOfRows(target, total.masked_fill(nothing, 1))(loss).masked_fill(nothing, NAN);  // NaN without a gradient
 }
 
 // On the host without a kernel: a step asks for it.
 LossWeight count_kept(const at::Tensor& target, std::int64_t ignored) {
-  if (!target.is_cpu() || target.scalar_type() != at::kLong || !target.is_contiguous()) return target.ne(ignored).sum();
+  if (!target.is_cpu() || target.scalar_type() != at::kLong || !target.is_contiguous())
+    return not_ignored(target, ignored).sum();
   const auto* const from = target.const_data_ptr<std::int64_t>();
   return static_cast<double>(target.numel() - std::count(from, from + target.numel(), ignored));
 }
@@ -115,7 +127,7 @@ LossWeight count_kept(const at::Tensor& target, std::int64_t ignored) {
 LossWeight weight_of_classes(const at::Tensor& target, const at::Tensor& weight, std::int64_t ignored) {
   check_classes(target, weight.size(0), ignored);
   const at::Tensor on_device = target.flatten().to(weight.device(), /*non_blocking=*/true);
-  const at::Tensor ignores = on_device.eq(ignored);
+  const at::Tensor ignores = not_ignored(on_device, ignored).logical_not();
   return weight.index_select(0, on_device.masked_fill(ignores, 0)).masked_fill_(ignores, 0).sum(at::kDouble);
 }
 
@@ -134,6 +146,10 @@ TargetKind target_kind(const at::Tensor& logits, const at::Tensor& target) {
   throw DataError(
       "the target must have the shape of the logits (probabilities), or that without dimension 1 (classes); ",
       "logits are ", logits.sizes(), ", the target is ", target.sizes());
+}
+
+at::Tensor not_ignored(const at::Tensor& classes, std::int64_t ignore_index) {
+  return classes.to(at::kLong).ne(ignore_index);
 }
 
 void check_classes(const at::Tensor& target, std::int64_t num_classes, std::optional<std::int64_t> ignore_index) {
@@ -162,6 +178,7 @@ at::Tensor soft_cross_entropy(const at::Tensor& logits, const at::Tensor& target
   if (target_kind(logits, target) == TargetKind::PROBABILITIES) {
     if (logits.dim() < 2)
       throw DataError("the logits must have their classes in dimension 1; logits and target are ", logits.sizes());
+    check_probabilities(target);
     return of_probabilities(logits, target, options);
   }
   const at::Tensor indices = classes(target);
@@ -203,7 +220,10 @@ at::Tensor mean_squared_error(const at::Tensor& outputs, const at::Tensor& targe
 }
 
 at::Tensor ensure_targets_one_hot(const at::Tensor& logits, const at::Tensor& target, std::int64_t num_classes) {
-  if (target_kind(logits, target) == TargetKind::PROBABILITIES) return target;
+  if (target_kind(logits, target) == TargetKind::PROBABILITIES) {
+    check_probabilities(target);
+    return target;
+  }
   const at::Tensor indices = classes(target).unsqueeze(1);
   std::vector<std::int64_t> shape = indices.sizes().vec();
   shape[1] = num_classes == 0 ? logits.size(1) : num_classes;

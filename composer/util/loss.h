@@ -20,7 +20,8 @@ struct SoftCrossEntropyOptions {
 // Cross entropy of logits [N, C, ...] with classes [N, ...] or with probabilities [N, C, ...]. The mean of the latter
 // is over all probability there is, so samples whose row is zero weigh nothing; NaN if all rows are. Probabilities make
 // the loss float32 even if the logits are of half precision. Nothing is read on the host. Throws DataError if the
-// shapes fit neither, or (on the host) if a class is out of range, with its sample.
+// shapes fit neither, if probabilities are whole numbers, which target_weight takes for classes, or (on the host) if a
+// class is out of range, with its sample.
 COMPOSER_EXPORT at::Tensor soft_cross_entropy(const at::Tensor& logits, const at::Tensor& target,
                                               const SoftCrossEntropyOptions& options = {});
 
@@ -49,6 +50,9 @@ COMPOSER_EXPORT TargetKind target_kind(const at::Tensor& logits, const at::Tenso
 // The same, nullopt otherwise.
 COMPOSER_EXPORT std::optional<TargetKind> find_target_kind(const at::Tensor& logits, const at::Tensor& target);
 
+// Where a class is not `ignore_index`. Compares in int64: -100 as a uint8 would be class 156.
+COMPOSER_EXPORT at::Tensor not_ignored(const at::Tensor& classes, std::int64_t ignore_index);
+
 // Throws DataError with the class and its sample if a class on the host is below 0 or above num_classes - 1, and is not
 // `ignore_index`. Does nothing if `target` is on another device, where reading it would wait.
 COMPOSER_EXPORT void check_classes(const at::Tensor& target, std::int64_t num_classes,
@@ -59,8 +63,8 @@ COMPOSER_EXPORT at::Tensor at_least_float(const at::Tensor& tensor);
 
 // Probabilities as they are; classes [N, ...] as [N, num_classes, ...] of zeros and ones in the dtype of the logits
 // (float32 if that is not a floating one). num_classes 0: as many as the logits have. A negative class gives zeros.
-// Throws DataError if the shapes fit neither, or if classes are not whole numbers or too large (on a GPU the latter is
-// found later, by the device).
+// Throws DataError if the shapes fit neither, if classes are not whole numbers or too large (on a GPU the latter is
+// found later, by the device), or if probabilities are whole numbers.
 COMPOSER_EXPORT at::Tensor ensure_targets_one_hot(const at::Tensor& logits, const at::Tensor& target,
                                                   std::int64_t num_classes = 0);
 

@@ -216,7 +216,7 @@ TEST_CASE("ImageVisualizer logs the predicted and the true class of each pixel")
   const ImageVisualizerOptions options{.mode = ImageMode::SEGMENTATION, .num_images = 2};
   for (const bool one_hot : {false, true}) {
     CAPTURE(one_hot);
-    const at::Tensor target = one_hot ? at::one_hot(truth.clamp_min(0), 3).movedim(3, 1) : truth;
+    const at::Tensor target = one_hot ? at::one_hot(truth.clamp_min(0), 3).movedim(3, 1).to(at::kFloat) : truth;
     if (one_hot) expected[0][0][0] = 0;
     const auto log = fit(options, {{"input", some_images()}, {"target", target}}, [&](TrainerOptions& with) {
       with.eval_dataloader =

@@ -11,7 +11,6 @@
 #include "composer/core/error.h"
 #include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
-#include "tests/support/warnings.h"
 
 namespace composer::engine_test {
 namespace {
@@ -239,19 +238,27 @@ TEST_CASE("One object given twice is refused in these words, and free afterwards
   CHECK_NOTHROW(f.engine());
 }
 
-struct Interpolates : Algorithm {
+struct Mixes : Algorithm {
   EventSet events() const override { return {}; }
   void apply(Event, State&, Logger&) override {}
+  bool mixes_targets() const override { return true; }
+};
+struct Interpolates : Mixes {
   bool interpolates_loss() const override { return true; }
 };
 
-TEST_CASE("Two algorithms that interpolate the loss are warned of once, not again in a trial") {
+TEST_CASE("Only the last of the algorithms that mix targets may interpolate the loss") {
   test::FakeRun run;
-  const test::Warnings warnings;
-  Engine engine(run.state, run.logger, {Interpolates(), Interpolates()}, {}, {});
-  CHECK(warnings.texts.size() == 1);
-  const Engine trial(run.state, run.logger, engine, Engine::ForTrial{});
-  CHECK(warnings.texts.size() == 1);
+  CHECK_THROWS_WITH_AS(
+      Engine(run.state, run.logger, {Interpolates(), Interpolates()}, {}, {}),
+      "algorithms: Interpolates and Interpolates both have interpolate_loss; set it for the last one only",
+      ConfigError);
+  CHECK_THROWS_WITH_AS(Engine(run.state, run.logger, {Interpolates(), Mixes()}, {}, {}),
+                       "algorithms: Interpolates has interpolate_loss, and Mixes, which mixes targets, comes after it; "
+                       "give Interpolates last",
+                       ConfigError);
+  const Engine engine(run.state, run.logger, {Mixes(), Interpolates()}, {}, {});
+  CHECK_NOTHROW(Engine(run.state, run.logger, engine, Engine::ForTrial{}));
 }
 
 TEST_CASE("A pass registered within an event holds after it, and the listeners of the event stay as they were") {

@@ -46,6 +46,33 @@ TEST_CASE("Cross entropy leaves out ignored targets, on samples and on pixels") 
   CHECK(value(sequence) == doctest::Approx(expected));
 }
 
+TEST_CASE("Cross entropy counts classes of uint8 that -100 would be") {
+  const at::Tensor logits = at::linspace(-3, 2, 3 * 200).mul(7).remainder(5).view({3, 200});
+  const at::Tensor target = at::tensor({156, 3, 156}, at::kByte);
+  CrossEntropy metric;
+  metric.update(logits, Batch{{"target", target}});
+  CHECK(value(metric) == doctest::Approx(at::cross_entropy_loss(logits, target.to(at::kLong)).item<double>()));
+}
+
+TEST_CASE("A batch without targets that count is none of those that weigh the same") {
+  const at::Tensor logits = at::linspace(-3, 2, 5 * 4).mul(7).remainder(5).view({5, 4});
+  const at::Tensor target = at::tensor({0, 3, -100, 1, -100}, at::kLong);
+  const auto of = [](const at::Tensor& x, const at::Tensor& y) { return at::cross_entropy_loss(x, y); };
+  CrossEntropy one({.mean_of_batches = true});
+  LossMetric two({.loss_function = of, .mean_of_batches = true, .loss_weight = [](const at::Tensor& y) {
+                    return target_weight(y);
+                  }});
+  for (const auto& [from, to] : {std::pair{0, 2}, {2, 3}, {3, 5}}) {
+    one.update(logits.slice(0, from, to), Batch{{"target", target.slice(0, from, to)}});
+    two.update(logits.slice(0, from, to), Batch{{"target", target.slice(0, from, to)}});
+  }
+  const double expected =
+      (of(logits.slice(0, 0, 2), target.slice(0, 0, 2)) + of(logits.slice(0, 3), target.slice(0, 3))).item<double>() /
+      2;
+  CHECK(value(one) == doctest::Approx(expected));
+  CHECK(value(two) == doctest::Approx(expected));
+}
+
 TEST_CASE("A loss that ignores targets is averaged over the others, also of batches that have none") {
   const at::Tensor logits = at::linspace(0, 1, 24).mul(31).remainder(3).view({8, 3});
   const at::Tensor target = at::tensor({0, -100, -100, 1, -100, 0, 1, 2}, at::kLong);

@@ -20,7 +20,9 @@
 #include "composer/algorithms/mixup.h"
 #include "composer/algorithms/sam.h"
 #include "composer/callbacks/nan_monitor.h"
+#include "composer/metrics/loss_metrics.h"
 #include "composer/models/gpt.h"
+#include "composer/models/language_model.h"
 #include "composer/models/regressor.h"
 #include "composer/util/loss.h"
 #include "tests/dist/results_in_ranks.h"
@@ -30,6 +32,24 @@
 #include "tests/support/warnings.h"
 
 namespace composer::test::part_weights_test {
+
+// A weight that nobody has read yet, as on a device.
+struct OnDevice {
+  using Member = at::Tensor LossWeight::*;
+  friend Member member_of(OnDevice);
+};
+template <OnDevice::Member member>
+struct Opens {
+  friend OnDevice::Member member_of(OnDevice) { return member; }
+};
+template struct Opens<&LossWeight::on_device_>;
+
+LossWeight unread(const at::Tensor& weight) {
+  LossWeight made;
+  made.*member_of(OnDevice{}) = weight.to(at::kDouble);
+  return made;
+}
+
 namespace {
 
 namespace nn = torch::nn;
@@ -107,6 +127,80 @@ std::shared_ptr<Model> masked_mean(bool says) {
   return std::make_shared<MaskedMean>();
 }
 
+// Classes derived from the library's models. What those would weigh targets by is zero or negative for some parts, or
+// for all of them.
+models::ClassifierOptions without_metrics() {
+  return {.num_classes = kClasses, .train_metrics = Metrics(), .val_metrics = Metrics()};
+}
+
+struct Labels : models::Classifier {
+  explicit Labels(models::ClassifierOptions options = without_metrics()) : Classifier(flat_net(), std::move(options)) {}
+  Losses loss(const Outputs& outputs, const Batch& batch) override {
+    return at::binary_cross_entropy_with_logits(outputs.only(), batch["target"]);
+  }
+};
+
+struct Teacher : models::Classifier {
+  explicit Teacher(models::ClassifierOptions options = without_metrics())
+      : Classifier(flat_net(), std::move(options)) {}
+  Losses loss(const Outputs& outputs, const Batch& batch) override {
+    return at::mse_loss(outputs.only(), batch["target"]);
+  }
+};
+
+struct Absolute : models::Regressor {
+  explicit Absolute(models::RegressorOptions options) : Regressor(flat_net(), std::move(options)) {}
+  Losses loss(const Outputs& outputs, const Batch& batch) override {
+    return at::l1_loss(outputs.only(), batch["target"]);
+  }
+};
+
+// The loss of the base, of which the weight is, and a second one.
+struct Penalized : models::Classifier {
+  Penalized() : Classifier(flat_net(), without_metrics()) {}
+  Losses loss(const Outputs& outputs, const Batch& batch) override {
+    Losses losses = Classifier::loss(outputs, batch);
+    losses.set("penalty", 0.1 * parameters().front().square().sum());
+    losses.set("total", losses["total"] + losses["penalty"]);
+    return losses;
+  }
+};
+
+struct Doubled : models::Classifier {
+  Doubled() : Classifier(flat_net(), without_metrics()) {}
+  Outputs forward(const Batch& batch) override { return Classifier::forward(batch).only() * 2; }
+};
+
+// With the weight that the default is, of a loss of its own.
+struct Told : models::Classifier {
+  Told()
+      : Classifier(flat_net(), {.num_classes = kClasses,
+                                .loss_weight = [](const at::Tensor& target) { return target_weight(target); }}) {}
+  Losses loss(const Outputs& outputs, const Batch& batch) override {
+    return at::cross_entropy_loss(outputs.only(), batch["target"]);
+  }
+};
+
+LossWeight sum_of(const at::Tensor& target) { return target.sum(); }
+
+std::shared_ptr<Model> teacher_with_loss_fn() {
+  models::ClassifierOptions options = without_metrics();
+  options.loss_fn = [](const at::Tensor& logits, const at::Tensor&) { return logits.sum(); };
+  options.loss_weight = sum_of;
+  return std::make_shared<Teacher>(std::move(options));
+}
+
+std::shared_ptr<Model> absolute_with_loss_fn() {
+  return std::make_shared<Absolute>(models::RegressorOptions{
+      .loss_fn = [](const at::Tensor& output, const at::Tensor&) { return output.sum(); }, .loss_weight = sum_of});
+}
+
+std::shared_ptr<Model> teacher_of_tokens() {
+  models::ClassifierOptions options = models::classifier_options(models::LanguageModelOptions{.input = "input"});
+  options.train_metrics = Metrics();
+  return std::make_shared<Teacher>(std::move(options));
+}
+
 Batch images(at::Tensor target) { return {{"input", numbers({kSamples, 1, 4, 4})}, {"target", std::move(target)}}; }
 
 Batch masks() {
@@ -150,6 +244,34 @@ std::vector<Kind> kinds() {
              return images(numbers({kSamples, kClasses}));
            },
            false, false}};
+}
+
+Batch numbers_of_images() { return images(numbers({kSamples, kClasses}) - 0.5); }
+
+Batch labels() {
+  at::Tensor target = numbers({kSamples, kClasses}).gt(0.2).to(at::kDouble);
+  target[0].fill_(1);
+  for (const std::int64_t none : {2, 3, 6}) target[none].fill_(0);
+  return images(target);
+}
+
+std::vector<Kind> derived_kinds() {
+  const auto some_classes = [] { return images(targets().flatten()); };
+  return {{"labels", [] { return std::make_shared<Labels>(); }, labels, false, false},
+          {"no labels", [] { return std::make_shared<Labels>(); },
+           [] {
+             return images(at::zeros({kSamples, kClasses}, at::kDouble));
+           },
+           false, false},
+          {"teacher", [] { return std::make_shared<Teacher>(); }, numbers_of_images, false, false},
+          {"teacher with a loss_fn", teacher_with_loss_fn, numbers_of_images, false, false},
+          {"teacher of tokens", teacher_of_tokens, numbers_of_images, false, false},
+          {"regressor", [] { return std::make_shared<Absolute>(models::RegressorOptions{}); }, numbers_of_images, false,
+           false},
+          {"regressor with a loss_fn", absolute_with_loss_fn, numbers_of_images, false, false},
+          {"penalized", [] { return std::make_shared<Penalized>(); }, some_classes, false, false},
+          {"doubled", [] { return std::make_shared<Doubled>(); }, some_classes, true, true},
+          {"told", [] { return std::make_shared<Told>(); }, some_classes, false, false}};
 }
 
 // What makes probabilities of targets makes them in float32, also for models in double. Each sample is mixed with
@@ -281,6 +403,104 @@ TEST_CASE("Batches that are made on the device give the gradient and the loss of
     const Shown whole = train(options_of(kind, change, 0));
     for (const std::int64_t size : {0, 4, 2}) check_same(train(options(size)), whole, tolerance_of(change));
   });
+}
+
+TEST_CASE("A loss() of a derived class is weighed by its samples, unless it calls that of the base or says a weight") {
+  for (const Kind& kind : derived_kinds()) {
+    CAPTURE(kind.name);
+    const std::shared_ptr<Model> model = in_double(kind.model());
+    const Batch batch = kind.batch();
+    const Losses losses = model->loss(model->forward(batch), batch);
+    losses["total"].backward();
+    std::vector<at::Tensor> gradients;
+    for (const at::Tensor& parameter : model->parameters()) gradients.push_back(parameter.grad().flatten());
+    Shown expected{.gradient = at::cat(gradients), .losses = {}};
+    for (const auto& [name, loss] : losses) expected.losses.push_back(loss.item<double>());
+
+    for (const Changes& change : {changes()[0], changes()[6]}) {
+      for (const std::int64_t size : kSizes) {
+        CAPTURE(size);
+        check_same(train(options_of(kind, change, size)), expected);
+      }
+      for (const std::int64_t size : {0, 2})
+        for (const Shown& rank :
+             results_in_ranks(3, [&](const auto& world) { return train(options_of(kind, change, size), world); }))
+          check_same(rank, expected);
+    }
+  }
+}
+
+TEST_CASE("A class that overrides loss() alone is warned of ignored targets, not of a batch without any") {
+  struct Focal : models::Classifier {
+    Focal() : Classifier(flat_net(), without_metrics()) {}
+    Losses loss(const Outputs& outputs, const Batch& batch) override {
+      return at::cross_entropy_loss(outputs.only(), batch["target"].clamp_min(0));
+    }
+  };
+  const Warnings warnings;
+  TrainerOptions options = options_of(
+      {"", [] { return std::make_shared<Focal>(); }, [] { return images(at::full({kSamples}, -100, at::kLong)); }},
+      changes().front(), 2);
+  options.max_duration = "2ba";
+  Trainer(std::move(options)).fit();
+  CHECK(warnings.texts.size() == 1);
+  CHECK(warnings.say("let Model::loss_weight return target_weight(batch[\"target\"])"));
+}
+
+TEST_CASE("A negative weight of a base whose loss() runs is an error, also in a derived class") {
+  const Kind kind{"", [] { return std::make_shared<Doubled>(); },
+                  [] {
+                    return images(-at::ones({kSamples, kClasses}));
+                  }};
+  const std::string text = error_of([&] { Trainer(options_of(kind, changes().front(), 0)).fit(); });
+  CHECK(text.find("Model::loss_weight: must be finite and >= 0, got -40") != std::string::npos);
+}
+
+TEST_CASE("A part without weight that only a device knows of gives a loss of 0 and no gradient, whatever its mean is") {
+  struct OfDevice : MaskedMean {
+    LossWeight loss_weight(const Batch& batch) const override { return unread(batch["target"].ne(-100).sum()); }
+  };
+  const auto some_classes = [] { return images(targets().flatten()); };
+  const Kind kind{"", [] { return std::make_shared<OfDevice>(); }, some_classes};
+  const Shown whole = train(options_of({"", [] { return masked_mean(true); }, some_classes}, changes().front(), 0));
+  for (const Changes& change : {changes()[0], changes()[5], changes()[6]}) {
+    const Shown expected = change.name == std::string("SAM")
+                               ? train(options_of({"", [] { return masked_mean(true); }, some_classes}, change, 0))
+                               : whole;
+    for (const std::int64_t size : kSizes) {
+      CAPTURE(size);
+      check_same(train(options_of(kind, change, size)), expected);
+    }
+    for (const Shown& rank :
+         results_in_ranks(3, [&](const auto& world) { return train(options_of(kind, change, 2), world); }))
+      check_same(rank, expected);
+  }
+}
+
+TEST_CASE("Metrics of training see every part, also one without weight") {
+  struct Measured : ToldMaskedMean {
+    Metrics get_metrics(bool) const override {
+      return Metrics(
+          metrics::LossMetric({.loss_function = [](const at::Tensor& x, const at::Tensor&) { return x.mean(); }}),
+          metrics::CrossEntropy(), metrics::CrossEntropy({.mean_of_batches = true, .name = "of batches"}));
+    }
+  };
+  const Kind kind{"", [] { return std::make_shared<Measured>(); }, [] { return images(targets().flatten()); }};
+  const auto measured = [&](std::int64_t size, std::shared_ptr<dist::World> world) {
+    TrainerOptions options = options_of(kind, changes().front(), size);
+    options.world = std::move(world);
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    const auto& metrics = trainer.state().metrics;
+    CHECK(std::isfinite(metrics.at("train", "of batches")));
+    return std::vector<double>{metrics.at("train", "LossMetric"), metrics.at("train", "CrossEntropy")};
+  };
+  const std::vector<double> whole = measured(0, nullptr);
+  const auto check = [&](const std::vector<double>& found) {
+    for (std::size_t i = 0; i < whole.size(); ++i) CHECK(found[i] == doctest::Approx(whole[i]).epsilon(kExact));
+  };
+  for (const std::int64_t size : kSizes) check(measured(size, nullptr));
+  for (const auto& rank : results_in_ranks(3, [&](const auto& world) { return measured(2, world); })) check(rank);
 }
 
 TEST_CASE("Virtual shards and divided gradients do, too") {

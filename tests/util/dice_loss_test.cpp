@@ -53,6 +53,22 @@ TEST_CASE("Pixels of a negative class have no share in the Dice loss, and no gra
   CHECK(other.grad().masked_select(ignored.lt(0).unsqueeze(1)).eq(0).all().item<bool>());
 }
 
+TEST_CASE("The Dice loss of ignored pixels alone has no gradient, and is 0 if absent classes are left out") {
+  for (const bool leaves_out : {false, true})
+    for (const bool batch : {false, true}) {
+      const at::Tensor x = random_logits().requires_grad_(), target = at::full({2, 4, 5}, -100, at::kLong);
+      const at::Tensor loss = dice_loss(x, target, {.batch = batch, .ignore_absent_classes = leaves_out});
+      CHECK(value(loss) == 0);
+      loss.backward();
+      CHECK(at::equal(x.grad(), at::zeros_like(x)));
+    }
+}
+
+TEST_CASE("Masks of zeros and ones may be whole numbers for the Dice loss") {
+  const at::Tensor target = at::one_hot(random_classes(), 3).permute({0, 3, 1, 2}), x = random_logits();
+  CHECK(at::equal(dice_loss(x, target), dice_loss(x, target.to(at::kDouble))));
+}
+
 TEST_CASE("Absent classes are left out of the Dice loss if asked to") {
   at::manual_seed(2);
   const at::Tensor logits = random_logits(), target = random_classes(1);  // without class 0

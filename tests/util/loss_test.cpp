@@ -115,6 +115,7 @@ TEST_CASE("The weight of targets is what the mean of their loss is over") {
            Row{"nothing else", at::full({3}, -100, at::kLong), {}, 0},
            Row{"of another type", at::tensor({2, -100, 1}, at::kInt), {}, 2},
            Row{"not one after another", at::tensor({2, -100, 1, 0}, at::kLong).view({2, 2}).select(1, 0), {}, 2},
+           Row{"whose -100 would be a class", at::tensor({156, 0, 156}, at::kByte), {}, 3},
            Row{"another index", at::tensor({2, 255, 1}, at::kLong), {.ignore_index = 255}, 2},
            Row{"with weights", at::tensor({2, 0, 0}, at::kLong), {.weight = weight}, 10.25},
            Row{"ignored ones with weights", at::tensor({2, -100, 0}, at::kLong), {.weight = weight}, 5.25},
@@ -127,7 +128,8 @@ TEST_CASE("The weight of targets is what the mean of their loss is over") {
     CHECK(found.is(expected));
     CHECK(found.depends_on_kind() == options.weight.defined());
     if (target.numel() == 0) continue;
-    const at::Tensor x = at::sin(at::arange(3 * target.size(0), at::kDouble)).view({-1, 3});
+    const std::int64_t classes = target.scalar_type() == at::kByte ? 200 : 3;
+    const at::Tensor x = at::sin(at::arange(classes * target.size(0), at::kDouble)).view({-1, classes});
     SoftCrossEntropyOptions sum = options;
     sum.reduction = Reduction::SUM;
     if (expected > 0)
@@ -136,6 +138,41 @@ TEST_CASE("The weight of targets is what the mean of their loss is over") {
   }
   CHECK_THROWS_WITH_AS(target_weight(at::tensor({0, 3}, at::kLong), {.weight = weight}),
                        doctest::Contains("class 3 of sample 1"), DataError);
+}
+
+TEST_CASE("An ignored class is none that a smaller type has at its place") {
+  const at::Tensor target = at::tensor({156, 0, 255}, at::kByte);
+  CHECK(not_ignored(target, -100).all().item<bool>());
+  CHECK(not_ignored(target, -1).all().item<bool>());
+  CHECK(not_ignored(target, 255).equal(at::tensor({1, 1, 0}).to(at::kBool)));
+  CHECK(not_ignored(at::tensor({-1, -100}, at::kChar), 255).all().item<bool>());
+  CHECK(not_ignored(at::tensor({-1, -100}, at::kChar), -100).equal(at::tensor({1, 0}).to(at::kBool)));
+}
+
+TEST_CASE("Whole numbers of the shape of the logits are refused: by their type they are classes, by their shape none") {
+  const at::Tensor dense = ensure_targets_one_hot(logits(), at::tensor({2, 0}, at::kLong));
+  for (const auto type : {at::kLong, at::kByte, at::kBool}) {
+    for (const at::Tensor& weight : {at::Tensor(), at::ones({3}, at::kDouble)})
+      CHECK_THROWS_WITH_AS(
+          soft_cross_entropy(logits(), dense.to(type), {.weight = weight}),
+          doctest::Contains("a target of the shape of the logits, [2, 3], is probabilities, which must "
+                            "be floating-point numbers, got "),
+          DataError);
+    CHECK_THROWS_WITH_AS(ensure_targets_one_hot(logits(), dense.to(type)),
+                         doctest::Contains("give target.to(at::kFloat), or the classes, target.argmax(1)"), DataError);
+  }
+}
+
+TEST_CASE("With weights of classes, too, the mean over no probability is NaN, and its gradients are zero") {
+  for (const bool learned : {false, true})
+    for (const at::Tensor& weight : {at::Tensor(), at::tensor({5., 1., 0.25}, at::kDouble)}) {
+      const at::Tensor x = logits().requires_grad_(), target = at::zeros({2, 3}, at::kDouble).requires_grad_(learned);
+      const at::Tensor loss = soft_cross_entropy(x, target, {.weight = weight});
+      CHECK(std::isnan(value(loss)));
+      (loss * 0).backward();
+      CHECK(at::equal(x.grad(), at::zeros_like(x)));
+      if (learned) CHECK(at::equal(target.grad(), at::zeros_like(x)));
+    }
 }
 
 TEST_CASE("Ignored classes count nothing") {
