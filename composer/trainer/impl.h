@@ -128,6 +128,7 @@ struct Trainer::Impl {
   Left left_of() const;
   // Throw ConfigError on all ranks, with the first difference, if they are told to do different things.
   void check_ranks_at_init() const;
+  void check_ranks(Left left) const;
   void check_ranks(const FitPlan& plan) const;
   void check_ranks(const std::vector<EvalRun>& runs) const;  // of an evaluation that is asked for
   void check_ranks(const Feed& feed) const;                  // likewise of a prediction

@@ -161,6 +161,7 @@ std::vector<EvalRun> Trainer::Impl::make_runs(const Evaluators& given, const Int
 void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
   try {
     const Left left = left_of();
+    check_ranks(left);
     FitPlan plan = ranks.together([&] { return plan_fit(given, left, needs_loader); });
     if (left == Left::NOTHING) return skip_fit(std::move(plan));
     check_ranks(plan);
