@@ -168,6 +168,7 @@ void Generate::fit_end(const State& state, Logger& logger) { generate_if_due(Eve
 void Generate::visit_state(StateVisitor& visit) { visit("last_batch", last_batch_); }
 
 void Generate::generate_if_due(Event event, const State& state, Logger& logger) {
+  if (state.timestamp.batch < last_batch_) last_batch_ = -1;  // time was reset
   if (state.rank != 0 || !state.run || !state.previous_timestamp || state.timestamp.batch == last_batch_) return;
   if (state.run->interrupted()) return;  // the process is about to end
   IntervalMoment moment = state.run->moment(event);

@@ -157,10 +157,8 @@ void CheckpointFolder::write_files(const fs::path& folder, const std::vector<New
     return Manifest::File{file.name, opened.size(), checksum};
   };
   for (const NewFile& file : files) manifest.files.push_back(write(file));
-  if (parts) {
-    manifest.version = Manifest::kVersionWithParts;
+  if (parts)
     std::ranges::move(await_parts(folder, parts->names_, files_, parts->patience_), std::back_inserter(manifest.files));
-  }
   write({Manifest::kFileName, [text = manifest.to_json()](const PlacedSink& sink) {
            sink(0, text.data(), text.size());
            return std::string();

@@ -16,11 +16,6 @@ namespace {
 
 constexpr std::uint64_t kLongestManifest = util::kLongestJson;
 
-bool older(const Found& a, const Found& b) {
-  return std::pair(a.manifest.time.batch, a.manifest.time.epoch) <
-         std::pair(b.manifest.time.batch, b.manifest.time.epoch);
-}
-
 // nullopt: there is no manifest.
 std::optional<Found> open_if_there(const fs::path& path, FileSystem& files) {
   const fs::path file = path / Manifest::kFileName;
@@ -74,7 +69,7 @@ Listing list_folder(const fs::path& folder, FileSystem& files) {
     } catch (const CheckpointError& error) {
       all.unreadable.push_back({path, error.what(), false});
     }
-  std::ranges::stable_sort(all.checkpoints, older);
+  std::ranges::stable_sort(all.checkpoints, is_older, &Found::manifest);
   return all;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -44,19 +45,17 @@ Json without_checksum(const Manifest& m) {
   for (const auto& [name, value] : m.metrics) metrics[name] = number(value);
   for (const auto& [name, size, checksum] : m.files)
     files.push_back({{"name", name}, {"size", size}, {"checksum", checksum}});
-  return {{"format", kFormat},
-          {"version", m.version},
-          {"id", m.id},
-          {"name", m.name},
-          {"run_name", m.run_name},
-          {"run_id", m.run_id},
-          {"parent", m.parent},
-          {"weights_only", m.weights_only},
-          {"time", time},
-          {"metrics", metrics},
-          {"composer_version", m.composer_version},
-          {"libtorch_version", m.libtorch_version},
-          {"files", files}};
+  Json json = {{"format", kFormat},      {"version", m.version}, {"id", m.id},        {"name", m.name},
+               {"run_name", m.run_name}, {"run_id", m.run_id},   {"parent", m.parent}};
+  if (m.version >= Manifest::kFirstWithNumber) json["number"] = m.number;
+  if (m.version >= Manifest::kFirstWithNumber && m.fit) json["fit"] = *m.fit;
+  json["weights_only"] = m.weights_only;
+  json["time"] = time;
+  json["metrics"] = metrics;
+  json["composer_version"] = m.composer_version;
+  json["libtorch_version"] = m.libtorch_version;
+  json["files"] = files;
+  return json;
 }
 
 // Of any version: a flipped bit in the version must not look like a newer one.
@@ -74,6 +73,8 @@ Manifest from_json(const Json& json) {
   m.run_name = json.at("run_name").get<std::string>();
   m.run_id = json.at("run_id").get<std::string>();
   m.parent = json.at("parent").get<std::string>();
+  if (m.version >= Manifest::kFirstWithNumber) m.number = json.at("number").get<std::int64_t>();
+  if (json.contains("fit")) m.fit = json.at("fit").get<std::int64_t>();
   m.weights_only = json.at("weights_only").get<bool>();
   for (const util::Count& count : util::kCounts)
     m.time.*count.field = json.at("time").at(count.name).get<std::int64_t>();
@@ -111,13 +112,17 @@ std::string Manifest::to_json() const {
   return json.dump(1) + "\n";
 }
 
+bool is_older(const Manifest& a, const Manifest& b) {
+  return std::tuple(a.number, a.time.batch, a.time.epoch) < std::tuple(b.number, b.time.batch, b.time.epoch);
+}
+
 Manifest Manifest::parse(std::string_view text, const std::string& path) {
   try {
     const Json json = util::parse_json<Json>(text);
     if (json.at("format") != kFormat) throw Error("is not the manifest of a checkpoint");
-    if (json.at("version") > kVersionWithParts && fits_checksum(json))
+    if (json.at("version") > kVersion && fits_checksum(json))
       throw NewerVersionError(path, ": has version ", json.at("version").dump(),
-                              " of the format, and this libcomposer reads versions 1 to ", kVersionWithParts,
+                              " of the format, and this libcomposer reads versions 1 to ", kVersion,
                               "; use a newer libcomposer");
     if (json.at("version") < 1) throw Error("has the unknown version ", json.at("version").dump(), " of the format");
     Manifest manifest = from_json(json);

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,15 +28,17 @@ struct Manifest {
     std::uint64_t size = 0;
     std::string checksum;  // of its header, which covers all its bytes; in version 1 of all its bytes
   };
-  static constexpr int kVersion = 2;           // written, unless there are parts; version 1 can also be read
-  static constexpr int kVersionWithParts = 3;  // the same with parts of several ranks
+  static constexpr int kVersion = 4;  // written; versions 1 to 3, which have neither number nor fit, can also be read
+  static constexpr int kFirstWithNumber = 4;
   static constexpr const char* kFileName = "manifest.json";
 
   std::string id;    // of this checkpoint; repeated in its files
   std::string name;  // the folder's name when it was written
   std::string run_name;
-  std::string run_id;  // of the run and of runs resumed from its checkpoints
-  std::string parent;  // the previous checkpoint, written or resumed from; "": none
+  std::string run_id;               // of the run and of runs resumed from its checkpoints
+  std::string parent;               // the previous checkpoint, written or resumed from; "": none
+  std::int64_t number = 0;          // the n-th checkpoint of the run; 0: an earlier version, which does not say
+  std::optional<std::int64_t> fit;  // of the program's fits, the one that was begun last; unset: weights alone
   Timestamp time;
   std::map<std::string, double> metrics;  // by label/name
   bool weights_only = false;
@@ -47,8 +50,12 @@ struct Manifest {
   // Returns the text of the file, which ends in a checksum of the rest. Throws ConfigError for text that is not UTF-8.
   COMPOSER_EXPORT std::string to_json() const;
   // Throws CheckpointError that begins with `path` for a text that differs from that of to_json() in any byte, and
-  // NewerVersionError for a version above kVersionWithParts.
+  // NewerVersionError for a version above kVersion.
   COMPOSER_EXPORT static Manifest parse(std::string_view text, const std::string& path);
 };
+
+// Of two checkpoints of a run, the one that was written first. Time says so only where they have no number: it may have
+// been reset.
+COMPOSER_EXPORT bool is_older(const Manifest& a, const Manifest& b);
 
 }  // namespace composer::saving

@@ -59,6 +59,14 @@ MetricName split(const std::string& metric) {
   return {.label = metric.substr(0, slash), .name = metric.substr(slash + 1)};
 }
 
+// Of the program's fits, the one that was begun last, as the run has it; unset: of weights alone.
+std::optional<std::int64_t> fit_of(const StateDict& all) {
+  const StateValue* fit = all.find("fit");
+  if (fit == nullptr) return std::nullopt;
+  const StateValue* number = std::get<StateDict>(*fit).find("number");
+  return number == nullptr ? std::nullopt : std::optional(std::get<std::int64_t>(*number));
+}
+
 // A checkpoint that was written before a stopper has ended the run, in an evaluation of the same batch, does not know
 // it.
 bool is_finished(const State& state) { return state.stop.asked() && state.stop.kind() == Stop::FINISHED; }
@@ -127,6 +135,11 @@ void RunSaver::begin_fit(const State& state) {
 
 void RunSaver::end_fit() { lock_.reset(); }
 
+void RunSaver::count_from_zero() {
+  last_saved_batch_ = -1;
+  ends_saved_ = 0;
+}
+
 // A run that has no checkpoint yet starts again as one that was killed.
 void RunSaver::abandon() {
   saver_->abandon();
@@ -162,9 +175,11 @@ void RunSaver::keep_lock(const State& state) {
 void RunSaver::delete_later(const State& state) {
   for (const Found& found : list_checkpoints(options().folder, saver_->files())) {
     const Manifest& one = found.manifest;
-    if (one.time.batch > resumed_->time.batch && one.run_id == options().run_id &&
-        one.name == format_name(options_.filename, state.run_name, &one.time))
+    if (one.run_id != options().run_id || !is_older(*resumed_, one)) continue;
+    if (one.name == format_name(options_.filename, state.run_name, &one.time))
       saver_->retire(one.name);
+    else
+      saver_->count_from(one);
   }
   saver_->clean_up();
 }
@@ -174,7 +189,7 @@ void RunSaver::check_newest() const {
   if (!resumed_ && saver_->saved().empty()) return;
   const SaverOptions& own = options();
   const auto is_own = [&](const Manifest& manifest) {
-    const bool is_later = options_.goes_back && resumed_ && manifest.time.batch > resumed_->time.batch;
+    const bool is_later = options_.goes_back && resumed_ && is_older(*resumed_, manifest);
     return manifest.run_id == own.run_id && !manifest.weights_only && !is_later;
   };
   const auto newest = find_latest(own.folder, own.latest, is_own, saver_->files());
@@ -185,8 +200,7 @@ void RunSaver::check_newest() const {
   }
   if (newest && newest->manifest.id == resumed_->id) return;
   // One that was downloaded is newer than what this machine has had before, where the link still leads.
-  if (newest && newest->manifest.time.batch < resumed_->time.batch && is_there(own.folder, *resumed_, saver_->files()))
-    return;
+  if (newest && is_older(newest->manifest, *resumed_) && is_there(own.folder, *resumed_, saver_->files())) return;
   throw CheckpointError("save_folder: ", (own.folder / resumed_->name).string(), ", from which this run was resumed, ",
                         newest ? join("is not its newest checkpoint any more: ", newest->path.string(), " is")
                                : std::string("does not exist any more"),
@@ -208,6 +222,7 @@ void RunSaver::check_conflicts(const State& state) const {
 }
 
 void RunSaver::prepare(const State& state) {
+  if (!state.previous_timestamp) count_from_zero();  // time may have been reset
   if (options_.num_checkpoints_to_keep == 0) return;
   try {
     if (lock_) check_newest();
@@ -280,7 +295,7 @@ void RunSaver::save_if_due(Event event, const State& state) {
 
 bool RunSaver::is_due(Event event, const State& state) {
   check();
-  if (state.timestamp.batch < last_saved_batch_) last_saved_batch_ = -1;  // time was reset
+  if (state.timestamp.batch < last_saved_batch_) count_from_zero();  // another state was loaded
   if (options_.num_checkpoints_to_keep == 0) return false;
   if (!state.previous_timestamp || state.timestamp.batch == last_saved_batch_) return false;
   IntervalMoment moment = state.run->moment(event);
@@ -359,6 +374,7 @@ void RunSaver::take(Manifest manifest, const State& state, bool by_hand) {
   ask_direction(state);
   saver_->plan(manifest, by_hand);
   StateDict all = state.run->snapshot(options_.weights_only);
+  manifest.fit = fit_of(all);
   ignore_keys(all, options_.ignore_keys);
   saver_->save(std::move(manifest), all);
 }

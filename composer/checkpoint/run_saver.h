@@ -66,7 +66,8 @@ class COMPOSER_EXPORT RunSaver {
   // CheckpointError if the run has been continued elsewhere: its newest checkpoint in the folder is neither the one
   // that it resumes from nor one of this saver's.
   void begin_fit(const State& state);
-  void end_fit();  // unlocks the folder
+  void end_fit();          // unlocks the folder
+  void count_from_zero();  // time is reset
   // Checks what would prevent a later checkpoint from being written. Throws ConfigError for conflicting checkpoints of
   // other runs, and for names and tensors that cannot be saved; CheckpointError for a folder that cannot be written, or
   // warns under OnFailure::CONTINUE. Then deletes checkpoints that a killed process should have deleted.

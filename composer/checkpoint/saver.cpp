@@ -90,7 +90,10 @@ void Saver::wait() {
 void Saver::adopt(const Manifest& resumed) {
   list_.parent = resumed.name;
   ids_.push_back(resumed.id);
+  count_from(resumed);
 }
+
+void Saver::count_from(const Manifest& there) { list_.number = std::max(list_.number, there.number); }
 
 bool Saver::knows(const std::string& id) const { return std::ranges::find(ids_, id) != ids_.end(); }
 
@@ -148,6 +151,9 @@ void Saver::visit_state(StateVisitor& visit) {
   optional("batches", batches);
   std::string metric = options_.best ? options_.best->metric : "";  // that the values are of
   optional("metric", metric);
+  std::int64_t number = list_.number;
+  optional("number", number);
+  list_.number = std::max(list_.number, number);  // a damaged one that is newer may be there
   if (!visit.is_loading()) return;
   list_.retired = std::move(retired);
   wait();
@@ -236,6 +242,7 @@ void Saver::plan(const Manifest& manifest, bool by_hand) {
   wait();
   if (std::exchange(planned_, true)) list_ = before_;  // what was planned was never saved
   before_ = list_;
+  ++list_.number;
   const std::string& name = manifest.name;
   const auto replaced = std::ranges::find(list_.saved, name, &Saved::name);
   if (replaced != list_.saved.end()) {
@@ -281,6 +288,7 @@ void Saver::save(Manifest manifest, const StateDict& state) {
   ids_.push_back(manifest.id);
   manifest.run_id = options_.run_id;
   manifest.parent = std::exchange(list_.parent, manifest.name);
+  manifest.number = list_.number;
   StateDict taken;
   StateDict& copy = options_.asynchronous ? *copy_ : taken;
   Job job{.manifest = std::move(manifest),

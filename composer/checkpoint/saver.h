@@ -47,9 +47,9 @@ class COMPOSER_EXPORT Saver {
 
   // Call plan(), then save(). After plan(), saved() and visit_state() include the new checkpoint. save() writes
   // state["model"] to a file of its own, copies tensors if it writes in the background, and fills in the manifest's id,
-  // run_id and parent. Both wait for the previous write and rethrow its error, so when save() returns, every earlier
-  // checkpoint is on disk. One that is planned `by_hand` is not counted for `keep` and never deleted, and is written
-  // even if `keep` is 0.
+  // run_id, parent and number. Both wait for the previous write and rethrow its error, so when save() returns, every
+  // earlier checkpoint is on disk. One that is planned `by_hand` is not counted for `keep` and never deleted, and is
+  // written even if `keep` is 0.
   void plan(const Manifest& manifest, bool by_hand = false);
   void save(Manifest manifest, const StateDict& state);
   // Before plan(): makes the folder of a checkpoint of which ranks 1 to ranks - 1 write parts, and returns what they
@@ -87,7 +87,8 @@ class COMPOSER_EXPORT Saver {
   // Names of those that clean_up() is to delete.
   const std::vector<std::string>& retired() const { return list_.retired; }
   void visit_state(StateVisitor& visit);
-  void adopt(const Manifest& resumed);  // the run resumes from it; it becomes the parent of the next one
+  void adopt(const Manifest& resumed);     // the run resumes from it; it becomes the parent of the next one
+  void count_from(const Manifest& there);  // the next one has a larger number
   // Whether save() has written the checkpoint with this id, or adopt() has taken it.
   bool knows(const std::string& id) const;
   // Duration of the last write; 0 before the first. From any thread.
@@ -102,6 +103,7 @@ class COMPOSER_EXPORT Saver {
     std::vector<Saved> saved;
     std::vector<std::string> retired;  // to be deleted once the planned one is written
     std::string parent;
+    std::int64_t number = 0;  // of the newest
   };
   enum class Outcome : std::uint8_t {
     WRITTEN,

@@ -265,7 +265,7 @@ int list_remote(net::RemoteStore& store, const std::vector<std::string>& names, 
     } catch (const CheckpointError& error) {
       console.err << "composer: " << one_line(error) << '\n';
     }
-  std::ranges::stable_sort(all, {}, [](const Listed& one) { return one.second.time.batch; });
+  std::ranges::stable_sort(all, saving::is_older, &Listed::second);
   print_list(all, options, console);
   return all.size() == names.size() ? kGood : kBad;
 }

@@ -31,8 +31,10 @@ class Random {
 };
 
 std::int64_t newest_batch(const fs::path& folder) {
-  const auto all = saving::list_checkpoints(folder);
-  return all.empty() ? 0 : all.back().manifest.time.batch;
+  std::int64_t newest = 0;
+  for (const saving::Found& found : saving::list_checkpoints(folder))
+    newest = std::max(newest, found.manifest.time.batch);
+  return newest;
 }
 
 // What was there after the kill before.

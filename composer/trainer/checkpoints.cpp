@@ -30,7 +30,7 @@ bool can_go_on(const saving::Manifest& manifest, const std::string& run_name) {
 std::optional<saving::Found> one_before(const saving::Found& found, const std::string& folder) {
   std::optional<saving::Found> before;
   for (saving::Found& other : saving::list_checkpoints(folder)) {
-    if (other.path == found.path) break;
+    if (!saving::is_older(other.manifest, found.manifest)) break;
     if (can_go_on(other.manifest, found.manifest.run_name) && other.manifest.run_id == found.manifest.run_id)
       before = std::move(other);
   }
@@ -45,8 +45,7 @@ std::optional<saving::Found> one_before_in_store(const saving::Found& found, con
   try {
     const auto find = [&] {
       return find_newest(*store, [&](const saving::Manifest& other) {
-        return can_go_on(other, damaged.run_name) && other.run_id == damaged.run_id &&
-               other.time.batch < damaged.time.batch;
+        return can_go_on(other, damaged.run_name) && other.run_id == damaged.run_id && saving::is_older(other, damaged);
       });
     };
     if (const auto newest = find()) return saving::open_checkpoint(download_unreplaced(*store, *newest, find, folder));
@@ -64,25 +63,30 @@ std::vector<saving::Found> whole_checkpoints(const std::string& folder, const st
   return all;
 }
 
-// Of a trainer that is saved at the same batches as others.
+// Which checkpoints of several trainers belong together: time may be reset from one fit to the next.
+using Moment = std::pair<std::optional<std::int64_t>, std::int64_t>;
+
+Moment moment_of(const saving::Manifest& manifest) { return {manifest.fit, manifest.time.batch}; }
+
+// Of a trainer that is saved at the same batches of the same fits as others.
 std::optional<saving::Found> newest_in_common(const TrainerOptions& options) {
   const std::string folder = saving::format_name(options.save_folder, options.run_name);
   std::vector<saving::Found> own = whole_checkpoints(folder, options.run_name);
   if (own.empty()) return std::nullopt;
-  const std::int64_t newest = own.back().manifest.time.batch;
+  const saving::Manifest newest = own.back().manifest;
   for (const std::string& given : options.resume_with) {
-    std::set<std::int64_t> batches;
+    std::set<Moment> moments;
     const std::string other = saving::format_name(given, options.run_name);
-    for (const saving::Found& found : whole_checkpoints(other, "")) batches.insert(found.manifest.time.batch);
-    std::erase_if(own, [&](const saving::Found& found) { return !batches.contains(found.manifest.time.batch); });
+    for (const saving::Found& found : whole_checkpoints(other, "")) moments.insert(moment_of(found.manifest));
+    std::erase_if(own, [&](const saving::Found& found) { return !moments.contains(moment_of(found.manifest)); });
     if (own.empty())
-      throw CheckpointError("resume_with: ", folder, " and ", other,
-                            " have no checkpoint of the same batch; the first ", "one's newest is of batch ", newest,
-                            ". Remove the checkpoints of all of these trainers ",
-                            "to begin again, or restore those that are missing");
+      throw CheckpointError(
+          "resume_with: ", folder, " and ", other, " have no checkpoint of the same batch of the same fit; the first ",
+          "one's newest is of batch ", newest.time.batch, ". Remove the checkpoints of all of these trainers ",
+          "to begin again, or restore those that are missing");
   }
-  if (own.back().manifest.time.batch < newest)
-    warn(join("resume_with: going back from batch ", newest, " to ", own.back().path.string(),
+  if (own.back().manifest.id != newest.id)
+    warn(join("resume_with: going back from batch ", newest.time.batch, " to ", own.back().path.string(),
               ", the newest of a batch that all have saved"));
   return std::move(own.back());
 }
@@ -211,7 +215,7 @@ std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options)
   // Another machine may have trained on since, or this one may never have seen the run.
   const auto store = net::open_store(given);
   const auto newest = find_newest(*store, fits);
-  if (!newest || (found && newest->manifest.time.batch <= found->manifest.time.batch)) return found;
+  if (!newest || (found && !saving::is_older(found->manifest, newest->manifest))) return found;
   std::uint64_t bytes = 0;
   for (const auto& file : newest->manifest.files) bytes += file.size;
   warn(join("save_folder: downloading ", store->uri_of(newest->name()), ", ", bytes, " bytes, to ", folder));

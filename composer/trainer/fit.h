@@ -73,8 +73,9 @@ struct Fit {
   bool first_batch = true;      // is not trained yet
   bool first_loss = true;       // is not computed yet
   bool warned_of_mode = false;
-  bool limited = true;   // false in a trial, whose end its caller decides
-  bool skipped = false;  // nothing is left to do: no event fires, nothing is trained
+  bool begins_after_pause = false;  // a checkpoint would have the fit before go on
+  bool limited = true;              // false in a trial, whose end its caller decides
+  bool skipped = false;             // nothing is left to do: no event fires, nothing is trained
   // To be restored when the fit ends: what only this fit made of max_duration.
   std::optional<OptionalTime> max_duration_afterwards;
 };

@@ -126,9 +126,10 @@ struct Trainer::Impl {
   enum class Left : std::uint8_t { ALL, REST, NOTHING };  // of a fit, when the run goes on
   void set_up();
   void start_fit(const FitOptions& given, bool needs_loader);
-  Left left_of(const FitOptions& fit) const;
+  Left left_of() const;
   // Throw ConfigError on all ranks, with the first difference, if they are told to do different things.
   void check_ranks_at_init() const;
+  void check_ranks(Left left) const;
   void check_ranks(const FitPlan& plan) const;
   void check_ranks(const std::vector<EvalRun>& runs) const;  // of an evaluation that is asked for
   void check_ranks(const Feed& feed) const;                  // likewise of a prediction
@@ -184,6 +185,7 @@ struct Trainer::Impl {
   // saving_together.cpp: what all ranks do when one is written
   void save_if_due(Event event);
   void save_last();
+  void save_begin();
   std::string write_by_hand(const std::string& name);
   void wait_for_saves();
   void share_saved();
@@ -296,6 +298,7 @@ struct Trainer::Impl {
   std::optional<Owed> owed;              // by a fit that an error has ended, to be done by the next one
   bool fit_end_is_owed = false;          // likewise
   int interrupted_by = 0;                // the last fit
+  bool paused = false;                   // likewise, by a signal or a stop; it would go on
   std::string ended_by;                  // the error that has ended it; empty: none has
   Stopwatch aside_stopwatch;             // of evaluation and prediction
   std::int64_t aside_batch = -1;         // where eval() or predict() was called last

@@ -69,6 +69,7 @@ void Trainer::Impl::begin() {
   train_step.begin_fit();
   train_step.use_rule(engine);
   if (options.cuda_graph) train_step.use_graph(engine);
+  save_begin();
 }
 
 // What was due when a signal or an error ended the fit before.

@@ -62,6 +62,18 @@ void Trainer::Impl::check_ranks_at_init() const {
   ranks.check_same("options", compared.lines);
 }
 
+// Else those that return at once leave the others alone.
+void Trainer::Impl::check_ranks(Left left) const {
+  if (ranks.alone()) return;
+  ComparedLines compared;
+  compared.add("fits that were begun", next_fit);
+  compared.add("this one", left == Left::NOTHING
+                               ? "returns at once, because it had ended or a signal has ended the program"
+                           : left == Left::REST ? "goes on"
+                                                : "begins");
+  ranks.check_same("fit", compared.lines);
+}
+
 void Trainer::Impl::check_ranks(const FitPlan& plan) const {
   if (ranks.alone()) return;
   // Ranks with loaders of their own may divide them as they like.

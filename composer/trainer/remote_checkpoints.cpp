@@ -53,10 +53,6 @@ std::string in(const std::string& folder, const std::string& file) {
   return folder.empty() ? file : folder + "/" + file;
 }
 
-bool is_older(const Manifest& a, const Manifest& b) {
-  return std::pair(a.time.batch, a.time.epoch) < std::pair(b.time.batch, b.time.epoch);
-}
-
 // Whether a listing has its files with their sizes.
 bool is_whole(const RemoteCheckpoint& checkpoint, const std::vector<net::RemoteFile>& listed) {
   return std::ranges::all_of(checkpoint.manifest.files, [&](const Manifest::File& file) {
@@ -119,7 +115,7 @@ Look look_for_newest(net::RemoteStore& store, const std::function<bool(const Man
         look.has_changed = true;
         look.unreadable +=
             "\n  " + store.uri_of(one.folder) + ": files are missing, or their sizes differ from the manifest";
-      } else if (!look.newest || !is_older(one.manifest, look.newest->manifest)) {
+      } else if (!look.newest || !saving::is_older(one.manifest, look.newest->manifest)) {
         look.newest = std::move(one);
       }
     } catch (const saving::NewerVersionError&) {

@@ -29,7 +29,7 @@ bool upload(net::RemoteStore& store, const Found& checkpoint, const std::functio
   }
   if (const auto& there = before.current(); there && there->id != id) {
     // Another machine may have gone on from an earlier checkpoint: what this one has had is then of no use any more.
-    if (!is_new && shared.is_of_run(*there) && there->time.batch >= checkpoint.manifest.time.batch) return true;
+    if (!is_new && shared.is_of_run(*there) && !saving::is_older(*there, checkpoint.manifest)) return true;
     if (!shared.overwrite && !shared.is_of_run(*there))
       throw CheckpointError(store.uri_of(name),
                             " already exists and was not written by this run; use another save_folder or set ",

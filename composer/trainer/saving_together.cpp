@@ -40,6 +40,16 @@ void Trainer::Impl::save_last() {
   if (ranks.any(saver && saver->is_due_last(state))) save_together([&] { saver->save_periodic(state); });
 }
 
+// The newest checkpoint is of a fit that would go on from there, and the program has begun another.
+void Trainer::Impl::save_begin() {
+  const bool due = fit->begins_after_pause && state.run->is_resumable();
+  if (!saves_together()) {
+    if (due) saver->save_periodic(state);
+    return;
+  }
+  if (ranks.any(due)) save_together([&] { saver->save_periodic(state); });
+}
+
 std::string Trainer::Impl::write_by_hand(const std::string& name) {
   std::string path;
   const auto write = [&] { path = saver->save_by_hand(name, state); };

@@ -166,7 +166,8 @@ std::vector<EvalRun> Trainer::Impl::make_runs(const Evaluators& given, const Int
 
 void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
   try {
-    const Left left = left_of(given);
+    const Left left = left_of();
+    check_ranks(left);
     FitPlan plan = ranks.together([&] { return plan_fit(given, left, needs_loader); });
     if (left == Left::NOTHING) return skip_fit(std::move(plan));
     check_ranks(plan);
@@ -178,15 +179,13 @@ void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
   }
 }
 
-// In a run that goes on, the program calls the same fits again. Those with a duration, or with time reset, count from
-// where they began; a plain one always ends at max_duration, so it may be called any number of times.
-Trainer::Impl::Left Trainer::Impl::left_of(const FitOptions& given) const {
+// In a run that goes on, the program calls the same fits again. Those before the one that was begun last have ended,
+// however that came; where the clock is now says nothing about them, because time may have been reset since.
+Trainer::Impl::Left Trainer::Impl::left_of() const {
   if (interrupted_by != 0 && state.stop.asked()) return Left::NOTHING;  // until the program clears that
   if (!resumption.found || !place) return Left::ALL;
   if (next_fit == place->number) return Left::REST;
-  const bool is_plain = !given.duration && !given.reset_time;
-  if (next_fit > place->number || (is_plain && !progress().limit_reached())) return Left::ALL;
-  return Left::NOTHING;
+  return next_fit > place->number ? Left::ALL : Left::NOTHING;
 }
 
 // What holds for the fits after this one as well.
@@ -302,12 +301,14 @@ void Trainer::Impl::commit_lasting(FitPlan& plan) {
 }
 
 void Trainer::Impl::commit(FitPlan plan) {
+  const bool after_pause = paused && saver && saver->last_saved_batch() == state.timestamp.batch;
   state.timestamp = plan.from;
   state.max_duration = plan.until;
   state.stop.clear_answered();
   if (plan.reset_time) {
     state.previous_timestamp.reset();
     evaluations.count_from_zero();
+    if (saver) saver->count_from_zero();
     owed.reset();
   }
   commit_lasting(plan);
@@ -315,7 +316,7 @@ void Trainer::Impl::commit(FitPlan plan) {
   interrupted_by = 0;
   ended_by.clear();
   if (dist::World* const world = ranks.world()) plan.holds.among_ranks = world->training();
-  fit.emplace(train, std::move(plan.holds));
+  fit.emplace(train, std::move(plan.holds)).begins_after_pause = after_pause;
   if (options.handle_signals) signals->begin();
   if (plan.goal && *plan.goal != *plan.until) fit->max_duration_afterwards.emplace(plan.goal);
 }
@@ -363,6 +364,8 @@ void Trainer::Impl::finish_fit() {
   if (fit->skipped) return fit.reset();
   poll_signals();  // the last one: what comes later is for others
   interrupted_by = fit->ending.signal();
+  const bool asked = fit->ending.over() || fit->ending.interrupted() || state.stop.asked();
+  paused = asked && !progress().limit_reached() && Resumption::reason_to_save(state.stop).empty();
   if (fit->max_duration_afterwards) state.max_duration = *fit->max_duration_afterwards;
   train_step.end_fit();
   state.stop.answer();

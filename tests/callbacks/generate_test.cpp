@@ -162,6 +162,20 @@ TEST_CASE("Generate is due every interval and at the end of training, once in a 
         }) == std::vector<std::int64_t>{3});
 }
 
+TEST_CASE("Generate is due at the same batches again after time was reset") {
+  const auto log = std::make_shared<TableLog>();
+  TrainerOptions options = tiny_options();
+  options.model = std::make_shared<Counter>();
+  options.train_dataloader = data::in_memory({{"input_ids", at::arange(48, at::kLong).remainder(10).view({16, 3})}},
+                                             {.batch_size = 4, .shuffle = false});
+  options.callbacks.add(Generate({.prompts = {{1}}, .interval = "4ba", .max_new_tokens = 1}));
+  options.loggers.add(log);
+  Trainer trainer(std::move(options));
+  trainer.fit("4ba");
+  trainer.fit({.duration = "4ba", .reset_time = true});
+  CHECK(log->tables.size() == 2);
+}
+
 TEST_CASE("The model generates in evaluation mode without gradients, and trains on as without it, to the bit") {
   const Run without(std::nullopt);
   const Run with({{.prompts = {{1}, {2, 3}}, .interval = "1ba", .max_new_tokens = 5, .temperature = 1}});

@@ -515,15 +515,19 @@ TEST_CASE("a manifest comes back as it was, and one of a newer version is refuse
   m.run_name = "a \"name\"\n";
   m.time.batch = 2;
   m.time.total_wct = Seconds(0.1);
+  m.number = 7;
+  m.fit = 1;
   m.metrics = {{"eval/a", 0.25}, {"eval/b", HUGE_VAL}};
   m.files = {{"model.safetensors", 12, "xxh3:0"}};
   const std::string text = m.to_json();
   CHECK(Manifest::parse(text, "here").to_json() == text);
   CHECK(Manifest::parse(text, "here").metrics.at("eval/b") == HUGE_VAL);
+  CHECK(Manifest::parse(text, "here").number == 7);
+  CHECK(Manifest::parse(text, "here").fit == 1);
   std::string damaged = text;
-  damaged.replace(damaged.find("\"version\": 2"), 12, "\"version\": 3");
+  damaged.replace(damaged.find("\"version\": 4"), 12, "\"version\": 5");
   CHECK_THROWS_WITH_AS(Manifest::parse(damaged, "here"), doctest::Contains("is damaged"), CheckpointError);
-  m.version = Manifest::kVersionWithParts + 1;
+  m.version = Manifest::kVersion + 1;
   const std::string newer = m.to_json();
   try {
     Manifest::parse(newer, "here");

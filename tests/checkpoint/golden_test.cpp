@@ -57,12 +57,14 @@ std::string bytes_of(const StateDict& state) {
 }
 
 TEST_CASE("Checkpoints of earlier versions are read to the bit") {
-  for (const int version : {1, 2}) {
+  for (const int version : {1, 2, 4}) {
     CAPTURE(version);
     const saving::Found found = saving::open_checkpoint(golden_folder() / join("checkpoint-", version));
     CHECK(found.manifest.version == version);
     CHECK(found.manifest.name == "ep1-ba3");
     CHECK(found.manifest.time.batch == 3);
+    CHECK(found.manifest.number == (version < 4 ? 0 : 3));
+    CHECK(found.manifest.fit == (version < 4 ? std::optional<std::int64_t>() : 1));
     CHECK(found.manifest.time.total_wct == Seconds(1.5));
     CHECK(found.manifest.metrics.at("eval/accuracy") == 0.75);
     const StateDict expected = some_state();

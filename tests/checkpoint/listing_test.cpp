@@ -26,7 +26,7 @@ using test::write;
 
 void write_newer(const fs::path& path, const std::string& name) {
   Manifest manifest = test::manifest_of(9, name);
-  manifest.version = Manifest::kVersionWithParts + 1;
+  manifest.version = Manifest::kVersion + 1;
   CheckpointFolder(path, "run", real_files()).write(manifest, test::files_of(9), "latest", /*overwrite=*/true);
 }
 
@@ -187,6 +187,24 @@ TEST_CASE("Names that leave the folder, are reserved, too long or the link's are
     CHECK_THROWS_AS(check_name(bad, "latest"), ConfigError);
   }
   CHECK_THROWS_AS(check_name("a", "a/latest"), ConfigError);
+}
+
+TEST_CASE(
+    "Of two checkpoints the one with the smaller number is older, and without numbers the one of the earlier batch") {
+  struct Row {
+    std::int64_t number, batch, epoch;
+  };
+  const std::vector<Row> oldest_first = {{0, 3, 0}, {0, 9, 1}, {0, 9, 2}, {1, 20, 5}, {2, 1, 0}, {3, 2, 0}, {4, 2, 1}};
+  const auto manifest = [](const Row& row) {
+    Manifest m;
+    m.number = row.number;
+    m.time.batch = row.batch;
+    m.time.epoch = row.epoch;
+    return m;
+  };
+  for (std::size_t i = 0; i < oldest_first.size(); ++i)
+    for (std::size_t k = 0; k < oldest_first.size(); ++k)
+      CHECK(is_older(manifest(oldest_first[i]), manifest(oldest_first[k])) == (i < k));
 }
 
 }  // namespace

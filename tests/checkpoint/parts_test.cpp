@@ -127,7 +127,7 @@ bool has_leftovers(const fs::path& folder) {
   return false;
 }
 
-TEST_CASE("Parts become one checkpoint, which is version 3 and lists them") {
+TEST_CASE("Parts become one checkpoint, which lists them") {
   const test::Folder folder;
   Saver saver({.folder = folder.path()});
   PartWriter writer(1, 2, OnFailure::FAIL, /*asynchronous=*/true);
@@ -135,7 +135,7 @@ TEST_CASE("Parts become one checkpoint, which is version 3 and lists them") {
   saver.wait();
   CHECK(whole_latest(folder.path()) == 1);
   const Found found = open_checkpoint(folder / "ba1");
-  CHECK(found.manifest.version == 3);
+  CHECK(found.manifest.version == Manifest::kVersion);
   REQUIRE(found.manifest.files.size() == 3);
   CHECK(found.manifest.files[2].name == "state-1-of-2.safetensors");
   CHECK_FALSE(has_leftovers(folder.path()));

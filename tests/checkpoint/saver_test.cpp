@@ -91,11 +91,42 @@ TEST_CASE("a file of the same checkpoint that is not the one that the manifest m
   Saver saver({.folder = folder.path(), .asynchronous = false});
   save(saver, 1);
   const Found found = open_checkpoint(folder / "ba1");
-  REQUIRE(found.manifest.version == 2);
+  REQUIRE(found.manifest.version == Manifest::kVersion);
   Found other = found;
   other.manifest.files.front().checksum = "xxh3:0123456789abcdef";
   CHECK_NOTHROW(load(found));
   CHECK_THROWS_AS(load(other), CheckpointError);
+}
+
+TEST_CASE("Each checkpoint of a run has a larger number than those before it, also after a failure and a resume") {
+  const test::Folder folder;
+  const auto number = [&](int batch) { return open_checkpoint(folder / join("ba", batch)).manifest.number; };
+  StateDict state;
+  Manifest resumed;
+  {
+    Saver saver({.folder = folder.path(), .asynchronous = false});
+    save(saver, 5);
+    save(saver, 6);
+    Manifest never_saved;
+    never_saved.name = "ba7";
+    saver.plan(never_saved);
+    save(saver, 1);
+    CHECK(number(5) == 1);
+    CHECK(number(6) == 2);
+    CHECK(number(1) == 3);
+    resumed = open_checkpoint(folder / "ba6").manifest;
+    StateVisitor visit = StateVisitor::saving(state);
+    saver.visit_state(visit);
+  }
+  Saver adopts({.folder = folder.path(), .asynchronous = false, .run_id = resumed.run_id});
+  adopts.adopt(resumed);
+  save(adopts, 7);
+  CHECK(number(7) == 3);
+  StateVisitor visit = StateVisitor::loading(state, "");
+  Saver loads({.folder = folder.path(), .asynchronous = false, .run_id = resumed.run_id});
+  loads.visit_state(visit);
+  save(loads, 8);
+  CHECK(number(8) == 4);
 }
 
 TEST_CASE("a name that was to be deleted and is saved again is not deleted") {
@@ -237,9 +268,9 @@ TEST_CASE("A resumed run deletes what its checkpoint says is outdated: not when 
   Saver saver(options);
   StateVisitor visit = StateVisitor::loading(state, "saver");
   saver.visit_state(visit);
-  CHECK(names_in(folder.path()) == Names{"ba1", "ba2", "ba3", "ba4"});
+  CHECK(names_in(folder.path()) == Names{"ba1", "ba4", "ba2", "ba3"});  // ba4 is the other run's first
   saver.clean_up();
-  CHECK(names_in(folder.path()) == Names{"ba2", "ba3", "ba4"});
+  CHECK(names_in(folder.path()) == Names{"ba4", "ba2", "ba3"});
   CHECK(std::filesystem::exists(folder / "plots"));
 }
 

@@ -44,14 +44,6 @@ void Operations::enter(Player& player, OptionalTime limit) {
   player.in_fit = true;
 }
 
-// A plain fit that another process has finished returns at once, and the run has still to go on.
-bool Operations::has_begun(Player& player, OptionalTime limit) const {
-  const int starts = player.watch->spans.count(Event::FIT_START);
-  if (starts == 0 && player.resumed && player.has_reached(limit)) return false;
-  player.resumed = false;
-  return true;
-}
-
 void Operations::leave(Player& player, Outcome outcome) {
   player.in_fit = false;
   player.owes = outcome == Outcome::FAILED || player.trainer().interrupted_by() != 0;
@@ -102,7 +94,7 @@ void Operations::fit(Player& player, const Op& op) {
     return player.remember(before);
   }
   if (must_be_refused) fail("refused", player.name(), ": a fit() that cannot be was not refused");
-  const bool has_begun = this->has_begun(player, limit);
+  player.resumed = false;
   leave(player, outcome);
   player.limit = limit;
   if (endless) {
@@ -114,8 +106,7 @@ void Operations::fit(Player& player, const Op& op) {
   if (outcome == Outcome::FAILED) return;
   check_ended(player, op.plan, true);
   const int starts = player.watch->spans.count(Event::FIT_START), ends = player.watch->spans.count(Event::FIT_END);
-  if (has_begun && (starts != 1 || ends != 1))
-    fail("spans", player.name(), ": fit_start ", starts, " times, fit_end ", ends);
+  if (starts != 1 || ends != 1) fail("spans", player.name(), ": fit_start ", starts, " times, fit_end ", ends);
   const bool undisturbed = !player.stopped_at && !player.may_be_interrupted;
   if (undisturbed && player.batch() > player.begun_at) player.check_evaluated(-1);
 }
@@ -135,7 +126,7 @@ void Operations::begin(Player& player, const Op& op) {
     return player.remember(before);
   }
   if (must_be_refused) fail("refused", player.name(), ": a begin() that cannot be was not refused");
-  has_begun(player, limit);
+  player.resumed = false;
   player.limit = limit;
   if (outcome == Outcome::FAILED) leave(player, outcome);
 }

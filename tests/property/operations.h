@@ -49,7 +49,6 @@ class Operations {
 
   FitOptions fit_options(Player& player, const Op& op, OptionalTime& limit) const;
   void enter(Player& player, OptionalTime limit);
-  bool has_begun(Player& player, OptionalTime limit) const;
   void leave(Player& player, Outcome outcome);
   void check_ended(Player& player, const Plan& plan, bool by_limit);
   bool is_over(const Player& player) const;

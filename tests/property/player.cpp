@@ -92,9 +92,12 @@ TrainerOptions Player::options() {
 }
 
 void Player::build() {
-  std::int64_t expected = 0;
+  std::int64_t expected = 0, fits = 0;
   if (setup_.save)
-    if (const auto found = saving::find_latest(folder_, "latest")) expected = found->manifest.time.batch;
+    if (const auto found = saving::find_latest(folder_, "latest")) {
+      expected = found->manifest.time.batch;
+      fits = found->manifest.fit.value_or(0);
+    }
   if (expected < newest_)
     fail("retention", name(), ": the newest checkpoint is of batch ", expected, ", and there was one of ", newest_);
   if (expected > static_cast<std::int64_t>(history_.size()))
@@ -112,6 +115,17 @@ void Player::build() {
   trainer_ = std::make_unique<Trainer>(options());
   if (batch() != expected)
     fail("resume", name(), ": the run goes on at batch ", batch(), ", and its newest checkpoint is of ", expected);
+  call_again(fits);
+}
+
+// The fits of the process before that had ended.
+void Player::call_again(std::int64_t fits) {
+  for (std::int64_t i = 0; i < fits; ++i) {
+    trainer_->begin();
+    if (!trainer_->done()) fail("fits", name(), ": fit ", i, " had ended, and is trained again");
+    trainer_->end();
+  }
+  if (watch->spans.count(Event::FIT_START) != 0) fail("fits", name(), ": a fit that had ended is begun again");
 }
 
 void Player::destroy() {

@@ -86,6 +86,7 @@ class Player {
 
  private:
   TrainerOptions options();
+  void call_again(std::int64_t fits);
   std::vector<std::vector<Ids>> evaluated_on();
   OptionalTime first_limit() const;
   std::string where(std::int64_t batch) const;

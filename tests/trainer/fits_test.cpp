@@ -1,9 +1,16 @@
 // A program of several fits that is started again does what is left of them and no more: those with a duration, those
 // that count from zero again, and loops of its own. A fit after one that a signal has ended returns at once.
+#include <algorithm>
 #include <csignal>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <map>
+#include <random>
+#include <vector>
 
+#include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
 #include "composer/optim/reduce_on_plateau.h"
 #include "tests/support/doctest.h"
@@ -110,6 +117,224 @@ TEST_CASE("A plain fit and one with a duration after it are gone on with after a
         options.max_duration = "1ep";
         return options;
       });
+}
+
+// Asks for stops after so many batches of the whole program.
+class Stops final : public Callback {
+ public:
+  using All = std::map<std::int64_t, Stop::Kind>;
+  explicit Stops(All all) : all_(std::move(all)) {}
+  void batch_end(const State& state, Logger&) override {
+    if (const auto stop = all_.find(++trained_); stop != all_.end()) state.stop.ask("Stops: enough", stop->second);
+  }
+  void visit_state(StateVisitor& visit) override { visit("trained", trained_); }
+
+ private:
+  All all_;
+  std::int64_t trained_ = 0;
+};
+
+std::function<TrainerOptions(const Folder&)> stopped(const Time& max_duration, const Stops::All& stops) {
+  return [=](const Folder& folder) {
+    TrainerOptions options = options_in(folder);
+    options.max_duration = max_duration;
+    options.callbacks.add(Stops(stops));
+    return options;
+  };
+}
+
+TEST_CASE("A plain fit that has ended, in any way, is not trained again in a program that goes on in a later fit") {
+  const std::vector<std::pair<const char*, Program>> programs = {
+      {"a plain fit and one with a duration",
+       [](Trainer& trainer) {
+         trainer.fit();
+         trainer.fit("5ba");
+       }},
+      {"a plain fit and one that counts from zero again",
+       [](Trainer& trainer) {
+         trainer.fit();
+         trainer.fit({.duration = "5ba", .reset_time = true});
+       }},
+      {"a plain fit, and one that counts from zero again to the same end", [](Trainer& trainer) {
+         trainer.fit();
+         trainer.fit({.reset_time = true});
+       }}};
+  const std::vector<Stops::All> stops = {{},
+                                         {{3, Stop::FINISHED}},
+                                         {{4, Stop::FINISHED}},
+                                         {{3, Stop::PAUSED}},
+                                         {{4, Stop::PAUSED}},
+                                         {{2, Stop::FINISHED}, {5, Stop::FINISHED}},
+                                         {{2, Stop::PAUSED}, {5, Stop::FINISHED}}};
+  for (const auto& [name, program] : programs)
+    for (const Stops::All& all : stops) {
+      CAPTURE(std::string(name));
+      CAPTURE(all.size());
+      CAPTURE((all.empty() ? 0 : all.begin()->first));
+      check_as_uninterrupted(program, stopped("6ba", all));
+    }
+}
+
+TEST_CASE("The last plain fit of a finished program goes on to a longer max_duration, and those before it do not") {
+  const Folder folder, other;
+  const Program one = [](Trainer& trainer) { trainer.fit(); };
+  const Program two = [](Trainer& trainer) {
+    trainer.fit();
+    trainer.fit("2ba");
+  };
+  CHECK(run(stopped("3ba", {})(folder), one).trained == 3);
+  CHECK(run(stopped("5ba", {})(folder), one).timestamp.batch == 5);
+  CHECK(run(stopped("3ba", {})(other), two).trained == 5);
+  CHECK(run(stopped("9ba", {})(other), two).trained == 0);
+}
+
+TEST_CASE("The first batch of a fit that counts from zero again is saved after a fit of one batch") {
+  const Folder folder;
+  TrainerOptions options = options_in(folder);
+  options.save_filename = "fit{batch}-{sample}-{token}-{epoch}";
+  Trainer trainer(std::move(options));
+  trainer.fit("1ba");
+  const std::string before = saving::open_checkpoint(folder / "ck/latest").manifest.id;
+  trainer.fit({.duration = "1ba", .reset_time = true});
+  const saving::Manifest manifest = saving::open_checkpoint(folder / "ck/latest").manifest;
+  CHECK(manifest.id != before);
+  CHECK(manifest.number == 2);
+  CHECK(manifest.fit == 1);
+}
+
+const Program kTwoFits = [](Trainer& trainer) {
+  trainer.fit("5ba");
+  trainer.fit({.duration = "3ba", .reset_time = true});
+};
+
+TEST_CASE("After reset_time a run goes on from what was saved last, also without a link and from a bucket") {
+  for (const bool is_remote : {false, true}) {
+    CAPTURE(is_remote);
+    check_as_uninterrupted(kTwoFits, [=](const Folder& folder) {
+      TrainerOptions options = options_in(folder);
+      if (is_remote) {
+        options.save_folder = "file://" + (folder / "bucket").string();
+        options.save_staging_folder = (folder / "staging").string();
+      } else {
+        options.save_latest_filename = "";
+      }
+      return options;
+    });
+  }
+}
+
+TEST_CASE("After reset_time, from a bucket alone, a run goes on from what was saved last") {
+  const Folder folder;
+  const auto options = [&](const char* machine) {
+    TrainerOptions made = options_in(folder);
+    made.save_folder = "file://" + (folder / "bucket").string();
+    made.save_staging_folder = (folder / machine).string();
+    return made;
+  };
+  run(options("one"), kTwoFits);
+  CHECK(run(options("two"), kTwoFits).trained == 0);
+}
+
+TEST_CASE("After reset_time a run goes back over a damaged checkpoint to the one that was saved before it") {
+  const Folder folder, other;
+  const Program program = [](Trainer& trainer) {
+    trainer.fit("4ba");
+    trainer.fit({.duration = "4ba", .reset_time = true});
+  };
+  const auto options = [](const Folder& in) {
+    TrainerOptions made = options_in(in);
+    made.save_filename = "ba{batch}";
+    return made;
+  };
+  const Result whole = run(options(other), program);
+  run(options(folder), program, 6);
+  {
+    std::fstream file(folder / "ck/ba2/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-4, std::ios::end);
+    file.write("XXXX", 4);
+  }
+  const Warnings warnings;
+  const Result resumed = run(options(folder), program);
+  CHECK(warnings.say("going back to " + (folder / "ck/ba1").string()));
+  CHECK(resumed.trained == 3);
+  CHECK(resumed.weights.equal(whole.weights));
+}
+
+// A program of some fits that have something to train, with stops in them.
+struct RandomProgram {
+  explicit RandomProgram(std::uint32_t seed) : random(seed) {
+    max_duration = Time(draw(3, 9), TimeUnit::BATCH);
+    limit = max_duration.count();
+    for (std::int64_t n = draw(2, 5); n > 0; --n) add_fit();
+    if (const auto last = stops.find(trained); last != stops.end())
+      last->second = Stop::FINISHED;  // the last one that is only paused goes on
+  }
+
+  void operator()(Trainer& trainer) const {
+    for (const FitOptions& fit : fits) trainer.fit(fit);
+  }
+
+  std::mt19937 random;
+  Time max_duration = "1ba";
+  std::vector<FitOptions> fits;
+  Stops::All stops;
+  std::int64_t trained = 0;  // batches, by all fits
+
+ private:
+  static constexpr std::int64_t kEpoch = 4;
+  std::int64_t draw(std::int64_t least, std::int64_t most) {
+    return least + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most - least + 1));
+  }
+
+  void add_fit() {
+    FitOptions fit;
+    fit.reset_time = draw(0, 2) == 0;
+    if (fit.reset_time) now = 0;
+    if (now >= limit || draw(0, 2) != 0) {
+      const bool epochs = draw(0, 2) == 0;
+      const std::int64_t count = draw(1, epochs ? 2 : 6);
+      fit.duration = Time(count, epochs ? TimeUnit::EPOCH : TimeUnit::BATCH);
+      limit = epochs ? (now / kEpoch + count) * kEpoch : now + count;
+    }
+    std::int64_t trains = limit - now;
+    if (draw(0, 2) == 0) {
+      trains = draw(1, trains);
+      stops[trained + trains] = draw(0, 1) == 0 ? Stop::FINISHED : Stop::PAUSED;
+    }
+    now += trains;
+    trained += trains;
+    fits.push_back(std::move(fit));
+  }
+
+  std::int64_t now = 0, limit = 0;
+};
+
+TEST_CASE("Random programs of fits and stops, killed and started again, end as those that nobody has killed") {
+  for (std::uint32_t seed = 0; seed < 60; ++seed) {
+    CAPTURE(seed);
+    RandomProgram program(seed);
+    const Folder whole_folder, folder;
+    const auto options = [&, interval = Time(1 + seed % 3, TimeUnit::BATCH)](const Folder& in) {
+      TrainerOptions made = stopped(program.max_duration, program.stops)(in);
+      made.save_interval = interval;
+      made.save_async = seed % 2 == 0;
+      if (seed % 4 == 1) made.save_latest_filename = "";
+      return made;
+    };
+    const Program fits = [&](Trainer& trainer) { program(trainer); };
+    const Result whole = run(options(whole_folder), fits);
+    REQUIRE(whole.trained == program.trained);
+    for (std::int64_t left = program.trained; left > 1;) {
+      const auto dies_at = static_cast<std::int64_t>(program.random() % static_cast<std::uint64_t>(left));
+      left = std::min(left - 1, left - dies_at);
+      run(options(folder), fits, dies_at);
+    }
+    const Result resumed = run(options(folder), fits);
+    CHECK(resumed.weights.equal(whole.weights));
+    CHECK(resumed.timestamp.batch == whole.timestamp.batch);
+    CHECK(resumed.timestamp.epoch == whole.timestamp.epoch);
+    CHECK(run(options(folder), fits).trained == 0);
+  }
 }
 
 TEST_CASE("Fits with a loader, a schedule and an evaluator of their own go on after a kill with what these remember") {

@@ -1,5 +1,6 @@
 // What ranks must not decide apart: when training is over, where files are, which learning rate is suggested.
 #include <cmath>
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <ATen/ATen.h>
 
 #include "composer/callbacks/nan_monitor.h"
+#include "composer/core/error.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
@@ -61,6 +63,28 @@ TEST_CASE("A NaN of one rank ends all, and the file of its microbatch has the ra
   });
   for (const std::string& error : errors) CHECK_FALSE(error.empty());
   CHECK(std::filesystem::exists(folder / "nan" / "nan-ep0-ba0-rank1.safetensors"));
+}
+
+TEST_CASE("A fit that would return at once on one rank, and train on the others, is a ConfigError on all") {
+  const auto errors = errors_in_ranks(2, [&](const WorldPointer& world) {
+    const Warnings warnings;
+    TrainerOptions options = tiny_options();
+    options.handle_signals = true;
+    options.callbacks = {At([&](Event event, const State& state) {
+      if (event == Event::BATCH_START && state.timestamp.batch == 1 && world->rank() == 0) std::raise(SIGTERM);
+    })};
+    options.world = world;
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    if (trainer.interrupted_by() != SIGTERM) throw Error("was not interrupted");
+    if (world->rank() == 0) trainer.state().stop.clear();
+    trainer.fit("1ep");
+  });
+  for (const std::string& error : errors) {
+    CAPTURE(error);
+    CHECK(error.find("fit: the ranks differ: rank 0 has this one = begins; rank 1 has this one = returns at once") !=
+          std::string::npos);
+  }
 }
 
 TEST_CASE("Ranks look for a learning rate together, and find what one process finds") {

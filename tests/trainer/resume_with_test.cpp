@@ -82,6 +82,57 @@ TEST_CASE(
   CHECK(first.saved_checkpoints().size() == 2);
 }
 
+TEST_CASE("Two trainers whose time was reset resume at the same batch of the same fit") {
+  struct Resumed {
+    Timestamp first, second;
+    at::Tensor weights;
+    std::int64_t trained = 0;
+  };
+  const auto take_turns_twice = [](const Folder& folder, const char* filename, std::int64_t dies) {
+    Resumed result;
+    std::int64_t saves = 0;
+    TrainerOptions options = one_of_two(folder, "second", "first"), others = one_of_two(folder, "first", "second");
+    options.callbacks = {At([&](Event event, const State&) {
+      if (event == Event::BATCH_CHECKPOINT && ++saves == dies) throw Killed();
+      if (event == Event::BATCH_END) ++result.trained;
+    })};
+    for (TrainerOptions* one : {&options, &others}) {
+      one->save_interval = "1ba";
+      one->save_filename = filename;
+      one->max_duration = {};
+    }
+    Trainer first(std::move(others)), second(std::move(options));
+    result.first = first.state().timestamp;
+    result.second = second.state().timestamp;
+    CHECK(first.resumed_from().empty() == second.resumed_from().empty());
+    for (const auto& [batches, resets] : {std::pair(2, false), {4, true}, {3, true}}) {
+      const FitOptions fit{.duration = Time(batches, TimeUnit::BATCH), .reset_time = resets};
+      first.begin(fit);
+      second.begin(fit);
+      while (first.step()) second.step();
+      first.end();
+      second.end();
+    }
+    result.weights = weights_of(second);
+    return result;
+  };
+  for (const char* filename : {"ba{batch}", "{sample}-ba{batch}-of-{epoch}"}) {
+    CAPTURE(std::string(filename));
+    const Folder other;
+    const Resumed whole = take_turns_twice(other, filename, -1);
+    CHECK(whole.trained == 9);
+    for (const std::int64_t save : {2, 3, 4, 5, 6, 7, 8, 9}) {
+      CAPTURE(save);
+      const Folder folder;
+      CHECK_THROWS(take_turns_twice(folder, filename, save));
+      const Resumed resumed = take_turns_twice(folder, filename, -1);
+      CHECK(resumed.first.batch == resumed.second.batch);
+      CHECK(resumed.trained == 9 - save + 1);
+      CHECK(resumed.weights.equal(whole.weights));
+    }
+  }
+}
+
 TEST_CASE("Trainers without a checkpoint in common are an error, and so are options that would delete it") {
   const Folder folder;
   CHECK_THROWS(take_turns(folder, 2));  // before the second one's first

@@ -81,7 +81,7 @@ TEST_CASE("What n ranks have saved, whole or in parts, goes on with m ranks, and
       train(folder, before, "7ba", change);
       const saving::Found saved = saving::open_checkpoint(folder / "ck/latest");
       CHECK(saved.manifest.time.batch == 7);
-      CHECK(saved.manifest.version == (before.in_parts ? 3 : 2));
+      CHECK((saved.manifest.files.size() > 2) == before.in_parts);
       for (const ZeroResult& rank : train(folder, after, "3ep", change)) {
         CHECK(rank.losses.size() == 5);  // of 12
         CHECK(at::allclose(rank.weights, expected, 0, 1e-12));
