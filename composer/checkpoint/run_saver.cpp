@@ -241,6 +241,8 @@ void RunSaver::wait() {
     throw;
   }
 }
+  const auto [label, name] = split(options_.best->metric);
+  if (!state.metrics.is_current(label, name)) return;  // the others are not worth reading
 
 void RunSaver::note_metrics(const State& state) {
   const std::int64_t batch = state.timestamp.batch;  // of another count of time, after a reset, if it is not the last
@@ -254,12 +256,13 @@ void RunSaver::finish() {
   saver_->finish();
 }
 
-// Once there is somebody who knows: who sets a metric by hand may not have done so yet.
+// What is declared, also later, corrects what was guessed. Who sets a metric by hand may not have done so yet.
 void RunSaver::ask_direction(const State& state) {
-  if (!options_.best || saver_->has_direction()) return;
+  if (!options_.best || options_.best->better) return;
   const auto [label, name] = split(options_.best->metric);
-  if (state.metrics.better(label, name) || state.metrics.is_current(label, name))
-    saver_->prefer(direction("save_best", options_.best->better, state, label, name));
+  if (const auto declared = state.metrics.better(label, name)) return saver_->prefer(*declared);
+  if (!saver_->has_direction() && state.metrics.is_current(label, name))
+    saver_->prefer(direction("save_best", {}, state, label, name));
 }
 
 void RunSaver::wait_for_mirror(const State& state) {

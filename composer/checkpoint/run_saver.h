@@ -88,10 +88,16 @@ class COMPOSER_EXPORT RunSaver {
   // written, with any on_failure.
   std::string save_by_hand(const std::string& name, const State& state);
   void wait();  // returns when everything is on disk
-  // After an evaluation: with `best`, a checkpoint of this batch that has no value yet gets what was measured.
+  // When a metric may have been set: with `best`, a checkpoint of this batch that has no value yet gets what was
+  // measured on its weights.
   void note_metrics(const State& state);
   void finish();  // wait(), then writes what was noted into the checkpoints' manifests
   // Returns when the mirror has copied everything, or when the grace period after a signal ends. Throws
+  // Which values of the metric of `best` are better, if the options do not say: also before it is measured.
+  void prefer(Better better) {
+    if (options_.best && !options_.best->better) saver_->prefer(better);
+  }
+  bool has_notes() const { return saver_->has_notes(); }
   // CheckpointError for what is not copied, unless on_failure is CONTINUE; a run that was interrupted warns.
   void wait_for_mirror(const State& state);
   std::vector<std::string> paths() const;  // as they were written; the last may still be being written

@@ -187,6 +187,7 @@ struct Trainer::Impl {
   void wait_for_saves();
   void share_saved();
   bool saves_together() const;
+  void write_notes();
   void save_together(const std::function<void()>& save, bool by_hand = false);
   void check_parts();
   StateDict own_optimizer();

@@ -94,6 +94,7 @@ bool Trainer::Impl::step() {
   if (state.timestamp.epoch_in_iteration == 0 && state.timestamp.batch_in_epoch == 0) fire(Event::ITERATION_START);
   if (state.timestamp.batch_in_epoch == 0) {
     fire(Event::EPOCH_START);
+  if (saver) saver->note_metrics(state);  // what was measured since the last step, before the weights change
     log_epoch();
   }
 

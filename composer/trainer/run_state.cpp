@@ -27,17 +27,7 @@
 namespace composer {
 namespace {
 
-void visit_metrics(StateVisitor& visit, MetricValues& metrics) {
-  if (!visit.is_loading()) {
-    for (const auto& [label, by_name] : metrics.all()) {
-      StateVisitor inner = visit.scope(label);
-      for (const auto& [name, reported] : by_name) {
-        at::Tensor value = reported.value;
-        inner(name, value);
-      }
-    }
-    return;
-  }
+void visit_values(StateVisitor visit, MetricValues& metrics) {
   for (const std::string& label : visit.names()) {
     StateVisitor inner = visit.scope(label);
     for (const std::string& name : inner.names()) {
@@ -48,22 +38,35 @@ void visit_metrics(StateVisitor& visit, MetricValues& metrics) {
   }
 }
 
-// The names, by label, of those that were measured on the saved weights. Earlier versions do not say, and then none is
-// taken for one of these.
-void visit_current(StateVisitor& visit, MetricValues& metrics) {
+// Of each metric its value, whether that was measured on the saved weights, and which values are better. Earlier
+// versions tell the first alone: then none is taken for one of these weights.
+void visit_metrics(StateVisitor& visit, MetricValues& metrics) {
+  std::map<std::string, std::map<std::string, at::Tensor>> values;
   std::map<std::string, std::vector<std::string>> current;
   for (const auto& [label, by_name] : metrics.all())
-    for (const auto& [name, reported] : by_name)
+    for (const auto& [name, reported] : by_name) {
+      values[label][name] = reported.value;
+  std::map<std::string, std::map<std::string, Better>> directions;
       if (reported.is_current) current[label].push_back(name);
-  if (!visit.is_loading()) return visit("current_metrics", current);
-  current.clear();
+      if (reported.better) directions[label][name] = *reported.better;
+    }
+  if (!visit.is_loading()) {
+    visit("metrics", values);
+    visit("current_metrics", current);
+    return visit("metric_directions", directions);
+  }
+  current.clear(), directions.clear();
+  visit_values(visit.scope("metrics"), metrics);
   if (visit.has("current_metrics")) visit("current_metrics", current);
   metrics.weights_changed();
   for (const auto& [label, names] : current)
+  if (visit.has("metric_directions")) visit("metric_directions", directions);
     for (const std::string& name : names)
       if (const at::Tensor* value = metrics.find(label, name)) metrics.set(label, name, at::Tensor(*value));
 }
 
+  for (const auto& [label, by_name] : directions)
+    for (const auto& [name, better] : by_name) metrics.declare(label, name, better);
 // A program that prints the loss of the last batch can do so, too, when there was nothing left to train.
 void visit_losses(StateVisitor& visit, Losses& losses) {
   StateVisitor inner = visit.scope("batch_loss");
@@ -201,9 +204,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   visit_settings(visit);
   if (is_there("pending_evaluations")) evaluations.visit_pending(visit);
   if (is_there("metrics")) {
-    StateVisitor inner = visit.scope("metrics");
-    visit_metrics(inner, state.metrics);
-    visit_current(visit, state.metrics);
+    visit_metrics(visit, state.metrics);
     if (visit.is_loading()) declare_metrics();
   }
   if (is_there("batch_loss")) visit_losses(visit, state.batch_loss);

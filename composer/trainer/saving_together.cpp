@@ -53,11 +53,20 @@ std::string Trainer::Impl::write_by_hand(const std::string& name) {
   return ranks.same(path);
 }
 
-// The last evaluation of a fit comes after its last checkpoint.
+// The last evaluation of a fit comes after its last checkpoint, and so does what the program has measured since.
 void Trainer::Impl::wait_for_saves() {
-  if (saver) saver->finish();
+  if (saver) {
+    saver->note_metrics(state);
+    saver->finish();
+  }
   if (part_writer) part_writer->wait();
 }
+}
+
+// Outside of a fit: the process may end before the next checkpoint.
+void Trainer::Impl::write_notes() {
+  if (saver && saver->has_notes()) saver->finish();
+  share_saved();
 
 // As text: the best, then all, each with a zero behind it, which no path contains.
 void Trainer::Impl::share_saved() {
