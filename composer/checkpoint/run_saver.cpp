@@ -127,12 +127,6 @@ void RunSaver::begin_fit(const State& state) {
 
 void RunSaver::end_fit() { lock_.reset(); }
 
-// A run that has no checkpoint yet starts again as one that was killed.
-void RunSaver::abandon() {
-  saver_->abandon();
-  if (lock_ && saver_->saved().empty()) lock_->leave();
-}
-
 void RunSaver::lock_folder(const State& state) {
   try {
     saver_->probe();  // creates the folder

@@ -80,7 +80,7 @@ class COMPOSER_EXPORT RunSaver {
   // As Saver has them: for checkpoints of which other ranks write parts.
   std::string open_parts(int ranks);
   void drop_parts() { saver_->drop_parts(); }
-  void abandon();  // an error ends the fit
+  void abandon() { saver_->abandon(); }  // an error ends the fit
   // Writes a periodic checkpoint. Placeholders in the name are replaced.
   void save(const std::string& name, const State& state);
   // Writes a checkpoint of this name: it is neither counted for num_checkpoints_to_keep nor deleted, and the periodic

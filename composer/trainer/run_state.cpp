@@ -1,6 +1,8 @@
 // What checkpoints keep of a run beside the weights, by one function for saving and loading.
 #include <algorithm>
 #include <cstdint>
+#include <exception>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -43,10 +45,10 @@ void visit_values(StateVisitor visit, MetricValues& metrics) {
 void visit_metrics(StateVisitor& visit, MetricValues& metrics) {
   std::map<std::string, std::map<std::string, at::Tensor>> values;
   std::map<std::string, std::vector<std::string>> current;
+  std::map<std::string, std::map<std::string, Better>> directions;
   for (const auto& [label, by_name] : metrics.all())
     for (const auto& [name, reported] : by_name) {
       values[label][name] = reported.value;
-  std::map<std::string, std::map<std::string, Better>> directions;
       if (reported.is_current) current[label].push_back(name);
       if (reported.better) directions[label][name] = *reported.better;
     }
@@ -58,15 +60,15 @@ void visit_metrics(StateVisitor& visit, MetricValues& metrics) {
   current.clear(), directions.clear();
   visit_values(visit.scope("metrics"), metrics);
   if (visit.has("current_metrics")) visit("current_metrics", current);
+  if (visit.has("metric_directions")) visit("metric_directions", directions);
   metrics.weights_changed();
   for (const auto& [label, names] : current)
-  if (visit.has("metric_directions")) visit("metric_directions", directions);
     for (const std::string& name : names)
       if (const at::Tensor* value = metrics.find(label, name)) metrics.set(label, name, at::Tensor(*value));
-}
-
   for (const auto& [label, by_name] : directions)
     for (const auto& [name, better] : by_name) metrics.declare(label, name, better);
+}
+
 // A program that prints the loss of the last batch can do so, too, when there was nothing left to train.
 void visit_losses(StateVisitor& visit, Losses& losses) {
   StateVisitor inner = visit.scope("batch_loss");
@@ -114,18 +116,8 @@ class Trainer::Impl::AsRun final : public Run {
     act(*state.model);
   }
   bool interrupted() const override { return trainer_ && trainer_->interrupted(); }
-  bool is_resumable() const override {
-    if (!trainer_) return false;
-    const TrainerOptions& options = trainer_->options;  // of a rank without a saver as well
-    return !options.save_folder.empty() && options.autoresume && !options.save_weights_only &&
-           options.save_num_checkpoints_to_keep != 0;
-  }
-  bool begins_again() const override {
-    if (!is_resumable() || trainer_->state.resumes) return false;
-    const TrainerOptions& options = trainer_->options;
-    const std::string given = saving::format_name(options.save_folder, trainer_->state.run_name);
-    return saving::has_lock_of_killed(local_save_folder(given, options.save_staging_folder), options.run_name);
-  }
+  bool is_resumable() const override { return trainer_ && trainer_->is_resumable(); }
+  bool begins_again() const override { return trainer_ && trainer_->resumption.begins_again; }
   void load(const LoadOptions& options) override { trainer().load(options); }
 
   void keep_random() const override { trainer().train_step.keep_random(); }
@@ -166,6 +158,36 @@ Trainer::Impl::RunLink::RunLink(Impl& trainer) : run_(std::make_shared<AsRun>(tr
 void Trainer::Impl::RunLink::cut() {
   run_->cut();
   signals_->end();
+}
+
+// Of a rank without a saver as well.
+bool Trainer::Impl::is_resumable() const {
+  return !options.save_folder.empty() && options.autoresume && !options.save_weights_only &&
+         options.save_num_checkpoints_to_keep != 0;
+}
+
+// Before INIT, where loggers and callbacks open their files: as long as the run has no checkpoint, the mark tells a
+// later process whose they are.
+void Trainer::Impl::mark_begun() {
+  if (!is_resumable()) return;
+  ranks.together([&] {
+    if (!saver || engine.callbacks().empty()) return;
+    const std::filesystem::path& folder = saver->options().folder;
+    if (state.resumes) return saving::RunMark::end_left(folder, options.run_name);
+    mark.emplace(folder, options.run_name);
+    resumption.begins_again = resumption.begins_again || mark->was_left();
+  });
+  resumption.begins_again = ranks.same(std::uint64_t{resumption.begins_again}) != 0;
+}
+
+// Once there is a checkpoint to resume from.
+void Trainer::Impl::end_mark_if_saved() {
+  if (mark && saver && !saver->newest().empty()) mark->end();
+}
+
+// A run that was interrupted, failed or dropped is to be begun again.
+bool Trainer::Impl::ends_well() const {
+  return !failed && !fit && interrupted_by == 0 && std::uncaught_exceptions() <= exceptions;
 }
 
 // Empty: this rank has all.

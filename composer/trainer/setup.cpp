@@ -174,6 +174,7 @@ void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
     check_parts();
     commit(std::move(plan));
   } catch (...) {
+    failed = true;
     if (saver && !fit) saver->end_fit();
     throw;
   }

@@ -216,6 +216,7 @@ Trainer::Impl::~Impl() {
 // Again: does nothing. A ready optimizer has the rates back that it came with, which another trainer starts from.
 void Trainer::Impl::release() {
   const RandomScope draws(random);
+  const bool well = ends_well();
   engine.close();
   if (!run_link) return;  // a trial, which has nothing of its own
   run_link->cut();
@@ -225,12 +226,13 @@ void Trainer::Impl::release() {
   }
   if (state.optimizer && options.optimizer.made()) schedules.withdraw(*state.optimizer);
   run_link.reset();
-}
   try {
     if (saver && saver->has_notes()) saver->finish();
   } catch (const std::exception& error) {
     warn(join("checkpoint: ", describe(error)));
   }
+  if (mark && well) mark->end();
+}
 
 void Trainer::Impl::warn_of_unsaved() const {
   if (!saver || fit->skipped || saver->is_saved(state) || saver->last_saved_batch() == state.timestamp.batch) return;
