@@ -74,6 +74,7 @@ Manifest from_json(const Json& json) {
   m.run_name = json.at("run_name").get<std::string>();
   m.run_id = json.at("run_id").get<std::string>();
   m.parent = json.at("parent").get<std::string>();
+  m.program = json.value("program", "");
   m.weights_only = json.at("weights_only").get<bool>();
   for (const util::Count& count : util::kCounts)
     m.time.*count.field = json.at("time").at(count.name).get<std::int64_t>();
@@ -98,6 +99,7 @@ NewerVersionError::~NewerVersionError() = default;
 
 std::string Manifest::to_json() const {
   Json json = without_checksum(*this);
+  if (!program.empty()) json["program"] = program;
   try {
     json["checksum"] = checksum_of(json.dump(1));
   } catch (const nlohmann::json::exception&) {

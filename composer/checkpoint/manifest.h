@@ -34,8 +34,9 @@ struct Manifest {
   std::string id;    // of this checkpoint; repeated in its files
   std::string name;  // the folder's name when it was written
   std::string run_name;
-  std::string run_id;  // of the run and of runs resumed from its checkpoints
-  std::string parent;  // the previous checkpoint, written or resumed from; "": none
+  std::string run_id;   // of the run and of runs resumed from its checkpoints
+  std::string parent;   // the previous checkpoint, written or resumed from; "": none
+  std::string program;  // shared by trainers that resume together; "": it resumes alone
   Timestamp time;
   std::map<std::string, double> metrics;  // by label/name
   bool weights_only = false;

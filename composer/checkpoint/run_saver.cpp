@@ -99,7 +99,7 @@ RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* 
                    .on_failure = options_.on_failure,
                    .asynchronous = options_.async,
                    .overwrite = options_.overwrite,
-                   .run_id = resumed ? resumed->run_id : "",
+                   .run_id = resumed ? resumed->run_id : options_.begins_again,
                    .time_left = time_left_of(state),
                    .mirror = options_.mirror});
   if (!resumed) return;
@@ -114,11 +114,12 @@ RunSaver& RunSaver::operator=(RunSaver&&) noexcept = default;
 void RunSaver::begin_fit(const State& state) {
   if (!lock_ && options_.num_checkpoints_to_keep != 0) lock_folder(state);
   try {
-    if (options_.goes_back && resumed_) delete_later(state);
+    if (options_.goes_back && (resumed_ || !options_.begins_again.empty())) delete_later(state);
     const std::vector<std::string> retired = saver_->retired();  // prepare() deletes those of this machine
     prepare(state);
     if (options_.mirror) options_.mirror->begin(options().folder, options().run_id, saver_->saved(), retired);
     resumed_.reset();
+    options_.begins_again.clear();
   } catch (...) {
     lock_.reset();
     throw;
@@ -154,9 +155,10 @@ void RunSaver::keep_lock(const State& state) {
 
 // Those by hand stay.
 void RunSaver::delete_later(const State& state) {
+  const std::int64_t from = resumed_ ? resumed_->time.batch : -1;
   for (const Found& found : list_checkpoints(options().folder, saver_->files())) {
     const Manifest& one = found.manifest;
-    if (one.time.batch > resumed_->time.batch && one.run_id == options().run_id &&
+    if (one.time.batch > from && one.run_id == options().run_id &&
         one.name == format_name(options_.filename, state.run_name, &one.time))
       saver_->retire(one.name);
   }
@@ -235,12 +237,12 @@ void RunSaver::wait() {
     throw;
   }
 }
-  const auto [label, name] = split(options_.best->metric);
-  if (!state.metrics.is_current(label, name)) return;  // the others are not worth reading
 
 void RunSaver::note_metrics(const State& state) {
   const std::int64_t batch = state.timestamp.batch;  // of another count of time, after a reset, if it is not the last
   if (batch != last_saved_batch_ || !saver_->lacks_value(batch)) return;
+  const auto [label, name] = split(options_.best->metric);
+  if (!state.metrics.is_current(label, name)) return;  // the others are not worth reading
   ask_direction(state);
   saver_->add_metrics(batch, current_metrics(state));
 }
@@ -292,6 +294,7 @@ Manifest RunSaver::manifest(const std::string& name, const State& state) const {
   manifest.name = format_name(name, state.run_name, &state.timestamp);
   manifest.run_name = state.run_name;
   manifest.time = state.timestamp;
+  manifest.program = options_.program;
   manifest.weights_only = options_.weights_only;
   manifest.composer_version = COMPOSER_VERSION;
   manifest.libtorch_version = TORCH_VERSION;

@@ -41,6 +41,8 @@ struct RunSaverOptions {
   std::vector<std::string> ignore_keys = {};
   bool goes_back = false;  // a run may resume from an older checkpoint: later ones are deleted when the fit begins
   std::shared_ptr<Mirror> mirror = {};
+  std::string program = {};       // of Manifest
+  std::string begins_again = {};  // id of a run that goes back to its beginning: its checkpoints are later ones
 };
 
 // How many epochs and iterations have ended.
@@ -91,13 +93,13 @@ class COMPOSER_EXPORT RunSaver {
   // When a metric may have been set: with `best`, a checkpoint of this batch that has no value yet gets what was
   // measured on its weights.
   void note_metrics(const State& state);
-  void finish();  // wait(), then writes what was noted into the checkpoints' manifests
-  // Returns when the mirror has copied everything, or when the grace period after a signal ends. Throws
   // Which values of the metric of `best` are better, if the options do not say: also before it is measured.
   void prefer(Better better) {
     if (options_.best && !options_.best->better) saver_->prefer(better);
   }
   bool has_notes() const { return saver_->has_notes(); }
+  void finish();  // wait(), then writes what was noted into the checkpoints' manifests
+  // Returns when the mirror has copied everything, or when the grace period after a signal ends. Throws
   // CheckpointError for what is not copied, unless on_failure is CONTINUE; a run that was interrupted warns.
   void wait_for_mirror(const State& state);
   std::vector<std::string> paths() const;  // as they were written; the last may still be being written

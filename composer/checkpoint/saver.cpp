@@ -23,19 +23,19 @@ namespace {
 
 constexpr const char* kModel = "model";
 
-std::string new_id() {
-  std::random_device random;
-  std::string id;
-  for (int i = 0; i < 16; ++i) id += "0123456789abcdef"[random() & 15];
-  return id;
-}
-
 SaverOptions with_run_id(SaverOptions options) {
   if (options.run_id.empty()) options.run_id = new_id();
   return options;
 }
 
 }  // namespace
+
+std::string new_id() {
+  std::random_device random;
+  std::string id;
+  for (int i = 0; i < 16; ++i) id += "0123456789abcdef"[random() & 15];
+  return id;
+}
 
 struct Saver::Job {
   Manifest manifest;

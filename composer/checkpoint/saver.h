@@ -37,6 +37,7 @@ struct SaverOptions {
 };
 
 COMPOSER_EXPORT void check(const SaverOptions& options);  // throws ConfigError
+COMPOSER_EXPORT std::string new_id();                     // 16 random hexadecimal digits
 
 // Writes checkpoints, one at a time, on a background thread: save() returns when the tensors are copied. Use from one
 // thread.
@@ -118,13 +119,13 @@ class COMPOSER_EXPORT Saver {
   };
   double value_of(const std::map<std::string, double>& metrics) const;
   void read_value(Saved& saved) const;
-  std::string best_name() const { return best() ? best()->name : ""; }
   bool has_values() const;
+  std::string best_name() const { return best() ? best()->name : ""; }
   std::string best_link() const { return options_.best && !options_.latest.empty() ? Best::kLink : ""; }
   void note(const std::vector<Added>& added);
   void link_best(const std::string& name);
-  void settle();
   void unlink_others(const std::string& run_name);
+  void settle();
   void remove_leftovers();
   void write(const Job& job);
   void try_write(const Job& job);

@@ -314,11 +314,12 @@ struct Trainer::Impl {
   bool has_logged_options = false;
   std::optional<Fit> fit;  // between begin() and end()
   std::optional<RunLink> run_link;
+  std::shared_ptr<const std::string> program;       // of the trainers that resume together, while they live
   std::unique_ptr<saving::RunSaver> saver;          // of rank 0
-  std::unique_ptr<saving::PartWriter> part_writer;  // of another rank, from its first part on
   std::optional<saving::RunMark> mark;              // likewise, while it has no checkpoint
   bool failed = false;                              // a call, since a fit has ended well
   int exceptions = std::uncaught_exceptions();      // when it was made
+  std::unique_ptr<saving::PartWriter> part_writer;  // of another rank, from its first part on
   SavedPaths saved_by_rank_0;                       // likewise
   std::optional<StateDict> whole_optimizer;         // while rank 0 saves what all ranks have of it
   WeightsInUse weights_in_use{state, engine};
@@ -379,8 +380,8 @@ auto Trainer::Impl::located(F&& run) {
   try {
     return run();
   } catch (...) {
-    const std::exception_ptr thrown = std::current_exception();
     failed = true;
+    const std::exception_ptr thrown = std::current_exception();
     std::exception_ptr told;
     try {
       ranks.rethrow_to_all();  // before anything that may take its time
