@@ -70,12 +70,19 @@ void CheckpointSaver::init(const State& state, Logger&) {
   saver_.reset();  // of another trainer
   before_ = {};
   resumes_ = state.resumes;
+  fits_ = false;
 }
 
 void CheckpointSaver::fit_start(const State& state, Logger&) {
   if (state.rank != 0) return;  // rank 0 saves for all
   open(state);
   saver_->prepare(state);
+  fits_ = true;
+}
+
+// What was measured since the last step, before the weights change.
+void CheckpointSaver::batch_start(const State& state, Logger&) {
+  if (saver_) saver_->note_metrics(state);
 }
 
 void CheckpointSaver::batch_checkpoint(const State& state, Logger&) {
@@ -93,12 +100,22 @@ void CheckpointSaver::iteration_checkpoint(const State& state, Logger&) {
 void CheckpointSaver::fit_end(const State& state, Logger&) {
   if (!saver_) return;
   saver_->save_last(state);
+  saver_->note_metrics(state);
   saver_->wait();
+  fits_ = false;
 }
 
 // The last evaluation of a fit comes after fit_end.
 void CheckpointSaver::eval_end(const State& state, Logger&) {
   if (saver_) saver_->note_metrics(state);
+}
+
+void CheckpointSaver::eval_after_all(const State&, Logger&) { write_notes(); }
+void CheckpointSaver::eval_standalone_end(const State&, Logger&) { write_notes(); }
+
+// Outside of a fit: the process may end before the next checkpoint.
+void CheckpointSaver::write_notes() {
+  if (saver_ && !fits_ && saver_->has_notes()) saver_->finish();
 }
 
 void CheckpointSaver::close(const State&, Logger&) {

@@ -26,11 +26,14 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback {
   StateDict local_hparams() const override;
   void init(const State& state, Logger& logger) override;
   void fit_start(const State& state, Logger& logger) override;
+  void batch_start(const State& state, Logger& logger) override;
   void batch_checkpoint(const State& state, Logger& logger) override;
   void epoch_checkpoint(const State& state, Logger& logger) override;
   void iteration_checkpoint(const State& state, Logger& logger) override;
   void fit_end(const State& state, Logger& logger) override;
   void eval_end(const State& state, Logger& logger) override;
+  void eval_after_all(const State& state, Logger& logger) override;
+  void eval_standalone_end(const State& state, Logger& logger) override;
   void close(const State& state, Logger& logger) override;
   void visit_state(StateVisitor& visit) override;
   void check_fit(const FitOutline& fit, const State& state) const override;
@@ -48,12 +51,13 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback {
   };
   Memory memory() const;
   void open(const State& state);
+  void write_notes();
 
   CheckpointSaverOptions options_;
   std::optional<saving::RunSaver> saver_;  // set once a fit has begun
   std::string folder_;                     // as the options name it
   Memory before_;
-  bool resumes_ = false;
+  bool resumes_ = false, fits_ = false;
 };
 
 }  // namespace composer::callbacks

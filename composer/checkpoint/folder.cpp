@@ -208,6 +208,17 @@ void CheckpointFolder::point(const std::string& link, const std::string& name) {
   move_link(path_ / link, path_ / name);
 }
 
+void CheckpointFolder::unlink(const std::string& link, const std::string& run_name) {
+  if (files_.type(path_ / link) != Type::LINK) return;
+  try {
+    const Manifest there = open_checkpoint(path_ / link, files_).manifest;
+    if (there.run_id != run_id_ && there.run_name != run_name) return;
+  } catch (const CheckpointError&) {  // NOLINT(bugprone-empty-catch): it leads nowhere
+  }
+  files_.remove(path_ / link);
+  files_.sync_folder(path_);
+}
+
 // What a mirror holds by a link to the file stays what it was.
 bool CheckpointFolder::add_metrics(const std::string& name, std::int64_t batch,
                                    const std::map<std::string, double>& metrics) {

@@ -55,6 +55,8 @@ class COMPOSER_EXPORT CheckpointFolder {
   std::unique_ptr<Parts> open_parts(std::vector<std::string> names, std::string id, Patience patience);
   // Makes `link` lead to the checkpoint of that name. Throws as write() does.
   void point(const std::string& link, const std::string& name);
+  // Removes the link if it leads to a checkpoint of this run, or of another one of that name, or nowhere.
+  void unlink(const std::string& link, const std::string& run_name);
   // Adds metrics that it has not to the manifest of a checkpoint of this run and batch, which is replaced in one step.
   // Returns whether there was one to add them to.
   bool add_metrics(const std::string& name, std::int64_t batch, const std::map<std::string, double>& metrics);

@@ -75,6 +75,7 @@ Manifest from_json(const Json& json) {
   m.parent = json.at("parent").get<std::string>();
   if (m.version >= Manifest::kFirstWithNumber) m.number = json.at("number").get<std::int64_t>();
   if (json.contains("fit")) m.fit = json.at("fit").get<std::int64_t>();
+  m.program = json.value("program", "");
   m.weights_only = json.at("weights_only").get<bool>();
   for (const util::Count& count : util::kCounts)
     m.time.*count.field = json.at("time").at(count.name).get<std::int64_t>();
@@ -99,6 +100,7 @@ NewerVersionError::~NewerVersionError() = default;
 
 std::string Manifest::to_json() const {
   Json json = without_checksum(*this);
+  if (!program.empty()) json["program"] = program;
   try {
     json["checksum"] = checksum_of(json.dump(1));
   } catch (const nlohmann::json::exception&) {

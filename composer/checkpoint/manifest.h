@@ -39,6 +39,7 @@ struct Manifest {
   std::string parent;               // the previous checkpoint, written or resumed from; "": none
   std::int64_t number = 0;          // the n-th checkpoint of the run; 0: an earlier version, which does not say
   std::optional<std::int64_t> fit;  // of the program's fits, the one that was begun last; unset: weights alone
+  std::string program;              // shared by trainers that resume together; "": it resumes alone
   Timestamp time;
   std::map<std::string, double> metrics;  // by label/name
   bool weights_only = false;

@@ -38,15 +38,15 @@ void replace_held(int from, int to) {
     if (int expected = from; one.compare_exchange_strong(expected, to)) return;
 }
 
-constexpr const char* kBeginning = ".lock-";
-
 // Runs of other names may save into the same folder.
-fs::path path_of(const fs::path& folder, const std::string& run_name) {
+fs::path path_of(const fs::path& folder, const char* beginning, const std::string& run_name) {
   util::Checksum sum;
   sum.update(run_name.data(), run_name.size());
   const std::string text = sum.text();
-  return folder / (kBeginning + text.substr(text.find(':') + 1));
+  return folder / (beginning + text.substr(text.find(':') + 1));
 }
+fs::path lock_of(const fs::path& folder, const std::string& run_name) { return path_of(folder, ".lock-", run_name); }
+fs::path mark_of(const fs::path& folder, const std::string& run_name) { return path_of(folder, ".begun-", run_name); }
 
 std::string owner() {
   char host[256] = {};
@@ -67,27 +67,33 @@ void warn_of_no_locks(const fs::path& folder, int code) {
             "); make sure that no other process trains this run into it"));
 }
 
-// A living process still locks it.
-bool is_of_killed(const fs::path& lock) {
-  const int descriptor = ::open(lock.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (descriptor < 0) return false;
-  const bool killed = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
-  ::close(descriptor);
-  return killed;
+// Of a file that is made if it is missing; -1: another process has locked it, or it cannot be.
+int open_locked(const fs::path& path) {
+  for (;;) {
+    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (file < 0) return -1;
+    const bool locked = ::flock(file, LOCK_EX | LOCK_NB) == 0;
+    if (!locked && errno != EWOULDBLOCK) ::unlink(path.c_str());
+    if (locked && util::is_at(file, path)) return file;
+    ::close(file);
+    if (!locked) return -1;  // else its last owner has removed it meanwhile
+  }
+}
+
+// Those that do not exist yet, the innermost first.
+std::vector<fs::path> make_folders(const fs::path& folder) {
+  std::vector<fs::path> made;
+  std::error_code error;
+  for (fs::path path = folder; !path.empty() && !fs::exists(path, error); path = path.parent_path())
+    made.push_back(path);
+  fs::create_directories(folder, error);
+  return made;
 }
 
 }  // namespace
 
-bool has_lock_of_killed(const fs::path& folder, const std::string& run_name) {
-  if (!run_name.empty()) return is_of_killed(path_of(folder, run_name));
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-    if (it->path().filename().string().starts_with(kBeginning) && is_of_killed(it->path())) return true;
-  return false;
-}
-
 RunLock::RunLock(const fs::path& folder, const std::string& run_name)
-    : path_(path_of(folder, run_name)), process_(::getpid()) {
+    : path_(lock_of(folder, run_name)), process_(::getpid()) {
   while (!take(folder, run_name)) {
   }
 }
@@ -124,9 +130,42 @@ bool RunLock::is_in_place() const { return descriptor_ < 0 || util::is_at(descri
 
 RunLock::~RunLock() {
   if (descriptor_ < 0 || ::getpid() != process_) return;  // a forked child has closed it
-  if (!leaves_ && is_in_place()) ::unlink(path_.c_str());
+  if (is_in_place()) ::unlink(path_.c_str());
   replace_held(descriptor_ + 1, 0);
   ::close(descriptor_);
+}
+
+// What is written into it tells one that was left from one that another process has created, and not locked yet.
+RunMark::RunMark(const fs::path& folder, const std::string& run_name)
+    : path_(mark_of(folder, run_name)), made_(make_folders(folder)), process_(::getpid()) {
+  const int file = open_locked(path_);
+  if (file < 0) return;
+  char byte = 0;
+  was_left_ = ::pread(file, &byte, 1, 0) == 1;
+  const std::string text = owner();
+  if (::ftruncate(file, 0) == 0) util::write_all(file, 0, text.data(), text.size());
+  descriptor_ = file;
+  replace_held(0, descriptor_ + 1);
+}
+
+RunMark::~RunMark() {
+  if (descriptor_ < 0 || ::getpid() != process_) return;  // a forked child has closed it
+  replace_held(descriptor_ + 1, 0);
+  ::close(descriptor_);
+}
+
+void RunMark::end() {
+  if (descriptor_ < 0 || ::getpid() != process_) return;
+  if (util::is_at(descriptor_, path_)) ::unlink(path_.c_str());
+  replace_held(descriptor_ + 1, 0);
+  ::close(std::exchange(descriptor_, -1));
+  for (const fs::path& folder : made_)
+    if (::rmdir(folder.c_str()) != 0) return;
+}
+
+void RunMark::end_left(const fs::path& folder, const std::string& run_name) {
+  std::error_code error;
+  if (fs::exists(mark_of(folder, run_name), error)) RunMark(folder, run_name).end();
 }
 
 }  // namespace composer::saving

@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "composer/checkpoint/file_system.h"
 
@@ -18,7 +19,6 @@ class RunLock {
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
-  void leave() { leaves_ = true; }  // the file behind, as a process that is killed does
 
   // Whether the locked file still has its path: false once the folder was renamed, or it or the file was removed. True
   // where there are no locks.
@@ -30,10 +30,30 @@ class RunLock {
   std::filesystem::path path_;
   int descriptor_ = -1;
   int process_ = 0;
-  bool leaves_ = false;
 };
 
-// Whether a process that was killed has left its lock in the folder: of this run, or of any if `run_name` is empty.
-bool has_lock_of_killed(const std::filesystem::path& folder, const std::string& run_name);
+// Says that a process has begun a run which has no checkpoint yet: a locked file in the folder of its checkpoints,
+// named by the run. Unless end() is called, the file stays for the process that begins the run again. If it cannot be
+// written or locked there is none; nothing throws.
+class RunMark {
+ public:
+  // `run_name` as it is given; runs without a name are taken for one.
+  RunMark(const std::filesystem::path& folder, const std::string& run_name);
+  ~RunMark();
+  RunMark(const RunMark&) = delete;
+  RunMark& operator=(const RunMark&) = delete;
+
+  bool was_left() const { return was_left_; }  // by a process that did not live to call end()
+  void end();                                  // removes the file, and the folder if that was made for it alone
+  // The same for one that was left; that of a living process stays.
+  static void end_left(const std::filesystem::path& folder, const std::string& run_name);
+
+ private:
+  std::filesystem::path path_;
+  std::vector<std::filesystem::path> made_;  // folders, the innermost first
+  int descriptor_ = -1;
+  int process_ = 0;
+  bool was_left_ = false;
+};
 
 }  // namespace composer::saving

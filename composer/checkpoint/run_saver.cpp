@@ -107,7 +107,7 @@ RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* 
                    .on_failure = options_.on_failure,
                    .asynchronous = options_.async,
                    .overwrite = options_.overwrite,
-                   .run_id = resumed ? resumed->run_id : "",
+                   .run_id = resumed ? resumed->run_id : options_.begins_again,
                    .time_left = time_left_of(state),
                    .mirror = options_.mirror});
   if (!resumed) return;
@@ -122,11 +122,12 @@ RunSaver& RunSaver::operator=(RunSaver&&) noexcept = default;
 void RunSaver::begin_fit(const State& state) {
   if (!lock_ && options_.num_checkpoints_to_keep != 0) lock_folder(state);
   try {
-    if (options_.goes_back && resumed_) delete_later(state);
+    if (options_.goes_back && (resumed_ || !options_.begins_again.empty())) delete_later(state);
     const std::vector<std::string> retired = saver_->retired();  // prepare() deletes those of this machine
     prepare(state);
     if (options_.mirror) options_.mirror->begin(options().folder, options().run_id, saver_->saved(), retired);
     resumed_.reset();
+    options_.begins_again.clear();
   } catch (...) {
     lock_.reset();
     throw;
@@ -138,12 +139,6 @@ void RunSaver::end_fit() { lock_.reset(); }
 void RunSaver::count_from_zero() {
   last_saved_batch_ = -1;
   ends_saved_ = 0;
-}
-
-// A run that has no checkpoint yet starts again as one that was killed.
-void RunSaver::abandon() {
-  saver_->abandon();
-  if (lock_ && saver_->saved().empty()) lock_->leave();
 }
 
 void RunSaver::lock_folder(const State& state) {
@@ -175,7 +170,7 @@ void RunSaver::keep_lock(const State& state) {
 void RunSaver::delete_later(const State& state) {
   for (const Found& found : list_checkpoints(options().folder, saver_->files())) {
     const Manifest& one = found.manifest;
-    if (one.run_id != options().run_id || !is_older(*resumed_, one)) continue;
+    if (one.run_id != options().run_id || (resumed_ && !is_older(*resumed_, one))) continue;
     if (one.name == format_name(options_.filename, state.run_name, &one.time))
       saver_->retire(one.name);
     else
@@ -260,6 +255,8 @@ void RunSaver::wait() {
 void RunSaver::note_metrics(const State& state) {
   const std::int64_t batch = state.timestamp.batch;  // of another count of time, after a reset, if it is not the last
   if (batch != last_saved_batch_ || !saver_->lacks_value(batch)) return;
+  const auto [label, name] = split(options_.best->metric);
+  if (!state.metrics.is_current(label, name)) return;  // the others are not worth reading
   ask_direction(state);
   saver_->add_metrics(batch, current_metrics(state));
 }
@@ -269,12 +266,13 @@ void RunSaver::finish() {
   saver_->finish();
 }
 
-// Once there is somebody who knows: who sets a metric by hand may not have done so yet.
+// What is declared, also later, corrects what was guessed. Who sets a metric by hand may not have done so yet.
 void RunSaver::ask_direction(const State& state) {
-  if (!options_.best || saver_->has_direction()) return;
+  if (!options_.best || options_.best->better) return;
   const auto [label, name] = split(options_.best->metric);
-  if (state.metrics.better(label, name) || state.metrics.is_current(label, name))
-    saver_->prefer(direction("save_best", options_.best->better, state, label, name));
+  if (const auto declared = state.metrics.better(label, name)) return saver_->prefer(*declared);
+  if (!saver_->has_direction() && state.metrics.is_current(label, name))
+    saver_->prefer(direction("save_best", {}, state, label, name));
 }
 
 void RunSaver::wait_for_mirror(const State& state) {
@@ -310,6 +308,7 @@ Manifest RunSaver::manifest(const std::string& name, const State& state) const {
   manifest.name = format_name(name, state.run_name, &state.timestamp);
   manifest.run_name = state.run_name;
   manifest.time = state.timestamp;
+  manifest.program = options_.program;
   manifest.weights_only = options_.weights_only;
   manifest.composer_version = COMPOSER_VERSION;
   manifest.libtorch_version = TORCH_VERSION;

@@ -41,6 +41,8 @@ struct RunSaverOptions {
   std::vector<std::string> ignore_keys = {};
   bool goes_back = false;  // a run may resume from an older checkpoint: later ones are deleted when the fit begins
   std::shared_ptr<Mirror> mirror = {};
+  std::string program = {};       // of Manifest
+  std::string begins_again = {};  // id of a run that goes back to its beginning: its checkpoints are later ones
 };
 
 // How many epochs and iterations have ended.
@@ -81,7 +83,7 @@ class COMPOSER_EXPORT RunSaver {
   // As Saver has them: for checkpoints of which other ranks write parts.
   std::string open_parts(int ranks);
   void drop_parts() { saver_->drop_parts(); }
-  void abandon();  // an error ends the fit
+  void abandon() { saver_->abandon(); }  // an error ends the fit
   // Writes a periodic checkpoint. Placeholders in the name are replaced.
   void save(const std::string& name, const State& state);
   // Writes a checkpoint of this name: it is neither counted for num_checkpoints_to_keep nor deleted, and the periodic
@@ -89,8 +91,14 @@ class COMPOSER_EXPORT RunSaver {
   // written, with any on_failure.
   std::string save_by_hand(const std::string& name, const State& state);
   void wait();  // returns when everything is on disk
-  // After an evaluation: with `best`, a checkpoint of this batch that has no value yet gets what was measured.
+  // When a metric may have been set: with `best`, a checkpoint of this batch that has no value yet gets what was
+  // measured on its weights.
   void note_metrics(const State& state);
+  // Which values of the metric of `best` are better, if the options do not say: also before it is measured.
+  void prefer(Better better) {
+    if (options_.best && !options_.best->better) saver_->prefer(better);
+  }
+  bool has_notes() const { return saver_->has_notes(); }
   void finish();  // wait(), then writes what was noted into the checkpoints' manifests
   // Returns when the mirror has copied everything, or when the grace period after a signal ends. Throws
   // CheckpointError for what is not copied, unless on_failure is CONTINUE; a run that was interrupted warns.

@@ -23,13 +23,6 @@ namespace {
 
 constexpr const char* kModel = "model";
 
-std::string new_id() {
-  std::random_device random;
-  std::string id;
-  for (int i = 0; i < 16; ++i) id += "0123456789abcdef"[random() & 15];
-  return id;
-}
-
 SaverOptions with_run_id(SaverOptions options) {
   if (options.run_id.empty()) options.run_id = new_id();
   return options;
@@ -37,11 +30,19 @@ SaverOptions with_run_id(SaverOptions options) {
 
 }  // namespace
 
+std::string new_id() {
+  std::random_device random;
+  std::string id;
+  for (int i = 0; i < 16; ++i) id += "0123456789abcdef"[random() & 15];
+  return id;
+}
+
 struct Saver::Job {
   Manifest manifest;
   const StateDict* state;
   std::vector<std::string> retired;
   std::string best;  // the one that the link of `best` is to lead to; empty: none
+  bool has_values;
   std::vector<Added> added;
   std::vector<c10::Event> events;
   std::unique_ptr<CheckpointFolder::Parts> parts;
@@ -154,7 +155,10 @@ void Saver::visit_state(StateVisitor& visit) {
   std::int64_t number = list_.number;
   optional("number", number);
   list_.number = std::max(list_.number, number);  // a damaged one that is newer may be there
+  std::optional<Better> better = better_;
+  visit("better", better);
   if (!visit.is_loading()) return;
+  if (options_.best && !options_.best->better && metric == options_.best->metric && better) better_ = better;
   list_.retired = std::move(retired);
   wait();
   if (saved.size() != values.size()) throw CheckpointError("checkpoint: saver/values does not match saver/saved");
@@ -173,10 +177,13 @@ void Saver::visit_state(StateVisitor& visit) {
   std::erase_if(list_.retired, [&](const std::string& name) { return has(saved, name); });
 }
 
-// Takes in how the last write has ended. A checkpoint that was not written was never planned; what could not be deleted
-// is deleted next time.
+// Takes in how the last write has ended. A checkpoint that was not written was never planned; what could not be noted
+// or deleted is noted and deleted next time.
 void Saver::settle() {
-  if (std::exchange(outcome_, Outcome::WRITTEN) == Outcome::FAILED) list_ = before_;
+  const Outcome outcome = std::exchange(outcome_, Outcome::WRITTEN);
+  if (outcome == Outcome::FAILED) list_ = before_;
+  if (outcome != Outcome::WRITTEN) added_.insert(added_.begin(), sent_.begin(), sent_.end());
+  sent_.clear();
   for (std::string& name : std::exchange(undeleted_, {})) list_.retired.push_back(std::move(name));
 }
 
@@ -215,6 +222,10 @@ void Saver::finish() {
   link_best(best_name());
 }
 
+bool Saver::has_values() const {
+  return std::ranges::any_of(list_.saved, [](const Saved& one) { return one.has_value(); });
+}
+
 const Saved* Saver::best() const { return options_.best && better_ ? best_of(list_.saved, *better_) : nullptr; }
 
 // The list has the values in any case: manifests show them, and tell them to a run that goes on from this checkpoint.
@@ -225,6 +236,16 @@ void Saver::note(const std::vector<Added>& added) {
     } catch (const std::exception& error) {
       warn(join("checkpoint: what was measured of ", one.name, " could not be noted in it: ", error.what()));
     }
+}
+
+// What has no value yet is not the best, whatever had its name in an earlier run of this name.
+void Saver::unlink_others(const std::string& run_name) {
+  if (best_link().empty()) return;
+  try {
+    folder_.unlink(best_link(), run_name);
+  } catch (const std::exception& error) {
+    warn(join("checkpoint: the link ", best_link(), " of an earlier run could not be removed: ", error.what()));
+  }
 }
 
 void Saver::link_best(const std::string& name) {
@@ -251,6 +272,7 @@ void Saver::plan(const Manifest& manifest, bool by_hand) {
   }
   std::erase(list_.retired, name);
   list_.saved.push_back({name, value_of(manifest.metrics), by_hand, manifest.time.batch});
+  if (options_.best && !better_ && has_values()) return;  // nobody knows which is the worst: all are kept until then
   const auto better = options_.best ? std::optional(better_.value_or(Better::HIGHER)) : std::nullopt;
   Retention retention = retain(std::move(list_.saved), options_.keep, better);
   list_.saved = std::move(retention.keep);
@@ -289,13 +311,15 @@ void Saver::save(Manifest manifest, const StateDict& state) {
   manifest.run_id = options_.run_id;
   manifest.parent = std::exchange(list_.parent, manifest.name);
   manifest.number = list_.number;
+  sent_ = std::exchange(added_, {});
   StateDict taken;
   StateDict& copy = options_.asynchronous ? *copy_ : taken;
   Job job{.manifest = std::move(manifest),
           .state = &copy,
           .retired = std::exchange(list_.retired, {}),
           .best = best_name(),
-          .added = std::exchange(added_, {}),
+          .has_values = has_values(),
+          .added = sent_,
           .events = copy_to_host(state, copy, options_.asynchronous),
           .parts = std::move(parts_)};
   if (options_.asynchronous)
@@ -322,6 +346,7 @@ void Saver::start_writing(Job job) {
 void Saver::delete_retired(const Job& job) {
   if (outcome_ != Outcome::WRITTEN) return;
   link_best(job.best);
+  if (!job.has_values) unlink_others(job.manifest.run_name);
   note(job.added);
   if (options_.mirror) options_.mirror->saved(options_.folder, job.manifest.name, job.retired);
   undeleted_ = folder_.remove(job.retired);

@@ -37,6 +37,7 @@ struct SaverOptions {
 };
 
 COMPOSER_EXPORT void check(const SaverOptions& options);  // throws ConfigError
+COMPOSER_EXPORT std::string new_id();                     // 16 random hexadecimal digits
 
 // Writes checkpoints, one at a time, on a background thread: save() returns when the tensors are copied. Use from one
 // thread.
@@ -65,7 +66,8 @@ class COMPOSER_EXPORT Saver {
   // that of `best`. They are noted in its manifest when the next one is written, or by finish().
   void add_metrics(std::int64_t batch, const std::map<std::string, double>& metrics);
   bool lacks_value(std::int64_t batch) const;  // the newest is of this batch, and has none
-  void finish();                               // wait(), then notes what was added
+  bool has_notes() const { return !added_.empty(); }
+  void finish();  // wait(), then notes what was added
   // After wait(): why the last write failed, under OnFailure::CONTINUE; empty if it succeeded.
   const std::string& failure() const { return failure_; }
 
@@ -79,7 +81,8 @@ class COMPOSER_EXPORT Saver {
 
   // Names of the existing checkpoints, in the order in which they were written. The last may still be being written.
   std::vector<std::string> saved() const;
-  // Which values are better, if the options do not say. Before the first checkpoint with a value.
+  // Which values are better, if the options do not say. As long as nobody knows, no checkpoint is deleted for its
+  // value.
   void prefer(Better better) { better_ = better; }
   bool has_direction() const { return better_.has_value(); }
   const Saved* best() const;  // by the metric of `best`; null: none, or none has a value
@@ -118,10 +121,12 @@ class COMPOSER_EXPORT Saver {
   };
   double value_of(const std::map<std::string, double>& metrics) const;
   void read_value(Saved& saved) const;
+  bool has_values() const;
   std::string best_name() const { return best() ? best()->name : ""; }
   std::string best_link() const { return options_.best && !options_.latest.empty() ? Best::kLink : ""; }
   void note(const std::vector<Added>& added);
   void link_best(const std::string& name);
+  void unlink_others(const std::string& run_name);
   void settle();
   void remove_leftovers();
   void write(const Job& job);
@@ -134,9 +139,9 @@ class COMPOSER_EXPORT Saver {
   SaverOptions options_;
   std::shared_ptr<FileSystem> files_;
   CheckpointFolder folder_;
-  std::optional<Better> better_;  // unset: nobody has said
-  List list_, before_;            // before_: without the one that is planned or being written
-  std::vector<Added> added_;
+  std::optional<Better> better_;                    // unset: nobody has said
+  List list_, before_;                              // before_: without the one that is planned or being written
+  std::vector<Added> added_, sent_;                 // sent_: with the checkpoint that is being written
   std::vector<std::string> ids_;                    // of what it has written and adopted
   bool planned_ = false;                            // planned, but not saved yet
   std::unique_ptr<StateDict> copy_;                 // its memory is reused

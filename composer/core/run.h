@@ -41,7 +41,7 @@ class COMPOSER_EXPORT Run {
   virtual bool interrupted() const = 0;  // a signal has asked this fit to end
   // Whether a process that starts this run again resumes it from its save folder, which a fit locks for it.
   virtual bool is_resumable() const;
-  // Whether such a process was killed in a fit, and has left no checkpoint.
+  // Whether an earlier one was killed or has failed, and has left no checkpoint: what it began is this run's.
   virtual bool begins_again() const;
   // Until the process is killed, after a signal. From any thread.
   virtual std::optional<Seconds> time_left() const = 0;

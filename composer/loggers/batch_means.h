@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -8,6 +9,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "composer/core/error.h"
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
 #include "composer/loggers/metric_buffer.h"
@@ -19,9 +21,11 @@ namespace composer::loggers {
 // addition for each of them, and nothing waits before mean_of().
 class BatchMeans {
  public:
-  static bool takes(std::string_view key) {
-    return key.starts_with("loss/train/") || key.starts_with("metrics/train/");
+  void begin_fit(const State& state) {
+    clear();
+    metrics_ = join("metrics/", state.dataloader_label, '/');  // that of its loader
   }
+  bool takes(std::string_view key) const { return key.starts_with("loss/train/") || key.starts_with(metrics_); }
 
   void set(std::string_view key, const LogValue& value) { batch_.set(key, value); }  // of the batch that is trained
 
@@ -68,6 +72,7 @@ class BatchMeans {
 
   MetricBuffer batch_;
   StringMap<Sum> sums_;
+  std::string metrics_ = "metrics/train/";
 };
 
 }  // namespace composer::loggers

@@ -93,7 +93,7 @@ void ConsoleLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t,
   const bool in_epochs = options_.log_interval.unit() == TimeUnit::EPOCH;
   for (const auto& [key, value] : metrics) {
     buffers_->metrics.set(key, value);
-    if (in_epochs && BatchMeans::takes(key)) buffers_->means.set(key, value);
+    if (in_epochs && buffers_->means.takes(key)) buffers_->means.set(key, value);
   }
 }
 
@@ -109,9 +109,9 @@ void ConsoleLogger::log_traces(std::span<const LogEntry> traces, const State&) {
     options_.stream.write(join("[trace]: ", key, ':', format_log_value(value), "\n\n"));
 }
 
-void ConsoleLogger::fit_start(const State&, Logger&) {
+void ConsoleLogger::fit_start(const State& state, Logger&) {
   print_hyperparameters();
-  buffers_->means.clear();
+  buffers_->means.begin_fit(state);
 }
 void ConsoleLogger::predict_start(const State&, Logger&) { print_hyperparameters(); }
 

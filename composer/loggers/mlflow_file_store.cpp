@@ -13,6 +13,7 @@
 #include "composer/loggers/mlflow_store.h"
 #include "composer/loggers/number_text.h"
 #include "composer/loggers/string_map.h"
+#include "composer/util/checksum.h"
 #include "composer/util/new_file.h"
 #include "composer/util/output_file.h"
 #include "composer/util/text.h"
@@ -210,14 +211,19 @@ class FileStore final : public MlflowStore {
   // A key may be the folder of others ("loss" beside "loss/train"), or below one ("loss/train" beside "loss").
   fs::path file_of(const char* part, const std::string& key) const {
     const fs::path folder = run_ / part, file = folder / key;
-    if (fs::is_directory(file)) return folder / (key + '_');
+    if (fs::is_directory(file)) return folder / other_name(key);
     for (fs::path above = file.parent_path(); above != folder; above = above.parent_path())
-      if (fs::exists(above) && !fs::is_directory(above)) {
-        std::string flat = key;
-        std::ranges::replace(flat, '/', '_');
-        return folder / flat;
-      }
+      if (fs::exists(above) && !fs::is_directory(above)) return folder / other_name(key);
     return file;
+  }
+
+  // One that no other key has, whichever comes first.
+  static std::string other_name(const std::string& key) {
+    util::Checksum sum;
+    sum.update(key.data(), key.size());
+    std::string flat = key;
+    std::ranges::replace(flat, '/', '_');
+    return join(flat, '_', sum.text().substr(sum.text().find(':') + 1));
   }
 
   // To open a file costs much more than to write to it, so those of the first metrics stay open.

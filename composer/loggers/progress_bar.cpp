@@ -145,7 +145,7 @@ void ProgressBar::log_metrics(std::span<const LogEntry> metrics, std::int64_t, c
       const std::string_view rest = key.starts_with(kMetric) ? key.substr(kMetric.size()) : "";
       const std::string& label = state.dataloader_label;
       if (rest.starts_with(label) && rest.substr(label.size()).starts_with('/')) progress_->evaluation.set(key, value);
-    } else if (BatchMeans::takes(key)) {
+    } else if (progress_->means.takes(key)) {
       progress_->training.set(key, value);
       progress_->means.set(key, value);
     }
@@ -162,7 +162,7 @@ void ProgressBar::fit_start(const State& state, Logger&) {
   p.rate.clear();
   p.rate.add(state.timestamp.total_wct.count(), work(state.timestamp));
   p.training.clear();
-  p.means.clear();
+  p.means.begin_fit(state);
   p.epoch.reset();
   p.skipped.reset();
   if (p.screen.interactive())

@@ -107,6 +107,10 @@ void ReduceOnPlateau::visit_state(StateVisitor& visit) {
   visit("alpha", memory_.alpha);
   visit("best", memory_.best);
   visit("bad_since", memory_.bad_since);
+  visit("better", better_);
+  if (!visit.is_loading() || !better_ || !options_.better || *better_ == *options_.better) return;
+  better_ = options_.better;
+  memory_.best.reset();  // it is none in the other direction
 }
 
 Scheduler reduce_on_plateau(ReduceOnPlateauOptions options) {

@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "composer/checkpoint/part_writer.h"
+#include "composer/checkpoint/run_lock.h"
 #include "composer/checkpoint/run_saver.h"
 #include "composer/core/error.h"
 #include "composer/core/run.h"
@@ -97,6 +98,7 @@ struct Trainer::Impl {
 
   // loop.cpp: when each event fires
   void construct();
+  void open_plugins();
   void begin();
   void make_up();
   bool step();
@@ -188,6 +190,7 @@ struct Trainer::Impl {
   void save_begin();
   std::string write_by_hand(const std::string& name);
   void wait_for_saves();
+  void write_notes();
   void share_saved();
   bool saves_together() const;
   void save_together(const std::function<void()>& save, bool by_hand = false);
@@ -218,6 +221,10 @@ struct Trainer::Impl {
   void load_weights(const StateDict& saved, const std::string& from, bool strict);
   void visit_settings(StateVisitor& visit);
   void visit_state(StateVisitor& visit);
+  bool is_resumable() const;
+  void mark_begun();
+  void end_mark_if_saved();
+  bool ends_well() const;
   optim::OwnsState owns_state();
   void restore_random();
   void restore_given();
@@ -310,7 +317,11 @@ struct Trainer::Impl {
   bool has_logged_options = false;
   std::optional<Fit> fit;  // between begin() and end()
   std::optional<RunLink> run_link;
+  std::shared_ptr<const std::string> program;       // of the trainers that resume together, while they live
   std::unique_ptr<saving::RunSaver> saver;          // of rank 0
+  std::optional<saving::RunMark> mark;              // likewise, while it has no checkpoint
+  bool failed = false;                              // a call, since a fit has ended well
+  int exceptions = std::uncaught_exceptions();      // when it was made
   std::unique_ptr<saving::PartWriter> part_writer;  // of another rank, from its first part on
   SavedPaths saved_by_rank_0;                       // likewise
   std::optional<StateDict> whole_optimizer;         // while rank 0 saves what all ranks have of it
@@ -372,6 +383,7 @@ auto Trainer::Impl::located(F&& run) {
   try {
     return run();
   } catch (...) {
+    failed = true;
     const std::exception_ptr thrown = std::current_exception();
     std::exception_ptr told;
     try {

@@ -33,8 +33,9 @@ void Trainer::Impl::Opened::cut_short() {
 }
 
 void Trainer::Impl::construct() {
+  mark_begun();
   auto before_init = state.optimizer ? optim::parameters_of(as_module(*state.model)) : optim::NamedParameters();
-  fire(Event::INIT);
+  open_plugins();
   make_optimizer(std::move(before_init));
   log_hyperparameters();
   set_up();
@@ -45,6 +46,16 @@ void Trainer::Impl::construct() {
   use_saved_products();
   fire(Event::AFTER_LOAD);
   read_learning_rates();
+}
+
+// Who refuses files of others there has not begun the run.
+void Trainer::Impl::open_plugins() {
+  try {
+    fire(Event::INIT);
+  } catch (...) {
+    if (mark && !mark->was_left()) mark->end();
+    throw;
+  }
 }
 
 void Trainer::Impl::begin() {
@@ -84,6 +95,7 @@ void Trainer::Impl::make_up() {
 // One batch, or the end of an epoch; false: training is over. Where we are is in state.timestamp alone, so a run that
 // stops between two steps goes on from there.
 bool Trainer::Impl::step() {
+  if (saver) saver->note_metrics(state);  // what was measured since the last step, before the weights change
   const bool asked = stop_asked();
   const Progress before = progress();
   if (fit->ending.decide(before.limit_reached(), asked)) return false;
@@ -184,6 +196,7 @@ void Trainer::Impl::end() {
   wait_for_saves();
   share_saved();
   fit_end_is_owed = false;
+  failed = false;
   tell_nan();
   tell_interrupted();  // before uploads, which may take long or fail
   ranks.while_first([this] {

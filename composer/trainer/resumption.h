@@ -17,6 +17,7 @@ struct Resumption {
   StateDict given;                     // state of what the options of fit() may replace; until the first fit has begun
   ModelSettings settings;              // likewise: what the run had set of its model since it was made
   StateDict hyperparameters_before;    // of the run that goes on
+  bool begins_again = false;           // an earlier process has begun the run, and there is no checkpoint to go on from
   std::string finished;                // why the own run was over; empty: it was not
 
   // What is saved of a request to stop: nothing, unless the run is over for good.

@@ -1,6 +1,8 @@
 // What checkpoints keep of a run beside the weights, by one function for saving and loading.
 #include <algorithm>
 #include <cstdint>
+#include <exception>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -27,17 +29,7 @@
 namespace composer {
 namespace {
 
-void visit_metrics(StateVisitor& visit, MetricValues& metrics) {
-  if (!visit.is_loading()) {
-    for (const auto& [label, by_name] : metrics.all()) {
-      StateVisitor inner = visit.scope(label);
-      for (const auto& [name, reported] : by_name) {
-        at::Tensor value = reported.value;
-        inner(name, value);
-      }
-    }
-    return;
-  }
+void visit_values(StateVisitor visit, MetricValues& metrics) {
   for (const std::string& label : visit.names()) {
     StateVisitor inner = visit.scope(label);
     for (const std::string& name : inner.names()) {
@@ -48,20 +40,33 @@ void visit_metrics(StateVisitor& visit, MetricValues& metrics) {
   }
 }
 
-// The names, by label, of those that were measured on the saved weights. Earlier versions do not say, and then none is
-// taken for one of these.
-void visit_current(StateVisitor& visit, MetricValues& metrics) {
+// Of each metric its value, whether that was measured on the saved weights, and which values are better. Earlier
+// versions tell the first alone: then none is taken for one of these weights.
+void visit_metrics(StateVisitor& visit, MetricValues& metrics) {
+  std::map<std::string, std::map<std::string, at::Tensor>> values;
   std::map<std::string, std::vector<std::string>> current;
+  std::map<std::string, std::map<std::string, Better>> directions;
   for (const auto& [label, by_name] : metrics.all())
-    for (const auto& [name, reported] : by_name)
+    for (const auto& [name, reported] : by_name) {
+      values[label][name] = reported.value;
       if (reported.is_current) current[label].push_back(name);
-  if (!visit.is_loading()) return visit("current_metrics", current);
-  current.clear();
+      if (reported.better) directions[label][name] = *reported.better;
+    }
+  if (!visit.is_loading()) {
+    visit("metrics", values);
+    visit("current_metrics", current);
+    return visit("metric_directions", directions);
+  }
+  current.clear(), directions.clear();
+  visit_values(visit.scope("metrics"), metrics);
   if (visit.has("current_metrics")) visit("current_metrics", current);
+  if (visit.has("metric_directions")) visit("metric_directions", directions);
   metrics.weights_changed();
   for (const auto& [label, names] : current)
     for (const std::string& name : names)
       if (const at::Tensor* value = metrics.find(label, name)) metrics.set(label, name, at::Tensor(*value));
+  for (const auto& [label, by_name] : directions)
+    for (const auto& [name, better] : by_name) metrics.declare(label, name, better);
 }
 
 // A program that prints the loss of the last batch can do so, too, when there was nothing left to train.
@@ -111,18 +116,8 @@ class Trainer::Impl::AsRun final : public Run {
     act(*state.model);
   }
   bool interrupted() const override { return trainer_ && trainer_->interrupted(); }
-  bool is_resumable() const override {
-    if (!trainer_) return false;
-    const TrainerOptions& options = trainer_->options;  // of a rank without a saver as well
-    return !options.save_folder.empty() && options.autoresume && !options.save_weights_only &&
-           options.save_num_checkpoints_to_keep != 0;
-  }
-  bool begins_again() const override {
-    if (!is_resumable() || trainer_->state.resumes) return false;
-    const TrainerOptions& options = trainer_->options;
-    const std::string given = saving::format_name(options.save_folder, trainer_->state.run_name);
-    return saving::has_lock_of_killed(local_save_folder(given, options.save_staging_folder), options.run_name);
-  }
+  bool is_resumable() const override { return trainer_ && trainer_->is_resumable(); }
+  bool begins_again() const override { return trainer_ && trainer_->resumption.begins_again; }
   void load(const LoadOptions& options) override { trainer().load(options); }
 
   void keep_random() const override { trainer().train_step.keep_random(); }
@@ -165,6 +160,36 @@ void Trainer::Impl::RunLink::cut() {
   signals_->end();
 }
 
+// Of a rank without a saver as well.
+bool Trainer::Impl::is_resumable() const {
+  return !options.save_folder.empty() && options.autoresume && !options.save_weights_only &&
+         options.save_num_checkpoints_to_keep != 0;
+}
+
+// Before INIT, where loggers and callbacks open their files: as long as the run has no checkpoint, the mark tells a
+// later process whose they are.
+void Trainer::Impl::mark_begun() {
+  if (!is_resumable()) return;
+  ranks.together([&] {
+    if (!saver || engine.callbacks().empty()) return;
+    const std::filesystem::path& folder = saver->options().folder;
+    if (state.resumes) return saving::RunMark::end_left(folder, options.run_name);
+    mark.emplace(folder, options.run_name);
+    resumption.begins_again = resumption.begins_again || mark->was_left();
+  });
+  resumption.begins_again = ranks.same(std::uint64_t{resumption.begins_again}) != 0;
+}
+
+// Once there is a checkpoint to resume from.
+void Trainer::Impl::end_mark_if_saved() {
+  if (mark && saver && !saver->newest().empty()) mark->end();
+}
+
+// A run that was interrupted, failed or dropped is to be begun again.
+bool Trainer::Impl::ends_well() const {
+  return !failed && !fit && interrupted_by == 0 && std::uncaught_exceptions() <= exceptions;
+}
+
 // Empty: this rank has all.
 optim::OwnsState Trainer::Impl::owns_state() {
   OptimizerShards* const shards = train_step.optimizer_shards();
@@ -201,9 +226,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   visit_settings(visit);
   if (is_there("pending_evaluations")) evaluations.visit_pending(visit);
   if (is_there("metrics")) {
-    StateVisitor inner = visit.scope("metrics");
-    visit_metrics(inner, state.metrics);
-    visit_current(visit, state.metrics);
+    visit_metrics(visit, state.metrics);
     if (visit.is_loading()) declare_metrics();
   }
   if (is_there("batch_loss")) visit_losses(visit, state.batch_loss);

@@ -24,6 +24,7 @@ bool Trainer::Impl::saves_together() const {
 
 // Rank 0 alone knows what is due: it has the clock that seconds are counted by.
 void Trainer::Impl::save_if_due(Event event) {
+  if (saver && saver->paths().size() > 1) end_mark_if_saved();  // all but the last are on disk
   if (!saves_together()) {
     if (saver) saver->save_if_due(event, state);
     return;
@@ -63,10 +64,20 @@ std::string Trainer::Impl::write_by_hand(const std::string& name) {
   return ranks.same(path);
 }
 
-// The last evaluation of a fit comes after its last checkpoint.
+// The last evaluation of a fit comes after its last checkpoint, and so does what the program has measured since.
 void Trainer::Impl::wait_for_saves() {
-  if (saver) saver->finish();
+  if (saver) {
+    saver->note_metrics(state);
+    saver->finish();
+  }
   if (part_writer) part_writer->wait();
+  end_mark_if_saved();
+}
+
+// Outside of a fit: the process may end before the next checkpoint.
+void Trainer::Impl::write_notes() {
+  if (saver && saver->has_notes()) saver->finish();
+  share_saved();
 }
 
 // As text: the best, then all, each with a zero behind it, which no path contains.

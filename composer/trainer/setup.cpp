@@ -76,6 +76,13 @@ bool is_chosen(const Interval& eval_interval) {
   return eval_interval.time().as_double() != 0 && to_string(eval_interval.time()) != "1ep";
 }
 
+// What the loaders declare of the metric of save_best, whether it has been measured yet or not.
+void tell_direction(saving::RunSaver& saver, const saving::Best& best, const FitOutline& fit) {
+  for (const FitOutline::Source& source : fit.sources)
+    for (std::size_t i = 0; i < source.better.size(); ++i)
+      if (join(source.label, '/', source.metrics[i]) == best.metric) saver.prefer(source.better[i]);
+}
+
 }  // namespace
 
 void check_options(const TrainerOptions& options, at::Device device) {
@@ -174,6 +181,7 @@ void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
     check_parts();
     commit(std::move(plan));
   } catch (...) {
+    failed = true;
     if (saver && !fit) saver->end_fit();
     throw;
   }
@@ -279,7 +287,10 @@ void Trainer::Impl::check_plan(const FitPlan& plan, const std::vector<EvalRun>& 
     check_share(options.save_interval, "save_interval", plan.feed);
     outline.check_interval("save_interval", options.save_interval, kEffect, state);
     const bool settable = gives_batches || !engine.algorithms().empty();
-    if (options.save_best) saving::check_best("save_best", *options.save_best, outline, state, settable);
+    if (options.save_best) {
+      saving::check_best("save_best", *options.save_best, outline, state, settable);
+      tell_direction(*saver, *options.save_best, outline);
+    }
   }
   plan.schedules.check_fit(outline, state);
   for (const auto& callback : engine.callbacks()) callback.object->check_fit(outline, state);

@@ -216,6 +216,7 @@ Trainer::Impl::~Impl() {
 // Again: does nothing. A ready optimizer has the rates back that it came with, which another trainer starts from.
 void Trainer::Impl::release() {
   const RandomScope draws(random);
+  const bool well = ends_well();
   engine.close();
   if (!run_link) return;  // a trial, which has nothing of its own
   run_link->cut();
@@ -225,6 +226,12 @@ void Trainer::Impl::release() {
   }
   if (state.optimizer && options.optimizer.made()) schedules.withdraw(*state.optimizer);
   run_link.reset();
+  try {
+    if (saver && saver->has_notes()) saver->finish();
+  } catch (const std::exception& error) {
+    warn(join("checkpoint: ", describe(error)));
+  }
+  if (mark && well) mark->end();
 }
 
 void Trainer::Impl::warn_of_unsaved() const {
@@ -358,7 +365,10 @@ void Trainer::eval(EvalOptions options) {
   trainer.check_ranks(runs);
   const bool was_asked = trainer.state.stop.pending();
   const bool by_program = !trainer.busy;  // else a callback, whose fit a signal is to end
-  trainer.located([&] { trainer.eval(runs, given.empty() ? options.subset_num_batches : -1, by_program); });
+  trainer.located([&] {
+    trainer.eval(runs, given.empty() ? options.subset_num_batches : -1, by_program);
+    if (!trainer.fit) trainer.write_notes();
+  });
   // A stopper that judges what is evaluated between two fits does not end the next one.
   if (!trainer.fit && !was_asked) trainer.state.stop.answer();
 }

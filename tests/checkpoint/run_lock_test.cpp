@@ -55,25 +55,48 @@ TEST_CASE("A lock whose folder was renamed is not in place, and leaves that of t
   CHECK(other.is_in_place());
 }
 
-TEST_CASE("A lock that a killed process has left is told from one that is held, and from those of other runs") {
+TEST_CASE("A mark that a process has left is told from one of a living process, and from those of other runs") {
   const test::Folder folder;
-  CHECK_FALSE(has_lock_of_killed(folder.path(), "r"));
-  CHECK_FALSE(has_lock_of_killed(folder / "missing", ""));
+  const auto path = folder / "runs/ck";
+  const auto was_left = [&](const char* name) {
+    RunMark mark(path, name);
+    const bool left = mark.was_left();
+    mark.end();
+    return left;
+  };
+  const auto leave = [&](const char* name) { const RunMark mark(path, name); };
+  CHECK_FALSE(was_left("r"));
+  CHECK(std::filesystem::is_empty(folder.path()));  // the folders were made for it
   {
-    const RunLock lock(folder.path(), "r");
-    CHECK_FALSE(has_lock_of_killed(folder.path(), "r"));
-    CHECK_FALSE(has_lock_of_killed(folder.path(), ""));
+    const RunMark living(path, "r");
+    CHECK_FALSE(was_left("r"));
+    CHECK_NOTHROW(RunLock(path, "r"));  // nobody is told that the run is in use
+    RunMark::end_left(path, "r");
   }
-  CHECK_FALSE(has_lock_of_killed(folder.path(), "r"));
+  CHECK(was_left("r"));
+  CHECK_FALSE(was_left("r"));
   test::status_of_child([&] {
-    const RunLock lock(folder.path(), "r");
+    const RunMark mark(path, "r");
     ::raise(SIGKILL);
   });
-  CHECK(has_lock_of_killed(folder.path(), "r"));
-  CHECK(has_lock_of_killed(folder.path(), ""));
-  CHECK_FALSE(has_lock_of_killed(folder.path(), "another"));
-  CHECK_NOTHROW(RunLock(folder.path(), "r"));
-  CHECK_FALSE(has_lock_of_killed(folder.path(), "r"));
+  CHECK_FALSE(was_left(""));
+  CHECK_FALSE(was_left("another"));
+  CHECK(was_left("r"));
+  leave("r"), leave("");
+  CHECK(was_left(""));
+  RunMark::end_left(path, "r");
+  CHECK_FALSE(was_left("r"));
+  CHECK_NOTHROW(RunMark("/proc/none", "r").end());
+}
+
+TEST_CASE("A forked child neither ends nor holds the mark of its parent") {
+  const test::Folder folder;
+  {
+    RunMark mark(folder.path(), "r");
+    CHECK(test::ended_well(test::status_of_child([&] { mark.end(); })));
+    CHECK_FALSE(std::filesystem::is_empty(folder.path()));
+  }
+  CHECK(RunMark(folder.path(), "r").was_left());
 }
 
 TEST_CASE("A forked child that ends by an error leaves the lock to its parent") {

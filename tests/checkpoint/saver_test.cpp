@@ -169,7 +169,7 @@ TEST_CASE("under CONTINUE, the best is still among those that are kept after a w
   auto files = std::make_shared<Refusing>();
   Saver saver({.folder = folder.path(),
                .keep = 1,
-               .best = Best{.metric = "eval/a"},
+               .best = Best{.metric = "eval/a", .better = Better::HIGHER},
                .on_failure = OnFailure::CONTINUE,
                .asynchronous = false},
               files);
@@ -199,7 +199,10 @@ TEST_CASE("a checkpoint that the disk does not let go is deleted later, and the 
 
 TEST_CASE("NaN never counts as the best, and a checkpoint with a number stays") {
   const test::Folder folder;
-  Saver saver({.folder = folder.path(), .keep = 1, .best = Best{.metric = "eval/a"}, .asynchronous = false});
+  Saver saver({.folder = folder.path(),
+               .keep = 1,
+               .best = Best{.metric = "eval/a", .better = Better::HIGHER},
+               .asynchronous = false});
   const double values[] = {0.5, NAN, 0.1, NAN};
   for (int batch = 1; batch <= 4; ++batch) save(saver, batch, {{"eval/a", values[batch - 1]}});
   saver.wait();
@@ -233,6 +236,74 @@ TEST_CASE("A resumed run that follows another metric takes its values from the m
     REQUIRE(saver.best());
     CHECK(saver.best()->name == best);
   }
+}
+
+TEST_CASE("As long as nobody knows which values are better, no checkpoint is deleted for its value") {
+  const test::Folder folder;
+  Saver saver({.folder = folder.path(), .keep = 1, .best = Best{.metric = "eval/a"}, .asynchronous = false});
+  save(saver, 1), save(saver, 2);
+  saver.wait();
+  CHECK(names_in(folder.path()) == Names{"ba2"});
+  save(saver, 3, {{"eval/a", 0.1}}), save(saver, 4, {{"eval/a", 0.2}}), save(saver, 5, {{"eval/a", 0.3}});
+  saver.wait();
+  CHECK(names_in(folder.path()) == Names{"ba2", "ba3", "ba4", "ba5"});
+  CHECK_FALSE(saver.best());
+  saver.prefer(Better::LOWER);
+  save(saver, 6);
+  saver.wait();
+  CHECK(names_in(folder.path()) == Names{"ba3", "ba6"});
+}
+
+TEST_CASE("The direction is saved with the values, and the options' own goes before it") {
+  const test::Folder folder;
+  const auto options = [&](const char* metric, std::optional<Better> better) {
+    return SaverOptions{.folder = folder.path(),
+                        .best = Best{.metric = metric, .better = better},
+                        .asynchronous = false,
+                        .run_id = "r"};
+  };
+  StateDict state;
+  {
+    Saver saver(options("eval/a", {}));
+    saver.prefer(Better::LOWER);
+    save(saver, 1, {{"eval/a", 0.1}}), save(saver, 2, {{"eval/a", 0.2}});
+    StateVisitor visit = StateVisitor::saving(state);
+    saver.visit_state(visit);
+  }
+  const auto resumed = [&](const char* metric, std::optional<Better> better) {
+    Saver saver(options(metric, better));
+    StateVisitor visit = StateVisitor::loading(state, "saver");
+    saver.visit_state(visit);
+    return saver.best() ? saver.best()->name : "none";
+  };
+  CHECK(resumed("eval/a", {}) == "ba1");
+  CHECK(resumed("eval/a", Better::HIGHER) == "ba2");
+  CHECK(resumed("eval/b", {}) == "none");
+}
+
+TEST_CASE(
+    "What was measured later is noted with the next checkpoint, or with the one after that if it is not written") {
+  const test::Folder folder;
+  auto files = std::make_shared<Refusing>();
+  Saver saver({.folder = folder.path(),
+               .best = Best{.metric = "eval/a", .better = Better::HIGHER},
+               .on_failure = OnFailure::CONTINUE,
+               .asynchronous = false},
+              files);
+  const auto noted = [&](const char* name) {
+    return open_checkpoint(folder / name).manifest.metrics.contains("eval/a");
+  };
+  save(saver, 1);
+  saver.add_metrics(1, {{"eval/a", 0.5}});
+  files->refused_saves = 1;
+  save(saver, 2);
+  saver.wait();
+  CHECK_FALSE(noted("ba1"));
+  CHECK(saver.has_notes());
+  save(saver, 3);
+  saver.wait();
+  CHECK(noted("ba1"));
+  CHECK_FALSE(saver.has_notes());
 }
 
 TEST_CASE("A checkpoint that another run has replaced is not deleted") {

@@ -106,6 +106,22 @@ TEST_CASE("ConsoleLogger in epochs shows losses and metrics as means, in which a
   }
 }
 
+TEST_CASE("ConsoleLogger in epochs shows the means of metrics under the label of the fit's loader, and of no other") {
+  Console console("1ep");
+  console.run.state.dataloader_label = "shapes";
+  console.run.fit_start("1ep", 2);
+  console.run.epoch_start();
+  for (const double accuracy : {0.5, 0.0}) {
+    console.run.logger.log_metrics(
+        {{"metrics/shapes/MulticlassAccuracy", accuracy}, {"metrics/train/Other", accuracy}});
+    console.run.batch(1.0, 0.5, 8);
+  }
+  console.run.epoch_end(0.0);
+  const std::string text = console.text();
+  CHECK(text.find("Train metrics/shapes/MulticlassAccuracy: 0.2500\n") != text.npos);
+  CHECK(text.find("Train metrics/train/Other: 0.0000\n") != text.npos);
+}
+
 TEST_CASE("ConsoleLogger prints each hyperparameter once, also those that a fit after an evaluation logs") {
   Console console("1ep");
   console.run.logger.log_hyperparameters({{"seed", std::int64_t{3}}});

@@ -123,6 +123,13 @@ TEST_CASE("MLFlowLogger writes an experiment and a run into a folder, as MLflow'
   second.close();
 }
 
+// That of a key which cannot have its own name, since that is the folder of others or below a file.
+fs::path file_of(const fs::path& folder, const std::string& flat) {
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().filename().string().starts_with(flat + '_')) return entry.path();
+  return folder / flat;
+}
+
 TEST_CASE("Without options MLFlowLogger takes folder and experiment from the environment, or its defaults") {
   const test::Sandbox sandbox;
   {
@@ -238,10 +245,35 @@ TEST_CASE("Keys with symbols, of great length, or that are folders of others cos
   CHECK(lines("loss") == 3);
   CHECK(lines("d\u00e9/_") == 3);
   CHECK(lines(very_long.substr(0, 249)) == 3);
-  for (const char* param : {"b", "b_c", "d"}) CHECK(content_of(only_run(folder.path()) / "params" / param) == "0.5");
+  const fs::path params = only_run(folder.path()) / "params";
+  for (const fs::path& param : {params / "b", file_of(params, "b_c"), params / "d"}) CHECK(content_of(param) == "0.5");
   CHECK(lines("acc") == 3);
-  CHECK(lines("acc_top1") == 3);
+  CHECK(lines(file_of(metrics, "acc_top1")) == 3);
   CHECK(warnings.texts.empty());
+}
+
+TEST_CASE("MLFlowLogger gives no two keys one file, in whichever order they come") {
+  std::vector<std::string> keys = {"acc", "acc/top1", "acc_", "acc_top1"};
+  std::ranges::sort(keys);
+  do {
+    const test::Folder folder;
+    Run run(MLFlowLoggerOptions{.tracking_uri = folder.path()});
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      run.logger.log_hyperparameters({{keys[i], static_cast<double>(i)}});
+      run.logger.log_metrics({{keys[i], static_cast<double>(i)}}, 0);
+    }
+    run.close();
+    for (const char* part : {"metrics", "params"}) {
+      std::size_t files = 0;
+      for (const auto& entry : fs::recursive_directory_iterator(only_run(folder.path()) / part)) {
+        if (!entry.is_regular_file()) continue;
+        ++files;
+        const std::string text = content_of(entry.path());
+        CHECK(std::ranges::count(text, '\n') == (part == std::string("metrics") ? 1 : 0));
+      }
+      CHECK(files == keys.size());
+    }
+  } while (std::ranges::next_permutation(keys).found);
 }
 
 TEST_CASE("MLFlowLogger leaves out values that stay, renames metrics, and ignores keys by pattern") {

@@ -53,6 +53,29 @@ class ByCalls {
   double best_, rate_ = 1;
 };
 
+TEST_CASE("The direction that a plateau has asked for is saved with its best value") {
+  State state;
+  state.metrics.set("eval", "Figure", at::scalar_tensor(0.5), Better::HIGHER);
+  const ReduceOnPlateauOptions options{.monitor = "Figure", .dataloader_label = "eval", .patience = "0ep"};
+  ReduceOnPlateau before(options);
+  before.observe(state);
+  StateDict saved;
+  StateVisitor saving = StateVisitor::saving(saved);
+  before.visit_state(saving);
+  for (const std::optional<Better> given : {std::optional<Better>(), std::optional(Better::LOWER)}) {
+    ReduceOnPlateauOptions now = options;
+    now.better = given;
+    ReduceOnPlateau after(now);
+    StateVisitor loading = StateVisitor::loading(saved, "");
+    after.visit_state(loading);
+    CHECK(after.memory().best == (given ? std::nullopt : std::optional(0.5)));
+    after.observe(0.9, 1);
+    CHECK(after.memory().best == 0.9);
+    after.observe(0.8, 2);
+    CHECK(after.memory().best == (given ? 0.8 : 0.9));
+  }
+}
+
 TEST_CASE("A plateau decides as PyTorch's class for any options and any values, NaN and infinity among them") {
   std::mt19937_64 random(7);
   const auto below = [&](std::int64_t n) {

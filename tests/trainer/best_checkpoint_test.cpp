@@ -229,6 +229,167 @@ TEST_CASE("A direction that nobody declares is guessed by the name, and that is 
         }) == 1);
 }
 
+TEST_CASE("A direction that was given with a value holds over a resume, and the best checkpoint is not deleted") {
+  const Runs runs({});
+  const std::vector<double> values = {0, 3, 1, 4, 5, 6, 7, 8, 9};
+  const auto train = [&](const char* until, Better better) {
+    TrainerOptions options = runs.options();
+    options.eval_dataloader = Evaluators{};
+    options.max_duration = Time::parse(until);
+    options.save_interval = "1ba";
+    options.save_best = saving::Best{.metric = "own/quality"};
+    options.algorithms = {AtAlgorithm({Event::BATCH_END}, [&values, better](State& state) {
+      const double value = values[static_cast<std::size_t>(state.timestamp.batch)];
+      state.metrics.set("own", "quality", at::scalar_tensor(better == Better::LOWER ? value : -value), better);
+    })};
+    const Warnings warnings;
+    Trainer trainer(std::move(options));
+    CHECK(trainer.state().metrics.better("own", "quality") ==
+          (trainer.state().resumes ? std::optional(better) : std::nullopt));
+    trainer.fit();
+    CHECK_FALSE(warnings.say("nobody declares"));
+    CHECK(name_of(trainer.best_checkpoint()) == "ep0-ba2");
+    CHECK(runs.link() == "ep0-ba2");
+  };
+  for (const Better better : {Better::LOWER, Better::HIGHER}) {
+    fs::remove_all(runs.folder / "ck");
+    for (const char* until : {"1ep", "2ep"}) train(until, better);
+    CHECK(runs.kept().front() == "ep0-ba2");
+    CHECK(runs.kept().size() == 2);
+  }
+}
+
+TEST_CASE("A direction that is declared corrects one that was guessed, and the options' own is not asked about") {
+  const Runs runs({});
+  for (const std::optional<Better> given : {std::optional<Better>(), std::optional(Better::HIGHER)}) {
+    fs::remove_all(runs.folder / "ck");
+    TrainerOptions options = runs.options();
+    options.eval_dataloader = Evaluators{};
+    options.save_best = saving::Best{.metric = "own/figure", .better = given};
+    options.save_num_checkpoints_to_keep = -1;
+    options.algorithms = {AtAlgorithm({Event::EPOCH_END}, [](State& state) {
+      const auto epoch = state.timestamp.epoch;
+      state.metrics.set("own", "figure", at::scalar_tensor(static_cast<double>(epoch)),
+                        epoch < 3 ? std::nullopt : std::optional(Better::LOWER));
+    })};
+    const Warnings warnings;
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    CHECK(warnings.say("nobody declares") == !given);
+    CHECK(name_of(trainer.best_checkpoint()) == (given ? "ep4-ba16" : "ep1-ba4"));
+  }
+}
+
+// As another process sees them.
+std::string best_of_another(const Runs& runs) {
+  TrainerOptions options = runs.options();
+  options.max_duration = std::nullopt;
+  const Warnings quiet;
+  const Trainer other(std::move(options));
+  return name_of(other.best_checkpoint());
+}
+
+TEST_CASE(
+    "What is evaluated between two fits is noted at once, and the same checkpoint is the best in the next process") {
+  const Runs runs({{4, 0.2}, {8, 0.9}, {12, 0.3}});
+  TrainerOptions options = runs.options();
+  options.max_duration = std::nullopt;
+  options.eval_interval = "0ep";
+  const Warnings quiet;
+  Trainer trainer(std::move(options));
+  for (const char* best : {"ep1-ba4", "ep2-ba8", "ep2-ba8"}) {
+    trainer.fit("1ep");
+    trainer.eval();
+    CHECK(name_of(trainer.best_checkpoint()) == best);
+    CHECK(runs.link() == best);
+    CHECK(best_of_another(runs) == best);
+  }
+  CHECK(runs.value_of("ep3-ba12") == 0.3);
+}
+
+TEST_CASE("What was evaluated in a fit that is dropped without an end is noted when the trainer is closed") {
+  const Runs runs({{4, 0.2}, {8, 0.9}});
+  {
+    TrainerOptions options = runs.options();
+    options.save_interval = "4ba";  // before the evaluation
+    options.save_num_checkpoints_to_keep = -1;
+    const Warnings quiet;
+    Trainer trainer(std::move(options));
+    trainer.begin();
+    while (trainer.state().timestamp.epoch < 2) trainer.step();
+  }
+  CHECK(runs.value_of("ep1-ba8") == 0.9);
+  CHECK(runs.link() == "ep1-ba8");
+}
+
+TEST_CASE("CheckpointSaver notes at once what is evaluated when its fit has ended") {
+  const Runs runs({{4, 0.9}});
+  TrainerOptions options = runs.options();
+  options.save_best.reset();
+  options.save_folder.clear();
+  options.save_num_checkpoints_to_keep = -1;
+  options.max_duration = "1ep";
+  options.eval_interval = "0ep";
+  options.callbacks.add(callbacks::CheckpointSaver(
+      {.folder = runs.folder / "ck", .save_interval = "1ep", .best = saving::Best{.metric = "eval/Figure"}}));
+  const Warnings quiet;
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK_FALSE(runs.value_of("ep1-ba4"));
+  trainer.eval();
+  CHECK(runs.value_of("ep1-ba4") == 0.9);
+  CHECK(runs.link() == "ep1-ba4");
+}
+
+TEST_CASE("In a loop of one's own, what is set after a step belongs to the checkpoint of that step") {
+  const Runs runs({});
+  TrainerOptions options = runs.options();
+  options.eval_dataloader = Evaluators{};
+  options.train_dataloader = {};
+  options.max_duration = std::nullopt;
+  options.save_interval = "1ba";
+  options.save_best = saving::Best{.metric = "own/quality"};
+  options.callbacks.add(callbacks::CheckpointSaver({.folder = runs.folder / "more",
+                                                    .save_interval = "1ba",
+                                                    .num_checkpoints_to_keep = 1,
+                                                    .best = saving::Best{.metric = "own/quality"}}));
+  const Warnings quiet;
+  Trainer trainer(std::move(options));
+  trainer.begin({.duration = "4ba"});
+  for (const double value : {0.2, 0.9, 0.1, 0.3}) {
+    trainer.step(tiny_data(4));
+    trainer.state().metrics.set("own", "quality", at::scalar_tensor(value), Better::HIGHER);
+  }
+  trainer.end();
+  CHECK(name_of(trainer.best_checkpoint()) == "ep0-ba2");
+  CHECK(runs.kept() == Names{"ep0-ba2", "ep0-ba4"});
+  CHECK(runs.link() == "ep0-ba2");
+  trainer.close();
+  CHECK(fs::read_symlink(runs.folder / "more/best") == "ep0-ba2");
+  CHECK(fs::exists(runs.folder / "more/ep0-ba2"));
+}
+
+TEST_CASE("The link to the best of an earlier run of the name goes with the first checkpoint; that of others stays") {
+  for (const bool same_name : {true, false}) {
+    const Runs runs({{4, 0.1}, {8, 0.9}, {12, 0.3}, {13, 0.3}, {16, 0.2}});
+    const Warnings quiet;
+    Trainer(runs.options()).fit();
+    REQUIRE(runs.link() == "ep2-ba8");
+    TrainerOptions options = runs.options();
+    if (!same_name) options.run_name = "another";
+    options.save_filename = "{run_name}-ba{batch}";
+    options.autoresume = false;
+    options.save_overwrite = true;
+    options.eval_interval = "4ep";
+    Trainer trainer(std::move(options));
+    trainer.begin();
+    while (trainer.state().timestamp.epoch < 3) trainer.step();
+    CHECK(fs::is_symlink(runs.folder / "ck/best") == !same_name);
+    trainer.step();
+    trainer.end();
+  }
+}
+
 TEST_CASE("Before the first value nothing is the best; the link is moved before what it led to is deleted") {
   const Runs runs({{4, 0.1}, {8, 0.2}, {12, 0.3}, {16, 0.4}});
   TrainerOptions options = runs.options();

@@ -133,11 +133,61 @@ TEST_CASE("Two trainers whose time was reset resume at the same batch of the sam
   }
 }
 
+TEST_CASE("A program that died between the first checkpoints of its trainers begins again") {
+  const Folder other;
+  const Result whole = take_turns(other);
+  for (const bool twice : {false, true}) {
+    const Folder folder;
+    CHECK_THROWS(take_turns(folder, 2));  // before the second one's first
+    CHECK(saving::list_checkpoints(folder / "first").size() == 1);
+    if (twice) CHECK_THROWS(take_turns(folder, 2));
+    const Warnings warnings;
+    const Result again = take_turns(folder);
+    CHECK(warnings.say("resume_with: beginning again, because the program was killed before"));
+    CHECK(again.from == 0);
+    CHECK(again.first.equal(whole.first));
+    CHECK(again.second.equal(whole.second));
+    CHECK(saving::list_checkpoints(folder / "first").size() == saving::list_checkpoints(folder / "second").size());
+  }
+}
+
+TEST_CASE("Checkpoints of another program in the folder of the other trainer are not those of this one") {
+  const Folder folder;
+  const auto run = [&](const std::string& name, std::int64_t dies) {
+    const auto one = [&](const char* own, const char* other) {
+      TrainerOptions options = one_of_two(folder, own, other);
+      options.run_name = name;  // the same for both
+      options.save_filename = "{run_name}-ba{batch}";
+      options.save_interval = "1ba";
+      return options;
+    };
+    TrainerOptions options = one("second", "first");
+    options.callbacks = {At([=](Event event, const State& state) {
+      if (event == Event::BATCH_CHECKPOINT && state.timestamp.batch == dies) throw Killed();
+    })};
+    Trainer first(one("first", "second")), second(std::move(options));
+    const std::pair from(first.state().timestamp.batch, second.state().timestamp.batch);
+    first.begin(), second.begin();
+    while (first.step()) second.step();
+    first.end(), second.end();
+    return from;
+  };
+  const Warnings quiet;
+  CHECK(run("monday", -1) == std::pair<std::int64_t, std::int64_t>(0, 0));
+  CHECK_THROWS(run("tuesday", 4));
+  CHECK(run("tuesday", -1) == std::pair<std::int64_t, std::int64_t>(3, 3));
+}
+
 TEST_CASE("Trainers without a checkpoint in common are an error, and so are options that would delete it") {
   const Folder folder;
-  CHECK_THROWS(take_turns(folder, 2));  // before the second one's first
-  CHECK_THROWS_WITH_AS(Trainer(one_of_two(folder, "first", "second")), doctest::Contains("no checkpoint of the same"),
-                       CheckpointError);
+  take_turns(folder);
+  fs::remove_all(folder / "second");
+  CHECK_THROWS_WITH_AS(Trainer(one_of_two(folder, "first", "second")),
+                       doctest::Contains("no checkpoint of the same program and batch"), CheckpointError);
+  CHECK_THROWS_WITH_AS(Trainer(one_of_two(folder, "own", "own")), doctest::Contains("is the save_folder of this"),
+                       ConfigError);
+  CHECK_THROWS_WITH_AS(Trainer(one_of_two(folder, "own", "x/../own/")), doctest::Contains("is the save_folder of this"),
+                       ConfigError);
   TrainerOptions few = one_of_two(folder, "a", "b");
   few.save_num_checkpoints_to_keep = 2;
   CHECK_THROWS_WITH_AS(Trainer(std::move(few)), doctest::Contains("resume_with: needs save_num_checkpoints_to_keep"),

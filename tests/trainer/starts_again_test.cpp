@@ -1,5 +1,6 @@
 // A program that was killed before its first checkpoint starts again by itself, whatever files it had begun; one that
 // changes its working directory goes on writing where it began; and what is done at the end of an epoch is done once.
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -78,10 +79,125 @@ TEST_CASE("A program that is killed or fails before its first checkpoint starts 
     }
 }
 
-TEST_CASE("A log of a run that nobody has begun in the save_folder is refused as before") {
+At at_event(Event when, const std::function<void()>& act) {
+  return At([=](Event event, const State&) {
+    if (event == when) act();
+  });
+}
+
+// One way in which a process ends before the run has a checkpoint.
+struct End {
+  const char* how;
+  std::function<void(const fs::path&)> run;
+};
+
+const std::vector<End>& ends() {
+  const auto with = [](const fs::path& folder, Event when, const std::function<void()>& act) {
+    TrainerOptions options = options_in(folder, "named");
+    options.eval_dataloader = tiny_loader(8, 4);
+    options.callbacks.add(at_event(when, act));
+    return options;
+  };
+  static const std::vector<End> all = {
+      {"killed in an evaluation before the first fit",
+       [=](const fs::path& folder) {
+         status_of_child([&] {
+           use_threads_here(1);  // as above
+           Trainer(with(folder, Event::EVAL_BATCH_END, [] { std::raise(SIGKILL); })).eval();
+         });
+       }},
+      {"killed at after_load",
+       [=](const fs::path& folder) {
+         status_of_child([&] {
+           use_threads_here(1);
+           const Trainer trainer(with(folder, Event::AFTER_LOAD, [] { std::raise(SIGKILL); }));
+         });
+       }},
+      {"an error at after_load",
+       [=](const fs::path& folder) {
+         CHECK_THROWS(Trainer(with(folder, Event::AFTER_LOAD, [] { throw Error("fails"); })));
+       }},
+      {"an error in an evaluation",
+       [=](const fs::path& folder) {
+         Trainer trainer(with(folder, Event::EVAL_BATCH_END, [] { throw Error("fails"); }));
+         CHECK_THROWS(trainer.eval());
+       }},
+      {"an error of the program after an evaluation",
+       [=](const fs::path& folder) {
+         try {
+           Trainer trainer(with(folder, Event::EPOCH_END, [] {}));
+           trainer.eval();
+           throw Error("fails");
+         } catch (const Error&) {
+         }
+       }},
+      {"a fit that is refused",
+       [=](const fs::path& folder) {
+         Trainer trainer(with(folder, Event::EPOCH_END, [] {}));
+         CHECK_THROWS_AS(trainer.fit("-1ep"), ConfigError);
+       }},
+      {"a fit that is dropped",
+       [=](const fs::path& folder) {
+         Trainer trainer(with(folder, Event::EPOCH_END, [] {}));
+         trainer.begin();
+         trainer.step();
+       }},
+      {"a signal, with nothing saved",
+       [=](const fs::path& folder) {
+         TrainerOptions options = with(folder, Event::BATCH_END, [] { std::raise(SIGTERM); });
+         options.handle_signals = true;
+         options.save_interval = "0ba";
+         Trainer(std::move(options)).fit();
+       }},
+  };
+  return all;
+}
+
+TEST_CASE("However a process ends before the run's first checkpoint, the program starts again") {
+  const Warnings quiet;
+  for (const End& end : ends()) {
+    CAPTURE(end.how);
+    const Folder folder;
+    end.run(folder.path());
+    REQUIRE(fs::exists(folder / "log.csv"));
+    end.run(folder.path());
+    Trainer trainer(options_in(folder.path(), "named"));
+    trainer.fit();
+    CHECK(trainer.state().timestamp.epoch == 2);
+    for (const char* log : {"log.csv.1", "log.txt.1", "log.jsonl.1"}) CHECK(fs::exists(folder / log));
+    for (const auto& entry : fs::directory_iterator(folder / "ck"))
+      CHECK_FALSE(entry.path().filename().string().starts_with("."));
+  }
+}
+
+TEST_CASE("A run that has ended well, and has no checkpoint, keeps its log from the next one") {
+  const Folder folder;
+  const auto options = [&] {
+    TrainerOptions made = options_in(folder.path(), "named");
+    made.save_interval = "0ba";
+    return made;
+  };
+  Trainer(options()).fit();
+  CHECK_THROWS_WITH(Trainer{options()}, doctest::Contains("exist"));
+}
+
+TEST_CASE("A log of a run that nobody has begun in the save_folder is refused as before, as often as it is tried") {
   const Folder folder;
   std::ofstream(folder / "log.csv") << "another's\n";
-  CHECK_THROWS_WITH(Trainer(options_in(folder.path(), "named")), doctest::Contains("log.csv exists"));
+  const auto options = [&](const char* name) {
+    TrainerOptions made = options_in(folder.path(), name);
+    made.loggers = {loggers::CsvLogger({.path = folder / "log.csv"})};
+    return made;
+  };
+  for (int i = 0; i < 2; ++i) CHECK_THROWS_WITH(Trainer(options("named")), doctest::Contains("log.csv exists"));
+  status_of_child([&] {  // a stranger, in the same folder
+    use_threads_here(1);
+    TrainerOptions other = options("other");
+    other.loggers = {};
+    other.callbacks.add(ends_at(2, [] { std::raise(SIGKILL); }));
+    Trainer(std::move(other)).fit();
+  });
+  for (const char* name : {"", "named"}) CHECK_THROWS_WITH(Trainer(options(name)), doctest::Contains("log.csv exists"));
 }
 
 // In a child, because the working directory is the process's.
