@@ -117,10 +117,10 @@ std::optional<saving::Found> newest_in_common(const TrainerOptions& options) {
       return std::nullopt;
     }
     if (own.empty())
-      throw CheckpointError("resume_with: ", folder, " and ", other,
-                            " have no checkpoint of the same program and batch; the first ",
-                            "one's newest is of batch ", newest.time.batch, ". Remove the checkpoints of all of these trainers ",
-                            "to begin again, or restore those that are missing");
+      throw CheckpointError(
+          "resume_with: ", folder, " and ", other, " have no checkpoint of the same program and batch; the first ",
+          "one's newest is of batch ", newest.time.batch, ". Remove the checkpoints of all of these trainers ",
+          "to begin again, or restore those that are missing");
   }
   if (own.back().manifest.id != newest.id)
     warn(join("resume_with: going back from batch ", newest.time.batch, " to ", own.back().path.string(),
