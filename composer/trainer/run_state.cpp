@@ -1,6 +1,7 @@
 // What checkpoints keep of a run beside the weights, by one function for saving and loading.
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "composer/core/model_access.h"
 #include "composer/core/plugin_state.h"
 #include "composer/formats/weights.h"
+#include "composer/net/remote_store.h"
 #include "composer/optim/optimizer_state.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/hyperparameters.h"
@@ -122,6 +124,14 @@ class Trainer::Impl::AsRun final : public Run {
     const TrainerOptions& options = trainer_->options;
     const std::string given = saving::format_name(options.save_folder, trainer_->state.run_name);
     return saving::has_lock_of_killed(local_save_folder(given, options.save_staging_folder), options.run_name);
+  }
+  std::string identity() const override {
+    if (!is_resumable()) return {};
+    const TrainerOptions& options = trainer_->options;
+    std::string folder = saving::format_name(options.save_folder, trainer_->state.run_name);
+    if (!net::is_uri(folder)) folder = std::filesystem::absolute(folder).lexically_normal();
+    while (folder.ends_with('/')) folder.pop_back();
+    return options.run_name + '\n' + folder;
   }
   void load(const LoadOptions& options) override { trainer().load(options); }
 
