@@ -57,6 +57,10 @@ class COMPOSER_EXPORT Run {
 
   // Throws CheckpointError, before anything is changed, if the weights do not fit.
   virtual void load(const LoadOptions& options) = 0;
+
+  // The same in every process that starts this run again, and in no other run: made of the name that the program has
+  // given it, and of its save folder. Empty unless it is resumable.
+  virtual std::string identity() const;
 };
 
 }  // namespace composer

@@ -25,12 +25,7 @@ std::int64_t seconds_in(std::string_view name) {
   return seconds;
 }
 
-std::string end_of_name(std::string_view run_name) {
-  util::Checksum sum;
-  sum.update(run_name.data(), run_name.size());
-  const std::string text = sum.text();
-  return ".run-" + text.substr(text.find(':') + 1);
-}
+constexpr std::string_view kEnd = ".run-";
 
 std::vector<std::string> event_files_in(const std::string& folder) {
   std::vector<std::string> names;
@@ -43,20 +38,33 @@ std::vector<std::string> event_files_in(const std::string& folder) {
 
 }  // namespace
 
-std::string new_event_file_name(const std::string& folder, std::string_view run_name) {
+std::string end_of_event_files(std::string_view run_name, std::string_view identity) {
+  const std::string_view of = identity.empty() ? run_name : identity;
+  util::Checksum sum;
+  sum.update(of.data(), of.size());
+  const std::string text = sum.text();
+  return std::string(kEnd) + text.substr(text.find(':') + 1);
+}
+
+std::string end_of_event_file(std::string_view name) {
+  const std::size_t at = name.rfind(kEnd);
+  return at == std::string_view::npos ? "" : std::string(name.substr(at));
+}
+
+std::string new_event_file_name(const std::string& folder, std::string_view end) {
   static std::atomic<int> number = 0;
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = 'x';
   const std::vector<std::string> before = event_files_in(folder);
   const std::int64_t last = before.empty() ? 0 : seconds_in(before.back());
   const std::int64_t seconds = std::max(static_cast<std::int64_t>(seconds_since_1970()), last + 1);
-  return join(kEvents, seconds, '.', host.data(), '.', ::getpid(), '.', number++, end_of_name(run_name));
+  return join(kEvents, seconds, '.', host.data(), '.', ::getpid(), '.', number++, end);
 }
 
-std::vector<std::string> event_files_of(const std::string& folder, std::string_view run_name) {
-  if (run_name.empty()) return {};
+std::vector<std::string> event_files_of(const std::string& folder, std::string_view end) {
+  if (end.empty()) return {};
   std::vector<std::string> names = event_files_in(folder);
-  std::erase_if(names, [end = end_of_name(run_name)](const std::string& name) { return !name.ends_with(end); });
+  std::erase_if(names, [end](const std::string& name) { return !name.ends_with(end); });
   return names;
 }
 

@@ -11,6 +11,7 @@
 #include "composer/loggers/json_text.h"
 #include "composer/loggers/string_map.h"
 #include "composer/loggers/tensorboard_logger.h"
+#include "composer/util/file_lock.h"
 #include "composer/util/output_file.h"
 
 namespace composer::loggers {
@@ -18,7 +19,8 @@ namespace composer::loggers {
 // Writes records into one event file.
 class EventWriter final : public RecordWriter {
  public:
-  EventWriter(std::string folder, std::string run_name, const TensorBoardLoggerOptions& options);
+  // `end`: of the names of its files.
+  EventWriter(std::string folder, std::string run_name, std::string end, const TensorBoardLoggerOptions& options);
 
   std::string where() const override { return folder_; }
   bool takes(LogRecord::Kind kind) const override {
@@ -29,7 +31,7 @@ class EventWriter final : public RecordWriter {
   void set_status(SessionStatus status) { status_ = status; }  // of the fit, from any thread
 
   // The following are for the thread that trains, while the background thread is idle.
-  void begin();  // a file. Throws ConfigError if there can be none in the folder
+  void begin();  // a file, locked while it is written. Throws ConfigError if there can be none in the folder
   void sync() override { file_->sync(); }
   const std::string& file_name() const { return file_name_; }
   std::int64_t size() const { return file_->size(); }
@@ -37,6 +39,7 @@ class EventWriter final : public RecordWriter {
  private:
   void write(std::span<const LogRecord> records) override;
   void close() override;
+  void make_file();
   void begin_again();
   void append(const LogRecord& record);
   void append_value(const EventTime& time, const LogKey& key, const LogValue& value);
@@ -48,12 +51,13 @@ class EventWriter final : public RecordWriter {
   bool is_first(std::string_view tag);  // of this tag in the file
   void write_events();
 
-  const std::string folder_, run_name_;
+  const std::string folder_, run_name_, end_;
   const bool simple_values_;
   const std::int64_t max_images_;
   std::atomic<SessionStatus> status_ = SessionStatus::SUCCESS;
   std::string file_name_;
   std::optional<util::OutputFile> file_;
+  std::optional<util::FileLock> lock_;
   std::string events_;      // to be written
   Protobuf event_;          // kept for its memory
   SequenceMap<bool> tags_;  // whether the tag is in the file

@@ -10,6 +10,7 @@
 #include "composer/core/error.h"
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
+#include "composer/util/file_lock.h"
 #include "composer/util/log_mark.h"
 #include "composer/util/name_format.h"
 #include "composer/util/output_file.h"
@@ -52,6 +53,14 @@ void set_aside(const std::string& name, const std::string& path, const char* why
   }
 }
 
+// Two trainers of one program may have been given one path.
+void set_own_aside(const std::string& name, const std::string& path) {
+  if (util::is_in_use(path))
+    throw ConfigError(name, ": ", path, " is being written by another logger, of this process or of another one; give ",
+                      "each trainer a path of its own");
+  set_aside(name, path, ", of which no checkpoint is left");
+}
+
 }  // namespace
 
 class LineWriter final : public RecordWriter {
@@ -69,6 +78,7 @@ class LineWriter final : public RecordWriter {
     std::error_code error;
     is_regular_ = std::filesystem::is_regular_file(path_, error) || !std::filesystem::exists(path_, error);
     file_.emplace(name_, path_, mode);
+    if (is_regular_) lock_.emplace(path_);
     is_new_ = !is_regular_ || file_->size() == 0;
   }
   void sync() override {
@@ -97,6 +107,7 @@ class LineWriter final : public RecordWriter {
 
   void close() override {
     if (file_) file_->close();
+    lock_.reset();
   }
 
   void cut_to(std::int64_t whole) {
@@ -108,6 +119,7 @@ class LineWriter final : public RecordWriter {
 
   void begin_again() {
     file_.emplace(name_, path_, util::FileMode::APPEND);
+    lock_.emplace(path_);
     is_new_ = file_->size() == 0;
     lose(std::exchange(written_, 0), join(name_, ": ", path_, " was removed and is begun again"));
   }
@@ -115,6 +127,7 @@ class LineWriter final : public RecordWriter {
   const std::string path_, name_;
   const std::unique_ptr<LineFormat> format_;
   std::optional<util::OutputFile> file_;
+  std::optional<util::FileLock> lock_;
   bool is_regular_ = true, is_new_ = true;
   std::int64_t written_ = 0;  // records in the file, by this process
   std::string lines_;
@@ -222,7 +235,7 @@ void LineFileLogger::fit_start(const State& state, Logger&) {
   if (const std::string path = log_->writer->where(); log_->of_other_rank)
     set_aside(name(), path, ", and a checkpoint keeps the place of rank 0's alone");
   else if (!options_.overwrite && is_begun_by(state.run_name))
-    set_aside(name(), path, ", of which no checkpoint is left");
+    set_own_aside(name(), path);
   open_as_new_or_discard();
 }
 

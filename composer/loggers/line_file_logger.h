@@ -43,7 +43,8 @@ class COMPOSER_EXPORT LineFormat {
 // trains the run. Until then records are held in memory; if no fit follows, they are not written, and a warning says
 // so. If the content of the file is that of the log at the checkpoint, lines logged after the checkpoint are cut off
 // and the log is continued. If the run starts from scratch and an earlier process of the run wrote the file
-// (LineFormat::is_begun_by), that file is renamed, with a number appended. So is the file of a rank other than 0 when
+// (LineFormat::is_begun_by), that file is renamed, with a number appended; if a logger is still writing it, as that of
+// another trainer, that is a ConfigError. So is the file of a rank other than 0 when
 // the run is resumed, unless `append` is set. Any other file is treated as by a new run.
 class COMPOSER_EXPORT LineFileLogger : public BackgroundLogger, public ForAllRanks {
  public:

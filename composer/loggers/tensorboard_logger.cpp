@@ -1,8 +1,11 @@
 #include "composer/loggers/tensorboard_logger.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
@@ -12,6 +15,7 @@
 #include "composer/loggers/event_names.h"
 #include "composer/loggers/event_writer.h"
 #include "composer/loggers/no_writer.h"
+#include "composer/util/file_lock.h"
 #include "composer/util/log_mark.h"
 #include "composer/util/name_format.h"
 
@@ -26,21 +30,33 @@ namespace {
 
 constexpr const char* kTensorBoardLogger = "TensorBoardLogger";
 
-void cut(const std::string& folder, const FileMark& file) {
+// Whether it is there: it may have been removed.
+bool cut(const std::string& folder, const FileMark& file) {
   const std::string path = folder + '/' + file.name;
-  if (file.mark.compare(path) != util::LogMark::Match::SAME) return;  // removed, or already cut by an earlier resume
+  if (file.mark.compare(path) != util::LogMark::Match::SAME) return false;
   std::error_code error;
   std::filesystem::resize_file(path, static_cast<std::uintmax_t>(file.mark.size), error);
   if (error)
     warn(join(kTensorBoardLogger, ": ", path,
               " cannot be cut to its size at the checkpoint, so TensorBoard may show some steps ",
               "twice: ", error.message()));
+  return true;
 }
 
-// What the run logs again: the rest of the file that the checkpoint knows, and files that were begun after it.
-void drop_later(const std::string& folder, const std::string& run_name, const FileMark& file) {
-  cut(folder, file);
-  for (const std::string& name : event_files_of(folder, run_name)) {
+// Those of which no living logger, of this process or another, has the lock.
+std::vector<std::string> dead_files_of(const std::string& folder, const std::string& end) {
+  std::vector<std::string> names = event_files_of(folder, end);
+  std::erase_if(names, [&](const std::string& name) { return util::is_in_use(folder + '/' + name); });
+  return names;
+}
+
+// What the run logs again: the rest of the file that the checkpoint knows, and files that were begun after it. Their
+// names end as those of this process, or as that of the known file, if the save folder was moved since.
+void drop_later(const std::string& folder, const std::string& end, const FileMark& file) {
+  std::vector<std::string> names = dead_files_of(folder, end);
+  const std::string known = cut(folder, file) ? end_of_event_file(file.name) : end;
+  if (known != end) std::ranges::move(dead_files_of(folder, known), std::back_inserter(names));
+  for (const std::string& name : names) {
     std::error_code error;
     if (is_later_event_file(name, file.name)) std::filesystem::remove(folder + '/' + name, error);
     if (error)
@@ -51,9 +67,9 @@ void drop_later(const std::string& folder, const std::string& run_name, const Fi
 
 // Of a run of which no checkpoint is left, and which begins again with the file `own`. TensorBoard does not see the new
 // names.
-void set_earlier_aside(const std::string& folder, const std::string& run_name, const std::string& own) {
-  for (const std::string& name : event_files_of(folder, run_name)) {
-    if (name == own) continue;
+void set_earlier_aside(const std::string& folder, const std::string& end, const std::string& own) {
+  for (const std::string& name : dead_files_of(folder, end)) {
+    if (name == own) continue;  // where there are no locks
     const std::string aside = "earlier." + name.substr(name.find("tfevents.") + 9);
     std::error_code error;
     std::filesystem::rename(folder + '/' + name, folder + '/' + aside, error);
@@ -67,12 +83,13 @@ void set_earlier_aside(const std::string& folder, const std::string& run_name, c
 }  // namespace
 
 struct TensorBoardLogger::Open {
-  std::string folder;
+  std::string folder, end;              // of the names of the run's files
   std::shared_ptr<EventWriter> writer;  // null for a rank other than 0
   bool resumes = false;
-  bool is_open = false;              // the file has been begun
-  bool trains = false;               // or has
-  std::optional<FileMark> previous;  // the file of the process that wrote the checkpoint
+  bool is_open = false;                         // the file has been begun
+  bool trains = false;                          // or has
+  std::optional<FileMark> previous;             // the file of the process that wrote the checkpoint
+  std::optional<util::FileLock> previous_lock;  // until it is cut: no other logger takes it for that of a dead process
 };
 
 TensorBoardLogger::TensorBoardLogger(TensorBoardLoggerOptions options)
@@ -98,7 +115,9 @@ std::shared_ptr<RecordWriter> TensorBoardLogger::make_writer(const State& state)
     throw ConfigError(kTensorBoardLogger, ": folder ", options_.folder, " requires a run_name, and this run has none");
   const std::string named = util::format_name(options_.folder, state, nullptr, kTensorBoardLogger);
   open_->folder = std::filesystem::absolute(named).string();  // the program may change its working directory
-  open_->writer = std::make_shared<EventWriter>(open_->folder, state.run_name, options_);
+  const std::string identity = state.run ? state.run->identity() : "";
+  open_->end = end_of_event_files(state.run_name, identity);
+  open_->writer = std::make_shared<EventWriter>(open_->folder, state.run_name, open_->end, options_);
   if (state.resumes) {
     hold();
   } else {
@@ -130,9 +149,10 @@ void TensorBoardLogger::fit_start(const State& state, Logger&) {
   open_->writer->set_status(SessionStatus::FAILURE);  // unless it ends
   if (std::exchange(open_->trains, true)) return;
   if (open_->previous)
-    drop_later(open_->folder, state.run_name, *std::exchange(open_->previous, std::nullopt));
+    drop_later(open_->folder, open_->end, *std::exchange(open_->previous, std::nullopt));
   else if (!open_->resumes && state.run && state.run->is_resumable())
-    set_earlier_aside(open_->folder, state.run_name, open_->writer->file_name());
+    set_earlier_aside(open_->folder, open_->end, open_->writer->file_name());
+  open_->previous_lock.reset();
   if (!open_->is_open) begin_held();
 }
 
@@ -168,7 +188,9 @@ void TensorBoardLogger::visit_state(StateVisitor& visit) {
     visit("file", file.name);
     file.mark.visit_state(visit);
     const bool is_name = std::filesystem::path(file.name).filename() == file.name;  // a checkpoint may be forged
-    if (open_->resumes && is_name) open_->previous = std::move(file);
+    if (!open_->resumes || !is_name) return;
+    open_->previous_lock.emplace(open_->folder + '/' + file.name);
+    open_->previous = std::move(file);
     return;
   }
   if (open_->previous) {  // nothing was trained since

@@ -24,8 +24,9 @@ struct TensorBoardLoggerOptions {
 };
 
 // Writes metrics, images, histograms, tables (as text) and hyperparameters for TensorBoard, on a background thread.
-// Each process writes one file, events.out.tfevents.<seconds>.<host>.<process>.<number>.run-<checksum of the run_name>,
-// which TensorBoard shows while it grows. In a run of several processes, only that of rank 0 writes.
+// Each process writes one file, events.out.tfevents.<seconds>.<host>.<process>.<number>.run-<checksum of the run_name
+// and the save folder>, which TensorBoard shows while it grows. In a run of several processes, only that of rank 0
+// writes.
 //
 // Throws ConfigError at INIT (of a resumed run: before it trains) if the folder cannot be written. A file that is
 // removed meanwhile is begun again.
@@ -33,7 +34,8 @@ struct TensorBoardLoggerOptions {
 // No step is shown twice: once a resumed run trains, it cuts off what the file of the process that wrote the checkpoint
 // contains after it, removes the files that processes of the run have begun since, and begins a new file. Until then
 // records are held in memory; if no fit follows, they are not written, and a warning says so. A run that can be resumed
-// but starts from scratch renames the files of its earlier processes.
+// but starts from scratch renames the files of its earlier processes. Files that a living process has locked, and those
+// of runs with another save folder, stay as they are.
 class COMPOSER_EXPORT TensorBoardLogger final : public BackgroundLogger {
  public:
   explicit TensorBoardLogger(TensorBoardLoggerOptions options = {});

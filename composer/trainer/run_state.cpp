@@ -19,6 +19,7 @@
 #include "composer/core/model_access.h"
 #include "composer/core/plugin_state.h"
 #include "composer/formats/weights.h"
+#include "composer/net/remote_store.h"
 #include "composer/optim/optimizer_state.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/hyperparameters.h"
@@ -118,6 +119,14 @@ class Trainer::Impl::AsRun final : public Run {
   bool interrupted() const override { return trainer_ && trainer_->interrupted(); }
   bool is_resumable() const override { return trainer_ && trainer_->is_resumable(); }
   bool begins_again() const override { return trainer_ && trainer_->resumption.begins_again; }
+  std::string identity() const override {
+    if (!is_resumable()) return {};
+    const TrainerOptions& options = trainer_->options;
+    std::string folder = saving::format_name(options.save_folder, trainer_->state.run_name);
+    if (!net::is_uri(folder)) folder = std::filesystem::absolute(folder).lexically_normal();
+    while (folder.ends_with('/')) folder.pop_back();
+    return options.run_name + '\n' + folder;
+  }
   void load(const LoadOptions& options) override { trainer().load(options); }
 
   void keep_random() const override { trainer().train_step.keep_random(); }

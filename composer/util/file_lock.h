@@ -1,0 +1,32 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+
+namespace composer::util {
+
+// Marks a file as in use for this process and others, from the constructor to the destructor or to the end of the
+// process. The file may be renamed meanwhile. Reading and writing need no lock.
+class FileLock {
+ public:
+  enum class State : std::uint8_t {
+    HELD,
+    TAKEN,    // another owner has it, in this process or another
+    GONE,     // the file does not exist, or cannot be opened
+    UNKNOWN,  // the file system has no locks
+  };
+  explicit FileLock(const std::filesystem::path& file);
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+  State state() const { return state_; }
+
+ private:
+  int descriptor_ = -1;
+  State state_ = State::GONE;
+};
+
+// Whether somebody has a FileLock of it.
+inline bool is_in_use(const std::filesystem::path& file) { return FileLock(file).state() == FileLock::State::TAKEN; }
+
+}  // namespace composer::util
