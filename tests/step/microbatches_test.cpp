@@ -1,6 +1,7 @@
 #include "composer/callbacks/nan_monitor.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/metrics/loss_metrics.h"
+#include "composer/util/loss.h"
 #include "tests/support/at_algorithm.h"
 #include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
@@ -200,9 +201,11 @@ struct MaskedMean : Model {
     return {{"masked", mean}, {"twice", mean * 2}};
   }
   Metrics get_metrics(bool) const override {
-    return metrics::LossMetric({.loss_function = [](const at::Tensor& output, const at::Tensor& target) {
-      return (output.sum(1) * target.ne(-100)).sum() / target.ne(-100).sum();
-    }});
+    return metrics::LossMetric({.loss_function =
+                                    [](const at::Tensor& output, const at::Tensor& target) {
+                                      return (output.sum(1) * target.ne(-100)).sum() / target.ne(-100).sum();
+                                    },
+                                .loss_weight = [](const at::Tensor& target) { return target_weight(target); }});
   }
   torch::nn::Linear fc{nullptr};
 };
@@ -211,7 +214,7 @@ TokenCount masked_tokens(const Batch& batch) {
   return {batch["target"].numel(), batch["target"].ne(-100).sum().item<std::int64_t>()};
 }
 
-TEST_CASE("A microbatch without loss-generating tokens changes nothing, first or last, and its events fire") {
+TEST_CASE("A microbatch without loss-generating tokens changes no weights, first or last, and its events fire") {
   const auto train = [](std::vector<std::int64_t> targets, std::int64_t microbatch_size, EventLog* log) {
     TrainerOptions options = tiny_options();
     options.model = std::make_shared<MaskedMean>();
