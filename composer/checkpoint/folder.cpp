@@ -65,6 +65,15 @@ bool can(const Rename& rename) {
   }
 }
 
+// Where no links can be made. The newest checkpoint is found without one, and not beside one that leads to an older.
+void remove_link(FileSystem& files, const fs::path& link) {
+  if (files.type(link) != Type::LINK) return;
+  files.remove(link);
+  files.sync_folder(link.parent_path());
+  warn(join("checkpoint: ", link.string(), " is removed, because no links can be made there any more, and it would ",
+            "lead to an older checkpoint; a run goes on from the one with the largest batch"));
+}
+
 // A file that is being written. Its data are sent to the disk early, so that sync() has little to wait for.
 class OpenFile {
  public:
@@ -379,7 +388,7 @@ std::optional<std::string> CheckpointFolder::spare_of(const std::string& name) c
 void CheckpointFolder::move_link(const fs::path& link, const fs::path& target) {
   make_folders(link.parent_path());
   TemporaryPath made(files_, temporary_name());
-  if (!files_.make_link(target.lexically_relative(link.parent_path()), made.path())) return;  // found without it, too
+  if (!files_.make_link(target.lexically_relative(link.parent_path()), made.path())) return remove_link(files_, link);
   files_.rename(made.path(), link);
   made.release();
   files_.sync_folder(link.parent_path());

@@ -6,6 +6,7 @@
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/walk.h"
 #include "composer/core/error.h"
+#include "composer/formats/unsupported.h"
 #include "composer/util/json.h"
 
 namespace composer::saving {
@@ -25,7 +26,8 @@ std::optional<Found> open_if_there(const fs::path& path, FileSystem& files) {
   } catch (const FileError& error) {
     if (error.is_missing()) return std::nullopt;
     if (error.code() == std::errc::file_too_large)
-      throw CheckpointError(file.string(), ": is too long for a manifest: more than ", kLongestManifest, " bytes");
+      throw formats::UnsupportedError(file.string(), ": is too long for a manifest: more than ", kLongestManifest,
+                                      " bytes");
     throw;
   }
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -42,7 +44,8 @@ Json without_checksum(const Manifest& m) {
   Json time, metrics = Json::object(), files = Json::array();
   for (const util::Count& count : util::kCounts) time[count.name] = m.time.*count.field;
   time["seconds"] = number(m.time.total_wct.count());
-  for (const auto& [name, value] : m.metrics) metrics[name] = number(value);
+  auto& values = metrics.get_ref<Json::object_t&>();  // which would look for each name among all before it
+  for (const auto& [name, value] : m.metrics) values.emplace_back(name, number(value));
   for (const auto& [name, size, checksum] : m.files)
     files.push_back({{"name", name}, {"size", size}, {"checksum", checksum}});
   Json json = {{"format", kFormat},      {"version", m.version}, {"id", m.id},        {"name", m.name},
@@ -89,6 +92,47 @@ Manifest from_json(const Json& json) {
   return m;
 }
 
+std::string text_of(const Manifest& manifest) {
+  Json json = without_checksum(manifest);
+  if (!manifest.program.empty()) json["program"] = manifest.program;
+  try {
+    json["checksum"] = checksum_of(json.dump(1));
+  } catch (const nlohmann::json::exception&) {
+    for (const auto& [what, text] :
+         {std::pair("run_name", &manifest.run_name), std::pair("save_filename", &manifest.name)})
+      for (std::size_t i = 0; i < text->size(); i += formats::utf8_length(std::string_view(*text).substr(i)))
+        if (formats::utf8_length(std::string_view(*text).substr(i)) == 0)
+          throw ConfigError(what, ": ", formats::shown(*text), " is not UTF-8: byte ", i,
+                            ", and a checkpoint cannot hold it");
+    throw ConfigError("checkpoint: the name of a metric is not UTF-8");
+  }
+  return json.dump(1) + "\n";
+}
+
+// The last by name, until the text is shorter by `bytes`. What stands around a name makes up for its value.
+void leave_out(std::map<std::string, double>& metrics, std::size_t bytes) {
+  for (std::size_t gone = 0; gone < bytes && !metrics.empty();) {
+    const auto last = std::prev(metrics.end());
+    gone += last->first.size();
+    metrics.erase(last);
+  }
+}
+
+// No reader takes a longer one.
+std::string text_of_fewer_metrics(Manifest manifest, std::size_t size) {
+  const std::size_t all = manifest.metrics.size();
+  leave_out(manifest.metrics, size - util::kLongestJson);
+  std::string text = text_of(manifest);
+  if (text.size() > util::kLongestJson)
+    throw ConfigError("checkpoint: its manifest would have ", text.size(), " bytes, and at most ", util::kLongestJson,
+                      " can be read again; its run_name has ", manifest.run_name.size(), " bytes, and it has ",
+                      manifest.files.size(), " files");
+  warn(join("checkpoint: ", manifest.name, ": its manifest would have ", size, " bytes, and at most ",
+            util::kLongestJson, " can be read again; ", all - manifest.metrics.size(), " of ", all,
+            " metrics, the last by name, are left out of it; report fewer, or under shorter names"));
+  return text;
+}
+
 }  // namespace
 
 const Manifest::File* Manifest::find(std::string_view file) const {
@@ -99,19 +143,8 @@ const Manifest::File* Manifest::find(std::string_view file) const {
 NewerVersionError::~NewerVersionError() = default;
 
 std::string Manifest::to_json() const {
-  Json json = without_checksum(*this);
-  if (!program.empty()) json["program"] = program;
-  try {
-    json["checksum"] = checksum_of(json.dump(1));
-  } catch (const nlohmann::json::exception&) {
-    for (const auto& [what, text] : {std::pair("run_name", &run_name), std::pair("save_filename", &name)})
-      for (std::size_t i = 0; i < text->size(); i += formats::utf8_length(std::string_view(*text).substr(i)))
-        if (formats::utf8_length(std::string_view(*text).substr(i)) == 0)
-          throw ConfigError(what, ": ", formats::shown(*text), " is not UTF-8: byte ", i,
-                            ", and a checkpoint cannot hold it");
-    throw ConfigError("checkpoint: the name of a metric is not UTF-8");
-  }
-  return json.dump(1) + "\n";
+  std::string text = text_of(*this);
+  return text.size() > util::kLongestJson ? text_of_fewer_metrics(*this, text.size()) : text;
 }
 
 bool is_older(const Manifest& a, const Manifest& b) {

@@ -48,7 +48,9 @@ struct Manifest {
   int version = kVersion;
 
   COMPOSER_EXPORT const File* find(std::string_view file) const;
-  // Returns the text of the file, which ends in a checksum of the rest. Throws ConfigError for text that is not UTF-8.
+  // Returns the text of the file, which ends in a checksum of the rest. A text of more than util::kLongestJson bytes
+  // could not be read again: metrics are left out of it, with a warning. Throws ConfigError if that is not enough, and
+  // for text that is not UTF-8.
   COMPOSER_EXPORT std::string to_json() const;
   // Throws CheckpointError that begins with `path` for a text that differs from that of to_json() in any byte, and
   // NewerVersionError for a version above kVersion.

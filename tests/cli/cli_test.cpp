@@ -279,6 +279,11 @@ TEST_CASE("verify tells what this version cannot read from damage, and skips it 
     CHECK_FALSE(answer.says("DAMAGED"));
   }
   CHECK(composer_program({"verify", small, "--allow-unknown"}).code == 0);
+  fs::create_directory(folder / "long");
+  write("long/manifest.json", std::string((8 << 20) + 1, ' '));
+  const Answer too_long = composer_program({"verify", folder / "long"});
+  CHECK(too_long.code == 2);
+  CHECK_MESSAGE(too_long.says("NOT READ  "), too_long.out);
   std::string damaged = foreign;
   damaged[damaged.find("Path")] ^= 1;
   const Answer both = composer_program({"verify", write("damaged.pt", damaged), legacy});
