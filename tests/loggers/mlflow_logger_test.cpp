@@ -435,7 +435,7 @@ TEST_CASE("Points of the millisecond in which a checkpoint was written are kept 
   StateVisitor visit = StateVisitor::loading(checkpoint, "ck");
   visit("time", time);
   const fs::path file = only_run(folder.path()) / "metrics/a";
-  std::ofstream(file, std::ios::app) << time << " 2 2\n" << time + 1 << " 3 3\n";
+  std::ofstream(file, std::ios::app) << std::to_string(time) + " 2 2\n" + std::to_string(time + 1) + " 3 3\n";
   Run resumed(folder.path());
   load(resumed, checkpoint);
   resumed.fire(Event::FIT_START);
