@@ -130,6 +130,7 @@ void list_as_names(Json& expected, const Json&) {
   items.push_back({"saver/batches", "tensor[" + count + "]:int64"});
   items.push_back({"saver/by_hand/size", "int"});
   items.push_back({"saver/metric", "str"});
+  items.push_back({"saver/number", "int"});
   items.push_back({"saver/retired/size", "int"});
   items.push_back({"saver/saved/size", "int"});
   for (const std::string& number : saved) items.push_back({"saver/saved/" + number, "str"});

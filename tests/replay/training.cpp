@@ -179,8 +179,8 @@ Rules own_rules(const Context* context, const BiasPath* path) {
       {.name = "smoothed_targets_are_mixed",
        .applies_to = "`LabelSmoothing` in front of `MixUp`",
        .composer_does = "Mixes smoothed targets with others that are not smoothed.",
-       .we_do = "Mixes smoothed targets, which gives the same as smoothing the mixture. A plain loop gives our losses "
-                "and weights.",
+       .we_do =
+           "Smooths the mixture, in whichever order the two are listed. A plain loop gives our losses and weights.",
        .why = "Targets do not depend on the order in which two algorithms are listed.",
        .matches = smooths_before_mixing,
        .ours = [context](Json& expected, const Json& c) { expected.update(train_by_hand(c, *context)); }},

@@ -102,6 +102,11 @@ class Loop {
   // The batch that the loss gets.
   Batch judged(const Batch& batch, const at::Tensor& logits, const std::optional<algorithms::MixUpDraw>& draw) const {
     Batch changed = batch;
+    if (draw) {
+      const at::Tensor target = changed.at("target");
+      const at::Tensor dense = target.dim() == 1 ? at::one_hot(target, logits.size(1)).to(at::kFloat) : target;
+      changed.set("target", mixed(dense, *draw));
+    }
     for (const Json& algorithm : algorithms_) {
       if (algorithm["class"] != "LabelSmoothing") continue;
       const double smoothing = algorithm.value("smoothing", 0.1);
@@ -109,11 +114,6 @@ class Loop {
       const at::Tensor target = changed.at("target");
       const at::Tensor dense = target.dim() == 1 ? at::one_hot(target, classes).to(at::kFloat) : target;
       changed.set("target", dense * (1 - smoothing) + smoothing / static_cast<double>(classes));
-    }
-    if (draw) {
-      const at::Tensor target = changed.at("target");
-      const at::Tensor dense = target.dim() == 1 ? at::one_hot(target, logits.size(1)).to(at::kFloat) : target;
-      changed.set("target", mixed(dense, *draw));
     }
     return changed;
   }
