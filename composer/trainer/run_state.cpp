@@ -178,9 +178,8 @@ bool Trainer::Impl::is_resumable() const {
 // Before INIT, where loggers and callbacks open their files: as long as the run has no checkpoint, the mark tells a
 // later process whose they are.
 void Trainer::Impl::mark_begun() {
-  if (!is_resumable()) return;
-  ranks.together([&] {
-    if (!saver || engine.callbacks().empty()) return;
+  ranks.together([&] {  // on all ranks, whose options have not been compared yet
+    if (!is_resumable() || !saver || engine.callbacks().empty()) return;
     const std::filesystem::path& folder = saver->options().folder;
     if (state.resumes) return saving::RunMark::end_left(folder, options.run_name);
     mark.emplace(folder, options.run_name);
