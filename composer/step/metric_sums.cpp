@@ -45,7 +45,8 @@ void MetricSums::check(Metric& metric) {
   bool has_sums = false;
   metric.visit_sums([&](std::string_view, at::Tensor&) { has_sums = true; });
   if (!has_sums)
-    throw ConfigError("metric ", metric.name(), ": has no sums that could be added up over processes, or taken back where ",
+    throw ConfigError("metric ", metric.name(),
+                      ": has no sums that could be added up over processes, or taken back where ",
                       "memory is short; override Metric::visit_sums");
 }
 
