@@ -71,7 +71,7 @@ void remove_link(FileSystem& files, const fs::path& link) {
   files.remove(link);
   files.sync_folder(link.parent_path());
   warn(join("checkpoint: ", link.string(), " is removed, because no links can be made there any more, and it would ",
-            "lead to an older checkpoint; a run goes on from the one with the largest batch"));
+            "lead to an older checkpoint; a run goes on from the newest"));
 }
 
 // A file that is being written. Its data are sent to the disk early, so that sync() has little to wait for.

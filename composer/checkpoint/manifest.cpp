@@ -58,6 +58,7 @@ Json without_checksum(const Manifest& m) {
   json["composer_version"] = m.composer_version;
   json["libtorch_version"] = m.libtorch_version;
   json["files"] = files;
+  if (!m.program.empty()) json["program"] = m.program;
   return json;
 }
 
@@ -94,7 +95,6 @@ Manifest from_json(const Json& json) {
 
 std::string text_of(const Manifest& manifest) {
   Json json = without_checksum(manifest);
-  if (!manifest.program.empty()) json["program"] = manifest.program;
   try {
     json["checksum"] = checksum_of(json.dump(1));
   } catch (const nlohmann::json::exception&) {

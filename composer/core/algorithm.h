@@ -56,8 +56,8 @@ class COMPOSER_EXPORT Algorithm {
   virtual Placement placement() const;  // ANY by default
   // Without it, what it has trained cannot be loaded: it changes the model, say. false by default.
   virtual bool required_on_load() const;
-  virtual bool mixes_targets()
-      const;  // gives samples the targets of others as well, or losses of them; false by default
+  // Gives samples the targets of others as well, or losses of them; false by default.
+  virtual bool mixes_targets() const;
   // Mixes the losses of several targets instead of the targets; false by default. There may be one such, and no
   // algorithm after it may mix targets, which it would mix again: a ConfigError of the trainer.
   virtual bool interpolates_loss() const;

@@ -190,7 +190,9 @@ void Trainer::Impl::mark_begun() {
 
 // Once there is a checkpoint to resume from.
 void Trainer::Impl::end_mark_if_saved() {
-  if (mark && saver && !saver->newest().empty()) mark->end();
+  if (!mark || saver->newest().empty()) return;
+  mark->end();
+  mark.reset();
 }
 
 // A run that was interrupted, failed or dropped is to be begun again.

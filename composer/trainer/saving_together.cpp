@@ -24,7 +24,7 @@ bool Trainer::Impl::saves_together() const {
 
 // Rank 0 alone knows what is due: it has the clock that seconds are counted by.
 void Trainer::Impl::save_if_due(Event event) {
-  if (saver && saver->paths().size() > 1) end_mark_if_saved();  // all but the last are on disk
+  if (mark && saver->paths().size() > 1) end_mark_if_saved();  // all but the last are on disk
   if (!saves_together()) {
     if (saver) saver->save_if_due(event, state);
     return;
