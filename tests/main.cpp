@@ -4,6 +4,7 @@
 #include <iostream>
 #include <optional>
 #include <sstream>
+#include <string>
 
 #include <doctest/doctest.h>
 
@@ -19,7 +20,12 @@ struct EachByItself : doctest::IReporter {
   explicit EachByItself(const doctest::ContextOptions& /*options*/) {
     // Ranks are threads here. In libtorch 2.11 they share a record of their collectives, which no lock protects.
     ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*replace=*/0);
-    if (std::getenv("COMPOSER_TEST_LOCALE") != nullptr) locale_.emplace();
+    if (const char* name = std::getenv("COMPOSER_TEST_LOCALE")) {
+      if (std::string(name) == "1")
+        locale_.emplace();
+      else
+        locale_.emplace(name);
+    }
   }
   ~EachByItself() override { restore(); }
   EachByItself(const EachByItself&) = delete;
@@ -52,7 +58,7 @@ struct EachByItself : doctest::IReporter {
     before_ = nullptr;
   }
 
-  std::optional<composer::test::OtherLocale> locale_;  // with COMPOSER_TEST_LOCALE=1, for all tests
+  std::optional<composer::test::OtherLocale> locale_;  // with COMPOSER_TEST_LOCALE=1, or the name of one, for all tests
   std::ostringstream kept_;
   std::streambuf* before_ = nullptr;
 };

@@ -11,10 +11,12 @@ struct PointsAndComma final : std::numpunct<char> {
   std::string do_grouping() const override { return "\3"; }
 };
 
-// The program's, as long as this lives.
+// The program's, as long as this lives: the one above, which leaves printf() and strtod() as they are, or one that is
+// installed, which also changes these. Throws std::runtime_error if none has this name.
 class OtherLocale {
  public:
   OtherLocale() : before_(std::locale::global(std::locale(std::locale(), new PointsAndComma))) {}
+  explicit OtherLocale(const std::string& name) : before_(std::locale::global(std::locale(name))) {}
   OtherLocale(const OtherLocale&) = delete;
   OtherLocale& operator=(const OtherLocale&) = delete;
   ~OtherLocale() { std::locale::global(before_); }
