@@ -7,9 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_mul.h>
-#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <torch/optim/optimizer.h>
 
@@ -18,6 +16,7 @@
 #include "composer/core/error.h"
 #include "composer/core/model_access.h"
 #include "composer/core/state.h"
+#include "composer/util/joint_norm.h"
 #include "composer/util/parallel.h"
 
 namespace composer::algorithms {
@@ -70,15 +69,6 @@ void clip_norm_on_host(const std::vector<at::Tensor>& gradients, double threshol
   const double coefficient = threshold / (std::sqrt(sum) + 1e-6);
   if (coefficient >= 1) return;  // false for NaN, which goes into all gradients
   for (const at::Tensor& gradient : gradients) multiply(gradient, coefficient);
-}
-
-// Equal elements of a sparse gradient count as their sum.
-at::Tensor joint_norm(const std::vector<at::Tensor>& gradients) {
-  std::vector<at::Tensor> values;
-  values.reserve(gradients.size());
-  for (const at::Tensor& gradient : gradients)
-    values.push_back(gradient.is_sparse() ? gradient.coalesce()._values() : gradient);
-  return at::linalg_vector_norm(at::stack(at::_foreach_norm(values, 2)), 2);
 }
 
 void clip_norm(std::vector<at::Tensor>& gradients, double threshold) {

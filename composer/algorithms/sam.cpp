@@ -8,15 +8,13 @@
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_foreach_mul.h>
-#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/stack.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/state.h"
+#include "composer/util/joint_norm.h"
 
 namespace composer::algorithms {
 namespace {
@@ -25,7 +23,7 @@ namespace {
 at::Tensor norm_of(const std::vector<at::Tensor>& gradients) {
   const auto is_double = [](const at::Tensor& one) { return one.scalar_type() == at::kDouble; };
   const at::ScalarType type = std::ranges::any_of(gradients, is_double) ? at::kDouble : at::kFloat;
-  return at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2, type)), 2);
+  return joint_norm(gradients, type);
 }
 
 }  // namespace

@@ -6,10 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -22,6 +19,7 @@
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/formats/safetensors.h"
+#include "composer/util/joint_norm.h"
 #include "composer/util/name_format.h"
 
 namespace composer::callbacks {
@@ -44,7 +42,7 @@ at::Tensor gradient_norm(const Model& model) {
       gradients.push_back(gradient.is_sparse() ? gradient._values() : gradient);
   if (gradients.empty()) return {};
   const at::NoGradGuard no_grad;
-  return at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2)), 2);
+  return joint_norm(gradients);
 }
 
 std::string text_of_samples(const std::vector<std::int64_t>& samples) {

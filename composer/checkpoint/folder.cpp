@@ -11,12 +11,12 @@
 #include <unistd.h>
 #include <utility>
 
-#include "composer/checkpoint/folder_lock.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/parts.h"
 #include "composer/checkpoint/walk.h"
 #include "composer/core/error.h"
 #include "composer/formats/json_reader.h"
+#include "composer/util/file_lock.h"
 
 namespace composer::saving {
 
@@ -121,8 +121,8 @@ CheckpointFolder::Temporary CheckpointFolder::make_temporary() {
   for (int i = 0; i < kTimes; ++i) {
     TemporaryPath made(files_, temporary_name());
     files_.make_folder(made.path());
-    auto lock = std::make_unique<FolderLock>(made.path());
-    if (lock->state() == FolderLock::State::HELD || lock->state() == FolderLock::State::UNKNOWN)
+    auto lock = std::make_unique<util::FileLock>(made.path(), util::FileLock::Kind::FOLDER);
+    if (lock->state() == util::FileLock::State::HELD || lock->state() == util::FileLock::State::UNKNOWN)
       return {std::move(lock), std::move(made)};
   }
   throw CheckpointError(path_.string(), ": temporary folders are removed as soon as they are created; is another ",
@@ -297,7 +297,7 @@ void CheckpointFolder::put_in_place(TemporaryPath& made, const std::string& name
     return sync_name(files_, path_, target);
   }
   check_free(name, overwrite);  // again: writing takes long
-  const FolderLock old(target);
+  const util::FileLock old(target, util::FileLock::Kind::FOLDER);
   replace(made, name, overwrite);
   const fs::path previous = made.release();
   sync_name(files_, path_, target);
@@ -409,7 +409,8 @@ bool CheckpointFolder::is_own(const std::string& name) const {
 // this run any more.
 std::optional<CheckpointFolder::Temporary> CheckpointFolder::take_away(const std::string& name) {
   const fs::path path = path_ / name;
-  Temporary away{std::make_unique<FolderLock>(path), TemporaryPath(files_, temporary_name())};
+  Temporary away{std::make_unique<util::FileLock>(path, util::FileLock::Kind::FOLDER),
+                 TemporaryPath(files_, temporary_name())};
   if (!can([&] { files_.rename(path, away.path.path()); })) {
     remove_in_place(path);
     return std::nullopt;
@@ -478,9 +479,9 @@ void CheckpointFolder::remove_leftovers() {
   for (const FileSystem::Item& item : files_.list(path_)) {
     if (!is_leftover_name(item.name)) continue;
     const fs::path path = path_ / item.name;
-    const FolderLock lock(path);
-    const bool unlocked = lock.state() == FolderLock::State::HELD;
-    const bool unlockable = lock.state() == FolderLock::State::UNKNOWN || item.type == Type::LINK;
+    const util::FileLock lock(path, util::FileLock::Kind::FOLDER);
+    const bool unlocked = lock.state() == util::FileLock::State::HELD;
+    const bool unlockable = lock.state() == util::FileLock::State::UNKNOWN || item.type == Type::LINK;
     if (unlocked || (item.name.starts_with(mine) && unlockable)) files_.remove(path);
   }
 }

@@ -14,6 +14,10 @@
 #include "composer/core/export.h"
 #include "composer/formats/sink.h"
 
+namespace composer::util {
+class FileLock;
+}  // namespace composer::util
+
 namespace composer::saving {
 
 using formats::PlacedSink;
@@ -28,8 +32,6 @@ struct Found {
   std::filesystem::path path;
   Manifest manifest;
 };
-
-class FolderLock;
 
 // A folder of checkpoints, each a folder of its own that appears whole or not at all: written under a temporary name,
 // every file synced, then renamed. A link, such as "latest", is moved to it afterwards. After a kill or a power failure
@@ -79,7 +81,7 @@ class COMPOSER_EXPORT CheckpointFolder {
 
  private:
   struct Temporary {
-    std::unique_ptr<FolderLock> lock;  // outlives the path
+    std::unique_ptr<util::FileLock> lock;  // outlives the path
     TemporaryPath path;
   };
   std::filesystem::path temporary_name() const;

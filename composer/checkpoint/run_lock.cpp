@@ -92,73 +92,79 @@ std::vector<fs::path> make_folders(const fs::path& folder) {
 
 }  // namespace
 
-RunLock::RunLock(const fs::path& folder, const std::string& run_name)
-    : path_(lock_of(folder, run_name)), process_(::getpid()) {
+void LockedFile::hold(int descriptor, fs::path path) {
+  close();
+  path_ = std::move(path);
+  descriptor_ = descriptor;
+  process_ = ::getpid();
+  const std::string text = owner();
+  if (::ftruncate(descriptor_, 0) == 0) util::write_all(descriptor_, 0, text.data(), text.size());
+  replace_held(0, descriptor_ + 1);
+}
+
+bool LockedFile::is_held() const { return descriptor_ >= 0 && ::getpid() == process_; }
+
+bool LockedFile::is_in_place() const { return util::is_at(descriptor_, path_); }
+
+void LockedFile::close() {
+  if (!is_held()) return;
+  replace_held(descriptor_ + 1, 0);
+  ::close(std::exchange(descriptor_, -1));
+}
+
+void LockedFile::remove() {
+  if (!is_held()) return;
+  if (is_in_place()) ::unlink(path_.c_str());
+  close();
+}
+
+RunLock::RunLock(const fs::path& folder, const std::string& run_name) {
   while (!take(folder, run_name)) {
   }
 }
 
 // False: its last owner has removed the file meanwhile; try again.
 bool RunLock::take(const fs::path& folder, const std::string& run_name) {
+  const fs::path path = lock_of(folder, run_name);
   constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
-  descriptor_ = ::open(path_.c_str(), kFlags | O_EXCL, 0666);
-  const bool is_new = descriptor_ >= 0;
-  if (!is_new && errno == EEXIST) descriptor_ = ::open(path_.c_str(), kFlags, 0666);
-  if (descriptor_ < 0) throw FileError("could not lock", path_, std::error_code(errno, std::generic_category()));
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
-    if (util::is_at(descriptor_, path_)) {
-      const std::string text = owner();
-      if (::ftruncate(descriptor_, 0) == 0) util::write_all(descriptor_, 0, text.data(), text.size());
-      replace_held(0, descriptor_ + 1);
-      return true;
-    }
-    ::close(std::exchange(descriptor_, -1));
-    return false;
+  int file = ::open(path.c_str(), kFlags | O_EXCL, 0666);
+  const bool is_new = file >= 0;
+  if (!is_new && errno == EEXIST) file = ::open(path.c_str(), kFlags, 0666);
+  if (file < 0) throw FileError("could not lock", path, std::error_code(errno, std::generic_category()));
+  const bool locked = ::flock(file, LOCK_EX | LOCK_NB) == 0;
+  const int code = locked ? 0 : errno;
+  if (locked && util::is_at(file, path)) {
+    file_.hold(file, path);
+    return true;
   }
-  const int code = errno;
-  const std::string other = code == EWOULDBLOCK ? owner_in(descriptor_) : "";
-  ::close(std::exchange(descriptor_, -1));
+  const std::string other = code == EWOULDBLOCK ? owner_in(file) : "";
+  ::close(file);
+  if (locked) return false;
   if (code == EWOULDBLOCK)
     throw ConfigError("save_folder: ", folder.string(), " is in use: ", other, " is training the run ", run_name,
                       " into it; wait until it ends or stop it, or set another save_folder or run_name");
-  if (is_new) ::unlink(path_.c_str());  // else another process may have locked it
+  if (is_new) ::unlink(path.c_str());  // else another process may have locked it
   warn_of_no_locks(folder, code);
   return true;
 }
 
-bool RunLock::is_in_place() const { return descriptor_ < 0 || util::is_at(descriptor_, path_); }
+bool RunLock::is_in_place() const { return !file_.is_held() || file_.is_in_place(); }
 
-RunLock::~RunLock() {
-  if (descriptor_ < 0 || ::getpid() != process_) return;  // a forked child has closed it
-  if (is_in_place()) ::unlink(path_.c_str());
-  replace_held(descriptor_ + 1, 0);
-  ::close(descriptor_);
-}
+RunLock::~RunLock() { file_.remove(); }
 
 // What is written into it tells one that was left from one that another process has created, and not locked yet.
-RunMark::RunMark(const fs::path& folder, const std::string& run_name)
-    : path_(mark_of(folder, run_name)), made_(make_folders(folder)), process_(::getpid()) {
-  const int file = open_locked(path_);
+RunMark::RunMark(const fs::path& folder, const std::string& run_name) : made_(make_folders(folder)) {
+  const fs::path path = mark_of(folder, run_name);
+  const int file = open_locked(path);
   if (file < 0) return;
   char byte = 0;
   was_left_ = ::pread(file, &byte, 1, 0) == 1;
-  const std::string text = owner();
-  if (::ftruncate(file, 0) == 0) util::write_all(file, 0, text.data(), text.size());
-  descriptor_ = file;
-  replace_held(0, descriptor_ + 1);
-}
-
-RunMark::~RunMark() {
-  if (descriptor_ < 0 || ::getpid() != process_) return;  // a forked child has closed it
-  replace_held(descriptor_ + 1, 0);
-  ::close(descriptor_);
+  file_.hold(file, path);
 }
 
 void RunMark::end() {
-  if (descriptor_ < 0 || ::getpid() != process_) return;
-  if (util::is_at(descriptor_, path_)) ::unlink(path_.c_str());
-  replace_held(descriptor_ + 1, 0);
-  ::close(std::exchange(descriptor_, -1));
+  if (!file_.is_held()) return;
+  file_.remove();
   for (const fs::path& folder : made_)
     if (::rmdir(folder.c_str()) != 0) return;
 }

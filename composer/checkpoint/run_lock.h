@@ -7,6 +7,27 @@
 
 namespace composer::saving {
 
+// A descriptor of a file that this process has locked, or none. A forked child closes it, which would otherwise keep
+// the lock of a parent that was killed.
+class LockedFile {
+ public:
+  LockedFile() = default;
+  ~LockedFile() { close(); }
+  LockedFile(const LockedFile&) = delete;
+  LockedFile& operator=(const LockedFile&) = delete;
+
+  void hold(int descriptor, std::filesystem::path path);
+  bool is_held() const;      // false also in a forked child
+  bool is_in_place() const;  // whether the file still has its path
+  void close();              // leaves the file
+  void remove();             // it, unless another file has its path since, and closes
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  int process_ = 0;
+};
+
 // Prevents a second process from training the same run into the same folder: an exclusive lock on a file in it, from
 // the constructor to the destructor or to the end of the process. The destructor removes the file, unless another one
 // has its path since; a file left by a killed process is reused. A forked child does not hold the lock and leaves the
@@ -27,9 +48,7 @@ class RunLock {
  private:
   bool take(const std::filesystem::path& folder, const std::string& run_name);
 
-  std::filesystem::path path_;
-  int descriptor_ = -1;
-  int process_ = 0;
+  LockedFile file_;
 };
 
 // Says that a process has begun a run which has no checkpoint yet: a locked file in the folder of its checkpoints,
@@ -39,20 +58,14 @@ class RunMark {
  public:
   // `run_name` as it is given; runs without a name are taken for one.
   RunMark(const std::filesystem::path& folder, const std::string& run_name);
-  ~RunMark();
-  RunMark(const RunMark&) = delete;
-  RunMark& operator=(const RunMark&) = delete;
-
   bool was_left() const { return was_left_; }  // by a process that did not live to call end()
   void end();                                  // removes the file, and the folder if that was made for it alone
   // The same for one that was left; that of a living process stays.
   static void end_left(const std::filesystem::path& folder, const std::string& run_name);
 
  private:
-  std::filesystem::path path_;
+  LockedFile file_;
   std::vector<std::filesystem::path> made_;  // folders, the innermost first
-  int descriptor_ = -1;
-  int process_ = 0;
   bool was_left_ = false;
 };
 

@@ -13,8 +13,8 @@
 
 #include <sys/stat.h>
 
-#include "composer/checkpoint/folder_lock.h"
 #include "composer/core/error.h"
+#include "composer/util/file_lock.h"
 
 namespace composer::saving {
 namespace {
@@ -47,13 +47,13 @@ bool is_first(const fs::path& parent, const std::string& prefix) {
 Scratch::Scratch(const fs::path& parent, const std::string& prefix) {
   fs::create_directories(parent);
   if (is_first(parent, prefix)) remove_leftovers(parent, prefix);
-  using State = FolderLock::State;
+  using State = util::FileLock::State;
   while (true) {
     std::string name = parent / (prefix + std::string(kRandom));
     if (::mkdtemp(name.data()) == nullptr)
       throw Error(parent.string(), ": no folder can be made there: ", std::strerror(errno));
     path_ = name;
-    lock_ = std::make_unique<FolderLock>(path_);
+    lock_ = std::make_unique<util::FileLock>(path_, util::FileLock::Kind::FOLDER);
     if (lock_->state() != State::TAKEN && lock_->state() != State::GONE) return;
     if (lock_->state() == State::GONE && fs::remove(path_))  // it was there: no file can be opened
       throw Error(parent.string(), ": a folder there cannot be opened: ", std::strerror(errno));
@@ -70,9 +70,9 @@ void Scratch::remove_leftovers(const fs::path& parent, const std::string& prefix
   for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error)) {
     const fs::path& path = it->path();
     if (!is_scratch(path.filename(), prefix) || !is_own(path)) continue;
-    const FolderLock lock(path);
+    const util::FileLock lock(path, util::FileLock::Kind::FOLDER);
     std::error_code ignored;  // the next start tries again
-    if (lock.state() == FolderLock::State::HELD) fs::remove_all(path, ignored);
+    if (lock.state() == util::FileLock::State::HELD) fs::remove_all(path, ignored);
   }
 }
 

@@ -5,9 +5,11 @@
 
 #include "composer/core/export.h"
 
-namespace composer::saving {
+namespace composer::util {
+class FileLock;
+}  // namespace composer::util
 
-class FolderLock;
+namespace composer::saving {
 
 // A new folder PREFIXxxxxxx in `parent`, removed at the end of the scope unless it was renamed. Missing parents are
 // made. Before the first one of a process, folders that killed processes have left under this prefix are removed; a
@@ -24,7 +26,7 @@ class COMPOSER_EXPORT Scratch {
 
  private:
   std::filesystem::path path_;
-  std::unique_ptr<FolderLock> lock_;
+  std::unique_ptr<util::FileLock> lock_;
 };
 
 }  // namespace composer::saving

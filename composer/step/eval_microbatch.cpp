@@ -20,8 +20,7 @@ void EvalMicrobatch::begin(at::Device device) {
   if (is_auto_ && device.is_cpu()) limit_ = bytes_ != 0 ? bytes_ : std::max<std::int64_t>(1, available_memory(device));
 }
 
-void EvalMicrobatch::for_each_part(const Feed& feed, const Batch& batch, at::Device device, const Use& use,
-                                   const Undo& undo) {
+void EvalMicrobatch::for_each_part(const Feed& feed, const Batch& batch, at::Device device, Use use, Undo undo) {
   std::vector<Batch> parts = feed.split(batch, size_);
   if (!is_auto_) {
     for (Batch& part : parts) use(std::move(part));
@@ -43,7 +42,7 @@ void EvalMicrobatch::for_each_part(const Feed& feed, const Batch& batch, at::Dev
 }
 
 // If it does not fit, the size is smaller afterwards.
-bool EvalMicrobatch::fits(const Feed& feed, const Batch& part, at::Device device, const Use& use) {
+bool EvalMicrobatch::fits(const Feed& feed, const Batch& part, at::Device device, Use use) {
   try {
     std::optional<MemoryScope> scope;
     if (device.is_cpu()) scope.emplace(device, limit_);

@@ -1,9 +1,9 @@
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include <c10/core/Device.h>
+#include <c10/util/FunctionRef.h>
 
 #include "composer/core/tensors.h"
 #include "composer/step/feed.h"
@@ -21,14 +21,14 @@ class EvalMicrobatch {
   bool is_auto() const { return is_auto_; }
   void begin(at::Device device);  // an evaluation
 
-  using Use = std::function<void(Batch part)>;
-  using Undo = std::function<void()>;
+  using Use = c10::function_ref<void(Batch part)>;
+  using Undo = c10::function_ref<void()>;
   // Calls `use` with all of the batch, part after part. If the size is "auto", a part that is out of memory is undone,
   // and used again in smaller parts. Throws Error with the out-of-memory error nested if the part has one sample.
-  void for_each_part(const Feed& feed, const Batch& batch, at::Device device, const Use& use, const Undo& undo);
+  void for_each_part(const Feed& feed, const Batch& batch, at::Device device, Use use, Undo undo);
 
  private:
-  bool fits(const Feed& feed, const Batch& part, at::Device device, const Use& use);
+  bool fits(const Feed& feed, const Batch& part, at::Device device, Use use);
 
   std::string label_;
   std::int64_t size_ = 0;  // samples; 0: the whole batch

@@ -10,13 +10,14 @@
 
 namespace composer::util {
 
-// NFS gives an exclusive lock only to who may write.
-FileLock::FileLock(const std::filesystem::path& file) {
-  descriptor_ = ::open(file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+FileLock::FileLock(const std::filesystem::path& path, Kind kind) {
+  // NFS gives an exclusive lock only to who may write, which nobody may into a folder.
+  const int flags = kind == Kind::FOLDER ? O_RDONLY | O_DIRECTORY : O_RDWR | O_NONBLOCK;
+  descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW);
   if (descriptor_ < 0) return;
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0)
     state_ = errno == EWOULDBLOCK ? State::TAKEN : State::UNKNOWN;
-  else if (is_at(descriptor_, file))  // who had the lock until now may have removed it
+  else if (is_at(descriptor_, path))  // who had the lock until now may have removed it
     state_ = State::HELD;
 }
 

@@ -4,17 +4,18 @@
 
 namespace composer::util {
 
-// Marks a file as in use for this process and others, from the constructor to the destructor or to the end of the
-// process. The file may be renamed meanwhile. Reading and writing need no lock.
+// Marks a file or a folder as in use for this process and others, from the constructor to the destructor or to the end
+// of the process. It may be renamed meanwhile. Reading and writing need no lock.
 class FileLock {
  public:
+  enum class Kind : std::uint8_t { FILE, FOLDER };
   enum class State : std::uint8_t {
     HELD,
     TAKEN,    // another owner has it, in this process or another
-    GONE,     // the file does not exist, or cannot be opened
+    GONE,     // it does not exist, is of another kind, or cannot be opened
     UNKNOWN,  // the file system has no locks
   };
-  explicit FileLock(const std::filesystem::path& file);
+  explicit FileLock(const std::filesystem::path& path, Kind kind = Kind::FILE);
   ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
