@@ -45,6 +45,9 @@ RESERVED = [
     (re.compile(r"^(?!\s*//).*?\b(std::[io]?stringstream|v?s?n?printf|std::sto[dfl]d?|strto(?:d|f|ld)|std::put_time|std::get_time)"
                 r"\b\s*[({ ]", re.M), "composer/util/text.",
      "depends on the program's locale, as in 1,234,567 and 0,5: see composer/util/text.h, and <charconv>"),
+    (re.compile(r"^(?!\s*//).*?\b(to(?:lower|upper)|is(?:alnum|alpha|digit|x?digit|space|upper|lower|punct|print|graph|cntrl)|"
+                r"strn?casecmp|strcoll|strptime)\(", re.M), None,
+     "depends on the program's locale: see composer/util/letters.h"),
     (re.compile(r"\w*[Jj]son::(?:parse|accept)\("), "composer/util/json.h",
      "has no limit of depth: util::parse_json (composer/util/json.h)"),
     (re.compile(r"^\s*#\s*include\s*<regex>", re.M), "composer/util/pattern.cpp",

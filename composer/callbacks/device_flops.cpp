@@ -5,6 +5,8 @@
 #include <cctype>
 #include <string>
 
+#include "composer/util/letters.h"
+
 namespace composer::callbacks {
 namespace {
 
@@ -33,11 +35,10 @@ constexpr std::array kDevices = {
 
 // Whether a word of the name begins with the part: "l4" is in "nvidia l4", but neither in "nvidia l40" nor in "xl4".
 bool has(std::string_view name, std::string_view part) {
-  const auto is_letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
   for (std::size_t at = name.find(part); at != std::string_view::npos; at = name.find(part, at + 1)) {
     const std::size_t end = at + part.size();
-    const bool begins = at == 0 || !is_letter(name[at - 1]);
-    const bool ends = end == name.size() || !is_letter(name[end]) || part == "sxm";  // "sxm2"
+    const bool begins = at == 0 || !util::is_letter_or_digit(name[at - 1]);
+    const bool ends = end == name.size() || !util::is_letter_or_digit(name[end]) || part == "sxm";  // "sxm2"
     if (begins && ends) return true;
   }
   return part.empty();
@@ -46,8 +47,7 @@ bool has(std::string_view name, std::string_view part) {
 }  // namespace
 
 std::optional<double> peak_flops(std::string_view device_name, Precision precision, bool tf32) {
-  std::string name(device_name);
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string name = util::lower(device_name);
   for (const KnownDevice& device : kDevices) {
     if (!has(name, device.parts[0]) || !has(name, device.parts[1])) continue;
     const double peak = precision == Precision::AMP_BF16   ? device.bf16

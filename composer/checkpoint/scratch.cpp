@@ -15,6 +15,7 @@
 
 #include "composer/core/error.h"
 #include "composer/util/file_lock.h"
+#include "composer/util/letters.h"
 
 namespace composer::saving {
 namespace {
@@ -25,7 +26,7 @@ constexpr std::string_view kRandom = "XXXXXX";  // of mkdtemp()
 
 bool is_scratch(const std::string& name, const std::string& prefix) {
   return name.starts_with(prefix) && name.size() == prefix.size() + kRandom.size() &&
-         std::ranges::all_of(name.substr(prefix.size()), [](unsigned char c) { return std::isalnum(c) != 0; });
+         std::ranges::all_of(name.substr(prefix.size()), util::is_letter_or_digit);
 }
 
 bool is_own(const fs::path& path) {

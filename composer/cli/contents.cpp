@@ -1,7 +1,6 @@
 #include "composer/cli/contents.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <memory>
 #include <system_error>
@@ -16,6 +15,7 @@
 #include "composer/formats/byte_source.h"
 #include "composer/formats/pt_file.h"
 #include "composer/formats/safetensors.h"
+#include "composer/util/letters.h"
 
 namespace composer::cli {
 
@@ -25,23 +25,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 void add_tensors(Contents& contents, const std::shared_ptr<formats::SafetensorsFile>& file, const std::string& prefix,
                  bool allow_unknown = false) {
   for (const formats::TensorEntry& entry : file->tensors())
     if (!allow_unknown || formats::element_bytes(entry.dtype) != 0)  // libtorch has it
-      contents.tensors.push_back({prefix + entry.name, lower(entry.dtype), entry.shape, entry.end - entry.begin,
+      contents.tensors.push_back({prefix + entry.name, util::lower(entry.dtype), entry.shape, entry.end - entry.begin,
                                   [file, entry] { return file->read(entry); }});
 }
 
 void add_tensors(Contents& contents, const std::shared_ptr<formats::PtFile>& file) {
   contents.checksums = file->checksums();
   for (formats::PtEntry& entry : file->tensors())
-    contents.tensors.push_back({entry.name, lower(entry.dtype), std::move(entry.shape), entry.bytes,
+    contents.tensors.push_back({entry.name, util::lower(entry.dtype), std::move(entry.shape), entry.bytes,
                                 [file, name = entry.name] { return file->read(name); }});
 }
 
@@ -85,7 +80,7 @@ namespace {
 // By its name, or by its beginning: the length of the header, and the header, which is JSON.
 bool looks_like_safetensors(const fs::path& path, const formats::ByteSource& file) {
   constexpr std::uint64_t kLength = 8;
-  const std::string extension = lower(path.extension().string());
+  const std::string extension = util::lower(path.extension().string());
   if (extension == ".safetensors" || extension == ".pt" || extension == ".pth") return true;  // damaged, if anything
   if (file.size() <= kLength) return false;
   const std::string first = file.read(kLength, 1);

@@ -15,6 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "composer/util/letters.h"
 #include "composer/util/text.h"
 
 namespace composer::cli {
@@ -58,8 +59,7 @@ std::vector<pid_t> descendants(pid_t except) {
   std::vector<Process> all;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored))
-    if (std::isdigit(static_cast<unsigned char>(entry.path().filename().string().front())) != 0)
-      all.push_back(process_of(entry.path()));
+    if (util::is_digit(entry.path().filename().string().front())) all.push_back(process_of(entry.path()));
   std::vector<pid_t> found = {::getpid()};
   for (std::size_t i = 0; i < found.size(); ++i)
     for (const Process& process : all)

@@ -2,18 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 #include "composer/core/error.h"
 #include "composer/core/model_access.h"
 #include "composer/core/state.h"
+#include "composer/util/letters.h"
 
 namespace composer {
 namespace {
 
 bool sounds_lower(std::string_view name) {
-  std::string lower(name);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string lower = util::lower(name);
   constexpr std::array<std::string_view, 4> kWords = {"loss", "error", "perplexity", "entropy"};
   return std::ranges::any_of(kWords, [&](std::string_view word) { return lower.find(word) != std::string::npos; });
 }

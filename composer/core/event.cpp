@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "composer/core/error.h"
+#include "composer/util/letters.h"
 
 namespace composer {
 namespace {
@@ -69,8 +69,7 @@ std::string canonical_name(Event event) {
 }
 
 Event parse_event(std::string_view text) {
-  std::string upper(text);
-  for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  const std::string upper = util::upper(text);
   for (int i = 0; i < kEventCount; ++i)
     if (kRows.at(i).name == upper) return static_cast<Event>(i);
   const auto event = meant(upper);

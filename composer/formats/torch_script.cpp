@@ -1,6 +1,5 @@
 #include "composer/formats/torch_script.h"
 
-#include <cctype>
 #include <exception>
 #include <locale>
 #include <memory>
@@ -16,6 +15,7 @@
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
 #include "composer/core/model_access.h"
+#include "composer/util/letters.h"
 
 namespace composer::formats {
 namespace {
@@ -37,8 +37,8 @@ jit::Module as_script(const torch::nn::Module& module, const std::shared_ptr<jit
 std::string identifier(const std::string& name) {
   std::string valid = name;
   for (char& letter : valid)
-    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
-  if (valid.empty() || std::isdigit(static_cast<unsigned char>(valid.front())) != 0) valid.insert(valid.begin(), '_');
+    if (!util::is_letter_or_digit(letter)) letter = '_';
+  if (valid.empty() || util::is_digit(valid.front())) valid.insert(valid.begin(), '_');
   return valid;
 }
 

@@ -1,7 +1,6 @@
 #include "composer/loggers/console_logger.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <map>
 #include <string>
@@ -15,6 +14,7 @@
 #include "composer/loggers/metric_buffer.h"
 #include "composer/loggers/number_text.h"
 #include "composer/loggers/stream_option.h"
+#include "composer/util/letters.h"
 
 namespace composer::loggers {
 namespace {
@@ -26,11 +26,7 @@ std::string of(std::int64_t count, std::optional<std::int64_t> total) {
   return total ? join(count, '/', *total) : join(count);
 }
 
-std::string unit_name(TimeUnit unit) {
-  std::string name(kTimeUnitNames[static_cast<std::size_t>(unit)].name);
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
-  return name;
-}
+std::string unit_name(TimeUnit unit) { return util::lower(kTimeUnitNames[static_cast<std::size_t>(unit)].name); }
 
 // How far training is: "[epoch=2][batch=3/7]", or "[sample=16/100]" if the run is measured in samples.
 std::string progress(const State& state) {

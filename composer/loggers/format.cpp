@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -13,6 +12,7 @@
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
 #include "composer/loggers/scalar.h"
+#include "composer/util/letters.h"
 #include "composer/util/text.h"
 
 namespace composer::loggers {
@@ -47,12 +47,10 @@ bool is_plain_yaml(std::string_view text) {
   const bool version =
       text.find_first_not_of("0123456789.") == std::string_view::npos && std::ranges::count(text, '.') == 2;
   if (version) return text.front() != '.' && text.back() != '.';
-  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-  if (text.empty() || !(is_letter(text.front()) || text.front() == '/') || text.back() == ' ') return false;
+  if (text.empty() || !(util::is_letter(text.front()) || text.front() == '/') || text.back() == ' ') return false;
   if (std::ranges::any_of(text, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }))
     return false;
-  std::string lower(text);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string lower = util::lower(text);
   for (const char* word : {"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
     if (lower == word) return false;
   return text.find(": ") == std::string_view::npos && text.back() != ':' && text.find(" #") == std::string_view::npos;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <condition_variable>
 #include <ctime>
@@ -11,8 +10,11 @@
 #include <unistd.h>
 #include <utility>
 
+#include <curl/curl.h>
+
 #include "composer/net/server_message.h"
 #include "composer/net/transfer.h"
+#include "composer/util/letters.h"
 #include "composer/util/random.h"
 
 namespace composer::net {
@@ -44,9 +46,8 @@ std::string remedy_of(int status, const std::string& code) {
 }
 
 std::optional<std::time_t> parsed_date(const std::string& text) {
-  std::tm date{};
-  if (text.empty() || ::strptime(text.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &date) == nullptr) return {};
-  return ::timegm(&date);
+  const std::time_t date = ::curl_getdate(text.c_str(), nullptr);  // knows months and days in English alone
+  return date < 0 ? std::nullopt : std::optional(date);
 }
 
 // The seconds or the date of a Retry-After.
@@ -57,7 +58,8 @@ milliseconds retry_after(const HttpResponse& response) {
   if (error != std::errc() || end != value.data() + value.size()) {
     const auto date = parsed_date(value);
     if (!date) return {};
-    seconds = static_cast<long long>(*date) - static_cast<long long>(std::time(nullptr));
+    const auto now = parsed_date(response.header("date"));  // by the same clock, if the server says
+    seconds = static_cast<long long>(*date) - static_cast<long long>(now.value_or(std::time(nullptr)));
   }
   return std::chrono::seconds(std::clamp<long long>(seconds, 0, 86'400));
 }
@@ -84,8 +86,8 @@ void check(const HttpRequest& request) {
     throw ConfigError(shown_url(request.url), ": contains white space; it must be percent-encoded");
 }
 
-bool is_secret(std::string name) {
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+bool is_secret(std::string_view text) {
+  const std::string name = util::lower(text);
   return std::ranges::any_of(std::array{"auth", "token", "key", "cookie", "sig", "cred", "pass", "secret", "policy"},
                              [&](const char* part) { return name.find(part) != std::string::npos; });
 }

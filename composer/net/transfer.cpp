@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +17,7 @@
 
 #include "composer/core/error.h"
 #include "composer/net/trimmed.h"
+#include "composer/util/letters.h"
 #include "composer/util/no_sigpipe.h"
 
 namespace composer::net {
@@ -85,11 +85,6 @@ struct RequestBody {
   }
 };
 
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 // Where the response goes.
 struct Download {
   CURL* handle;
@@ -133,7 +128,7 @@ struct Download {
     if (line.starts_with("HTTP/")) response.headers.clear();  // of a redirect, or 100 Continue
     const std::size_t colon = line.find(':');
     if (colon == std::string::npos) return;
-    response.headers[lower(std::string(line.substr(0, colon)))] = trimmed(line.substr(colon + 1));
+    response.headers[util::lower(std::string(line.substr(0, colon)))] = trimmed(line.substr(colon + 1));
   }
 };
 
@@ -169,7 +164,8 @@ void append(List& list, const std::string& line) {
 }
 
 bool has(const std::vector<HttpHeader>& headers, std::string_view lower_case_name) {
-  return std::ranges::any_of(headers, [&](const HttpHeader& header) { return lower(header.name) == lower_case_name; });
+  return std::ranges::any_of(headers,
+                             [&](const HttpHeader& header) { return util::lower(header.name) == lower_case_name; });
 }
 
 std::vector<HttpHeader> headers_of(const HttpRequest& request) {

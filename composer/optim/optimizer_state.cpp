@@ -1,7 +1,6 @@
 #include "composer/optim/optimizer_state.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -30,6 +29,7 @@
 #include "composer/formats/zip_reader.h"
 #include "composer/optim/any_optimizer.h"
 #include "composer/optim/named_optimizer.h"
+#include "composer/util/letters.h"
 #include "composer/util/text.h"
 
 namespace composer {
@@ -221,7 +221,7 @@ void save_archive(StateVisitor& visit, const libtorch::Optimizer& optimizer) {
 // Whether it has this word: not as a part of a longer one.
 bool has_word(std::string_view text, std::string_view word) {
   const auto in_word = [&](std::size_t at) {
-    return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_');
+    return at < text.size() && (util::is_letter_or_digit(text[at]) || text[at] == '_');
   };
   for (std::size_t at = 0; (at = text.find(word, at)) != std::string_view::npos; ++at)
     if (!in_word(at - 1) && !in_word(at + word.size())) return true;

@@ -1,7 +1,6 @@
 #include "composer/trainer/remote_checkpoints.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -15,6 +14,7 @@
 #include "composer/util/checksum.h"
 #include "composer/util/environment.h"
 #include "composer/util/json.h"
+#include "composer/util/letters.h"
 
 namespace composer {
 namespace {
@@ -69,7 +69,7 @@ std::string local_save_folder(const std::string& save_folder, const std::string&
   std::string readable = net::shown_url(save_folder);
   readable.erase(0, readable.find("://") + 3);
   for (char& c : readable)
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '-';
+    if (!util::is_letter_or_digit(c)) c = '-';
   util::Checksum checksum;
   // Two servers may have buckets of one name.
   const std::string endpoint = save_folder.starts_with("s3://") ? net::find_endpoint(environment) : "";

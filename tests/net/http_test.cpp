@@ -191,6 +191,16 @@ TEST_CASE("The pause is that of Retry-After up to the limit") {
   }
 }
 
+TEST_CASE("A Retry-After that is a date is counted from the server's own clock") {
+  HttpServer server([](const HttpCall&) {
+    return HttpReply{429, "", {"Date: Mon, 06 Dec 1999 23:59:50 GMT", "Retry-After: Mon, 06 Dec 1999 23:59:59 GMT"}};
+  });
+  Pauses pauses;
+  CHECK_THROWS_AS(get(server.url(), pauses.options(2)), HttpError);
+  REQUIRE(pauses.list.size() == 1);
+  CHECK(pauses.list[0] == 9000);
+}
+
 TEST_CASE("A refused connection says where, why and what to do") {
   Pauses pauses;
   const std::string url = test::refusing_url();
