@@ -14,6 +14,7 @@
 #include "composer/util/checksum.h"
 #include "composer/util/counts.h"
 #include "composer/util/json.h"
+#include "composer/util/utf8.h"
 
 namespace composer::saving {
 namespace {
@@ -100,8 +101,8 @@ std::string text_of(const Manifest& manifest) {
   } catch (const nlohmann::json::exception&) {
     for (const auto& [what, text] :
          {std::pair("run_name", &manifest.run_name), std::pair("save_filename", &manifest.name)})
-      for (std::size_t i = 0; i < text->size(); i += formats::utf8_length(std::string_view(*text).substr(i)))
-        if (formats::utf8_length(std::string_view(*text).substr(i)) == 0)
+      for (std::size_t i = 0; i < text->size(); i += util::utf8_length(std::string_view(*text).substr(i)))
+        if (util::utf8_length(std::string_view(*text).substr(i)) == 0)
           throw ConfigError(what, ": ", formats::shown(*text), " is not UTF-8: byte ", i,
                             ", and a checkpoint cannot hold it");
     throw ConfigError("checkpoint: the name of a metric is not UTF-8");

@@ -12,6 +12,7 @@
 #include "composer/core/error.h"
 #include "composer/formats/json_reader.h"
 #include "composer/formats/safetensors.h"
+#include "composer/util/utf8.h"
 
 namespace composer::saving {
 namespace {
@@ -37,7 +38,13 @@ Json to_json(const StateValue& value, const std::string& path, NamedTensors& ten
     if (std::isfinite(*number)) return *number;
     return {{kNumber, std::isnan(*number) ? "nan" : *number > 0 ? "inf" : "-inf"}};
   }
-  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* text = std::get_if<std::string>(&value)) {
+    if (!util::is_utf8(*text))
+      throw ConfigError("checkpoint: the text ", util::valid_utf8(path),
+                        " of the state is not UTF-8: ", formats::shown(util::valid_utf8(*text)),
+                        "; whoever saves it must encode it");
+    return *text;
+  }
   if (const auto* flag = std::get_if<bool>(&value)) return *flag;
   return std::get<std::int64_t>(value);
 }
@@ -48,9 +55,13 @@ Json to_json(const StateDict& state, const std::string& path, NamedTensors& tens
   Json json = Json::object();
   auto& object = json.get_ref<Json::object_t&>();
   object.reserve(state.size());
-  for (const auto& [name, value] : state.entries())
+  for (const auto& [name, value] : state.entries()) {
+    if (!util::is_utf8(name))
+      throw ConfigError("checkpoint: the name ", util::valid_utf8(path.empty() ? name : join(path, '/', name)),
+                        " of the state is not UTF-8; whoever saves it must encode it");
     object.emplace_back(name.starts_with('$') ? "$" + name : name,
                         to_json(value, path.empty() ? name : join(path, '/', name), tensors));
+  }
   return json;
 }
 
@@ -187,12 +198,7 @@ struct Content {
 
 Content content_of_state(const StateDict& state, const std::string& id) {
   Content content;
-  std::string json;
-  try {
-    json = to_json(state, "", content.tensors).dump();
-  } catch (const nlohmann::json::exception& error) {
-    throw ConfigError("checkpoint: the state has a text that is not UTF-8: ", error.what());
-  }
+  std::string json = to_json(state, "", content.tensors).dump();
   content.metadata = {{kId, id}, {kState, std::move(json)}};
   return content;
 }

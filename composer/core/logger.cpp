@@ -11,6 +11,7 @@
 #include "composer/core/shared_copy.h"
 #include "composer/core/state.h"
 #include "composer/util/name_format.h"
+#include "composer/util/utf8.h"
 
 namespace composer {
 namespace {
@@ -111,7 +112,10 @@ void Logger::log_metrics(std::initializer_list<LogEntry> metrics, std::optional<
 
 void Logger::log_hyperparameters(std::span<const LogEntry> hyperparameters) {
   check_keys(hyperparameters);
-  for (const LogEntry& entry : hyperparameters) hyperparameters_[std::string(entry.key)] = entry.value;
+  for (const LogEntry& entry : hyperparameters) {  // a checkpoint cannot hold texts that are not UTF-8
+    LogValue& kept = hyperparameters_[util::valid_utf8(entry.key)] = entry.value;
+    if (auto* text = std::get_if<std::string>(&kept)) *text = util::valid_utf8(*text);
+  }
   const Call call(hyperparameters);
   for (LoggerDestination* destination : destinations_) destination->log_hyperparameters(hyperparameters, state_);
 }

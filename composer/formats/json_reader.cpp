@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "composer/core/error.h"
+#include "composer/util/utf8.h"
 
 namespace composer::formats {
 namespace {
@@ -29,25 +30,6 @@ void append_utf8(std::string& out, std::uint32_t code) {
 
 }  // namespace
 
-std::size_t utf8_length(std::string_view text) {
-  if (text.empty()) return 0;
-  const auto byte = [&](std::size_t i) -> unsigned { return static_cast<unsigned char>(text[i]); };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return 1;
-  const std::size_t length = lead >= 0xC2 && lead < 0xE0   ? 2
-                             : lead >= 0xE0 && lead < 0xF0 ? 3
-                             : lead >= 0xF0 && lead < 0xF5 ? 4
-                                                           : 0;
-  if (length == 0 || text.size() < length) return 0;
-  // Longer than need be, a surrogate, or beyond the last character.
-  if ((lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xED && byte(1) >= 0xA0) || (lead == 0xF0 && byte(1) < 0x90) ||
-      (lead == 0xF4 && byte(1) >= 0x90))
-    return 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  return length;
-}
-
 std::string shown(std::string_view text) {
   constexpr std::size_t kMost = 100;
   std::string out(text.substr(0, kMost));
@@ -59,7 +41,7 @@ std::string shown(std::string_view text) {
 std::string json_quoted(std::string_view text) {
   std::string out = "\"";
   for (std::size_t i = 0; i < text.size();) {
-    const std::size_t length = utf8_length(text.substr(i));
+    const std::size_t length = util::utf8_length(text.substr(i));
     if (length == 0) throw ConfigError("a name or text to be written to a file is not UTF-8: ", shown(text));
     const char c = text[i];
     if (c == '"' || c == '\\') {
@@ -150,7 +132,7 @@ std::string JsonReader::string() {
 }
 
 void JsonReader::utf8(std::string& out) {
-  const std::size_t length = utf8_length(text_.substr(at_, 4));
+  const std::size_t length = util::utf8_length(text_.substr(at_, 4));
   if (length == 0) fail("a string that is not UTF-8");
   out += text_.substr(at_, length);
   at_ += length;

@@ -42,9 +42,6 @@ class JsonReader {
   bool first_ = false;  // nothing was read yet in the innermost object or array
 };
 
-// The length in bytes of the first character of `text`; 0 if that is not valid UTF-8.
-std::size_t utf8_length(std::string_view text);
-
 // Text from a file, made safe for an error message: at most 100 bytes, without control characters.
 std::string shown(std::string_view text);
 

@@ -6,6 +6,7 @@
 #include "composer/core/error.h"
 #include "composer/formats/json_reader.h"
 #include "composer/formats/pickle_globals.h"
+#include "composer/util/utf8.h"
 
 namespace composer::formats {
 namespace {
@@ -24,11 +25,7 @@ class Writer {
   }
 
   void text(std::string_view text) {
-    for (std::size_t i = 0; i < text.size();) {
-      const std::size_t length = utf8_length(text.substr(i));
-      if (length == 0) throw ConfigError("the name of a tensor is not UTF-8: ", shown(text));
-      i += length;
-    }
+    if (!util::is_utf8(text)) throw ConfigError("the name of a tensor is not UTF-8: ", shown(text));
     out_ += 'X';
     bytes(text.size(), 4);
     out_ += text;

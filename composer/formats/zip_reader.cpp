@@ -9,6 +9,7 @@
 #include "composer/formats/byte_source.h"
 #include "composer/formats/json_reader.h"
 #include "composer/formats/zip_record.h"
+#include "composer/util/utf8.h"
 
 namespace composer::formats {
 namespace {
@@ -93,12 +94,7 @@ bool safe_name(std::string_view name) {
     if (part == ".." || part == "." || (part.empty() && end != name.size())) return false;
     begin = end + 1;
   }
-  for (std::size_t i = 0; i < name.size();) {
-    const std::size_t length = utf8_length(name.substr(i));
-    if (length == 0) return false;
-    i += length;
-  }
-  return true;
+  return util::is_utf8(name);
 }
 
 // Numbers that do not fit the record stand in a field of their own, in this order.

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "composer/loggers/number_text.h"
-#include "composer/util/json.h"
 
 namespace composer::loggers {
 namespace {
@@ -41,11 +40,6 @@ std::string json_text(std::string_view text) {
     return quoted;
   }
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-std::string valid_utf8(std::string_view text) {
-  if (is_plain_json(text)) return std::string(text);
-  return util::parse_json<nlohmann::json>(json_text(text)).get<std::string>();
 }
 
 std::string json_text(const LogTable& table, const std::function<std::string(const Scalar&)>& value_text) {

@@ -4,14 +4,14 @@
 #include <string_view>
 
 #include "composer/loggers/scalar.h"
+#include "composer/util/utf8.h"
 
 namespace composer::loggers {
 
 // JSON: a text in quotes, where U+FFFD replaces what is not UTF-8.
 std::string json_text(std::string_view text);
 
-// The text, where U+FFFD replaces what is not UTF-8.
-std::string valid_utf8(std::string_view text);
+using util::valid_utf8;
 
 // {"columns":["a"],"data":[[1.5]]}, with values as of append_json() or of `value_text`.
 std::string json_text(const LogTable& table, const std::function<std::string(const Scalar&)>& value_text = {});

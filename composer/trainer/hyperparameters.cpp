@@ -16,6 +16,7 @@
 #include "composer/step/feed.h"
 #include "composer/trainer/trainer.h"
 #include "composer/util/exact_text.h"
+#include "composer/util/utf8.h"
 
 namespace composer {
 namespace {
@@ -145,7 +146,10 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
   std::vector<StateDict::Entry> sorted(all.entries().begin(), all.entries().end());
   std::ranges::sort(sorted, {}, &StateDict::Entry::first);
   StateDict by_name;
-  for (auto& [name, value] : sorted) by_name[name] = std::move(value);
+  for (auto& [name, value] : sorted) {
+    if (auto* text = std::get_if<std::string>(&value)) *text = util::valid_utf8(*text);  // as the logger keeps them
+    by_name[util::valid_utf8(name)] = std::move(value);
+  }
   return by_name;
 }
 

@@ -86,6 +86,19 @@ TEST_CASE("what is saved is what the tensors were when save() returned, on anoth
   }
 }
 
+TEST_CASE("A text or a name in the state that is not UTF-8 is named") {
+  const test::Folder folder;
+  const Saver saver({.folder = folder.path()});
+  Manifest manifest;
+  manifest.name = "ba1";
+  StateDict text, name;
+  text["algorithms"] = StateDict();
+  std::get<StateDict>(text["algorithms"])["file"] = std::string("caf\xE9");
+  name["caf\xE9"] = 1.0;
+  CHECK_THROWS_WITH_AS(saver.check_writable(manifest, text), doctest::Contains("algorithms/file"), ConfigError);
+  CHECK_THROWS_WITH_AS(saver.check_writable(manifest, name), doctest::Contains("caf\xEF\xBF\xBD"), ConfigError);
+}
+
 TEST_CASE("a file of the same checkpoint that is not the one that the manifest means is refused") {
   const test::Folder folder;
   Saver saver({.folder = folder.path(), .asynchronous = false});

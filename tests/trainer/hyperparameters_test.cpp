@@ -111,6 +111,29 @@ TEST_CASE("What the program has logged under the name of an option stays") {
   CHECK(value<std::string>(*memory, "max_duration") == "long");
 }
 
+TEST_CASE("A hyperparameter that is not UTF-8 prevents no checkpoint, and is equal to itself when the run goes on") {
+  struct Own : Callback {
+    void init(const State&, Logger& logger) override {
+      logger.log_hyperparameters({{"file", std::string("caf\xE9")}, {"caf\xE9", std::int64_t{1}}});
+    }
+  };
+  const Folder folder;
+  const auto options = [&] {
+    TrainerOptions options = tiny_options();
+    options.callbacks = {Own()};
+    options.save_folder = (folder / "ck").string();
+    return options;
+  };
+  Trainer(options()).fit();
+  TrainerOptions longer = options();
+  longer.max_duration = "2ep";
+  const Warnings warnings;
+  Trainer trainer(std::move(longer));
+  trainer.fit();
+  CHECK(trainer.state().timestamp.epoch == 2);
+  CHECK_FALSE(warnings.say("caf"));
+}
+
 TEST_CASE("A run that goes on logs and warns of the options that have changed, and of no others") {
   const Folder folder;
   const auto options = [&](std::int64_t tag) {
