@@ -219,6 +219,8 @@ struct Trainer::Impl {
   void load_run_state(const StateDict& saved);
   void compare_options(const StateDict& before);
   void load_weights(const StateDict& saved, const std::string& from, bool strict);
+  ModelSettings settings() const;
+  void train_model();
   void visit_settings(StateVisitor& visit);
   void visit_state(StateVisitor& visit);
   bool is_resumable() const;
@@ -296,6 +298,7 @@ struct Trainer::Impl {
   Evaluations evaluations;
   SchedulePlan schedules;
   ModelSettings made_settings;    // of the model when the trainer was made
+  ModelSettings last_settings;    // likewise, and then when a fit began or ended, unless the model evaluated
   std::optional<FitPlace> place;  // of the last fit, or of the run that goes on; unset: there was none
   std::int64_t next_fit = 0;      // the number of the next one
   TrainStep train_step;

@@ -207,11 +207,26 @@ optim::OwnsState Trainer::Impl::owns_state() {
   return [shards](const at::Tensor& parameter) { return shards->is_own(parameter); };
 }
 
+ModelSettings Trainer::Impl::settings() const {
+  const torch::nn::Module& model = as_module(*state.model);
+  ModelSettings now(model);
+  if (!is_training(model)) now.take_frozen(last_settings);
+  return now;
+}
+
+// A model that the program has left in evaluation mode is frozen where it was before.
+void Trainer::Impl::train_model() {
+  torch::nn::Module& model = as_module(*state.model);
+  const bool evaluated = !is_training(model);
+  train_unfrozen(model);
+  if (evaluated) last_settings.freeze_in(model);
+}
+
 // What was set in the program before the trainer was made is the program's to set again.
 void Trainer::Impl::visit_settings(StateVisitor& visit) {
   if (!visit.is_loading()) {
     ModelSettings set = resumption.settings;  // if no fit has begun since
-    if (set.empty()) set = made_settings.changes(ModelSettings(as_module(*state.model)));
+    if (set.empty()) set = made_settings.changes(settings());
     if (!set.empty()) visit("settings", set);
   } else if (resumption.found && visit.has("settings")) {
     visit("settings", resumption.settings);
