@@ -248,6 +248,7 @@ struct Trainer::Impl {
   std::vector<EvalRun*> due_on_all_ranks(std::vector<EvalRun*> due);
   Seconds time_of_ranks();
   void share_buffers();
+  void share_last_buffers();
   void share_model();
   void count_batch();
   template <class F>

@@ -193,6 +193,7 @@ void Trainer::Impl::end() {
   log_final_time();
   fire(Event::FIT_END);
   evaluate_if_due(Event::FIT_END);  // after FIT_END, as in Composer
+  share_last_buffers();
   state.optimizer->zero_grad(/*set_to_none=*/true);
   wait_for_saves();
   share_saved();
