@@ -405,13 +405,28 @@ void Trainer::Impl::require_exact_place(const char* call) const {
     throw ConfigError(call, ": a run cannot go on exactly from ", to_string(last_event), "; ", kWhereToSave);
 }
 
+// Until a fit goes on, the program repeats what it did before: what the run has under that name keeps its weights.
+std::string Trainer::Impl::made_before(const std::string& name) const {
+  const std::string path = ranks.same(ranks.together(
+      [&] { return saver ? saver->made_before(name, state, resumption.found->manifest) : std::string(); }));
+  if (!path.empty() && ranks.first())
+    warn(join(
+        "save_checkpoint: ", path, " stays as the run has saved it before ", resumption.loaded_from, ", because a ",
+        "program that is started again repeats its calls until a fit goes on; to save what there is now, give it ",
+        "another name"));
+  return path;
+}
+
 std::string Trainer::Impl::save_by_hand(const std::string& name) {
   if (!ranks.any(!options.save_folder.empty()))
     throw ConfigError("save_checkpoint: there is no save_folder to write it to");
   if (finding_lr) throw ConfigError("save_checkpoint: inside of find_lr(), whose steps are undone");
   require_own_weights("save_checkpoint");
   require_exact_place("save_checkpoint");
-  return located([&] { return write_by_hand(name); });
+  return located([&] {
+    const std::string path = resumption.found ? made_before(name) : std::string();
+    return path.empty() ? write_by_hand(name) : path;
+  });
 }
 
 namespace {

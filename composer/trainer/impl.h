@@ -180,6 +180,7 @@ struct Trainer::Impl {
   void require_own_weights(const char* call) const;
   void require_exact_place(const char* call) const;
   std::string save_by_hand(const std::string& name);
+  std::string made_before(const std::string& name) const;
   void tell_resumed();
   void tell_interrupted();
   void tell_nan() const;
