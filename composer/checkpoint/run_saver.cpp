@@ -176,6 +176,7 @@ void RunSaver::delete_later(const State& state) {
     else
       saver_->count_from(one);
   }
+  if (!saver_->retired().empty()) saver_->link_latest(resumed_ ? resumed_->name : "", state.run_name);
   saver_->clean_up();
 }
 
