@@ -20,6 +20,7 @@ namespace composer::saving {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Unordered = nlohmann::json;  // for reading: the other one looks for each name among all before it
 
 constexpr const char* kFormat = "composer checkpoint";
 
@@ -33,7 +34,7 @@ std::string checksum_of(const std::string& text) {
 Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json(std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
 }
-double number(const Json& json) {
+double number(const Unordered& json) {
   if (json.is_number()) return json.get<double>();
   const auto text = json.get<std::string>();
   if (text == "nan") return std::nan("");
@@ -63,14 +64,16 @@ Json without_checksum(const Manifest& m) {
   return json;
 }
 
-// Of any version: a flipped bit in the version must not look like a newer one.
-bool fits_checksum(Json json) {
-  const Json checksum = json.at("checksum");
-  json.erase("checksum");
-  return checksum == checksum_of(json.dump(1));
+// Of any version: a flipped bit in the version must not look like a newer one. The checksum is the last line.
+bool fits_checksum(std::string_view text) {
+  constexpr std::string_view kLast = ",\n \"checksum\": \"", kEnd = "\n}";
+  const std::size_t end = text.rfind(kLast);
+  if (end == std::string_view::npos) return false;
+  const std::string rest = std::string(text.substr(0, end)) + std::string(kEnd);
+  return text.substr(end) == join(kLast, checksum_of(rest), "\"", kEnd, "\n");
 }
 
-Manifest from_json(const Json& json) {
+Manifest from_json(const Unordered& json) {
   Manifest m;
   m.version = json.at("version").get<int>();
   m.id = json.at("id").get<std::string>();
@@ -88,7 +91,7 @@ Manifest from_json(const Json& json) {
   for (const auto& [name, value] : json.at("metrics").items()) m.metrics[name] = number(value);
   m.composer_version = json.at("composer_version").get<std::string>();
   m.libtorch_version = json.at("libtorch_version").get<std::string>();
-  for (const Json& file : json.at("files"))
+  for (const Unordered& file : json.at("files"))
     m.files.push_back({file.at("name").get<std::string>(), file.at("size").get<std::uint64_t>(),
                        file.at("checksum").get<std::string>()});
   return m;
@@ -154,9 +157,9 @@ bool is_older(const Manifest& a, const Manifest& b) {
 
 Manifest Manifest::parse(std::string_view text, const std::string& path) {
   try {
-    const Json json = util::parse_json<Json>(text);
+    const auto json = util::parse_json<Unordered>(text);
     if (json.at("format") != kFormat) throw Error("is not the manifest of a checkpoint");
-    if (json.at("version") > kVersion && fits_checksum(json))
+    if (json.at("version") > kVersion && fits_checksum(text))
       throw NewerVersionError(path, ": has version ", json.at("version").dump(),
                               " of the format, and this libcomposer reads versions 1 to ", kVersion,
                               "; use a newer libcomposer");

@@ -8,10 +8,10 @@
 
 namespace composer::saving {
 
-void check_name(const std::string& name, const std::string& latest) {
+void check_name(const std::string& name, const std::string& latest, const char* who) {
   constexpr std::size_t kLongest = 255 - 4;  // bytes on common file systems, and a suffix while it is replaced
   const auto fail = [&](const std::string& what) {
-    throw ConfigError("save_filename: the name ", formats::shown(name), ' ', what);
+    throw ConfigError(who, ": the name ", formats::shown(name), ' ', what);
   };
   const std::filesystem::path path = name;
   if (name.empty()) fail("is empty");
@@ -25,16 +25,16 @@ void check_name(const std::string& name, const std::string& latest) {
       fail(join("has a part of ", text.size(), " bytes; at most ", kLongest, " are possible"));
     if (text.find('\0') != std::string::npos) fail("has a zero byte");
   }
-  check_beside(name, latest, "save_latest_filename");
+  check_beside(name, latest, "save_latest_filename", who);
 }
 
-void check_beside(const std::string& name, const std::string& link, const char* option) {
+void check_beside(const std::string& name, const std::string& link, const char* option, const char* who) {
   const auto is_inside = [](const std::string& inner, const std::string& outer) {
     return inner == outer || inner.starts_with(outer + '/');
   };
   if (!link.empty() && (is_inside(name, link) || is_inside(link, name)))
-    throw ConfigError("save_filename: the name ", formats::shown(name), " collides with the link ", option, ", ",
-                      formats::shown(link), "; change one of them");
+    throw ConfigError(who, ": the name ", formats::shown(name), " collides with the link of ", option, ", ",
+                      formats::shown(link), "; choose another name");
 }
 
 }  // namespace composer::saving

@@ -176,6 +176,7 @@ void RunSaver::delete_later(const State& state) {
     else
       saver_->count_from(one);
   }
+  if (!saver_->retired().empty()) saver_->link_latest(resumed_ ? resumed_->name : "", state.run_name);
   saver_->clean_up();
 }
 
@@ -358,13 +359,33 @@ void RunSaver::save(const std::string& name, const State& state) {
 
 std::string RunSaver::save_by_hand(const std::string& name, const State& state) {
   Manifest made = manifest(name, state);
-  check_name(made.name, options().latest);
-  if (options_.best && !options().latest.empty()) check_beside(made.name, Best::kLink, "of save_best");
+  check_by_hand(made.name);
   const std::string path = options().folder / made.name;
   take(std::move(made), state, /*by_hand=*/true);
   wait();
   if (!saver_->failure().empty()) throw CheckpointError(saver_->failure());
   return path;
+}
+
+void RunSaver::check_by_hand(const std::string& name) const {
+  constexpr const char* kWho = "save_checkpoint";
+  check_name(name, options().latest, kWho);
+  if (options_.best && !options().latest.empty()) check_beside(name, Best::kLink, "save_best", kWho);
+}
+
+// A mirror may have one that this machine has not.
+std::string RunSaver::made_before(const std::string& name, const State& state, const Manifest& resumed) const {
+  const std::string made = format_name(name, state.run_name, &state.timestamp);
+  check_by_hand(made);
+  const std::filesystem::path path = options().folder / made;
+  try {
+    const Manifest there = open_checkpoint(path, saver_->files()).manifest;
+    const bool is_of_now = there.fit == resumed.fit && there.time.batch == resumed.time.batch;
+    return there.run_id != options().run_id || is_of_now ? "" : path;
+  } catch (const CheckpointError&) {
+    const std::vector<std::string> known = saver_->saved();
+    return options_.mirror && std::ranges::find(known, made) != known.end() ? path : "";
+  }
 }
 
 void RunSaver::take(Manifest manifest, const State& state, bool by_hand) {

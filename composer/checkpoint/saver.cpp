@@ -258,6 +258,18 @@ void Saver::link_best(const std::string& name) {
   }
 }
 
+void Saver::link_latest(const std::string& name, const std::string& run_name) {
+  if (options_.latest.empty()) return;
+  try {
+    if (name.empty())
+      folder_.unlink(options_.latest, run_name);
+    else
+      folder_.point(options_.latest, name);
+  } catch (const std::exception& error) {
+    warn(join("checkpoint: the link ", options_.latest, " could not be moved back: ", error.what()));
+  }
+}
+
 void Saver::plan(const Manifest& manifest, bool by_hand) {
   if (options_.keep == 0 && !by_hand) return;
   wait();
@@ -412,7 +424,7 @@ void Saver::write(const Job& job) {
 
 void Saver::check_writable(Manifest manifest, const StateDict& state) const {
   check_name(manifest.name, options_.latest);
-  check_beside(manifest.name, best_link(), "of save_best");
+  check_beside(manifest.name, best_link(), "save_best");
   manifest.run_id = options_.run_id;
   manifest.parent = list_.parent;
   manifest.to_json();
@@ -431,6 +443,13 @@ StateDict load(const Found& checkpoint, int rank, int ranks) {
   add_parts(checkpoint, state, rank, ranks);
   state[kModel] = read_weights(checkpoint, kModelFile);
   return state;
+}
+
+void verify(const Found& checkpoint) {
+  for (const Manifest::File& part : checkpoint.manifest.files) {
+    const formats::SafetensorsFile file = open_file(checkpoint, part.name);
+    for (const formats::TensorEntry& tensor : file.tensors()) file.read(tensor);
+  }
 }
 
 }  // namespace composer::saving

@@ -87,6 +87,8 @@ class COMPOSER_EXPORT Saver {
   bool has_direction() const { return better_.has_value(); }
   const Saved* best() const;  // by the metric of `best`; null: none, or none has a value
   void retire(const std::string& name) { list_.retired.push_back(name); }
+  // Makes `latest` lead to that checkpoint, or with an empty name to none. What fails is a warning.
+  void link_latest(const std::string& name, const std::string& run_name);
   // Names of those that clean_up() is to delete.
   const std::vector<std::string>& retired() const { return list_.retired; }
   void visit_state(StateVisitor& visit);
@@ -163,5 +165,8 @@ constexpr const char* kStateFile = "state.safetensors";
 // Reads a checkpoint written by Saver. "model" always exists. Parts of several ranks become one: "optimizer" has the
 // state of all parameters, and on as many ranks as have written it, algorithms and callbacks have that of this rank.
 COMPOSER_EXPORT StateDict load(const Found& checkpoint, int rank = 0, int ranks = 1);
+
+// Reads every byte of it, and throws CheckpointError for damage.
+COMPOSER_EXPORT void verify(const Found& checkpoint);
 
 }  // namespace composer::saving

@@ -74,7 +74,9 @@ class StateReader final : public Json::json_sax_t {
 
   StateDict read(const std::string& text) {
     Json::sax_parse(text, this);
-    return std::get<StateDict>(std::move(root_));
+    auto* const all = std::get_if<StateDict>(&root_);
+    if (!all) fail("it is a single value");
+    return std::move(*all);
   }
 
   bool start_object(std::size_t) override {

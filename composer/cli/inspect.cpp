@@ -49,7 +49,17 @@ std::string time_text(const Timestamp& time) {
   return text;
 }
 
-Json json_of(const Manifest& manifest) { return util::parse_json<Json>(manifest.to_json()); }
+// Metrics are added without looking for their names, which the ordered document would do for each.
+Json json_of(const Manifest& manifest) {
+  const auto all = util::parse_json<nlohmann::json>(manifest.to_json());
+  Manifest rest = manifest;
+  rest.metrics.clear();
+  auto json = util::parse_json<Json>(rest.to_json());
+  auto& metrics = json.at("metrics").get_ref<Json::object_t&>();
+  for (const auto& [name, value] : all.at("metrics").items()) metrics.emplace_back(name, value);
+  json["checksum"] = all.at("checksum");
+  return json;
+}
 
 // Tensors, bytes and other values by the first part of their names (timestamps and the like together).
 struct Group {

@@ -115,7 +115,12 @@ void StateVisitor::operator()(std::string_view name, Seconds& value) {
 void StateVisitor::operator()(std::string_view name, Time& value) {
   std::string text = to_string(value);
   field(name, text);
-  if (is_loading()) value = Time::parse(text);
+  if (!is_loading()) return;
+  try {
+    value = Time::parse(text);
+  } catch (const Error& error) {
+    fail(name, join("is no time: ", error.what()).c_str());
+  }
 }
 
 void StateVisitor::operator()(std::string_view name, Timestamp& value) {

@@ -72,9 +72,10 @@ void Sockets::shut_down() const {
   }
 }
 
-void Sockets::shut_down_to(std::uint16_t port) {
-  for (const auto& [descriptor, inode] : open_now())
-    if (port_of(descriptor, getpeername) == port) ::shutdown(descriptor, SHUT_RDWR);
+void Sockets::shut_down_to(std::uint16_t port) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& id : open_now())
+    if (is_ours(id) && port_of(id.first, getpeername) == port) ::shutdown(id.first, SHUT_RDWR);
 }
 
 }  // namespace composer::dist

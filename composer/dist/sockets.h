@@ -19,8 +19,8 @@ class Sockets {
   void end();
   // May be called from any thread at any time. Between begin() and end() it concerns what is open by then.
   void shut_down() const;
-  // The connections of this process to a server at that port of any machine.
-  static void shut_down_to(std::uint16_t port);
+  // The same of connections to a server at that port of any machine alone.
+  void shut_down_to(std::uint16_t port) const;
 
  private:
   using Ids = std::vector<std::pair<int, ino_t>>;  // the inode tells whether a descriptor is still the same socket

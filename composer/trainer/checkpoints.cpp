@@ -5,9 +5,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <mutex>
-#include <set>
-#include <tuple>
 #include <utility>
 
 #include "composer/checkpoint/folder.h"
@@ -19,14 +16,11 @@
 #include "composer/net/remote_store.h"
 #include "composer/trainer/impl.h"
 #include "composer/trainer/remote_checkpoints.h"
+#include "composer/trainer/resume_with.h"
 #include "composer/trainer/shared_files.h"
 
 namespace composer {
 namespace {
-
-bool can_go_on(const saving::Manifest& manifest, const std::string& run_name) {
-  return !manifest.weights_only && (run_name.empty() || manifest.run_name == run_name);
-}
 
 // The newest that is older than `found`.
 std::optional<saving::Found> one_before(const saving::Found& found, const std::string& folder) {
@@ -54,85 +48,6 @@ std::optional<saving::Found> one_before_in_store(const saving::Found& found, con
   } catch (const CheckpointError&) {  // NOLINT(bugprone-empty-catch): the damage it was asked for is told
   }
   return std::nullopt;
-}
-
-std::vector<saving::Found> whole_checkpoints(const std::string& folder, const std::string& run_name) {
-  saving::FileSystem files;
-  std::vector<saving::Found> all = saving::list_checkpoints(folder, files);
-  std::erase_if(all, [&](const saving::Found& found) {
-    return !can_go_on(found.manifest, run_name) || !saving::has_all_files(found, files);
-  });
-  return all;
-}
-
-// The checkpoint that trainers of one program have in common: of a fit, because time may be reset from one to the next.
-using CommonPlace = std::tuple<std::string, std::optional<std::int64_t>, std::int64_t>;
-
-CommonPlace common_place(const saving::Found& found) {
-  return {found.manifest.program, found.manifest.fit, found.manifest.time.batch};
-}
-
-// Whether a program may have been killed between the first checkpoints of its trainers: this one has the first of the
-// run, and at most the next, which is written in the background, and the other has none.
-bool is_before_first(const std::vector<saving::Found>& own, const std::string& other) {
-  constexpr std::size_t kMostAhead = 2;
-  if (own.size() > kMostAhead || !own.front().manifest.parent.empty()) return false;
-  const saving::Listing there = saving::list_folder(other);
-  return there.unreadable.empty() && std::ranges::none_of(there.checkpoints, [&](const saving::Found& found) {
-           return found.manifest.program == own.front().manifest.program;
-         });
-}
-
-// The id of the run whose checkpoints are there, though none of them is one to resume from; empty: there is none.
-std::string run_to_begin_again(const std::string& folder, const std::string& run_name) {
-  const std::vector<saving::Found> there = whole_checkpoints(folder, run_name);
-  return there.empty() ? "" : there.back().manifest.run_id;
-}
-
-// Of the trainers that live at the same time. A program that makes the same ones again is another one.
-std::shared_ptr<const std::string> program_of_trainers() {
-  static std::mutex mutex;
-  static std::weak_ptr<const std::string> living;
-  const std::lock_guard lock(mutex);
-  std::shared_ptr<const std::string> program = living.lock();
-  if (!program) living = program = std::make_shared<const std::string>(saving::new_id());
-  return program;
-}
-
-// Of a trainer that is saved at the same batches of the same fits as others. None: it begins, or begins again.
-std::optional<saving::Found> newest_in_common(const TrainerOptions& options) {
-  const std::string folder = saving::format_name(options.save_folder, options.run_name);
-  std::vector<saving::Found> own = whole_checkpoints(folder, options.run_name);
-  if (own.empty()) return std::nullopt;
-  const saving::Manifest newest = own.back().manifest;
-  const std::vector<saving::Found> all = own;
-  for (const std::string& given : options.resume_with) {
-    std::set<CommonPlace> places;
-    const std::string other = saving::format_name(given, options.run_name);
-    for (const saving::Found& found : whole_checkpoints(other, "")) places.insert(common_place(found));
-    std::erase_if(own, [&](const saving::Found& found) { return !places.contains(common_place(found)); });
-    if (own.empty() && is_before_first(all, other)) {
-      warn(join("resume_with: beginning again, because the program was killed before ", other, " had a checkpoint; ",
-                "what ", folder, " has, up to batch ", newest.time.batch, ", is deleted when the fit begins"));
-      return std::nullopt;
-    }
-    if (own.empty())
-      throw CheckpointError(
-          "resume_with: ", folder, " and ", other, " have no checkpoint of the same program and batch; the first ",
-          "one's newest is of batch ", newest.time.batch, ". Remove the checkpoints of all of these trainers ",
-          "to begin again, or restore those that are missing");
-  }
-  if (own.back().manifest.id != newest.id)
-    warn(join("resume_with: going back from batch ", newest.time.batch, " to ", own.back().path.string(),
-              ", the newest of a batch that all have saved"));
-  return std::move(own.back());
-}
-
-bool same_folder(const std::string& a, const std::string& b, const std::string& run_name) {
-  const auto path = [&](const std::string& folder) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(saving::format_name(folder, run_name)) / "");
-  };
-  return path(a) == path(b);
 }
 
 constexpr const char* kWhereToSave =
@@ -226,29 +141,6 @@ void rename_weights(StateDict& state, const std::vector<Rename>& rules) {
 }
 
 }  // namespace
-
-// Whoever is ahead goes back by two checkpoints at most: one that others have not begun, and one not finished.
-void check_resume_with(const TrainerOptions& options) {
-  constexpr std::int64_t kLeastKept = 3;
-  if (options.resume_with.empty()) return;
-  const char* wrong = nullptr;
-  if (options.save_folder.empty()) wrong = "a save_folder";
-  if (!options.autoresume || options.save_weights_only) wrong = "autoresume, and no save_weights_only";
-  if (options.save_best) wrong = "no save_best, which deletes others than the oldest";
-  if (wrong) throw ConfigError("resume_with: needs ", wrong);
-  const std::int64_t kept = options.save_num_checkpoints_to_keep;
-  if (kept >= 0 && kept < kLeastKept)
-    throw ConfigError("resume_with: needs save_num_checkpoints_to_keep >= ", kLeastKept, ", or -1 for all, got ", kept);
-  std::vector<std::string> folders = options.resume_with;
-  folders.push_back(options.save_folder);
-  for (const std::string& folder : folders) {
-    if (net::is_uri(folder)) throw ConfigError("resume_with: is for folders of this machine, got ", folder);
-    const bool is_own = &folder != &folders.back() && same_folder(folder, options.save_folder, options.run_name);
-    if (is_own)
-      throw ConfigError("resume_with: ", folder, " is the save_folder of this trainer itself; give each trainer a ",
-                        "save_folder of its own, and name those of the others");
-  }
-}
 
 std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options) {
   if (options.save_folder.empty() || !options.autoresume || options.save_weights_only) return std::nullopt;
@@ -353,7 +245,7 @@ void Trainer::Impl::load_checkpoint() {
     warn_of_missing_optimizer(saved, path);
     check_run_state(saved, path);
     load_weights(saved, path, /*strict=*/options.load_strict_model_weights);
-    load_run_state(saved);
+    load_run_state(saved, path);
     resumption.loaded_from = path;
   } else if (!options.load_path.empty()) {
     load({.path = options.load_path,
@@ -382,7 +274,7 @@ void Trainer::Impl::load(const LoadOptions& from, const std::vector<Rename>& ren
       if (from.weights_only) throw WeightsError(error.what() + kOptionsOfTrainers, error.report);
       throw;
     }
-    if (!loaded.weights_only) load_run_state(loaded.state);
+    if (!loaded.weights_only) load_run_state(loaded.state, loaded.path);
   });
   if (options.seed && state.seed != *options.seed)
     warn(join("load_path: the run goes on with the seed of ", loaded.path, ", ", state.seed,
@@ -405,13 +297,28 @@ void Trainer::Impl::require_exact_place(const char* call) const {
     throw ConfigError(call, ": a run cannot go on exactly from ", to_string(last_event), "; ", kWhereToSave);
 }
 
+// Until a fit goes on, the program repeats what it did before: what the run has under that name keeps its weights.
+std::string Trainer::Impl::made_before(const std::string& name) const {
+  const std::string path = ranks.same(ranks.together(
+      [&] { return saver ? saver->made_before(name, state, resumption.found->manifest) : std::string(); }));
+  if (!path.empty() && ranks.first())
+    warn(join(
+        "save_checkpoint: ", path, " stays as the run has saved it before ", resumption.loaded_from, ", because a ",
+        "program that is started again repeats its calls until a fit goes on; to save what there is now, give it ",
+        "another name"));
+  return path;
+}
+
 std::string Trainer::Impl::save_by_hand(const std::string& name) {
   if (!ranks.any(!options.save_folder.empty()))
     throw ConfigError("save_checkpoint: there is no save_folder to write it to");
   if (finding_lr) throw ConfigError("save_checkpoint: inside of find_lr(), whose steps are undone");
   require_own_weights("save_checkpoint");
   require_exact_place("save_checkpoint");
-  return located([&] { return write_by_hand(name); });
+  return located([&] {
+    const std::string path = resumption.found ? made_before(name) : std::string();
+    return path.empty() ? write_by_hand(name) : path;
+  });
 }
 
 namespace {

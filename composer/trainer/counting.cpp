@@ -194,6 +194,14 @@ void Trainer::Impl::share_buffers() {
   if (GradientSync* sync = train_step.ranks()) sync->share_buffers();
 }
 
+// At the end of a fit: those of the model, and of what an algorithm hands out for it.
+void Trainer::Impl::share_last_buffers() {
+  if (ranks.alone()) return;
+  share_buffers();
+  const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EXPORT);
+  share_buffers();
+}
+
 void Trainer::Impl::share_model() {
   if (GradientSync* sync = train_step.ranks()) sync->share_model();
 }

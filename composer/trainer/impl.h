@@ -180,6 +180,7 @@ struct Trainer::Impl {
   void require_own_weights(const char* call) const;
   void require_exact_place(const char* call) const;
   std::string save_by_hand(const std::string& name);
+  std::string made_before(const std::string& name) const;
   void tell_resumed();
   void tell_interrupted();
   void tell_nan() const;
@@ -216,9 +217,11 @@ struct Trainer::Impl {
   };
   StateDict run_state(bool weights_only);
   void check_run_state(const StateDict& saved, const std::string& from) const;
-  void load_run_state(const StateDict& saved);
+  void load_run_state(const StateDict& saved, const std::string& from);
   void compare_options(const StateDict& before);
   void load_weights(const StateDict& saved, const std::string& from, bool strict);
+  ModelSettings settings() const;
+  void train_model();
   void visit_settings(StateVisitor& visit);
   void visit_state(StateVisitor& visit);
   bool is_resumable() const;
@@ -246,6 +249,7 @@ struct Trainer::Impl {
   std::vector<EvalRun*> due_on_all_ranks(std::vector<EvalRun*> due);
   Seconds time_of_ranks();
   void share_buffers();
+  void share_last_buffers();
   void share_model();
   void count_batch();
   template <class F>
@@ -296,6 +300,7 @@ struct Trainer::Impl {
   Evaluations evaluations;
   SchedulePlan schedules;
   ModelSettings made_settings;    // of the model when the trainer was made
+  ModelSettings last_settings;    // likewise, and then when a fit began or ended, unless the model evaluated
   std::optional<FitPlace> place;  // of the last fit, or of the run that goes on; unset: there was none
   std::int64_t next_fit = 0;      // the number of the next one
   TrainStep train_step;

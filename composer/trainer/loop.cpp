@@ -60,14 +60,15 @@ void Trainer::Impl::open_plugins() {
 
 void Trainer::Impl::begin() {
   log_algorithms();
+  train_model();
   tune();
   log_options();
-  train_unfrozen(as_module(*state.model));
   fire(Event::FIT_START);
   resumption.settings.set_in(as_module(*state.model));
   resumption.settings = {};
   check_trains_all(as_module(*state.model), *state.optimizer);
-  train_unfrozen(as_module(*state.model));  // also what was made at FIT_START
+  train_model();  // also what was made at FIT_START
+  last_settings = settings();
   tell_resumed();
   resumption.found.reset();
   resumption.given = {};
@@ -192,6 +193,7 @@ void Trainer::Impl::end() {
   log_final_time();
   fire(Event::FIT_END);
   evaluate_if_due(Event::FIT_END);  // after FIT_END, as in Composer
+  share_last_buffers();
   state.optimizer->zero_grad(/*set_to_none=*/true);
   wait_for_saves();
   share_saved();

@@ -88,6 +88,7 @@ Trainer::Impl::Impl(const Impl& other, ForTrial)
       train(other.train),
       joint_length(other.joint_length),
       own_loader(other.own_loader),
+      last_settings(other.last_settings),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
       aside_plan(false, false),
       engine(state, logger, other.engine, Engine::ForTrial{}) {

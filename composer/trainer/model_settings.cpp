@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "composer/core/error.h"
 #include "composer/core/model_access.h"
 
 namespace composer {
@@ -69,12 +70,25 @@ void ModelSettings::set_in(torch::nn::Module& model) const {
   for (const auto& [name, parameter] : named_parameters(model))
     if (const auto saved = requires_grad_.find(name); saved != requires_grad_.end())
       parameter.set_requires_grad(saved->second);
+  freeze_in(model);
+}
+
+void ModelSettings::freeze_in(torch::nn::Module& model) const {
   std::vector<std::pair<ModulePointer, bool>> modes;
   for (const auto& [name, module] : named_modules_below(model)) {
     const auto saved = frozen_.find(name);
     modes.emplace_back(module, saved != frozen_.end() ? !saved->second : is_training(*module));
   }
   set_modes(modes);
+}
+
+std::vector<std::string> ModelSettings::lines() const {
+  std::vector<std::string> lines;
+  for (const auto& [name, requires_grad] : requires_grad_)
+    lines.push_back(join("requires_grad of ", name, " = ", requires_grad ? "true" : "false"));
+  for (const auto& [name, frozen] : frozen_)
+    if (frozen) lines.push_back(join("module in evaluation mode = ", name));
+  return lines;
 }
 
 void ModelSettings::visit_state(StateVisitor& visit) {

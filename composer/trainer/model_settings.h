@@ -1,6 +1,7 @@
 #pragma once
 #include <map>
 #include <string>
+#include <vector>
 
 #include "composer/core/state_dict.h"
 
@@ -25,6 +26,10 @@ class ModelSettings {
   ModelSettings changes(const ModelSettings& now) const;
   bool empty() const { return requires_grad_.empty() && frozen_.empty(); }
   void set_in(torch::nn::Module& model) const;  // what of this the model has
+  // Only which modules are frozen; of a model that evaluates as a whole nothing is known of that, but what was before.
+  void freeze_in(torch::nn::Module& model) const;
+  void take_frozen(const ModelSettings& before) { frozen_ = before.frozen_; }
+  std::vector<std::string> lines() const;  // which parameters require gradients and which modules are frozen
   void visit_state(StateVisitor& visit);
 
  private:

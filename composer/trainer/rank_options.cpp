@@ -100,6 +100,7 @@ void Trainer::Impl::check_ranks(const FitPlan& plan) const {
   compared.add("tune", options.tune ? "true" : "false");
   if (ranks.zero_stage() > 0) compared.add("save_folder", saves_together() ? "set" : "none, or save_weights_only");
   if (ranks.shards_checkpoints()) compared.add("save_ignore_keys", listed(options.save_ignore_keys));
+  for (std::string& line : settings().lines()) compared.lines.push_back(std::move(line));
   ranks.check_same("options", compared.lines);
 }
 

@@ -85,6 +85,34 @@ void visit_losses(StateVisitor& visit, Losses& losses) {
   }
 }
 
+// Says of which file the error is.
+template <class F>
+void naming(const std::string& from, F&& load) {
+  try {
+    load();
+  } catch (const CheckpointError& error) {
+    constexpr std::string_view kWho = "checkpoint: ";
+    const std::string text = error.what();
+    if (!text.starts_with(kWho)) throw;
+    throw CheckpointError(from, ": ", text.substr(kWho.size()));
+  }
+}
+
+const StateDict* group_in(const StateDict& saved, const char* name) {
+  const StateValue* found = saved.find(name);
+  const auto* group = found ? std::get_if<StateDict>(found) : nullptr;
+  if (found && !group) throw CheckpointError("checkpoint: ", name, " is a single value, where there should be several");
+  return group;
+}
+
+// Now, because the generators are restored only once training begins.
+void check_random(const StateDict& saved, at::Device device) {
+  const OwnRandom other(device, /*seed=*/0);
+  const StateDict own = other.state();
+  if (std::ranges::all_of(own.entries(), [&](const auto& entry) { return saved.find(entry.first); }))
+    other.restore(saved);
+}
+
 // Whether the callback that has finished the run, whose name its reason begins with, has other options now or is gone.
 bool judges_anew(const std::string& finished, const StateDict& before, const StateDict& now) {
   const std::string name = finished.substr(0, finished.find(':')) + '/';
@@ -207,11 +235,26 @@ optim::OwnsState Trainer::Impl::owns_state() {
   return [shards](const at::Tensor& parameter) { return shards->is_own(parameter); };
 }
 
+ModelSettings Trainer::Impl::settings() const {
+  const torch::nn::Module& model = as_module(*state.model);
+  ModelSettings now(model);
+  if (!is_training(model)) now.take_frozen(last_settings);
+  return now;
+}
+
+// A model that the program has left in evaluation mode is frozen where it was before.
+void Trainer::Impl::train_model() {
+  torch::nn::Module& model = as_module(*state.model);
+  const bool evaluated = !is_training(model);
+  train_unfrozen(model);
+  if (evaluated) last_settings.freeze_in(model);
+}
+
 // What was set in the program before the trainer was made is the program's to set again.
 void Trainer::Impl::visit_settings(StateVisitor& visit) {
   if (!visit.is_loading()) {
     ModelSettings set = resumption.settings;  // if no fit has begun since
-    if (set.empty()) set = made_settings.changes(ModelSettings(as_module(*state.model)));
+    if (set.empty()) set = made_settings.changes(settings());
     if (!set.empty()) visit("settings", set);
   } else if (resumption.found && visit.has("settings")) {
     visit("settings", resumption.settings);
@@ -284,7 +327,14 @@ StateDict Trainer::Impl::run_state(bool weights_only) {
 
 // Throws for what would be refused later, when the weights are loaded already.
 void Trainer::Impl::check_run_state(const StateDict& saved, const std::string& from) const {
-  const RequiredAlgorithms required = compare_required_algorithms(saved, engine);
+  RequiredAlgorithms required;
+  naming(from, [&] {
+    for (const char* name : {"hyperparameters", "algorithms", "callbacks"}) group_in(saved, name);
+    if (const StateDict* const random = group_in(saved, "rng")) check_random(*random, state.device);
+    const StateDict* const optimizer = group_in(saved, "optimizer");
+    if (optimizer && state.optimizer) check_optimizer(*optimizer, *state.optimizer);
+    required = compare_required_algorithms(saved, engine);
+  });
   if (!required.missing.empty())
     throw CheckpointError(from, ": was trained with ", required.missing,
                           ", without which it cannot be loaded; give the trainer the same algorithms");
@@ -292,8 +342,6 @@ void Trainer::Impl::check_run_state(const StateDict& saved, const std::string& f
   if (!required.differing.empty() && !resumption.found)
     warn(join(from, ": was trained with other options of algorithms that it requires: ", required.differing));
   check_plugins(saved, engine);
-  const StateValue* optimizer = saved.find("optimizer");
-  if (optimizer && state.optimizer) check_optimizer(std::get<StateDict>(*optimizer), *state.optimizer);
 }
 
 void Trainer::Impl::load_weights(const StateDict& saved, const std::string& from, bool strict) {
@@ -316,15 +364,17 @@ void Trainer::Impl::load_weights(const StateDict& saved, const std::string& from
   }
 }
 
-void Trainer::Impl::load_run_state(const StateDict& saved) {
-  StateVisitor visit = StateVisitor::loading(saved, "");
-  visit_state(visit);
-  if (const StateValue* random = saved.find("rng")) resumption.random = std::get<StateDict>(*random);
+void Trainer::Impl::load_run_state(const StateDict& saved, const std::string& from) {
+  naming(from, [&] {
+    StateVisitor visit = StateVisitor::loading(saved, "");
+    visit_state(visit);
+  });
+  if (const StateDict* const random = group_in(saved, "rng")) resumption.random = *random;
   if (resumption.found)
     for (const char* name : {"schedulers", "evaluated"})
       if (const StateValue* value = saved.find(name)) resumption.given[name] = *value;
-  if (const StateValue* before = saved.find("hyperparameters"); before && resumption.found)
-    compare_options(std::get<StateDict>(*before));
+  if (const StateDict* const before = group_in(saved, "hyperparameters"); before && resumption.found)
+    compare_options(*before);
   if (resumption.found && options.seed && state.seed != *options.seed && ranks.first())
     warn(join("checkpoint: the run goes on with its seed, ", state.seed, ", and not with .seed = ", *options.seed,
               "; for another seed begin another run"));
@@ -353,9 +403,11 @@ void Trainer::Impl::compare_options(const StateDict& before) {
 
 // For schedules and evaluators that the program gives to fit().
 void Trainer::Impl::restore_given() {
-  StateVisitor visit = StateVisitor::loading(resumption.given, "");
-  schedules.visit_state(visit);
-  if (visit.has("evaluated")) evaluations.visit_evaluated(visit);
+  naming(resumption.loaded_from, [&] {
+    StateVisitor visit = StateVisitor::loading(resumption.given, "");
+    schedules.visit_state(visit);
+    if (visit.has("evaluated")) evaluations.visit_evaluated(visit);
+  });
 }
 
 // Only once training begins: hooks may have drawn random numbers meanwhile.

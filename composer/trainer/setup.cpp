@@ -131,7 +131,7 @@ std::vector<std::string> labels_of(const std::vector<EvalRun>& runs) {
 
 // After INIT, so that an algorithm could change the model before its parameters were counted.
 void Trainer::Impl::set_up() {
-  made_settings = ModelSettings(as_module(*state.model));
+  last_settings = made_settings = ModelSettings(as_module(*state.model));
   train_step.set_metrics(MetricSet(metrics_of(*state.model, /*is_train=*/true), options.train_dataloader_label));
   evaluations.replace(make_runs(options.eval_dataloader, options.eval_interval, options.eval_subset_num_batches));
   if (options.train_dataloader) {
@@ -379,6 +379,7 @@ void Trainer::Impl::finish_fit() {
   paused = asked && !progress().limit_reached() && Resumption::reason_to_save(state.stop).empty();
   if (fit->max_duration_afterwards) state.max_duration = *fit->max_duration_afterwards;
   train_step.end_fit();
+  last_settings = settings();
   state.stop.answer();
   signals->end();
   fit.reset();

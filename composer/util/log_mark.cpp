@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "composer/core/error.h"
 #include "composer/core/state_dict.h"
 #include "composer/util/checksum.h"
 
@@ -46,6 +47,7 @@ LogMark::Match LogMark::compare(const std::string& path) const {
 
 void LogMark::visit_state(StateVisitor& visit) {
   visit("size", size);
+  if (size < 0) throw CheckpointError("checkpoint: ", visit.path(), "/size is ", size, ", which no file has");
   if (!visit.is_loading() || visit.has("head")) visit("head", head);
   if (!visit.is_loading() || visit.has("tail")) visit("tail", tail);
 }

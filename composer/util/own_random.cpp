@@ -187,13 +187,18 @@ void OwnRandom::restore(const StateDict& state) const {
   for (at::Generator generator : *generators_) {
     const std::string device = generator.device().str();
     const StateValue* saved = state.find(device);
-    const auto* tensor = saved ? std::get_if<at::Tensor>(saved) : nullptr;
-    if (!tensor) {
+    if (!saved) {
       warn(join("checkpoint: no RNG state for ", device, "; its generator is not restored"));
       continue;
     }
+    const auto* tensor = std::get_if<at::Tensor>(saved);
+    if (!tensor || !tensor->defined()) throw CheckpointError("checkpoint: rng/", device, " is no state of a generator");
     const std::lock_guard lock(generator.mutex());
-    generator.set_state(*tensor);
+    try {
+      generator.set_state(*tensor);
+    } catch (const c10::Error&) {
+      throw_nested<CheckpointError>("checkpoint: rng/", device, " is no state of this generator");
+    }
   }
 }
 

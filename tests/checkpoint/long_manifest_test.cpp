@@ -1,4 +1,5 @@
 // No manifest is written that is too long to be read.
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -80,6 +81,18 @@ TEST_CASE("A manifest that is too long is not supported, which is not damage") {
   std::ofstream(scratch.path / "ba1/manifest.json") << std::string(util::kLongestJson + 1, ' ');
   CHECK_THROWS_WITH_AS(open_checkpoint(scratch.path / "ba1"), doctest::Contains("is too long for a manifest"),
                        formats::UnsupportedError);
+}
+
+TEST_CASE("The time to read a manifest grows with its length, and not with the square of it") {
+  const auto time_of = [](int metrics) {
+    Manifest manifest = manifest_of(1, "ba1");
+    for (int i = 0; i < metrics; ++i) manifest.metrics["eval/" + std::to_string(i) + std::string(80, 'x')] = i + 0.5;
+    const std::string text = manifest.to_json();
+    const std::clock_t begin = std::clock();
+    CHECK(Manifest::parse(text, "m").metrics.size() == manifest.metrics.size());
+    return std::clock() - begin;
+  };
+  CHECK(time_of(64000) < 40 * time_of(6400));  // the square: 100 times
 }
 
 }  // namespace

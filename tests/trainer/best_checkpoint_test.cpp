@@ -431,7 +431,13 @@ TEST_CASE("What has the name of the link to the best is refused when the fit beg
   CHECK_THROWS_WITH_AS(refused.fit(), doctest::Contains("is not a link"), CheckpointError);
   fs::remove(runs.folder / "ck/best");
   Trainer trainer(runs.options());
-  CHECK_THROWS_WITH(trainer.save_checkpoint("best"), doctest::Contains("collides with the link of save_best"));
+  CHECK_THROWS_WITH(
+      trainer.save_checkpoint("best"),
+      doctest::Contains(
+          "save_checkpoint: the name best collides with the link of save_best, best; choose another name"));
+  CHECK_THROWS_WITH(
+      trainer.save_checkpoint("latest"),
+      doctest::Contains("save_checkpoint: the name latest collides with the link of save_latest_filename"));
   TrainerOptions options = runs.options();
   options.save_latest_filename = "best";
   CHECK_THROWS_WITH_AS(Trainer(std::move(options)), doctest::Contains("save_latest_filename"), ConfigError);

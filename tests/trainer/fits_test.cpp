@@ -13,6 +13,7 @@
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
 #include "composer/optim/reduce_on_plateau.h"
+#include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
@@ -450,6 +451,87 @@ TEST_CASE("A program of several fits that a signal has ended trains all that is 
     CHECK(resumed.weights.equal(whole.weights));
     CHECK(resumed.trained == 6 - (batch + 1));
   }
+}
+
+saving::Manifest saved(const Folder& folder, const char* name) {
+  return saving::open_checkpoint(folder / "ck" / name).manifest;
+}
+
+TEST_CASE("What a program saves by name keeps its weights when it is started again, until a fit goes on") {
+  const Folder folder;
+  Trainer* now = nullptr;
+  const auto options = [&] {
+    TrainerOptions all = options_in(folder);
+    all.callbacks.add(At([&](Event event, const State&) {
+      if (event == Event::FIT_START) now->save_checkpoint("start");
+    }));
+    return all;
+  };
+  std::vector<std::string> paths;
+  const Program program = [&](Trainer& trainer) {
+    now = &trainer;
+    paths = {trainer.save_checkpoint("before")};
+    trainer.fit("2ba");
+    paths.push_back(trainer.save_checkpoint("between"));
+    trainer.fit("4ba");
+    trainer.save_checkpoint("after");
+  };
+  run(options(), program, 4);
+  const char* const names[] = {"before", "between", "start"};
+  std::vector<std::string> before, after;
+  for (const char* name : names) before.push_back(saved(folder, name).id);
+  const Warnings warnings;
+  run(options(), program);
+  for (const char* name : names) {
+    after.push_back(saved(folder, name).id);
+    CHECK(warnings.say(join(name, " stays as the run has saved it before ")));
+  }
+  CHECK(after == before);
+  CHECK(saved(folder, "between").time.batch == 2);
+  CHECK(saved(folder, "after").time.batch == 6);
+  CHECK(paths == std::vector<std::string>{folder / "ck/before", folder / "ck/between"});
+}
+
+TEST_CASE("What a program that is started again saves under a new name has the weights that it goes on with") {
+  const Folder folder;
+  const auto program = [](const char* name) {
+    return [=](Trainer& trainer) {
+      trainer.fit("2ba");
+      trainer.save_checkpoint(name);
+      trainer.fit("4ba");
+    };
+  };
+  run(options_in(folder), program("old"), 4);
+  const Warnings warnings;
+  run(options_in(folder), program("new"));
+  CHECK(saved(folder, "old").time.batch == 2);
+  CHECK(saved(folder, "new").time.batch == 4);
+  run(options_in(folder), program("ep{epoch}-ba{batch}"));
+  CHECK(saved(folder, "ep1-ba6").time.batch == 6);
+}
+
+TEST_CASE("Every rank hears of the named checkpoint that keeps its weights") {
+  const Folder folder;
+  const auto run_in_ranks = [&](std::int64_t dies_at) {
+    return dist::test::results_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
+      const Warnings warnings;
+      TrainerOptions options = options_in(folder);
+      options.world = world;
+      std::string path;
+      Trainer trainer(std::move(options));
+      trainer.fit("2ba");
+      path = trainer.save_checkpoint("mine");
+      trainer.begin({.duration = "4ba"});
+      while (trainer.state().timestamp.batch != dies_at && trainer.step()) {
+      }
+      if (dies_at < 0) trainer.end();
+      return path;
+    });
+  };
+  run_in_ranks(4);
+  const std::string id = saved(folder, "mine").id;
+  CHECK(run_in_ranks(-1) == std::vector<std::string>(2, folder / "ck/mine"));
+  CHECK(saved(folder, "mine").id == id);
 }
 
 }  // namespace

@@ -141,5 +141,45 @@ TEST_CASE("What was frozen once is frozen again in a run that resumes, and what 
   CHECK(resumed.first->running_mean.equal(whole.first->running_mean));
 }
 
+TEST_CASE("A frozen batch norm stays so in a model that the program leaves in evaluation mode before or between fits") {
+  using Before = std::function<void(Trainer&)>;
+  for (const Before& before :
+       {Before([](Trainer&) {}), Before([](Trainer& trainer) { trainer.fit("1ep"); }), Before([](Trainer& trainer) {
+          trainer.state().model->eval();
+          trainer.find_lr({.num_batches = 3});
+        })}) {
+    Norms norms;
+    norms.first->eval();
+    Trainer trainer(options_of(norms));
+    before(trainer);
+    norms.model->eval();
+    trainer.fit("1ep");
+    CHECK_FALSE(norms.learnt(norms.first));
+    CHECK_FALSE(norms.first->is_training());
+    CHECK(norms.second->is_training());
+    norms.model->train();
+    trainer.fit("1ep");  // what the program has released is trained
+    CHECK(norms.learnt(norms.first));
+  }
+}
+
+TEST_CASE("What was frozen is in a checkpoint that is saved while the model evaluates") {
+  const Folder folder;
+  {
+    Norms norms;
+    TrainerOptions options = freezing_in(norms, folder);
+    options.save_interval = "10ep";
+    Trainer trainer(std::move(options));
+    trainer.fit("2ep");
+    norms.model->eval();
+    trainer.save_checkpoint("mine");
+  }
+  Norms resumed;
+  Trainer again(freezing_in(resumed, folder));
+  again.begin({.duration = "2ep"});
+  CHECK_FALSE(resumed.first->is_training());
+  CHECK(resumed.second->is_training());
+}
+
 }  // namespace
 }  // namespace composer::test::frozen_test

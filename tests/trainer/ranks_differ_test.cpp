@@ -32,6 +32,17 @@ std::shared_ptr<Model> model_without_bias() {
                                               models::ClassifierOptions{.num_classes = 3});
 }
 
+std::shared_ptr<Model> model_with_norm() {
+  return std::make_shared<models::Classifier>(torch::nn::Sequential(torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 3)),
+                                              models::ClassifierOptions{.num_classes = 3});
+}
+
+torch::nn::Module& first_norm(const torch::nn::Module& model) {
+  for (const auto& module : model.modules())
+    if (module->as<torch::nn::BatchNorm1d>()) return *module;
+  throw Error("there is no batch norm");
+}
+
 TEST_CASE("Ranks with different options are a ConfigError on all, which names the first difference") {
   struct Row {
     const char* text;
@@ -68,6 +79,10 @@ TEST_CASE("Ranks with different options are a ConfigError on all, which names th
            {"rank 1 has evaluator = eval, every 1ep", [](auto& o) { o.eval_dataloader = tiny_loader(8, 4); }},
            {"zero_stage = 0; rank 1 has zero_stage = 1", [](auto& o) { o.distributed.zero_stage = 1; }},
            {"virtual_shards = 0; rank 1 has virtual_shards = 2", [](auto& o) { o.distributed.virtual_shards = 2; }},
+           {"bias = true; rank 1 has requires_grad of ",
+            [](auto& o) { o.model->parameters().back().set_requires_grad(false); }},
+           {"rank 1 has module in evaluation mode = ", [](auto& o) { first_norm(*o.model).eval(); },
+            [](auto& o) { o.model = model_with_norm(); }},
            {"device_train_microbatch_size = a number; rank 1 has device_train_microbatch_size = auto",
             [](auto& o) { o.device_train_microbatch_size = "auto"; }},
        }) {

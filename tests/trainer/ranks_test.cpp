@@ -308,5 +308,28 @@ TEST_CASE("Ranks draw different random numbers, and rank 0 those of one process"
   CHECK(ranks[1].front() != ranks[1].back());
 }
 
+TEST_CASE("After a fit all ranks have the running statistics of rank 0, with an average of weights as well") {
+  for (const bool averages : {false, true}) {
+    const auto buffers = results_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
+      TrainerOptions options = tiny_options();
+      at::manual_seed(1);
+      options.model = std::make_shared<models::Classifier>(
+          torch::nn::Sequential(torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 3)),
+          models::ClassifierOptions{.num_classes = 3});
+      if (averages) options.algorithms = {algorithms::EMA({.half_life = "3ba"})};
+      options.world = world;
+      Trainer trainer(std::move(options));
+      trainer.fit();
+      std::vector<at::Tensor> all;
+      for (const at::Tensor& buffer : trainer.state().model->buffers()) all.push_back(buffer.to(at::kFloat).flatten());
+      trainer.with_weights(WeightsUse::EXPORT, [&](Model& model) {
+        for (const at::Tensor& buffer : model.buffers()) all.push_back(buffer.to(at::kFloat, false, true).flatten());
+      });
+      return at::cat(all).clone();
+    });
+    CHECK(buffers[0].equal(buffers[1]));
+  }
+}
+
 }  // namespace
 }  // namespace composer::test::ranks_test

@@ -1,5 +1,6 @@
 // Trainers of one program that are saved at the same batches resume at the same batch, whenever the program is killed.
 #include <filesystem>
+#include <fstream>
 
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
@@ -195,6 +196,54 @@ TEST_CASE("Trainers without a checkpoint in common are an error, and so are opti
   TrainerOptions none = one_of_two(folder, "a", "b");
   none.save_folder.clear();
   CHECK_THROWS_WITH_AS(Trainer(std::move(none)), doctest::Contains("resume_with: needs a save_folder"), ConfigError);
+}
+
+void damage(const fs::path& file) {
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekp(-1, std::ios::end);
+  stream.put('~');
+}
+
+TEST_CASE("Where the newest checkpoint of one trainer is damaged, both go back to the newest pair that is whole") {
+  const Folder other;
+  const Result whole = take_turns(other);
+  for (const char* damaged : {"first", "second"})
+    for (const char* file : {"model.safetensors", "state.safetensors"}) {
+      CAPTURE(join(damaged, "/", file));
+      const Folder folder;
+      CHECK_THROWS(take_turns(folder, 8));  // both have batch 6
+      damage(folder / damaged / "ep1-ba6" / file);
+      const Warnings warnings;
+      const Result resumed = take_turns(folder);
+      CHECK(resumed.from == 4);
+      CHECK(resumed.first.equal(whole.first));
+      CHECK(resumed.second.equal(whole.second));
+      CHECK(warnings.say(join("; going back to ", (folder / "first/ep0-ba4").string())));
+      CHECK(warnings.say(join("; going back to ", (folder / "second/ep0-ba4").string())));
+      CHECK(saving::list_checkpoints(folder / "first").size() == saving::list_checkpoints(folder / "second").size());
+      for (const char* name : {"first", "second"})
+        for (const auto& found : saving::list_checkpoints(folder / name)) damage(found.path / file);
+      CHECK_THROWS_WITH_AS(take_turns(folder), doctest::Contains("first/ep"), CheckpointError);
+    }
+}
+
+TEST_CASE("After going back, the link to the newest leads to the checkpoint that the run goes on from, or is gone") {
+  const Folder folder;
+  CHECK_THROWS(take_turns(folder, 6));
+  {
+    const Warnings warnings;
+    Trainer first(one_of_two(folder, "first", "second"));
+    first.begin();
+    CHECK(fs::read_symlink(folder / "first/latest") == "ep0-ba4");
+    CHECK_FALSE(warnings.say("latest"));
+  }
+  const Folder again;
+  CHECK_THROWS(take_turns(again, 2));
+  const Warnings warnings;
+  Trainer first(one_of_two(again, "first", "second"));
+  first.begin();
+  CHECK_FALSE(fs::is_symlink(again / "first/latest"));
+  CHECK_FALSE(warnings.say("latest"));
 }
 
 }  // namespace

@@ -1,0 +1,167 @@
+#include "composer/trainer/resume_with.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <utility>
+
+#include "composer/checkpoint/name_format.h"
+#include "composer/checkpoint/saver.h"
+#include "composer/core/error.h"
+#include "composer/net/remote_store.h"
+#include "composer/trainer/impl.h"
+
+namespace composer {
+namespace {
+
+std::vector<saving::Found> whole_checkpoints(const std::string& folder, const std::string& run_name) {
+  saving::FileSystem files;
+  std::vector<saving::Found> all = saving::list_checkpoints(folder, files);
+  std::erase_if(all, [&](const saving::Found& found) {
+    return !can_go_on(found.manifest, run_name) || !saving::has_all_files(found, files);
+  });
+  return all;
+}
+
+// The checkpoint that trainers of one program have in common: of a fit, because time may be reset from one to the next.
+using CommonPlace = std::tuple<std::string, std::optional<std::int64_t>, std::int64_t>;
+
+CommonPlace common_place(const saving::Found& found) {
+  return {found.manifest.program, found.manifest.fit, found.manifest.time.batch};
+}
+
+// Whether a program may have been killed between the first checkpoints of its trainers: this one has the first of the
+// run, and at most the next, which is written in the background, and the other has none.
+bool is_before_first(const std::vector<saving::Found>& own, const std::string& other) {
+  constexpr std::size_t kMostAhead = 2;
+  if (own.size() > kMostAhead || !own.front().manifest.parent.empty()) return false;
+  const saving::Listing there = saving::list_folder(other);
+  return there.unreadable.empty() && std::ranges::none_of(there.checkpoints, [&](const saving::Found& found) {
+           return found.manifest.program == own.front().manifest.program;
+         });
+}
+
+std::string damage_of(const saving::Found& found) {
+  try {
+    saving::verify(found);
+    return {};
+  } catch (const CheckpointError& damaged) {
+    return describe(damaged);
+  }
+}
+
+using ByPlace = std::multimap<CommonPlace, saving::Found>;
+
+// Empty: one of those at that place is whole.
+std::string damage_at(const CommonPlace& place, const ByPlace& all) {
+  std::string damage;
+  const auto [begin, end] = all.equal_range(place);
+  for (auto one = begin; one != end; ++one) {
+    damage = damage_of(one->second);
+    if (damage.empty()) break;
+  }
+  return damage;
+}
+
+// Of what a trainer would go on from, and of what the others would.
+std::string damage_in_common(const saving::Found& own, const std::vector<ByPlace>& others) {
+  std::string damage = damage_of(own);
+  for (auto other = others.begin(); damage.empty() && other != others.end(); ++other)
+    damage = damage_at(common_place(own), *other);
+  return damage;
+}
+
+// Goes back from what is damaged here or in the other folders, where the others do the same.
+saving::Found newest_whole(std::vector<saving::Found> own, const std::vector<ByPlace>& others) {
+  for (;;) {
+    const std::string damage = damage_in_common(own.back(), others);
+    if (damage.empty()) return std::move(own.back());
+    own.pop_back();
+    if (own.empty()) throw CheckpointError(damage);
+    warn(join("checkpoint: ", damage, "; going back to ", own.back().path.string()));
+  }
+}
+
+bool same_folder(const std::string& a, const std::string& b, const std::string& run_name) {
+  const auto path = [&](const std::string& folder) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(saving::format_name(folder, run_name)) / "");
+  };
+  return path(a) == path(b);
+}
+
+}  // namespace
+
+bool can_go_on(const saving::Manifest& manifest, const std::string& run_name) {
+  return !manifest.weights_only && (run_name.empty() || manifest.run_name == run_name);
+}
+
+std::string run_to_begin_again(const std::string& folder, const std::string& run_name) {
+  const std::vector<saving::Found> there = whole_checkpoints(folder, run_name);
+  return there.empty() ? "" : there.back().manifest.run_id;
+}
+
+std::shared_ptr<const std::string> program_of_trainers() {
+  static std::mutex mutex;
+  static std::weak_ptr<const std::string> living;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<const std::string> program = living.lock();
+  if (!program) living = program = std::make_shared<const std::string>(saving::new_id());
+  return program;
+}
+
+std::optional<saving::Found> newest_in_common(const TrainerOptions& options) {
+  const std::string folder = saving::format_name(options.save_folder, options.run_name);
+  std::vector<saving::Found> own = whole_checkpoints(folder, options.run_name);
+  if (own.empty()) return std::nullopt;
+  const saving::Manifest newest = own.back().manifest;
+  const std::vector<saving::Found> all = own;
+  std::vector<ByPlace> others;
+  for (const std::string& given : options.resume_with) {
+    ByPlace& places = others.emplace_back();
+    const std::string other = saving::format_name(given, options.run_name);
+    for (saving::Found& found : whole_checkpoints(other, "")) places.emplace(common_place(found), std::move(found));
+    std::erase_if(own, [&](const saving::Found& found) { return !places.contains(common_place(found)); });
+    if (own.empty() && is_before_first(all, other)) {
+      warn(join("resume_with: beginning again, because the program was killed before ", other, " had a checkpoint; ",
+                "what ", folder, " has, up to batch ", newest.time.batch, ", is deleted when the fit begins"));
+      return std::nullopt;
+    }
+    if (own.empty())
+      throw CheckpointError(
+          "resume_with: ", folder, " and ", other, " have no checkpoint of the same program and batch; the first ",
+          "one's newest is of batch ", newest.time.batch, ". Remove the checkpoints of all of these trainers ",
+          "to begin again, or restore those that are missing");
+  }
+  if (own.back().manifest.id != newest.id)
+    warn(join("resume_with: going back from batch ", newest.time.batch, " to ", own.back().path.string(),
+              ", the newest of a batch that all have saved"));
+  return newest_whole(std::move(own), others);
+}
+
+// Whoever is ahead goes back by two checkpoints at most: one that others have not begun, and one not finished.
+void check_resume_with(const TrainerOptions& options) {
+  constexpr std::int64_t kLeastKept = 3;
+  if (options.resume_with.empty()) return;
+  const char* wrong = nullptr;
+  if (options.save_folder.empty()) wrong = "a save_folder";
+  if (!options.autoresume || options.save_weights_only) wrong = "autoresume, and no save_weights_only";
+  if (options.save_best) wrong = "no save_best, which deletes others than the oldest";
+  if (wrong) throw ConfigError("resume_with: needs ", wrong);
+  const std::int64_t kept = options.save_num_checkpoints_to_keep;
+  if (kept >= 0 && kept < kLeastKept)
+    throw ConfigError("resume_with: needs save_num_checkpoints_to_keep >= ", kLeastKept, ", or -1 for all, got ", kept);
+  std::vector<std::string> folders = options.resume_with;
+  folders.push_back(options.save_folder);
+  for (const std::string& folder : folders) {
+    if (net::is_uri(folder)) throw ConfigError("resume_with: is for folders of this machine, got ", folder);
+    const bool is_own = &folder != &folders.back() && same_folder(folder, options.save_folder, options.run_name);
+    if (is_own)
+      throw ConfigError("resume_with: ", folder, " is the save_folder of this trainer itself; give each trainer a ",
+                        "save_folder of its own, and name those of the others");
+  }
+}
+
+}  // namespace composer

@@ -1,0 +1,25 @@
+#pragma once
+// Trainers of one program that resume from the same place: TrainerOptions::resume_with.
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "composer/checkpoint/folder.h"
+#include "composer/trainer/trainer.h"
+
+namespace composer {
+
+// Whether a run of that name, or of any if that is empty, may go on from it.
+bool can_go_on(const saving::Manifest& manifest, const std::string& run_name);
+
+// The id of the run whose checkpoints are there, though none of them is one to resume from; empty: there is none.
+std::string run_to_begin_again(const std::string& folder, const std::string& run_name);
+
+// Of the trainers that live at the same time. A program that makes the same ones again is another one.
+std::shared_ptr<const std::string> program_of_trainers();
+
+// Of a trainer that is saved at the same batches of the same fits as others, and whole there as well. None: it begins,
+// or begins again.
+std::optional<saving::Found> newest_in_common(const TrainerOptions& options);
+
+}  // namespace composer
