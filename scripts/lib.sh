@@ -4,6 +4,22 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { stage_ends 1; say "$@"; exit 1; }
 
+# help_with PROGRAM ARGUMENT...: if --help is among them, prints what the script is, and the options of the program to
+# which it passes them, if that is built; then ends.
+help_with() {
+  local program=$root/build/release/bin/$1 argument
+  for argument in "${@:2}"; do
+    [[ $argument == -h || $argument == --help ]] || continue
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"
+    echo
+    if [[ ! -x $program ]]; then
+      echo "The program is not built yet: run scripts/${0##*/} --build, then this again, to see its options."
+      exit
+    fi
+    exec "$program" --help
+  done
+}
+
 # stage NAME: what the script does from here to stage_ends, or to the next stage. How long it took is said at its end, also
 # where it fails: "test: configure: 3.2 s", "test: configure: failed after 3.2 s". scripts/fresh reads these lines.
 stage_name=

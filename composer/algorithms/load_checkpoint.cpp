@@ -3,6 +3,7 @@
 #include "composer/core/error.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
+#include "composer/util/absolute_format.h"
 
 namespace composer::algorithms {
 namespace {
@@ -15,6 +16,8 @@ bool is_start(Event event) { return event == Event::INIT || is_load(event) || ev
 
 LoadCheckpoint::LoadCheckpoint(LoadCheckpointOptions options) : options_(std::move(options)) {
   if (options_.load_path.empty()) throw ConfigError("LoadCheckpoint: load_path is required");
+  if (options_.load_path.find("://") == std::string::npos)
+    options_.load_path = util::absolute_format(options_.load_path);
   if (!options_.load_weights_only && !is_load(options_.event))
     throw ConfigError("LoadCheckpoint: at ", to_string(options_.event),
                       " only weights can be loaded; set load_weights_only, or the event BEFORE_LOAD or AFTER_LOAD");

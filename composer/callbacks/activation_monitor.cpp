@@ -78,8 +78,10 @@ ActivationMonitor::ActivationMonitor(ActivationMonitorOptions options) : options
 ActivationMonitor::~ActivationMonitor() = default;
 ActivationMonitor::ActivationMonitor(ActivationMonitor&&) noexcept = default;
 
+void ActivationMonitor::fit_start(const State& state, Logger&) { last_batch_.fit_begins(state.timestamp.batch); }
+
 bool ActivationMonitor::is_due(const Timestamp& now) const {
-  if (now.batch == last_batch_) return false;  // a later microbatch
+  if (now.batch == last_batch_.number()) return false;  // a later microbatch
   if (options_.interval.unit() == TimeUnit::EPOCH)
     return now.batch_in_epoch == 0 && now.epoch % options_.interval.count() == 0;
   return now.batch % options_.interval.count() == 0;
@@ -88,7 +90,7 @@ bool ActivationMonitor::is_due(const Timestamp& now) const {
 void ActivationMonitor::before_forward(const State& state, Logger& logger) {
   watched_.reset();  // of a forward that has failed
   if (logger.empty() || !is_due(state.timestamp)) return;
-  last_batch_ = state.timestamp.batch;
+  last_batch_.set(state.timestamp.batch);
   watched_ = std::make_unique<Watched>(*state.model, options_.ignore_module_types);
 }
 

@@ -1,5 +1,4 @@
 #pragma once
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "composer/core/callback.h"
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
+#include "composer/core/last_batch.h"
 #include "composer/core/time.h"
 
 namespace composer::callbacks {
@@ -44,6 +44,7 @@ class COMPOSER_EXPORT ActivationMonitor final : public Callback {
   ActivationMonitor(ActivationMonitor&&) noexcept;
   StateDict local_hparams() const override;
 
+  void fit_start(const State& state, Logger& logger) override;
   void before_forward(const State& state, Logger& logger) override;
   void after_forward(const State& state, Logger& logger) override;
   void close(const State& state, Logger& logger) override;
@@ -53,7 +54,7 @@ class COMPOSER_EXPORT ActivationMonitor final : public Callback {
   bool is_due(const Timestamp& now) const;
 
   ActivationMonitorOptions options_;
-  std::int64_t last_batch_ = -1;      // in which something was logged
+  LastBatch last_batch_;              // in which something was logged
   std::unique_ptr<Watched> watched_;  // during a forward that is due
 };
 

@@ -7,6 +7,7 @@
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
 #include "composer/core/state.h"
+#include "composer/util/absolute_format.h"
 
 namespace composer::callbacks {
 
@@ -58,7 +59,9 @@ void CheckpointSaver::open(const State& state) {
   newest.name = before_.newest;
   folder_ = saving::format_name(options_.folder, state.run_name);
   const bool goes_on = !before_.run_id.empty() && before_.folder == folder_;
-  saver_.emplace(options_, state, goes_on ? &newest : nullptr);
+  CheckpointSaverOptions options = options_;
+  options.folder = absolute_folder_;
+  saver_.emplace(std::move(options), state, goes_on ? &newest : nullptr);
   if (!goes_on) return;
   saver_->load_state(before_.saver, before_.batch, saving::ends_of(state.timestamp));
   if (before_.batch == state.timestamp.batch && !before_.newest.empty() &&
@@ -69,6 +72,7 @@ void CheckpointSaver::open(const State& state) {
 void CheckpointSaver::init(const State& state, Logger&) {
   saver_.reset();  // of another trainer
   before_ = {};
+  absolute_folder_ = util::absolute_format(options_.folder);
   resumes_ = state.resumes;
   fits_ = false;
 }

@@ -56,6 +56,7 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback {
   CheckpointSaverOptions options_;
   std::optional<saving::RunSaver> saver_;  // set once a fit has begun
   std::string folder_;                     // as the options name it
+  std::string absolute_folder_;            // at INIT, with its placeholders
   Memory before_;
   bool resumes_ = false, fits_ = false;
 };

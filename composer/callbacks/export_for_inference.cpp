@@ -21,6 +21,7 @@
 #include "composer/core/state_dict.h"
 #include "composer/formats/torch_script.h"
 #include "composer/formats/weights.h"
+#include "composer/util/absolute_format.h"
 #include "composer/util/new_file.h"
 #include "composer/util/text.h"
 
@@ -107,7 +108,7 @@ std::string torch_script(Model& model, const std::vector<std::string>& names, co
 }  // namespace
 
 ExportForInferenceCallback::ExportForInferenceCallback(ExportForInferenceOptions options)
-    : options_(std::move(options)) {
+    : options_(std::move(options)), path_(options_.save_path) {
   const std::string& path = options_.save_path;
   if (path.empty()) throw ConfigError("ExportForInferenceCallback: save_path is required");
   const Timestamp start;
@@ -120,7 +121,10 @@ ExportForInferenceCallback::ExportForInferenceCallback(ExportForInferenceOptions
         throw ConfigError("ExportForInferenceCallback: input_names: the sample has no \"", name, '"');
 }
 
-void ExportForInferenceCallback::init(const State&, Logger&) { sample_ = options_.sample_input; }
+void ExportForInferenceCallback::init(const State&, Logger&) {
+  sample_ = options_.sample_input;
+  path_ = util::absolute_format(options_.save_path);
+}
 
 // What would be wrong at the end of training is wrong now.
 void ExportForInferenceCallback::fit_start(const State& state, Logger&) {
@@ -152,7 +156,7 @@ void ExportForInferenceCallback::visit_state(StateVisitor& visit) {
 }
 
 std::string ExportForInferenceCallback::path_at(const State& state) const {
-  return saving::format_name(options_.save_path, state, &state.timestamp);
+  return saving::format_name(path_, state, &state.timestamp);
 }
 
 void ExportForInferenceCallback::fit_end(const State& state, Logger& logger) {

@@ -43,6 +43,7 @@ class COMPOSER_EXPORT ExportForInferenceCallback final : public Callback {
   std::string path_at(const State& state) const;
 
   ExportForInferenceOptions options_;
+  std::string path_;  // from INIT on absolute, with its placeholders
   Batch sample_;
 };
 

@@ -7,6 +7,7 @@
 #include "composer/core/callback.h"
 #include "composer/core/export.h"
 #include "composer/core/interval.h"
+#include "composer/core/last_batch.h"
 #include "composer/core/logger.h"
 
 namespace composer::callbacks {
@@ -41,6 +42,7 @@ class COMPOSER_EXPORT Generate final : public Callback {
 
   void check_fit(const FitOutline& fit, const State& state) const override;
   void init(const State& state, Logger& logger) override;
+  void fit_start(const State& state, Logger& logger) override;
   void batch_checkpoint(const State& state, Logger& logger) override;
   void epoch_checkpoint(const State& state, Logger& logger) override;
   void iteration_checkpoint(const State& state, Logger& logger) override;
@@ -52,7 +54,7 @@ class COMPOSER_EXPORT Generate final : public Callback {
   LogTable generations(const State& state) const;
 
   GenerateOptions options_;
-  std::int64_t last_batch_ = -1;  // at which texts were generated
+  LastBatch last_batch_;  // at which texts were generated
 };
 
 }  // namespace composer::callbacks

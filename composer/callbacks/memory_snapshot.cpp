@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "composer/callbacks/allocator_history.h"
+#include "composer/callbacks/rank_name.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
+#include "composer/util/absolute_format.h"
 #include "composer/util/new_file.h"
 
 namespace composer::callbacks {
@@ -20,13 +22,13 @@ namespace fs = std::filesystem;
 
 struct MemorySnapshot::Impl {
   explicit Impl(MemorySnapshotOptions given) : options(std::move(given)) {
-    const auto& [skip, interval, entries, folder, filename, remote, overwrite] = options;
+    const auto& [skip, interval, entries, given_folder, filename, remote, overwrite] = options;
     if (skip < 0) throw ConfigError("MemorySnapshot: skip_batches must be >= 0, got ", skip);
     if (interval.unit() == TimeUnit::DURATION || !(interval > Time(0, interval.unit())))
       throw ConfigError("MemorySnapshot: interval must be > 0 and not in dur, got ", interval);
     if (entries < 1) throw ConfigError("MemorySnapshot: max_entries must be >= 1, got ", entries);
     const Timestamp start;
-    for (const auto& [option, text] : {std::pair("folder", &folder), std::pair("filename", &filename)}) {
+    for (const auto& [option, text] : {std::pair("folder", &given_folder), std::pair("filename", &filename)}) {
       if (text->empty()) throw ConfigError("MemorySnapshot: ", option, " must not be empty");
       saving::format_name(*text, "run", &start);
     }
@@ -48,17 +50,20 @@ struct MemorySnapshot::Impl {
   }
 
   void write(const State& state, Logger& logger) {
-    const std::string file = saving::format_name(options.filename, state, &state.timestamp) + ".pickle";
-    const fs::path path = fs::path(saving::format_name(options.folder, state, &state.timestamp)) / file;
+    const auto named = [&](const std::string& format) { return saving::format_name(format, state, &state.timestamp); };
+    const auto file_in = [&](const std::string& where) {
+      return join(named(where), '/', named(options.filename), rank_suffix(state, {where, options.filename}), ".pickle");
+    };
+    const std::string path = file_in(folder);
     util::NewFile written(path);
     written.write(source->snapshot());
     written.commit();
     if (options.remote_file_name.empty()) return;
-    const std::string folder = saving::format_name(options.remote_file_name, state, &state.timestamp);
-    logger.upload_file({.path = path.string(), .name = folder + "/" + file, .overwrite = options.overwrite});
+    logger.upload_file({.path = path, .name = file_in(options.remote_file_name), .overwrite = options.overwrite});
   }
 
   MemorySnapshotOptions options;
+  std::string folder;  // absolute, with its placeholders
   std::unique_ptr<AllocatorHistory> source;
   std::int64_t skipped = 0;
   bool recording = false, done = false;
@@ -75,12 +80,13 @@ MemorySnapshot::MemorySnapshot(MemorySnapshot&&) noexcept = default;
 
 void MemorySnapshot::init(const State& state, Logger&) {
   Impl& impl = *impl_;
+  impl.folder = util::absolute_format(impl.options.folder);
   if (!impl.source) impl.source = allocator_history_of(state.device);
   if (!impl.source) {
     warn(join("MemorySnapshot: the allocator of ", state.device, " keeps no history, so nothing is recorded"));
     return;
   }
-  const fs::path folder = saving::format_name(impl.options.folder, state, &state.timestamp);
+  const fs::path folder = saving::format_name(impl.folder, state, &state.timestamp);
   std::error_code ignored;
   const bool is_own = state.resumes || (state.run && state.run->begins_again());
   if (impl.options.overwrite || is_own || !fs::is_directory(folder, ignored)) return;

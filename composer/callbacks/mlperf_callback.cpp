@@ -31,9 +31,11 @@
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/core/stop.h"
+#include "composer/util/absolute_format.h"
 #include "composer/util/log_mark.h"
 #include "composer/util/new_file.h"
 #include "composer/util/output_file.h"
+#include "composer/util/set_aside.h"
 #include "composer/util/text.h"
 
 namespace composer::callbacks {
@@ -101,16 +103,27 @@ void check_mlperf(const MLPerfCallbackOptions& options) {
 struct MLPerfCallback::Log {
   enum class Type : std::uint8_t { POINT_IN_TIME, INTERVAL_START, INTERVAL_END };
 
-  Log(const std::string& given, bool resumes) : path(given) {
+  // `begins_again`: a process that has left no checkpoint of the run wrote the file.
+  Log(const std::string& given, bool resumes, bool begins_again) : path(given) {
     std::error_code ignored;
-    if (!resumes && fs::exists(path, ignored))
+    const bool exists = fs::exists(path, ignored);
+    if (exists && !resumes && !begins_again)
       throw ConfigError("MLPerfCallback: the result ", path, " exists; choose another index or root_folder");
     if (resumes) read();
     is_resumed = resumes && started;
-    if (!is_resumed) open();  // otherwise another process may be training the run until FIT_START
+    is_left = exists && !resumes;
+    if (!is_resumed && !is_left) open();  // otherwise another process may be training the run until FIT_START
   }
 
   void open() { file.emplace("MLPerfCallback", path, util::FileMode::APPEND); }
+
+  void begin_again() {
+    const std::string aside = util::set_aside("MLPerfCallback", path);
+    warn(join("MLPerfCallback: ", path, " is the result of an earlier process of this run, of which no checkpoint is ",
+              "left; it is kept as ", aside));
+    open();
+    file->write(std::exchange(held, {}));
+  }
 
   // Continues the log of a resumed run.
   void open_own() {
@@ -142,10 +155,15 @@ struct MLPerfCallback::Log {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     metadata["file"] = "composer/callbacks/mlperf_callback.cpp";
     metadata["lineno"] = where.line();
-    file->write(join(":::MLLOG {\"namespace\": \"\", \"time_ms\": ",
-                     std::chrono::duration_cast<std::chrono::milliseconds>(now).count(), ", \"event_type\": \"",
-                     kTypes.at(static_cast<std::size_t>(type)), "\", \"key\": ", json_line(key),
-                     ", \"value\": ", json_line(value), ", \"metadata\": ", json_line(metadata), "}\n"));
+    const std::string line =
+        join(":::MLLOG {\"namespace\": \"\", \"time_ms\": ",
+             std::chrono::duration_cast<std::chrono::milliseconds>(now).count(), ", \"event_type\": \"",
+             kTypes.at(static_cast<std::size_t>(type)), "\", \"key\": ", json_line(key),
+             ", \"value\": ", json_line(value), ", \"metadata\": ", json_line(metadata), "}\n");
+    if (file)
+      file->write(line);
+    else
+      held += line;
   }
 
   void visit_state(StateVisitor& visit, util::LogMark& with) {
@@ -158,9 +176,11 @@ struct MLPerfCallback::Log {
   bool running() const { return file && started && !stopped; }
 
   std::string path;
-  std::optional<util::OutputFile> file;   // a resumed run's: from FIT_START on
+  std::optional<util::OutputFile> file;   // where one exists at INIT: from FIT_START on
+  std::string held;                       // lines until then
   std::optional<util::LogMark> mark;      // of the checkpoint
   bool is_resumed = false;                // the log existed at INIT
+  bool is_left = false;                   // likewise, of a process that has left no checkpoint
   bool started = false, stopped = false;  // of the run
   bool has_batch_size = false, has_train_samples = false, has_eval_samples = false;
   std::int64_t epoch = 0;         // number of the current block
@@ -174,9 +194,8 @@ MLPerfCallback::MLPerfCallback(MLPerfCallback&&) noexcept = default;
 
 std::string MLPerfCallback::path_in_root(const State& state, const char* folder) const {
   const std::string system = system_name(options_, state), results = "results";
-  const std::string root = saving::format_name(options_.root_folder, state, nullptr);
-  if (folder != results) return join(root, '/', folder, '/', system, ".json");
-  return join(root, "/results/", system, '/', name_of(options_.benchmark), "/result_", options_.index, ".txt");
+  if (folder != results) return join(root_, '/', folder, '/', system, ".json");
+  return join(root_, "/results/", system, '/', name_of(options_.benchmark), "/result_", options_.index, ".txt");
 }
 
 void MLPerfCallback::check_fit(const FitOutline& fit, const State& state) const {
@@ -190,7 +209,8 @@ void MLPerfCallback::check_fit(const FitOutline& fit, const State& state) const 
 void MLPerfCallback::init(const State& state, Logger&) {
   log_.reset();
   if (state.rank != 0) return;
-  log_ = std::make_unique<Log>(path_in_root(state, "results"), state.resumes);
+  root_ = saving::format_name(util::absolute_format(options_.root_folder), state, nullptr);
+  log_ = std::make_unique<Log>(path_in_root(state, "results"), state.resumes, state.run && state.run->begins_again());
   if (log_->started) return;
   const std::string status = name_of(options_.status);
   util::NewFile file(path_in_root(state, "systems"));
@@ -219,6 +239,7 @@ void MLPerfCallback::init(const State& state, Logger&) {
 void MLPerfCallback::fit_start(const State& state, Logger&) {
   if (log_ && log_->is_resumed && !log_->file) log_->open_own();
   if (!log_ || log_->started) return;
+  if (log_->is_left && !log_->file) log_->begin_again();
   log_->write("seed", state.seed);
   for (const auto& [key, samples, seen] :
        {std::tuple("train_samples", options_.train_samples, &log_->has_train_samples),
@@ -326,8 +347,7 @@ void MLPerfCallback::close(const State& state, Logger& logger) {
     const std::string path = path_in_root(state, folder);
     std::error_code ignored;
     if (!fs::exists(path, ignored)) continue;  // an error at INIT
-    const std::string root = saving::format_name(options_.root_folder, state, nullptr);
-    logger.upload_file({.path = path, .name = "{run_name}" + path.substr(root.size()), .overwrite = true});
+    logger.upload_file({.path = path, .name = "{run_name}" + path.substr(root_.size()), .overwrite = true});
   }
 }
 

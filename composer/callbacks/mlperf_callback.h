@@ -35,8 +35,9 @@ struct MLPerfCallbackOptions {
 // Logs the times and results of a run in the format of MLPerf Training: as lines ":::MLLOG {json}" of the file
 // <root_folder>/results/<system_name>/<benchmark>/result_<index>.txt. Describes the machine in
 // <root_folder>/systems/<system_name>.json. Only rank 0 writes. Throws ConfigError from the constructor, if the result
-// exists (a resumed run continues its own, from which what was logged after the checkpoint is removed), and for a fit
-// without exactly one evaluator that has the metric.
+// exists (a resumed run continues its own, from which what was logged after the checkpoint is removed, and a run that
+// was killed before its first checkpoint renames it and begins again), and for a fit without exactly one evaluator that
+// has the metric.
 class COMPOSER_EXPORT MLPerfCallback final : public Callback {
  public:
   explicit MLPerfCallback(MLPerfCallbackOptions options);
@@ -62,6 +63,7 @@ class COMPOSER_EXPORT MLPerfCallback final : public Callback {
   void write_batch_size(const State& state, std::int64_t samples);
 
   MLPerfCallbackOptions options_;
+  std::string root_;          // from INIT on: the root folder, absolute
   std::unique_ptr<Log> log_;  // null on other ranks, and before INIT
 };
 

@@ -12,6 +12,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "composer/callbacks/nan_culprit.h"
+#include "composer/callbacks/rank_name.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
@@ -19,6 +20,7 @@
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/formats/safetensors.h"
+#include "composer/util/absolute_format.h"
 #include "composer/util/joint_norm.h"
 #include "composer/util/name_format.h"
 
@@ -59,8 +61,8 @@ std::string save_batch(const State& state, const std::string& folder, const std:
   for (const auto& [name, tensor] : state.batch) tensors.emplace_back(name, tensor);
   std::string indices;
   for (std::int64_t index : samples) indices += join(indices.empty() ? "" : " ", index);
-  const std::string of_rank = state.rank > 0 ? join("-rank", state.rank) : "";
-  const std::string name = join("nan-ep", state.timestamp.epoch, "-ba", state.timestamp.batch, of_rank, ".safetensors");
+  const std::string name =
+      join("nan-ep", state.timestamp.epoch, "-ba", state.timestamp.batch, rank_suffix(state, {}), ".safetensors");
   const auto path = std::filesystem::path(util::format_name(folder, state, nullptr, "NaNMonitor")) / name;
   formats::save_safetensors(path, tensors, {{"sample_indices", indices}});
   return path.string();
@@ -104,7 +106,7 @@ struct NaNMonitor::Deferred {
   std::optional<Timestamp> asked_at;
 };
 
-NaNMonitor::NaNMonitor(NaNMonitorOptions options) : options_(std::move(options)) {
+NaNMonitor::NaNMonitor(NaNMonitorOptions options) : options_(std::move(options)), folder_(options_.folder) {
   for (const util::NamePart& part : util::parts_of_name(options_.folder, "NaNMonitor"))
     if (part.placeholder && part.name != "run_name")
       throw ConfigError("NaNMonitor: the only placeholder of folder is {run_name}, got ", options_.folder);
@@ -117,6 +119,8 @@ void NaNMonitor::check_fit(const FitOutline&, const State& state) const {
     throw ConfigError("NaNMonitor: check_gradients does not go with amp_fp16, which tries scales until the gradients ",
                       "are finite");
 }
+
+void NaNMonitor::init(const State&, Logger&) { folder_ = util::absolute_format(options_.folder); }
 
 // A device may still have to answer for a fit that has ended with an error.
 void NaNMonitor::fit_start(const State&, Logger&) { deferred_.reset(); }
@@ -177,9 +181,9 @@ void NaNMonitor::report(const State& state, const std::string& what, bool gradie
     samples = state.run->sample_indices();
     return samples.empty() ? std::string() : "\nsamples of the microbatch: " + text_of_samples(samples);
   });
-  if (!options_.folder.empty())
+  if (!folder_.empty())
     add("the microbatch was not saved",
-        [&] { return "\nthe microbatch is in " + save_batch(state, options_.folder, samples); });
+        [&] { return "\nthe microbatch is in " + save_batch(state, folder_, samples); });
   throw Error(text);
 }
 

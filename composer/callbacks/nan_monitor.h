@@ -36,6 +36,7 @@ class COMPOSER_EXPORT NaNMonitor final : public Callback {
   StateDict local_hparams() const override;
 
   void check_fit(const FitOutline& fit, const State& state) const override;
+  void init(const State& state, Logger& logger) override;
   void fit_start(const State& state, Logger& logger) override;
   void before_forward(const State& state, Logger& logger) override;
   void after_loss(const State& state, Logger& logger) override;
@@ -50,6 +51,7 @@ class COMPOSER_EXPORT NaNMonitor final : public Callback {
   [[noreturn]] void report(const State& state, const std::string& what, bool gradients) const;
 
   NaNMonitorOptions options_;
+  std::string folder_;                  // from INIT on absolute
   std::unique_ptr<Deferred> deferred_;  // null while all losses were on the CPU
 };
 

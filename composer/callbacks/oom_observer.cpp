@@ -11,6 +11,7 @@
 
 #include "composer/callbacks/allocator_history.h"
 #include "composer/callbacks/memory_statistics.h"
+#include "composer/callbacks/rank_name.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
@@ -19,6 +20,7 @@
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
+#include "composer/util/absolute_format.h"
 #include "composer/util/new_file.h"
 #include "composer/util/out_of_memory.h"
 #include "composer/util/text.h"
@@ -128,11 +130,11 @@ std::string report(const std::exception_ptr& error, const State& state) {
 }  // namespace
 
 struct OOMObserver::Impl {
-  explicit Impl(OOMObserverOptions given) : options(std::move(given)) {
-    const auto& [entries, folder, filename, remote, overwrite] = options;
+  explicit Impl(OOMObserverOptions given) : options(std::move(given)), folder(options.folder) {
+    const auto& [entries, given_folder, filename, remote, overwrite] = options;
     if (entries < 1) throw ConfigError("OOMObserver: max_entries must be >= 1, got ", entries);
     const Timestamp start;
-    for (const auto& [option, text] : {std::pair("folder", &folder), std::pair("filename", &filename)}) {
+    for (const auto& [option, text] : {std::pair("folder", &given_folder), std::pair("filename", &filename)}) {
       if (text->empty()) throw ConfigError("OOMObserver: ", option, " must not be empty");
       saving::format_name(*text, "run", &start);
     }
@@ -149,15 +151,18 @@ struct OOMObserver::Impl {
 
   void write(const std::exception_ptr& error, const State& state, Logger& logger) {
     const auto named = [&](const std::string& format) { return saving::format_name(format, state, &state.timestamp); };
-    const fs::path base = fs::path(named(options.folder)) / named(options.filename);
-    const std::string index = number(base), remote = named(options.remote_file_name);
+    const auto& [entries, given_folder, filename, remote_name, overwrite] = options;
+    const fs::path base = join(named(folder), '/', named(filename), rank_suffix(state, {folder, filename}));
+    std::string remote = named(remote_name);
+    if (!remote.empty()) remote += rank_suffix(state, {remote_name});
+    const std::string index = number(base);
     const auto put = [&](const std::string& suffix, const std::string& content) {
       const std::string path = base.string() + index + suffix;
       util::NewFile file(path);
       file.write(content);
       file.commit();
       if (remote.empty()) return;
-      logger.upload_file({.path = path, .name = remote + index + suffix, .overwrite = options.overwrite});
+      logger.upload_file({.path = path, .name = remote + index + suffix, .overwrite = overwrite});
     };
     put("_report.txt", report(error, state));
     if (recording) put("_snapshot.pickle", source->snapshot());
@@ -173,6 +178,7 @@ struct OOMObserver::Impl {
   }
 
   OOMObserverOptions options;
+  std::string folder;  // from INIT on absolute, with its placeholders
   std::unique_ptr<AllocatorHistory> source;
   bool recording = false;
 };
@@ -187,6 +193,7 @@ OOMObserver::OOMObserver(OOMObserver&&) noexcept = default;
 
 void OOMObserver::init(const State& state, Logger&) {
   Impl& impl = *impl_;
+  impl.folder = util::absolute_format(impl.options.folder);
   if (!impl.source) impl.source = allocator_history_of(state.device);
   if (!impl.source) return;
   Impl::attempt("the allocator's history is not recorded", [&] {

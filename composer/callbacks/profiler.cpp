@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "composer/callbacks/rank_name.h"
 #include "composer/callbacks/system_sampler.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/entry.h"
@@ -160,8 +161,10 @@ struct Profiler::Impl {
       return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.end_ns > b.end_ns;
     });
     try {
-      const std::string file = saving::format_name(options.filename, state, &state.timestamp);
-      if (writer) writer->send({std::move(trace), folder / file, state.rank});
+      fs::path file = folder / saving::format_name(options.filename, state, &state.timestamp);
+      const std::string suffix = rank_suffix(state, {options.folder, options.filename});
+      file.replace_filename(join(file.stem().string(), suffix, file.extension().string()));
+      if (writer) writer->send({std::move(trace), file, state.rank});
       has_recorded = true;
     } catch (const std::exception& error) {
       warn(join("Profiler: a trace is lost: ", describe(error)));

@@ -145,6 +145,7 @@ void Logger::upload_file(const LogFile& file) {
   check(file);
   LogFile named = file;
   named.name = util::format_name(file.name, state_, &state_.timestamp, "upload_file");
+  named.path = std::filesystem::absolute(file.path);  // the program may change its working directory meanwhile
   if (!destinations_.empty()) keep_contents(named);
   for (LoggerDestination* destination : destinations_) destination->upload_file(named, state_);
 }

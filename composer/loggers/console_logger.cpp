@@ -107,6 +107,7 @@ void ConsoleLogger::log_traces(std::span<const LogEntry> traces, const State&) {
 
 void ConsoleLogger::fit_start(const State& state, Logger&) {
   print_hyperparameters();
+  printed_at_.fit_begins(state.timestamp.batch);
   buffers_->means.begin_fit(state);
 }
 void ConsoleLogger::predict_start(const State&, Logger&) { print_hyperparameters(); }
@@ -114,18 +115,18 @@ void ConsoleLogger::predict_start(const State&, Logger&) { print_hyperparameters
 void ConsoleLogger::batch_end(const State& state, Logger&) {
   const Time interval = options_.log_interval;
   if (interval.unit() != TimeUnit::BATCH) return buffers_->means.count_batch(state);
-  if (printed_at_ < 0 || state.timestamp.batch % interval.count() == 0) print_training(state);
+  if (printed_at_.number() < 0 || state.timestamp.batch % interval.count() == 0) print_training(state);
 }
 
 void ConsoleLogger::epoch_end(const State& state, Logger&) {
   const Time interval = options_.log_interval;
   if (interval.unit() != TimeUnit::EPOCH) return;
   buffers_->means.end_epoch();
-  if (printed_at_ < 0 || state.timestamp.epoch % interval.count() == 0) print_training(state);
+  if (printed_at_.number() < 0 || state.timestamp.epoch % interval.count() == 0) print_training(state);
 }
 
 void ConsoleLogger::fit_end(const State& state, Logger&) {
-  if (printed_at_ != state.timestamp.batch) print_training(state);
+  if (printed_at_.number() != state.timestamp.batch) print_training(state);
   buffers_->metrics.clear();
 }
 
@@ -150,7 +151,7 @@ void ConsoleLogger::eval_end(const State& state, Logger&) {
 }
 
 void ConsoleLogger::print_training(const State& state) {
-  printed_at_ = state.timestamp.batch;
+  printed_at_.set(state.timestamp.batch);
   print_metrics(progress(state) + ':', "Train ");
   buffers_->means.clear();
 }

@@ -6,6 +6,7 @@
 
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
+#include "composer/core/last_batch.h"
 #include "composer/core/logger.h"
 #include "composer/core/time.h"
 #include "composer/loggers/text_stream.h"
@@ -53,7 +54,7 @@ class COMPOSER_EXPORT ConsoleLogger final : public LoggerDestination {
 
   ConsoleLoggerOptions options_;
   std::unique_ptr<Buffers> buffers_;
-  std::int64_t printed_at_ = -1;                 // batch; -1: no training metrics printed yet
+  LastBatch printed_at_;                         // at which training metrics were printed
   std::vector<std::int64_t> eval_batches_told_;  // batches of this evaluation still to be printed, last first
   bool hyperparameters_printed_ = false;         // also if there were none
 };

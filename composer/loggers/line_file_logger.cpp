@@ -14,6 +14,7 @@
 #include "composer/util/log_mark.h"
 #include "composer/util/name_format.h"
 #include "composer/util/output_file.h"
+#include "composer/util/set_aside.h"
 
 namespace composer::loggers {
 namespace {
@@ -42,15 +43,8 @@ void check_line_file(const std::string& name, const LineFileOptions& options) {
 
 // Gives the file a name that is free. `why`: it is not continued.
 void set_aside(const std::string& name, const std::string& path, const char* why) {
-  for (int number = 1;; ++number) {
-    const std::string aside = join(path, '.', number);
-    if (std::filesystem::exists(std::filesystem::symlink_status(aside))) continue;
-    std::error_code error;
-    std::filesystem::rename(path, aside, error);
-    if (error) throw ConfigError(name, ": ", path, " cannot be renamed to ", aside, ": ", error.message());
-    warn(join(name, ": ", path, " is the log of an earlier process of this run", why, "; it is kept as ", aside));
-    return;
-  }
+  const std::string aside = util::set_aside(name, path);
+  warn(join(name, ": ", path, " is the log of an earlier process of this run", why, "; it is kept as ", aside));
 }
 
 // Two trainers of one program may have been given one path.

@@ -213,7 +213,8 @@ class FileStore final : public MlflowStore {
     const fs::path folder = run_ / part, file = folder / key;
     if (fs::is_directory(file)) return folder / other_name(key);
     for (fs::path above = file.parent_path(); above != folder; above = above.parent_path())
-      if (fs::exists(above) && !fs::is_directory(above)) return folder / other_name(key);
+      if (const auto status = fs::status(above); fs::exists(status) && !fs::is_directory(status))
+        return folder / other_name(key);
     return file;
   }
 

@@ -1,5 +1,6 @@
 #include "composer/loggers/mlflow_logger.h"
 
+#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -85,6 +86,7 @@ MlflowTexts tags_of(const MLFlowLoggerOptions& options, const std::string& name,
 struct MLFlowLogger::Open {
   std::shared_ptr<MlflowWriter> writer;  // null for a rank other than 0
   std::string name, run_name;
+  std::string fallback_folder;  // absolute
   bool resumes = false;
   bool is_open = false;     // the run has been begun or is continued
   std::string previous_id;  // of the checkpoint's run, to be continued
@@ -107,6 +109,8 @@ std::shared_ptr<RecordWriter> MLFlowLogger::make_writer(const State& state) {
   open_->resumes = state.resumes;
   open_->run_name = state.run_name;
   open_->name = or_else(options_.run_name, state.run_name);
+  if (const std::string& folder = options_.fallback_folder; !folder.empty())
+    open_->fallback_folder = std::filesystem::absolute(folder_of(folder));
   const std::string uri = tracking_uri(options_);
   const auto writer = std::make_shared<MlflowWriter>(options_, store_at(uri, options_.attempts), shown(uri));
   open_->writer = writer;
@@ -130,7 +134,7 @@ void MLFlowLogger::start(const std::function<void()>& start) {
         throw ConfigError(kMLFlowLogger, ": ", error.what(),
                           error.may_pass ? "; start the server, or set fallback_folder to a folder for such runs" : "");
       warn(join(kMLFlowLogger, ": ", error.what(), "; the run is written to ", options_.fallback_folder));
-      writer.use(mlflow_file_store(folder_of(options_.fallback_folder)));
+      writer.use(mlflow_file_store(open_->fallback_folder));
       start();
     }
   } catch (const ConfigError&) {
@@ -182,11 +186,6 @@ void MLFlowLogger::fit_start(const State& state, Logger& logger) {
     else
       resume();
   });
-}
-
-void MLFlowLogger::fit_end(const State& state, Logger& logger) {
-  RunLogger::fit_end(state, logger);
-  flush();
 }
 
 void MLFlowLogger::close(const State& state, Logger& logger) {

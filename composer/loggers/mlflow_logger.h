@@ -56,7 +56,6 @@ class COMPOSER_EXPORT MLFlowLogger final : public RunLogger {
 
   void after_load(const State& state, Logger& logger) override;
   void fit_start(const State& state, Logger& logger) override;
-  void fit_end(const State& state, Logger& logger) override;
   void close(const State& state, Logger& logger) override;
   void visit_state(StateVisitor& visit) override;
 

@@ -10,10 +10,10 @@ void RunLogger::fit_start(const State&, Logger&) {
   killed_ = false;
 }
 
-// Writes nothing: W&B's last step waits for the evaluation that may follow, which belongs to it.
-void RunLogger::fit_end(const State& state, Logger&) {
+void RunLogger::fit_end(const State& state, Logger& logger) {
   fits_ = false;
   killed_ = state.run && state.run->interrupted();
+  BackgroundLogger::fit_end(state, logger);
 }
 
 void RunLogger::eval_before_all(const State&, Logger&) { evaluates_ = true; }

@@ -118,8 +118,8 @@ WandBMark WandBWriter::mark() const {
           id(),
           options_.rank,
           runtime(seconds_since_1970()),
-          util::LogMark::of(path(), file_->size()),
-          position()};
+          util::LogMark::of(path(), unfinished_ ? unfinished_->size : file_->size()),
+          unfinished_ ? unfinished_->position : position()};
 }
 
 WandBPosition WandBWriter::position() const {
@@ -158,6 +158,7 @@ void WandBWriter::write_all(const Append& append_all) {
 
 void WandBWriter::write(std::span<const LogRecord> records) {
   if (file_->is_removed()) begin_again();
+  reopen_row(records);
   std::vector<std::string> lost;  // why
   write_all([&] {
     for (const LogRecord& record : records) {
@@ -174,7 +175,22 @@ void WandBWriter::write(std::span<const LogRecord> records) {
 }
 
 void WandBWriter::flush() {
-  if (!row_.empty()) write_all([this] { append_row(); });
+  if (row_.empty()) return;
+  const Unfinished before{file_->size(), position()};
+  write_all([this] { append_row(); });
+  unfinished_ = before;
+}
+
+// Takes a row that was flushed out of the file again, unless what follows begins with another step.
+void WandBWriter::reopen_row(std::span<const LogRecord> records) {
+  if (!unfinished_) return;
+  const Unfinished before = *std::exchange(unfinished_, std::nullopt);
+  const LogRecord& next = records.front();
+  if (next.kind != LogRecord::Kind::HYPERPARAMETERS && next.kind != LogRecord::Kind::FILE &&
+      next.step > before.position.row_step)
+    return;
+  file_->cut(before.size);
+  go_to(before.position);
 }
 
 void WandBWriter::close() {
@@ -191,6 +207,7 @@ void WandBWriter::close() {
 
 void WandBWriter::begin_again() {
   file_.emplace(kWandBLogger, path(), util::FileMode::CREATE);
+  unfinished_.reset();
   position_.records = 0;
   write_all([this] { append_start(); });
   lose(std::exchange(written_, 0), join(kWandBLogger, ": ", folder_, " was removed and is begun again"));

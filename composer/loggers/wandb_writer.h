@@ -69,7 +69,10 @@ class WandBWriter final : public RecordWriter {
   bool can_continue(const WandBMark& mark) const;  // the run is there as it was, or longer
   void continue_at(const WandBMark& mark);         // throws Error
   WandBMark mark() const;
-  void sync() override { file_->sync(); }
+  void sync() override {
+    flush();  // a run that has ended may be killed, and nothing is logged by its next process
+    file_->sync();
+  }
   const std::string& folder() const { return folder_; }  // the whole path; empty: nothing is begun
   const std::string& id() const { return options_.run.id; }
 
@@ -92,6 +95,7 @@ class WandBWriter final : public RecordWriter {
   void append_row();
   void append_summary();
   void begin_row(const LogRecord& record);
+  void reopen_row(std::span<const LogRecord> records);
   std::string& put(const std::string& key);  // into the row; returns its JSON, empty
   static std::vector<WandBItem> items_of(const std::vector<Value*>& values, std::string Value::*json);
   WandBPosition position() const;
@@ -111,6 +115,12 @@ class WandBWriter final : public RecordWriter {
   double runtime_before_ = 0;  // of the parts before
   std::optional<util::OutputFile> file_;
   WandBPosition position_;  // without the row
+  // The last row is in the file although its step may go on: the size without it, and how far the run was written.
+  struct Unfinished {
+    std::int64_t size = 0;
+    WandBPosition position;
+  };
+  std::optional<Unfinished> unfinished_;
   SequenceMap<Value> values_;
   std::vector<Value*> row_, new_;  // those in the row, and the new ones
   WandBItems config_;

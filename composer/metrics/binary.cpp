@@ -9,6 +9,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/metrics/names.h"
+#include "composer/metrics/predicted_classes.h"
 #include "composer/util/loss.h"
 
 namespace composer::metrics {
@@ -37,6 +38,9 @@ void BinaryAccuracy::update(const Outputs& outputs, const Batch& batch) {
   const at::Tensor& target = batch.at(options_.target);
   if (output.sizes() != target.sizes())
     throw DataError(name(), ": outputs and targets must have one shape, got ", output.sizes(), " and ", target.sizes());
+  if (target.is_cpu() && target.ne(0).logical_and_(target.ne(1)).any().item<bool>())
+    throw DataError(name(), ": targets must be 0 (no) or 1 (yes), and some are neither; of probabilities give ",
+                    "target.gt(0.5)");
   const at::Tensor yes = probabilities(output).gt(options_.threshold);
   over_.add(yes.eq(target.ne(0)).sum());
   under_.add(target.numel(), target.device());
@@ -51,7 +55,7 @@ void BinaryF1Score::update(const Outputs& outputs, const Batch& batch) {
   const at::Tensor& target = batch.at(options_.target);
   if (logits.dim() != 2 || logits.size(1) != 2 || target.dim() != 1 || target.size(0) != logits.size(0))
     throw DataError(name(), ": expected outputs [N, 2] and targets [N], got ", logits.sizes(), " and ", target.sizes());
-  const at::Tensor predicted = logits.argmax(1).eq(1), actual = target.eq(1);
+  const at::Tensor predicted = logits.argmax(1).eq(1), actual = whole_classes(name(), target).eq(1);
   over_.add(predicted.logical_and(actual).sum() * 2);
   under_.add(predicted.sum() + actual.sum());
 }

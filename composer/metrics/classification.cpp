@@ -10,6 +10,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/metrics/names.h"
+#include "composer/metrics/predicted_classes.h"
 #include "composer/util/loss.h"
 
 namespace composer::metrics {
@@ -53,8 +54,9 @@ at::Tensor MulticlassMetric::classes_of(const at::Tensor& logits, const at::Tens
   if (options_.top_k > classes)
     throw DataError(name(), ": top_k is ", options_.top_k, ", and the outputs have ", classes, " classes");
   if (*kind == TargetKind::PROBABILITIES) return target.argmax(1);
-  check_classes(target, classes, options_.ignore_index);
-  return target.to(at::kLong);
+  const at::Tensor whole = whole_classes(name(), target);
+  check_classes(whole, classes, options_.ignore_index);
+  return whole;
 }
 
 void MulticlassMetric::update(const Outputs& outputs, const Batch& batch) {

@@ -8,6 +8,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/metrics/names.h"
+#include "composer/metrics/predicted_classes.h"
 #include "composer/util/loss.h"
 
 namespace composer::metrics {
@@ -22,7 +23,7 @@ Tokens tokens(const LanguageOptions& options, const Outputs& outputs, const Batc
   if (logits.dim() < 2 || logits.sizes().slice(0, static_cast<std::size_t>(logits.dim()) - 1) != target.sizes())
     throw DataError(options.name, ": expected outputs [..., vocabulary] of targets [...], got ", logits.sizes(),
                     " and ", target.sizes());
-  return {logits.flatten(0, -2), target.flatten().to(at::kLong)};
+  return {logits.flatten(0, -2), whole_classes(options.name, target).flatten()};
 }
 
 }  // namespace

@@ -12,8 +12,12 @@ struct PredictedClasses {
   at::Tensor target, predicted, valid;
 };
 
+// Targets as int64. Throws DataError that begins with the metric's `name` for floating-point ones, which are no
+// classes.
+at::Tensor whole_classes(const std::string& name, const at::Tensor& target);
+
 // Of outputs [N, num_classes, ...] and targets [N, ...]. Throws DataError that begins with the metric's `name` for
-// other shapes, and for classes out of range that are not `ignore_index`.
+// other shapes, for targets that are not whole numbers, and for classes out of range that are not `ignore_index`.
 PredictedClasses predicted_classes(const std::string& name, const at::Tensor& logits, const at::Tensor& target,
                                    std::int64_t num_classes, std::int64_t ignore_index);
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <limits>
 #include <random>
 #include <string_view>
@@ -73,6 +74,7 @@ Ranks of_rank(TrainerOptions& options) {
   Ranks ranks(options.world, options.distributed);
   options.world = ranks.shared_world();
   options.loggers = loggers_of(options.loggers, ranks);
+  if (!options.tune_cache.empty()) options.tune_cache = std::filesystem::absolute(options.tune_cache);
   return ranks;
 }
 

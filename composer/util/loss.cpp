@@ -4,6 +4,7 @@
 #include <cmath>
 #include <exception>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -164,9 +165,13 @@ void check_classes(const at::Tensor& target, std::int64_t num_classes, std::opti
   if (!any) return;
   std::int64_t first = 0;
   while (!wrong(first)) ++first;
-  throw DataError("class ", from[first], " of sample ", first / (wide.numel() / (wide.dim() == 0 ? 1 : wide.size(0))),
-                  " is out of range; classes are 0 to ", num_classes - 1,
-                  "; if it stands for no class, set ignore_index");
+  const std::int64_t sample = first / (wide.numel() / (wide.dim() == 0 ? 1 : wide.size(0)));
+  std::string remedy;
+  if (ignore_index) remedy = join("replace it by ", *ignore_index, ", which counts nothing, or ");
+  throw DataError("class ", from[first], " of sample ", sample, " is out of range; classes are 0 to ", num_classes - 1,
+                  "; if it stands for no class, ", remedy, "set ignore_index = ", from[first],
+                  " in the options of the loss or of the metric; those of models::Classifier are its loss_fn, ",
+                  "train_metrics and val_metrics");
 }
 
 at::Tensor at_least_float(const at::Tensor& tensor) {

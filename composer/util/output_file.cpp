@@ -50,7 +50,7 @@ OutputFile::OutputFile(std::string owner, std::string path, FileMode mode)
   if (descriptor_.number < 0 && errno == EEXIST)
     throw ConfigError(owner_, ": ", path_, " exists; choose another path, or append to it, or overwrite it");
   if (descriptor_.number < 0) throw ConfigError(owner_, ": cannot write ", path_, ": ", reason(errno));
-  if (mode == FileMode::APPEND && ends_in_mid_line(path_)) write("\n");
+  if (mode == FileMode::APPEND && size() > 0 && ends_in_mid_line(path_)) write("\n");
 }
 
 OutputFile::Descriptor::~Descriptor() {

@@ -165,6 +165,20 @@ TEST_CASE("ActivationMonitor logs what the model computes when it is due, of the
   CHECK((batches_of(*log_of({.interval = "1ep"}), "activations/max/module_input.0") == std::vector<std::int64_t>{0}));
 }
 
+TEST_CASE("ActivationMonitor is due in batch 0 of a fit after time was reset, also if the fit before had one batch") {
+  for (const char* first : {"1ba", "4ba"}) {
+    CAPTURE(first);
+    const auto logger = std::make_shared<loggers::InMemoryLogger>();
+    TrainerOptions options = tiny_options();
+    options.callbacks = {ActivationMonitor({.interval = "25ba"})};
+    options.loggers = {logger};
+    Trainer trainer(std::move(options));
+    trainer.fit(Time::parse(first));
+    trainer.fit({.duration = "4ba", .reset_time = true});
+    CHECK((batches_of(*logger, "activations/max/module_input.0") == std::vector<std::int64_t>{0, 0}));
+  }
+}
+
 TEST_CASE("ActivationMonitor leaves layers out whose name contains an ignored text") {
   for (const std::string& key : log_of({.interval = "1ep", .ignore_module_types = {"odu"}})->keys())
     CHECK(!key.starts_with("activations/"));

@@ -174,6 +174,8 @@ TEST_CASE("Generate is due at the same batches again after time was reset") {
   trainer.fit("4ba");
   trainer.fit({.duration = "4ba", .reset_time = true});
   CHECK(log->tables.size() == 2);
+  for (int i = 0; i < 2; ++i) trainer.fit({.duration = "1ba", .reset_time = true});
+  CHECK(log->tables.size() == 4);
 }
 
 TEST_CASE("The model generates in evaluation mode without gradients, and trains on as without it, to the bit") {

@@ -1,5 +1,6 @@
 #include "composer/callbacks/mlperf_callback.h"
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -7,9 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "composer/core/error.h"
+#include "composer/util/threads_here.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/in_child.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
@@ -322,6 +325,33 @@ TEST_CASE("A resumed run whose result is lost begins a new one") {
   const auto records = read(folder / kResult);
   only(records, "run_start");
   CHECK(std::ranges::count(keys_of(records), "eval_accuracy") == 2);
+}
+
+TEST_CASE("A run that was killed before its first checkpoint begins its result again, and keeps the old one") {
+  const Folder folder, whole;
+  resumed(whole, in(whole), "2ep");
+  const auto dies = [&](Event when, const char* run_name) {
+    status_of_child([&] {
+      use_threads_here(1);  // OpenMP's threads do not survive a fork
+      TrainerOptions with = two_epochs(in(folder));
+      with.run_name = run_name;
+      with.save_folder = (folder / "checkpoints").string();
+      with.callbacks.add(At([when](Event event, const State&) {
+        if (event == when) std::raise(SIGKILL);
+      }));
+      Trainer(std::move(with)).fit();
+    });
+  };
+  const Warnings warnings;
+  for (const Event when : {Event::BATCH_END, Event::FIT_START, Event::AFTER_LOAD}) dies(when, "tiny");
+  CHECK(fs::exists(folder / (kResult + ".1")));
+  resumed(folder, in(folder), "2ep");
+  CHECK(keys_of(read(folder / kResult)) == keys_of(read(whole / kResult)));
+  CHECK(warnings.say("of which no checkpoint is left"));
+  const Folder foreign;
+  fs::create_directories((foreign / kResult).parent_path());
+  std::ofstream(foreign / kResult) << "another's\n";
+  CHECK_THROWS_WITH_AS(resumed(foreign, in(foreign), "2ep"), doctest::Contains("result_0.txt exists"), RunError);
 }
 
 TEST_CASE("MLPerfCallback runs the command that clears caches, and says what is wrong with it") {

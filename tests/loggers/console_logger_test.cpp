@@ -69,6 +69,20 @@ TEST_CASE("ConsoleLogger prints what was logged since it last printed, first aft
   CHECK(console.text().empty());
 }
 
+TEST_CASE("ConsoleLogger prints the end of a fit after time was reset, also if another has ended at that batch") {
+  Console console("10ba");
+  for (int fit = 0; fit < 2; ++fit) {
+    console.run.state.timestamp = {};
+    console.run.state.previous_timestamp.reset();
+    console.run.fit_start("2ba", 4);
+    console.run.batch(1.0);
+    console.text();
+    console.run.batch(1.0);
+    console.run.fit_end();
+    CHECK(console.text().find("[batch=2/2]:") == 0);
+  }
+}
+
 TEST_CASE("ConsoleLogger in epochs shows the end of the epoch, not the beginning of the next") {
   for (const std::optional<std::int64_t> length : {std::optional<std::int64_t>(2), std::optional<std::int64_t>()}) {
     Console console("2ep");

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <set>
 #include <sstream>
 
 #include <ATen/ATen.h>
@@ -10,10 +11,12 @@
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/loggers/format.h"
+#include "tests/support/at_algorithm.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/locale.h"
 #include "tests/support/text.h"
+#include "tests/support/tiny.h"
 
 namespace composer::loggers::file_logger_test {
 namespace {
@@ -140,6 +143,42 @@ TEST_CASE("FileLogger without log_traces writes no traces") {
   run.logger.log_metrics({{"a", std::int64_t{1}}});
   run.file.close(run.state, run.logger);
   CHECK(text_of(folder / "a") == "[metric][batch=0]: a: 1\n");
+}
+
+std::multiset<std::string> lines_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::multiset<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.insert(line);
+  return lines;
+}
+
+// Of a trainer, because what runs at AFTER_LOAD and FIT_START runs when the process begins, too.
+TEST_CASE(
+    "FileLogger of a resumed run has the lines of an uninterrupted one, and again what ran as the process began") {
+  const test::Folder folder;
+  const auto train = [&](const std::string& name, const char* until, bool traces) {
+    TrainerOptions options = test::tiny_options();
+    options.max_duration = Time::parse(until);
+    options.auto_log_hparams = false;
+    options.seed = 7;
+    options.algorithms = {test::AtAlgorithm({Event::AFTER_LOAD, Event::FIT_START, Event::BATCH_END}, [](State&) {})};
+    options.loggers = {FileLogger({.path = folder / (name + ".txt"), .log_traces = traces})};
+    options.save_folder = folder / name;
+    Trainer(std::move(options)).fit();
+  };
+  for (const bool traces : {true, false}) {
+    const std::string whole = traces ? "a" : "c", cut = traces ? "b" : "d";
+    train(whole, "2ep", traces);
+    for (const char* until : {"1ep", "2ep"}) train(cut, until, traces);
+    std::multiset<std::string> more = lines_of(folder / (cut + ".txt"));
+    for (const std::string& line : lines_of(folder / (whole + ".txt"))) {
+      REQUIRE(more.contains(line));
+      more.erase(more.find(line));
+    }
+    CHECK(more.size() == (traces ? 2 : 0));
+    for (const std::string& line : more)
+      CHECK((line.find("Event.AFTER_LOAD") != line.npos || line.find("Event.FIT_START") != line.npos));
+  }
 }
 
 TEST_CASE("FileLogger keeps an existing file unless it is told to replace it") {

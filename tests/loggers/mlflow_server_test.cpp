@@ -16,6 +16,7 @@
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/http_server.h"
+#include "tests/support/in_child.h"
 #include "tests/support/warnings.h"
 
 namespace composer::loggers::mlflow_server_test {
@@ -368,6 +369,27 @@ TEST_CASE("A server that is away at the start is an error at INIT, or the run go
   for (const auto& entry : fs::recursive_directory_iterator(folder / "mlruns"))
     found = found || entry.path().string().ends_with(id + "/metrics/a");
   CHECK(found);
+}
+
+// In a child, because the working directory is the process's.
+TEST_CASE("The fallback_folder of a resumed run is that of the working directory at INIT") {
+  const std::string url = test::refusing_url();
+  const test::Folder folder;
+  fs::create_directories(folder / "elsewhere");
+  const int status = test::status_of_child([&] {
+    const test::Warnings quiet;
+    fs::current_path(folder.path());
+    Run run(MLFlowLoggerOptions{.tracking_uri = url, .fallback_folder = "mlruns"});
+    run.state.resumes = true;
+    run.init();
+    fs::current_path(folder / "elsewhere");
+    run.fire(Event::FIT_START);
+    run.logger.log_metrics({{"a", 1.0}}, 1);
+    run.close();
+  });
+  CHECK(test::ended_well(status));
+  CHECK(fs::is_empty(folder / "elsewhere"));
+  CHECK(fs::exists(folder / "mlruns"));
 }
 
 TEST_CASE("What is no server of MLflow, and a deleted experiment, are errors that say so") {

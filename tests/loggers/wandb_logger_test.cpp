@@ -135,21 +135,21 @@ TEST_CASE("WandBLogger writes one row of history for each step, and their last v
   CHECK(file.summary["_wandb.runtime"] >= 0);
 }
 
-TEST_CASE("WandBLogger writes the summary once for many rows, with values of whole rows alone") {
+TEST_CASE("WandBLogger writes the summary once for many rows") {
   const test::Folder folder;
   Run run(folder.path());
   for (std::int64_t step = 0; step < 100; ++step)
     run.logger.log_metrics({{"a", step}, {step % 2 == 0 ? "even" : "odd", step}}, step);
   StateDict checkpoint;
   StateVisitor visit = StateVisitor::saving(checkpoint);
-  run.wandb.visit_state(visit);  // waits until all is written but the last row, which more values may follow
+  run.wandb.visit_state(visit);  // waits until all is written
   const WandBFile file = only_run(folder.path());
-  CHECK(file.history.size() == 99);
+  CHECK(file.history.size() == 100);
   CHECK(std::ranges::count(file.records, 3, &WandBFile::Record::kind) < 50);
-  CHECK(file.summary["a"] == 98);
+  CHECK(file.summary["a"] == 99);
   CHECK(file.summary["even"] == 98);
-  CHECK(file.summary["odd"] == 97);
-  CHECK(file.summary["_step"] == 98);
+  CHECK(file.summary["odd"] == 99);
+  CHECK(file.summary["_step"] == 99);
   run.close();
   CHECK(only_run(folder.path()).summary["odd"] == 99);
 }
@@ -160,14 +160,14 @@ TEST_CASE("Steps of WandBLogger only rise: a lower step is part of the current o
   run.logger.log_metrics({{"a", 1.0}}, 5);
   run.logger.log_metrics({{"b", 1.0}}, 2);
   run.logger.log_metrics({{"a", 2.0}}, 6);
-  run.wandb.flush();  // ends step 6
+  run.wandb.flush();
   run.logger.log_metrics({{"b", 2.0}}, 6);
   run.logger.log_metrics({{"a", 3.0}}, 7);
   run.logger.log_metrics({{"a", 4.0}}, 8);
   run.close();
   const WandBFile file = only_run(folder.path());
   CHECK(file.steps("a") == Steps{5, 6, 7, 8});
-  CHECK(file.steps("b") == Steps{5, 7});
+  CHECK(file.steps("b") == Steps{5, 6});
 }
 
 TEST_CASE("A row that is waiting for more of its step is in the file after flush(), which an error calls") {
@@ -177,6 +177,34 @@ TEST_CASE("A row that is waiting for more of its step is in the file after flush
   run.wandb.flush();
   CHECK(only_run(folder.path()).steps("a") == Steps{1});
   CHECK(only_run(folder.path()).exit_code() == -1);
+}
+
+TEST_CASE("The row of the last step is in the file when a fit has ended, and takes what is logged after it") {
+  const test::Folder folder;
+  Run run(folder.path());
+  run.fire(Event::FIT_START);
+  run.logger.log_metrics({{"loss", 2.0}}, 7);
+  run.logger.log_metrics({{"loss", 1.0}}, 8);
+  run.fire(Event::FIT_END);
+  CHECK(only_run(folder.path()).steps("loss") == Steps{7, 8});  // as if the process were killed now
+  CHECK(only_run(folder.path()).summary["loss"] == 1.0);
+  run.logger.log_hyperparameters({{"done", true}});
+  run.logger.log_metrics({{"after", 5.0}}, 8);
+  run.wandb.flush();
+  run.logger.log_metrics({{"lower", 6.0}}, 3);
+  run.fire(Event::FIT_START);
+  run.logger.log_metrics({{"loss", 0.5}}, 9);
+  run.fire(Event::FIT_END);
+  run.close();
+  const WandBFile file = only_run(folder.path());
+  CHECK(file.steps("loss") == Steps{7, 8, 9});
+  CHECK(file.steps("after") == Steps{8});
+  CHECK(file.steps("lower") == Steps{8});
+  CHECK(file.history.size() == 3);
+  CHECK(file.config["done"] == true);
+  CHECK(file.summary["after"] == 5.0);
+  CHECK(file.summary["loss"] == 0.5);
+  CHECK(file.summary["_step"] == 9);
 }
 
 TEST_CASE("WandBLogger keeps the metrics of the evaluation after the fit in the row of the last step") {

@@ -60,6 +60,30 @@ TEST_CASE("A resumed run continues the offline run of its checkpoint, without wh
   CHECK(file.exit_code() == 0);
 }
 
+TEST_CASE("A checkpoint has the row of its step, which is in the file, and a resumed run goes on with it") {
+  const test::Folder folder;
+  Run killed(folder.path());
+  killed.fire(Event::FIT_START);
+  killed.logger.log_metrics({{"a", 1.0}}, 1);
+  killed.logger.log_metrics({{"a", 2.0}}, 2);
+  const StateDict checkpoint = saved_by(killed.wandb);
+  CHECK(only_run(folder.path()).steps("a") == Steps{1, 2});
+  killed.fire(Event::FIT_END);
+  const StateDict at_end = saved_by(killed.wandb);
+  killed.close();
+  for (const StateDict& saved : {at_end, checkpoint}) {
+    Run resumed(folder.path());
+    load(resumed, saved);
+    resumed.fire(Event::FIT_START);
+    resumed.logger.log_metrics({{"b", 2.0}}, 2);
+    resumed.logger.log_metrics({{"a", 3.0}}, 3);
+    resumed.close();
+    const WandBFile file = only_run(folder.path());
+    CHECK(file.steps("a") == Steps{1, 2, 3});
+    CHECK(file.steps("b") == Steps{2});
+  }
+}
+
 TEST_CASE("A resumed run whose offline run is missing or was replaced begins another, and says so") {
   for (const bool replaced : {true, false}) {
     const test::Folder folder;

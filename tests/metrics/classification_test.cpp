@@ -152,6 +152,19 @@ TEST_CASE("Classes in a dimension of their own are refused, not taken for probab
     }
 }
 
+TEST_CASE("Targets that are not whole numbers are no classes") {
+  const at::Tensor logits = saying({0, 1, 2, 0}, 3), target = at::tensor({0.F, 1.F, 1.7F, 0.F});
+  for (const Average average : {Average::MICRO, Average::MACRO}) {
+    MulticlassAccuracy accuracy({.num_classes = 3, .average = average});
+    CHECK_THROWS_WITH_AS(accuracy.update(logits, {{"target", target}}),
+                         "MulticlassAccuracy: classes must be whole numbers, got a target of type Float; give "
+                         "target.to(at::kLong) if its numbers are classes",
+                         DataError);
+    accuracy.update(logits, {{"target", target.to(at::kByte)}});
+    CHECK(value(accuracy) > 0);
+  }
+}
+
 TEST_CASE("A target that is no class is an error that names it and its sample, and -100 can be ignored") {
   const at::Tensor logits = saying({0, 1, 2, 0}, 3);
   for (const Average average : {Average::MICRO, Average::MACRO, Average::WEIGHTED}) {

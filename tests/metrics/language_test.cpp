@@ -50,4 +50,12 @@ TEST_CASE("Tokens without logits are refused") {
                        doctest::Contains("got [2, 3, 4] and [6]"), DataError);
 }
 
+TEST_CASE("Tokens that are not whole numbers are refused") {
+  LanguageCrossEntropy entropy;
+  MaskedAccuracy accuracy;
+  for (Metric* metric : {static_cast<Metric*>(&entropy), static_cast<Metric*>(&accuracy)})
+    CHECK_THROWS_WITH_AS(metric->update(kLogits, {{"target", kTargets.to(at::kFloat)}}),
+                         doctest::Contains(": classes must be whole numbers, got a target of type Float"), DataError);
+}
+
 }  // namespace composer::language_test

@@ -102,6 +102,24 @@ TEST_CASE("Dice is the mean over the classes that occur but the background, in p
                        doctest::Contains("expected outputs [N, 4, ...]"), DataError);
 }
 
+TEST_CASE("Targets of metrics of classes are whole numbers, and those of yes-no questions are 0 or 1") {
+  const at::Tensor maps = at::rand({1, 2, 3, 3}), masks = at::full({1, 3, 3}, 0.5);
+  Dice dice({.num_classes = 2});
+  MIoU miou({.num_classes = 2});
+  BinaryF1Score f1;
+  BinaryAccuracy accuracy;
+  CHECK_THROWS_WITH_AS(dice.update(maps, {{"target", masks}}),
+                       doctest::Contains("Dice: classes must be whole numbers, got a target of type Float"), DataError);
+  CHECK_THROWS_WITH_AS(miou.update(maps, {{"target", masks}}),
+                       doctest::Contains("MIoU: classes must be whole numbers, got a target of type Float"), DataError);
+  CHECK_THROWS_WITH_AS(f1.update(at::zeros({2, 2}), {{"target", at::rand(2)}}),
+                       doctest::Contains("BinaryF1Score: classes must be whole numbers"), DataError);
+  CHECK_THROWS_WITH_AS(accuracy.update(at::rand(2), {{"target", at::tensor({0.F, 0.3F})}}),
+                       doctest::Contains("BinaryAccuracy: targets must be 0 (no) or 1 (yes)"), DataError);
+  dice.update(maps, {{"target", masks.to(at::kBool)}});
+  accuracy.update(at::rand(2), {{"target", at::tensor({0.F, 1.F})}});
+}
+
 TEST_CASE("Dice of batches that weigh the same takes a class that is not in a batch for found") {
   const auto saying = [](std::vector<std::int64_t> classes) -> Outputs {
     return at::one_hot(at::tensor(classes), 3).to(at::kFloat);

@@ -238,6 +238,14 @@ TEST_CASE("A class that is out of range is an error that names it and its sample
                       {{-100, 7}, "class 7 of sample 1"}};
   for (const Row& row : rows)
     CHECK_THROWS_WITH_AS(soft_cross_entropy(logits(), at::tensor(row.target)), doctest::Contains(row.text), DataError);
+  CHECK_THROWS_WITH_AS(
+      soft_cross_entropy(logits(), at::tensor({0, 255})),
+      "class 255 of sample 1 is out of range; classes are 0 to 2; if it stands for no class, replace it "
+      "by -100, which counts nothing, or set ignore_index = 255 in the options of the loss or of the "
+      "metric; those of models::Classifier are its loss_fn, train_metrics and val_metrics",
+      DataError);
+  CHECK_THROWS_WITH_AS(check_classes(at::tensor({0, 255}), 3, std::nullopt),
+                       doctest::Contains("if it stands for no class, set ignore_index = 255 in"), DataError);
   const at::Tensor pixels = at::zeros({2, 3, 2, 2}), mask = at::zeros({2, 2, 2}, at::kLong);
   mask.mutable_data_ptr<std::int64_t>()[6] = 9;
   CHECK_THROWS_WITH_AS(soft_cross_entropy(pixels, mask), doctest::Contains("class 9 of sample 1"), DataError);
