@@ -107,17 +107,26 @@ at::Tensor read_if_supported(const Entry& entry) {
   }
 }
 
-// Of what is a number; complex ones are not looked at.
+// Of what is a number; complex ones are not looked at. A part of the tensor at a time is made double.
 std::optional<Stats> stats_of(const Entry& entry) {
+  constexpr std::int64_t kAtOnce = 1 << 20;
   const at::Tensor tensor = read_if_supported(entry);
   if (!tensor.defined() || tensor.is_complex() || tensor.numel() == 0) return std::nullopt;
-  const at::Tensor all = tensor.to(at::kDouble).flatten();
-  const at::Tensor nan = all.isnan();
-  Stats stats{.nan = nan.sum().item<std::int64_t>()};
+  const at::Tensor all = tensor.flatten();
+  Stats stats{.min = INFINITY, .max = -INFINITY};
+  double sum = 0;
+  for (const at::Tensor& part : all.split(kAtOnce)) {
+    const at::Tensor values = part.to(at::kDouble), nan = values.isnan();
+    const auto nans = nan.sum().item<std::int64_t>();
+    stats.nan += nans;
+    if (nans == values.numel()) continue;
+    const at::Tensor numbers = nans == 0 ? values : values.masked_select(nan.logical_not());
+    stats.min = std::min(stats.min, numbers.min().item<double>());
+    stats.max = std::max(stats.max, numbers.max().item<double>());
+    sum += numbers.sum().item<double>();
+  }
   if (stats.nan == all.numel()) return Stats{NAN, NAN, NAN, stats.nan};
-  const at::Tensor numbers = stats.nan == 0 ? all : all.masked_select(nan.logical_not());
-  stats.min = numbers.min().item<double>(), stats.max = numbers.max().item<double>();
-  stats.mean = numbers.mean().item<double>();
+  stats.mean = sum / static_cast<double>(all.numel() - stats.nan);
   return stats;
 }
 

@@ -130,11 +130,14 @@ class SlackWriter final : public RecordWriter {
     }
   }
 
-  // Whoever knows the address of a webhook can write to the channel.
+  // Whoever knows the address of a webhook, or what stands behind the server's name in it, can write to the channel.
   std::string without_secret(std::string text) const {
-    const std::string secret = net::shown_url(address_.url);
-    for (auto at = text.find(secret); address_.channel.empty() && at != std::string::npos; at = text.find(secret))
-      text.replace(at, secret.size(), "the webhook");
+    if (!address_.channel.empty()) return text;
+    const std::string url = net::shown_url(address_.url);
+    const std::string path = url.substr(std::min(url.find('/', url.find("://") + 3), url.size()));
+    for (const std::string& secret : {url, path, path.substr(path.rfind('/') + 1)})
+      for (auto at = text.find(secret); secret.size() > 3 && at != std::string::npos; at = text.find(secret, at))
+        text.replace(at, secret.size(), "***");
     return text;
   }
 

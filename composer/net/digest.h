@@ -15,5 +15,6 @@ std::string md5_of_file(const std::filesystem::path& file);
 
 std::string hmac_sha256(std::string_view key, std::string_view text);  // 32 bytes
 std::string hexadecimal(std::string_view bytes);
+std::string base64(std::string_view bytes);
 
 }  // namespace composer::net

@@ -12,6 +12,7 @@
 
 #include <curl/curl.h>
 
+#include "composer/net/digest.h"
 #include "composer/net/server_message.h"
 #include "composer/net/transfer.h"
 #include "composer/util/letters.h"
@@ -92,7 +93,7 @@ bool is_secret(std::string_view text) {
                              [&](const char* part) { return name.find(part) != std::string::npos; });
 }
 
-// The password of a URL, its query, and those of the query's values that are secrets.
+// The password of a URL, also with the user as it is sent, its query, and those of the query's values that are secrets.
 std::vector<std::string> secrets_of(const std::string& url) {
   std::vector<std::string> secrets;
   const std::size_t host = url.find("://") + 3, query = std::min(url.find('?'), url.size());
@@ -100,6 +101,8 @@ std::vector<std::string> secrets_of(const std::string& url) {
   if (const std::size_t at = authority.rfind('@'); at != std::string::npos) {
     const std::string user = authority.substr(0, at);
     secrets.push_back(user.substr(user.find(':') + 1));  // of a user alone, that
+    const std::string sent = percent_decoded(user);
+    secrets.push_back(base64(sent.find(':') == std::string::npos ? sent + ':' : sent));
   }
   if (query == url.size()) return secrets;
   secrets.push_back(url.substr(query + 1));

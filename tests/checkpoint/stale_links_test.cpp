@@ -57,6 +57,16 @@ TEST_CASE("The link to the best checkpoint does not stay at another, either") {
   CHECK(warnings.say("best is removed"));
 }
 
+TEST_CASE("Of a link that leads to itself the newest checkpoint is found, as of one that leads to nothing") {
+  const Scratch scratch;
+  for (const int batch : {1, 2}) write(scratch.path, batch, saving::real_files(), join("ba", batch));
+  fs::remove(scratch.path / "latest");
+  fs::create_directory_symlink("latest", scratch.path / "latest");
+  const Warnings warnings;
+  CHECK(whole_latest(scratch.path) == 2);
+  CHECK(warnings.say("latest leads to itself"));
+}
+
 TEST_CASE("A link that was set back by hand holds, though there are later checkpoints") {
   const Scratch scratch;
   for (const int batch : {1, 2, 3}) write(scratch.path, batch, saving::real_files(), join("ba", batch));

@@ -259,7 +259,17 @@ TEST_CASE("A webhook that is away costs messages and not the run, and its addres
   run.slack.flush();
   run.close();
   CHECK(warnings.say("1 values could not be written and are missing in Slack"));
-  CHECK(warnings.say("the webhook"));
+  CHECK(warnings.say("POST ***"));
+  CHECK_FALSE(warnings.say("SECRET"));
+}
+
+TEST_CASE("What a server repeats of the address of a webhook is not in the warnings") {
+  const test::Warnings warnings;
+  const test::HttpServer server([](const HttpCall& call) { return HttpReply{403, "no " + call.target + " SECRET"}; });
+  Run run({.include_keys = {"a"}, .webhook_url = server.url() + "/services/SECRET"});
+  run.logger.log_metrics({{"a", 1.0}}, 1);
+  run.close();
+  CHECK(warnings.say("403"));
   CHECK_FALSE(warnings.say("SECRET"));
 }
 

@@ -245,6 +245,15 @@ TEST_CASE("An error repeats what the server said, on one line and without secret
   }
 }
 
+TEST_CASE("An error does not repeat the user and the password of a URL as they are sent") {
+  HttpServer server([&](const HttpCall& call) { return HttpReply{403, "not " + call.headers.at("authorization")}; });
+  std::string url = server.url();
+  url.insert(url.find("://") + 3, "us%65r:pass%21word@");
+  const std::string error = error_of([&] { get(url, {}); });
+  CHECK(contains(error, "not Basic ***"));
+  CHECK_FALSE(contains(error, "dXNlcjpwYXNzIXdvcmQ="));
+}
+
 TEST_CASE("A long message of the server is cut") {
   HttpServer server([](const HttpCall&) { return HttpReply{400, std::string(1 << 20, 'x')}; });
   CHECK(error_of([&] { get(server.url(), {}); }).size() < 500);
