@@ -65,6 +65,7 @@ void Trainer::Impl::begin() {
   tune();
   log_options();
   train_unfrozen(as_module(*state.model));
+  save_begin();
   fire(Event::FIT_START);
   resumption.settings.set_in(as_module(*state.model));
   resumption.settings = {};
@@ -82,7 +83,6 @@ void Trainer::Impl::begin() {
   train_step.begin_fit();
   train_step.use_rule(engine);
   if (options.cuda_graph) train_step.use_graph(engine);
-  save_begin();
 }
 
 // What was due when a signal or an error ended the fit before.

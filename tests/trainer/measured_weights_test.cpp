@@ -259,5 +259,42 @@ TEST_CASE("What was measured before the program has changed the weights is not n
   CHECK(check_values(folder / "ck", fs::path(trainer.best_checkpoint().value()), none) >= 3);
 }
 
+TEST_CASE("A program that is killed at FIT_START of the fit after a paused one trains as long as it would have") {
+  std::map<bool, std::vector<at::Tensor>> weights;
+  for (const bool killed : {false, true}) {
+    CAPTURE(killed);
+    const Folder folder;
+    const Warnings quiet;
+    for (const bool is_first : {true, false}) {
+      int starts = 0;
+      TrainerOptions options = options_of(none);
+      options.model = model({}, 0.5);
+      options.train_dataloader = data::in_memory(tiny_data(20), {.batch_size = 4});
+      options.max_duration = std::nullopt;
+      options.save_folder = folder / "ck";
+      options.save_interval = "1ba";
+      options.callbacks = {At([&](Event event, const State& state) {
+        if (event == Event::BATCH_END && state.timestamp.batch == 3) state.stop.ask("a pause");
+        if (event != Event::FIT_START) return;
+        at::rand({1});  // what hooks draw here changes nothing
+        if (++starts == 2 && is_first && killed) throw ConfigError("killed");
+      })};
+      Trainer trainer(std::move(options));
+      trainer.fit("1ep");
+      if (is_first && killed) {
+        CHECK_THROWS(trainer.fit("4ba"));
+        continue;
+      }
+      trainer.fit("4ba");
+      CHECK(trainer.state().timestamp.batch == 7);
+      weights[killed].clear();
+      for (const at::Tensor& weight : parameters(as_module(*trainer.state().model)))
+        weights[killed].push_back(weight.detach().clone());
+      if (!killed) break;
+    }
+  }
+  for (std::size_t i = 0; i < weights[false].size(); ++i) CHECK(weights[false][i].equal(weights[true][i]));
+}
+
 }  // namespace
 }  // namespace composer::test::measured_weights_test
