@@ -64,6 +64,7 @@ void CheckpointSaver::open(const State& state) {
   saver_.emplace(std::move(options), state, goes_on ? &newest : nullptr);
   if (!goes_on) return;
   saver_->load_state(before_.saver, before_.batch, saving::ends_of(state.timestamp));
+  saver_->see_weights(state);
   if (before_.batch == state.timestamp.batch && !before_.newest.empty() &&
       !std::filesystem::exists(saver_->options().folder / before_.newest))
     saver_->save(options_.filename, state);
@@ -87,6 +88,10 @@ void CheckpointSaver::fit_start(const State& state, Logger&) {
 // What was measured since the last step, before the weights change.
 void CheckpointSaver::batch_start(const State& state, Logger&) {
   if (saver_) saver_->note_metrics(state);
+}
+
+void CheckpointSaver::batch_end(const State& state, Logger&) {
+  if (saver_) saver_->note_trained(state);
 }
 
 void CheckpointSaver::batch_checkpoint(const State& state, Logger&) {

@@ -27,6 +27,7 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback {
   void init(const State& state, Logger& logger) override;
   void fit_start(const State& state, Logger& logger) override;
   void batch_start(const State& state, Logger& logger) override;
+  void batch_end(const State& state, Logger& logger) override;
   void batch_checkpoint(const State& state, Logger& logger) override;
   void epoch_checkpoint(const State& state, Logger& logger) override;
   void iteration_checkpoint(const State& state, Logger& logger) override;

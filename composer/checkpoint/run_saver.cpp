@@ -255,11 +255,50 @@ void RunSaver::wait() {
 
 void RunSaver::note_metrics(const State& state) {
   const std::int64_t batch = state.timestamp.batch;  // of another count of time, after a reset, if it is not the last
-  if (batch != last_saved_batch_ || !saver_->lacks_value(batch)) return;
+  if (batch != last_saved_batch_ || (!outdated_ && !saver_->lacks_value(batch))) return;
+  const bool is_of_them = has_same_weights(state);
   const auto [label, name] = split(options_.best->metric);
   if (!state.metrics.is_current(label, name)) return;  // the others are not worth reading
   ask_direction(state);
+  if (!is_of_them) return warn_of_lost_value(state);
   saver_->add_metrics(batch, current_metrics(state));
+}
+
+void RunSaver::note_trained(const State& state) {
+  if (!options_.best || !state.previous_timestamp) return;
+  const std::int64_t batch = state.previous_timestamp->batch;
+  if (batch != last_saved_batch_ || !saver_->lacks_value(batch)) return;
+  const auto [label, name] = split(options_.best->metric);
+  if (label != state.dataloader_label || !state.metrics.find(label, name)) return;
+  if (!options_.best->better && !saver_->has_direction())
+    saver_->prefer(direction("save_best", {}, state, label, name));
+  std::map<std::string, double> metrics;
+  for (const auto& [metric, reported] : state.metrics.all().find(label)->second)
+    metrics[join(label, '/', metric)] = reported.value.item<double>();
+  saver_->add_metrics(batch, metrics);
+}
+
+void RunSaver::see_weights(const State& state) {
+  saved_weights_ = state.run->weights_version();
+  outdated_ = false;
+}
+
+// Of the last batch that was saved. Otherwise its checkpoints get no value any more.
+bool RunSaver::has_same_weights(const State& state) {
+  if (state.run->weights_version() == saved_weights_) return true;
+  saver_->close(state.timestamp.batch);
+  outdated_ = options_.best.has_value();
+  return false;
+}
+
+// Between two fits the program has changed them itself.
+void RunSaver::warn_of_lost_value(const State& state) {
+  if (!lock_ || std::exchange(warned_of_lost_value_, true)) return;
+  warn(join("save_best: ", options_.best->metric, " after batch ", state.timestamp.batch,
+            " is that of weights which no ",
+            "checkpoint has, because an algorithm has changed them, or those for evaluation, since ", newest(),
+            " was saved. Such a checkpoint has no value, and is never the best. Save after the algorithm, with ",
+            "save_interval = \"1ep\" if it acts at the end of epochs"));
 }
 
 void RunSaver::finish() {
@@ -313,6 +352,7 @@ Manifest RunSaver::manifest(const std::string& name, const State& state) const {
   manifest.weights_only = options_.weights_only;
   manifest.composer_version = COMPOSER_VERSION;
   manifest.libtorch_version = TORCH_VERSION;
+  state.run->weights_version();  // values of others are not current from now on
   manifest.metrics = current_metrics(state);
   return manifest;
 }
@@ -392,6 +432,8 @@ void RunSaver::take(Manifest manifest, const State& state, bool by_hand) {
   resumed_.reset();
   keep_lock(state);
   ask_direction(state);
+  has_same_weights(state);
+  see_weights(state);
   saver_->plan(manifest, by_hand);
   StateDict all = state.run->snapshot(options_.weights_only);
   manifest.fit = fit_of(all);

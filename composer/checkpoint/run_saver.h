@@ -97,6 +97,10 @@ class COMPOSER_EXPORT RunSaver {
   // When a metric may have been set: with `best`, a checkpoint of this batch that has no value yet gets what was
   // measured on its weights.
   void note_metrics(const State& state);
+  // After a step: the metrics of training of its batch were measured on the weights before it, and belong to the
+  // checkpoint of these.
+  void note_trained(const State& state);
+  void see_weights(const State& state);  // they are those of the newest checkpoint, which was loaded
   // Which values of the metric of `best` are better, if the options do not say: also before it is measured.
   void prefer(Better better) {
     if (options_.best && !options_.best->better) saver_->prefer(better);
@@ -133,12 +137,17 @@ class COMPOSER_EXPORT RunSaver {
   void check();
   Manifest manifest(const std::string& name, const State& state) const;
   void ask_direction(const State& state);
+  bool has_same_weights(const State& state);
+  void warn_of_lost_value(const State& state);
 
   RunSaverOptions options_;
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<RunLock> lock_;    // set during a fit
   std::optional<Manifest> resumed_;  // until a checkpoint is written, or a fit has begun
   std::int64_t last_saved_batch_ = -1;
+  std::uint64_t saved_weights_ = 0;  // the version of those in the newest checkpoint
+  bool outdated_ = false;            // there were others for the same batch since
+  bool warned_of_lost_value_ = false;
   bool knows_finish_ = false;
   std::int64_t ends_saved_ = 0;  // how many epochs and iterations had ended then
 };

@@ -207,6 +207,11 @@ bool Saver::lacks_value(std::int64_t batch) const {
   return options_.best && !list_.saved.empty() && list_.saved.back().batch == batch && !list_.saved.back().has_value();
 }
 
+void Saver::close(std::int64_t batch) {
+  for (Saved& one : list_.saved)
+    if (one.batch == batch && !one.has_value()) one.batch = -1;
+}
+
 void Saver::add_metrics(std::int64_t batch, const std::map<std::string, double>& metrics) {
   if (std::isnan(value_of(metrics))) return;
   for (auto one = list_.saved.rbegin(); one != list_.saved.rend() && one->batch == batch; ++one) {

@@ -65,6 +65,7 @@ class COMPOSER_EXPORT Saver {
   // Metrics that were measured on the weights of this batch after it was saved: its checkpoints without a value get
   // that of `best`. They are noted in its manifest when the next one is written, or by finish().
   void add_metrics(std::int64_t batch, const std::map<std::string, double>& metrics);
+  void close(std::int64_t batch);              // the weights have changed: they get no value any more
   bool lacks_value(std::int64_t batch) const;  // the newest is of this batch, and has none
   bool has_notes() const { return !added_.empty(); }
   void finish();  // wait(), then notes what was added

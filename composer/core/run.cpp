@@ -6,6 +6,7 @@ namespace composer {
 
 Run::~Run() = default;
 bool Run::is_resumable() const { return false; }
+std::uint64_t Run::weights_version() const { return 0; }
 bool Run::begins_again() const { return false; }
 std::string Run::identity() const { return {}; }
 void Run::keep_random() const {}

@@ -102,11 +102,12 @@ void MetricSet::update(Model& model, const Batch& batch, const Outputs& outputs)
 
 void MetricSet::report(State& state, Logger& logger, bool keep_if_empty, dist::World* world) {
   if (list_.empty()) return;
-  if (!world) return compute(state, logger, keep_if_empty && !updated_);
+  const bool updated = std::exchange(updated_, false);
+  if (!world) return compute(state, logger, keep_if_empty && !updated);
   std::vector<std::shared_ptr<Metric>> metrics;
   metrics.reserve(list_.size());
   for (const Entry& entry : list_) metrics.push_back(entry.metric);
-  const MetricSums::OverRanks all(sums_, *world, metrics, updated_, state.device);
+  const MetricSums::OverRanks all(sums_, *world, metrics, updated, state.device);
   compute(state, logger, keep_if_empty && !all.updated());
 }
 
@@ -121,6 +122,7 @@ void MetricSet::compute(State& state, Logger& logger, bool keep) {
       throw ConfigError("metric ", label_, "/", entry.name, ": compute() must return a 0-d tensor, got ",
                         value.sizes());
     report_.push_back({entry.key, value});
+    if (before) continue;
     state.metrics.set(label_, entry.name, std::move(value), entry.metric->better());
   }
   logger.log_metrics(report_);

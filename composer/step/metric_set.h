@@ -22,8 +22,8 @@ class MetricSet {
 
   void reset();
   void update(Model& model, const Batch& batch, const Outputs& outputs);
-  // Computes all, notes them in the state and logs them in one call. `keep_if_empty`: with nothing to compute them of,
-  // as in a run that goes on from the end of an epoch, they are what they were. With a world, they are those of the
+  // Computes all, notes them in the state and logs them in one call. `keep_if_empty`: with nothing new to compute them
+  // of, as at the end of an epoch, they are what they were. With a world, they are those of the
   // samples of all ranks, which call this alike.
   void report(State& state, Logger& logger, bool keep_if_empty, dist::World* world);
   bool empty() const { return list_.empty(); }
@@ -42,7 +42,7 @@ class MetricSet {
     std::string name, key;
   };
   std::string label_;
-  bool updated_ = false;  // since the last reset
+  bool updated_ = false;  // since the last reset or report
   std::vector<Entry> list_;
   void compute(State& state, Logger& logger, bool keep);
   std::vector<LogEntry> report_;  // kept for its capacity

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <variant>
 
 #include <ATen/core/Tensor.h>
@@ -130,6 +131,50 @@ std::optional<std::int64_t> version_of(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+bool WeightsInUse::Seen::operator==(const Seen& other) const {
+  return tensor._unsafe_get_target() == other.tensor._unsafe_get_target() && memory == other.memory &&
+         version == other.version;
+}
+
+std::vector<WeightsInUse::Seen> WeightsInUse::see() const {
+  std::vector<Seen> seen;
+  const auto add = [&seen](const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    const void* const memory = tensor.has_storage() ? tensor.storage().data() : nullptr;
+    seen.push_back({decltype(Seen::tensor)(tensor.getIntrusivePtr()), memory, version_of(tensor)});
+  };
+  for (const auto& [name, tensor] : composer::state_dict(as_module(*state_.model))) add(tensor);
+  for (const auto& algorithm : engine_.algorithms())
+    for (const WeightsUse use : {WeightsUse::EVALUATION, WeightsUse::EXPORT})
+      if (const WeightsByName* const weights = algorithm.object->weights_for(use))
+        for (const auto& [name, tensor] : *weights) add(tensor);
+  return seen;
+}
+
+std::uint64_t WeightsInUse::version() {
+  if (unchanged_ > 0 || !uses_.empty()) return version_;
+  std::vector<Seen> now = see();
+  const bool is_told = std::exchange(changed_, false);
+  if (!is_told && now == seen_) return version_;
+  seen_ = std::move(now);
+  if (!is_told) state_.metrics.weights_changed();
+  return ++version_;
+}
+
+WeightsInUse::Unchanged::Unchanged(WeightsInUse& weights) : weights_(weights) {
+  weights_.version();
+  ++weights_.unchanged_;
+}
+
+WeightsInUse::Unchanged::~Unchanged() {
+  if (--weights_.unchanged_ > 0 || !weights_.uses_.empty()) return;
+  try {
+    weights_.seen_ = weights_.see();
+  } catch (const std::exception& error) {
+    warn(join("weights are taken for changed: ", describe(error)));
+  }
+}
 
 WeightsInUse::Scope::Scope(WeightsInUse& weights, WeightsUse use) : weights_(weights), depth_(weights.uses_.size()) {
   weights.begin(use);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/UndefinedTensorImpl.h>
 
 #include "composer/core/weights_use.h"
 
@@ -40,6 +41,25 @@ class WeightsInUse {
     std::size_t depth_;
   };
 
+  // As long as it lives the weights are taken for those of its beginning: what it changes is undone before it ends.
+  class Unchanged {
+   public:
+    explicit Unchanged(WeightsInUse& weights);
+    ~Unchanged();
+    Unchanged(const Unchanged&) = delete;
+    Unchanged& operator=(const Unchanged&) = delete;
+
+   private:
+    WeightsInUse& weights_;
+  };
+
+  // Another number if the trained weights, or those handed out, have changed since the last call: tensors were
+  // exchanged or written to, which libtorch counts, or changed() was called. Of a change that nobody has told, values
+  // of state.metrics are told as well.
+  std::uint64_t version();
+  // By a step, or by loading. Who calls it tells state.metrics.
+  void changed() { changed_ = true; }
+
   // Calls `act` with the trained weights in the model, then asks for the weights of the open scopes again. If `act`
   // throws, the trained weights stay in the model until these scopes end.
   void with_trained(const std::function<void()>& act);
@@ -61,13 +81,25 @@ class WeightsInUse {
     std::vector<Exchanged> tensors;
   };
 
+  struct Seen {
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;  // so that no other gets its address
+    const void* memory;
+    std::optional<std::int64_t> version;
+    bool operator==(const Seen& other) const;
+  };
+
+  std::vector<Seen> see() const;
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs(WeightsUse use) const;
   void begin(WeightsUse use);
   void end_to(std::size_t depth) noexcept;
 
   State& state_;
   const Engine& engine_;
-  std::vector<Use> uses_;  // outermost first
+  std::vector<Use> uses_;   // outermost first
+  std::vector<Seen> seen_;  // at the last version()
+  std::uint64_t version_ = 0;
+  bool changed_ = true;  // since then, and state.metrics knows
+  int unchanged_ = 0;    // how many of these live
 };
 
 }  // namespace composer

@@ -174,9 +174,10 @@ void Trainer::Impl::draw_by_rank() {
 }
 
 // Rank 0's, where ranks could have different answers: evaluations need all of them.
-std::vector<EvalRun*> Trainer::Impl::due_on_all_ranks(std::vector<EvalRun*> due) {
+std::vector<EvalRun*> Trainer::Impl::due_on_all_ranks(std::vector<EvalRun*> due, bool may_differ) {
   std::vector<EvalRun>& runs = evaluations.runs();
-  if (ranks.alone() || std::ranges::none_of(runs, differs_by_rank, &EvalRun::interval)) return due;
+  may_differ = may_differ || std::ranges::any_of(runs, differs_by_rank, &EvalRun::interval);
+  if (ranks.alone() || !may_differ) return due;
   std::string marks;
   for (EvalRun& run : runs) marks += std::ranges::count(due, &run) > 0 ? '1' : '0';
   marks = ranks.same(marks);

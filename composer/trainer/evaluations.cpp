@@ -12,19 +12,20 @@ bool differs_by_rank(const Interval& interval) {
   return interval.function() != nullptr || interval.time().unit() == TimeUnit::SECOND;
 }
 
-std::vector<EvalRun*> Evaluations::due(Event event, IntervalMoment moment, const State& state) {
+std::vector<EvalRun*> Evaluations::due(Event event, IntervalMoment moment, const State& state, std::uint64_t weights) {
   std::vector<EvalRun*> due;
   for (EvalRun& run : runs_) {
-    moment.last_due_batch = run.last_due_batch;
+    moment.last_due_batch = run.weights == weights ? run.last_due_batch : -1;
     const Interval::Function* function = run.interval.function();
     if (function ? (*function)(event, state) : interval_due(run.interval.time(), moment)) due.push_back(&run);
   }
   return due;
 }
 
-void Evaluations::mark_due(const std::vector<EvalRun*>& runs, std::int64_t batch) {
+void Evaluations::mark_due(const std::vector<EvalRun*>& runs, std::int64_t batch, std::uint64_t weights) {
   for (EvalRun* run : runs) {
     run->last_due_batch = batch;
+    run->weights = weights;
     if (std::ranges::count(pending_, run->feed.label()) == 0) pending_.push_back(run->feed.label());
   }
 }
@@ -46,13 +47,18 @@ void Evaluations::count_from_zero() {
   for (EvalRun& run : runs_) run.last_due_batch = -1;
 }
 
-void Evaluations::visit_evaluated(StateVisitor& visit) {
+void Evaluations::visit_evaluated(StateVisitor& visit, std::uint64_t weights) {
   std::map<std::string, std::int64_t> evaluated;  // at which batch
-  for (const EvalRun& run : runs_) evaluated[run.feed.label()] = run.last_due_batch;
+  for (const EvalRun& run : runs_) evaluated[run.feed.label()] = run.weights == weights ? run.last_due_batch : -1;
   visit("evaluated", evaluated);
   if (!visit.is_loading()) return;
   for (EvalRun& run : runs_)
     if (const auto it = evaluated.find(run.feed.label()); it != evaluated.end()) run.last_due_batch = it->second;
+  see_weights(weights);
+}
+
+void Evaluations::see_weights(std::uint64_t weights) {
+  for (EvalRun& run : runs_) run.weights = weights;
 }
 
 AsideScope::AsideScope(State& state, const Feed& feed)

@@ -26,6 +26,7 @@ struct EvalRun {
   MetricSet metrics;
   EvalMicrobatch microbatch = {};
   std::int64_t last_due_batch = -1;
+  std::uint64_t weights = 0;  // their version then
 };
 
 // Whether the interval may be due at different batches on several ranks, because each has a clock and a function of its
@@ -41,15 +42,17 @@ class Evaluations {
   void replace(std::vector<EvalRun> runs) { runs_ = std::move(runs); }
 
   // Each is asked, so that functions with a memory hear of every event. Nothing changes but their memory.
-  std::vector<EvalRun*> due(Event event, IntervalMoment moment, const State& state);
-  void mark_due(const std::vector<EvalRun*>& runs, std::int64_t batch);  // and pending
+  // What was due for a batch is due again at the end of training if the weights have another version since.
+  std::vector<EvalRun*> due(Event event, IntervalMoment moment, const State& state, std::uint64_t weights = 0);
+  void mark_due(const std::vector<EvalRun*>& runs, std::int64_t batch, std::uint64_t weights = 0);  // and pending
   void done(const EvalRun& run);
   std::vector<EvalRun*> pending();
   bool has_pending() const { return !pending_.empty(); }
   void count_from_zero();  // time was reset: nothing has been due yet
 
   void visit_pending(StateVisitor& visit) { visit("pending_evaluations", pending_); }
-  void visit_evaluated(StateVisitor& visit);  // when each was due last
+  void visit_evaluated(StateVisitor& visit, std::uint64_t weights);  // when each was due last
+  void see_weights(std::uint64_t weights);                           // those that were loaded
 
  private:
   std::vector<EvalRun> runs_;

@@ -231,6 +231,7 @@ struct Trainer::Impl {
   optim::OwnsState owns_state();
   void restore_random();
   void restore_given();
+  void see_loaded_weights();
 
   // counting.cpp: what is counted and logged between the events
   Progress progress() const;
@@ -246,7 +247,7 @@ struct Trainer::Impl {
   std::int64_t next_call_aside();
   // What several ranks do in addition; nothing for one.
   void draw_by_rank();
-  std::vector<EvalRun*> due_on_all_ranks(std::vector<EvalRun*> due);
+  std::vector<EvalRun*> due_on_all_ranks(std::vector<EvalRun*> due, bool may_differ);
   Seconds time_of_ranks();
   void share_buffers();
   void share_last_buffers();

@@ -2,6 +2,7 @@
 // are done is in train_step.cpp, what is counted and logged in counting.cpp, what options mean in setup.cpp.
 #include <utility>
 
+#include <c10/util/ScopeExit.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/model_access.h"
@@ -45,6 +46,7 @@ void Trainer::Impl::construct() {
   share_model();
   use_saved_products();
   fire(Event::AFTER_LOAD);
+  see_loaded_weights();
   read_learning_rates();
 }
 
@@ -63,6 +65,7 @@ void Trainer::Impl::begin() {
   train_model();
   tune();
   log_options();
+  save_begin();
   fire(Event::FIT_START);
   resumption.settings.set_in(as_module(*state.model));
   resumption.settings = {};
@@ -81,7 +84,6 @@ void Trainer::Impl::begin() {
   train_step.begin_fit();
   train_step.use_rule(engine);
   if (options.cuda_graph) train_step.use_graph(engine);
-  save_begin();
 }
 
 // What was due when a signal or an error ended the fit before.
@@ -119,14 +121,20 @@ bool Trainer::Impl::step() {
   if (std::exchange(fit->first_batch, false)) check_first_batch();
   fire(Event::AFTER_DATALOADER);
   fire(Event::BATCH_START);
+  if (saver) saver->note_metrics(state);  // the same, up to here
   log_batch_time();
   const Feed& feed = fit->source.feed();
   train_step.start(feed, time_of_ranks());
-  train_step.step_optimizer(feed, [this](bool counts) { return train_batch(counts); });
+  {
+    const auto changed = c10::make_scope_exit([this] { weights_in_use.changed(); });
+    train_step.step_optimizer(feed, [this](bool counts) { return train_batch(counts); });
+  }
   count_batch_after([this] {
     train_step.log();
     train_step.report_metrics();
+    state.metrics.weights_changed();  // they were measured before the step
   });
+  if (saver) saver->note_trained(state);
   fire_end(Event::BATCH_END);
   evaluate_if_due(Event::BATCH_END);
   checkpoint(Event::BATCH_CHECKPOINT);
@@ -217,10 +225,11 @@ void Trainer::Impl::evaluate_if_due(Event event) {
   if (state.previous_timestamp && !evaluations.runs().empty()) {
     IntervalMoment moment = progress().moment_of(event, state.dataloader_len);
     moment.last = event == Event::FIT_END;
-    due = due_on_all_ranks(evaluations.due(event, moment, state));
+    const std::uint64_t weights = moment.last ? weights_in_use.version() : 0;
+    due = due_on_all_ranks(evaluations.due(event, moment, state, weights), moment.last);
   }
   if (event == Event::FIT_END && interrupted) return;  // the run has not ended
-  evaluations.mark_due(due, state.timestamp.batch);
+  if (!due.empty()) evaluations.mark_due(due, state.timestamp.batch, weights_in_use.version());
   if (owed) owed->from = Owed::CHECKPOINT;
   if (!interrupted) evaluate_all(due);
 }
@@ -240,6 +249,7 @@ void Trainer::Impl::evaluate_all(const std::vector<EvalRun*>& runs) {
   const Unbilled unbilled(fit ? &*fit : nullptr);
   const OwnRandom of_all = random_aside("");
   const RandomScope draws(of_all);
+  const WeightsInUse::Unchanged unchanged(weights_in_use);
   const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
   share_buffers();
   Opened all(*this, Event::EVAL_BEFORE_ALL, Event::EVAL_AFTER_ALL);
@@ -304,6 +314,7 @@ void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_bat
   const std::int64_t call = next_call_aside();
   const OwnRandom of_all = random_aside("", call);
   const RandomScope draws(of_all);
+  const WeightsInUse::Unchanged unchanged(weights_in_use);
   const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
   share_buffers();
   Opened all(*this, Event::EVAL_STANDALONE_START, Event::EVAL_STANDALONE_END);
@@ -322,6 +333,7 @@ std::vector<Outputs> Trainer::Impl::predict(Feed feed, bool return_outputs) {
   const Flag now(predicting);
   const OwnRandom own = random_aside("predict", next_call_aside());
   const RandomScope draws(own);
+  const WeightsInUse::Unchanged unchanged(weights_in_use);
   const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
   share_buffers();
   const AsideScope aside(state, feed);

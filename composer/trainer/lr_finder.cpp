@@ -120,6 +120,7 @@ LrCurve Trainer::find_lr(const FindLrOptions& options) {
   TrialLosses losses(options, impl_->state.device);
   {
     const RandomScope draws(impl_->random);
+    const WeightsInUse::Unchanged unchanged(impl_->weights_in_use);
     Impl trial(*impl_, Impl::ForTrial{});
     const TrialUndo undo(impl_->state, trial.engine.algorithms());
     trial.start_fit({.train_dataloader = options.train_dataloader,

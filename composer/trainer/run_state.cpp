@@ -135,6 +135,7 @@ class Trainer::Impl::AsRun final : public Run {
   }
   void with_model(WeightsUse use, std::uint64_t seed, const std::function<void(Model& model)>& act) const override {
     State& state = trainer().state;
+    const WeightsInUse::Unchanged unchanged(trainer().weights_in_use);
     const WeightsInUse::Scope weights(trainer().weights_in_use, use);
     const OwnRandom random(state.device, seed);
     const RandomScope drawing(random);
@@ -144,6 +145,7 @@ class Trainer::Impl::AsRun final : public Run {
     set_training(as_module(*state.model), false);
     act(*state.model);
   }
+  std::uint64_t weights_version() const override { return trainer().weights_in_use.version(); }
   bool interrupted() const override { return trainer_ && trainer_->interrupted(); }
   bool is_resumable() const override { return trainer_ && trainer_->is_resumable(); }
   bool begins_again() const override { return trainer_ && trainer_->resumption.begins_again; }
@@ -283,7 +285,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
     if (visit.is_loading()) declare_metrics();
   }
   if (is_there("batch_loss")) visit_losses(visit, state.batch_loss);
-  if (is_there("evaluated")) evaluations.visit_evaluated(visit);
+  if (is_there("evaluated")) evaluations.visit_evaluated(visit, weights_in_use.version());
   train_step.visit_state(visit);
   schedules.visit_state(visit);
   visit("tuned", tuned);
@@ -348,6 +350,7 @@ void Trainer::Impl::load_weights(const StateDict& saved, const std::string& from
   const StateValue* found = saved.find("model");
   if (!found) return;
   state.metrics.weights_changed();
+  const auto changed = c10::make_scope_exit([this] { weights_in_use.changed(); });
   formats::NamedTensors weights;
   for (const auto& [name, value] : std::get<StateDict>(*found).entries())
     weights.emplace_back(name, std::get<at::Tensor>(value));
@@ -386,6 +389,13 @@ void Trainer::Impl::load_run_state(const StateDict& saved, const std::string& fr
   fit_end_is_owed = false;
   schedules.apply(state);
   if (state.optimizer) left_lr = optim::learning_rates(*state.optimizer);
+  see_loaded_weights();
+}
+
+// What has been saved and evaluated of the run that goes on is of these.
+void Trainer::Impl::see_loaded_weights() {
+  evaluations.see_weights(weights_in_use.version());
+  if (saver && resumption.found) saver->see_weights(state);
 }
 
 // What differs is told. A callback that has finished the run, and has other options now, judges it anew.
@@ -406,7 +416,7 @@ void Trainer::Impl::restore_given() {
   naming(resumption.loaded_from, [&] {
     StateVisitor visit = StateVisitor::loading(resumption.given, "");
     schedules.visit_state(visit);
-    if (visit.has("evaluated")) evaluations.visit_evaluated(visit);
+    if (visit.has("evaluated")) evaluations.visit_evaluated(visit, weights_in_use.version());
   });
 }
 

@@ -41,14 +41,20 @@ void Trainer::Impl::save_last() {
   if (ranks.any(saver && saver->is_due_last(state))) save_together([&] { saver->save_periodic(state); });
 }
 
-// The newest checkpoint is of a fit that would go on from there, and the program has begun another.
+// The newest checkpoint is of a fit that would go on from there, and the program has begun another. What hooks draw at
+// FIT_START changes nothing, as in a run that goes on from the new one, which is on disk before.
 void Trainer::Impl::save_begin() {
+  if (fit->begins_after_pause && resumption.random.empty()) resumption.random = random.state();
   const bool due = fit->begins_after_pause && state.run->is_resumable();
   if (!saves_together()) {
-    if (due) saver->save_periodic(state);
-    return;
+    if (!due) return;
+    saver->save_periodic(state);
+    return saver->wait();
   }
-  if (ranks.any(due)) save_together([&] { saver->save_periodic(state); });
+  if (!ranks.any(due)) return;
+  save_together([&] { saver->save_periodic(state); });
+  if (saver) saver->wait();
+  if (part_writer) part_writer->wait();
 }
 
 std::string Trainer::Impl::write_by_hand(const std::string& name) {

@@ -56,6 +56,7 @@ void Trainer::Impl::tune() {
   }
   if (ranks.any(!batch)) return;  // that this is an error is said where it is trained on
   const bool has_size = state.device_train_microbatch_size > 0;
+  const WeightsInUse::Unchanged unchanged(weights_in_use);
   const TrainStep::Apart apart(train_step);
   tuning.most_threads = at::get_num_threads();
   const auto choose = [&] {
@@ -115,6 +116,7 @@ void Trainer::Impl::tune_again() {
   if (!chooses_threads_again() || progress().limit_reached()) return;
   ++tuning.times_again;
   const Unbilled unbilled(&*fit);
+  const WeightsInUse::Unchanged unchanged(weights_in_use);
   const TrainStep::Apart apart(train_step);
   const Feed feed = fit->source.feed();
   const int other = tuned->threads == 1 ? tuning.most_threads : 1;

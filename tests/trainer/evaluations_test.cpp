@@ -70,6 +70,25 @@ TEST_CASE("At the end of the fit those are due that were not due at this batch")
   CHECK_FALSE(evaluations.has_pending());
 }
 
+TEST_CASE(
+    "What was due is due again at the end of the fit if the weights have changed since, also in a run that goes on") {
+  const State state;
+  const IntervalMoment end{.last = true, .previous = {.batch = 1}, .now = {.batch = 2}};
+  Evaluations evaluations, resumed;
+  evaluations.replace({run_of("a", "2ba")});
+  resumed.replace({run_of("a", "2ba")});
+  evaluations.mark_due(evaluations.due(Event::BATCH_END, batch_counted(2), state), 2, 7);
+  for (const std::uint64_t weights : {7, 8}) {
+    const bool changed = weights == 8;
+    CHECK(evaluations.due(Event::FIT_END, end, state, weights).empty() == !changed);
+    StateDict saved;
+    StateVisitor saving = StateVisitor::saving(saved), loading = StateVisitor::loading(saved, "");
+    evaluations.visit_evaluated(saving, weights);
+    resumed.visit_evaluated(loading, 1);
+    CHECK(resumed.due(Event::FIT_END, end, state, 1).empty() == !changed);
+  }
+}
+
 TEST_CASE("Who goes on knows what is pending and when each was due") {
   const State state;
   StateDict saved;
@@ -79,13 +98,13 @@ TEST_CASE("Who goes on knows what is pending and when each was due") {
     evaluations.mark_due(evaluations.due(Event::BATCH_END, batch_counted(2), state), 2);
     StateVisitor visit = StateVisitor::saving(saved);
     evaluations.visit_pending(visit);
-    evaluations.visit_evaluated(visit);
+    evaluations.visit_evaluated(visit, 0);
   }
   Evaluations evaluations;
   evaluations.replace({run_of("b", "3ba"), run_of("a", "2ba")});
   StateVisitor visit = StateVisitor::loading(saved, "");
   evaluations.visit_pending(visit);
-  evaluations.visit_evaluated(visit);
+  evaluations.visit_evaluated(visit, 0);
   CHECK(labels(evaluations.pending()) == Labels{"a"});
   CHECK(evaluations.runs()[1].last_due_batch == 2);
 }
