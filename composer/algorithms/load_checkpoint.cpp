@@ -1,6 +1,7 @@
 #include "composer/algorithms/load_checkpoint.h"
 
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/util/absolute_format.h"
@@ -21,6 +22,16 @@ LoadCheckpoint::LoadCheckpoint(LoadCheckpointOptions options) : options_(std::mo
   if (!options_.load_weights_only && !is_load(options_.event))
     throw ConfigError("LoadCheckpoint: at ", to_string(options_.event),
                       " only weights can be loaded; set load_weights_only, or the event BEFORE_LOAD or AFTER_LOAD");
+}
+
+StateDict LoadCheckpoint::local_hparams() const {
+  StateDict options;
+  options["load_path"] = options_.load_path;
+  options["load_weights_only"] = options_.load_weights_only;
+  options["strict_model_weights"] = options_.strict_model_weights;
+  options["ignore_keys"] = listed(options_.ignore_keys);
+  options["event"] = std::string(to_string(options_.event));
+  return options;
 }
 
 bool LoadCheckpoint::match(Event event, const State& state) const {

@@ -5,6 +5,7 @@
 #include "composer/core/algorithm.h"
 #include "composer/core/event.h"
 #include "composer/core/export.h"
+#include "composer/core/state_dict.h"
 
 namespace composer::algorithms {
 
@@ -23,6 +24,7 @@ struct LoadCheckpointOptions {
 class COMPOSER_EXPORT LoadCheckpoint final : public Algorithm {
  public:
   explicit LoadCheckpoint(LoadCheckpointOptions options);
+  StateDict local_hparams() const override;
   EventSet events() const override { return {options_.event}; }
   bool match(Event event, const State& state) const override;
   void apply(Event event, State& state, Logger& logger) override;

@@ -1,9 +1,12 @@
 #include "composer/core/metric.h"
 
+#include "composer/core/state_dict.h"
+
 namespace composer {
 
 Metric::~Metric() = default;
 void Metric::visit_sums(const VisitSum&) {}
+StateDict Metric::local_hparams() const { return {}; }
 
 Metrics Metrics::fresh() const {
   Metrics copy;

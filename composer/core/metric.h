@@ -16,6 +16,8 @@
 
 namespace composer {
 
+class StateDict;
+
 enum class Better : std::uint8_t { HIGHER, LOWER };
 
 // A figure over many batches. update() adds a batch to what has been accumulated, on the batch's device and without
@@ -40,6 +42,9 @@ class COMPOSER_EXPORT Metric {
   // neither stored nor reduced; its header says so.
   using VisitSum = std::function<void(std::string_view name, at::Tensor& sum)>;
   virtual void visit_sums(const VisitSum& visit);
+
+  // The options by name, which ranks compare; by default none. docs/metrics.md has an example.
+  virtual StateDict local_hparams() const;
 };
 
 // The metrics of one loader: {MulticlassAccuracy(), CrossEntropy()}. Each by value, or as shared_ptr.

@@ -1,6 +1,7 @@
 #include "composer/metrics/binary.h"
 
 #include <utility>
+#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -60,13 +61,24 @@ void BinaryF1Score::update(const Outputs& outputs, const Batch& batch) {
   under_.add(predicted.sum() + actual.sum());
 }
 
+namespace {
+
+std::vector<Option<BinaryAccuracyOptions>> binary_accuracy_options() {
+  using O = BinaryAccuracyOptions;
+  return with_names<O>(
+      {option("threshold", &O::threshold).refuses({"-0.1", "1.5"}), option("logits", &O::logits).refuses({"1"})});
+}
+
+}  // namespace
+
+StateDict BinaryAccuracy::local_hparams() const { return describe(options_, binary_accuracy_options()); }
+StateDict BinaryF1Score::local_hparams() const { return describe(options_, with_names<BinaryF1ScoreOptions>({})); }
+
 namespace entries {
 
 Entry<Metrics> binary_accuracy() {
-  using O = BinaryAccuracyOptions;
-  return entry<BinaryAccuracy, O>("binary_accuracy", "Share of right answers to a yes-no question",
-                                  with_names<O>({option("threshold", &O::threshold).refuses({"-0.1", "1.5"}),
-                                                 option("logits", &O::logits).refuses({"1"})}));
+  return entry<BinaryAccuracy>("binary_accuracy", "Share of right answers to a yes-no question",
+                               binary_accuracy_options());
 }
 
 Entry<Metrics> binary_f1_score() {

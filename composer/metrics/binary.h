@@ -5,6 +5,7 @@
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/metric.h"
+#include "composer/core/state_dict.h"
 #include "composer/metrics/ratio.h"
 
 namespace composer::metrics {
@@ -27,6 +28,7 @@ class COMPOSER_EXPORT BinaryAccuracy final : public Ratio {
   Better better() const override { return Better::HIGHER; }
   void update(const Outputs& outputs, const Batch& batch) override;
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<BinaryAccuracy>(options_); }
+  StateDict local_hparams() const override;
 
  private:
   at::Tensor probabilities(const at::Tensor& output);
@@ -51,6 +53,7 @@ class COMPOSER_EXPORT BinaryF1Score final : public Ratio {
   Better better() const override { return Better::HIGHER; }
   void update(const Outputs& outputs, const Batch& batch) override;
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<BinaryF1Score>(options_); }
+  StateDict local_hparams() const override;
 
  private:
   BinaryF1ScoreOptions options_;

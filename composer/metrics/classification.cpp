@@ -1,6 +1,8 @@
 #include "composer/metrics/classification.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -151,35 +153,37 @@ at::Tensor MulticlassF1Score::score(const at::Tensor& right, const at::Tensor& p
   return share(right * 2, predicted + actual);
 }
 
-namespace entries {
-
 namespace {
 
-template <class M>
-Entry<Metrics> multiclass(std::string name, std::string summary) {
+std::vector<Option<MulticlassOptions>> multiclass_options() {
   using O = MulticlassOptions;
   const std::vector<std::pair<std::string, Average>> averages{
       {"micro", Average::MICRO}, {"macro", Average::MACRO}, {"weighted", Average::WEIGHTED}};
-  return entry<M, O>(
-      std::move(name), std::move(summary),
-      with_names<O>({option("num_classes", &O::num_classes).refuses({"-1"}), option("top_k", &O::top_k).refuses({"0"}),
-                     option("average", &O::average, averages).refuses({"none", "macro"}),
-                     option("ignore_index", &O::ignore_index).refuses({"x"})}));
+  return with_names<O>({option("num_classes", &O::num_classes).refuses({"-1"}),
+                        option("top_k", &O::top_k).refuses({"0"}),
+                        option("average", &O::average, averages).refuses({"none", "macro"}),
+                        option("ignore_index", &O::ignore_index).refuses({"x"})});
 }
 
 }  // namespace
 
+StateDict MulticlassMetric::local_hparams() const { return describe(options_, multiclass_options()); }
+
+namespace entries {
+
 Entry<Metrics> multiclass_accuracy() {
-  return multiclass<MulticlassAccuracy>("multiclass_accuracy", "Share of targets that were predicted");
+  return entry<MulticlassAccuracy>("multiclass_accuracy", "Share of targets that were predicted", multiclass_options());
 }
 Entry<Metrics> multiclass_f1_score() {
-  return multiclass<MulticlassF1Score>("multiclass_f1_score", "Harmonic mean of precision and recall");
+  return entry<MulticlassF1Score>("multiclass_f1_score", "Harmonic mean of precision and recall", multiclass_options());
 }
 Entry<Metrics> multiclass_precision() {
-  return multiclass<MulticlassPrecision>("multiclass_precision", "Share of predictions that were right");
+  return entry<MulticlassPrecision>("multiclass_precision", "Share of predictions that were right",
+                                    multiclass_options());
 }
 Entry<Metrics> multiclass_recall() {
-  return multiclass<MulticlassRecall>("multiclass_recall", "Share of targets that were predicted, by another name");
+  return entry<MulticlassRecall>("multiclass_recall", "Share of targets that were predicted, by another name",
+                                 multiclass_options());
 }
 
 }  // namespace entries

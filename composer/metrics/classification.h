@@ -7,6 +7,7 @@
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/metric.h"
+#include "composer/core/state_dict.h"
 #include "composer/metrics/sum.h"
 
 namespace composer::metrics {
@@ -40,6 +41,7 @@ class COMPOSER_EXPORT MulticlassMetric : public Metric {
   at::Tensor compute() const override;
   void reset() override;
   void visit_sums(const VisitSum& visit) override;
+  StateDict local_hparams() const override;
   // The figure of each class, [num_classes]: 0 for one that never occurs. Throws ConfigError if the average is MICRO.
   at::Tensor per_class() const;
 

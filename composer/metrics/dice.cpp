@@ -1,6 +1,7 @@
 #include "composer/metrics/dice.h"
 
 #include <utility>
+#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -44,14 +45,23 @@ at::Tensor Dice::compute() const {
   return (over / under.clamp_min(1) * occurs).sum() / occurs.sum() * 100;
 }
 
+namespace {
+
+std::vector<Option<DiceOptions>> dice_options() {
+  using O = DiceOptions;
+  return with_names<O>({option("num_classes", &O::num_classes).example("4").refuses({"1"}),
+                        option("ignore_index", &O::ignore_index).refuses({"x"}),
+                        option("mean_of_batches", &O::mean_of_batches).refuses({"1"})});
+}
+
+}  // namespace
+
+StateDict Dice::local_hparams() const { return describe(options_, dice_options()); }
+
 namespace entries {
 
 Entry<Metrics> dice() {
-  using O = DiceOptions;
-  return entry<Dice, O>("dice", "Dice's coefficient of segmentation maps, as the mean over classes",
-                        with_names<O>({option("num_classes", &O::num_classes).example("4").refuses({"1"}),
-                                       option("ignore_index", &O::ignore_index).refuses({"x"}),
-                                       option("mean_of_batches", &O::mean_of_batches).refuses({"1"})}));
+  return entry<Dice>("dice", "Dice's coefficient of segmentation maps, as the mean over classes", dice_options());
 }
 
 }  // namespace entries

@@ -5,6 +5,7 @@
 
 #include "composer/core/export.h"
 #include "composer/core/metric.h"
+#include "composer/core/state_dict.h"
 #include "composer/metrics/ratio.h"
 
 namespace composer::metrics {
@@ -28,6 +29,7 @@ class COMPOSER_EXPORT Dice final : public Ratio {
   void update(const Outputs& outputs, const Batch& batch) override;
   at::Tensor compute() const override;
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<Dice>(options_); }
+  StateDict local_hparams() const override;
 
  private:
   DiceOptions options_;

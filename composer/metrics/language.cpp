@@ -1,6 +1,7 @@
 #include "composer/metrics/language.h"
 
 #include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -56,27 +57,27 @@ void MaskedAccuracy::update(const Outputs& outputs, const Batch& batch) {
   under_.add(valid.sum());
 }
 
-namespace entries {
-
 namespace {
 
-template <class M>
-Entry<Metrics> language(std::string name, std::string summary) {
-  using O = LanguageOptions;
-  return entry<M, O>(std::move(name), std::move(summary),
-                     with_names<O>({option("ignore_index", &O::ignore_index).refuses({"x"})}));
+std::vector<Option<LanguageOptions>> language_options() {
+  return with_names<LanguageOptions>({option("ignore_index", &LanguageOptions::ignore_index).refuses({"x"})});
 }
 
 }  // namespace
 
+StateDict LanguageCrossEntropy::local_hparams() const { return describe(options_, language_options()); }
+StateDict MaskedAccuracy::local_hparams() const { return describe(options_, language_options()); }
+
+namespace entries {
+
 Entry<Metrics> language_cross_entropy() {
-  return language<LanguageCrossEntropy>("language_cross_entropy", "Mean cross entropy of tokens");
+  return entry<LanguageCrossEntropy>("language_cross_entropy", "Mean cross entropy of tokens", language_options());
 }
 Entry<Metrics> language_perplexity() {
-  return language<LanguagePerplexity>("language_perplexity", "Perplexity of tokens");
+  return entry<LanguagePerplexity>("language_perplexity", "Perplexity of tokens", language_options());
 }
 Entry<Metrics> masked_accuracy() {
-  return language<MaskedAccuracy>("masked_accuracy", "Share of tokens that were predicted");
+  return entry<MaskedAccuracy>("masked_accuracy", "Share of tokens that were predicted", language_options());
 }
 
 }  // namespace entries

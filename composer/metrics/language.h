@@ -6,6 +6,7 @@
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/metric.h"
+#include "composer/core/state_dict.h"
 #include "composer/metrics/ratio.h"
 
 namespace composer::metrics {
@@ -26,6 +27,7 @@ class COMPOSER_EXPORT LanguageCrossEntropy : public Ratio {
   Better better() const override { return Better::LOWER; }
   void update(const Outputs& outputs, const Batch& batch) override;
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<LanguageCrossEntropy>(options_); }
+  StateDict local_hparams() const override;
 
  protected:
   LanguageOptions options_;
@@ -51,6 +53,7 @@ class COMPOSER_EXPORT MaskedAccuracy final : public Ratio {
   Better better() const override { return Better::HIGHER; }
   void update(const Outputs& outputs, const Batch& batch) override;
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<MaskedAccuracy>(options_); }
+  StateDict local_hparams() const override;
 
  private:
   LanguageOptions options_;

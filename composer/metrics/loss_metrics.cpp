@@ -1,6 +1,7 @@
 #include "composer/metrics/loss_metrics.h"
 
 #include <utility>
+#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -59,13 +60,28 @@ void LossMetric::update(const Outputs& outputs, const Batch& batch) {
   under_.add(weight, output.device());
 }
 
+namespace {
+
+std::vector<Option<CrossEntropyOptions>> cross_entropy_options() {
+  using O = CrossEntropyOptions;
+  return with_names<O>({option("ignore_index", &O::ignore_index).refuses({"x"}),
+                        option("mean_of_batches", &O::mean_of_batches).refuses({"1"})});
+}
+
+}  // namespace
+
+StateDict CrossEntropy::local_hparams() const { return describe(options_, cross_entropy_options()); }
+
+// Functions cannot be compared.
+StateDict LossMetric::local_hparams() const {
+  using O = LossMetricOptions;
+  return describe(options_, with_names<O>({option("mean_of_batches", &O::mean_of_batches)}));
+}
+
 namespace entries {
 
 Entry<Metrics> cross_entropy() {
-  using O = CrossEntropyOptions;
-  return entry<CrossEntropy, O>("cross_entropy", "Mean cross entropy of the targets",
-                                with_names<O>({option("ignore_index", &O::ignore_index).refuses({"x"}),
-                                               option("mean_of_batches", &O::mean_of_batches).refuses({"1"})}));
+  return entry<CrossEntropy>("cross_entropy", "Mean cross entropy of the targets", cross_entropy_options());
 }
 
 }  // namespace entries

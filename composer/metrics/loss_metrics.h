@@ -8,6 +8,7 @@
 #include "composer/core/export.h"
 #include "composer/core/loss_weight.h"
 #include "composer/core/metric.h"
+#include "composer/core/state_dict.h"
 #include "composer/metrics/ratio.h"
 
 namespace composer::metrics {
@@ -29,6 +30,7 @@ class COMPOSER_EXPORT CrossEntropy final : public Ratio {
   Better better() const override { return Better::LOWER; }
   void update(const Outputs& outputs, const Batch& batch) override;
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<CrossEntropy>(options_); }
+  StateDict local_hparams() const override;
 
  private:
   CrossEntropyOptions options_;
@@ -53,6 +55,7 @@ class COMPOSER_EXPORT LossMetric final : public Ratio {
   Better better() const override { return Better::LOWER; }
   void update(const Outputs& outputs, const Batch& batch) override;
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<LossMetric>(options_); }
+  StateDict local_hparams() const override;
 
  private:
   LossMetricOptions options_;

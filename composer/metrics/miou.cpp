@@ -1,6 +1,7 @@
 #include "composer/metrics/miou.h"
 
 #include <utility>
+#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -47,13 +48,22 @@ void MIoU::visit_sums(const VisitSum& visit) {
   visit("actual", actual_.tensor());
 }
 
+namespace {
+
+std::vector<Option<MIoUOptions>> miou_options() {
+  using O = MIoUOptions;
+  return with_names<O>({option("num_classes", &O::num_classes).example("4").refuses({"0"}),
+                        option("ignore_index", &O::ignore_index).refuses({"x"})});
+}
+
+}  // namespace
+
+StateDict MIoU::local_hparams() const { return describe(options_, miou_options()); }
+
 namespace entries {
 
 Entry<Metrics> miou() {
-  using O = MIoUOptions;
-  return entry<MIoU, O>("miou", "Intersection over union of segmentation maps, as the mean over classes",
-                        with_names<O>({option("num_classes", &O::num_classes).example("4").refuses({"0"}),
-                                       option("ignore_index", &O::ignore_index).refuses({"x"})}));
+  return entry<MIoU>("miou", "Intersection over union of segmentation maps, as the mean over classes", miou_options());
 }
 
 }  // namespace entries

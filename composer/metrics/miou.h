@@ -5,6 +5,7 @@
 
 #include "composer/core/export.h"
 #include "composer/core/metric.h"
+#include "composer/core/state_dict.h"
 #include "composer/metrics/sum.h"
 
 namespace composer::metrics {
@@ -29,6 +30,7 @@ class COMPOSER_EXPORT MIoU final : public Metric {
   void reset() override;
   void visit_sums(const VisitSum& visit) override;
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<MIoU>(options_); }
+  StateDict local_hparams() const override;
 
  private:
   MIoUOptions options_;

@@ -47,6 +47,9 @@ void MeanAbsoluteError::update(const Outputs& outputs, const Batch& batch) {
   under_.add(error.numel(), error.device());
 }
 
+StateDict MeanSquaredError::local_hparams() const { return describe(options_, with_names<RegressionOptions>({})); }
+StateDict MeanAbsoluteError::local_hparams() const { return describe(options_, with_names<RegressionOptions>({})); }
+
 namespace entries {
 
 Entry<Metrics> mean_absolute_error() {

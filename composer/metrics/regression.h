@@ -5,6 +5,7 @@
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/metric.h"
+#include "composer/core/state_dict.h"
 #include "composer/metrics/ratio.h"
 
 namespace composer::metrics {
@@ -23,6 +24,7 @@ class COMPOSER_EXPORT MeanSquaredError final : public Ratio {
   Better better() const override { return Better::LOWER; }
   void update(const Outputs& outputs, const Batch& batch) override;
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<MeanSquaredError>(options_); }
+  StateDict local_hparams() const override;
 
  private:
   RegressionOptions options_;
@@ -37,6 +39,7 @@ class COMPOSER_EXPORT MeanAbsoluteError final : public Ratio {
   Better better() const override { return Better::LOWER; }
   void update(const Outputs& outputs, const Batch& batch) override;
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<MeanAbsoluteError>(options_); }
+  StateDict local_hparams() const override;
 
  private:
   RegressionOptions options_;

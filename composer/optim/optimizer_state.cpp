@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -24,11 +25,13 @@
 #include <torch/serialize/archive.h>
 
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/core/plugins.h"
 #include "composer/formats/byte_source.h"
 #include "composer/formats/zip_reader.h"
 #include "composer/optim/any_optimizer.h"
 #include "composer/optim/named_optimizer.h"
+#include "composer/util/exact_text.h"
 #include "composer/util/letters.h"
 #include "composer/util/text.h"
 
@@ -256,6 +259,31 @@ void load_archive(StateVisitor& visit, libtorch::Optimizer& optimizer) {
   }
 }
 
+std::string text_of(const c10::IValue& value) {
+  if (value.isString()) return value.toStringRef();
+  if (value.isDouble()) return util::exact_text(value.toDouble());
+  if (value.isInt()) return std::to_string(value.toInt());
+  if (value.isBool()) return value.toBool() ? "true" : "false";
+  if (value.isTuple()) return listed(value.toTupleRef().elements(), [](const auto& one) { return text_of(one); });
+  if (value.isList()) return listed(value.toListRef(), [](const auto& one) { return text_of(one); });
+  return value.isNone() ? "none" : "?";
+}
+
+StateValue option_value(const c10::IValue& value) {
+  if (value.isDouble()) return value.toDouble();
+  if (value.isInt()) return value.toInt();
+  if (value.isBool()) return value.toBool();
+  return text_of(value);
+}
+
+// libtorch has no other way to read what has been written.
+torch::serialize::InputArchive reread(torch::serialize::OutputArchive& written) {
+  util::InText text(bytes_of(written));
+  torch::serialize::InputArchive archive;
+  archive.load_from(text);
+  return archive;
+}
+
 void check_class(const std::string& saved, const libtorch::Optimizer& optimizer) {
   if (const std::string own = class_name(typeid(optimizer)); saved != own)
     throw CheckpointError("checkpoint: was written with the optimizer ", saved, ", but this run has ", own);
@@ -279,6 +307,36 @@ NamedParameters parameters_of(const libtorch::Optimizer& optimizer, const torch:
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const auto found = names.find(tensors[i].unsafeGetTensorImpl());
       all.push_back({found != names.end() ? found->second : join("param_groups/", g, "/params/", i), tensors[i]});
+    }
+  }
+  return all;
+}
+
+std::vector<StateDict> serialized_options(const libtorch::Optimizer& optimizer) {
+  const auto& groups = optimizer.param_groups();
+  std::vector<StateDict> all(groups.size());
+  if (dynamic_cast<const optim::NamedOptimizer*>(&optimizer)) return all;
+  torch::serialize::OutputArchive archive;
+  std::vector<std::size_t> written;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (!groups[i].has_options()) continue;
+    torch::serialize::OutputArchive one(archive.compilation_unit());
+    try {
+      groups[i].options().serialize(one);
+    } catch (const c10::Error&) {  // it is not overridden
+      continue;
+    }
+    archive.write(std::to_string(i), one);
+    written.push_back(i);
+  }
+  if (written.empty()) return all;
+  torch::serialize::InputArchive options = reread(archive);
+  for (const std::size_t i : written) {
+    torch::serialize::InputArchive one;
+    options.read(std::to_string(i), one);
+    for (const std::string& name : one.keys()) {
+      c10::IValue value;
+      if (name != "lr" && one.try_read(name, value)) all[i][name] = option_value(value);
     }
   }
   return all;

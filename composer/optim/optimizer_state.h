@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -28,6 +29,10 @@ void visit_optimizer(StateVisitor& visit, torch::optim::Optimizer& optimizer, co
 
 // The optimizer's parameters under the names that visit_optimizer() gives their state.
 optim::NamedParameters parameters_of(const torch::optim::Optimizer& optimizer, const torch::nn::Module& model);
+
+// By parameter group: what serialize() of its options writes, as numbers and text, but "lr", which schedules change.
+// Empty where a class does not override it, as ours.
+std::vector<StateDict> serialized_options(const torch::optim::Optimizer& optimizer);
 
 // Whether each process may keep the state of some parameters and update these: a step leaves parameters without a
 // gradient alone, and makes state of no others.

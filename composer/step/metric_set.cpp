@@ -1,13 +1,16 @@
 #include "composer/step/metric_set.h"
 
 #include <algorithm>
+#include <typeinfo>
 
 #include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
 #include "composer/core/model_access.h"
+#include "composer/core/plugins.h"
 #include "composer/core/state.h"
+#include "composer/core/state_dict.h"
 #include "composer/util/pattern.h"
 
 namespace composer {
@@ -78,6 +81,17 @@ std::vector<std::string> MetricSet::names() const {
   names.reserve(list_.size());
   for (const Entry& entry : list_) names.push_back(entry.name);
   return names;
+}
+
+StateDict MetricSet::local_hparams() const {
+  StateDict all;
+  for (const Entry& entry : list_) {
+    const Metric& metric = *entry.metric;
+    all[entry.name + "/class"] = class_name(typeid(metric));
+    const StateDict own = metric.local_hparams();
+    for (const auto& [option, value] : own.entries()) all[join(entry.name, '/', option)] = value;
+  }
+  return all;
 }
 
 FitOutline::Source MetricSet::source() const {

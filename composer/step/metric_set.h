@@ -11,6 +11,7 @@
 namespace composer {
 
 class Model;
+class StateDict;
 struct State;
 
 // The metrics of one loader, reported as metrics/<label>/<name>.
@@ -28,6 +29,7 @@ class MetricSet {
   void report(State& state, Logger& logger, bool keep_if_empty, dist::World* world);
   bool empty() const { return list_.empty(); }
   std::vector<std::string> names() const;
+  StateDict local_hparams() const;  // as "MulticlassAccuracy/top_k"
   FitOutline::Source source() const;
   void declare(State& state) const;  // which values are better, of those that are there, as in a run that goes on
   void check_have_sums() const;  // throws ConfigError for one that could be neither added up over ranks nor restored

@@ -213,7 +213,8 @@ bool Trainer::Impl::stop_asked() {
     poll_signals();
     return state.stop.asked();
   }
-  const Ranks::Heard heard = ranks.hear(state.stop, signals->pending());
+  const Ranks::Heard heard = ranks.hear(state.stop, signals->pending(), std::exchange(saved_alone, false));
+  replicas_due = replicas_due || heard.saved;
   note_signal(heard.signal);
   return heard.stop || heard.signal != 0;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <vector>
 
 #include <ATen/Parallel.h>
 #include <torch/optim/optimizer.h>
@@ -13,6 +15,7 @@
 #include "composer/core/state.h"
 #include "composer/optim/any_optimizer.h"
 #include "composer/optim/named_optimizer.h"
+#include "composer/optim/optimizer_state.h"
 #include "composer/step/feed.h"
 #include "composer/trainer/trainer.h"
 #include "composer/util/exact_text.h"
@@ -69,23 +72,30 @@ void add_options(StateDict& into, const Plugins<Base>& plugins) {
   }
 }
 
-// The options of each parameter group; the learning rate is that before any schedule.
+// The learning rate is that before any schedule. False: the options are of another library.
+bool add_named(StateDict& into, const std::string& group, const torch::optim::OptimizerOptions& given) {
+  const auto copy = given.clone();  // fields() gives access
+  auto* options = dynamic_cast<optim::NamedOptions*>(copy.get());
+  if (!options) return false;
+  for (const auto& [name, field] : options->fields()) {
+    if (const auto* yes = std::get_if<bool*>(&field))
+      into[group + name] = **yes;
+    else if (std::string(name) != "lr")
+      into[group + name] = *std::get<double*>(field);
+  }
+  into[group + "lr"] = options->initial_lr;
+  return true;
+}
+
+// The options of each parameter group.
 void add_optimizer(StateDict& into, const torch::optim::Optimizer& optimizer) {
   into["optimizer/class"] = class_name(typeid(optimizer));
   const auto& groups = optimizer.param_groups();
+  const std::vector<StateDict> serialized = serialized_options(optimizer);
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    if (!groups[i].has_options()) continue;
-    const auto copy = groups[i].options().clone();  // fields() gives access
-    auto* options = dynamic_cast<optim::NamedOptions*>(copy.get());
-    if (!options) continue;
     const std::string group = groups.size() == 1 ? "optimizer/" : join("optimizer/", i, '/');
-    for (const auto& [name, field] : options->fields()) {
-      if (const auto* yes = std::get_if<bool*>(&field))
-        into[group + name] = **yes;
-      else if (std::string(name) != "lr")
-        into[group + name] = *std::get<double*>(field);
-    }
-    into[group + "lr"] = options->initial_lr;
+    if (groups[i].has_options() && add_named(into, group, groups[i].options())) continue;
+    for (const auto& [name, value] : serialized[i].entries()) into[group + name] = value;
   }
 }
 
@@ -97,6 +107,13 @@ std::string text_of(const StateValue& saved) {
   if (const auto* number = std::get_if<double>(&saved)) return util::exact_text(*number);
   if (const auto* yes = std::get_if<bool>(&saved)) return *yes ? "true" : "false";
   return "?";
+}
+
+StateDict algorithm_options_of(const TrainerOptions& options) {
+  StateDict all;
+  all["algorithms"] = names_of(options.algorithms);
+  add_options(all, options.algorithms);
+  return all;
 }
 
 StateDict training_options_of(const TrainerOptions& options, const State& state, const Feed& train) {
@@ -112,8 +129,8 @@ StateDict training_options_of(const TrainerOptions& options, const State& state,
   all["scale_schedule_ratio"] = options.scale_schedule_ratio;
   if (state.max_duration) all["max_duration"] = to_string(*state.max_duration);
   all["eval_interval"] = text_of(options.eval_interval);
-  all["algorithms"] = names_of(options.algorithms);
-  add_options(all, options.algorithms);
+  const StateDict of_algorithms = algorithm_options_of(options);
+  for (const auto& [name, value] : of_algorithms.entries()) all[name] = value;
   all["train_subset_num_batches"] = options.train_subset_num_batches;
   all["step_schedulers_every_batch"] = options.step_schedulers_every_batch;
   all["accumulate_train_batch_on_tokens"] = options.accumulate_train_batch_on_tokens;

@@ -11,6 +11,9 @@ struct TrainerOptions;
 class Feed;
 class Logger;
 
+// Which algorithms there are, and their options by name.
+StateDict algorithm_options_of(const TrainerOptions& options);
+
 // Those that decide what is computed, by name. `train` may be empty.
 StateDict training_options_of(const TrainerOptions& options, const State& state, const Feed& train);
 

@@ -100,6 +100,7 @@ void Trainer::Impl::make_up() {
 bool Trainer::Impl::step() {
   if (saver) saver->note_metrics(state);  // what was measured since the last step, before the weights change
   const bool asked = stop_asked();
+  if (replicas_due) check_replicas();
   const Progress before = progress();
   if (fit->ending.decide(before.limit_reached(), asked)) return false;
   draw_by_rank();

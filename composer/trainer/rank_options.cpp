@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "composer/core/listed.h"
+#include "composer/core/state_dict.h"
+#include "composer/step/metric_set.h"
 #include "composer/trainer/fit_plan.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/util/exact_text.h"
@@ -28,12 +30,20 @@ std::string text_of(const std::optional<optim::GradScalerOptions>& scaler) {
 
 std::string count_text(std::optional<std::int64_t> count) { return count ? std::to_string(*count) : "unknown"; }
 
+// "eval/MulticlassAccuracy/top_k = 1".
+void add_options(ComparedLines& compared, const std::string& label, const MetricSet& metrics) {
+  const StateDict all = metrics.local_hparams();
+  for (const auto& [name, value] : all.entries())
+    compared.add(join("metric ", label, '/', name), composer::text_of(value));
+}
+
 // Of slices of the same batches there are equally many on all ranks.
 void add_evaluators(ComparedLines& compared, const std::vector<EvalRun>& runs, bool splits) {
   for (const EvalRun& run : runs) {
     const std::string label = run.feed.label();
     compared.add("evaluator", join(label, ", every ", run.interval.function() ? "?" : to_string(run.interval.time()),
                                    ", with ", listed(run.metrics.names())));
+    add_options(compared, label, run.metrics);
     if (!splits) continue;
     compared.add(join("batch size of evaluator ", label), count_text(run.feed.batch_size()));
     compared.add(join("batches of evaluator ", label), count_text(run.feed.num_batches()));
@@ -42,7 +52,8 @@ void add_evaluators(ComparedLines& compared, const std::vector<EvalRun>& runs, b
 
 }  // namespace
 
-// Before INIT: what is loaded, and what rank 0 makes of its options for all. A rank may leave that to rank 0.
+// Before INIT: what is loaded, what algorithms do there, and what rank 0 makes of its options for all. A rank may leave
+// that to rank 0.
 void Trainer::Impl::check_ranks_at_init() const {
   if (ranks.alone()) return;
   ComparedLines compared;
@@ -52,6 +63,8 @@ void Trainer::Impl::check_ranks_at_init() const {
   };
   add_or_of_first("run_name", options.run_name);
   add_or_of_first("save_folder", options.save_folder);
+  const StateDict algorithms = algorithm_options_of(options);
+  for (const auto& [name, value] : algorithms.entries()) compared.add(name, composer::text_of(value));
   compared.add("load_path", options.load_path.empty() ? "none" : options.load_path);
   compared.add("load_weights_only", options.load_weights_only);
   compared.add("load_strict_model_weights", options.load_strict_model_weights);
@@ -91,7 +104,9 @@ void Trainer::Impl::check_ranks(const FitPlan& plan) const {
   compared.add("device_train_microbatch_size", is_auto ? "auto" : "a number");
   compared.add("train_dataloader_label", plan.feed ? plan.feed.label() : options.train_dataloader_label);
   if (ranks.splits() && plan.feed.num_batches()) compared.add("batches in train_dataloader", *plan.feed.num_batches());
-  compared.add("metrics of training", listed((plan.metrics ? *plan.metrics : train_step.metrics()).names()));
+  const MetricSet& metrics = plan.metrics ? *plan.metrics : train_step.metrics();
+  compared.add("metrics of training", listed(metrics.names()));
+  add_options(compared, "train", metrics);
   compared.add("learning rates", listed(plan.base_lr, [](double rate) { return util::exact_text(rate); }));
   compared.add("factors of schedulers", plan.schedules.outline(plan.from, plan.until, plan.feed.num_batches()));
   compared.add("algorithm_passes", options.algorithm_passes.size());

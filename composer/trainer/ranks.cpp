@@ -1,5 +1,6 @@
 #include "composer/trainer/ranks.h"
 
+#include <array>
 #include <bit>
 #include <chrono>
 #include <future>
@@ -149,17 +150,18 @@ Feed Ranks::feed(const AnyDataSpec& spec, const std::string& label, std::int64_t
   return feed;
 }
 
-Ranks::Heard Ranks::hear(const Stop& stop, int signal) const {
+Ranks::Heard Ranks::hear(const Stop& stop, int signal, bool saved) const {
   const bool asked = stop.asked();
   const Wish wish{.stop = asked, .kind = stop.kind(), .signal = signal};
-  Vote vote = vote_of(wish, rank_, size_);
-  world_->max(at::from_blob(vote.data(), static_cast<std::int64_t>(vote.size()), at::kLong));
-  const Decision decision = decide(vote, size_);
+  const Vote own = vote_of(wish, rank_, size_);
+  std::array<std::int64_t, 4> votes{own[0], own[1], own[2], saved ? 1 : 0};
+  world_->max(at::from_blob(votes.data(), static_cast<std::int64_t>(votes.size()), at::kLong));
+  const Decision decision = decide({votes[0], votes[1], votes[2]}, size_);
   if (decision.asker >= 0) {
     const std::string why = world_->broadcast(asked ? stop.why() : "", decision.asker);
     if (!asked || wish.kind != decision.kind) stop.ask(why, decision.kind);
   }
-  return {.stop = decision.asker >= 0, .signal = decision.signal};
+  return {.stop = decision.asker >= 0, .signal = decision.signal, .saved = votes[3] != 0};
 }
 
 Ranks::Aside Ranks::hear_aside(const Aside& own) const {

@@ -65,9 +65,10 @@ class Ranks {
   struct Heard {
     bool stop = false;
     int signal = 0;
+    bool saved = false;
   };
-  // Whether any rank was asked to stop, or got a signal. `stop` is asked as that of the first such rank.
-  Heard hear(const Stop& stop, int signal) const;
+  // Whether any rank was asked to stop, got a signal, or has saved. `stop` is asked as that of the first such rank.
+  Heard hear(const Stop& stop, int signal, bool saved) const;
 
   struct Aside {
     std::int64_t samples = 0, tokens = 0;

@@ -2,18 +2,35 @@
 // for each other or weights that drift apart.
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize/archive.h>
 
+#include "composer/algorithms/load_checkpoint.h"
 #include "composer/algorithms/mixup.h"
+#include "composer/algorithms/registry.h"
 #include "composer/core/error.h"
 #include "composer/core/metric.h"
+#include "composer/core/registry.h"
+#include "composer/core/state_dict.h"
+#include "composer/metrics/classification.h"
+#include "composer/metrics/registry.h"
 #include "composer/optim/schedule.h"
+#include "composer/trainer/hyperparameters.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
@@ -101,6 +118,242 @@ TEST_CASE("Ranks with different options are a ConfigError on all, which names th
       CHECK(error.find(row.text) != std::string::npos);
     }
   }
+}
+
+std::string first_error(const std::function<void(TrainerOptions&)>& both,
+                        const std::function<void(TrainerOptions&)>& change) {
+  const auto errors = errors_in_ranks(2, [&](const WorldPointer& world) {
+    const Warnings warnings;
+    TrainerOptions options = tiny_options();
+    both(options);
+    if (world->rank() == 1) change(options);
+    options.world = world;
+    Trainer trainer(std::move(options));
+    trainer.fit();
+  });
+  CHECK(errors[0] == errors[1]);
+  return errors[0];
+}
+
+// A rate that is called differently, and what nobody knows.
+struct OwnOptions final : torch::optim::OptimizerCloneableOptions<OwnOptions> {
+  explicit OwnOptions(double given) : warmth(given) {}
+  double get_lr() const override { return 0.1; }
+  void set_lr(double) override {}
+  void serialize(torch::serialize::OutputArchive& archive) const override {
+    archive.write("warmth", c10::IValue(warmth));
+  }
+  void serialize(torch::serialize::InputArchive&) override {}
+  double warmth;
+};
+struct OwnOptimizer final : torch::optim::Optimizer {
+  OwnOptimizer(std::vector<at::Tensor> parameters, double warmth)
+      : Optimizer({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::make_unique<OwnOptions>(warmth)) {}
+  at::Tensor step(LossClosure) override { return {}; }
+};
+
+TEST_CASE("Each option of libtorch's optimizers, and of one's own that it serializes, is compared by group") {
+  namespace lt = torch::optim;
+  const auto one = [](auto made, auto options) {
+    using O = typename decltype(made)::type;
+    return std::function(
+        [options](TrainerOptions& o) { o.optimizer = std::make_shared<O>(o.model->parameters(), options); });
+  };
+  const std::type_identity<lt::SGD> sgd;
+  const std::type_identity<lt::Adam> adam;
+  const std::type_identity<lt::AdamW> adamw;
+  const std::type_identity<lt::Adagrad> adagrad;
+  const std::type_identity<lt::RMSprop> rmsprop;
+  const auto two_groups = [](double decay) {
+    return [decay](TrainerOptions& o) {
+      const std::vector<at::Tensor> all = o.model->parameters();
+      std::vector<lt::OptimizerParamGroup> groups;
+      groups.emplace_back(std::vector<at::Tensor>{all[0]});
+      groups.emplace_back(std::vector<at::Tensor>{all[1]},
+                          std::make_unique<lt::AdamOptions>(lt::AdamOptions(0.1).weight_decay(decay)));
+      o.optimizer = std::make_shared<lt::Adam>(groups, lt::AdamOptions(0.1));
+    };
+  };
+  const auto own = [](double warmth) {
+    return [warmth](TrainerOptions& o) { o.optimizer = std::make_shared<OwnOptimizer>(o.model->parameters(), warmth); };
+  };
+  using Set = std::function<void(TrainerOptions&)>;
+  struct Row {
+    const char* text;
+    Set rank_0, rank_1;
+  };
+  for (const Row& row : std::vector<Row>{
+           {"optimizer/momentum = 0.5; rank 1 has optimizer/momentum = 0.9",
+            one(sgd, lt::SGDOptions(0.1).momentum(0.5)), one(sgd, lt::SGDOptions(0.1).momentum(0.9))},
+           {"optimizer/nesterov = false; rank 1", one(sgd, lt::SGDOptions(0.1).momentum(0.5)),
+            one(sgd, lt::SGDOptions(0.1).momentum(0.5).nesterov(true))},
+           {"learning rates = 0.1; rank 1 has learning rates = 0.2", one(sgd, lt::SGDOptions(0.1)),
+            one(sgd, lt::SGDOptions(0.2))},
+           {"optimizer/betas = 0.9, 0.99; rank 1 has optimizer/betas = 0.9, 0.9",
+            one(adam, lt::AdamOptions(0.1).betas({0.9, 0.99})), one(adam, lt::AdamOptions(0.1).betas({0.9, 0.9}))},
+           {"optimizer/amsgrad = false; rank 1", one(adam, lt::AdamOptions(0.1)),
+            one(adam, lt::AdamOptions(0.1).amsgrad(true))},
+           {"optimizer/weight_decay = 0.01; rank 1", one(adamw, lt::AdamWOptions(0.1)),
+            one(adamw, lt::AdamWOptions(0.1).weight_decay(0.5))},
+           {"optimizer/lr_decay = 0; rank 1 has optimizer/lr_decay = 0.5", one(adagrad, lt::AdagradOptions(0.1)),
+            one(adagrad, lt::AdagradOptions(0.1).lr_decay(0.5))},
+           {"optimizer/centered = false; rank 1", one(rmsprop, lt::RMSpropOptions(0.1)),
+            one(rmsprop, lt::RMSpropOptions(0.1).centered(true))},
+           {"optimizer/1/weight_decay = 0.1; rank 1 has optimizer/1/weight_decay = 0.3", two_groups(0.1),
+            two_groups(0.3)},
+           {"optimizer/warmth = 1; rank 1 has optimizer/warmth = 2", own(1), own(2)},
+           {"optimizer/class = SGD; rank 1 has optimizer/class = OwnOptimizer", one(sgd, lt::SGDOptions(0.1)), own(1)},
+       }) {
+    CAPTURE(row.text);
+    const std::string error = first_error(row.rank_0, row.rank_1);
+    CAPTURE(error);
+    CHECK(error.find(row.text) != std::string::npos);
+  }
+}
+
+// Another value of an option than its default or example, and what it needs of others to be valid.
+Settings other_value(const OptionInfo& option) {
+  const std::map<std::string, Settings> given = {
+      {"smoothing", {{"smoothing", "0.25"}}},
+      {"max_sequence_length", {{"max_sequence_length", "24"}}},
+      {"swa_lr", {{"swa_lr", "0.01"}, {"schedule_swa_lr", "true"}}},
+      {"end", {{"end", "0.75"}}},
+      {"swa_start", {{"swa_start", "0.5dur"}}},
+      {"swa_end", {{"swa_end", "0.9dur"}}},
+      {"half_life", {{"half_life", "2ba"}}},
+      {"ema_start", {{"ema_start", "0.5dur"}}},
+      {"drop_warmup", {{"drop_warmup", "0.1dur"}}},
+      {"act_fn", {{"act_fn", "relu"}}},
+      {"average", {{"average", "macro"}, {"num_classes", "3"}}},
+  };
+  if (const auto found = given.find(option.name); found != given.end()) return found->second;
+  const std::string now = option.example.value_or(option.default_text);
+  if (option.type == "true or false") return {{option.name, now == "true" ? "false" : "true"}};
+  if (const auto separator = option.type.find(" or "); separator != std::string::npos) {
+    const std::string first = option.type.substr(0, separator);
+    const std::string rest = option.type.substr(separator + 4);
+    return {{option.name, now == first ? rest.substr(0, rest.find(" or ")) : first}};
+  }
+  if (option.type == "text") return {{option.name, now == "other" ? "another" : "other"}};
+  if (option.type == "whole number") return {{option.name, now.empty() ? "1" : std::to_string(std::stoll(now) + 1)}};
+  if (option.type == "number") return {{option.name, now == "0.125" ? "0.25" : "0.125"}};
+  return {{option.name, now == "2ba" ? "3ba" : "2ba"}};
+}
+
+// Other options that a changed one needs.
+template <class List>
+Settings settings_with(const Entry<List>& entry, const Settings& changed) {
+  Settings settings;
+  for (const OptionInfo& option : entry.options)
+    if (option.example) settings[option.name] = *option.example;
+  for (const auto& [name, text] : changed) settings[name] = text;
+  return settings;
+}
+
+// Calls visit(name, what, described with it, described without) for each option of each plug-in.
+template <class List, class Described>
+void for_each_option(
+    const Registry<List>& registry, const Described& described,
+    const std::function<void(const std::string& option, const StateDict& other, const StateDict& usual)>& visit) {
+  for (const std::string& name : registry.names()) {
+    CAPTURE(name);
+    const Entry<List>& entry = registry.find(name);
+    for (const OptionInfo& option : entry.options) {
+      CAPTURE(option.name);
+      const Settings changed = other_value(option);
+      Settings usual = changed;
+      usual.erase(option.name);
+      visit(option.name, described(entry.make(settings_with(entry, changed))),
+            described(entry.make(settings_with(entry, usual))));
+    }
+  }
+}
+
+void check_told(const std::string& option, const StateDict& other, const StateDict& usual) {
+  REQUIRE(other.find(option));
+  REQUIRE(usual.find(option));
+  CHECK(text_of(*other.find(option)) != text_of(*usual.find(option)));
+}
+
+TEST_CASE("Every option of every algorithm and metric that can be made by name is told to those who compare it") {
+  for_each_option(
+      algorithms::registry(), [](const Algorithms& list) { return list.list().front().object->local_hparams(); },
+      check_told);
+  for_each_option(
+      metrics::registry(), [](const Metrics& list) { return (*list.begin())->local_hparams(); }, check_told);
+}
+
+TEST_CASE("An algorithm of which a rank has another option is a ConfigError on all, before it does anything") {
+  for (const std::string& name : algorithms::registry().names()) {
+    CAPTURE(name);
+    const Entry<Algorithms>& entry = algorithms::registry().find(name);
+    for (const OptionInfo& option : entry.options) {
+      CAPTURE(option.name);
+      const Settings changed = other_value(option);
+      Settings usual = changed;
+      usual.erase(option.name);
+      const auto set = [&](const Settings& settings) {
+        return [&entry, settings = settings_with(entry, settings)](TrainerOptions& options) {
+          options.algorithms = entry.make(settings);
+        };
+      };
+      const std::string error = first_error(set(usual), set(changed));
+      CAPTURE(error);
+      CHECK(error.find("the ranks differ: rank 0 has ") != std::string::npos);
+      CHECK(error.find('/' + option.name + " = ") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("LoadCheckpoint of which a rank has another option is a ConfigError on all") {
+  using O = algorithms::LoadCheckpointOptions;
+  const auto& [load_path, load_weights_only, strict_model_weights, ignore_keys, event] = O{};
+  static_cast<void>(std::tie(load_path, load_weights_only, strict_model_weights, ignore_keys, event));
+  const std::vector<std::pair<const char*, std::function<void(O&)>>> rows = {
+      {"load_path", [](O& o) { o.load_path = "other"; }},
+      {"load_weights_only", [](O& o) { o.load_weights_only = false; }},
+      {"strict_model_weights", [](O& o) { o.strict_model_weights = false; }},
+      {"ignore_keys", [](O& o) { o.ignore_keys = {"model/*"}; }},
+      {"event", [](O& o) { o.event = Event::EPOCH_END; }},
+  };
+  for (const auto& [option, change] : rows) {
+    CAPTURE(option);
+    O usual{.load_path = "weights", .load_weights_only = true, .event = Event::BATCH_END};
+    if (std::string(option) == "load_weights_only") usual.event = Event::AFTER_LOAD;
+    O other = usual;
+    change(other);
+    const auto set = [](const O& options) {
+      return [options](TrainerOptions& o) { o.algorithms = {algorithms::LoadCheckpoint(options)}; };
+    };
+    const std::string error = first_error(set(usual), set(other));
+    CAPTURE(error);
+    CHECK(error.find(join("the ranks differ: rank 0 has LoadCheckpoint/", option, " = ")) != std::string::npos);
+  }
+}
+
+TEST_CASE("Metrics of training and evaluation are compared with their options, and of one's own with what they tell") {
+  const auto evaluated = [](std::optional<std::int64_t> ignored) {
+    return [ignored](TrainerOptions& o) {
+      o.eval_dataloader =
+          Evaluator{.label = "eval",
+                    .dataloader = tiny_loader(8, 4),
+                    .metrics = Metrics(metrics::MulticlassAccuracy({.num_classes = 3, .ignore_index = ignored}))};
+    };
+  };
+  const auto trained = [](std::int64_t k) {
+    return [k](TrainerOptions& o) {
+      o.model = std::make_shared<models::Classifier>(
+          torch::nn::Linear(4, 3),
+          models::ClassifierOptions{.num_classes = 3,
+                                    .train_metrics = Metrics(metrics::MulticlassAccuracy({.top_k = k}))});
+    };
+  };
+  CHECK(first_error(evaluated({}), evaluated(1))
+            .find("rank 0 has metric eval/MulticlassAccuracy/ignore_index = ; rank 1 has metric "
+                  "eval/MulticlassAccuracy/ignore_index = 1") != std::string::npos);
+  CHECK(first_error(trained(1), trained(2))
+            .find("rank 0 has metric train/MulticlassAccuracy/top_k = 1; rank 1 has metric "
+                  "train/MulticlassAccuracy/top_k = 2") != std::string::npos);
 }
 
 TEST_CASE("A save_folder of some ranks alone is a ConfigError where all of them save, and fine where rank 0 does") {

@@ -1,0 +1,262 @@
+// Ranks that train the same have the same weights to the bit, and those that do not are told so at the end of the epoch
+// and at each checkpoint: code of one's own may do on one rank what it does on no other.
+#include "composer/trainer/replicas.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include "composer/algorithms/ema.h"
+#include "composer/algorithms/gradient_clipping.h"
+#include "composer/algorithms/layer_freezing.h"
+#include "composer/algorithms/swa.h"
+#include "composer/core/error.h"
+#include "composer/core/model_access.h"
+#include "composer/optim/lamb.h"
+#include "composer/optim/muon.h"
+#include "composer/optim/schedule.h"
+#include "composer/trainer/trainer.h"
+#include "tests/dist/results_in_ranks.h"
+#include "tests/support/doctest.h"
+#include "tests/support/folder.h"
+#include "tests/support/tiny.h"
+#include "tests/trainer/algorithm_at.h"
+
+namespace composer::test::replicas_test {
+namespace {
+
+using WorldPointer = std::shared_ptr<dist::World>;
+using Change = std::function<void(TrainerOptions&, int rank)>;
+
+std::shared_ptr<Model> normed_model() {
+  torch::nn::Sequential net(torch::nn::Linear(4, 6), torch::nn::BatchNorm1d(6), torch::nn::Linear(6, 3));
+  const at::NoGradGuard no_grad;
+  double phase = 0;
+  for (at::Tensor& parameter : net->parameters())
+    parameter.copy_(at::sin(at::arange(parameter.numel(), at::kFloat) + ++phase).view(parameter.sizes()));
+  return std::make_shared<models::Classifier>(net,
+                                              models::ClassifierOptions{.num_classes = 3, .train_metrics = Metrics()});
+}
+
+TrainerOptions given_to(const WorldPointer& world) {
+  TrainerOptions options = tiny_options();
+  options.model = normed_model();
+  options.train_dataloader = tiny_loader(32, 8);
+  options.max_duration = "2ep";
+  options.seed = 17;
+  options.world = world;
+  return options;
+}
+
+// The error of each rank; "ended" without one.
+std::vector<std::string> ends_of(int ranks, const Change& change) {
+  auto ends = dist::test::errors_in_ranks(ranks, [&](const WorldPointer& world) {
+    TrainerOptions options = given_to(world);
+    change(options, world->rank());
+    Trainer trainer(std::move(options));
+    trainer.fit();
+  });
+  for (std::string& end : ends)
+    if (end.empty()) end = "ended";
+  return ends;
+}
+
+// While it lives, what any rank warns of is kept.
+struct WarningsOfAll {
+  WarningsOfAll()
+      : before(redirect_warnings([this](const std::string& text) {
+          const std::lock_guard lock(mutex);
+          texts.push_back(text);
+        })) {}
+  ~WarningsOfAll() { redirect_warnings(before); }
+  WarningsOfAll(const WarningsOfAll&) = delete;
+  WarningsOfAll& operator=(const WarningsOfAll&) = delete;
+
+  std::int64_t count(const std::string& what) const {
+    return std::ranges::count_if(texts, [&](const std::string& text) { return text.find(what) != std::string::npos; });
+  }
+
+  std::mutex mutex;
+  std::vector<std::string> texts;
+  WarningSink before;
+};
+
+Algorithms on_last_rank(int ranks, int rank, EventSet events, const AlgorithmAt::Do& function) {
+  return AlgorithmAt(events, [=](Event event, State& state) {
+    if (rank == ranks - 1) function(event, state);
+  });
+}
+
+TEST_CASE("What own code does on one rank alone is an error on all after the epoch, which names ranks and weights") {
+  struct Row {
+    const char* text;
+    Change change;
+  };
+  const auto at_batch_3 = [](EventSet events, const AlgorithmAt::Do& function) {
+    return [=](TrainerOptions& options, int rank) {
+      options.algorithms = on_last_rank(3, rank, events, [=](Event event, State& state) {
+        if (state.timestamp.batch == 3) function(event, state);
+      });
+    };
+  };
+  const std::vector<Row> rows = {
+      {"after epoch 1, batch 4: the ranks differ: rank 0 has learning rate of group 0 = 0.1; rank 2 has learning rate "
+       "of group 0 = 0.01",
+       at_batch_3({Event::BATCH_START},
+                  [](Event, State& state) { state.optimizer->param_groups()[0].options().set_lr(0.01); })},
+      {"differ after epoch 1, batch 4: rank 2 and rank 0 have another module.0.weight",
+       at_batch_3({Event::BATCH_END},
+                  [](Event, State& state) {
+                    const at::NoGradGuard no_grad;
+                    state.model->parameters()[0].mul_(2);
+                  })},
+      {"after epoch 1, batch 4: the ranks differ: rank 0 has nothing more; rank 2 has module.1 in evaluation mode",
+       at_batch_3({Event::BATCH_END}, [](Event, State& state) { state.model->named_modules()["module.1"]->eval(); })},
+      {"rank 2 and rank 0 have another module.0.weight",
+       [](TrainerOptions& options, int rank) {  // equal at each batch that is compared before the fit
+         options.schedulers = {
+             [rank](const optim::ScheduleContext& now) { return now.timestamp.batch == 2 && rank == 2 ? 0.5 : 1.0; }};
+       }},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.text);
+    for (const std::string& end : ends_of(3, row.change)) {
+      CAPTURE(end);
+      CHECK(end.find(row.text) != std::string::npos);
+      CHECK(end.find("on all: look at algorithms, callbacks, schedules and optimizers") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("Weights that differ are an error soon after a checkpoint within an epoch, and before one that ranks share") {
+  for (const std::int64_t stage : {0, 1}) {
+    CAPTURE(stage);
+    const Folder folder;
+    const auto ends = ends_of(2, [&](TrainerOptions& options, int rank) {
+      options.distributed.zero_stage = stage;
+      options.save_folder = (folder / "run").string();
+      options.save_interval = "2ba";
+      options.algorithms = on_last_rank(2, rank, {Event::BATCH_END}, [](Event, State& state) {
+        const at::NoGradGuard no_grad;
+        if (state.timestamp.batch == 2) state.model->parameters()[0].mul_(2);
+      });
+    });
+    for (const std::string& end : ends) {
+      CAPTURE(end);
+      CHECK(end.find("differ after epoch 0, batch 2: rank 1 and rank 0") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("A difference that rounding explains is a warning, once") {
+  const WarningsOfAll warnings;
+  const auto ends = ends_of(2, [](TrainerOptions& options, int rank) {
+    options.algorithms = on_last_rank(2, rank, {Event::BATCH_END}, [](Event, State& state) {
+      const at::NoGradGuard no_grad;
+      state.model->parameters()[0].mul_(1 + 1e-6);
+    });
+  });
+  for (const std::string& end : ends) CHECK(end == "ended");
+  CHECK(warnings.count("rank 1 and rank 0 have another module.0.weight, by up to ") == 1);
+  CHECK(warnings.count("the weights of the ranks differ") == 1);
+}
+
+TEST_CASE("Ranks that train the same have equal bits, whatever the precision, the stage and the number of ranks") {
+  struct Row {
+    const char* name;
+    std::function<void(TrainerOptions&)> change;
+  };
+  const std::vector<Row> rows = {
+      {"plain", [](auto&) {}},
+      {"bf16", [](auto& o) { o.precision = Precision::AMP_BF16; }},
+      {"a scaler", [](auto& o) { o.grad_scaler.emplace(); }},
+      {"gradients in bf16", [](auto& o) { o.distributed.gradients_in_bf16 = true; }},
+      {"every microbatch",
+       [](auto& o) {
+         o.distributed.ddp_sync_strategy = dist::SyncStrategy::MULTI_AUTO_SYNC, o.device_train_microbatch_size = 2;
+       }},
+      {"forced", [](auto& o) { o.distributed.ddp_sync_strategy = dist::SyncStrategy::FORCED_SYNC; }},
+      {"stage 1", [](auto& o) { o.distributed.zero_stage = 1; }},
+      {"stage 2", [](auto& o) { o.distributed.zero_stage = 2; }},
+      {"shards", [](auto& o) { o.distributed.virtual_shards = 4, o.train_dataloader = tiny_loader(32, 16); }},
+      {"shards, stage 1",
+       [](auto& o) {
+         o.distributed.virtual_shards = 4, o.distributed.zero_stage = 1, o.train_dataloader = tiny_loader(32, 16);
+       }},
+      {"lamb", [](auto& o) { o.optimizer = optim::lamb({.lr = 0.01}); }},
+      {"muon", [](auto& o) { o.optimizer = optim::muon({.lr = 0.01}); }},
+      {"frozen", [](auto& o) { o.model->parameters()[0].set_requires_grad(false); }},
+      {"bf16 parameters",
+       [](auto& o) {
+         as_module(*o.model).to(at::kBFloat16);
+         o.precision = Precision::AMP_BF16;
+       }},
+      {"algorithms",
+       [](auto& o) {
+         o.algorithms = {algorithms::EMA({.half_life = "2ba"}), algorithms::SWA({.swa_start = "1ep", .swa_end = "2ep"}),
+                         algorithms::GradientClipping({.clipping_threshold = 0.1}),
+                         algorithms::LayerFreezing({.freeze_start = 0.5})};
+         o.eval_dataloader = tiny_loader(8, 4);
+       }},
+  };
+  for (const Row& row : rows)
+    for (const int ranks : {2, 4}) {
+      CAPTURE(row.name);
+      CAPTURE(ranks);
+      const WarningsOfAll warnings;
+      const Folder folder;
+      const auto ends = ends_of(ranks, [&](TrainerOptions& options, int) {
+        row.change(options);
+        options.save_folder = (folder / "run").string();
+        options.save_interval = "1ba";
+      });
+      for (const std::string& end : ends) CHECK(end == "ended");
+      CHECK(warnings.count("the weights of the ranks differ") == 0);
+    }
+}
+
+TEST_CASE("Sums of bits tell tensors of every type apart, and do not depend on their layout") {
+  const at::Tensor base = at::sin(at::arange(2 * 3 * 5 * 7, at::kDouble)).view({2, 3, 5, 7});
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kComplexFloat, at::kChar}) {
+    CAPTURE(at::toString(type));
+    const at::Tensor tensor = base.mul(100).to(type);
+    at::Tensor other = tensor.clone();
+    other[1][2][4][6] += 1;
+    const at::Tensor odd = tensor.flatten().slice(0, 1);
+    const std::vector<at::Tensor> all = {tensor,
+                                         tensor.contiguous(at::MemoryFormat::ChannelsLast),
+                                         other,
+                                         odd,
+                                         tensor.slice(3, 0, 7, 2),
+                                         at::zeros({0}, type)};
+    const auto sums = sums_of_bits(all);
+    CHECK(sums[0] == sums[1]);
+    CHECK(sums[0] != sums[2]);
+    CHECK(sums[3] == sums_of_bits({odd})[0]);
+    CHECK(sums[4] == sums_of_bits({tensor.slice(3, 0, 7, 2).contiguous()})[0]);
+    CHECK(sums[5] == 0);
+  }
+  CHECK(sums_of_bits({}).empty());
+}
+
+TEST_CASE("The difference of weights is a share of the largest, and infinite where one of them alone is NaN") {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  CHECK(relative_difference(at::tensor({1., -4.}), at::tensor({1., -3.})) == 0.25);
+  CHECK(relative_difference(at::tensor({1., kNan}), at::tensor({1., kNan})) == 0);
+  CHECK(relative_difference(at::tensor({1., 2.}), at::tensor({1., kNan})) == std::numeric_limits<double>::infinity());
+  CHECK(relative_difference(at::zeros({2}), at::ones({2})) == std::numeric_limits<double>::infinity());
+  CHECK(relative_difference(at::zeros({0}), at::zeros({0})) == 0);
+}
+
+}  // namespace
+}  // namespace composer::test::replicas_test
