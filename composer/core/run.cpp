@@ -7,6 +7,7 @@ namespace composer {
 Run::~Run() = default;
 bool Run::is_resumable() const { return false; }
 bool Run::begins_again() const { return false; }
+bool Run::pauses() const { return false; }
 std::string Run::identity() const { return {}; }
 void Run::keep_random() const {}
 void Run::repeat_microbatch(bool) const { throw Error("state.run: this run cannot repeat a microbatch"); }

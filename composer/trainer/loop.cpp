@@ -220,7 +220,7 @@ void Trainer::Impl::evaluate_if_due(Event event) {
     due = due_on_all_ranks(evaluations.due(event, moment, state));
   }
   if (event == Event::FIT_END && interrupted) return;  // the run has not ended
-  evaluations.mark_due(due, state.timestamp.batch);
+  if (!pauses()) evaluations.mark_due(due, state.timestamp.batch);
   if (owed) owed->from = Owed::CHECKPOINT;
   if (!interrupted) evaluate_all(due);
 }
@@ -248,7 +248,7 @@ void Trainer::Impl::evaluate_all(const std::vector<EvalRun*>& runs) {
     const RandomScope draws_own(own);
     if (!evaluate(*run, run->feed)) return all.cut_short();
     evaluations.done(*run);
-    schedules.observe(state, run->feed.label());
+    if (!pauses()) schedules.observe(state, run->feed.label());
   }
   all.close();
 }

@@ -145,6 +145,7 @@ class Trainer::Impl::AsRun final : public Run {
     act(*state.model);
   }
   bool interrupted() const override { return trainer_ && trainer_->interrupted(); }
+  bool pauses() const override { return trainer_ && trainer_->pauses(); }
   bool is_resumable() const override { return trainer_ && trainer_->is_resumable(); }
   bool begins_again() const override { return trainer_ && trainer_->resumption.begins_again; }
   std::string identity() const override {
