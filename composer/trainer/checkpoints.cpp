@@ -116,6 +116,7 @@ Loaded read_checkpoint(const Ranks& ranks, const std::filesystem::path& path, bo
   }
   StateDict weights, all;
   for (auto& [name, tensor] : read_weights(path)) weights[name] = std::move(tensor);  // damage is told first
+  if (weights.entries().empty()) throw CheckpointError(path.string(), ": has no tensors, so no weights can be loaded");
   if (!weights_only)
     throw ConfigError("load_path: ", path.string(), " is a file, and may have weights alone; set load_weights_only, ",
                       "or name the folder of a checkpoint");

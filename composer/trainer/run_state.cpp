@@ -352,9 +352,10 @@ void Trainer::Impl::load_weights(const StateDict& saved, const std::string& from
   formats::NamedTensors weights;
   for (const auto& [name, value] : std::get<StateDict>(*found).entries())
     weights.emplace_back(name, std::get<at::Tensor>(value));
+  if (weights.empty() && !strict) return;  // all were ignored
   try {
     const WeightsReport report = composer::load_weights(as_module(*state.model), weights, from, {.strict = strict});
-    if (!strict) check_loaded(report, weights.size(), from);
+    if (!strict) check_loaded(report, from);
   } catch (const WeightsError& error) {
     const auto [missing, differing] = compare_required_algorithms(saved, engine);
     std::string why;
