@@ -411,6 +411,7 @@ Outputs TrainStep::outputs_for_metrics() {
 
 void TrainStep::leave() {
   assign(state_.batch, whole_);
+  part_weights_.warn_of_nothing();
   if (ranks()) {
     if (microbatches_.empty() && !measured_) state_.batch_loss.clear();
     ranks()->finish(measured_ ? nullptr : &state_.batch_loss);
