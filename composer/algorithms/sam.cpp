@@ -13,7 +13,9 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state.h"
+#include "composer/optim/parameter_group.h"
 #include "composer/util/joint_norm.h"
 
 namespace composer::algorithms {
@@ -26,6 +28,19 @@ at::Tensor norm_of(const std::vector<at::Tensor>& gradients) {
   return joint_norm(gradients, type);
 }
 
+[[noreturn]] void throw_sparse(const std::string& name) {
+  throw ConfigError("SAM: cannot use the sparse gradient of ", name,
+                    ". Make it dense, e.g. an embedding's by sparse(false)");
+}
+
+bool is_sparse(const at::Tensor& gradient) { return gradient.defined() && gradient.layout() != at::kStrided; }
+
+void check_dense(const std::vector<at::Tensor>& parameters, const Model& model) {
+  if (std::ranges::none_of(parameters, [](const at::Tensor& parameter) { return is_sparse(parameter.grad()); })) return;
+  for (const auto& [name, parameter] : optim::parameters_of(as_module(model)))
+    if (is_sparse(parameter.grad())) throw_sparse(name);
+}
+
 }  // namespace
 
 SharpStep::SharpStep(const std::vector<at::Tensor>& parameters, double rho, double epsilon) {
@@ -34,9 +49,7 @@ SharpStep::SharpStep(const std::vector<at::Tensor>& parameters, double rho, doub
   for (const at::Tensor& parameter : parameters) {
     const at::Tensor& gradient = parameter.grad();
     if (!gradient.defined()) continue;
-    if (gradient.layout() != at::kStrided)
-      throw ConfigError("SAM: cannot use the sparse gradient of a parameter ", parameter.sizes(),
-                        ". Make it dense, e.g. an embedding's by sparse(false)");
+    if (is_sparse(gradient)) throw_sparse(join("a parameter ", parameter.sizes()));
     moved_.push_back(parameter);
     gradients.push_back(gradient);
     before_.push_back(at::empty_like(parameter));
@@ -70,6 +83,7 @@ void SAM::make_gradients(State& state, const Pass& pass) {
   std::vector<at::Tensor> parameters;
   for (const auto& group : state.optimizer->param_groups())
     parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+  check_dense(parameters, *state.model);
   const SharpStep step(parameters, options_.rho, options_.epsilon);
   pass(/*counts=*/true);
 }

@@ -11,8 +11,24 @@
 
 namespace composer::callbacks {
 
+namespace {
+
+// What is wrong with the options, by the names that they have here: those of the trainer begin with save_.
+std::string by_own_names(std::string what) {
+  for (const std::string name : {"folder: ", "filename: ", "latest_filename: ", "num_checkpoints_to_keep", "best"})
+    for (auto at = what.find("save_" + name); at != std::string::npos; at = what.find("save_" + name))
+      what.erase(at, 5);
+  return "CheckpointSaver: " + what;
+}
+
+}  // namespace
+
 CheckpointSaver::CheckpointSaver(CheckpointSaverOptions options) : options_(std::move(options)) {
-  saving::check(options_);
+  try {
+    saving::check(options_);
+  } catch (const ConfigError& error) {
+    throw ConfigError(by_own_names(error.what()));
+  }
 }
 
 void CheckpointSaver::Memory::visit_state(StateVisitor& visit) {
@@ -61,6 +77,8 @@ void CheckpointSaver::open(const State& state) {
   const bool goes_on = !before_.run_id.empty() && before_.folder == folder_;
   CheckpointSaverOptions options = options_;
   options.folder = absolute_folder_;
+  if (options.num_checkpoints_to_keep == 0)
+    warn(join("CheckpointSaver: num_checkpoints_to_keep is 0, so ", folder_, " gets no checkpoint; -1 keeps all"));
   saver_.emplace(std::move(options), state, goes_on ? &newest : nullptr);
   if (!goes_on) return;
   saver_->load_state(before_.saver, before_.batch, saving::ends_of(state.timestamp));

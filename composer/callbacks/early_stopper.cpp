@@ -32,7 +32,8 @@ void EarlyStopper::init(const State&, Logger&) {
 }
 
 void EarlyStopper::eval_end(const State& state, Logger&) {
-  if (!state.run || !state.run->interrupted()) judge(state);  // an interrupted evaluation has no metrics
+  if (state.run && (state.run->interrupted() || state.run->pauses())) return;  // interrupted, it has no metrics
+  judge(state);
 }
 void EarlyStopper::epoch_end(const State& state, Logger&) { judge(state); }
 void EarlyStopper::batch_end(const State& state, Logger&) {

@@ -20,7 +20,8 @@ ThresholdStopper::ThresholdStopper(ThresholdStopperOptions options) : options_(s
 }
 
 void ThresholdStopper::eval_end(const State& state, Logger&) {
-  if (!state.run || !state.run->interrupted()) judge(state);  // an interrupted evaluation has no metrics
+  if (state.run && (state.run->interrupted() || state.run->pauses())) return;  // interrupted, it has no metrics
+  judge(state);
 }
 void ThresholdStopper::epoch_end(const State& state, Logger&) { judge(state); }
 void ThresholdStopper::batch_end(const State& state, Logger&) {

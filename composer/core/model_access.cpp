@@ -51,6 +51,12 @@ void explain_types(const Model& model, const Batch& batch, std::string_view erro
                           type, ")");
 }
 
+// Likewise. If the model gave an output that is no tensor, throws one that says so.
+void explain_undefined(const Outputs& outputs) {
+  for (const auto& [name, tensor] : outputs)
+    if (!tensor.defined()) throw_nested<ConfigError>("Model::forward returned an undefined tensor as \"", name, '"');
+}
+
 }  // namespace
 
 torch::nn::Module& as_module(Model& model) { return model; }
@@ -116,10 +122,22 @@ Outputs forward_of(Model& model, const Batch& batch) {
 Outputs eval_forward_of(Model& model, const Batch& batch, const Outputs* outputs) {
   return model.eval_forward(batch, outputs);
 }
-Losses loss_of(Model& model, const Outputs& outputs, const Batch& batch) { return model.loss(outputs, batch); }
+Losses loss_of(Model& model, const Outputs& outputs, const Batch& batch) {
+  try {
+    return model.loss(outputs, batch);
+  } catch (const c10::Error&) {
+    explain_undefined(outputs);
+    throw;
+  }
+}
 LossWeight loss_weight_of(const Model& model, const Batch& batch) { return model.loss_weight(batch); }
 void update_metric(Model& model, const Batch& batch, const Outputs& outputs, Metric& metric) {
-  model.update_metric(batch, outputs, metric);
+  try {
+    model.update_metric(batch, outputs, metric);
+  } catch (const c10::Error&) {
+    explain_undefined(outputs);
+    throw;
+  }
 }
 Metrics metrics_of(const Model& model, bool is_train) { return model.get_metrics(is_train); }
 std::optional<double> flops_of(const Model& model, const Batch& batch) { return model.flops_per_batch(batch); }

@@ -8,6 +8,7 @@ Run::~Run() = default;
 bool Run::is_resumable() const { return false; }
 std::uint64_t Run::weights_version() const { return 0; }
 bool Run::begins_again() const { return false; }
+bool Run::pauses() const { return false; }
 std::string Run::identity() const { return {}; }
 void Run::keep_random() const {}
 void Run::repeat_microbatch(bool) const { throw Error("state.run: this run cannot repeat a microbatch"); }

@@ -24,8 +24,8 @@ struct LoadOptions {
 };
 
 // The run that a State belongs to, for plug-ins that save and load it whole: state.run. Those who see the state const
-// can save. Once the trainer is closed every call throws Error, but for interrupted() (false) and time_left() (unset):
-// a copy of the state may outlive it.
+// can save. Once the trainer is closed every call throws Error, but for interrupted() and pauses() (false) and
+// time_left() (unset): a copy of the state may outlive it.
 class COMPOSER_EXPORT Run {
  public:
   virtual ~Run();
@@ -64,6 +64,9 @@ class COMPOSER_EXPORT Run {
   // The same in every process that starts this run again, and in no other run: made of the name that the program has
   // given it, and of its save folder. Empty unless it is resumable.
   virtual std::string identity() const;
+  // From FIT_END on: whether a request to stop has ended the fit, and another one goes on from there. Who judges a run
+  // leaves out the evaluation that follows: without the pause there is none.
+  virtual bool pauses() const;
 };
 
 }  // namespace composer

@@ -50,6 +50,10 @@ Batch checked(Batch data) {
                       "; all tensors must have the same number");
   get_num_samples_in_batch(data);  // throws if there is none, or an undefined one
   for (const auto& [name, tensor] : data)
+    if (tensor.layout() != at::kStrided)
+      throw DataError("in_memory: \"", name, "\" is of the layout ", tensor.layout(), ", and samples are taken from ",
+                      "dense tensors alone; give its to_dense()");
+  for (const auto& [name, tensor] : data)
     if (tensor.device() != data.front().device())
       throw DataError("in_memory: all tensors must be on one device; \"", name, "\" is on ", tensor.device(),
                       ", the first on ", data.front().device());

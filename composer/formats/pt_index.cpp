@@ -57,7 +57,8 @@ class Flatten {
  private:
   using Kind = PickleValue::Kind;
 
-  [[noreturn]] void fail(const std::string& what) const { throw CheckpointError(file_, ": ", what); }
+  // What torch.save may have written all the same.
+  [[noreturn]] void fail(const std::string& what) const { throw UnsupportedError(file_, ": ", what); }
 
   // A value that is used again is visited again: without a bound, a short pickle would keep us busy for ever.
   void spend(std::size_t& budget, std::size_t amount) const {
@@ -70,13 +71,16 @@ class Flatten {
     if (value.kind == Kind::TENSOR) tensors_.emplace_back(name, value.index);
     const bool dict = value.kind == Kind::DICT || value.kind == Kind::OBJECT;
     if (!dict && value.kind != Kind::LIST && value.kind != Kind::TUPLE) return;
+    if (std::ranges::count(around_, value.index) > 0) fail("its dict or list " + shown(name) + " contains itself");
     if (depth == kDeepest) fail("its dicts are nested too deeply, at " + shown(name));
+    around_.push_back(value.index);
     const auto& items = pickle_.items[value.index];
     for (std::size_t i = 0; i < items.size(); i += dict ? 2 : 1) {
       const std::string key = dict ? key_of(items[i], depth) : std::to_string(i);
       spend(letters_, name.size() + key.size() + 1);
       visit(items[dict ? i + 1 : i], name.empty() ? key : join(name, ".", key), depth + 1);
     }
+    around_.pop_back();
   }
 
   std::string key_of(const PickleValue& key, int depth) {
@@ -127,6 +131,7 @@ class Flatten {
   const Pickle& pickle_;
   std::size_t visits_, letters_;
   const std::string& file_;
+  std::vector<std::uint32_t> around_;  // the dicts and lists around what is visited
   std::vector<std::pair<std::string, std::uint32_t>> tensors_;
 };
 

@@ -194,10 +194,12 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
   Matched matched = match(state_dict(module), tensors, options);
   auto& [report, reshaped, pairs] = matched;
   const bool wrong = options.strict && (!report.missing.empty() || !report.unexpected.empty());
-  const bool nothing_fits = !tensors.empty() && report.loaded.empty() && !report.missing.empty();
+  const bool nothing_fits = report.loaded.empty() && !report.missing.empty();
   if (wrong || nothing_fits || !report.mismatched.empty()) {
     std::string what = from + " does not fit the model";
-    if (nothing_fits) what += join(": none of its ", tensors.size(), " tensors has a name of the model's");
+    if (nothing_fits && tensors.empty()) what += ": it has no tensors";
+    if (nothing_fits && !tensors.empty())
+      what += join(": none of its ", tensors.size(), " tensors has a name of the model's");
     what += hint(matched) + report.text();
     report.loaded.clear();
     throw WeightsError(what, std::move(report));

@@ -9,6 +9,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/state.h"
+#include "composer/core/state_dict.h"
 #include "composer/loggers/kept_entries.h"
 #include "composer/loggers/scalar.h"
 #include "composer/loggers/string_map.h"
@@ -222,8 +223,11 @@ struct BackgroundLogger::Channel {
   // A writer that hangs is waited for once.
   Seconds limit() const { return hangs ? Seconds(0) : timeout; }
 
+  std::int64_t dropped() const { return dropped_before + static_cast<std::int64_t>(queue.dropped()); }
+
   const std::shared_ptr<RecordWriter> writer;
   const Seconds timeout;
+  std::int64_t dropped_before = 0;  // by the process that wrote the checkpoint
   std::vector<Message> held;
   bool told = false, warned = false, warned_full = false, warned_left_out = false, hangs = false;
   util::BackgroundQueue<Message> queue;
@@ -357,6 +361,22 @@ void BackgroundLogger::sync() {
   warn_once();
 }
 
+void BackgroundLogger::visit_missing(StateVisitor& visit) {
+  if (!channel_ || (visit.is_loading() && !visit.has("lost"))) return;  // of an older version
+  Channel& channel = *channel_;
+  std::int64_t dropped = channel.dropped(), lost = 0;
+  {
+    const std::lock_guard lock(channel.writer->mutex_);
+    lost = channel.writer->lost_;
+  }
+  visit("dropped", dropped);
+  visit("lost", lost);
+  if (!visit.is_loading()) return;
+  channel.dropped_before = std::max<std::int64_t>(dropped, 0);
+  const std::lock_guard lock(channel.writer->mutex_);
+  channel.writer->lost_ = std::max<std::int64_t>(lost, 0);
+}
+
 bool BackgroundLogger::is_closed() {
   if (closed_ && !std::exchange(warned_closed_, true))
     warn(join(name_, ": is closed, so what is logged from here on is lost"));
@@ -397,7 +417,8 @@ void BackgroundLogger::close(const State&, Logger&) {
   const bool ended = channel.queue.end(channel.limit());
   warn_once();
   const std::shared_ptr<RecordWriter> writer = channel.writer;
-  const std::uint64_t abandoned = channel.queue.abandoned(), dropped = channel.queue.dropped();
+  const std::uint64_t abandoned = channel.queue.abandoned();
+  const std::int64_t dropped = channel.dropped();
   channel_.reset();
   if (!ended)
     warn(join(name_, ": ", abandoned, ' ', writer->noun(), " are not yet written to ", where, " and may be missing"));

@@ -138,6 +138,9 @@ class COMPOSER_EXPORT BackgroundLogger : public LoggerDestination {
   void drop_held();
   void sync();     // waits, without limit, until everything logged so far would survive a loss of power
   void discard();  // closes; records held are lost
+  // For visit_state(), beside what is kept of the place in the log: how many records are missing before it. The report
+  // at the end counts those of earlier processes, too.
+  void visit_missing(StateVisitor& visit);
 
  private:
   struct Channel;

@@ -47,12 +47,24 @@ void set_aside(const std::string& name, const std::string& path, const char* why
   warn(join(name, ": ", path, " is the log of an earlier process of this run", why, "; it is kept as ", aside));
 }
 
-// Two trainers of one program may have been given one path.
-void set_own_aside(const std::string& name, const std::string& path) {
+// Two trainers of one program, or two loggers of one trainer, may have been given one path. Each would cut off, when
+// its run is resumed, what the other one has logged.
+void check_not_in_use(const std::string& name, const std::string& path) {
   if (util::is_in_use(path))
     throw ConfigError(name, ": ", path, " is being written by another logger, of this process or of another one; give ",
-                      "each trainer a path of its own");
+                      "each logger and each trainer a path of its own");
+}
+
+void set_own_aside(const std::string& name, const std::string& path) {
+  check_not_in_use(name, path);
   set_aside(name, path, ", of which no checkpoint is left");
+}
+
+void warn_if_missing(const std::string& name, const std::string& path, const util::LogMark& mark) {
+  std::error_code error;
+  if (mark.size == 0 || std::filesystem::exists(path, error)) return;
+  warn(join(name, ": ", path, " does not exist, but the log of the run had ", mark.size, " bytes when the checkpoint ",
+            "was written; it was removed, or path was another one, and the log begins again without them"));
 }
 
 }  // namespace
@@ -204,6 +216,7 @@ void LineFileLogger::open_as_new(bool again) {
   if (log_->resumes && mode == util::FileMode::CREATE && std::filesystem::exists(path))
     throw ConfigError(name(), ": ", path, " is not the log that the resumed run wrote; set another path, append or ",
                       "overwrite");
+  if (!again) check_not_in_use(name(), path);
   log_->writer->open(mode);
   log_->is_open = true;
 }
@@ -237,7 +250,10 @@ void LineFileLogger::fit_start(const State& state, Logger&) {
 void LineFileLogger::open_own() {
   const std::string path = log_->writer->where();
   const util::LogMark::Match match = log_->mark->compare(path);
-  if (match == util::LogMark::Match::OTHER) return open_as_new_or_discard();  // the file was replaced since
+  if (match == util::LogMark::Match::OTHER) {  // the file was replaced or removed since
+    warn_if_missing(name(), path, *log_->mark);
+    return open_as_new_or_discard();
+  }
   if (match == util::LogMark::Match::SHORTER)
     warn(join(name(), ": ", path, " is shorter than when the checkpoint was written"));
   log_->writer->open(util::FileMode::APPEND);
@@ -253,15 +269,18 @@ void LineFileLogger::visit_state(StateVisitor& visit) {
   if (visit.is_loading()) {
     mark.visit_state(visit);
     if (log_->is_open || !log_->resumes) return;  // another run's log is not this one's
-    if (mark.compare(path) == util::LogMark::Match::OTHER) return;
+    if (mark.compare(path) == util::LogMark::Match::OTHER) return warn_if_missing(name(), path, mark);
     log_->mark = std::move(mark);
+    visit_missing(visit);
     drop_held();  // the log has them
   } else if (log_->is_open) {
     sync();  // a checkpoint must not know of lines that a loss of power takes away
     mark = util::LogMark::of(path, log_->writer->size());
     mark.visit_state(visit);
+    visit_missing(visit);
   } else if (log_->mark) {
     log_->mark->visit_state(visit);
+    visit_missing(visit);
   }
 }
 

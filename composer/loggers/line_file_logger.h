@@ -12,7 +12,7 @@ namespace composer::loggers {
 
 struct LineFileOptions {
   std::string path = {};   // {run_name} and {rank} are replaced; missing folders are made
-  bool append = false;     // append to an existing file
+  bool append = false;     // append to an existing file that no other logger writes
   bool overwrite = false;  // replace an existing file; with neither, another run's is an error
   BackgroundOptions background = {};
 };
@@ -35,17 +35,17 @@ class COMPOSER_EXPORT LineFormat {
 };
 
 // The base of loggers that write one growing file of text. In a run of several processes each writes one if the path
-// has {rank}, else rank 0 alone. The file is opened at INIT; throws ConfigError if that fails. A file that is removed
-// while the run writes to it is begun again, and a warning says how many lines are missing. The file is synced before a
-// checkpoint is written.
+// has {rank}, else rank 0 alone. The file is opened at INIT; throws ConfigError if that fails, or if another logger
+// writes it. A file that is removed while the run writes to it is begun again, and a warning says how many lines are
+// missing. The file is synced before a checkpoint is written.
 //
 // A run that is resumed or can be resumed changes an existing file at FIT_START at the earliest, when no other process
 // trains the run. Until then records are held in memory; if no fit follows, they are not written, and a warning says
 // so. If the content of the file is that of the log at the checkpoint, lines logged after the checkpoint are cut off
-// and the log is continued. If the run starts from scratch and an earlier process of the run wrote the file
-// (LineFormat::is_begun_by), that file is renamed, with a number appended; if a logger is still writing it, as that of
-// another trainer, that is a ConfigError. So is the file of a rank other than 0 when
-// the run is resumed, unless `append` is set. Any other file is treated as by a new run.
+// and the log is continued. If there is no file, it is begun again, with a warning. If the run starts from scratch and
+// an earlier process of the run wrote the file (LineFormat::is_begun_by), that file is renamed, with a number appended;
+// if a logger is still writing it, as that of another trainer, that is a ConfigError. So is the file of a rank other
+// than 0 when the run is resumed, unless `append` is set. Any other file is treated as by a new run.
 class COMPOSER_EXPORT LineFileLogger : public BackgroundLogger, public ForAllRanks {
  public:
   ~LineFileLogger() override;

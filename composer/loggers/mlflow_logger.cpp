@@ -208,9 +208,11 @@ void MLFlowLogger::visit_state(StateVisitor& visit) {
   }
   visit("run_id", id);
   visit("time", time);
-  if (!visit.is_loading() || !open_->resumes || open_->is_open) return;
+  if (!visit.is_loading()) return visit_missing(visit);
+  if (!open_->resumes || open_->is_open) return;
   open_->previous_id = id;
   open_->previous_time = time;
+  visit_missing(visit);
 }
 
 std::string MLFlowLogger::run_id() const { return open_ && open_->is_open ? open_->writer->run_id() : ""; }

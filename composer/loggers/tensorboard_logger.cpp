@@ -33,8 +33,15 @@ constexpr const char* kTensorBoardLogger = "TensorBoardLogger";
 // Whether it is there: it may have been removed.
 bool cut(const std::string& folder, const FileMark& file) {
   const std::string path = folder + '/' + file.name;
-  if (file.mark.compare(path) != util::LogMark::Match::SAME) return false;
   std::error_code error;
+  if (file.mark.compare(path) != util::LogMark::Match::SAME) {
+    const bool exists = std::filesystem::exists(path, error);
+    if (!exists || std::filesystem::file_size(path, error) < static_cast<std::uintmax_t>(file.mark.size))
+      warn(join(kTensorBoardLogger, ": ", path,
+                exists ? " is shorter than when the checkpoint was written" : " does not exist any more",
+                ", so TensorBoard does not show all that the run had logged"));
+    return false;
+  }
   std::filesystem::resize_file(path, static_cast<std::uintmax_t>(file.mark.size), error);
   if (error)
     warn(join(kTensorBoardLogger, ": ", path,
@@ -191,6 +198,7 @@ void TensorBoardLogger::visit_state(StateVisitor& visit) {
     if (!open_->resumes || !is_name) return;
     open_->previous_lock.emplace(open_->folder + '/' + file.name);
     open_->previous = std::move(file);
+    visit_missing(visit);
     return;
   }
   if (open_->previous) {  // nothing was trained since
@@ -204,6 +212,7 @@ void TensorBoardLogger::visit_state(StateVisitor& visit) {
   }
   visit("file", file.name);
   file.mark.visit_state(visit);
+  visit_missing(visit);
 }
 
 namespace entries {

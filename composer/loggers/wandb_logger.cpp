@@ -158,13 +158,17 @@ void WandBLogger::visit_state(StateVisitor& visit) {
   WandBMark mark;
   if (visit.is_loading()) {
     mark.visit_state(visit);
-    if (open_->resumes && !open_->is_open) open_->mark = std::move(mark);  // another run's is not this one's
+    if (!open_->resumes || open_->is_open) return;  // another run's is not this one's
+    open_->mark = std::move(mark);
+    visit_missing(visit);
   } else if (open_->is_open) {
     sync();
     mark = open_->writer->mark();
     mark.visit_state(visit);
+    visit_missing(visit);
   } else if (open_->mark) {
     open_->mark->visit_state(visit);
+    visit_missing(visit);
   }
 }
 

@@ -27,16 +27,18 @@ class PartWeights {
   // Of what the loss was computed from, if algorithms can change that: they make probabilities of classes.
   LossWeight of_loss(const Batch& part, const LossWeight& before) const;
 
-  // Once all parts are known. Throws DataError if a batch cannot be weighed. Warns of batches without any weight, and
-  // of ignored targets of which the model has not told: where weights depend on the loss, check_loss() does.
+  // Once all parts are known. Throws DataError if a batch cannot be weighed. Warns of ignored targets of which the
+  // model has not told: where weights depend on the loss, check_loss() does.
   void check(const LossWeight& whole, const Batch& batch, bool has_parts, bool alone, std::int64_t tokens);
   // Once the loss of a part has run, on which its weight depends. `told`: it is the loss that the model has told of.
   void check_loss(bool told, const LossWeight& weight, const LossWeight& whole, const Batch& batch, bool alone);
+  // Once the batch has run without an error, which says more: warns of the first one without any weight.
+  void warn_of_nothing();
 
  private:
   double counted(const Feed& feed, const Batch& part) const;
   LossWeight said(const Batch& part);
-  void warn_of_nothing();
+  void note_nothing();
   void warn_of_ignored(const Batch& batch) const;
 
   const State& state_;
@@ -45,7 +47,7 @@ class PartWeights {
   bool by_loss_ = false;      // likewise: what the model says depends on the loss
   bool weighs_kinds_ = true;  // what the model says may depend on what algorithms make of targets
   bool first_batch_ = false;  // of a fit
-  bool warned_of_nothing_ = false;
+  enum class Nothing : std::uint8_t { UNSEEN, SEEN, TOLD } nothing_ = Nothing::UNSEEN;  // a batch without targets
 };
 
 }  // namespace composer

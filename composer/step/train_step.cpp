@@ -210,14 +210,24 @@ at::Tensor TrainStep::make_gradients(const TrainBatch& train_batch) try {
   measured_ = false;
   if (!rule_) return train_batch(/*counts=*/true);
   at::Tensor loss;
-  rule_->make_gradients(state_, [&](bool counts) {
+  bool passing = false;  // an error is the model's, not the rule's
+  const auto pass = [&](bool counts) {
     if (loss.defined()) throw ConfigError(rule_name_, "::make_gradients: a pass after the one that counts");
+    passing = true;
     if (counts)
       loss = train_batch(/*counts=*/true);
     else
       rehearse(train_batch);
+    passing = false;
     measured_ = true;
-  });
+  };
+  try {
+    rule_->make_gradients(state_, pass);
+  } catch (...) {
+    if (passing || is_out_of_memory(std::current_exception())) throw;
+    throw_nested<RunError>(rule_name_, " failed in make_gradients, epoch ", state_.timestamp.epoch, ", batch ",
+                           state_.timestamp.batch);
+  }
   if (!loss.defined()) throw ConfigError(rule_name_, "::make_gradients: no pass that counts");
   return loss;
 } catch (const c10::Error& error) {
@@ -401,6 +411,7 @@ Outputs TrainStep::outputs_for_metrics() {
 
 void TrainStep::leave() {
   assign(state_.batch, whole_);
+  part_weights_.warn_of_nothing();
   if (ranks()) {
     if (microbatches_.empty() && !measured_) state_.batch_loss.clear();
     ranks()->finish(measured_ ? nullptr : &state_.batch_loss);

@@ -116,6 +116,7 @@ Loaded read_checkpoint(const Ranks& ranks, const std::filesystem::path& path, bo
   }
   StateDict weights, all;
   for (auto& [name, tensor] : read_weights(path)) weights[name] = std::move(tensor);  // damage is told first
+  if (weights.entries().empty()) throw CheckpointError(path.string(), ": has no tensors, so no weights can be loaded");
   if (!weights_only)
     throw ConfigError("load_path: ", path.string(), " is a file, and may have weights alone; set load_weights_only, ",
                       "or name the folder of a checkpoint");
@@ -177,6 +178,9 @@ std::unique_ptr<saving::RunSaver> Trainer::Impl::make_saver() {
     begins_again = resumption.found ? "" : run_to_begin_again(folder, options.run_name);
     resumption.begins_again = !begins_again.empty();
   }
+  if (options.save_num_checkpoints_to_keep == 0)
+    warn(join("save_num_checkpoints_to_keep: is 0, so save_folder, ", given, ", gets no checkpoint but those of ",
+              "save_checkpoint(); -1 keeps all"));
   if (folder != given)
     mirror = make_remote_mirror({.uri = given,
                                  .run_name = state.run_name,

@@ -219,4 +219,9 @@ bool Trainer::Impl::stop_asked() {
   return heard.stop || heard.signal != 0;
 }
 
+bool Trainer::Impl::pauses() const {
+  return last_of_training == Event::FIT_END && fit && fit->ending.reason() == Ending::Reason::STOP &&
+         state.stop.kind() == Stop::PAUSED && !progress().limit_reached();
+}
+
 }  // namespace composer

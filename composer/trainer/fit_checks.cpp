@@ -135,8 +135,7 @@ void check_can_split(std::int64_t samples, const Feed& feed) {
               *batch, " samples, so batches are not split"));
 }
 
-void check_loaded(const WeightsReport& report, std::size_t in_file, const std::string& from) {
-  if (in_file == 0) return;  // all were ignored
+void check_loaded(const WeightsReport& report, const std::string& from) {
   if (!report.missing.empty())
     warn(join(from, ": ", report.missing.size(), " of ", report.missing.size() + report.loaded.size(),
               " tensors of the model are not in it and stay as they were: ", some_of(report.missing)));

@@ -59,6 +59,6 @@ void check_can_split(std::int64_t samples, const Feed& feed);
 
 // For weights that need not be all there. Throws CheckpointError if none of the file's `in_file` tensors was loaded;
 // warns if the model has some that were not in the file.
-void check_loaded(const WeightsReport& report, std::size_t in_file, const std::string& from);
+void check_loaded(const WeightsReport& report, const std::string& from);
 
 }  // namespace composer

@@ -14,6 +14,7 @@
 #include "composer/core/model_access.h"
 #include "composer/core/state.h"
 #include "composer/optim/any_optimizer.h"
+#include "composer/optim/grad_scaler.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/optim/optimizer_state.h"
 #include "composer/step/feed.h"
@@ -55,6 +56,14 @@ std::string names_of(const Algorithms& plugins) {
 std::string text_of(const std::vector<optim::Scheduler>& schedulers) {
   const std::string text = listed(schedulers, &optim::Scheduler::to_string);
   return text.empty() ? "none" : text;
+}
+
+// Of what scales the losses; "none" if nothing does.
+std::string text_of(const std::optional<optim::GradScalerOptions>& given, Precision precision) {
+  if (!given && precision != Precision::AMP_FP16) return "none";
+  const auto [init_scale, growth_factor, backoff_factor, growth_interval] = given.value_or(optim::GradScalerOptions{});
+  return join("init_scale=", util::exact_text(init_scale), ", growth_factor=", util::exact_text(growth_factor),
+              ", backoff_factor=", util::exact_text(backoff_factor), ", growth_interval=", growth_interval);
 }
 
 // As "name/option".
@@ -99,6 +108,17 @@ void add_optimizer(StateDict& into, const torch::optim::Optimizer& optimizer) {
   }
 }
 
+// Of how ranks train together, what is not the same up to rounding.
+void add_distributed(StateDict& into, const dist::DistributedOptions& options, const State& state) {
+  const auto& [split_batches, ddp_sync_strategy, find_unused_parameters, broadcast_buffers, bucket_cap_mb,
+               gradients_in_bf16, virtual_shards, zero_stage, sharded_checkpoints] = options;
+  into["distributed/virtual_shards"] = virtual_shards;
+  if (state.world_size == 1) return;
+  into["distributed/split_batches"] = split_batches;
+  into["distributed/broadcast_buffers"] = broadcast_buffers;
+  into["distributed/gradients_in_bf16"] = gradients_in_bf16;
+}
+
 }  // namespace
 
 std::string text_of(const StateValue& saved) {
@@ -116,6 +136,7 @@ StateDict algorithm_options_of(const TrainerOptions& options) {
   return all;
 }
 
+// tests/trainer/rank_options_test.cpp has a row for each option, and says why the others are not among these.
 StateDict training_options_of(const TrainerOptions& options, const State& state, const Feed& train) {
   StateDict all;
   const Model& model = *state.model;
@@ -129,8 +150,10 @@ StateDict training_options_of(const TrainerOptions& options, const State& state,
   all["scale_schedule_ratio"] = options.scale_schedule_ratio;
   if (state.max_duration) all["max_duration"] = to_string(*state.max_duration);
   all["eval_interval"] = text_of(options.eval_interval);
+  all["eval_subset_num_batches"] = options.eval_subset_num_batches;
   const StateDict of_algorithms = algorithm_options_of(options);
   for (const auto& [name, value] : of_algorithms.entries()) all[name] = value;
+  all["algorithm_passes"] = static_cast<std::int64_t>(options.algorithm_passes.size());
   all["train_subset_num_batches"] = options.train_subset_num_batches;
   all["step_schedulers_every_batch"] = options.step_schedulers_every_batch;
   all["accumulate_train_batch_on_tokens"] = options.accumulate_train_batch_on_tokens;
@@ -138,6 +161,7 @@ StateDict training_options_of(const TrainerOptions& options, const State& state,
   if (options.iteration_length) all["iteration_length"] = to_string(*options.iteration_length);
   if (state.device.is_cuda()) all["allow_tf32"] = options.allow_tf32;
   all["precision"] = std::string(to_string(options.precision));
+  all["grad_scaler"] = text_of(options.grad_scaler, options.precision);
   all["device"] = state.device.str();
   if (options.device_train_microbatch_size.is_auto())
     all["device_train_microbatch_size"] = std::string("auto");
@@ -145,6 +169,7 @@ StateDict training_options_of(const TrainerOptions& options, const State& state,
     all["device_train_microbatch_size"] = options.device_train_microbatch_size.samples();
   if (const auto size = train.batch_size()) all["train_batch_size"] = *size;
   if (const auto samples = train.num_samples()) all["train_samples"] = *samples;
+  add_distributed(all, options.distributed, state);
   if (options.seed) all["seed"] = static_cast<std::int64_t>(state.seed);  // a run that goes on keeps its own
   if (!options.tune) all["threads"] = static_cast<std::int64_t>(at::get_num_threads());
   const bool own = options.products == Products::OWN;

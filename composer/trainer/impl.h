@@ -268,6 +268,7 @@ struct Trainer::Impl {
   void log_final_time();
   bool poll_signals();
   bool interrupted() const { return fit && fit->ending.interrupted(); }
+  bool pauses() const;
 
   // trainer.cpp: who may be called when
   void require_open(const char* call) const;

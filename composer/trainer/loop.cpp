@@ -230,7 +230,7 @@ void Trainer::Impl::evaluate_if_due(Event event) {
     due = due_on_all_ranks(evaluations.due(event, moment, state, weights), moment.last);
   }
   if (event == Event::FIT_END && interrupted) return;  // the run has not ended
-  if (!due.empty()) evaluations.mark_due(due, state.timestamp.batch, weights_in_use.version());
+  if (!due.empty() && !pauses()) evaluations.mark_due(due, state.timestamp.batch, weights_in_use.version());
   if (owed) owed->from = Owed::CHECKPOINT;
   if (!interrupted) evaluate_all(due);
 }
@@ -259,7 +259,7 @@ void Trainer::Impl::evaluate_all(const std::vector<EvalRun*>& runs) {
     const RandomScope draws_own(own);
     if (!evaluate(*run, run->feed)) return all.cut_short();
     evaluations.done(*run);
-    schedules.observe(state, run->feed.label());
+    if (!pauses()) schedules.observe(state, run->feed.label());
   }
   all.close();
 }

@@ -1,6 +1,5 @@
 // What ranks compare, so that none waits for a message that another does not send, and their weights stay equal.
 // tests/trainer/rank_options_test.cpp has a row for each option, and says why the others are free to differ.
-#include <array>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,13 +19,6 @@ struct ComparedLines {
   void add(std::string_view name, const auto& value) { lines.push_back(join(name, " = ", value)); }
   std::vector<std::string> lines;
 };
-
-std::string text_of(const std::optional<optim::GradScalerOptions>& scaler) {
-  if (!scaler) return "none";
-  return listed(std::array{scaler->init_scale, scaler->growth_factor, scaler->backoff_factor,
-                           static_cast<double>(scaler->growth_interval)},
-                [](double value) { return util::exact_text(value); });
-}
 
 std::string count_text(std::optional<std::int64_t> count) { return count ? std::to_string(*count) : "unknown"; }
 
@@ -91,7 +83,8 @@ void Trainer::Impl::check_ranks(const FitPlan& plan) const {
   if (ranks.alone()) return;
   // Ranks with loaders of their own may divide them as they like.
   std::set<std::string> own = {"seed", "threads", "device", "max_duration", "device_train_microbatch_size"};
-  if (!ranks.splits()) own.insert({"train_subset_num_batches", "train_batch_size", "train_samples"});
+  if (!ranks.splits())
+    own.insert({"train_subset_num_batches", "train_batch_size", "train_samples", "eval_subset_num_batches"});
   ComparedLines compared;
   const StateDict all = training_options_of(options, state, plan.feed);
   for (const auto& [name, value] : all.entries())
@@ -109,8 +102,6 @@ void Trainer::Impl::check_ranks(const FitPlan& plan) const {
   add_options(compared, "train", metrics);
   compared.add("learning rates", listed(plan.base_lr, [](double rate) { return util::exact_text(rate); }));
   compared.add("factors of schedulers", plan.schedules.outline(plan.from, plan.until, plan.feed.num_batches()));
-  compared.add("algorithm_passes", options.algorithm_passes.size());
-  compared.add("grad_scaler", text_of(options.grad_scaler));
   add_evaluators(compared, plan.evaluators.empty() ? evaluations.runs() : plan.evaluators, ranks.splits());
   compared.add("tune", options.tune ? "true" : "false");
   if (ranks.zero_stage() > 0) compared.add("save_folder", saves_together() ? "set" : "none, or save_weights_only");

@@ -147,6 +147,7 @@ class Trainer::Impl::AsRun final : public Run {
   }
   std::uint64_t weights_version() const override { return trainer().weights_in_use.version(); }
   bool interrupted() const override { return trainer_ && trainer_->interrupted(); }
+  bool pauses() const override { return trainer_ && trainer_->pauses(); }
   bool is_resumable() const override { return trainer_ && trainer_->is_resumable(); }
   bool begins_again() const override { return trainer_ && trainer_->resumption.begins_again; }
   std::string identity() const override {
@@ -354,9 +355,10 @@ void Trainer::Impl::load_weights(const StateDict& saved, const std::string& from
   formats::NamedTensors weights;
   for (const auto& [name, value] : std::get<StateDict>(*found).entries())
     weights.emplace_back(name, std::get<at::Tensor>(value));
+  if (weights.empty() && !strict) return;  // all were ignored
   try {
     const WeightsReport report = composer::load_weights(as_module(*state.model), weights, from, {.strict = strict});
-    if (!strict) check_loaded(report, weights.size(), from);
+    if (!strict) check_loaded(report, from);
   } catch (const WeightsError& error) {
     const auto [missing, differing] = compare_required_algorithms(saved, engine);
     std::string why;

@@ -8,6 +8,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
@@ -17,6 +18,7 @@
 #include "composer/util/loss.h"
 #include "tests/support/cut_and_resumed.h"
 #include "tests/support/doctest.h"
+#include "tests/support/error_of.h"
 
 namespace composer::sam_test {
 
@@ -185,6 +187,19 @@ TEST_CASE("SAM refuses options that make no sense, with their values, and sparse
   const at::Tensor a = at::rand({3, 1}).requires_grad_();
   a.mutable_grad() = at::ones({3, 1}).to_sparse();
   CHECK_THROWS_WITH_AS(SharpStep({a}, 0.5), doctest::Contains("SAM: cannot use the sparse gradient"), ConfigError);
+}
+
+TEST_CASE("In a fit, the error of a sparse gradient says that SAM has failed, and names the parameter") {
+  struct Words final : Model {
+    torch::nn::Embedding words{torch::nn::EmbeddingOptions(5, 3).sparse(true)};
+    Words() { register_module("words", words); }
+    Outputs forward(const Batch& batch) override { return words->forward(batch["target"]); }
+    Losses loss(const Outputs& outputs, const Batch&) override { return outputs.only().sum(); }
+  };
+  const auto fit = [] { trained({}, [](TrainerOptions& options) { options.model = std::make_shared<Words>(); }); };
+  const std::string said = test::error_of(fit);
+  CHECK_MESSAGE(said.starts_with("SAM failed in make_gradients, epoch 0, batch 0"), said);
+  CHECK_MESSAGE(said.find("SAM: cannot use the sparse gradient of words.weight. Make it dense") != said.npos, said);
 }
 
 }  // namespace composer::sam_test

@@ -13,6 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using callbacks::CheckpointSaver;
+using callbacks::CheckpointSaverOptions;
 
 struct Killed : std::exception {};
 
@@ -158,10 +159,16 @@ TEST_CASE("CheckpointSaver: weights in the trainer's own folder do not keep the 
 }
 
 TEST_CASE("CheckpointSaver: what it cannot do is said before the first batch") {
-  CHECK_THROWS_AS(CheckpointSaver({.folder = ""}), ConfigError);
-  CHECK_THROWS_AS(CheckpointSaver({.folder = "{batch}"}), ConfigError);
-  CHECK_THROWS_AS(CheckpointSaver({.filename = "{foo}"}), ConfigError);
-  CHECK_THROWS_AS(CheckpointSaver({.num_checkpoints_to_keep = -2}), ConfigError);
+  const auto refused = [](CheckpointSaverOptions options, const char* what) {
+    CHECK_THROWS_WITH_AS(CheckpointSaver(std::move(options)), doctest::Contains(what), ConfigError);
+  };
+  refused({.folder = ""}, "CheckpointSaver: folder: is required");
+  refused({.folder = "s3://b/f"},
+          "CheckpointSaver: folder: s3://b/f is a URI, which only the save_folder of a Trainer");
+  refused({.folder = "{batch}"}, "CheckpointSaver: folder: ");
+  refused({.filename = "{foo}"}, "CheckpointSaver: filename: ");
+  refused({.latest_filename = "{foo}"}, "CheckpointSaver: latest_filename: ");
+  refused({.num_checkpoints_to_keep = -2}, "CheckpointSaver: num_checkpoints_to_keep: must be >= 0");
   CHECK_THROWS_AS(CheckpointSaver({.num_checkpoints_to_keep = 0, .best = saving::Best{.metric = "eval/X"}}),
                   ConfigError);
   const Folder folder;

@@ -270,7 +270,9 @@ TEST_CASE("verify tells what this version cannot read from damage, and skips it 
       write("f4.safetensors", safetensors_bytes(R"({"a":{"dtype":"F4","shape":[2],"data_offsets":[0,1]}})", "x"));
   const std::string foreign = zip_bytes({{"a/data.pkl", std::string("\x80\x02}\x8c\x01tcos\nPath\n)\x81s.", 21)}});
   const std::string other = write("other.pt", foreign);
-  for (const std::string& path : {legacy, small, other}) {
+  const std::string round = write(  // a dict with itself under "self"
+      "round.pt", zip_bytes({{"a/data.pkl", std::string("\x80\x02}q\0\x8c\x04selfh\0s.", 15)}}));
+  for (const std::string& path : {legacy, small, other, round}) {
     CAPTURE(path);
     const Answer answer = composer_program({"verify", path, good});
     CHECK(answer.code == 2);

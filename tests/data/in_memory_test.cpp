@@ -50,6 +50,13 @@ at::Tensor pixels(at::IntArrayRef shape) {
 
 }  // namespace
 
+TEST_CASE("Sparse data are refused by name, with the remedy") {
+  CHECK_THROWS_WITH_AS(data::in_memory({{"x", at::eye(4).to_sparse()}}, {}),
+                       doctest::Contains("in_memory: \"x\" is of the layout Sparse, and samples are taken from dense "
+                                         "tensors alone; give its to_dense()"),
+                       DataError);
+}
+
 TEST_CASE("An epoch holds each sample once, in batches of the size asked for") {
   for (std::int64_t n : {1, 2, 7, 32, 100})
     for (std::int64_t size : {1, 2, 3, 7, 32, 200})

@@ -247,6 +247,8 @@ TEST_CASE("A file of which nothing fits is an error, however loosely one looks")
   const std::string said = refusal(*model, {{"other", at::ones({1})}}, {.strict = false});
   CHECK_MESSAGE(said.find("none of its 1 tensors has a name of the model's") != std::string::npos, said);
   CHECK_NOTHROW(load_weights(*model, formats::NamedTensors{}, "w.pt", {.ignore = {"*"}}));
+  const std::string empty = refusal(*model, {}, {.strict = false});
+  CHECK_MESSAGE(empty.starts_with("w.pt does not fit the model: it has no tensors"), empty);
 }
 
 TEST_CASE("A new head keeps its values: the error says which option does that") {

@@ -10,12 +10,14 @@
 
 #include "composer/core/error.h"
 #include "composer/core/state.h"
+#include "composer/core/state_dict.h"
 #include "composer/loggers/csv_logger.h"
 #include "composer/loggers/file_logger.h"
 #include "composer/loggers/json_lines_logger.h"
 #include "tests/support/doctest.h"
 #include "tests/support/file_size_limit.h"
 #include "tests/support/folder.h"
+#include "tests/support/saved_by.h"
 #include "tests/support/text.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
@@ -177,6 +179,89 @@ TEST_CASE_TEMPLATE("A logger of lines that is to fail reports a full disk at a c
   logger.log_metrics({{"a", 1.0}});
   CHECK_THROWS_WITH_AS(destination.flush(), doctest::Contains("cannot write /dev/full"), Error);
   CHECK_NOTHROW(destination.close(state, logger));
+}
+
+// A process that goes on from the checkpoint.
+template <class Logger_>
+struct Resumed : Run<Logger_> {
+  Resumed(const std::string& path, const StateDict& checkpoint, bool append = false) : Run<Logger_>(path, append) {
+    this->state.resumes = true;
+    this->init();
+    StateVisitor visit = StateVisitor::loading(checkpoint, "ck");
+    this->destination.visit_state(visit);
+    this->destination.after_load(this->state, this->logger);
+    this->destination.fit_start(this->state, this->logger);
+  }
+};
+
+TEST_CASE_TEMPLATE("A log that is removed before its run goes on is begun again, with a warning", T, JsonLinesLogger,
+                   FileLogger, CsvLogger) {
+  const test::Folder folder;
+  const std::string path = folder / "a";
+  StateDict checkpoint;
+  {
+    Run<T> run(path);
+    run.log(0);
+    checkpoint = test::saved_by(run.destination);
+    run.close();
+  }
+  const std::string first = text_of(path);
+  std::filesystem::remove(path);
+  const test::Warnings warnings;
+  Resumed<T> resumed(path, checkpoint);
+  resumed.log(0);
+  resumed.close();
+  CHECK(text_of(path) == first);
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK(warnings.say(join(path, " does not exist, but the log of the run had ", first.size(), " bytes")));
+}
+
+TEST_CASE_TEMPLATE("A logger of lines refuses a file that another one writes, also to append to it or to replace it", T,
+                   JsonLinesLogger, FileLogger, CsvLogger) {
+  const test::Folder folder;
+  const std::string path = folder / "a";
+  Run<CsvLogger> first(path, /*append=*/true);
+  first.log(0);
+  const std::string before = text_of(path);
+  const auto refused = [&](T second) {
+    State state;
+    Logger logger(state, {&second});
+    CHECK_THROWS_WITH_AS(second.init(state, logger), doctest::Contains("is being written by another logger"),
+                         ConfigError);
+    CHECK(text_of(path) == before);
+  };
+  refused(T({.path = path, .append = true}));
+  refused(T({.path = path, .overwrite = true}));
+  first.close();
+  Run<T> later(path, /*append=*/true);
+  CHECK_NOTHROW(later.init());
+  later.close();
+}
+
+TEST_CASE_TEMPLATE("What could not be written before a kill is counted at the end of the run that goes on", T,
+                   JsonLinesLogger, FileLogger, CsvLogger) {
+  const test::Folder folder;
+  const std::string path = folder / "a";
+  const test::Warnings warnings;
+  Run<T> killed(path);
+  killed.log(0);
+  {
+    const test::FileSizeLimit limit(text_of(path).size());
+    killed.log(1), killed.log(2);
+  }
+  const StateDict checkpoint = test::saved_by(killed.destination);
+  {
+    const test::FileSizeLimit limit(text_of(path).size());
+    killed.log(3);  // is logged again
+  }
+  Resumed<T> resumed(path, checkpoint);
+  const StateDict later = test::saved_by(resumed.destination);
+  resumed.close();
+  REQUIRE(warnings.texts.size() == 2);
+  CHECK(warnings.texts[1].find(": 2 ") != std::string::npos);
+  CHECK(warnings.say("could not be written and are missing in " + path));
+  Resumed<T>(path, later).close();
+  CHECK(warnings.texts.size() == 3);
 }
 
 }  // namespace

@@ -316,6 +316,40 @@ TEST_CASE("TensorBoardLogger of a resumed run cuts off what followed the checkpo
   }
 }
 
+TEST_CASE("An event file that was cut or removed since the checkpoint is told, and what it lacked before is counted") {
+  for (const bool removed : {true, false}) {
+    CAPTURE(removed);
+    const test::Folder folder;
+    const test::Warnings warnings;
+    StateDict checkpoint;
+    {
+      Run run(folder.path());
+      run.logger.log_metrics({{"a", 1.0}}, 1);
+      run.board.flush();
+      {
+        const test::FileSizeLimit limit(fs::file_size(test::event_files(folder.path())[0]));
+        run.logger.log_metrics({{"a", 2.0}}, 2);
+        run.board.flush();
+      }
+      checkpoint = saved_by(run.board);
+      run.close();
+    }
+    const fs::path old = test::event_files(folder.path())[0];
+    removed ? static_cast<void>(fs::remove(old)) : fs::resize_file(old, fs::file_size(old) / 3);
+    Run resumed(folder.path());
+    resumed.state.resumes = true;
+    resumed.init();
+    StateVisitor visit = StateVisitor::loading(checkpoint, "ck");
+    resumed.board.visit_state(visit);
+    const auto before = warnings.texts.size();
+    resumed.board.fit_start(resumed.state, resumed.logger);
+    CHECK(warnings.texts.size() == before + 1);
+    CHECK(warnings.say(old.string() + (removed ? " does not exist any more" : " is shorter than")));
+    resumed.close();
+    CHECK(warnings.texts.back().find("1 records could not be written") != std::string::npos);
+  }
+}
+
 TEST_CASE("Event files that processes of the run began after the checkpoint are removed, and those of others stay") {
   const test::Folder folder;
   const auto board = folder / "a";

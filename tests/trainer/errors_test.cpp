@@ -1,11 +1,14 @@
+#include <algorithm>
 #include <cmath>
 
 #include <torch/nn/modules/linear.h>
 
 #include "composer/algorithms/gradient_clipping.h"
+#include "composer/callbacks/checkpoint_saver.h"
 #include "composer/core/error.h"
 #include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
+#include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
@@ -310,6 +313,47 @@ TEST_CASE("an optimizer that steps in backward is refused where somebody needs a
   Trainer ordinary(tiny_options());
   ordinary.fit();
   CHECK(plain.state().model->parameters()[0].equal(ordinary.state().model->parameters()[0]));
+}
+
+TEST_CASE("An output of forward that is undefined is named where the loss cannot use it") {
+  struct Nothing final : Model {
+    at::Tensor weight = register_parameter("weight", at::ones({1}));
+    Outputs forward(const Batch&) override { return at::Tensor(); }
+    Losses loss(const Outputs& outputs, const Batch&) override { return (outputs.only() * weight).sum(); }
+  };
+  TrainerOptions options = tiny_options();
+  options.model = std::make_shared<Nothing>();
+  Trainer trainer(std::move(options));
+  const std::string said = error_of([&] { trainer.fit(); });
+  CHECK_MESSAGE(said.find("Model::forward returned an undefined tensor as \"output\"") != said.npos, said);
+}
+
+TEST_CASE("Classes that are floating-point zeros are an error of their type, without a warning before it") {
+  const Warnings warnings;
+  TrainerOptions options = tiny_options();
+  Batch data = tiny_data(4);
+  data.set("target", at::zeros({4}));
+  options.train_dataloader = data::in_memory(data, {.batch_size = 4});
+  Trainer trainer(std::move(options));
+  CHECK_THROWS_AS(trainer.fit(), RunError);
+  CHECK_FALSE(warnings.say("has no target that counts"));
+}
+
+TEST_CASE("A save_folder that gets no checkpoint is told, once") {
+  const Folder folder;
+  const Warnings warnings;
+  TrainerOptions options = tiny_options();
+  options.save_folder = (folder / "ck").string();
+  options.save_num_checkpoints_to_keep = 0;
+  options.callbacks = {callbacks::CheckpointSaver({.folder = folder / "own", .num_checkpoints_to_keep = 0})};
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  trainer.fit("1ep");
+  const auto told = [&](const std::string& text) {
+    return std::ranges::count_if(warnings.texts, [&](const auto& one) { return one.find(text) != one.npos; });
+  };
+  CHECK(told("save_num_checkpoints_to_keep: is 0, so save_folder, ") == 1);
+  CHECK(told("CheckpointSaver: num_checkpoints_to_keep is 0, so ") == 1);
 }
 
 }  // namespace

@@ -191,4 +191,25 @@ TEST_CASE("A resumed run warns of a schedule and a rate that change in their 7th
   CHECK(warnings.say("alpha_f=0.50000001"));
 }
 
+TEST_CASE("A run that goes on with another grad_scaler is told of it, and not of the one that it had") {
+  using O = optim::GradScalerOptions;
+  const auto run = [](const Folder& folder, const char* until, std::optional<O> scaler) {
+    TrainerOptions options = tiny_options();
+    options.save_folder = (folder / "ck").string();
+    options.max_duration = Time::parse(until);
+    options.grad_scaler = scaler;
+    Trainer(std::move(options)).fit();
+  };
+  const auto told = [&](std::optional<O> before, std::optional<O> now, const std::string& what) {
+    const Folder folder;
+    run(folder, "1ep", before);
+    const Warnings warnings;
+    run(folder, "2ep", now);
+    return warnings.say(what);
+  };
+  CHECK(told({}, O{.init_scale = 1000.3}, "grad_scaler: none -> init_scale=1000.3, "));
+  CHECK(told(O{}, O{.growth_interval = 7}, "growth_interval=2000 -> "));
+  CHECK_FALSE(told(O{}, O{}, "grad_scaler"));
+}
+
 }  // namespace composer::hyperparameters_test

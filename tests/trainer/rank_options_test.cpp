@@ -1,9 +1,11 @@
 // Ranks agree on everything that decides what follows: every field of the options of a trainer, a fit and an evaluator
-// is compared between ranks, or is named here as free to differ, with the reason. The structured bindings below do not
-// compile once a field is added: give it a row, and the bindings its name.
+// is compared between ranks, or is named here as free to differ, with the reason. So is what the hyperparameters say of
+// a trainer. The structured bindings below do not compile once a field is added: give it a row, and the bindings its
+// name.
 #include <array>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -11,6 +13,8 @@
 
 #include "composer/algorithms/ema.h"
 #include "composer/core/error.h"
+#include "composer/loggers/format.h"
+#include "composer/loggers/in_memory_logger.h"
 #include "composer/optim/schedulers.h"
 #include "composer/trainer/trainer.h"
 #include "tests/dist/results_in_ranks.h"
@@ -72,6 +76,7 @@ struct Row {
   const char* field;
   const char* free;                           // why ranks may differ; null: they must not
   std::function<void(Options&)> change = {};  // of rank 1, to something else
+  const char* unlogged = nullptr;             // of a trainer: why it is no hyperparameter; null: it is
 };
 
 // What both ranks are given, and what rank 1 is given in addition.
@@ -102,6 +107,25 @@ std::vector<std::string> errors_of(const Folder& folder, const Given& both, cons
 constexpr const char* kOfRank0 = "rank 0 alone saves, loads and logs, and tells the others what is due";
 constexpr const char* kOfMachine = "the machines of the ranks may differ";
 
+constexpr const char* kSame = "the results are the same, up to rounding";
+constexpr const char* kWrites = "decides what is written, not what is trained";
+constexpr const char* kBegins = "a run that goes on has begun already";
+constexpr const char* kName = "a name trains nothing";
+
+std::map<std::string, std::string> hyperparameters(const std::function<void(TrainerOptions&)>& change) {
+  const Warnings warnings;
+  const auto memory = std::make_shared<loggers::InMemoryLogger>();
+  TrainerOptions options = tiny_options();
+  options.schedulers = {optim::linear({.alpha_f = 0.5})};
+  options.loggers = {memory};
+  options.seed = 7;
+  change(options);
+  Trainer(std::move(options)).fit();
+  std::map<std::string, std::string> texts;
+  for (const auto& [name, value] : memory->hyperparameters()) texts[name] = loggers::format_unquoted(value);
+  return texts;
+}
+
 template <class Options>
 void check_row(const Row<Options>& row, const std::function<Given(const std::function<void(Options&)>&)>& given,
                const Given& both = {}) {
@@ -119,14 +143,15 @@ void check_row(const Row<Options>& row, const std::function<Given(const std::fun
   }
 }
 
-TEST_CASE("Every option of a trainer is compared between ranks, or free to differ for a reason") {
+TEST_CASE("Every option of a trainer is compared between ranks and is a hyperparameter, or is not for a reason") {
   using O = TrainerOptions;
   const std::vector<Row<O>> rows = {
       {"model", nullptr, [](O& o) { o.model = model_with_memory(); }},
       {"train_dataloader", nullptr, [](O& o) { o.train_dataloader = tiny_loader(12, 4); }},
-      {"train_dataloader_label", nullptr, [](O& o) { o.train_dataloader_label = "other"; }},
+      {"train_dataloader_label", nullptr, [](O& o) { o.train_dataloader_label = "other"; }, kName},
       {"train_subset_num_batches", nullptr, [](O& o) { o.train_subset_num_batches = 2; }},
-      {"eval_dataloader", nullptr, [](O& o) { o.eval_dataloader = tiny_loader(4, 4); }},
+      {"eval_dataloader", nullptr, [](O& o) { o.eval_dataloader = tiny_loader(4, 4); },
+       "is measured, and trains nothing"},
       {"eval_interval", nullptr, [](O& o) { o.eval_interval = "1ba"; }},
       {"eval_subset_num_batches", nullptr, [](O& o) { o.eval_subset_num_batches = 1; }},
       {"optimizer", nullptr, [](O& o) { o.optimizer = optim::sgd({.lr = 0.2}); }},
@@ -138,56 +163,71 @@ TEST_CASE("Every option of a trainer is compared between ranks, or free to diffe
       {"algorithms", nullptr, [](O& o) { o.algorithms = {algorithms::EMA()}; }},
       {"algorithm_passes", nullptr, [](O& o) { o.algorithm_passes.emplace_back([](Event, auto&) {}); }},
       {"callbacks", "one that makes no collective may be on some ranks alone",
-       [](O& o) { o.callbacks.add(EventLog()); }},
-      {"loggers", kOfRank0},
-      {"run_name", nullptr, [](O& o) { o.run_name = "other"; }},
-      {"device", "of each rank its own: cuda:0, cuda:1", [](O& o) { o.device = at::Device(at::kCPU); }},
+       [](O& o) { o.callbacks.add(EventLog()); }, "of a callback, the options that it tells are"},
+      {"loggers", kOfRank0, {}, kWrites},
+      {"run_name", nullptr, [](O& o) { o.run_name = "other"; }, kName},
+      {"device", "of each rank its own: cuda:0, cuda:1", [](O& o) { o.device = at::Device(at::kCPU); },
+       "is one, of which a CPU has no other"},
       {"precision", nullptr, [](O& o) { o.precision = Precision::AMP_BF16; }},
       {"grad_scaler", nullptr, [](O& o) { o.grad_scaler.emplace(); }},
-      {"allow_tf32", "has no meaning on a CPU; compared on a GPU", [](O& o) { o.allow_tf32 = false; }},
+      {"allow_tf32", "has no meaning on a CPU; compared on a GPU", [](O& o) { o.allow_tf32 = false; },
+       "is one on a GPU"},
       {"device_train_microbatch_size", "GPUs may have different memory; only \"auto\" is compared",
        [](O& o) { o.device_train_microbatch_size = 1; }},
-      {"microbatch_memory", kOfMachine, [](O& o) { o.microbatch_memory = 1 << 30; }},
-      {"copy_ahead", "the results are the same", [](O& o) { o.copy_ahead = true; }},
-      {"cuda_graph", "is refused with several ranks"},
+      {"microbatch_memory", kOfMachine, [](O& o) { o.microbatch_memory = 1 << 30; }, kSame},
+      {"copy_ahead", "the results are the same", [](O& o) { o.copy_ahead = true; }, kSame},
+      {"cuda_graph", "is refused with several ranks", {}, kSame},
       {"accumulate_train_batch_on_tokens", nullptr, [](O& o) { o.accumulate_train_batch_on_tokens = true; }},
       {"seed", "that of rank 0 counts", [](O& o) { o.seed = 99; }},
-      {"deterministic_mode", "is compared between processes; ranks that are threads of one have it in common"},
-      {"world", "is what makes it this rank"},
-      {"distributed", nullptr, [](O& o) { o.distributed.zero_stage = 1; }},
-      {"auto_log_hparams", kOfRank0, [](O& o) { o.auto_log_hparams = false; }},
-      {"tune", nullptr, [](O& o) { o.tune = true; }},
-      {"tune_cache", kOfMachine, [](O& o) { o.tune_cache = "other.json"; }},
+      {"deterministic_mode",
+       "is compared between processes; ranks that are threads of one have it in common",
+       {},
+       "is one (hyperparameters_test.cpp)"},
+      {"world",
+       "is what makes it this rank",
+       {},
+       "of the number of ranks, the results are the same, up to rounding, or the batch size says it"},
+      {"distributed", nullptr, [](O& o) { o.distributed.virtual_shards = 2; }},
+      {"auto_log_hparams", kOfRank0, [](O& o) { o.auto_log_hparams = false; }, kWrites},
+      {"tune", nullptr, [](O& o) { o.tune = true; }, "what it chooses is one"},
+      {"tune_cache", kOfMachine, [](O& o) { o.tune_cache = "other.json"; }, "what tune chooses is one"},
       {"products", nullptr, [](O& o) { o.products = Products::LIBRARY; }},
-      {"inference_mode", "the results are the same", [](O& o) { o.inference_mode = false; }},
-      {"fold_batch_norms", "the results are the same up to rounding", [](O& o) { o.fold_batch_norms = true; }},
-      {"save_folder", nullptr, [](O& o) { o.save_folder += "-other"; }},
-      {"save_filename", kOfRank0, [](O& o) { o.save_filename = "other-{batch}"; }},
-      {"save_latest_filename", kOfRank0, [](O& o) { o.save_latest_filename = "other"; }},
-      {"save_interval", kOfRank0, [](O& o) { o.save_interval = "1ba"; }},
-      {"save_overwrite", kOfRank0, [](O& o) { o.save_overwrite = true; }},
-      {"save_weights_only", "likewise; compared with zero_stage", [](O& o) { o.save_weights_only = true; }},
-      {"save_num_checkpoints_to_keep", kOfRank0, [](O& o) { o.save_num_checkpoints_to_keep = 1; }},
-      {"save_best", kOfRank0},
-      {"save_on_failure", kOfRank0, [](O& o) { o.save_on_failure = saving::OnFailure::CONTINUE; }},
-      {"save_async", kOfRank0, [](O& o) { o.save_async = false; }},
+      {"inference_mode", "the results are the same", [](O& o) { o.inference_mode = false; }, kSame},
+      {"fold_batch_norms", "the results are the same up to rounding", [](O& o) { o.fold_batch_norms = true; }, kSame},
+      {"save_folder", nullptr, [](O& o) { o.save_folder += "-other"; }, kWrites},
+      {"save_filename", kOfRank0, [](O& o) { o.save_filename = "other-{batch}"; }, kWrites},
+      {"save_latest_filename", kOfRank0, [](O& o) { o.save_latest_filename = "other"; }, kWrites},
+      {"save_interval", kOfRank0, [](O& o) { o.save_interval = "1ba"; }, kWrites},
+      {"save_overwrite", kOfRank0, [](O& o) { o.save_overwrite = true; }, kWrites},
+      {"save_weights_only", "likewise; compared with zero_stage", [](O& o) { o.save_weights_only = true; }, kWrites},
+      {"save_num_checkpoints_to_keep", kOfRank0, [](O& o) { o.save_num_checkpoints_to_keep = 1; }, kWrites},
+      {"save_best", kOfRank0, {}, kWrites},
+      {"save_on_failure", kOfRank0, [](O& o) { o.save_on_failure = saving::OnFailure::CONTINUE; }, kWrites},
+      {"save_async", kOfRank0, [](O& o) { o.save_async = false; }, kWrites},
       {"save_ignore_keys", "likewise; compared with sharded_checkpoints",
-       [](O& o) { o.save_ignore_keys = {"optimizer/*"}; }},
-      {"save_staging_folder", kOfRank0, [](O& o) { o.save_staging_folder = "other"; }},
-      {"save_upload_timeout", kOfRank0, [](O& o) { o.save_upload_timeout = Seconds(1); }},
-      {"autoresume", kOfRank0, [](O& o) { o.autoresume = false; }},
-      {"resume_with", kOfRank0},
-      {"load_path", nullptr, [](O& o) { o.load_path = "other"; }},
-      {"load_weights_only", nullptr, [](O& o) { o.load_weights_only = true; }},
-      {"load_strict_model_weights", nullptr, [](O& o) { o.load_strict_model_weights = false; }},
-      {"load_rename", nullptr, [](O& o) { o.load_rename = {{.from = "a", .to = "b"}}; }},
-      {"load_ignore_keys", nullptr, [](O& o) { o.load_ignore_keys = {"optimizer/*"}; }},
-      {"handle_signals", "ranks tell each other of the signals that they get"},
-      {"grace_period", kOfMachine, [](O& o) { o.grace_period = Seconds(1); }},
+       [](O& o) { o.save_ignore_keys = {"optimizer/*"}; }, kWrites},
+      {"save_staging_folder", kOfRank0, [](O& o) { o.save_staging_folder = "other"; }, kWrites},
+      {"save_upload_timeout", kOfRank0, [](O& o) { o.save_upload_timeout = Seconds(1); }, kWrites},
+      {"autoresume", kOfRank0, [](O& o) { o.autoresume = false; }, kBegins},
+      {"resume_with", kOfRank0, {}, kBegins},
+      {"load_path", nullptr, [](O& o) { o.load_path = "other"; }, kBegins},
+      {"load_weights_only", nullptr, [](O& o) { o.load_weights_only = true; }, kBegins},
+      {"load_strict_model_weights", nullptr, [](O& o) { o.load_strict_model_weights = false; }, kBegins},
+      {"load_rename", nullptr, [](O& o) { o.load_rename = {{.from = "a", .to = "b"}}; }, kBegins},
+      {"load_ignore_keys", nullptr, [](O& o) { o.load_ignore_keys = {"optimizer/*"}; }, kBegins},
+      {"handle_signals", "ranks tell each other of the signals that they get", {}, "ends a run, and trains nothing"},
+      {"grace_period", kOfMachine, [](O& o) { o.grace_period = Seconds(1); }, "ends a run, and trains nothing"},
   };
   CHECK(rows.size() == fields_of(TrainerOptions{}));
   for (const Row<O>& row : rows)
     check_row<O>(row, [](const std::function<void(O&)>& change) { return Given{.trainer = change}; });
+
+  const auto unchanged = hyperparameters([](O&) {});
+  CHECK(hyperparameters([](O&) {}) == unchanged);
+  for (const Row<O>& row : rows) {
+    CAPTURE(row.field);
+    if (row.unlogged == nullptr) CHECK((row.change && hyperparameters(row.change) != unchanged));
+  }
 }
 
 TEST_CASE("Every option of a fit is compared between ranks, or free to differ for a reason") {
