@@ -338,6 +338,7 @@ struct Trainer::Impl {
   std::unique_ptr<saving::PartWriter> part_writer;  // of another rank, from its first part on
   SavedPaths saved_by_rank_0;                       // likewise
   std::int64_t replicas_checked = -1;               // the batch after which ranks have compared their weights last
+  std::vector<at::Tensor> replicas_known;           // the parameters that were there then, or at the start of the fit
   bool saved_alone = false;                         // by rank 0, which has not told the others yet
   bool replicas_due = false;                        // since it has
   bool told_apart = false;                          // a warning has been given

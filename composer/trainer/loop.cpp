@@ -72,6 +72,7 @@ void Trainer::Impl::begin() {
   check_trains_all(as_module(*state.model), *state.optimizer);
   train_model();  // also what was made at FIT_START
   last_settings = settings();
+  if (!ranks.alone()) replicas_known = parameters(as_module(*state.model));
   tell_resumed();
   resumption.found.reset();
   resumption.given = {};

@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <limits>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
@@ -70,6 +72,15 @@ std::vector<std::string> frozen_modules(const torch::nn::Module& model) {
     for (const auto& [name, value] : std::get<StateDict>(*frozen).entries())
       if (std::get<bool>(value)) names.push_back(name);
   return names;
+}
+
+// What has been put into the model since is left out: the next step gives all ranks that of rank 0.
+std::vector<at::Tensor> known_of(std::vector<at::Tensor> now, const std::vector<at::Tensor>& known) {
+  std::unordered_set<const void*> before;
+  for (const at::Tensor& tensor : known) before.insert(tensor.unsafeGetTensorImpl());
+  for (at::Tensor& tensor : now)
+    if (!before.contains(tensor.unsafeGetTensorImpl())) tensor = at::empty({0});
+  return now;
 }
 
 // "rank 1", "ranks 1, 3".
@@ -170,7 +181,8 @@ void Trainer::Impl::compare_weights(const std::vector<std::int64_t>& sums) {
 void Trainer::Impl::check_replicas() {
   replicas_due = saved_alone = false;
   if (ranks.alone() || replicas_checked == state.timestamp.batch) return;
-  const std::vector<std::int64_t> sums = sums_of_bits(parameters(as_module(*state.model)));
+  const std::vector<at::Tensor> now = parameters(as_module(*state.model));
+  const std::vector<std::int64_t> sums = sums_of_bits(known_of(now, std::exchange(replicas_known, now)));
   const auto digest = static_cast<std::int64_t>(replica_digest(sums) >> 1);
   const at::Tensor bounds = at::tensor({digest, -digest}, at::kLong);
   ranks.world()->max(bounds);
