@@ -29,7 +29,7 @@ MAY_KNOW = {
     "step": GROUND + ["kernels", "formats", "metrics", "data", "optim", "dist"],
     "trainer": GROUND + ["net", "kernels", "formats", "metrics", "data", "optim", "models", "checkpoint", "step", "dist"],
     "callbacks": GROUND + ["formats", "metrics", "data", "optim", "surgery", "checkpoint", "dist", "profiler"],
-    "algorithms": GROUND + ["formats", "metrics", "data", "optim", "surgery", "dist"],
+    "algorithms": GROUND + ["net", "formats", "metrics", "data", "optim", "surgery", "dist"],
     "loggers": GROUND + ["metrics", "dist", "net"],
     "profiler": GROUND,
     "cli": None,  # the command line knows everybody

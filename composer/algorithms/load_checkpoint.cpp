@@ -4,6 +4,8 @@
 #include "composer/core/listed.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
+#include "composer/net/http.h"
+#include "composer/net/remote_store.h"
 #include "composer/util/absolute_format.h"
 
 namespace composer::algorithms {
@@ -26,7 +28,8 @@ LoadCheckpoint::LoadCheckpoint(LoadCheckpointOptions options) : options_(std::mo
 
 StateDict LoadCheckpoint::local_hparams() const {
   StateDict options;
-  options["load_path"] = options_.load_path;
+  const std::string& path = options_.load_path;
+  options["load_path"] = net::is_uri(path) ? net::shown_url(path) : path;  // it is logged: without a signature
   options["load_weights_only"] = options_.load_weights_only;
   options["strict_model_weights"] = options_.strict_model_weights;
   options["ignore_keys"] = listed(options_.ignore_keys);
