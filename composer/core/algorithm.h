@@ -67,8 +67,8 @@ class COMPOSER_EXPORT Algorithm {
   // Lives as long as this algorithm; nullptr by default. Only one algorithm of a trainer may have one.
   virtual StepRule* step_rule();
   // The weights that the model has in this use instead of the trained ones. EMA, for example, returns its averages.
-  // nullptr, the default: the trained ones. Called before the first event of an evaluation or prediction and before an
-  // export. Each tensor has the size, dtype and device of the model's tensor; names may be left out. Until the use
+  // nullptr, the default: the trained ones. Called before evaluations, predictions and exports, and to see whether they
+  // have changed. Each tensor has the size, dtype and device of the model's; names may be left out. Until the use
   // ends, the model's tensors share the memory of these tensors, so they must not be written to. Only one algorithm of
   // a trainer may hand out weights.
   virtual const WeightsByName* weights_for(WeightsUse use);

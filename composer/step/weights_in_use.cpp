@@ -146,9 +146,8 @@ std::vector<WeightsInUse::Seen> WeightsInUse::see() const {
   };
   for (const auto& [name, tensor] : composer::state_dict(as_module(*state_.model))) add(tensor);
   for (const auto& algorithm : engine_.algorithms())
-    for (const WeightsUse use : {WeightsUse::EVALUATION, WeightsUse::EXPORT})
-      if (const WeightsByName* const weights = algorithm.object->weights_for(use))
-        for (const auto& [name, tensor] : *weights) add(tensor);
+    if (const WeightsByName* const weights = algorithm.object->weights_for(WeightsUse::EVALUATION))
+      for (const auto& [name, tensor] : *weights) add(tensor);
   return seen;
 }
 

@@ -109,11 +109,10 @@ void add_optimizer(StateDict& into, const torch::optim::Optimizer& optimizer) {
 }
 
 // Of how ranks train together, what is not the same up to rounding.
-void add_distributed(StateDict& into, const dist::DistributedOptions& options, const State& state) {
+void add_distributed(StateDict& into, const dist::DistributedOptions& options) {
   const auto& [split_batches, ddp_sync_strategy, find_unused_parameters, broadcast_buffers, bucket_cap_mb,
                gradients_in_bf16, virtual_shards, zero_stage, sharded_checkpoints] = options;
   into["distributed/virtual_shards"] = virtual_shards;
-  if (state.world_size == 1) return;
   into["distributed/split_batches"] = split_batches;
   into["distributed/broadcast_buffers"] = broadcast_buffers;
   into["distributed/gradients_in_bf16"] = gradients_in_bf16;
@@ -169,7 +168,7 @@ StateDict training_options_of(const TrainerOptions& options, const State& state,
     all["device_train_microbatch_size"] = options.device_train_microbatch_size.samples();
   if (const auto size = train.batch_size()) all["train_batch_size"] = *size;
   if (const auto samples = train.num_samples()) all["train_samples"] = *samples;
-  add_distributed(all, options.distributed, state);
+  add_distributed(all, options.distributed);
   if (options.seed) all["seed"] = static_cast<std::int64_t>(state.seed);  // a run that goes on keeps its own
   if (!options.tune) all["threads"] = static_cast<std::int64_t>(at::get_num_threads());
   const bool own = options.products == Products::OWN;

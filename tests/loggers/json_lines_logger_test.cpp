@@ -135,9 +135,11 @@ TEST_CASE("JsonLinesLogger refuses an existing file unless told to append or to 
       ConfigError);
   CHECK(text_of(folder.file()) == text);
 
-  Run appended({.path = folder.file(), .append = true});
-  appended.logger.log_metrics({{"a", 1.0}});
-  appended.json.flush();
+  {
+    Run appended({.path = folder.file(), .append = true});
+    appended.logger.log_metrics({{"a", 1.0}});
+    appended.json.flush();
+  }
   CHECK(text_of(folder.file()) == text + "\n{\"step\":0,\"epoch\":0,\"batch\":0,\"time\":0,\"a\":1}\n");
 
   Run overwritten({.path = folder.file(), .overwrite = true});

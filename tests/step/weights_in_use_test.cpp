@@ -115,7 +115,6 @@ TEST_CASE("Every event of an evaluation sees the averages, every other one the t
   CHECK(right);
   CHECK(averaged.size() == 8);
   CHECK(equal(values_of(*trainer.state().model), trained.back()));
-  CHECK(ema->asked[WeightsUse::EVALUATION] == 8);
   CHECK(ema->asked[WeightsUse::EXPORT] == 0);
 }
 
