@@ -11,24 +11,8 @@
 
 namespace composer::callbacks {
 
-namespace {
-
-// What is wrong with the options, by the names that they have here: those of the trainer begin with save_.
-std::string by_own_names(std::string what) {
-  for (const std::string name : {"folder: ", "filename: ", "latest_filename: ", "num_checkpoints_to_keep", "best"})
-    for (auto at = what.find("save_" + name); at != std::string::npos; at = what.find("save_" + name))
-      what.erase(at, 5);
-  return "CheckpointSaver: " + what;
-}
-
-}  // namespace
-
 CheckpointSaver::CheckpointSaver(CheckpointSaverOptions options) : options_(std::move(options)) {
-  try {
-    saving::check(options_);
-  } catch (const ConfigError& error) {
-    throw ConfigError(by_own_names(error.what()));
-  }
+  saving::check(options_, {.owner = "CheckpointSaver: ", .prefix = ""});
 }
 
 void CheckpointSaver::Memory::visit_state(StateVisitor& visit) {

@@ -83,12 +83,12 @@ std::optional<Conflict> find_conflict(const fs::path& folder, const std::string&
   return std::nullopt;
 }
 
-void check_format(const char* option, const std::string& format, bool with_time) {
+void check_format(const std::string& option, const std::string& format, bool with_time) {
   const Timestamp zero;
-  for (const util::NamePart& part : util::parts_of_name(format))
+  for (const util::NamePart& part : util::parts_of_name(format, option))
     if (part.placeholder && !util::is_known(part.name, with_time))
       throw ConfigError(option, ": the placeholder ", part.text, " cannot be used here, in ", format);
-  format_name(format, "x", with_time ? &zero : nullptr);  // throws if it cannot be formatted
+  format_name(format, "x", with_time ? &zero : nullptr, option);  // throws if it cannot be formatted
 }
 
 }  // namespace composer::saving

@@ -23,6 +23,6 @@ COMPOSER_EXPORT std::optional<Conflict> find_conflict(const std::filesystem::pat
                                                       const std::string& run_id, FileSystem& files = real_files());
 
 // Throws ConfigError for a placeholder that format_name() does not know.
-COMPOSER_EXPORT void check_format(const char* option, const std::string& format, bool with_time);
+COMPOSER_EXPORT void check_format(const std::string& option, const std::string& format, bool with_time);
 
 }  // namespace composer::saving

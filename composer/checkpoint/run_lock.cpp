@@ -67,16 +67,29 @@ void warn_of_no_locks(const fs::path& folder, int code) {
             "); make sure that no other process trains this run into it"));
 }
 
-// Of a file that is made if it is missing; -1: another process has locked it, or it cannot be.
-int open_locked(const fs::path& path) {
+// What came of locking a file. Not util::FileLock: the file is made, and keeps its descriptor for LockedFile.
+struct Attempt {
+  int descriptor = -1;  // of the locked file
+  bool is_open = false;
+  bool is_new = false;    // this call has made it
+  std::error_code error;  // why it is not locked
+  std::string owner;      // who has locked it
+};
+
+Attempt try_to_lock(const fs::path& path) {
+  constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
   for (;;) {
-    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (file < 0) return -1;
+    int file = ::open(path.c_str(), kFlags | O_EXCL, 0666);
+    const bool is_new = file >= 0;
+    if (!is_new && errno == EEXIST) file = ::open(path.c_str(), kFlags, 0666);
+    if (file < 0) return {.error = {errno, std::generic_category()}};
     const bool locked = ::flock(file, LOCK_EX | LOCK_NB) == 0;
-    if (!locked && errno != EWOULDBLOCK) ::unlink(path.c_str());
-    if (locked && util::is_at(file, path)) return file;
+    const std::error_code error(locked ? 0 : errno, std::generic_category());
+    if (locked && util::is_at(file, path)) return {.descriptor = file, .is_open = true, .is_new = is_new};
+    const std::string owner = error == std::errc::operation_would_block ? owner_in(file) : "";
     ::close(file);
-    if (!locked) return -1;  // else its last owner has removed it meanwhile
+    if (!locked) return {.is_open = true, .is_new = is_new, .error = error, .owner = owner};
+    // Its last owner has removed it meanwhile.
   }
 }
 
@@ -119,33 +132,18 @@ void LockedFile::remove() {
 }
 
 RunLock::RunLock(const fs::path& folder, const std::string& run_name) {
-  while (!take(folder, run_name)) {
-  }
-}
-
-// False: its last owner has removed the file meanwhile; try again.
-bool RunLock::take(const fs::path& folder, const std::string& run_name) {
   const fs::path path = lock_of(folder, run_name);
-  constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
-  int file = ::open(path.c_str(), kFlags | O_EXCL, 0666);
-  const bool is_new = file >= 0;
-  if (!is_new && errno == EEXIST) file = ::open(path.c_str(), kFlags, 0666);
-  if (file < 0) throw FileError("could not lock", path, std::error_code(errno, std::generic_category()));
-  const bool locked = ::flock(file, LOCK_EX | LOCK_NB) == 0;
-  const int code = locked ? 0 : errno;
-  if (locked && util::is_at(file, path)) {
-    file_.hold(file, path);
-    return true;
+  const Attempt attempt = try_to_lock(path);
+  if (attempt.descriptor >= 0) {
+    file_.hold(attempt.descriptor, path);
+    return;
   }
-  const std::string other = code == EWOULDBLOCK ? owner_in(file) : "";
-  ::close(file);
-  if (locked) return false;
-  if (code == EWOULDBLOCK)
-    throw ConfigError("save_folder: ", folder.string(), " is in use: ", other, " is training the run ", run_name,
-                      " into it; wait until it ends or stop it, or set another save_folder or run_name");
-  if (is_new) ::unlink(path.c_str());  // else another process may have locked it
-  warn_of_no_locks(folder, code);
-  return true;
+  if (!attempt.is_open) throw FileError("could not lock", path, attempt.error);
+  if (!attempt.owner.empty())
+    throw ConfigError("save_folder: ", folder.string(), " is in use: ", attempt.owner, " is training the run ",
+                      run_name, " into it; wait until it ends or stop it, or set another save_folder or run_name");
+  if (attempt.is_new) ::unlink(path.c_str());  // else another process may have locked it
+  warn_of_no_locks(folder, attempt.error.value());
 }
 
 bool RunLock::is_in_place() const { return !file_.is_held() || file_.is_in_place(); }
@@ -155,11 +153,14 @@ RunLock::~RunLock() { file_.remove(); }
 // What is written into it tells one that was left from one that another process has created, and not locked yet.
 RunMark::RunMark(const fs::path& folder, const std::string& run_name) : made_(make_folders(folder)) {
   const fs::path path = mark_of(folder, run_name);
-  const int file = open_locked(path);
-  if (file < 0) return;
+  const Attempt attempt = try_to_lock(path);
+  if (attempt.descriptor < 0) {
+    if (attempt.is_open && attempt.owner.empty()) ::unlink(path.c_str());  // there are no locks
+    return;
+  }
   char byte = 0;
-  was_left_ = ::pread(file, &byte, 1, 0) == 1;
-  file_.hold(file, path);
+  was_left_ = ::pread(attempt.descriptor, &byte, 1, 0) == 1;
+  file_.hold(attempt.descriptor, path);
 }
 
 void RunMark::end() {

@@ -46,8 +46,6 @@ class RunLock {
   bool is_in_place() const;
 
  private:
-  bool take(const std::filesystem::path& folder, const std::string& run_name);
-
   LockedFile file_;
 };
 

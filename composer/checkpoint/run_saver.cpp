@@ -85,15 +85,16 @@ void check_best(std::string_view who, const Best& best, const FitOutline& fit, c
   warn(join(text, ". Until something sets it in state.metrics, no checkpoint is better than another"));
 }
 
-void check(const RunSaverOptions& options) {
-  if (options.folder.empty()) throw ConfigError("save_folder: is required");
+void check(const RunSaverOptions& options, OptionNames names) {
+  const auto name = [&](const char* option) { return join(names.owner, names.prefix, option); };
+  if (options.folder.empty()) throw ConfigError(name("folder"), ": is required");
   if (options.folder.find("://") != std::string::npos)
-    throw ConfigError("save_folder: ", options.folder,
+    throw ConfigError(name("folder"), ": ", options.folder,
                       " is a URI, which only the save_folder of a Trainer may be; set a folder of this machine");
-  check_format("save_folder", options.folder, /*with_time=*/false);
-  check_format("save_filename", options.filename, /*with_time=*/true);
-  check_format("save_latest_filename", options.latest_filename, /*with_time=*/false);
-  check(SaverOptions{.latest = options.latest_filename, .keep = options.num_checkpoints_to_keep, .best = options.best});
+  check_format(name("folder"), options.folder, /*with_time=*/false);
+  check_format(name("filename"), options.filename, /*with_time=*/true);
+  check_format(name("latest_filename"), options.latest_filename, /*with_time=*/false);
+  check({.latest = options.latest_filename, .keep = options.num_checkpoints_to_keep, .best = options.best}, names);
 }
 
 RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* resumed)

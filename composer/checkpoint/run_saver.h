@@ -49,7 +49,7 @@ struct RunSaverOptions {
 inline std::int64_t ends_of(const Timestamp& time) { return time.epoch + time.iteration; }
 
 // Throws ConfigError for options that are invalid for every run.
-COMPOSER_EXPORT void check(const RunSaverOptions& options);
+COMPOSER_EXPORT void check(const RunSaverOptions& options, OptionNames names = {});
 // At the start of a fit. Throws ConfigError that begins with `who` if no loader of the fit has the label of the metric,
 // or has no such metric. `settable`: somebody may set values under a label of their own, so that it is a warning.
 COMPOSER_EXPORT void check_best(std::string_view who, const Best& best, const FitOutline& fit, const State& state,

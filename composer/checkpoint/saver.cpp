@@ -57,15 +57,17 @@ Saver::Saver(SaverOptions options, std::shared_ptr<FileSystem> files)
   if (options_.best) better_ = options_.best->better;
 }
 
-void check(const SaverOptions& options) {
+void check(const SaverOptions& options, OptionNames names) {
+  const auto& [owner, prefix] = names;
   if (options.keep < -1)
-    throw ConfigError("save_num_checkpoints_to_keep: must be >= 0, or -1 for all, got ", options.keep);
+    throw ConfigError(owner, prefix, "num_checkpoints_to_keep: must be >= 0, or -1 for all, got ", options.keep);
   if (!options.best) return;
   if (options.keep == 0)
-    throw ConfigError("save_best: needs save_num_checkpoints_to_keep >= 1, or -1 for all, got ", options.keep);
+    throw ConfigError(owner, prefix, "best: needs ", prefix, "num_checkpoints_to_keep >= 1, or -1 for all, got ",
+                      options.keep);
   if (options.latest == Best::kLink)
-    throw ConfigError("save_latest_filename: ", options.latest, " is the name of the link that save_best makes; ",
-                      "set another one");
+    throw ConfigError(owner, prefix, "latest_filename: ", options.latest, " is the name of the link that ", prefix,
+                      "best makes; set another one");
 }
 
 Mirror::~Mirror() = default;

@@ -36,8 +36,14 @@ struct SaverOptions {
   std::shared_ptr<Mirror> mirror = {};  // gets what is written; null: none
 };
 
-COMPOSER_EXPORT void check(const SaverOptions& options);  // throws ConfigError
-COMPOSER_EXPORT std::string new_id();                     // 16 random hexadecimal digits
+// What errors call the options: a trainer has "save_folder", a plug-in "CheckpointSaver: folder".
+struct OptionNames {
+  const char* owner = "";
+  const char* prefix = "save_";
+};
+
+COMPOSER_EXPORT void check(const SaverOptions& options, OptionNames names = {});  // throws ConfigError
+COMPOSER_EXPORT std::string new_id();                                             // 16 random hexadecimal digits
 
 // Writes checkpoints, one at a time, on a background thread: save() returns when the tensors are copied. Use from one
 // thread.
