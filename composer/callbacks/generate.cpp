@@ -155,7 +155,10 @@ void Generate::check_fit(const FitOutline& fit, const State& state) const {
 }
 
 void Generate::init(const State&, Logger&) { last_batch_ = {}; }
-void Generate::fit_start(const State& state, Logger&) { last_batch_.fit_begins(state.timestamp.batch); }
+void Generate::fit_start(const State& state, Logger&) {
+  last_batch_.fit_begins(state.timestamp.batch);
+  if (state.run) weights_ = state.run->weights_version();
+}
 void Generate::batch_checkpoint(const State& state, Logger& logger) {
   generate_if_due(Event::BATCH_CHECKPOINT, state, logger);
 }
@@ -169,15 +172,19 @@ void Generate::fit_end(const State& state, Logger& logger) { generate_if_due(Eve
 void Generate::visit_state(StateVisitor& visit) { last_batch_.visit_state(visit); }
 
 void Generate::generate_if_due(Event event, const State& state, Logger& logger) {
-  const std::int64_t batch = state.timestamp.batch;
-  if (state.rank != 0 || !state.run || !state.previous_timestamp || batch == last_batch_.number()) return;
+  if (state.rank != 0 || !state.run || !state.previous_timestamp) return;
   if (state.run->interrupted()) return;  // the process is about to end
+  const std::int64_t batch = state.timestamp.batch;
+  // Algorithms may have changed the weights since.
+  const bool is_outdated = event == Event::FIT_END && state.run->weights_version() != weights_;
+  if (batch == last_batch_.number() && !is_outdated) return;
   IntervalMoment moment = state.run->moment(event);
-  moment.last_due_batch = last_batch_.number();
+  moment.last_due_batch = is_outdated ? -1 : last_batch_.number();
   moment.last = state.max_duration && state.elapsed_duration() >= 1;
   const Interval::Function* function = options_.interval.function();
   if (!(function ? (*function)(event, state) : interval_due(options_.interval.time(), moment))) return;
   last_batch_.set(batch);
+  weights_ = state.run->weights_version();
   logger.log_table("generations", generations(state));
 }
 

@@ -54,7 +54,8 @@ class COMPOSER_EXPORT Generate final : public Callback {
   LogTable generations(const State& state) const;
 
   GenerateOptions options_;
-  LastBatch last_batch_;  // at which texts were generated
+  LastBatch last_batch_;       // at which texts were generated
+  std::uint64_t weights_ = 0;  // the version of those that did
 };
 
 }  // namespace composer::callbacks

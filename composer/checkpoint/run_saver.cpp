@@ -367,8 +367,9 @@ bool RunSaver::is_saved(const State& state) const {
   if (!wanted || !state.previous_timestamp) return true;
   if (state.timestamp.batch != last_saved_batch_ || (is_finished(state) && !knows_finish_)) return false;
   // A run that is stopped goes on later, and must not end its epoch again; one that is complete does not go on.
-  return ends_of(state.timestamp) == ends_saved_ ||
-         (state.max_duration && state.timestamp.reached(*state.max_duration));
+  if (!state.max_duration || !state.timestamp.reached(*state.max_duration))
+    return ends_of(state.timestamp) == ends_saved_;
+  return state.run->weights_version() == saved_weights_;  // algorithms may have put others into the model since
 }
 
 void RunSaver::save_last(const State& state) {

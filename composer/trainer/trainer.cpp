@@ -237,7 +237,7 @@ void Trainer::Impl::release() {
 }
 
 void Trainer::Impl::warn_of_unsaved() const {
-  if (!saver || fit->skipped || saver->is_saved(state) || saver->last_saved_batch() == state.timestamp.batch) return;
+  if (!saver || fit->skipped || saver->last_saved_batch() == state.timestamp.batch || saver->is_saved(state)) return;
   const std::int64_t saved = std::max<std::int64_t>(saver->last_saved_batch(), 0);
   warn(join("save_folder: the fit is dropped without end(), so what was trained from batch ", saved, " to batch ",
             state.timestamp.batch, " is not saved"));

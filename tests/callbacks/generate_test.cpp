@@ -7,6 +7,8 @@
 #include <torch/nn/modules/linear.h>
 
 #include "composer/core/error.h"
+#include "composer/core/model_access.h"
+#include "tests/support/at_algorithm.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
@@ -160,6 +162,24 @@ TEST_CASE("Generate is due every interval and at the end of training, once in a 
   CHECK(steps([](Event event, const State& state) {
           return event == Event::BATCH_CHECKPOINT && state.timestamp.batch == 3;
         }) == std::vector<std::int64_t>{3});
+}
+
+TEST_CASE("Texts of the end of training are of the weights that it ends with") {
+  for (const bool changes : {false, true}) {
+    const GenerateOptions options{.prompts = {{1}}, .interval = "4ba", .max_new_tokens = 1};
+    const Run run(options, [&](TrainerOptions& with) {
+      with.max_duration = "1ep";
+      if (!changes) return;
+      with.algorithms = {AtAlgorithm({Event::EPOCH_END}, [](State& state) {
+        const at::NoGradGuard no_grad;
+        for (const at::Tensor& weight : parameters(as_module(*state.model))) weight.zero_();
+        parameters(as_module(*state.model)).back()[7] = 100;  // the bias of the head: 7 is the likeliest token
+      })};
+    });
+    REQUIRE(run.log->tables.size() == (changes ? 2 : 1));
+    CHECK(run.log->tables.back() ==
+          std::pair(std::int64_t{4}, std::vector<std::string>{changes ? "1 -> 7" : "1 -> 2"}));
+  }
 }
 
 TEST_CASE("Generate is due at the same batches again after time was reset") {

@@ -106,18 +106,18 @@ TEST_CASE("A checkpoint has a value only of its own weights, whatever algorithms
     std::string name;
     MakeAlgorithms algorithms;
     std::string save, evaluate;
-    int values;  // of the 4 checkpoints at the ends of epochs
+    int values;  // of the 4 checkpoints at the ends of epochs, and one more if the weights have changed since the last
   };
   const std::vector<Row> rows = {{"nothing", none, "4ba", "1ep", 4},
                                  {"LayerFreezing", freezing, "4ba", "1ep", 4},
-                                 {"SWA", swa, "4ba", "1ep", 3},
+                                 {"SWA", swa, "4ba", "1ep", 4},
                                  {"SWA", swa, "1ep", "1ep", 4},
-                                 {"SWA", swa, "4ba", "4ba", 4},
-                                 {"EMA", ema, "4ba", "1ep", 0},
+                                 {"SWA", swa, "4ba", "4ba", 5},
+                                 {"EMA", ema, "4ba", "1ep", 1},
                                  {"EMA", ema, "1ep", "1ep", 4},
-                                 {"EMA", ema, "4ba", "4ba", 4},
+                                 {"EMA", ema, "4ba", "4ba", 5},
                                  {"EMA", ema, "1ep", "4ba", 1},
-                                 {"an own algorithm", scaling, "4ba", "1ep", 0},
+                                 {"an own algorithm", scaling, "4ba", "1ep", 1},
                                  {"an own algorithm", scaling, "1ep", "1ep", 4}};
   for (const Row& row : rows) {
     CAPTURE(row.name);
@@ -144,6 +144,30 @@ TEST_CASE("A checkpoint has a value only of its own weights, whatever algorithms
     CHECK(check_values(folder / "more", fs::exists(link) ? std::optional(fs::canonical(link)) : std::nullopt,
                        row.algorithms) == row.values);
   }
+}
+
+TEST_CASE("The last checkpoint of a run has the weights that it ends with, whatever algorithms do after a save") {
+  for (const MakeAlgorithms& algorithms :
+       {MakeAlgorithms(none), MakeAlgorithms(swa), MakeAlgorithms(ema), MakeAlgorithms(scaling)})
+    for (const char* name : {"ep{epoch}-ba{batch}", "ba{batch}"}) {
+      CAPTURE(std::string(name));
+      const Folder folder;
+      const Warnings quiet;
+      double last = 0;
+      for (const bool again : {false, true}) {
+        TrainerOptions options = options_of(algorithms);
+        options.save_folder = folder / "ck";
+        options.save_filename = name;
+        options.save_interval = "2ba";
+        options.callbacks.add(
+            callbacks::CheckpointSaver({.folder = folder / "more", .filename = name, .save_interval = "2ba"}));
+        Trainer trainer(std::move(options));
+        trainer.fit();
+        if (!again) last = trainer.state().metrics.at("eval", "CrossEntropy");
+      }
+      for (const char* of : {"ck", "more"})
+        CHECK(loss_of(folder / of / "latest", algorithms) == doctest::Approx(last).epsilon(1e-6));
+    }
 }
 
 TEST_CASE("That an evaluation is of weights which no checkpoint has is said once, with what to do") {
