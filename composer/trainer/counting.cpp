@@ -213,8 +213,8 @@ bool Trainer::Impl::stop_asked() {
     poll_signals();
     return state.stop.asked();
   }
-  const Ranks::Heard heard = ranks.hear(state.stop, signals->pending(), std::exchange(saved_alone, false));
-  replicas_due = replicas_due || heard.saved;
+  const Ranks::Heard heard = ranks.hear(state.stop, signals->pending(), replicas.take_saved());
+  if (heard.saved) replicas.ask();
   note_signal(heard.signal);
   return heard.stop || heard.signal != 0;
 }

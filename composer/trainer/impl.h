@@ -32,6 +32,7 @@
 #include "composer/trainer/process_scope.h"
 #include "composer/trainer/progress.h"
 #include "composer/trainer/ranks.h"
+#include "composer/trainer/replicas.h"
 #include "composer/trainer/resumption.h"
 #include "composer/trainer/schedule_plan.h"
 #include "composer/trainer/signals.h"
@@ -200,12 +201,6 @@ struct Trainer::Impl {
   StateDict own_part();
   saving::PartWriter& parts_writer();
 
-  // replicas.cpp: whether ranks still have the same weights
-  void check_replicas();
-  std::uint64_t replica_digest(const std::vector<std::int64_t>& sums) const;
-  void compare_what_trains() const;
-  void compare_weights(const std::vector<std::int64_t>& sums);
-
   // run_state.cpp: what is in them
   class AsRun;
   // Cuts the run off from the trainer when that ends, or before: a copy of the state may outlive it.
@@ -312,6 +307,7 @@ struct Trainer::Impl {
   std::optional<FitPlace> place;  // of the last fit, or of the run that goes on; unset: there was none
   std::int64_t next_fit = 0;      // the number of the next one
   TrainStep train_step;
+  ReplicaCheck replicas{ranks, state};
   AsidePlan aside_plan;
   Tuning tuning;                         // what .tune has found in this process
   std::optional<Tuned> tuned;            // what it has chosen, here or in the saved run
@@ -337,11 +333,6 @@ struct Trainer::Impl {
   int exceptions = std::uncaught_exceptions();      // when it was made
   std::unique_ptr<saving::PartWriter> part_writer;  // of another rank, from its first part on
   SavedPaths saved_by_rank_0;                       // likewise
-  std::int64_t replicas_checked = -1;               // the batch after which ranks have compared their weights last
-  std::vector<at::Tensor> replicas_known;           // the parameters that were there then, or at the start of the fit
-  bool saved_alone = false;                         // by rank 0, which has not told the others yet
-  bool replicas_due = false;                        // since it has
-  bool told_apart = false;                          // a warning has been given
   std::optional<StateDict> whole_optimizer;         // while rank 0 saves what all ranks have of it
   WeightsInUse weights_in_use{state, engine};
   Engine engine;  // the last: callbacks that it closes may ask for all of the above

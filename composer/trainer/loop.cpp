@@ -72,7 +72,7 @@ void Trainer::Impl::begin() {
   check_trains_all(as_module(*state.model), *state.optimizer);
   train_model();  // also what was made at FIT_START
   last_settings = settings();
-  if (!ranks.alone()) replicas_known = parameters(as_module(*state.model));
+  replicas.begin_fit();
   tell_resumed();
   resumption.found.reset();
   resumption.given = {};
@@ -101,7 +101,7 @@ void Trainer::Impl::make_up() {
 bool Trainer::Impl::step() {
   if (saver) saver->note_metrics(state);  // what was measured since the last step, before the weights change
   const bool asked = stop_asked();
-  if (replicas_due) check_replicas();
+  if (replicas.is_asked()) replicas.compare();
   const Progress before = progress();
   if (fit->ending.decide(before.limit_reached(), asked)) return false;
   draw_by_rank();

@@ -18,11 +18,13 @@
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
 #include "composer/core/model_access.h"
+#include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/dist/agreement.h"
+#include "composer/dist/world.h"
 #include "composer/optim/any_optimizer.h"
-#include "composer/trainer/impl.h"
 #include "composer/trainer/model_settings.h"
+#include "composer/trainer/ranks.h"
 #include "composer/util/exact_text.h"
 #include "composer/util/random.h"
 
@@ -83,6 +85,19 @@ std::vector<at::Tensor> known_of(std::vector<at::Tensor> now, const std::vector<
   return now;
 }
 
+// Equal on all ranks if all train the same.
+std::uint64_t digest_of(const State& state, const std::vector<std::int64_t>& sums) {
+  const torch::nn::Module& model = as_module(*state.model);
+  std::uint64_t digest = sums.size();
+  for (const double rate : optim::learning_rates(*state.optimizer)) digest = mixed(digest, rate);
+  for (const at::Tensor& parameter : parameters(model)) digest = hash64(digest, parameter.requires_grad() ? 1 : 0);
+  const bool trains = is_training(model);
+  for (const ModulePointer& module : modules_below(model))
+    digest = hash64(digest, trains && !is_training(*module) ? 1 : 0);
+  for (const std::int64_t sum : sums) digest = hash64(digest, static_cast<std::uint64_t>(sum));
+  return digest;
+}
+
 // "rank 1", "ranks 1, 3".
 std::string text_of_ranks(const std::vector<int>& ranks) {
   return join(ranks.size() == 1 ? "rank " : "ranks ", listed(ranks, [](int rank) { return std::to_string(rank); }));
@@ -124,74 +139,63 @@ double relative_difference(const at::Tensor& a, const at::Tensor& b) {
   return share >= 0 ? share : std::numeric_limits<double>::infinity();
 }
 
-// Equal on all ranks if all train the same: the learning rates in force, what is frozen, and the weights.
-std::uint64_t Trainer::Impl::replica_digest(const std::vector<std::int64_t>& sums) const {
-  const torch::nn::Module& model = as_module(*state.model);
-  std::uint64_t digest = sums.size();
-  for (const double rate : optim::learning_rates(*state.optimizer)) digest = mixed(digest, rate);
-  for (const at::Tensor& parameter : parameters(model)) digest = hash64(digest, parameter.requires_grad() ? 1 : 0);
-  const bool trains = is_training(model);
-  for (const ModulePointer& module : modules_below(model))
-    digest = hash64(digest, trains && !is_training(*module) ? 1 : 0);
-  for (const std::int64_t sum : sums) digest = hash64(digest, static_cast<std::uint64_t>(sum));
-  return digest;
-}
-
 // Throws on all ranks alike if they differ in more than the weights.
-void Trainer::Impl::compare_what_trains() const {
+void ReplicaCheck::compare_settings() const {
   std::vector<std::string> lines;
-  for (std::size_t group = 0; const double rate : optim::learning_rates(*state.optimizer))
+  for (std::size_t group = 0; const double rate : optim::learning_rates(*state_.optimizer))
     lines.push_back(join("learning rate of group ", group++, " = ", util::exact_text(rate)));
-  const torch::nn::Module& model = as_module(*state.model);
+  const torch::nn::Module& model = as_module(*state_.model);
   for (const auto& [name, parameter] : named_parameters(model))
     lines.push_back(join(dist::describe_tensor(name, parameter), parameter.requires_grad() ? "" : ", frozen"));
   for (const std::string& name : frozen_modules(model)) lines.push_back(name + " in evaluation mode");
   try {
-    ranks.check_same(join("after epoch ", state.timestamp.epoch, ", batch ", state.timestamp.batch), lines);
+    ranks_.check_same(join("after epoch ", state_.timestamp.epoch, ", batch ", state_.timestamp.batch), lines);
   } catch (const ConfigError& error) {
-    ranks.together([&] { throw ConfigError(error.what(), kRemedy); });
+    ranks_.together([&] { throw ConfigError(error.what(), kRemedy); });
   }
 }
 
 // Of the first parameter that differs by more than rounding; else a warning.
-void Trainer::Impl::compare_weights(const std::vector<std::int64_t>& sums) {
-  const std::vector<at::Tensor> by_rank = ranks.world()->all_gather(at::tensor(sums, at::kLong));
-  const NamedTensorList all = named_parameters(as_module(*state.model));
+void ReplicaCheck::compare_weights(const std::vector<std::int64_t>& sums) {
+  const std::vector<at::Tensor> by_rank = ranks_.world()->all_gather(at::tensor(sums, at::kLong));
+  const NamedTensorList all = named_parameters(as_module(*state_.model));
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::vector<int> differing = others(by_rank, i);
     if (differing.empty()) continue;
     const at::Tensor of_first = all[i].second.detach().contiguous().clone();
-    ranks.world()->broadcast(of_first);
+    ranks_.world()->broadcast(of_first);
     const at::Tensor apart = at::scalar_tensor(relative_difference(of_first, all[i].second), at::kDouble);
-    ranks.world()->max(apart);
+    ranks_.world()->max(apart);
     const auto share = apart.item<double>();
     if (share == 0) continue;
-    const std::string text = join("the weights of the ranks differ after epoch ", state.timestamp.epoch, ", batch ",
-                                  state.timestamp.batch, ": ", text_of_ranks(differing), " and rank 0 have another ",
+    const std::string text = join("the weights of the ranks differ after epoch ", state_.timestamp.epoch, ", batch ",
+                                  state_.timestamp.batch, ": ", text_of_ranks(differing), " and rank 0 have another ",
                                   all[i].first, ", by up to ", share, " of its largest number");
-    if (share > kRounding) ranks.together([&] { throw ConfigError(text, kRemedy); });
-    if (ranks.first() && !std::exchange(told_apart, true))
+    if (share > kRounding) ranks_.together([&] { throw ConfigError(text, kRemedy); });
+    if (ranks_.first() && !std::exchange(warned_, true))
       warn(text + ". Ranks on machines of different kinds round differently; on equal ones they must not differ");
     return;
   }
 }
 
-// All ranks call it at the same batch. What is compared is equal to the bit on ranks that do the same, because they
-// add the same gradients; buffers may differ until they are shared.
-void Trainer::Impl::check_replicas() {
-  replicas_due = saved_alone = false;
-  if (ranks.alone() || replicas_checked == state.timestamp.batch) return;
-  const std::vector<at::Tensor> now = parameters(as_module(*state.model));
-  const std::vector<std::int64_t> sums = sums_of_bits(known_of(now, std::exchange(replicas_known, now)));
-  const auto digest = static_cast<std::int64_t>(replica_digest(sums) >> 1);
+void ReplicaCheck::begin_fit() {
+  if (!ranks_.alone()) known_ = parameters(as_module(*state_.model));
+}
+
+void ReplicaCheck::compare() {
+  untold_ = asked_ = false;
+  if (ranks_.alone() || compared_at_ == state_.timestamp.batch) return;
+  const std::vector<at::Tensor> now = parameters(as_module(*state_.model));
+  const std::vector<std::int64_t> sums = sums_of_bits(known_of(now, std::exchange(known_, now)));
+  const auto digest = static_cast<std::int64_t>(digest_of(state_, sums) >> 1);
   const at::Tensor bounds = at::tensor({digest, -digest}, at::kLong);
-  ranks.world()->max(bounds);
+  ranks_.world()->max(bounds);
   const std::int64_t* bound = bounds.const_data_ptr<std::int64_t>();
   if (bound[0] != -bound[1]) {
-    compare_what_trains();
+    compare_settings();
     compare_weights(sums);
   }
-  replicas_checked = state.timestamp.batch;
+  compared_at_ = state_.timestamp.batch;
 }
 
 }  // namespace composer

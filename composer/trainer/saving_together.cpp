@@ -25,20 +25,20 @@ bool Trainer::Impl::saves_together() const {
 // Rank 0 alone knows what is due: it has the clock that seconds are counted by.
 void Trainer::Impl::save_if_due(Event event) {
   if (mark && saver->paths().size() > 1) end_mark_if_saved();  // all but the last are on disk
-  if (event != Event::BATCH_CHECKPOINT) check_replicas();
+  if (event != Event::BATCH_CHECKPOINT) replicas.compare();
   if (!saves_together()) {
     if (!saver || !saver->is_due(event, state)) return;
-    saved_alone = true;
+    replicas.note_saved();
     return saver->save_periodic(state);
   }
   if (part_writer) part_writer->rethrow_error();
   if (!ranks.any(saver && saver->is_due(event, state))) return;
-  check_replicas();
+  replicas.compare();
   save_together([&] { saver->save_periodic(state); });
 }
 
 void Trainer::Impl::save_last() {
-  check_replicas();
+  replicas.compare();
   if (!saves_together()) {
     if (saver) saver->save_last(state);
     return;
