@@ -34,7 +34,8 @@ std::vector<Rename> rules_of(const ConvertOptions& options) {
   for (const std::string& text : options.rename) {
     const auto equals = text.find('=');
     if (equals == std::string::npos) throw ConfigError("--rename: expected FROM=TO, got ", text);
-    rules.push_back({text.substr(0, equals), text.substr(equals + 1)});
+    const Rename& rule = rules.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+    if (rule.from == rule.to) throw ConfigError("--rename: ", text, " changes no name; expected FROM=TO");
   }
   return rules;
 }

@@ -77,7 +77,7 @@ TEST_CASE("A file of no known kind is an error, not damage; a file of weights wi
   }
 }
 
-TEST_CASE("convert refuses a --rename that fits no name, and writes nothing") {
+TEST_CASE("convert refuses a --rename that fits or changes no name, and writes nothing") {
   const CliFolder folder;
   const std::string in = weights_file(folder / "in.safetensors", {{"fc.weight", kWeight}});
   const Answer wrong =
@@ -85,6 +85,10 @@ TEST_CASE("convert refuses a --rename that fits no name, and writes nothing") {
   CHECK(wrong.code == 2);
   CHECK_MESSAGE(wrong.complains("--rename: no name begins with foo"), wrong.err);
   CHECK_FALSE(fs::exists(folder / "out.pt"));
+  for (const char* nothing : {"=", "fc.=fc."}) {
+    const Answer same = composer_program({"convert", in, folder / "out.pt", "--rename", nothing});
+    CHECK_MESSAGE(same.complains("changes no name"), same.err);
+  }
   // one that fits what another has made
   CHECK(composer_program({"convert", in, folder / "out.pt", "--rename", "fc.=a.", "--rename", "a.=b."}).code == 0);
 }
