@@ -248,6 +248,7 @@ void Saver::note(const std::vector<Added>& added) {
 // What has no value yet is not the best, whatever had its name in an earlier run of this name.
 void Saver::unlink_others(const std::string& run_name) {
   if (best_link().empty()) return;
+  linked_.clear();  // a later one of the same name is another checkpoint
   try {
     folder_.unlink(best_link(), run_name);
   } catch (const std::exception& error) {

@@ -43,7 +43,7 @@ struct BinaryF1ScoreOptions {
 };
 
 // Harmonic mean of precision and recall of class 1, of logits [N, 2] and targets [N]; NaN if there is no 1 in targets
-// and predictions.
+// and predictions. Throws DataError for other shapes, and (on the host) for targets other than 0 and 1.
 class COMPOSER_EXPORT BinaryF1Score final : public Ratio {
  public:
   explicit BinaryF1Score(BinaryF1ScoreOptions options = {});

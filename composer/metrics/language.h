@@ -43,7 +43,8 @@ class COMPOSER_EXPORT LanguagePerplexity final : public LanguageCrossEntropy {
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<LanguagePerplexity>(options_); }
 };
 
-// Share of the tokens whose highest logit is the target.
+// Share of the tokens whose highest logit is the target. Throws DataError (on the host) for a target that is neither in
+// the vocabulary nor ignored.
 class COMPOSER_EXPORT MaskedAccuracy final : public Ratio {
  public:
   explicit MaskedAccuracy(LanguageOptions options = {});

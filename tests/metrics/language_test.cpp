@@ -58,4 +58,12 @@ TEST_CASE("Tokens that are not whole numbers are refused") {
                          doctest::Contains(": classes must be whole numbers, got a target of type Float"), DataError);
 }
 
+TEST_CASE("Tokens that are neither in the vocabulary nor ignored are refused") {
+  LanguageCrossEntropy entropy;
+  MaskedAccuracy accuracy;
+  for (Metric* metric : {static_cast<Metric*>(&entropy), static_cast<Metric*>(&accuracy)})
+    CHECK_THROWS_WITH_AS(metric->update(kLogits, {{"target", at::full_like(kTargets, 4)}}),
+                         doctest::Contains("class 4 of sample 0 is out of range; classes are 0 to 3"), DataError);
+}
+
 }  // namespace composer::language_test

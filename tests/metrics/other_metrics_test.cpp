@@ -116,6 +116,9 @@ TEST_CASE("Targets of metrics of classes are whole numbers, and those of yes-no 
                        doctest::Contains("BinaryF1Score: classes must be whole numbers"), DataError);
   CHECK_THROWS_WITH_AS(accuracy.update(at::rand(2), {{"target", at::tensor({0.F, 0.3F})}}),
                        doctest::Contains("BinaryAccuracy: targets must be 0 (no) or 1 (yes)"), DataError);
+  for (const std::int64_t neither : {2, 255, -100})
+    CHECK_THROWS_WITH_AS(f1.update(at::zeros({2, 2}), {{"target", at::tensor({std::int64_t{1}, neither})}}),
+                         doctest::Contains("of sample 1 is out of range; classes are 0 to 1"), DataError);
   dice.update(maps, {{"target", masks.to(at::kBool)}});
   accuracy.update(at::rand(2), {{"target", at::tensor({0.F, 1.F})}});
 }

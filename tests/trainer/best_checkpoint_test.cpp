@@ -390,6 +390,20 @@ TEST_CASE("The link to the best of an earlier run of the name goes with the firs
   }
 }
 
+TEST_CASE("The link to the best is there after each fit, also if every checkpoint has the same name") {
+  const Runs runs({{4, 0.1}, {8, 0.2}, {12, 0.3}, {16, 0.4}});
+  TrainerOptions options = runs.options();
+  options.save_filename = "last";
+  options.save_interval = "4ba";
+  options.max_duration = std::nullopt;
+  Trainer trainer(std::move(options));
+  for (int fit = 0; fit < 3; ++fit) {
+    trainer.fit("1ep");
+    CHECK(name_of(trainer.best_checkpoint()) == "last");
+    CHECK(fs::exists(runs.folder / "ck/best/manifest.json"));
+  }
+}
+
 TEST_CASE("Before the first value nothing is the best; the link is moved before what it led to is deleted") {
   const Runs runs({{4, 0.1}, {8, 0.2}, {12, 0.3}, {16, 0.4}});
   TrainerOptions options = runs.options();
