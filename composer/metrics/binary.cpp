@@ -58,7 +58,7 @@ void BinaryF1Score::update(const Outputs& outputs, const Batch& batch) {
   if (logits.dim() != 2 || logits.size(1) != 2 || target.dim() != 1 || target.size(0) != logits.size(0))
     throw DataError(name(), ": expected outputs [N, 2] and targets [N], got ", logits.sizes(), " and ", target.sizes());
   const at::Tensor classes = whole_classes(name(), target);
-  check_classes(classes, 2, std::nullopt);
+  check_classes(classes, 2, std::nullopt, name());
   const at::Tensor predicted = logits.argmax(1).eq(1), actual = classes.eq(1);
   over_.add(predicted.logical_and(actual).sum() * 2);
   under_.add(predicted.sum() + actual.sum());

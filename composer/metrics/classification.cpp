@@ -18,6 +18,8 @@
 namespace composer::metrics {
 namespace {
 
+constexpr std::int64_t kNoClass = -100;  // stands for probabilities of which none is above 0
+
 // 0 where nothing is divided by nothing.
 at::Tensor share(const at::Tensor& part, const at::Tensor& whole) { return part / whole.clamp_min(1); }
 
@@ -55,9 +57,12 @@ at::Tensor MulticlassMetric::classes_of(const at::Tensor& logits, const at::Tens
                     "; BinaryAccuracy is for yes-no questions");
   if (options_.top_k > classes)
     throw DataError(name(), ": top_k is ", options_.top_k, ", and the outputs have ", classes, " classes");
-  if (*kind == TargetKind::PROBABILITIES) return target.argmax(1);
+  if (*kind == TargetKind::PROBABILITIES) {
+    const auto [largest, likeliest] = target.max(1);
+    return likeliest.masked_fill(largest.gt(0).logical_not_(), options_.ignore_index.value_or(kNoClass));
+  }
   const at::Tensor whole = whole_classes(name(), target);
-  check_classes(whole, classes, options_.ignore_index);
+  check_classes(whole, classes, options_.ignore_index, name());
   return whole;
 }
 
@@ -67,9 +72,11 @@ void MulticlassMetric::update(const Outputs& outputs, const Batch& batch) {
   const at::Tensor target = classes_of(logits, batch.at(options_.target));
   const at::Tensor predicted = predictions(logits, target, options_.top_k);
   at::Tensor right = predicted.eq(target), valid;
-  if (options_.ignore_index) {
-    valid = not_ignored(target, *options_.ignore_index);
-    if (*options_.ignore_index >= 0) right.logical_and_(valid);  // a negative class is never predicted
+  const bool is_soft = batch.at(options_.target).dim() == logits.dim();
+  if (options_.ignore_index || is_soft) {
+    const std::int64_t ignored = options_.ignore_index.value_or(kNoClass);
+    valid = not_ignored(target, ignored);
+    if (ignored >= 0) right.logical_and_(valid);  // a negative class is never predicted
   }
   if (options_.average == Average::MICRO) {
     right_.add(right.sum());

@@ -28,8 +28,9 @@ struct MulticlassOptions {
 };
 
 // Counts how logits (or probabilities) [N, C, ...] agree with targets: classes [N, ...], or probabilities [N, C, ...],
-// of which the highest counts. The metrics below differ only in what compute() makes of the counts. update() throws
-// DataError for other shapes, and (on the host) for classes that are out of range and not ignore_index.
+// of which the highest counts; where none is above 0 the target counts nothing. The metrics below differ only in what
+// compute() makes of the counts. update() throws DataError for other shapes, and (on the host) for classes that are out
+// of range and not ignore_index.
 class COMPOSER_EXPORT MulticlassMetric : public Metric {
  public:
   MulticlassMetric(std::string default_name, MulticlassOptions options);

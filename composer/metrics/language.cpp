@@ -52,7 +52,7 @@ MaskedAccuracy::~MaskedAccuracy() = default;
 void MaskedAccuracy::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
   const auto [logits, targets] = tokens(options_, outputs, batch);
-  check_classes(targets, logits.size(1), options_.ignore_index);
+  check_classes(targets, logits.size(1), options_.ignore_index, name());
   const at::Tensor valid = not_ignored(targets, options_.ignore_index);
   over_.add(logits.argmax(1).eq(targets).logical_and_(valid).sum());
   under_.add(valid.sum());

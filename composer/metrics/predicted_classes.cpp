@@ -20,7 +20,7 @@ PredictedClasses predicted_classes(const std::string& name, const at::Tensor& lo
     throw DataError(name, ": expected outputs [N, ", num_classes, ", ...] and targets [N, ...], got ", logits.sizes(),
                     " and ", target.sizes());
   const at::Tensor classes = whole_classes(name, target);
-  check_classes(classes, num_classes, ignore_index);
+  check_classes(classes, num_classes, ignore_index, name);
   return {.target = classes, .predicted = logits.argmax(1), .valid = not_ignored(classes, ignore_index)};
 }
 

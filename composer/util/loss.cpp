@@ -41,10 +41,11 @@ std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
-// Of whole numbers; nll_loss takes no other type.
+// Of whole numbers or booleans; nll_loss takes no other type.
 at::Tensor classes(const at::Tensor& target) {
-  if (!at::isIntegralType(target.scalar_type(), /*includeBool=*/false))
-    throw DataError("classes must be whole numbers, got a target of type ", target.scalar_type());
+  if (!at::isIntegralType(target.scalar_type(), /*includeBool=*/true))
+    throw DataError("classes must be whole numbers, got a target of type ", target.scalar_type(),
+                    "; give target.to(at::kLong) if its numbers are classes");
   return target.scalar_type() == at::kLong ? target : target.to(at::kLong);
 }
 
@@ -153,7 +154,8 @@ at::Tensor not_ignored(const at::Tensor& classes, std::int64_t ignore_index) {
   return classes.to(at::kLong).ne(ignore_index);
 }
 
-void check_classes(const at::Tensor& target, std::int64_t num_classes, std::optional<std::int64_t> ignore_index) {
+void check_classes(const at::Tensor& target, std::int64_t num_classes, std::optional<std::int64_t> ignore_index,
+                   std::string_view metric) {
   if (!target.is_cpu() || target.numel() == 0) return;
   const at::Tensor wide = target.to(at::kLong).contiguous();
   const auto* const from = wide.const_data_ptr<std::int64_t>();
@@ -168,8 +170,9 @@ void check_classes(const at::Tensor& target, std::int64_t num_classes, std::opti
   const std::int64_t sample = first / (wide.numel() / (wide.dim() == 0 ? 1 : wide.size(0)));
   std::string remedy;
   if (ignore_index) remedy = join("replace it by ", *ignore_index, ", which counts nothing, or ");
-  throw DataError("class ", from[first], " of sample ", sample, " is out of range; classes are 0 to ", num_classes - 1,
-                  "; if it stands for no class, ", remedy, "set ignore_index = ", from[first],
+  throw DataError(metric, metric.empty() ? "" : ": ", "class ", from[first], " of sample ", sample,
+                  " is out of range; classes are 0 to ", num_classes - 1, "; if it stands for no class, ", remedy,
+                  "set ignore_index = ", from[first],
                   " in the options of the loss or of the metric; those of models::Classifier are its loss_fn, ",
                   "train_metrics and val_metrics");
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include <ATen/core/Tensor.h>
 
@@ -54,9 +55,10 @@ COMPOSER_EXPORT std::optional<TargetKind> find_target_kind(const at::Tensor& log
 COMPOSER_EXPORT at::Tensor not_ignored(const at::Tensor& classes, std::int64_t ignore_index);
 
 // Throws DataError with the class and its sample if a class on the host is below 0 or above num_classes - 1, and is not
-// `ignore_index`. Does nothing if `target` is on another device, where reading it would wait.
+// `ignore_index`. Does nothing if `target` is on another device, where reading it would wait. `metric` begins the error
+// of one.
 COMPOSER_EXPORT void check_classes(const at::Tensor& target, std::int64_t num_classes,
-                                   std::optional<std::int64_t> ignore_index);
+                                   std::optional<std::int64_t> ignore_index, std::string_view metric = {});
 
 // `tensor` in float32 if it is of half precision, else as it is: sums and logarithms in bfloat16 have two digits.
 COMPOSER_EXPORT at::Tensor at_least_float(const at::Tensor& tensor);

@@ -111,6 +111,21 @@ TEST_CASE("Of targets that are probabilities the highest counts") {
   CHECK(value(accuracy) == 0.5);
 }
 
+TEST_CASE("Probabilities of which none is above 0 count nothing") {
+  for (const Average average : {Average::MICRO, Average::MACRO, Average::WEIGHTED})
+    for (const float nothing : {0.F, -1.F, std::nanf("")})
+      for (const std::int64_t top_k : {1, 2}) {
+        CAPTURE(nothing);
+        MulticlassAccuracy accuracy({.num_classes = 3, .top_k = top_k, .average = average});
+        accuracy.update(saying({0, 0}, 3), {{"target", at::full({2, 3}, nothing)}});
+        CHECK(std::isnan(value(accuracy)));
+        at::Tensor target = saying({0, 1, 2, 0}, 3);
+        target[3].fill_(nothing);
+        accuracy.update(saying({0, 1, 0, 0}, 3), {{"target", target}});
+        CHECK(value(accuracy) == doctest::Approx(top_k == 1 ? 2. / 3 : value(accuracy)));
+      }
+}
+
 TEST_CASE("Outputs and targets are found by their names") {
   MulticlassAccuracy accuracy({.output = "logits", .target = "label"});
   accuracy.update({{"features", at::zeros({1, 7})}, {"logits", saying({1}, 2)}},
@@ -169,8 +184,8 @@ TEST_CASE("A target that is no class is an error that names it and its sample, a
   const at::Tensor logits = saying({0, 1, 2, 0}, 3);
   for (const Average average : {Average::MICRO, Average::MACRO, Average::WEIGHTED}) {
     MulticlassAccuracy accuracy({.num_classes = 3, .average = average});
-    CHECK_THROWS_WITH_AS(accuracy.update(logits, of({0, 1, 2, -100})), doctest::Contains("class -100 of sample 3"),
-                         DataError);
+    CHECK_THROWS_WITH_AS(accuracy.update(logits, of({0, 1, 2, -100})),
+                         doctest::Contains("MulticlassAccuracy: class -100 of sample 3"), DataError);
     CHECK_THROWS_WITH_AS(accuracy.update(logits, of({0, 3, 2, 1})), doctest::Contains("class 3 of sample 1"),
                          DataError);
     MulticlassAccuracy ignoring({.num_classes = 3, .average = average, .ignore_index = -100});

@@ -390,17 +390,27 @@ TEST_CASE("The link to the best of an earlier run of the name goes with the firs
   }
 }
 
-TEST_CASE("The link to the best is there after each fit, also if every checkpoint has the same name") {
-  const Runs runs({{4, 0.1}, {8, 0.2}, {12, 0.3}, {16, 0.4}});
+TEST_CASE("The link to the best is there after each fit, also if a checkpoint has the name of an earlier one") {
+  const Runs runs({{4, 0.1}});
   TrainerOptions options = runs.options();
-  options.save_filename = "last";
   options.save_interval = "4ba";
   options.max_duration = std::nullopt;
   Trainer trainer(std::move(options));
   for (int fit = 0; fit < 3; ++fit) {
-    trainer.fit("1ep");
-    CHECK(name_of(trainer.best_checkpoint()) == "last");
+    trainer.fit({.duration = "1ep", .reset_time = true});
+    CHECK(name_of(trainer.best_checkpoint()) == "ep0-ba4");
     CHECK(fs::exists(runs.folder / "ck/best/manifest.json"));
+  }
+}
+
+TEST_CASE("A name that every checkpoint has leaves no best one, and is refused") {
+  const Runs runs({{4, 0.1}});
+  for (const char* name : {"last", "{run_name}-rank{rank}"}) {
+    TrainerOptions options = runs.options();
+    options.save_filename = name;
+    CHECK_THROWS_WITH_AS(Trainer(std::move(options)), doctest::Contains("save_filename: "), ConfigError);
+    CHECK_THROWS_WITH_AS(callbacks::CheckpointSaver({.filename = name, .best = saving::Best{.metric = "eval/Figure"}}),
+                         doctest::Contains("CheckpointSaver: filename: "), ConfigError);
   }
 }
 
