@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "composer/core/error.h"
 #include "composer/util/text.h"
@@ -10,6 +11,9 @@ namespace composer::dist {
 namespace {
 
 const std::string kPosition = "; its last position was ";
+
+constexpr const char* kOfAll =
+    ": fit(), eval(), predict(), save_checkpoint() and other calls of a trainer are for all ranks";
 
 std::string seconds_to_tenths(FailureDetector::Time time) {
   return util::printed("%.1f s", static_cast<double>(time.count()) / 1000);
@@ -58,7 +62,9 @@ std::string FailureDetector::position_of(int rank) const {
   return kPosition + peers_[static_cast<std::size_t>(rank)].position;
 }
 
-FailureDetector::Turn FailureDetector::turn(std::string_view position) {
+FailureDetector::Turn FailureDetector::turn(std::string_view position, std::uint64_t collective) {
+  if (collective == 0 || collective != std::exchange(collective_, collective))
+    for (Peer& peer : peers_) peer.finished = Time(0);
   if (phase_ != WORKING || proposal_ || verdict_) ++hurried_;
   writing_ = phase_;
   Turn turn{join(++turns_, ' ', static_cast<char>(phase_), ' ', position), std::nullopt};
@@ -114,6 +120,7 @@ void FailureDetector::heard(Time now, const std::vector<std::string>& beats, con
   if (verdict_ && !in_force_) proposal_ = verdict_;  // the store answers again after all
   if (verdict_ || proposal_) return;
   accuse();
+  if (!proposal_) accuse_itself(awake);
   // Not before the store has said so, else one rank could finish while another accuses.
   all_bye_ = phase_ == BYE && all_others([](const Peer& peer) { return peer.phase == BYE || peer.phase == LEFT; });
 }
@@ -184,6 +191,20 @@ FailureDetector::Time FailureDetector::pause() const {
 }
 
 bool FailureDetector::needs_turns() const { return !store_failed_ && !left_; }
+
+// A rank that has finished takes part in no collective any more.
+void FailureDetector::accuse_itself(Time waited) {
+  if (collective_ == 0) return;
+  for (int rank = 0; rank < size_; ++rank) {
+    Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    if (rank == rank_ || peer.phase != BYE) continue;
+    peer.finished += waited;
+    if (peer.finished <= rules_.dead_after) continue;
+    proposal_ = Verdict{
+        rank_, join("rank ", rank_, " waits for rank ", rank, ", which has finished", kOfAll, position_of(rank_))};
+    return;
+  }
+}
 
 FailureDetector::Action FailureDetector::tick(Time now) {
   advance(now);

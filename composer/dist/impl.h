@@ -1,5 +1,7 @@
 #pragma once
 #include <atomic>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unistd.h>
@@ -20,6 +22,8 @@ namespace composer::dist {
 
 // What a world of several ranks has, until shutdown(). A world of one rank has none.
 struct World::Impl {
+  using Calls = std::atomic<std::uint64_t>;  // beginnings and ends of collectives: odd within one
+
   ~Impl();
 
   // Throws Error if there is none any more.
@@ -28,23 +32,24 @@ struct World::Impl {
   // Throws Error if another thread is within a collective: which of theirs meet on other ranks would be left to chance.
   class OneCaller {
    public:
-    explicit OneCaller(std::atomic<bool>& in_use) : in_use_(in_use) {
-      if (in_use_.exchange(true))
+    explicit OneCaller(Calls& calls) : calls_(calls) {
+      std::uint64_t free = calls.load();
+      if (free % 2 == 1 || !calls.compare_exchange_strong(free, free + 1))
         throw Error(
             "World: two threads call it at the same time. With several ranks, train with one trainer at a time");
     }
-    ~OneCaller() { in_use_ = false; }
+    ~OneCaller() { ++calls_; }
     OneCaller(const OneCaller&) = delete;
     OneCaller& operator=(const OneCaller&) = delete;
 
    private:
-    std::atomic<bool>& in_use_;
+    Calls& calls_;
   };
 
   // Calls the function. An exception that leaves it becomes PeerLost if a rank is lost.
   template <class Function>
   void collective(Function&& function) {
-    const OneCaller one(in_use);
+    const OneCaller one(*calls);
     try {
       function();
     } catch (...) {
@@ -52,6 +57,12 @@ struct World::Impl {
     }
   }
   [[noreturn]] void rethrow();  // World::rethrow()
+  std::function<std::uint64_t()> waits_in() const {
+    return [calls = calls] {
+      const std::uint64_t now = *calls;
+      return now % 2 == 1 ? now : 0;
+    };
+  }
 
   // Options::check_collectives: throws Error on all ranks unless all are about to do this with such tensors.
   void check(const char* what, const at::Tensor& tensor);
@@ -59,7 +70,7 @@ struct World::Impl {
   WorkPtr start_reduce(const at::Tensor& tensor, ReduceOp op);
   void reduce(const char* what, const at::Tensor& tensor, ReduceOp op);  // in place
 
-  std::atomic<bool> in_use = false;
+  std::shared_ptr<Calls> calls = std::make_shared<Calls>(0);
   std::shared_ptr<std::atomic<int>> fits = std::make_shared<std::atomic<int>>(0);  // how many training() go on
   const pid_t joined_by = getpid();  // a child that this process forks has none of the threads
   Options options;

@@ -41,7 +41,7 @@ struct OfTwo {
       now += Time(100);
       last = detector.tick(now);
     }
-    turn = detector.turn("BATCH_END, epoch 0, batch 3");
+    turn = detector.turn("BATCH_END, epoch 0, batch 3", collective);
     detector.heard(now, {beat_of_other, turn.beat}, verdict);
   }
   std::string beat(const std::string& phase_and_position) { return join(++beats, ' ', phase_and_position); }
@@ -51,6 +51,7 @@ struct OfTwo {
   Action last = Action::NONE;
   Time now{0};
   int beats = 0;
+  std::uint64_t collective = 0;
 };
 
 TEST_CASE("a rank whose heartbeat does not change for dead_after is accused, with its last position") {
@@ -147,6 +148,26 @@ TEST_CASE("a rank leaves when all have finished, and not before") {
   two.step(two.beat("b "), std::string(FailureDetector::kFinished));
   CHECK(two.turn.beat.find(" l ") != std::string::npos);
   CHECK(two.detector.has_left());
+}
+
+TEST_CASE("a rank that waits in one collective for one that has finished blames itself after dead_after") {
+  for (const bool goes_on : {false, true}) {
+    OfTwo two;
+    two.collective = 7;
+    for (int i = 0; i < 20; ++i) two.step(two.beat("w "));  // however long it works
+    for (int i = 0; i < 11; ++i) {
+      if (goes_on && i % 5 == 0) two.collective += 2;
+      two.step(two.beat("b "));
+      CHECK(!two.turn.proposal);
+    }
+    two.step(two.beat("b "));
+    CHECK(two.turn.proposal.has_value() == !goes_on);
+    if (!goes_on)
+      CHECK(
+          *two.turn.proposal ==
+          "1|rank 1 waits for rank 0, which has finished: fit(), eval(), predict(), save_checkpoint() and other calls "
+          "of a trainer are for all ranks; its last position was BATCH_END, epoch 0, batch 3");
+  }
 }
 
 TEST_CASE("a position is a text with event, epoch and batch, or nothing before the first") {

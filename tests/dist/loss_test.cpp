@@ -61,6 +61,24 @@ TEST_CASE("the error of a rank ends the collectives of the others, which name it
   }
 }
 
+TEST_CASE("a call that one rank makes after the others have finished ends soon, and all are told") {
+  Options options = quick();
+  options.dead_after = 400ms;
+  const auto finishes = [](World& world) { world.barrier(), world.shutdown(); };
+  const auto goes_on = [](World& world) {
+    world.barrier();
+    world.at("FIT_END", 2, 8);
+    world.sum(at::ones({1000}));
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  for (const Lost& lost : losses({goes_on, finishes, finishes}, options)) {
+    CHECK(lost.rank == 0);
+    CHECK(lost.text.find("rank 0 waits for rank 1, which has finished: fit(), eval()") == 0);
+    CHECK(lost.text.find("its last position was FIT_END, epoch 2, batch 8") != std::string::npos);
+  }
+  CHECK(std::chrono::steady_clock::now() - begin < 60s);
+}
+
 TEST_CASE("an error that has nothing to do with ranks is not taken for a lost one") {
   for (const bool ours : {false, true}) {
     std::string text;
