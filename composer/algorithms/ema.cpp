@@ -47,6 +47,8 @@ double smoothing_of(const EMAOptions& options, Time interval) {
   return half_life ? std::exp(-std::log(2.0) * (interval / *half_life).as_double()) : options.smoothing;
 }
 
+bool ends_before(Time start, const OptionalTime& end) { return end && end->unit() == start.unit() && *end <= start; }
+
 // Averages are kept in the type of the weights.
 void warn_if_too_coarse(const WeightsByName& averages, double share) {
   for (const auto& [name, average] : averages) {
@@ -89,7 +91,8 @@ EventSet EMA::events() const {
 }
 
 bool EMA::match(Event event, const State& state) const {
-  if (event == Event::INIT || event == Event::AFTER_LOAD || event == Event::FIT_START) return !averages_.empty();
+  if (event == Event::INIT || event == Event::AFTER_LOAD) return !averages_.empty();
+  if (event == Event::FIT_START) return !averages_.empty() || ends_before(options_.ema_start, state.max_duration);
   if (averages_.empty()) return is_averaged_from(options_.ema_start, state);
   return state.timestamp.get(interval_.unit()).count() % interval_.count() == 0;
 }
@@ -98,6 +101,9 @@ void EMA::apply(Event event, State& state, Logger&) {
   const torch::nn::Module& model = as_module(*state.model);
   if (event == Event::INIT) {
     averages_ = {};  // of another trainer
+  } else if (event == Event::FIT_START && averages_.empty()) {
+    warn(join("EMA: ema_start is ", options_.ema_start, ", and training ends at ", *state.max_duration,
+              ", so there are no averages"));
   } else if (event == Event::AFTER_LOAD || event == Event::FIT_START) {
     averages_.find(model);
   } else if (averages_.empty()) {

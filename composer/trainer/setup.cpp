@@ -114,6 +114,7 @@ void check_options(const TrainerOptions& options, at::Device device) {
     if ((length.unit() != TimeUnit::EPOCH && length.unit() != TimeUnit::TOKEN) || length.count() < 1)
       throw ConfigError("iteration_length: must be at least 1, in ep or tok, got ", length);
   }
+  if (options.save_best && options.save_folder.empty()) warn("save_best has no effect without a save_folder");
   if (options.eval_dataloader.empty() && options.eval_subset_num_batches != -1)
     warn("eval_subset_num_batches has no effect without an eval_dataloader");
   if (options.eval_dataloader.empty() && is_chosen(options.eval_interval))

@@ -133,6 +133,18 @@ TEST_CASE("EMA starts at ema_start with the weights of that moment, and updates 
   }
 }
 
+TEST_CASE("EMA warns if training ends before it starts") {
+  for (const char* end : {"3ba", "4ba", "1ep"}) {
+    Seen seen;
+    const test::Warnings warnings;
+    TrainerOptions with = options(std::make_shared<EMA>(EMAOptions{.half_life = "2ba", .ema_start = "3ba"}), seen);
+    with.max_duration = Time::parse(end);
+    Trainer(std::move(with)).fit();
+    CHECK(warnings.say("EMA: ema_start is 3ba, and training ends at 3ba, so there are no averages") ==
+          (std::string(end) == "3ba"));
+  }
+}
+
 TEST_CASE("EMA counted in epochs changes the averages at the end of epochs only") {
   Seen seen;
   Trainer(options(std::make_shared<EMA>(EMAOptions{.half_life = "1ep"}), seen)).fit();

@@ -403,6 +403,15 @@ TEST_CASE("The link to the best is there after each fit, also if a checkpoint ha
   }
 }
 
+TEST_CASE("save_best without a save_folder is told to have no effect") {
+  const Runs runs({{4, 0.1}});
+  const Warnings warnings;
+  TrainerOptions options = runs.options();
+  options.save_folder = "";
+  const Trainer trainer(std::move(options));
+  CHECK(warnings.say("save_best has no effect without a save_folder"));
+}
+
 TEST_CASE("A name that every checkpoint has leaves no best one, and is refused") {
   const Runs runs({{4, 0.1}});
   for (const char* name : {"last", "{run_name}-rank{rank}"}) {
