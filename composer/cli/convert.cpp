@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 struct ConvertOptions {
   std::string in, out, dtype;
   std::vector<std::string> rename, only;
-  bool force = false, allow_unknown = false;
+  bool averages = false, force = false, allow_unknown = false;
 };
 
 const std::map<std::string, at::ScalarType> kDtypes = {
@@ -64,11 +64,45 @@ class Renaming {
 
 std::int64_t infinities(const at::Tensor& tensor) { return tensor.isinf().sum().item<std::int64_t>(); }
 
+constexpr std::string_view kModel = "model/";
+
+// The averages of weights that an algorithm of the run has, as EMA has, by the names of the weights.
+struct Averages {
+  std::string algorithm;
+  std::map<std::string, const Entry*> by_name;
+};
+
+Averages averages_in(const Contents& contents) {
+  static constexpr std::string_view kAlgorithms = "algorithms/", kOf = "/averages/";
+  Averages averages;
+  for (const Entry& entry : contents.tensors) {
+    const std::size_t of = entry.name.find(kOf);
+    if (!entry.name.starts_with(kAlgorithms) || of == std::string::npos) continue;
+    const std::string algorithm = entry.name.substr(kAlgorithms.size(), of - kAlgorithms.size());
+    if (!averages.by_name.empty() && algorithm != averages.algorithm)
+      throw ConfigError("--averages: both ", averages.algorithm, " and ", algorithm, " have averages");
+    averages.algorithm = algorithm;
+    averages.by_name.emplace(entry.name.substr(of + kOf.size()), &entry);
+  }
+  return averages;
+}
+
+// Evaluations may have been of the averages, so that the trained weights are others than a metric was measured on.
+Averages averages_to_write(const Contents& contents, const ConvertOptions& options, const Console& console) {
+  Averages averages = averages_in(contents);
+  if (options.averages && averages.by_name.empty())
+    throw ConfigError("--averages: ", options.in, " has no averages of weights");
+  if (options.averages || averages.by_name.empty()) return averages;
+  console.err << "composer: " << printable(options.in) << ": the trained weights are written; it also has averages of "
+              << printable(averages.algorithm) << ", which evaluations use: --averages writes them\n";
+  return {};
+}
+
 // Of a checkpoint, the weights.
 formats::NamedTensors tensors_of(const ConvertOptions& options, const Console& console) {
-  constexpr std::string_view kModel = "model/";
   Renaming rename(rules_of(options));
   const Contents contents = open_contents(options.in, options.allow_unknown);
+  const Averages averages = averages_to_write(contents, options, console);
   formats::NamedTensors tensors;
   std::set<std::string> names;
   for (const Entry& entry : contents.tensors) {
@@ -77,7 +111,8 @@ formats::NamedTensors tensors_of(const ConvertOptions& options, const Console& c
     if (!options.only.empty() && !fits_any(own, options.only)) continue;
     const std::string name = rename(own);
     if (!names.insert(name).second) throw ConfigError("--rename: two tensors get the name ", name);
-    at::Tensor tensor = entry.read();
+    const auto average = averages.by_name.find(own);
+    at::Tensor tensor = average == averages.by_name.end() ? entry.read() : average->second->read();
     if (!options.dtype.empty() && tensor.is_floating_point()) {
       const at::Tensor converted = tensor.to(kDtypes.at(options.dtype));
       if (infinities(converted) > infinities(tensor))
@@ -126,6 +161,7 @@ Command add_convert(CLI::App& app) {
       ->type_name("GLOB")
       ->allow_extra_args(false);
   command->add_option("--dtype", options->dtype, "bf16, f16 or f32, of floats")->type_name("NAME");
+  command->add_flag("--averages", options->averages, "the averages that an algorithm such as EMA has of the weights");
   command->add_flag("--force", options->force, "replace an existing file");
   command->add_flag("--allow-unknown", options->allow_unknown,
                     "skip what this version cannot read: objects of unknown classes, tensors of unknown dtypes");

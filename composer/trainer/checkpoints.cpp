@@ -129,6 +129,18 @@ const std::string kOptionsOfTrainers =
     "\nA trainer has load_rename for rename; for ignore it has load_ignore_keys, such as {\"model/module.fc.*\"}, with "
     "load_strict_model_weights = false.";
 
+// Evaluations of that run were of these, not of the weights that are loaded.
+void warn_of_averages(const StateDict& saved, const std::string& from) {
+  const StateValue* algorithms = saved.find("algorithms");
+  if (algorithms == nullptr) return;
+  for (const auto& [name, state] : std::get<StateDict>(*algorithms).entries())
+    if (const auto* own = std::get_if<StateDict>(&state); own && own->find("averages"))
+      warn(join(from, ": its trained weights are loaded, and not the averages of ", name,
+                ", which evaluations of that ",
+                "run use. Load it whole, with the same algorithm, or load the file that composer convert --averages ",
+                "writes"));
+}
+
 void rename_weights(StateDict& state, const std::vector<Rename>& rules) {
   if (rules.empty() || !state.find("model")) return;
   const auto rename = renamer(rules);
@@ -267,6 +279,7 @@ void Trainer::Impl::load(const LoadOptions& from, const std::vector<Rename>& ren
   Loaded loaded = read_for_all(ranks, path, from.weights_only);
   rename_weights(loaded.state, rename);
   if (!loaded.weights_only) warn_of_missing_optimizer(loaded.state, loaded.path);
+  if (loaded.weights_only && ranks.first()) warn_of_averages(loaded.state, loaded.path);
   saving::ignore_keys(loaded.state, from.ignore_keys);
   if (!loaded.weights_only) check_run_state(loaded.state, loaded.path);
   // Ignored weights may be missing in a resumed run; weights alone are loaded as strictly as was asked for.

@@ -2,12 +2,14 @@
 
 #include <fstream>
 #include <iterator>
+#include <map>
 
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
 #include "composer/formats/pt_file.h"
 #include "composer/formats/safetensors.h"
+#include "composer/formats/weights.h"
 #include "tests/checkpoint/golden.h"
 #include "tests/formats/bytes.h"
 #include "tests/support/doctest.h"
@@ -91,6 +93,38 @@ TEST_CASE("convert refuses a --rename that fits or changes no name, and writes n
   }
   // one that fits what another has made
   CHECK(composer_program({"convert", in, folder / "out.pt", "--rename", "fc.=a.", "--rename", "a.=b."}).code == 0);
+}
+
+TEST_CASE("convert writes the averages of weights if it is asked, and else says that there are some") {
+  const CliFolder folder;
+  saving::Saver saver({.folder = folder / "ck", .asynchronous = false});
+  const at::Tensor trained = at::ones({2, 3}), average = at::full({2, 3}, 0.5), count = at::ones({}, at::kLong);
+  StateDict state, averages, ema, algorithms, model;
+  model["fc.weight"] = trained, model["norm.count"] = count;
+  averages["fc.weight"] = average;
+  ema["averages"] = averages;
+  algorithms["EMA"] = ema;
+  state["model"] = model, state["algorithms"] = algorithms;
+  saving::Manifest manifest;
+  manifest.name = "ep1";
+  saver.plan(manifest);
+  saver.save(manifest, state);
+  const auto written = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"convert", folder / "ck/ep1", folder / "out.safetensors", "--force"});
+    const Answer answer = composer_program(more);
+    CHECK(answer.code == 0);
+    CHECK(answer.complains("averages of EMA") == (more.size() == 4));
+    std::map<std::string, at::Tensor> by_name;
+    for (auto& [name, tensor] : read_weights(folder / "out.safetensors")) by_name[name] = tensor;
+    return by_name;
+  };
+  CHECK(written({}).at("fc.weight").equal(trained));
+  const auto of_averages = written({"--averages"});
+  CHECK(of_averages.at("fc.weight").equal(average));
+  CHECK(of_averages.at("norm.count").equal(count));
+  const std::string file = folder / "out.safetensors";
+  const Answer none = composer_program({"convert", file, folder / "x.pt", "--averages"});
+  CHECK_MESSAGE(none.complains("has no averages of weights"), none.err);
 }
 
 TEST_CASE("inspect shows what a checkpoint holds: time, run, metrics, groups, tensors") {

@@ -211,6 +211,22 @@ TEST_CASE("Weights that were changed after the last evaluation of a fit are eval
   }
 }
 
+TEST_CASE("A run that begins with the weights alone of one with averages is told that evaluations were of these") {
+  for (const bool averages : {false, true}) {
+    const Folder folder;
+    TrainerOptions options = options_of(averages ? ema : none);
+    options.save_folder = folder / "ck";
+    Trainer(std::move(options)).fit();
+    const Warnings warnings;
+    TrainerOptions later = options_of(none);
+    later.run_name = "another";
+    later.load_path = folder / "ck/latest";
+    later.load_weights_only = true;
+    const Trainer trainer(std::move(later));
+    CHECK(warnings.say("its trained weights are loaded, and not the averages of EMA") == averages);
+  }
+}
+
 TEST_CASE("An evaluation of averages that a signal has interrupted gives its checkpoint a value when it is made up") {
   const Folder folder;
   for (const bool is_first : {true, false}) {
