@@ -149,6 +149,11 @@ TEST_CASE("An ignored class is none that a smaller type has at its place") {
   CHECK(not_ignored(at::tensor({-1, -100}, at::kChar), -100).equal(at::tensor({1, 0}).to(at::kBool)));
 }
 
+TEST_CASE("Booleans are the classes 0 and 1") {
+  const at::Tensor target = at::tensor({1, 0}, at::kLong);
+  CHECK(value(soft_cross_entropy(logits(), target.to(at::kBool))) == value(soft_cross_entropy(logits(), target)));
+}
+
 TEST_CASE("Whole numbers of the shape of the logits are refused: by their type they are classes, by their shape none") {
   const at::Tensor dense = ensure_targets_one_hot(logits(), at::tensor({2, 0}, at::kLong));
   for (const auto type : {at::kLong, at::kByte, at::kBool}) {
