@@ -416,14 +416,12 @@ void RunSaver::check_by_hand(const std::string& name) const {
 }
 
 // A mirror may have one that this machine has not.
-std::string RunSaver::made_before(const std::string& name, const State& state, const Manifest& resumed) const {
+std::string RunSaver::made_before(const std::string& name, const State& state) const {
   const std::string made = format_name(name, state.run_name, &state.timestamp);
   check_by_hand(made);
   const std::filesystem::path path = options().folder / made;
   try {
-    const Manifest there = open_checkpoint(path, saver_->files()).manifest;
-    const bool is_of_now = there.fit == resumed.fit && there.time.batch == resumed.time.batch;
-    return there.run_id != options().run_id || is_of_now ? "" : path;
+    return open_checkpoint(path, saver_->files()).manifest.run_id == options().run_id ? path : "";
   } catch (const CheckpointError&) {
     const std::vector<std::string> known = saver_->saved();
     return options_.mirror && std::ranges::find(known, made) != known.end() ? path : "";

@@ -90,9 +90,9 @@ class COMPOSER_EXPORT RunSaver {
   // one of this batch is still written. Returns its path once it is on disk. Throws CheckpointError if it could not be
   // written, with any on_failure.
   std::string save_by_hand(const std::string& name, const State& state);
-  // Of a run that goes on from `resumed` and repeats what its program did before: the path of a checkpoint of this name
-  // that it has from another moment; empty: there is none.
-  std::string made_before(const std::string& name, const State& state, const Manifest& resumed) const;
+  // Of a run that goes on and repeats what its program did before: the path of the checkpoint of this name that it has;
+  // empty: there is none.
+  std::string made_before(const std::string& name, const State& state) const;
   void wait();  // returns when everything is on disk
   // When a metric may have been set: with `best`, a checkpoint of this batch that has no value yet gets what was
   // measured on its weights.

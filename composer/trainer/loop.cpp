@@ -74,6 +74,7 @@ void Trainer::Impl::begin() {
   last_settings = settings();
   replicas.begin_fit();
   tell_resumed();
+  if (resumption.found) resumption.went_on = state.timestamp;
   resumption.found.reset();
   resumption.given = {};
   restore_random();
