@@ -53,7 +53,7 @@ Saver::Saver(SaverOptions options, std::shared_ptr<FileSystem> files)
       files_(std::move(files)),
       folder_(options_.folder, options_.run_id, *files_),
       copy_(std::make_unique<StateDict>()) {
-  saving::check(options_);
+  saving::check(options_, options_.names);
   if (options_.best) better_ = options_.best->better;
 }
 
@@ -434,8 +434,10 @@ void Saver::write(const Job& job) {
 }
 
 void Saver::check_writable(Manifest manifest, const StateDict& state) const {
-  check_name(manifest.name, options_.latest);
-  check_beside(manifest.name, best_link(), "save_best");
+  const OptionNames& names = options_.names;
+  const std::string filename = names.name("filename");
+  check_name(manifest.name, options_.latest, filename.c_str());
+  check_beside(manifest.name, best_link(), names.name("best").c_str(), filename.c_str());
   manifest.run_id = options_.run_id;
   manifest.parent = list_.parent;
   manifest.to_json();
