@@ -6,13 +6,15 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
+#include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/util/absolute_format.h"
 
 namespace composer::callbacks {
 
 CheckpointSaver::CheckpointSaver(CheckpointSaverOptions options) : options_(std::move(options)) {
-  saving::check(options_, {.owner = "CheckpointSaver: ", .prefix = ""});
+  options_.names = {.owner = "CheckpointSaver: ", .prefix = ""};
+  saving::check(options_, options_.names);
 }
 
 void CheckpointSaver::Memory::visit_state(StateVisitor& visit) {
@@ -66,7 +68,7 @@ void CheckpointSaver::open(const State& state) {
   saver_.emplace(std::move(options), state, goes_on ? &newest : nullptr);
   if (!goes_on) return;
   saver_->load_state(before_.saver, before_.batch, saving::ends_of(state.timestamp));
-  saver_->see_weights(state);
+  saver_->see_weights(loaded_weights_);
   if (before_.batch == state.timestamp.batch && !before_.newest.empty() &&
       !std::filesystem::exists(saver_->options().folder / before_.newest))
     saver_->save(options_.filename, state);
@@ -77,14 +79,17 @@ void CheckpointSaver::init(const State& state, Logger&) {
   before_ = {};
   absolute_folder_ = util::absolute_format(options_.folder);
   resumes_ = state.resumes;
-  fits_ = false;
+}
+
+// Until the fit the program may set others.
+void CheckpointSaver::after_load(const State& state, Logger&) {
+  if (state.run) loaded_weights_ = state.run->weights_version();
 }
 
 void CheckpointSaver::fit_start(const State& state, Logger&) {
   if (state.rank != 0) return;  // rank 0 saves for all
   open(state);
   saver_->prepare(state);
-  fits_ = true;
 }
 
 // What was measured since the last step, before the weights change.
@@ -113,7 +118,7 @@ void CheckpointSaver::fit_end(const State& state, Logger&) {
   saver_->save_last(state);
   saver_->note_metrics(state);
   saver_->wait();
-  fits_ = false;
+  saver_->end_fit();
 }
 
 // The last evaluation of a fit comes after fit_end.
@@ -126,7 +131,7 @@ void CheckpointSaver::eval_standalone_end(const State&, Logger&) { write_notes()
 
 // Outside of a fit: the process may end before the next checkpoint.
 void CheckpointSaver::write_notes() {
-  if (saver_ && !fits_ && saver_->has_notes()) saver_->finish();
+  if (saver_ && !saver_->in_fit() && saver_->has_notes()) saver_->finish();
 }
 
 void CheckpointSaver::close(const State&, Logger&) {

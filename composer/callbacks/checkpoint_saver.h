@@ -25,6 +25,7 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback {
   explicit CheckpointSaver(EmptyOptions) : CheckpointSaver() {}
   StateDict local_hparams() const override;
   void init(const State& state, Logger& logger) override;
+  void after_load(const State& state, Logger& logger) override;
   void fit_start(const State& state, Logger& logger) override;
   void batch_start(const State& state, Logger& logger) override;
   void batch_end(const State& state, Logger& logger) override;
@@ -59,7 +60,8 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback {
   std::string folder_;                     // as the options name it
   std::string absolute_folder_;            // at INIT, with its placeholders
   Memory before_;
-  bool resumes_ = false, fits_ = false;
+  std::uint64_t loaded_weights_ = 0;  // those of before_.newest, as state.run->weights_version()
+  bool resumes_ = false;
 };
 
 }  // namespace composer::callbacks

@@ -155,10 +155,11 @@ void Generate::check_fit(const FitOutline& fit, const State& state) const {
 }
 
 void Generate::init(const State&, Logger&) { last_batch_ = {}; }
-void Generate::fit_start(const State& state, Logger&) {
-  last_batch_.fit_begins(state.timestamp.batch);
+// Those of the last texts, if the run goes on. Until the fit the program may set others.
+void Generate::after_load(const State& state, Logger&) {
   if (state.run) weights_ = state.run->weights_version();
 }
+void Generate::fit_start(const State& state, Logger&) { last_batch_.fit_begins(state.timestamp.batch); }
 void Generate::batch_checkpoint(const State& state, Logger& logger) {
   generate_if_due(Event::BATCH_CHECKPOINT, state, logger);
 }

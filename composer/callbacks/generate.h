@@ -42,6 +42,7 @@ class COMPOSER_EXPORT Generate final : public Callback {
 
   void check_fit(const FitOutline& fit, const State& state) const override;
   void init(const State& state, Logger& logger) override;
+  void after_load(const State& state, Logger& logger) override;
   void fit_start(const State& state, Logger& logger) override;
   void batch_checkpoint(const State& state, Logger& logger) override;
   void epoch_checkpoint(const State& state, Logger& logger) override;

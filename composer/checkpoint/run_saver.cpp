@@ -110,7 +110,7 @@ void check(const RunSaverOptions& options, OptionNames names) {
 
 RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* resumed)
     : options_(std::move(options)) {
-  saving::check(options_);
+  saving::check(options_, options_.names);
   saver_ = std::make_unique<Saver>(
       SaverOptions{.folder = std::filesystem::absolute(format_name(options_.folder, state.run_name)),
                    .latest = format_name(options_.latest_filename, state.run_name),
@@ -121,7 +121,8 @@ RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* 
                    .overwrite = options_.overwrite,
                    .run_id = resumed ? resumed->run_id : options_.begins_again,
                    .time_left = time_left_of(state),
-                   .mirror = options_.mirror});
+                   .mirror = options_.mirror,
+                   .names = options_.names});
   if (!resumed) return;
   saver_->adopt(*resumed);
   resumed_ = *resumed;
@@ -146,7 +147,10 @@ void RunSaver::begin_fit(const State& state) {
   }
 }
 
-void RunSaver::end_fit() { lock_.reset(); }
+void RunSaver::end_fit() {
+  lock_.reset();
+  in_fit_ = false;
+}
 
 void RunSaver::count_from_zero() {
   last_saved_batch_ = -1;
@@ -163,7 +167,8 @@ void RunSaver::lock_folder(const State& state) {
 }
 
 void RunSaver::fail_or_warn(const std::exception& error) const {
-  const std::string what = "save_folder: " + options().folder.string() + ": cannot write checkpoints there";
+  const std::string what =
+      join(options_.names.name("folder"), ": ", options().folder.string(), ": cannot write checkpoints there");
   if (options_.on_failure != OnFailure::CONTINUE) throw_nested<CheckpointError>(what);
   warn(join(what, " yet: ", error.what()));
 }
@@ -220,16 +225,18 @@ void RunSaver::check_conflicts(const State& state) const {
   const auto conflict =
       find_conflict(own.folder, options_.filename, state.run_name, state.timestamp, own.run_id, saver_->files());
   if (!conflict || (options_.overwrite && conflict->foreign)) return;
+  const OptionNames& names = options_.names;
+  const bool never_resumes = options_.weights_only && conflict->foreign && names.owner == std::string_view();
   throw ConfigError(
-      "save_folder: ", conflict->path.string(), ' ', conflict->reason,
+      names.name("folder"), ": ", conflict->path.string(), ' ', conflict->reason,
       ", and has the name of a later checkpoint of this run; ",
-      conflict->foreign ? "set another folder, or save_overwrite" : "restore or remove it, or set another folder",
-      options_.weights_only && conflict->foreign
-          ? " (with save_weights_only a run is never resumed: it starts from scratch each time)"
-          : "");
+      conflict->foreign ? join("set another folder, or ", names.prefix, "overwrite")
+                        : "restore or remove it, or set another folder",
+      never_resumes ? " (with save_weights_only a run is never resumed: it starts from scratch each time)" : "");
 }
 
 void RunSaver::prepare(const State& state) {
+  in_fit_ = true;
   if (!state.previous_timestamp) count_from_zero();  // time may have been reset
   if (options_.num_checkpoints_to_keep == 0) return;
   try {
@@ -283,15 +290,15 @@ void RunSaver::note_trained(const State& state) {
   const auto [label, name] = split(options_.best->metric);
   if (label != state.dataloader_label || !state.metrics.find(label, name)) return;
   if (!options_.best->better && !saver_->has_direction())
-    saver_->prefer(direction("save_best", {}, state, label, name));
+    saver_->prefer(direction(options_.names.name("best"), {}, state, label, name));
   std::map<std::string, double> metrics;
   for (const auto& [metric, reported] : state.metrics.all().find(label)->second)
     metrics[join(label, '/', metric)] = reported.value.item<double>();
   saver_->add_metrics(batch, metrics);
 }
 
-void RunSaver::see_weights(const State& state) {
-  saved_weights_ = state.run->weights_version();
+void RunSaver::see_weights(std::uint64_t weights) {
+  saved_weights_ = weights;
   outdated_ = false;
 }
 
@@ -305,8 +312,8 @@ bool RunSaver::has_same_weights(const State& state) {
 
 // Between two fits the program has changed them itself.
 void RunSaver::warn_of_lost_value(const State& state) {
-  if (!lock_ || std::exchange(warned_of_lost_value_, true)) return;
-  warn(join("save_best: ", options_.best->metric, " after batch ", state.timestamp.batch,
+  if (!in_fit_ || std::exchange(warned_of_lost_value_, true)) return;
+  warn(join(options_.names.name("best"), ": ", options_.best->metric, " after batch ", state.timestamp.batch,
             " is that of weights which no ",
             "checkpoint has, because an algorithm has changed them, or those for evaluation, since ", newest(),
             " was saved. Such a checkpoint has no value, and is never the best. Save after the algorithm, with ",
@@ -324,7 +331,7 @@ void RunSaver::ask_direction(const State& state) {
   const auto [label, name] = split(options_.best->metric);
   if (const auto declared = state.metrics.better(label, name)) return saver_->prefer(*declared);
   if (!saver_->has_direction() && state.metrics.is_current(label, name))
-    saver_->prefer(direction("save_best", {}, state, label, name));
+    saver_->prefer(direction(options_.names.name("best"), {}, state, label, name));
 }
 
 void RunSaver::wait_for_mirror(const State& state) {
@@ -427,14 +434,12 @@ void RunSaver::check_by_hand(const std::string& name) const {
 }
 
 // A mirror may have one that this machine has not.
-std::string RunSaver::made_before(const std::string& name, const State& state, const Manifest& resumed) const {
+std::string RunSaver::made_before(const std::string& name, const State& state) const {
   const std::string made = format_name(name, state.run_name, &state.timestamp);
   check_by_hand(made);
   const std::filesystem::path path = options().folder / made;
   try {
-    const Manifest there = open_checkpoint(path, saver_->files()).manifest;
-    const bool is_of_now = there.fit == resumed.fit && there.time.batch == resumed.time.batch;
-    return there.run_id != options().run_id || is_of_now ? "" : path;
+    return open_checkpoint(path, saver_->files()).manifest.run_id == options().run_id ? path : "";
   } catch (const CheckpointError&) {
     const std::vector<std::string> known = saver_->saved();
     return options_.mirror && std::ranges::find(known, made) != known.end() ? path : "";
@@ -446,12 +451,13 @@ void RunSaver::take(Manifest manifest, const State& state, bool by_hand) {
   keep_lock(state);
   ask_direction(state);
   has_same_weights(state);
-  see_weights(state);
+  const std::uint64_t weights = state.run->weights_version();
   saver_->plan(manifest, by_hand);
   StateDict all = state.run->snapshot(options_.weights_only);
   manifest.fit = fit_of(all);
   ignore_keys(all, options_.ignore_keys);
   saver_->save(std::move(manifest), all);
+  see_weights(weights);
 }
 
 // After a signal. The checkpoint is written in any case: the process may get more time, and an unfinished one does no

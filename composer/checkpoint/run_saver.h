@@ -43,6 +43,7 @@ struct RunSaverOptions {
   std::shared_ptr<Mirror> mirror = {};
   std::string program = {};       // of Manifest
   std::string begins_again = {};  // id of a run that goes back to its beginning: its checkpoints are later ones
+  OptionNames names = {};         // what errors and warnings call these
 };
 
 // How many epochs and iterations have ended.
@@ -68,7 +69,8 @@ class COMPOSER_EXPORT RunSaver {
   // CheckpointError if the run has been continued elsewhere: its newest checkpoint in the folder is neither the one
   // that it resumes from nor one of this saver's.
   void begin_fit(const State& state);
-  void end_fit();          // unlocks the folder
+  void end_fit();  // unlocks the folder
+  bool in_fit() const { return in_fit_; }
   void count_from_zero();  // time is reset
   // Checks what would prevent a later checkpoint from being written. Throws ConfigError for conflicting checkpoints of
   // other runs, and for names and tensors that cannot be saved; CheckpointError for a folder that cannot be written, or
@@ -90,9 +92,9 @@ class COMPOSER_EXPORT RunSaver {
   // one of this batch is still written. Returns its path once it is on disk. Throws CheckpointError if it could not be
   // written, with any on_failure.
   std::string save_by_hand(const std::string& name, const State& state);
-  // Of a run that goes on from `resumed` and repeats what its program did before: the path of a checkpoint of this name
-  // that it has from another moment; empty: there is none.
-  std::string made_before(const std::string& name, const State& state, const Manifest& resumed) const;
+  // Of a run that goes on and repeats what its program did before: the path of the checkpoint of this name that it has;
+  // empty: there is none.
+  std::string made_before(const std::string& name, const State& state) const;
   void wait();  // returns when everything is on disk
   // When a metric may have been set: with `best`, a checkpoint of this batch that has no value yet gets what was
   // measured on its weights.
@@ -100,7 +102,8 @@ class COMPOSER_EXPORT RunSaver {
   // After a step: the metrics of training of its batch were measured on the weights before it, and belong to the
   // checkpoint of these.
   void note_trained(const State& state);
-  void see_weights(const State& state);  // they are those of the newest checkpoint, which was loaded
+  // After load_state(): which weights were loaded, of which the newest checkpoint is, as state.run->weights_version().
+  void see_weights(std::uint64_t weights);
   // Which values of the metric of `best` are better, if the options do not say: also before it is measured.
   void prefer(Better better) {
     if (options_.best && !options_.best->better) saver_->prefer(better);
@@ -145,8 +148,9 @@ class COMPOSER_EXPORT RunSaver {
   std::unique_ptr<RunLock> lock_;    // set during a fit
   std::optional<Manifest> resumed_;  // until a checkpoint is written, or a fit has begun
   std::int64_t last_saved_batch_ = -1;
-  std::uint64_t saved_weights_ = 0;  // the version of those in the newest checkpoint
-  bool outdated_ = false;            // there were others for the same batch since
+  std::uint64_t saved_weights_ = 0;  // which are in the newest checkpoint
+  bool in_fit_ = false;
+  bool outdated_ = false;  // there were others for the same batch since
   bool warned_of_lost_value_ = false;
   bool knows_finish_ = false;
   std::int64_t ends_saved_ = 0;  // how many epochs and iterations had ended then

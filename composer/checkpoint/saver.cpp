@@ -53,7 +53,7 @@ Saver::Saver(SaverOptions options, std::shared_ptr<FileSystem> files)
       files_(std::move(files)),
       folder_(options_.folder, options_.run_id, *files_),
       copy_(std::make_unique<StateDict>()) {
-  saving::check(options_);
+  saving::check(options_, options_.names);
   if (options_.best) better_ = options_.best->better;
 }
 
@@ -209,18 +209,22 @@ bool Saver::lacks_value(std::int64_t batch) const {
   return options_.best && !list_.saved.empty() && list_.saved.back().batch == batch && !list_.saved.back().has_value();
 }
 
+// Both also change the list that there is again if the checkpoint that is being written fails.
 void Saver::close(std::int64_t batch) {
-  for (Saved& one : list_.saved)
-    if (one.batch == batch && !one.has_value()) one.batch = -1;
+  for (List* const list : {&list_, &before_})
+    for (Saved& one : list->saved)
+      if (one.batch == batch && !one.has_value()) one.batch = -1;
 }
 
 void Saver::add_metrics(std::int64_t batch, const std::map<std::string, double>& metrics) {
-  if (std::isnan(value_of(metrics))) return;
-  for (auto one = list_.saved.rbegin(); one != list_.saved.rend() && one->batch == batch; ++one) {
-    if (one->has_value()) continue;
-    one->value = value_of(metrics);
-    added_.push_back({.name = one->name, .batch = batch, .metrics = metrics});
-  }
+  const double value = value_of(metrics);
+  if (std::isnan(value)) return;
+  for (List* const list : {&list_, &before_})
+    for (auto one = list->saved.rbegin(); one != list->saved.rend() && one->batch == batch; ++one) {
+      if (one->has_value()) continue;
+      one->value = value;
+      if (list == &list_) added_.push_back({.name = one->name, .batch = batch, .metrics = metrics});
+    }
 }
 
 void Saver::finish() {
@@ -431,8 +435,10 @@ void Saver::write(const Job& job) {
 }
 
 void Saver::check_writable(Manifest manifest, const StateDict& state) const {
-  check_name(manifest.name, options_.latest);
-  check_beside(manifest.name, best_link(), "save_best");
+  const OptionNames& names = options_.names;
+  const std::string filename = names.name("filename");
+  check_name(manifest.name, options_.latest, filename.c_str());
+  check_beside(manifest.name, best_link(), names.name("best").c_str(), filename.c_str());
   manifest.run_id = options_.run_id;
   manifest.parent = list_.parent;
   manifest.to_json();

@@ -36,8 +36,9 @@ class COMPOSER_EXPORT Run {
   // this use. Operators draw from generators of their own, seeded with `seed`. Then, also after an exception, weights,
   // modes and random numbers of the training are what they were. `act` must not change the model.
   virtual void with_model(WeightsUse use, std::uint64_t seed, const std::function<void(Model& model)>& act) const;
-  // Another number if the weights, or those that an algorithm hands out for a use, may have changed since the last
-  // call; then no value of state.metrics is current that was set before. Inside of an evaluation that of its beginning.
+  // Which weights there are: another number if they, or those that an algorithm hands out for evaluation, may have
+  // changed since the last call; then no value of state.metrics is current that was set before. Weights that are put
+  // into the model for an evaluation, and taken out again, change nothing.
   virtual std::uint64_t weights_version() const;
   // For intervals that are asked about at a *_CHECKPOINT event. Not before something has been counted.
   virtual IntervalMoment moment(Event event) const = 0;

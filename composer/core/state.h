@@ -53,7 +53,9 @@ struct Reported {
 };
 
 // The last value of every metric, by loader ("train" or an evaluator's label) and name. A value belongs to the weights
-// that it was measured on: when they change it stays, and is not current any more.
+// that it was measured on: when they change it stays, and is not current any more. Of a step and of what is loaded that
+// is known at once. What else writes to the weights is noticed when the trainer evaluates or saves, or when somebody
+// asks for state.run->weights_version(): call that first to know what is current after a change of your own.
 class COMPOSER_EXPORT MetricValues {
  public:
   // Measured on the weights of now. Which values are better stays what it was, unless it is given.

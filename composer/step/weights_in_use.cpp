@@ -125,54 +125,107 @@ void copy_back(const at::Tensor& tensor, const at::Tensor& kept) {
   }
 }
 
-std::optional<std::int64_t> version_of(const at::Tensor& tensor) {
-  const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
+std::optional<std::int64_t> version_of(const c10::TensorImpl& tensor) {
+  const c10::VariableVersion& counter = tensor.version_counter();
   return counter.enabled() ? std::optional<std::int64_t>(counter.current_version()) : std::nullopt;
 }
 
+std::optional<std::int64_t> version_of(const at::Tensor& tensor) { return version_of(*tensor.unsafeGetTensorImpl()); }
+
+void warn_of_unseen(const std::exception& error) { warn(join("weights are taken for changed: ", describe(error))); }
+
 }  // namespace
+
+WeightsInUse::Seen::Seen(const at::Tensor& seen) : tensor(seen.getIntrusivePtr()) { look_again(); }
+
+// Of a tensor that is gone, its object stays as long as somebody refers to it weakly. It has no memory then.
+void WeightsInUse::Seen::look_again() {
+  const c10::TensorImpl& now = *tensor._unsafe_get_target();
+  memory = now.has_storage() ? now.unsafe_storage().data() : nullptr;
+  version = version_of(now);
+}
 
 bool WeightsInUse::Seen::operator==(const Seen& other) const {
   return tensor._unsafe_get_target() == other.tensor._unsafe_get_target() && memory == other.memory &&
          version == other.version;
 }
 
-std::vector<WeightsInUse::Seen> WeightsInUse::see() const {
+std::vector<WeightsInUse::Seen> WeightsInUse::trained() const {
   std::vector<Seen> seen;
-  const auto add = [&seen](const at::Tensor& tensor) {
-    if (!tensor.defined()) return;
-    const void* const memory = tensor.has_storage() ? tensor.storage().data() : nullptr;
-    seen.push_back({decltype(Seen::tensor)(tensor.getIntrusivePtr()), memory, version_of(tensor)});
-  };
-  for (const auto& [name, tensor] : composer::state_dict(as_module(*state_.model))) add(tensor);
-  for (const auto& algorithm : engine_.algorithms())
-    if (const WeightsByName* const weights = algorithm.object->weights_for(WeightsUse::EVALUATION))
-      for (const auto& [name, tensor] : *weights) add(tensor);
+  for (const auto& [name, tensor] : composer::state_dict(as_module(*state_.model)))
+    if (tensor.defined()) seen.emplace_back(tensor);
   return seen;
 }
 
-std::uint64_t WeightsInUse::version() {
-  if (unchanged_ > 0 || !uses_.empty()) return version_;
-  std::vector<Seen> now = see();
-  const bool is_told = std::exchange(changed_, false);
-  if (!is_told && now == seen_) return version_;
-  seen_ = std::move(now);
-  if (!is_told) state_.metrics.weights_changed();
-  return ++version_;
+std::vector<WeightsInUse::Seen> WeightsInUse::handed_out() const {
+  std::vector<Seen> seen;
+  for (const auto& algorithm : engine_.algorithms())
+    if (const WeightsByName* const weights = algorithm.object->weights_for(WeightsUse::EVALUATION))
+      for (const auto& [name, tensor] : *weights)
+        if (tensor.defined()) seen.emplace_back(tensor);
+  return seen;
 }
 
-WeightsInUse::Unchanged::Unchanged(WeightsInUse& weights) : weights_(weights) {
+// Whether they are others than before, or cannot be listed.
+bool WeightsInUse::see_trained() noexcept try {
+  std::vector<Seen> now = trained();
+  const bool others = now != trained_;
+  trained_ = std::move(now);
+  return others;
+} catch (const std::exception& error) {
+  warn_of_unseen(error);
+  return true;
+}
+
+// The same. An algorithm that gives other tensors each time that it is asked computes them then. Those say nothing, so
+// their values are taken to change with the trained weights alone. Nothing is asked for while weights are in use.
+bool WeightsInUse::see_handed_out() noexcept try {
+  if (!uses_.empty()) return false;
+  std::vector<Seen> now = handed_out();
+  if (now == handed_out_) return false;
+  const bool more_or_fewer = now.size() != handed_out_.size();
+  handed_out_ = std::move(now);
+  return more_or_fewer || handed_out() == handed_out_;
+} catch (const std::exception& error) {
+  warn_of_unseen(error);
+  return true;
+}
+
+void WeightsInUse::have_changed() noexcept {
+  ++version_;
+  state_.metrics.weights_changed();
+}
+
+std::uint64_t WeightsInUse::version() noexcept {
+  if (unchanged_ > 0) return version_;
+  const bool others = see_trained(), others_handed_out = see_handed_out();
+  if (others || others_handed_out) have_changed();
+  return version_;
+}
+
+// In each step, so it takes no memory. What changes after it is seen as well.
+void WeightsInUse::stepped() noexcept {
+  for (std::vector<Seen>* const all : {&trained_, &handed_out_})
+    for (Seen& one : *all) one.look_again();
+  have_changed();
+}
+
+void WeightsInUse::loaded() noexcept {
+  see_trained();
+  see_handed_out();
+  have_changed();
+}
+
+WeightsInUse::Unchanged::Unchanged(WeightsInUse& weights, Trust trust) : weights_(weights), trust_(trust) {
   weights_.version();
   ++weights_.unchanged_;
 }
 
 WeightsInUse::Unchanged::~Unchanged() {
-  if (--weights_.unchanged_ > 0 || !weights_.uses_.empty()) return;
-  try {
-    weights_.seen_ = weights_.see();
-  } catch (const std::exception& error) {
-    warn(join("weights are taken for changed: ", describe(error)));
-  }
+  if (--weights_.unchanged_ > 0) return;
+  const bool others = weights_.see_trained();
+  weights_.see_handed_out();
+  if (others && trust_ == Trust::HANDED_OUT) weights_.have_changed();
 }
 
 WeightsInUse::Scope::Scope(WeightsInUse& weights, WeightsUse use) : weights_(weights), depth_(weights.uses_.size()) {
@@ -198,6 +251,7 @@ std::vector<std::pair<at::Tensor, at::Tensor>> WeightsInUse::pairs(WeightsUse us
 
 void WeightsInUse::begin(WeightsUse use) {
   if (!uses_.empty() && uses_.back().use == use) return;
+  version();  // what was changed until here
   const auto exchanged = pairs(use);
   if (exchanged.empty()) return;
   const std::size_t depth = uses_.size();
@@ -221,6 +275,7 @@ void WeightsInUse::begin(WeightsUse use) {
         tensor.copy_(value);
       }
     }
+    see_trained();
   } catch (...) {
     end_to(depth);
     throw;
@@ -229,7 +284,9 @@ void WeightsInUse::begin(WeightsUse use) {
 
 // A graph of autograd that has saved a weight finds it unchanged after a use, so its version is as before.
 void WeightsInUse::end_to(std::size_t depth) noexcept {
+  if (uses_.size() <= depth) return;
   const at::NoGradGuard no_grad;
+  const bool written = see_trained() && unchanged_ == 0;
   for (; uses_.size() > depth; uses_.pop_back()) {
     std::vector<Exchanged>& list = uses_.back().tensors;
     for (; !list.empty(); list.pop_back()) {
@@ -242,6 +299,8 @@ void WeightsInUse::end_to(std::size_t depth) noexcept {
         counter.set_version(*last.version);
     }
   }
+  see_trained();
+  if (written) have_changed();
 }
 
 void WeightsInUse::with_trained(const std::function<void()>& act) {

@@ -41,24 +41,28 @@ class WeightsInUse {
     std::size_t depth_;
   };
 
-  // As long as it lives the weights are taken for those of its beginning: what it changes is undone before it ends.
+  // As long as it lives, and when it ends, the weights are those of its beginning: for what puts back all that it
+  // changes, or gives all ranks the values of rank 0. With HANDED_OUT the trained ones are compared when it ends.
+  enum class Trust : std::uint8_t { ALL, HANDED_OUT };
   class Unchanged {
    public:
-    explicit Unchanged(WeightsInUse& weights);
+    explicit Unchanged(WeightsInUse& weights, Trust trust = Trust::ALL);
     ~Unchanged();
     Unchanged(const Unchanged&) = delete;
     Unchanged& operator=(const Unchanged&) = delete;
 
    private:
     WeightsInUse& weights_;
+    Trust trust_;
   };
 
-  // Another number if the trained weights, or those handed out, have changed since the last call: tensors were
-  // exchanged or written to, which libtorch counts, or changed() was called. Of a change that nobody has told, values
-  // of state.metrics are told as well.
-  std::uint64_t version();
-  // By a step, or by loading. Who calls it tells state.metrics.
-  void changed() { changed_ = true; }
+  // Which weights there are: another number if the trained ones, or those handed out, have changed since the last call.
+  // Tensors were replaced or written to, which libtorch counts, or stepped() or loaded() was called. With another
+  // number no value of state.metrics is current. That a scope exchanges weights is no change; what is written meanwhile
+  // is.
+  std::uint64_t version() noexcept;
+  void stepped() noexcept;  // by the optimizer: what was measured until now was measured on others
+  void loaded() noexcept;   // others were put into the model, or are handed out
 
   // Calls `act` with the trained weights in the model, then asks for the weights of the open scopes again. If `act`
   // throws, the trained weights stay in the model until these scopes end.
@@ -82,24 +86,30 @@ class WeightsInUse {
   };
 
   struct Seen {
-    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;  // so that no other gets its address
-    const void* memory;
-    std::optional<std::int64_t> version;
+    explicit Seen(const at::Tensor& seen);
+    void look_again();
     bool operator==(const Seen& other) const;
+
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;  // so that no other gets its address
+    const void* memory = nullptr;
+    std::optional<std::int64_t> version = {};
   };
 
-  std::vector<Seen> see() const;
+  std::vector<Seen> trained() const;
+  std::vector<Seen> handed_out() const;
+  bool see_trained() noexcept;
+  bool see_handed_out() noexcept;
+  void have_changed() noexcept;
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs(WeightsUse use) const;
   void begin(WeightsUse use);
   void end_to(std::size_t depth) noexcept;
 
   State& state_;
   const Engine& engine_;
-  std::vector<Use> uses_;   // outermost first
-  std::vector<Seen> seen_;  // at the last version()
+  std::vector<Use> uses_;                   // outermost first
+  std::vector<Seen> trained_, handed_out_;  // when they were looked at last
   std::uint64_t version_ = 0;
-  bool changed_ = true;  // since then, and state.metrics knows
-  int unchanged_ = 0;    // how many of these live
+  int unchanged_ = 0;  // how many of these live
 };
 
 }  // namespace composer

@@ -50,6 +50,20 @@ std::optional<saving::Found> one_before_in_store(const saving::Found& found, con
   return std::nullopt;
 }
 
+bool is_at(const Timestamp& a, const Timestamp& b) {
+  return a.batch == b.batch && saving::ends_of(a) == saving::ends_of(b);
+}
+
+// Whether that checkpoint was written at this moment of this fit.
+bool is_of(const std::string& path, std::int64_t fit, const Timestamp& time) {
+  try {
+    const saving::Manifest there = saving::open_checkpoint(path).manifest;
+    return there.fit == fit && is_at(there.time, time);
+  } catch (const CheckpointError&) {
+    return false;
+  }
+}
+
 constexpr const char* kWhereToSave =
     "call it at batch_checkpoint, epoch_checkpoint or iteration_checkpoint, which come after the evaluation, or "
     "between "
@@ -314,15 +328,20 @@ void Trainer::Impl::require_exact_place(const char* call) const {
     throw ConfigError(call, ": a run cannot go on exactly from ", to_string(last_event), "; ", kWhereToSave);
 }
 
-// Until a fit goes on, the program repeats what it did before: what the run has under that name keeps its weights.
+// As long as nothing new is trained, the program repeats what it did before: what the run has under that name keeps its
+// weights. Once a fit goes on, that is what was saved at this moment: the program had not come to a later call.
 std::string Trainer::Impl::made_before(const std::string& name) const {
-  const std::string path = ranks.same(ranks.together(
-      [&] { return saver ? saver->made_before(name, state, resumption.found->manifest) : std::string(); }));
+  const bool goes_on = !resumption.found;
+  if (goes_on && !(resumption.went_on && is_at(*resumption.went_on, state.timestamp))) return {};
+  const std::string path = ranks.same(ranks.together([&] {
+    std::string found = saver ? saver->made_before(name, state) : "";
+    return goes_on && !found.empty() && !is_of(found, place->number, state.timestamp) ? "" : found;
+  }));
   if (!path.empty() && ranks.first())
-    warn(join(
-        "save_checkpoint: ", path, " stays as the run has saved it before ", resumption.loaded_from, ", because a ",
-        "program that is started again repeats its calls until a fit goes on; to save what there is now, give it ",
-        "another name"));
+    warn(join("save_checkpoint: ", path, " stays as the run has saved it before ", resumption.loaded_from,
+              ", because a ",
+              "program that is started again repeats its calls until it trains on; to save what there is now, give it ",
+              "another name"));
   return path;
 }
 
@@ -333,7 +352,7 @@ std::string Trainer::Impl::save_by_hand(const std::string& name) {
   require_own_weights("save_checkpoint");
   require_exact_place("save_checkpoint");
   return located([&] {
-    const std::string path = resumption.found ? made_before(name) : std::string();
+    const std::string path = made_before(name);
     return path.empty() ? write_by_hand(name) : path;
   });
 }

@@ -190,9 +190,13 @@ std::vector<EvalRun*> Trainer::Impl::due_on_all_ranks(std::vector<EvalRun*> due,
 // started, so a batch is counted with the time up to its start.
 Seconds Trainer::Impl::time_of_ranks() { return ranks.alone() ? Seconds() : fit->stopwatch.lap(); }
 
-// Batch-norm statistics differ by rank while training; all ranks are to evaluate one model.
+// Batch-norm statistics differ by rank while training; all ranks are to evaluate one model. That they get them is no
+// change, so that all ranks know the same metrics for current.
 void Trainer::Impl::share_buffers() {
-  if (GradientSync* sync = train_step.ranks()) sync->share_buffers();
+  GradientSync* const sync = train_step.ranks();
+  if (!sync) return;
+  const WeightsInUse::Unchanged unchanged(weights_in_use);
+  sync->share_buffers();
 }
 
 // At the end of a fit: those of the model, and of what an algorithm hands out for it.
@@ -204,7 +208,10 @@ void Trainer::Impl::share_last_buffers() {
 }
 
 void Trainer::Impl::share_model() {
-  if (GradientSync* sync = train_step.ranks()) sync->share_model();
+  GradientSync* const sync = train_step.ranks();
+  if (!sync) return;
+  const WeightsInUse::Unchanged unchanged(weights_in_use);
+  sync->share_model();
 }
 
 // At the head of a step.

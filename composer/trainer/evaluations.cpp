@@ -54,10 +54,6 @@ void Evaluations::visit_evaluated(StateVisitor& visit, std::uint64_t weights) {
   if (!visit.is_loading()) return;
   for (EvalRun& run : runs_)
     if (const auto it = evaluated.find(run.feed.label()); it != evaluated.end()) run.last_due_batch = it->second;
-  see_weights(weights);
-}
-
-void Evaluations::see_weights(std::uint64_t weights) {
   for (EvalRun& run : runs_) run.weights = weights;
 }
 

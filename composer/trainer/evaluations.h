@@ -51,8 +51,8 @@ class Evaluations {
   void count_from_zero();  // time was reset: nothing has been due yet
 
   void visit_pending(StateVisitor& visit) { visit("pending_evaluations", pending_); }
-  void visit_evaluated(StateVisitor& visit, std::uint64_t weights);  // when each was due last
-  void see_weights(std::uint64_t weights);                           // those that were loaded
+  // When each was due last, for these weights: those that are saved, or that were loaded.
+  void visit_evaluated(StateVisitor& visit, std::uint64_t weights);
 
  private:
   std::vector<EvalRun> runs_;

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -225,6 +226,7 @@ struct Trainer::Impl {
   void train_model();
   void visit_settings(StateVisitor& visit);
   void visit_state(StateVisitor& visit);
+  void visit_measured(StateVisitor& visit);
   bool is_resumable() const;
   void mark_begun();
   void end_mark_if_saved();
@@ -232,7 +234,6 @@ struct Trainer::Impl {
   optim::OwnsState owns_state();
   void restore_random();
   void restore_given();
-  void see_loaded_weights();
 
   // counting.cpp: what is counted and logged between the events
   Progress progress() const;
@@ -352,6 +353,7 @@ class Trainer::Impl::Opened {
   void close() {
     open_ = false;
     trainer_.fire(closes_);
+    exchanged_.reset();
   }
   // After a signal: there are no results, so what a callback throws that wants to read them is a warning, and the run
   // comes to its end all the same.
@@ -359,11 +361,17 @@ class Trainer::Impl::Opened {
 
  private:
   Opened(Impl& trainer, std::pair<Event, Event> events)
-      : trainer_(trainer), opens_(events.first), closes_(events.second) {}
+      : trainer_(trainer), opens_(events.first), closes_(events.second) {
+    const auto listens_to_both = [this](const Plugin<Algorithm>& plugin) {
+      return plugin.events.contains(opens_) && plugin.events.contains(closes_);
+    };
+    if (std::ranges::any_of(trainer_.engine.algorithms(), listens_to_both)) exchanged_.emplace(trainer_.weights_in_use);
+  }
 
   Impl& trainer_;
   Event opens_, closes_;
   bool open_ = true;
+  std::optional<WeightsInUse::Unchanged> exchanged_;  // what an algorithm changes at the first, it undoes at the second
 };
 
 // Reports what the step has shown, then counts the batch, also if that fails: the weights have been stepped, and must

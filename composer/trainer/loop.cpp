@@ -45,8 +45,11 @@ void Trainer::Impl::construct() {
   share_saved();
   share_model();
   use_saved_products();
-  fire(Event::AFTER_LOAD);
-  see_loaded_weights();
+  {
+    // An algorithm may put what it hands out where the model is, which changes no value.
+    const WeightsInUse::Unchanged loaded(weights_in_use, WeightsInUse::Trust::HANDED_OUT);
+    fire(Event::AFTER_LOAD);
+  }
   read_learning_rates();
 }
 
@@ -74,6 +77,7 @@ void Trainer::Impl::begin() {
   last_settings = settings();
   replicas.begin_fit();
   tell_resumed();
+  if (resumption.found) resumption.went_on = state.timestamp;
   resumption.found.reset();
   resumption.given = {};
   restore_random();
@@ -128,14 +132,13 @@ bool Trainer::Impl::step() {
   const Feed& feed = fit->source.feed();
   train_step.start(feed, time_of_ranks());
   {
-    const auto changed = c10::make_scope_exit([this] { weights_in_use.changed(); });
+    const auto stepped = c10::make_scope_exit([this] { weights_in_use.stepped(); });  // metrics are of those before
     train_step.step_optimizer(feed, [this](bool counts) { return train_batch(counts); });
+    count_batch_after([this] {
+      train_step.log();
+      train_step.report_metrics();
+    });
   }
-  count_batch_after([this] {
-    train_step.log();
-    train_step.report_metrics();
-    state.metrics.weights_changed();  // they were measured before the step
-  });
   if (saver) saver->note_trained(state);
   fire_end(Event::BATCH_END);
   evaluate_if_due(Event::BATCH_END);
@@ -251,7 +254,6 @@ void Trainer::Impl::evaluate_all(const std::vector<EvalRun*>& runs) {
   const Unbilled unbilled(fit ? &*fit : nullptr);
   const OwnRandom of_all = random_aside("");
   const RandomScope draws(of_all);
-  const WeightsInUse::Unchanged unchanged(weights_in_use);
   const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
   share_buffers();
   Opened all(*this, Event::EVAL_BEFORE_ALL, Event::EVAL_AFTER_ALL);
@@ -263,6 +265,7 @@ void Trainer::Impl::evaluate_all(const std::vector<EvalRun*>& runs) {
     if (!pauses()) schedules.observe(state, run->feed.label());
   }
   all.close();
+  weights_in_use.version();  // what the evaluation has changed is no longer what it has measured
 }
 
 // False: interrupted, so there are no metrics.
@@ -284,6 +287,7 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed, bool to_the_end) {
       return false;
     }
   }
+  weights_in_use.version();  // what the evaluation has changed, such as a buffer that counts, was changed before
   run.metrics.report(state, logger, /*keep_if_empty=*/false, ranks.world());
   evaluation.close();
   if (saver) saver->note_metrics(state);
@@ -316,7 +320,6 @@ void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_bat
   const std::int64_t call = next_call_aside();
   const OwnRandom of_all = random_aside("", call);
   const RandomScope draws(of_all);
-  const WeightsInUse::Unchanged unchanged(weights_in_use);
   const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
   share_buffers();
   Opened all(*this, Event::EVAL_STANDALONE_START, Event::EVAL_STANDALONE_END);
@@ -327,6 +330,7 @@ void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_bat
     if (!evaluate(run, feed, to_the_end)) break;
   }
   all.close();
+  weights_in_use.version();
 }
 
 std::vector<Outputs> Trainer::Impl::predict(Feed feed, bool return_outputs) {
@@ -335,7 +339,6 @@ std::vector<Outputs> Trainer::Impl::predict(Feed feed, bool return_outputs) {
   const Flag now(predicting);
   const OwnRandom own = random_aside("predict", next_call_aside());
   const RandomScope draws(own);
-  const WeightsInUse::Unchanged unchanged(weights_in_use);
   const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
   share_buffers();
   const AsideScope aside(state, feed);
@@ -355,6 +358,7 @@ std::vector<Outputs> Trainer::Impl::predict(Feed feed, bool return_outputs) {
     fire(Event::PREDICT_BATCH_END);
   }
   prediction.close();
+  weights_in_use.version();
   return results;
 }
 

@@ -1,10 +1,12 @@
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 
 #include "composer/checkpoint/folder.h"
 #include "composer/core/state_dict.h"
 #include "composer/core/stop.h"
+#include "composer/core/time.h"
 #include "composer/trainer/model_settings.h"
 
 namespace composer {
@@ -13,6 +15,8 @@ namespace composer {
 struct Resumption {
   std::optional<saving::Found> found;  // the own run's, to go on from; until the first fit has begun
   std::string loaded_from;             // path of what was loaded last; empty: nothing
+  std::uint64_t weights = 0;           // which those of the last whole state were; what is said of them is of no others
+  std::optional<Timestamp> went_on;    // where the fit that was under way has gone on, in this process
   StateDict random;                    // to be restored when training begins: hooks may draw random numbers before
   StateDict given;                     // state of what the options of fit() may replace; until the first fit has begun
   ModelSettings settings;              // likewise: what the run had set of its model since it was made

@@ -135,7 +135,6 @@ class Trainer::Impl::AsRun final : public Run {
   }
   void with_model(WeightsUse use, std::uint64_t seed, const std::function<void(Model& model)>& act) const override {
     State& state = trainer().state;
-    const WeightsInUse::Unchanged unchanged(trainer().weights_in_use);
     const WeightsInUse::Scope weights(trainer().weights_in_use, use);
     const OwnRandom random(state.device, seed);
     const RandomScope drawing(random);
@@ -264,6 +263,16 @@ void Trainer::Impl::visit_settings(StateVisitor& visit) {
   }
 }
 
+// Metrics that are current, and evaluations that were due, are those of the weights that are saved with them.
+void Trainer::Impl::visit_measured(StateVisitor& visit) {
+  const auto is_there = [&](const char* name) { return !visit.is_loading() || visit.has(name); };
+  const std::uint64_t weights = visit.is_loading() ? resumption.weights : weights_in_use.version();
+  if (is_there("metrics")) visit_metrics(visit, state.metrics);
+  if (visit.is_loading()) declare_metrics();
+  if (is_there("batch_loss")) visit_losses(visit, state.batch_loss);
+  if (is_there("evaluated")) evaluations.visit_evaluated(visit, weights);
+}
+
 // What has been left out, when it was saved or by load_ignore_keys, stays as it is.
 void Trainer::Impl::visit_state(StateVisitor& visit) {
   const auto is_there = [&](const char* name) { return !visit.is_loading() || visit.has(name); };
@@ -281,12 +290,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   if (!visit.is_loading() || resumption.found) visit("fit", place);            // another run's fits are not ours
   visit_settings(visit);
   if (is_there("pending_evaluations")) evaluations.visit_pending(visit);
-  if (is_there("metrics")) {
-    visit_metrics(visit, state.metrics);
-    if (visit.is_loading()) declare_metrics();
-  }
-  if (is_there("batch_loss")) visit_losses(visit, state.batch_loss);
-  if (is_there("evaluated")) evaluations.visit_evaluated(visit, weights_in_use.version());
+  if (!visit.is_loading()) visit_measured(visit);
   train_step.visit_state(visit);
   schedules.visit_state(visit);
   visit("tuned", tuned);
@@ -299,6 +303,11 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
     StateVisitor inner = visit.scope("optimizer");
     visit_optimizer(inner, *state.optimizer, as_module(*state.model), owns_state());
   }
+  if (visit.is_loading()) {  // of all weights, also those that algorithms hand out
+    weights_in_use.loaded();
+    resumption.weights = weights_in_use.version();
+    visit_measured(visit);
+  }
   // What another run has saved is not this one's to count and delete.
   if (!saver) return;
   StateDict saved;
@@ -308,6 +317,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   } else if (resumption.found && visit.has("saver")) {
     visit("saver", saved);
     saver->load_state(saved, state.timestamp.batch, saving::ends_of(state.timestamp));
+    saver->see_weights(resumption.weights);
   }
 }
 
@@ -350,8 +360,7 @@ void Trainer::Impl::check_run_state(const StateDict& saved, const std::string& f
 void Trainer::Impl::load_weights(const StateDict& saved, const std::string& from, bool strict) {
   const StateValue* found = saved.find("model");
   if (!found) return;
-  state.metrics.weights_changed();
-  const auto changed = c10::make_scope_exit([this] { weights_in_use.changed(); });
+  const auto loaded = c10::make_scope_exit([this] { weights_in_use.loaded(); });
   formats::NamedTensors weights;
   for (const auto& [name, value] : std::get<StateDict>(*found).entries())
     weights.emplace_back(name, std::get<at::Tensor>(value));
@@ -391,13 +400,6 @@ void Trainer::Impl::load_run_state(const StateDict& saved, const std::string& fr
   fit_end_is_owed = false;
   schedules.apply(state);
   if (state.optimizer) left_lr = optim::learning_rates(*state.optimizer);
-  see_loaded_weights();
-}
-
-// What has been saved and evaluated of the run that goes on is of these.
-void Trainer::Impl::see_loaded_weights() {
-  evaluations.see_weights(weights_in_use.version());
-  if (saver && resumption.found) saver->see_weights(state);
 }
 
 // What differs is told. A callback that has finished the run, and has other options now, judges it anew.
@@ -418,7 +420,7 @@ void Trainer::Impl::restore_given() {
   naming(resumption.loaded_from, [&] {
     StateVisitor visit = StateVisitor::loading(resumption.given, "");
     schedules.visit_state(visit);
-    if (visit.has("evaluated")) evaluations.visit_evaluated(visit, weights_in_use.version());
+    if (visit.has("evaluated")) evaluations.visit_evaluated(visit, resumption.weights);
   });
 }
 

@@ -12,6 +12,7 @@
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
 
 namespace composer::test::generate_test {
 namespace {
@@ -179,6 +180,30 @@ TEST_CASE("Texts of the end of training are of the weights that it ends with") {
     REQUIRE(run.log->tables.size() == (changes ? 2 : 1));
     CHECK(run.log->tables.back() ==
           std::pair(std::int64_t{4}, std::vector<std::string>{changes ? "1 -> 7" : "1 -> 2"}));
+  }
+}
+
+TEST_CASE("A complete run that is started again generates from weights that its program has set, and not from others") {
+  for (const bool sets : {false, true}) {
+    const Folder folder;
+    const Warnings quiet;
+    for (const bool again : {false, true}) {
+      const auto log = std::make_shared<TableLog>();
+      TrainerOptions options = tiny_options();
+      options.model = std::make_shared<Counter>();
+      options.train_dataloader = data::in_memory({{"input_ids", at::arange(48, at::kLong).remainder(10).view({16, 3})}},
+                                                 {.batch_size = 4, .shuffle = false});
+      options.save_folder = folder / "ck";
+      options.callbacks.add(Generate({.prompts = {{1}}, .interval = "4ba", .max_new_tokens = 1}));
+      options.loggers.add(log);
+      Trainer trainer(std::move(options));
+      if (again && sets) {
+        const at::NoGradGuard no_grad;
+        for (const at::Tensor& weight : parameters(as_module(*trainer.state().model))) weight.mul_(0.5);
+      }
+      trainer.fit();
+      CHECK(log->tables.size() == (again && !sets ? 0 : 1));
+    }
   }
 }
 

@@ -195,6 +195,29 @@ TEST_CASE("under CONTINUE, the best is still among those that are kept after a w
   CHECK(names_in(folder.path()) == Names{"ba2", "ba4"});
 }
 
+TEST_CASE("under CONTINUE, what is told of a checkpoint holds also if the write of the next one fails") {
+  for (const bool closes : {false, true}) {
+    const test::Folder folder;
+    auto files = std::make_shared<Refusing>();
+    Saver saver({.folder = folder.path(),
+                 .best = Best{.metric = "eval/a", .better = Better::HIGHER},
+                 .on_failure = OnFailure::CONTINUE,
+                 .asynchronous = false},
+                files);
+    save(saver, 1);
+    files->refused_saves = 1;
+    save(saver, 2);
+    if (closes)
+      saver.close(1);
+    else
+      saver.add_metrics(1, {{"eval/a", 0.5}});
+    saver.wait();
+    CHECK(saver.saved() == Names{"ba1"});
+    if (closes) saver.add_metrics(1, {{"eval/a", 0.5}});
+    CHECK((saver.best() != nullptr) == !closes);
+  }
+}
+
 TEST_CASE("a checkpoint that the disk does not let go is deleted later, and the new one is there") {
   const test::Folder folder;
   auto files = std::make_shared<Refusing>();

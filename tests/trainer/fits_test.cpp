@@ -510,6 +510,25 @@ TEST_CASE("What a program that is started again saves under a new name has the w
   CHECK(saved(folder, "ep1-ba6").time.batch == 6);
 }
 
+TEST_CASE("A checkpoint by name from which a run goes on keeps its weights, also if its program changes them again") {
+  const Folder folder;
+  const Program program = [](Trainer& trainer) {
+    trainer.fit("2ba");
+    {
+      const at::NoGradGuard no_grad;
+      for (const at::Tensor& parameter : trainer.state().model->parameters()) parameter.mul_(0.5);
+    }
+    trainer.save_checkpoint("half");
+    trainer.fit("2ba");
+  };
+  run(options_in(folder), program, 2);
+  const std::string id = saved(folder, "half").id;
+  const Warnings warnings;
+  run(options_in(folder), program, 0);
+  CHECK(warnings.say("half stays as the run has saved it before "));
+  CHECK(saved(folder, "half").id == id);
+}
+
 TEST_CASE("Every rank hears of the named checkpoint that keeps its weights") {
   const Folder folder;
   const auto run_in_ranks = [&](std::int64_t dies_at) {

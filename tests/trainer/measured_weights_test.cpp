@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
@@ -21,11 +22,15 @@
 #include "composer/callbacks/checkpoint_saver.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
+#include "composer/core/logger.h"
 #include "composer/core/model_access.h"
+#include "composer/core/run.h"
+#include "composer/dist/world.h"
 #include "composer/metrics/loss_metrics.h"
 #include "tests/support/at_algorithm.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/in_ranks.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
@@ -334,6 +339,263 @@ TEST_CASE("A program that is killed at FIT_START of the fit after a paused one t
     }
   }
   for (std::size_t i = 0; i < weights[false].size(); ++i) CHECK(weights[false][i].equal(weights[true][i]));
+}
+
+TEST_CASE("A checkpoint of an earlier process gets the value of its own weights, also if the program sets others") {
+  const Folder folder;
+  const Warnings quiet;
+  const std::shared_ptr<Loader> data = tiny_loader(16, 16);
+  const saving::Best best{.metric = "train/CrossEntropy"};
+  for (const bool again : {false, true}) {
+    TrainerOptions options = options_of(none);
+    options.train_dataloader = data;
+    options.model = model(Metrics(metrics::CrossEntropy()));
+    options.optimizer = optim::sgd({.lr = 0.01});
+    options.max_duration = Time::parse(again ? "3ep" : "2ep");
+    options.save_folder = folder / "ck";
+    options.save_best = best;
+    options.callbacks.add(callbacks::CheckpointSaver({.folder = folder / "more", .best = best}));
+    Trainer trainer(std::move(options));
+    if (again) scale_weights(trainer.state(), 0);
+    trainer.fit();
+  }
+  for (const char* name : {"ck", "more"})
+    for (const saving::Found& found : saving::list_checkpoints(folder / name)) {
+      CAPTURE(found.path.string());
+      const std::optional<double> value = noted(found, best.metric);
+      CHECK(value.has_value() == (found.path.filename() == "ep1-ba1"));
+      if (value) CHECK(loss_of(found.path, none, data) == doctest::Approx(*value).epsilon(1e-5));
+    }
+}
+
+TEST_CASE("What an algorithm does to the weights in an evaluation is seen: values are of the weights before") {
+  for (const MakeAlgorithms& averages : {MakeAlgorithms(none), MakeAlgorithms(ema)})
+    for (const Event event : {Event::EVAL_START, Event::EVAL_AFTER_ALL}) {
+      CAPTURE(to_string(event));
+      const Folder folder;
+      const Warnings quiet;
+      TrainerOptions options = options_of(averages);
+      options.algorithms.add(AtAlgorithm({event}, [](State& state) { scale_weights(state, 1.5); }));
+      options.save_folder = folder / "ck";
+      options.save_best = saving::Best{.metric = "eval/CrossEntropy"};
+      Trainer trainer(std::move(options));
+      trainer.fit();
+      const bool is_after = event == Event::EVAL_AFTER_ALL;
+      CHECK(trainer.state().metrics.is_current("eval", "CrossEntropy") == !is_after);
+      const auto best = trainer.best_checkpoint();
+      CHECK(check_values(folder / "ck", best ? std::optional<fs::path>(*best) : std::nullopt, averages) ==
+            (is_after ? 1 : 4));
+    }
+}
+
+// As such an algorithm is written in Composer.
+class Exchanging final : public Algorithm {
+ public:
+  EventSet events() const override { return {Event::EVAL_START, Event::EVAL_END}; }
+  void apply(Event event, State& state, Logger&) override {
+    scale_weights(state, event == Event::EVAL_START ? 2 : 0.5);
+  }
+};
+
+TEST_CASE("Weights that an algorithm exchanges for an evaluation and puts back are the same before and after") {
+  const Folder folder;
+  const MakeAlgorithms exchanging = [] { return Algorithms{Exchanging()}; };
+  int evaluations = 0;
+  TrainerOptions options = options_of(exchanging);
+  options.save_folder = folder / "ck";
+  options.save_interval = "4ba";
+  options.save_best = saving::Best{.metric = "eval/CrossEntropy"};
+  options.callbacks = {At([&](Event event, const State&) { evaluations += event == Event::EVAL_END ? 1 : 0; })};
+  const Warnings warnings;
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK(evaluations == 4);
+  CHECK(trainer.state().metrics.is_current("eval", "CrossEntropy"));
+  CHECK(check_values(folder / "ck", fs::path(trainer.best_checkpoint().value()), exchanging) == 4);
+  CHECK(warnings.texts.empty());
+}
+
+// Computes what it hands out whenever somebody asks for it.
+class Computing final : public Algorithm {
+ public:
+  EventSet events() const override { return {Event::INIT}; }
+  void apply(Event, State& state, Logger&) override { model_ = &*state.model; }
+  const WeightsByName* weights_for(WeightsUse) override {
+    const at::NoGradGuard no_grad;
+    handed_out_.clear();
+    for (const auto& parameter : model_->named_parameters())
+      handed_out_.emplace_back(parameter.key(), parameter.value().detach() * 0.5);
+    return &handed_out_;
+  }
+
+ private:
+  Model* model_ = nullptr;
+  WeightsByName handed_out_;
+};
+
+TEST_CASE("Weights that are computed each time they are asked for change with the trained ones alone") {
+  const Folder folder;
+  const MakeAlgorithms computing = [] { return Algorithms{Computing()}; };
+  int evaluations = 0;
+  TrainerOptions options = options_of(computing);
+  options.save_folder = folder / "ck";
+  options.save_interval = "4ba";
+  options.save_best = saving::Best{.metric = "eval/CrossEntropy"};
+  options.callbacks = {At([&](Event event, const State&) { evaluations += event == Event::EVAL_END ? 1 : 0; })};
+  const Warnings warnings;
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK(evaluations == 4);
+  CHECK(warnings.texts.empty());
+  CHECK(check_values(folder / "ck", fs::path(trainer.best_checkpoint().value()), computing) == 4);
+  scale_weights(trainer.state(), 0.5);
+  CHECK_FALSE(noted(saving::open_checkpoint(trainer.save_checkpoint("other")), "eval/CrossEntropy"));
+}
+
+TEST_CASE("What is measured after a step, and before the weights change again, is not that of the later weights") {
+  for (const bool asks : {false, true}) {
+    CAPTURE(asks);
+    const Folder folder;
+    const Warnings quiet;
+    TrainerOptions options = options_of(none);
+    options.train_dataloader = {};
+    options.eval_dataloader = {};
+    options.max_duration = std::nullopt;
+    options.save_folder = folder / "ck";
+    options.save_best = saving::Best{.metric = "mine/score", .better = Better::HIGHER};
+    Trainer trainer(std::move(options));
+    trainer.begin();
+    for (int step = 0; step < 2; ++step) {
+      trainer.step(tiny_data(4));
+      if (asks) trainer.state().run->weights_version();
+      trainer.state().metrics.set("mine", "score", at::scalar_tensor(0.9));
+      const std::string same = trainer.save_checkpoint(join("same", step));
+      scale_weights(trainer.state(), 0.5);
+      const std::string other = trainer.save_checkpoint(join("other", step));
+      CHECK(noted(saving::open_checkpoint(same), "mine/score").has_value());
+      CHECK_FALSE(noted(saving::open_checkpoint(other), "mine/score"));
+    }
+    trainer.end();
+  }
+}
+
+TEST_CASE("What one algorithm measures at the end of a batch is not that of weights which the next one changes there") {
+  const Folder folder;
+  const Warnings quiet;
+  TrainerOptions options = options_of([] {
+    return Algorithms{AtAlgorithm({Event::BATCH_END},
+                                  [](State& state) { state.metrics.set("mine", "score", at::scalar_tensor(1.0)); }),
+                      AtAlgorithm({Event::BATCH_END}, [](State& state) { scale_weights(state, 0.5); })};
+  });
+  options.save_folder = folder / "ck";
+  options.save_interval = "2ba";
+  options.save_best = saving::Best{.metric = "mine/score", .better = Better::HIGHER};
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  for (const saving::Found& found : saving::list_checkpoints(folder / "ck")) CHECK_FALSE(noted(found, "mine/score"));
+  CHECK_FALSE(trainer.best_checkpoint());
+}
+
+TEST_CASE("What was measured on the averages is that of a run which goes on with them") {
+  for (const MakeAlgorithms& algorithms : {MakeAlgorithms(none), MakeAlgorithms(swa), MakeAlgorithms(ema)}) {
+    const Folder folder;
+    const Warnings quiet;
+    double last = 0;
+    for (const bool again : {false, true}) {
+      CAPTURE(again);
+      TrainerOptions options = options_of(algorithms);
+      options.save_folder = folder / "ck";
+      Trainer trainer(std::move(options));
+      if (!again) trainer.fit();
+      if (!again) last = trainer.state().metrics.at("eval", "CrossEntropy");
+      const auto found = saving::open_checkpoint(trainer.save_checkpoint(again ? "again" : "first"));
+      CHECK(noted(found, "eval/CrossEntropy") == last);
+      CHECK(trainer.state().metrics.is_current("eval", "CrossEntropy"));
+    }
+  }
+}
+
+struct FullDisk final : LoggerDestination {
+  void log_metrics(std::span<const LogEntry> metrics, std::int64_t, const State& state) override {
+    const bool is_training = !metrics.empty() && std::string_view(metrics.front().key).starts_with("metrics/train");
+    if (is_training && state.timestamp.batch == 2) throw Error("the disk is full");
+  }
+};
+
+TEST_CASE("Metrics of training are not current when a batch has trained, also if they could not be logged") {
+  const Folder folder;
+  TrainerOptions options = options_of(none);
+  options.model = model(Metrics(metrics::CrossEntropy()));
+  options.save_folder = folder / "ck";
+  options.loggers.add(std::make_shared<FullDisk>());
+  const Warnings quiet;
+  Trainer trainer(std::move(options));
+  CHECK_THROWS(trainer.fit());
+  CHECK(trainer.state().timestamp.batch == 3);
+  CHECK_FALSE(trainer.state().metrics.is_current("train", "CrossEntropy"));
+  CHECK_FALSE(noted(saving::open_checkpoint(trainer.save_checkpoint("mine")), "train/CrossEntropy"));
+}
+
+TEST_CASE("CheckpointSaver says that an evaluation is of weights which no checkpoint of its own has") {
+  const Folder folder;
+  TrainerOptions options = options_of(ema);
+  options.callbacks.add(callbacks::CheckpointSaver(
+      {.folder = folder / "more", .save_interval = "4ba", .best = saving::Best{.metric = "eval/CrossEntropy"}}));
+  const Warnings warnings;
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK(warnings.texts.size() == 1);
+  CHECK(warnings.say("CheckpointSaver: best: eval/CrossEntropy after batch 4 is that of weights which no checkpoint"));
+  scale_weights(trainer.state(), 0.5);
+  trainer.eval();
+  CHECK(warnings.texts.size() == 1);
+}
+
+TEST_CASE("After a fit all ranks know the same metrics for current") {
+  std::vector<char> current(2);
+  in_ranks(2, [&](dist::World& world) {
+    TrainerOptions options = options_of(none);
+    at::manual_seed(3);
+    options.model =
+        std::make_shared<models::Classifier>(torch::nn::Sequential(torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 3)),
+                                             models::ClassifierOptions{.num_classes = 3, .train_metrics = Metrics()});
+    options.world = std::shared_ptr<dist::World>(std::shared_ptr<void>(), &world);
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    trainer.state().run->weights_version();
+    current[static_cast<std::size_t>(trainer.state().rank)] =
+        trainer.state().metrics.is_current("eval", "CrossEntropy") ? 1 : 0;
+  });
+  CHECK(current == std::vector<char>{1, 1});
+}
+
+TEST_CASE("A complete run that is started again evaluates weights that its program sets, and only those") {
+  for (const bool given_to_fit : {false, true})
+    for (const bool sets : {false, true}) {
+      CAPTURE(given_to_fit);
+      CAPTURE(sets);
+      const Folder folder;
+      const Warnings quiet;
+      int evaluations = 0;
+      for (const bool again : {false, true}) {
+        TrainerOptions options = options_of(none);
+        options.save_folder = folder / "ck";
+        if (given_to_fit) options.eval_dataloader = {};
+        options.callbacks = {At([&](Event event, const State&) { evaluations += event == Event::EVAL_END ? 1 : 0; })};
+        Trainer trainer(std::move(options));
+        if (again && sets) scale_weights(trainer.state(), 3);
+        evaluations = 0;
+        if (given_to_fit)
+          trainer.fit({.eval_dataloader = tiny_loader(7, 4)});
+        else
+          trainer.fit();
+        CHECK(evaluations == (again ? (sets ? 1 : 0) : 4));
+        CHECK(trainer.state().metrics.is_current("eval", "CrossEntropy"));
+        const double last = trainer.state().metrics.at("eval", "CrossEntropy");
+        trainer.eval();
+        CHECK(trainer.state().metrics.at("eval", "CrossEntropy") == last);
+      }
+    }
 }
 
 }  // namespace
