@@ -59,8 +59,13 @@ bool MetricValues::is_current(std::string_view label, std::string_view name) con
 }
 
 void MetricValues::weights_changed() {
-  for (auto& [label, by_name] : all_)
-    for (auto& [name, reported] : by_name) reported.is_current = false;
+  for (const auto& [label, by_name] : all_) outdate(label);
+}
+
+void MetricValues::outdate(std::string_view label) {
+  const auto of_label = all_.find(label);
+  if (of_label == all_.end()) return;
+  for (auto& [name, reported] : of_label->second) reported.is_current = false;
 }
 
 void MetricValues::declare(std::string_view label, std::string_view name, Better better) {

@@ -68,6 +68,8 @@ class COMPOSER_EXPORT MetricValues {
   bool is_current(std::string_view label, std::string_view name) const;
   // For who changes the weights: the trainer does it after each step, before the metrics of training are set.
   void weights_changed();
+  // The values of this loader are not those of all its data: what follows the current ones leaves them out.
+  void outdate(std::string_view label);
   void declare(std::string_view label, std::string_view name, Better better);  // of one that is there
   std::optional<Better> better(std::string_view label, std::string_view name) const;
 

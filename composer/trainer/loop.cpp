@@ -289,6 +289,7 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed, bool to_the_end) {
   }
   weights_in_use.version();  // what the evaluation has changed, such as a buffer that counts, was changed before
   run.metrics.report(state, logger, /*keep_if_empty=*/false, ranks.world());
+  if (feed.subset() != run.feed.subset()) state.metrics.outdate(feed.label());  // a quick look judges no checkpoint
   evaluation.close();
   if (saver) saver->note_metrics(state);
   return true;

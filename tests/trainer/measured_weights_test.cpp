@@ -282,6 +282,25 @@ TEST_CASE("By a metric of training, a checkpoint has the value of the batch that
   }
 }
 
+TEST_CASE("A look at a part of the data is no value of a checkpoint") {
+  const Folder folder;
+  const Warnings quiet;
+  TrainerOptions options = options_of(none);
+  options.save_folder = folder / "ck";
+  options.save_interval = "2ba";
+  options.eval_interval = "0ep";
+  options.save_best = saving::Best{.metric = "eval/CrossEntropy"};
+  Trainer trainer(std::move(options));
+  trainer.begin();
+  while (trainer.step()) {
+    const std::int64_t batch = trainer.state().timestamp.batch;
+    if (batch % 4 == 0) trainer.eval({.subset_num_batches = 1});
+    if (batch % 8 == 0) trainer.eval();
+  }
+  trainer.end();
+  CHECK(check_values(folder / "ck", fs::path(trainer.best_checkpoint().value()), none) == 2);
+}
+
 TEST_CASE("What was measured before the program has changed the weights is not noted for the new ones") {
   const Folder folder;
   const Warnings quiet;
