@@ -16,6 +16,11 @@ std::string describe_tensor(const std::string& name, const at::Tensor& tensor);
 // A collective.
 void check_same_on_all_ranks(World& world, const std::string& who, const std::vector<std::string>& lines);
 
+// What to do where ranks turn out to train different things.
+inline constexpr const char* kOneForAll =
+    ". What each rank computes for itself must be the same on all: look at algorithms, callbacks, schedules and "
+    "optimizers of your own that ask for the rank, and go on from a checkpoint that was written before";
+
 // For each parameter, whether any rank has a gradient of it. A collective.
 std::vector<bool> have_gradients(World& world, const std::vector<at::Tensor>& parameters);
 

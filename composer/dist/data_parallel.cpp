@@ -226,10 +226,4 @@ bool DataParallel::matches(const std::vector<at::Tensor>& parameters) const {
                             [](const ParameterLayout& layout, const at::Tensor& now) { return layout.holds(now); });
 }
 
-bool DataParallel::has(const std::vector<at::Tensor>& parameters) const {
-  return std::ranges::all_of(parameters, [&](const at::Tensor& now) {
-    return std::ranges::any_of(impl_->layouts, [&](const ParameterLayout& layout) { return layout.holds(now); });
-  });
-}
-
 }  // namespace composer::dist

@@ -65,8 +65,6 @@ class COMPOSER_EXPORT DataParallel {
 
   // Whether these are the same tensors in the same order, and none has another shape, dtype or device since.
   bool matches(const std::vector<at::Tensor>& parameters) const;
-  // The same, but it may have more.
-  bool has(const std::vector<at::Tensor>& parameters) const;
 
  private:
   struct Impl;

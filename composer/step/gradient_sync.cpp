@@ -50,15 +50,17 @@ void GradientSync::leave_shard(std::int64_t index, const Losses& losses) {
 // One message for all that ranks must know of each other before they train a batch.
 GradientSync::Counts GradientSync::start(const Counts& own, bool may_change) {
   const auto count = static_cast<double>(own.microbatches);
-  if (optimizer_) optimizer_->follow();
-  const at::Tensor sums =
-      at::tensor({own.weight.number(), static_cast<double>(own.samples), static_cast<double>(own.tokens), count,
-                  count * count, own.weight.is(0) ? 1.0 : 0.0, may_change ? 1.0 : 0.0, own.seconds,
-                  has_other_losses_ ? 1.0 : 0.0, own.weight.is_on_device() ? 1.0 : 0.0, own.counted},
-                 at::kDouble);
+  const bool trains = is_training(as_module(*state_.model));
+  const at::Tensor sums = at::tensor(
+      {own.weight.number(), static_cast<double>(own.samples), static_cast<double>(own.tokens), count, count * count,
+       own.weight.is(0) ? 1.0 : 0.0, may_change ? 1.0 : 0.0, own.seconds, has_other_losses_ ? 1.0 : 0.0,
+       own.weight.is_on_device() ? 1.0 : 0.0, own.counted, size_ > 1 && has_changed() ? 1.0 : 0.0, trains ? 0.0 : 1.0},
+      at::kDouble);
   world_->sum(sums);
   const double* sum = sums.const_data_ptr<double>();
   agrees_on_losses_ = agrees_on_losses_ && sum[8] == 0;
+  if (sum[11] > 0) share_new();
+  if (sum[12] > 0 && sum[12] < size_) check_model({trains ? "training mode" : "evaluation mode"});
   const bool differ = sum[4] * size_ != sum[3] * sum[3];
   // The Reducer wants one backward pass of each rank, or as many of each.
   by_hand_ = (optimizer_ && optimizer_->divides_gradients()) ||
@@ -92,7 +94,6 @@ void GradientSync::before_forward(bool last) {
   if (!syncs(last)) return;
   const std::vector<at::Tensor> trained = trained_tensors(as_module(*state_.model));
   if (!parallel_ || !parallel_->matches(trained)) {
-    const bool has_new = !parallel_ || !parallel_->has(trained);  // else some are frozen, and all are shared already
     parallel_.reset();  // before the next one: its hooks hang on the same tensors
     parallel_ = std::make_unique<dist::DataParallel>(
         world_, as_module(*state_.model),
@@ -100,7 +101,7 @@ void GradientSync::before_forward(bool last) {
                                   .find_unused_parameters = options_.find_unused_parameters,
                                   .gradients_in_bf16 = options_.gradients_in_bf16,
                                   .broadcast_buffers = options_.broadcast_buffers,
-                                  .share_values = has_new});
+                                  .share_values = false});
   }
   parallel_->before_forward();
 }
@@ -219,6 +220,50 @@ void GradientSync::share_model() {
   dist::check_same_on_all_ranks(*world_, "model", lines);
   if (!parameters.empty()) world_->broadcast(parameters);
   share_buffers();
+}
+
+void GradientSync::check_model(const std::vector<std::string>& lines) const {
+  try {
+    dist::check_same_on_all_ranks(*world_, join("model after batch ", state_.timestamp.batch), lines);
+  } catch (const ConfigError& error) {
+    throw ConfigError(error.what(), dist::kOneForAll);
+  }
+}
+
+bool GradientSync::is_shared(const at::Tensor& parameter) const {
+  return std::ranges::any_of(shared_, [&](const Shared& shared) {
+    return shared.parameter.is_same(parameter) && parameter.sizes() == at::IntArrayRef(shared.sizes);
+  });
+}
+
+bool GradientSync::has_changed() {
+  if (optimizer_ && optimizer_->has_changed()) return true;
+  const auto is_same = [](const Shared& shared, const at::Tensor& now) {
+    return shared.parameter.is_same(now) && now.sizes() == at::IntArrayRef(shared.sizes) &&
+           now.requires_grad() == shared.requires_grad;
+  };
+  return !std::ranges::equal(shared_, parameters(as_module(*state_.model)), is_same);
+}
+
+void GradientSync::share_new() {
+  const at::NoGradGuard no_grad;
+  std::vector<std::string> lines;
+  std::vector<at::Tensor> added;
+  std::vector<Shared> all;
+  for (const auto& [name, parameter] : named_parameters(as_module(*state_.model))) {
+    const bool is_new = !shared_.empty() && !is_shared(parameter);
+    lines.push_back(join(dist::describe_tensor(name, parameter), parameter.requires_grad() ? "" : ", frozen",
+                         is_new ? ", new" : ""));
+    if (is_new || shared_.empty()) added.push_back(parameter.detach());
+    all.push_back({parameter, parameter.sizes().vec(), parameter.requires_grad()});
+  }
+  check_model(lines);
+  if (optimizer_) optimizer_->check();
+  if (!added.empty()) {
+    world_->broadcast(added);
+    share_buffers();
+  }
+  shared_ = std::move(all);
 }
 
 }  // namespace composer

@@ -68,9 +68,16 @@ class GradientSync {
   // Gives all ranks rank 0's buffers (parameters, too), so that they evaluate the same model.
   void share_buffers();
   void share_model();
+  // Whether this rank has parameters that have not been shared yet, or others are frozen. Surgery draws values on each
+  // rank, so before a batch, and before weights are compared, all ranks get those of rank 0. share_new() is for all
+  // ranks if one has changes; it throws ConfigError on all if their models are not alike.
+  bool has_changed();
+  void share_new();
 
  private:
   bool syncs(bool last) const;
+  bool is_shared(const at::Tensor& parameter) const;
+  void check_model(const std::vector<std::string>& lines) const;
   void sum(Losses& losses);
   void sum_shards(Losses& losses);
   void agree_on_losses(const Losses& own);
@@ -84,6 +91,12 @@ class GradientSync {
   std::optional<OptimizerShards> optimizer_;
   std::vector<std::pair<std::int64_t, Losses>> shard_losses_;  // of those of this rank
   bool by_hand_ = false;                                       // this batch: all gradients after the last microbatch
+  struct Shared {
+    at::Tensor parameter;
+    std::vector<std::int64_t> sizes;
+    bool requires_grad;
+  };
+  std::vector<Shared> shared_;  // parameters, as all ranks have them
   using LossName = std::pair<std::string, at::ScalarType>;
   std::vector<LossName> loss_names_;              // those of messages about losses
   bool agrees_on_losses_ = false;                 // on these names with all ranks

@@ -80,16 +80,15 @@ bool OptimizerShards::is_own(const at::Tensor& parameter) {
   return sharded_.is_own(parameter);
 }
 
-// Surgery draws the values of new parameters on each rank, so those of rank 0 count.
-void OptimizerShards::follow() {
+bool OptimizerShards::has_changed() {
   update();
-  if (std::exchange(is_checked_, true)) return;
+  return !is_checked_;
+}
+
+void OptimizerShards::check() {
+  update();
   sharded_.check();
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> parameters;
-  parameters.reserve(sharded_.parameters().size());
-  for (const auto& [name, tensor] : sharded_.parameters()) parameters.push_back(tensor.detach());
-  world_->broadcast(parameters);
+  is_checked_ = true;
 }
 
 void OptimizerShards::reduce_gradients() { changed_ = sharded_.reduce_gradients(message_bytes_); }
@@ -115,7 +114,7 @@ void OptimizerShards::after_step() {
 }
 
 StateDict OptimizerShards::gather(const StateDict& own) {
-  follow();
+  check();
   StateTensors tensors;
   for (const auto& [parameter, fields] : state_in(own).entries())
     flatten(parameter, std::get<StateDict>(fields), tensors);

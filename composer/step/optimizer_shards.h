@@ -29,8 +29,11 @@ class OptimizerShards {
   bool is_own(const at::Tensor& parameter);
   bool divides_gradients() const { return stage_ == 2; }
 
-  // Collectives. follow(): before each batch; the parameters are those that the optimizer has now.
-  void follow();
+  // Whether the optimizer has other parameters than when all ranks have compared them last.
+  bool has_changed();
+
+  // Collectives. check() throws ConfigError on all ranks if their optimizers have different parameters.
+  void check();
   // After the last backward pass, in stage 2: gradients become the mean over ranks, each on its owner.
   void reduce_gradients();
   // Around the optimizer's step. Afterwards all ranks have the new weights, and gradients are what they were.

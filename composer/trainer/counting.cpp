@@ -221,7 +221,7 @@ bool Trainer::Impl::stop_asked() {
     return state.stop.asked();
   }
   const Ranks::Heard heard = ranks.hear(state.stop, signals->pending(), replicas.take_saved());
-  if (heard.saved) replicas.ask();
+  if (heard.saved) replicas.compare();
   note_signal(heard.signal);
   return heard.stop || heard.signal != 0;
 }

@@ -308,7 +308,7 @@ struct Trainer::Impl {
   std::optional<FitPlace> place;  // of the last fit, or of the run that goes on; unset: there was none
   std::int64_t next_fit = 0;      // the number of the next one
   TrainStep train_step;
-  ReplicaCheck replicas{ranks, state};
+  ReplicaCheck replicas{ranks, state, train_step};
   AsidePlan aside_plan;
   Tuning tuning;                         // what .tune has found in this process
   std::optional<Tuned> tuned;            // what it has chosen, here or in the saved run

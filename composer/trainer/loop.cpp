@@ -75,7 +75,6 @@ void Trainer::Impl::begin() {
   check_trains_all(as_module(*state.model), *state.optimizer);
   train_model();  // also what was made at FIT_START
   last_settings = settings();
-  replicas.begin_fit();
   tell_resumed();
   if (resumption.found) resumption.went_on = state.timestamp;
   resumption.found.reset();
@@ -105,7 +104,6 @@ void Trainer::Impl::make_up() {
 bool Trainer::Impl::step() {
   if (saver) saver->note_metrics(state);  // what was measured since the last step, before the weights change
   const bool asked = stop_asked();
-  if (replicas.is_asked()) replicas.compare();
   const Progress before = progress();
   if (fit->ending.decide(before.limit_reached(), asked)) return false;
   draw_by_rank();
@@ -205,6 +203,7 @@ void Trainer::Impl::end() {
   save_last();
   log_final_time();
   fire(Event::FIT_END);
+  replicas.compare(/*modes=*/false);
   evaluate_if_due(Event::FIT_END);  // after FIT_END, as in Composer
   share_last_buffers();
   state.optimizer->zero_grad(/*set_to_none=*/true);

@@ -5,15 +5,14 @@
 #include <cstddef>
 #include <limits>
 #include <string>
-#include <unordered_set>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/view_as_real.h>
+#include <ATen/ops/zeros.h>
 
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
@@ -23,8 +22,10 @@
 #include "composer/dist/agreement.h"
 #include "composer/dist/world.h"
 #include "composer/optim/any_optimizer.h"
+#include "composer/step/train_step.h"
 #include "composer/trainer/model_settings.h"
 #include "composer/trainer/ranks.h"
+#include "composer/util/checksum.h"
 #include "composer/util/exact_text.h"
 #include "composer/util/random.h"
 
@@ -34,32 +35,37 @@ namespace {
 // Machines of different kinds round differently in some optimizers. What that adds up to stays far below.
 constexpr double kRounding = 1e-3;
 
-constexpr const char* kRemedy =
-    ". What each rank computes for itself must be the same on all: look at algorithms, callbacks, schedules and "
-    "optimizers of your own that ask for the rank, and go on from a checkpoint that was written before";
+constexpr std::int64_t kWordsAtOnce = std::int64_t{1} << 20;  // words that are multiplied at once
 
-// The memory of a dense tensor, as the widest whole numbers it can be read as.
-at::Tensor words_of(const at::Tensor& tensor) {
-  const at::Tensor dense = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
-  const at::Tensor flat = dense.as_strided({dense.numel()}, {1}, dense.storage_offset());
-  const auto size = static_cast<std::int64_t>(flat.element_size());
-  if (size >= 4 || ((flat.numel() | flat.storage_offset()) * size) % 4 == 0) return flat.view(at::kInt);
-  return flat.view(size == 2 ? at::kShort : at::kByte);
+// Odd, by the place of a word in its piece.
+at::Tensor multipliers_on(at::Device device) {
+  const at::Tensor all = at::empty({kWordsAtOnce}, at::kLong);
+  auto* const multiplier = all.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < kWordsAtOnce; ++i)
+    multiplier[i] = static_cast<std::int64_t>(hash64(static_cast<std::uint64_t>(i)) | 1);
+  return all.to(device);
 }
 
-// In the type of the words, which needs no copy of them; what does not fit is lost on all ranks alike.
-at::Tensor sum_of_bits(const at::Tensor& tensor) {
-  if (tensor.layout() != at::kStrided || tensor.numel() == 0) return at::scalar_tensor(0, at::kLong);
-  const at::Tensor words = words_of(tensor.detach());
-  return words.sum(words.scalar_type()).to(at::kLong);
+at::Tensor sum_by_place(const at::Tensor& contiguous, const at::Tensor& multipliers) {
+  const std::int64_t size = contiguous.element_size();
+  const at::Tensor words = contiguous.flatten().view(size == 1 ? at::kByte : size == 2 ? at::kShort : at::kInt);
+  const at::Tensor sum = at::zeros({}, multipliers.options());
+  for (std::int64_t from = 0; from < words.numel(); from += kWordsAtOnce) {
+    const at::Tensor piece = words.slice(0, from, from + kWordsAtOnce).to(at::kLong);
+    const at::Tensor of_piece = piece.mul_(multipliers.slice(0, 0, piece.numel())).sum();
+    sum.mul_(static_cast<std::int64_t>(hash64(0) | 1)).add_(of_piece);
+  }
+  return sum;
+}
+
+std::uint64_t checksum_on_host(const at::Tensor& contiguous) {
+  util::Checksum checksum;
+  checksum.update(contiguous.const_data_ptr(), contiguous.nbytes());
+  return checksum.value();
 }
 
 at::Tensor numbers_of(const at::Tensor& tensor) {
   return (tensor.is_complex() ? at::view_as_real(tensor.detach()) : tensor.detach()).to(at::kDouble);
-}
-
-bool on_one_device(const std::vector<at::Tensor>& tensors) {
-  return std::ranges::all_of(tensors, [&](const at::Tensor& one) { return one.device() == tensors.front().device(); });
 }
 
 std::uint64_t mixed(std::uint64_t before, double rate) { return hash64(before, std::bit_cast<std::uint64_t>(rate)); }
@@ -76,25 +82,20 @@ std::vector<std::string> frozen_modules(const torch::nn::Module& model) {
   return names;
 }
 
-// What has been put into the model since is left out: the next step gives all ranks that of rank 0.
-std::vector<at::Tensor> known_of(std::vector<at::Tensor> now, const std::vector<at::Tensor>& known) {
-  std::unordered_set<const void*> before;
-  for (const at::Tensor& tensor : known) before.insert(tensor.unsafeGetTensorImpl());
-  for (at::Tensor& tensor : now)
-    if (!before.contains(tensor.unsafeGetTensorImpl())) tensor = at::empty({0});
-  return now;
+std::vector<double> rates_in_force(const State& state) {
+  return state.optimizer ? optim::learning_rates(*state.optimizer) : std::vector<double>();
 }
 
 // Equal on all ranks if all train the same.
-std::uint64_t digest_of(const State& state, const std::vector<std::int64_t>& sums) {
+std::uint64_t digest_of(const State& state, const std::vector<std::uint64_t>& sums, bool modes) {
   const torch::nn::Module& model = as_module(*state.model);
   std::uint64_t digest = sums.size();
-  for (const double rate : optim::learning_rates(*state.optimizer)) digest = mixed(digest, rate);
+  for (const double rate : rates_in_force(state)) digest = mixed(digest, rate);
   for (const at::Tensor& parameter : parameters(model)) digest = hash64(digest, parameter.requires_grad() ? 1 : 0);
-  const bool trains = is_training(model);
+  const bool trains = modes && is_training(model);
   for (const ModulePointer& module : modules_below(model))
     digest = hash64(digest, trains && !is_training(*module) ? 1 : 0);
-  for (const std::int64_t sum : sums) digest = hash64(digest, static_cast<std::uint64_t>(sum));
+  for (const std::uint64_t sum : sums) digest = hash64(digest, sum);
   return digest;
 }
 
@@ -114,17 +115,31 @@ std::vector<int> others(const std::vector<at::Tensor>& by_rank, std::size_t para
 
 }  // namespace
 
-std::vector<std::int64_t> sums_of_bits(const std::vector<at::Tensor>& tensors) {
+// Those of a device are all under way before one is waited for.
+std::vector<std::uint64_t> checksums_of(const std::vector<at::Tensor>& tensors) {
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> sums;
-  sums.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) sums.push_back(sum_of_bits(tensor));
-  if (sums.empty()) return {};
-  if (!on_one_device(sums))
-    for (at::Tensor& sum : sums) sum = sum.cpu();
-  const at::Tensor all = at::stack(sums).cpu();
-  const std::int64_t* first = all.const_data_ptr<std::int64_t>();
-  return {first, first + all.numel()};
+  std::vector<std::uint64_t> sums(tensors.size());
+  std::vector<std::pair<std::size_t, at::Tensor>> on_device;
+  at::Tensor multipliers;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& tensor = tensors[i];
+    if (tensor.layout() != at::kStrided || tensor.numel() == 0) continue;
+    const at::Tensor contiguous = tensor.detach().contiguous();
+    if (tensor.is_cpu()) {
+      sums[i] = checksum_on_host(contiguous);
+      continue;
+    }
+    if (!multipliers.defined() || multipliers.device() != tensor.device())
+      multipliers = multipliers_on(tensor.device());
+    on_device.emplace_back(i, sum_by_place(contiguous, multipliers));
+  }
+  for (const auto& [i, sum] : on_device) sums[i] = static_cast<std::uint64_t>(sum.item<std::int64_t>());
+  return sums;
+}
+
+at::Tensor checksum_on_device(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  return sum_by_place(tensor.detach(), multipliers_on(tensor.device()));
 }
 
 double relative_difference(const at::Tensor& a, const at::Tensor& b) {
@@ -139,26 +154,40 @@ double relative_difference(const at::Tensor& a, const at::Tensor& b) {
   return share >= 0 ? share : std::numeric_limits<double>::infinity();
 }
 
+// What the model has got since: all ranks begin with that of rank 0.
+void ReplicaCheck::share_new() const {
+  GradientSync& sync = *step_.ranks();
+  if (!ranks_.any(sync.has_changed())) return;
+  try {
+    sync.share_new();
+  } catch (const ConfigError& error) {
+    ranks_.together([&] { throw ConfigError(error.what()); });
+  }
+}
+
 // Throws on all ranks alike if they differ in more than the weights.
-void ReplicaCheck::compare_settings() const {
+void ReplicaCheck::compare_settings(bool modes) const {
   std::vector<std::string> lines;
-  for (std::size_t group = 0; const double rate : optim::learning_rates(*state_.optimizer))
+  for (std::size_t group = 0; const double rate : rates_in_force(state_))
     lines.push_back(join("learning rate of group ", group++, " = ", util::exact_text(rate)));
   const torch::nn::Module& model = as_module(*state_.model);
   for (const auto& [name, parameter] : named_parameters(model))
     lines.push_back(join(dist::describe_tensor(name, parameter), parameter.requires_grad() ? "" : ", frozen"));
-  for (const std::string& name : frozen_modules(model)) lines.push_back(name + " in evaluation mode");
+  if (modes)
+    for (const std::string& name : frozen_modules(model)) lines.push_back(name + " in evaluation mode");
   try {
     ranks_.check_same(join("after epoch ", state_.timestamp.epoch, ", batch ", state_.timestamp.batch), lines);
   } catch (const ConfigError& error) {
-    ranks_.together([&] { throw ConfigError(error.what(), kRemedy); });
+    ranks_.together([&] { throw ConfigError(error.what(), dist::kOneForAll); });
   }
 }
 
-// Of the first parameter that differs by more than rounding; else a warning.
-void ReplicaCheck::compare_weights(const std::vector<std::int64_t>& sums) {
-  const std::vector<at::Tensor> by_rank = ranks_.world()->all_gather(at::tensor(sums, at::kLong));
+// Of the first parameter that differs by more than rounding; a warning of the first that differs if there is none.
+void ReplicaCheck::compare_weights(const std::vector<std::uint64_t>& sums) {
+  const std::vector<std::int64_t> own(sums.begin(), sums.end());
+  const std::vector<at::Tensor> by_rank = ranks_.world()->all_gather(at::tensor(own, at::kLong));
   const NamedTensorList all = named_parameters(as_module(*state_.model));
+  std::string rounded;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::vector<int> differing = others(by_rank, i);
     if (differing.empty()) continue;
@@ -171,31 +200,25 @@ void ReplicaCheck::compare_weights(const std::vector<std::int64_t>& sums) {
     const std::string text = join("the weights of the ranks differ after epoch ", state_.timestamp.epoch, ", batch ",
                                   state_.timestamp.batch, ": ", text_of_ranks(differing), " and rank 0 have another ",
                                   all[i].first, ", by up to ", share, " of its largest number");
-    if (share > kRounding) ranks_.together([&] { throw ConfigError(text, kRemedy); });
-    if (ranks_.first() && !std::exchange(warned_, true))
-      warn(text + ". Ranks on machines of different kinds round differently; on equal ones they must not differ");
-    return;
+    if (share > kRounding) ranks_.together([&] { throw ConfigError(text, dist::kOneForAll); });
+    if (rounded.empty()) rounded = text;
   }
+  if (rounded.empty() || !ranks_.first() || std::exchange(warned_, true)) return;
+  warn(rounded + ". Ranks on machines of different kinds round differently; on equal ones they must not differ");
 }
 
-void ReplicaCheck::begin_fit() {
-  if (!ranks_.alone()) known_ = parameters(as_module(*state_.model));
-}
-
-void ReplicaCheck::compare() {
-  untold_ = asked_ = false;
-  if (ranks_.alone() || compared_at_ == state_.timestamp.batch) return;
-  const std::vector<at::Tensor> now = parameters(as_module(*state_.model));
-  const std::vector<std::int64_t> sums = sums_of_bits(known_of(now, std::exchange(known_, now)));
-  const auto digest = static_cast<std::int64_t>(digest_of(state_, sums) >> 1);
+void ReplicaCheck::compare(bool modes) {
+  untold_ = false;
+  if (ranks_.alone()) return;
+  share_new();
+  const std::vector<std::uint64_t> sums = checksums_of(parameters(as_module(*state_.model)));
+  const auto digest = static_cast<std::int64_t>(digest_of(state_, sums, modes) >> 1);
   const at::Tensor bounds = at::tensor({digest, -digest}, at::kLong);
   ranks_.world()->max(bounds);
   const std::int64_t* bound = bounds.const_data_ptr<std::int64_t>();
-  if (bound[0] != -bound[1]) {
-    compare_settings();
-    compare_weights(sums);
-  }
-  compared_at_ = state_.timestamp.batch;
+  if (bound[0] == -bound[1]) return;
+  compare_settings(modes);
+  compare_weights(sums);
 }
 
 }  // namespace composer

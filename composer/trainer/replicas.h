@@ -9,12 +9,15 @@
 namespace composer {
 
 class Ranks;
+class TrainStep;
 struct State;
 
-// By tensor: the sum of its bytes, taken as whole numbers. It depends neither on the order of additions nor on the
-// memory layout of dense tensors of one layout, so equal tensors have equal sums on every machine. What is not strided
-// has 0. One read of the host for all tensors of a device.
-std::vector<std::int64_t> sums_of_bits(const std::vector<at::Tensor>& tensors);
+// By tensor: a checksum of the bytes of its elements in their order, whatever its memory layout. Equal tensors on
+// devices of one kind have equal ones. What is not strided, or has no elements, has 0.
+std::vector<std::uint64_t> checksums_of(const std::vector<at::Tensor>& tensors);
+
+// The same of one contiguous tensor, computed where it is: another number than on the host, in a tensor of one.
+at::Tensor checksum_on_device(const at::Tensor& tensor);
 
 // The largest difference between numbers at the same place, as a share of the largest of `a`: 0 for equal ones, also
 // where both are NaN; infinite where one is.
@@ -24,31 +27,28 @@ double relative_difference(const at::Tensor& a, const at::Tensor& b);
 // nothing is compared.
 class ReplicaCheck {
  public:
-  ReplicaCheck(const Ranks& ranks, const State& state) : ranks_(ranks), state_(state) {}
+  ReplicaCheck(const Ranks& ranks, const State& state, const TrainStep& step)
+      : ranks_(ranks), state_(state), step_(step) {}
 
-  // Parameters that are put into the model after this are compared from the next step on, which gives all ranks those
-  // of rank 0.
-  void begin_fit();
-  // Rank 0 has saved by itself: the others hear of it in their next vote, and then all of them compare.
+  // A rank has saved by itself: the others hear of it in their next vote, and then all of them compare.
   void note_saved() { untold_ = true; }
   bool take_saved() { return std::exchange(untold_, false); }
-  void ask() { asked_ = true; }
-  bool is_asked() const { return asked_; }
 
-  // All ranks call it at the same batch; once a batch is enough. What is compared is equal to the bit on ranks that do
-  // the same, because they add the same gradients. Buffers may differ until they are shared. Throws ConfigError on all
-  // ranks alike; what may come of rounding is a warning, once.
-  void compare();
+  // All ranks call it at the same places: none may leave it out for what it alone knows. What is compared is equal to
+  // the bit on ranks that do the same, because they add the same gradients; new parameters become those of rank 0
+  // first. Buffers may differ until they are shared. Without `modes`, modules may be frozen on some ranks: the model is
+  // not trained next. Throws ConfigError on all ranks alike; what may come of rounding is a warning, once.
+  void compare(bool modes = true);
 
  private:
-  void compare_settings() const;
-  void compare_weights(const std::vector<std::int64_t>& sums);
+  void share_new() const;
+  void compare_settings(bool modes) const;
+  void compare_weights(const std::vector<std::uint64_t>& sums);
 
   const Ranks& ranks_;
   const State& state_;
-  std::vector<at::Tensor> known_;  // the parameters of the last comparison, or of the start of the fit
-  std::int64_t compared_at_ = -1;  // the batch of the last comparison
-  bool untold_ = false, asked_ = false, warned_ = false;
+  const TrainStep& step_;
+  bool untold_ = false, warned_ = false;
 };
 
 }  // namespace composer

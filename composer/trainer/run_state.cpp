@@ -131,6 +131,7 @@ class Trainer::Impl::AsRun final : public Run {
 
   StateDict snapshot(bool weights_only) const override {
     trainer().require_own_weights("state.run->snapshot");
+    trainer().replicas.note_saved();
     return trainer().run_state(weights_only);
   }
   void with_model(WeightsUse use, std::uint64_t seed, const std::function<void(Model& model)>& act) const override {

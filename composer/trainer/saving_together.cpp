@@ -25,11 +25,12 @@ bool Trainer::Impl::saves_together() const {
 // Rank 0 alone knows what is due: it has the clock that seconds are counted by.
 void Trainer::Impl::save_if_due(Event event) {
   if (mark && saver->paths().size() > 1) end_mark_if_saved();  // all but the last are on disk
-  if (event != Event::BATCH_CHECKPOINT) replicas.compare();
+  const bool compared = event != Event::BATCH_CHECKPOINT;
+  if (compared) replicas.compare();
   if (!saves_together()) {
-    if (!saver || !saver->is_due(event, state)) return;
-    replicas.note_saved();
-    return saver->save_periodic(state);
+    if (saver && saver->is_due(event, state)) saver->save_periodic(state);
+    if (compared) replicas.take_saved();  // else the others hear of it
+    return;
   }
   if (part_writer) part_writer->rethrow_error();
   if (!ranks.any(saver && saver->is_due(event, state))) return;
@@ -51,18 +52,18 @@ void Trainer::Impl::save_last() {
 void Trainer::Impl::save_begin() {
   if (fit->begins_after_pause && resumption.random.empty()) resumption.random = random.state();
   const bool due = fit->begins_after_pause && state.run->is_resumable();
-  if (!saves_together()) {
-    if (!due) return;
-    saver->save_periodic(state);
-    return saver->wait();
-  }
   if (!ranks.any(due)) return;
-  save_together([&] { saver->save_periodic(state); });
+  replicas.compare();
+  if (saves_together())
+    save_together([&] { saver->save_periodic(state); });
+  else if (saver)
+    saver->save_periodic(state);
   if (saver) saver->wait();
   if (part_writer) part_writer->wait();
 }
 
 std::string Trainer::Impl::write_by_hand(const std::string& name) {
+  replicas.compare(/*modes=*/false);
   std::string path;
   const auto write = [&] { path = saver->save_by_hand(name, state); };
   if (saves_together())
@@ -71,6 +72,7 @@ std::string Trainer::Impl::write_by_hand(const std::string& name) {
     ranks.together([&] {
       if (saver) write();
     });
+  replicas.take_saved();
   share_saved();
   return ranks.same(path);
 }

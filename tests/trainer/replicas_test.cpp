@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -20,10 +21,12 @@
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/layer_freezing.h"
 #include "composer/algorithms/swa.h"
+#include "composer/callbacks/checkpoint_saver.h"
 #include "composer/core/error.h"
 #include "composer/core/model_access.h"
 #include "composer/optim/lamb.h"
 #include "composer/optim/muon.h"
+#include "composer/optim/refit.h"
 #include "composer/optim/schedule.h"
 #include "composer/trainer/trainer.h"
 #include "tests/dist/results_in_ranks.h"
@@ -69,6 +72,13 @@ std::vector<std::string> ends_of(int ranks, const Change& change) {
   for (std::string& end : ends)
     if (end.empty()) end = "ended";
   return ends;
+}
+
+void check_all_say(const std::vector<std::string>& ends, const std::string& text) {
+  for (const std::string& end : ends) {
+    CAPTURE(end);
+    CHECK(end.find(text) != std::string::npos);
+  }
 }
 
 // While it lives, what any rank warns of is kept.
@@ -158,6 +168,181 @@ TEST_CASE("Weights that differ are an error soon after a checkpoint within an ep
   }
 }
 
+TEST_CASE("What one rank does at the end of an epoch, an iteration or a fit is noticed, whatever was compared before") {
+  for (const Event event : {Event::EPOCH_END, Event::ITERATION_END, Event::FIT_END}) {
+    CAPTURE(to_string(event));
+    const Folder folder;
+    check_all_say(ends_of(2,
+                          [&](TrainerOptions& options, int rank) {
+                            options.max_duration = "1ep";
+                            options.iteration_length = "1ep";
+                            options.save_folder = (folder / "run").string();
+                            options.save_interval = "2ba";
+                            options.algorithms = on_last_rank(2, rank, {event}, [](Event, State& state) {
+                              const at::NoGradGuard no_grad;
+                              state.model->parameters()[0].mul_(3);
+                            });
+                          }),
+                  "batch 4: rank 1 and rank 0 have another module.0.weight");
+  }
+}
+
+TEST_CASE("A fit that counts from zero again is compared at batches of the same numbers") {
+  const auto errors = dist::test::errors_in_ranks(2, [](const WorldPointer& world) {
+    TrainerOptions options = given_to(world);
+    options.max_duration = std::nullopt;
+    Trainer trainer(std::move(options));
+    trainer.fit("1ep");
+    if (world->rank() == 1) trainer.state().model->parameters()[0].detach().mul_(1.1);
+    trainer.fit({.duration = "1ep", .reset_time = true});
+  });
+  check_all_say(errors, "differ after epoch 1, batch 4: rank 1 and rank 0 have another module.0.weight");
+}
+
+TEST_CASE(
+    "Weights that differ are an error before a checkpoint by hand, and before the batch after one of a callback") {
+  for (const bool by_hand : {true, false}) {
+    CAPTURE(by_hand);
+    const Folder folder;
+    const auto errors = dist::test::errors_in_ranks(2, [&](const WorldPointer& world) {
+      TrainerOptions options = given_to(world);
+      options.save_folder = (folder / "run").string();
+      if (!by_hand)
+        options.callbacks.add(callbacks::CheckpointSaver({.folder = folder / "more", .save_interval = "2ba"}));
+      options.algorithms = on_last_rank(2, world->rank(), {Event::BATCH_END}, [](Event, State& state) {
+        const at::NoGradGuard no_grad;
+        if (state.timestamp.batch == 2) state.model->parameters()[0].mul_(3);
+      });
+      Trainer trainer(std::move(options));
+      trainer.begin();
+      trainer.step();
+      trainer.step();
+      if (by_hand) trainer.save_checkpoint("by_hand");
+      trainer.step();
+    });
+    check_all_say(errors, "differ after epoch 0, batch 2: rank 1 and rank 0 have another module.0.weight");
+    CHECK_FALSE(std::filesystem::exists(folder / "run" / "by_hand"));
+  }
+}
+
+TEST_CASE("A checkpoint by hand may be written while one rank alone evaluates with the model") {
+  const Folder folder;
+  const auto errors = dist::test::errors_in_ranks(2, [&](const WorldPointer& world) {
+    TrainerOptions options = given_to(world);
+    options.save_folder = (folder / "run").string();
+    options.model->named_modules()["module.1"]->eval();
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    if (world->rank() == 0) trainer.state().model->eval();
+    trainer.save_checkpoint("by_hand");
+  });
+  for (const std::string& error : errors) CHECK(error.empty());
+  CHECK(std::filesystem::exists(folder / "run" / "by_hand"));
+}
+
+TEST_CASE("A rank that trains in evaluation mode, or has frozen something, is an error on all before the next batch") {
+  struct Row {
+    const char* text;
+    AlgorithmAt::Do change;
+  };
+  for (const Row& row : std::vector<Row>{
+           {"model after batch 2: the ranks differ: rank 0 has training mode; rank 1 has evaluation mode",
+            [](Event, State& state) { state.model->eval(); }},
+           {"rank 0 has module.0.weight: Float [6, 4]; rank 1 has module.0.weight: Float [6, 4], frozen",
+            [](Event, State& state) { state.model->parameters()[0].set_requires_grad(false); }},
+       }) {
+    CAPTURE(row.text);
+    check_all_say(ends_of(2,
+                          [&](TrainerOptions& options, int rank) {
+                            options.algorithms =
+                                on_last_rank(2, rank, {Event::BATCH_END}, [&](Event event, State& state) {
+                                  if (state.timestamp.batch == 2) row.change(event, state);
+                                });
+                          }),
+                  row.text);
+  }
+}
+
+struct Headed final : Model {
+  Headed() {
+    body = register_module("body", torch::nn::Linear(4, 6));
+    head = register_module("head", torch::nn::Linear(6, 3));
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& parameter : parameters()) parameter.fill_(0.1);
+  }
+  // Of values that each rank draws for itself.
+  void replace_head(State& state) {
+    const auto before = optim::parameters_of(*this);
+    head = replace_module("head", torch::nn::Linear(6, 3));
+    optim::refit(*state.optimizer, before, optim::parameters_of(*this));
+  }
+  Outputs forward(const Batch& batch) override { return {{"logits", head(at::relu(body(batch.at("input"))))}}; }
+  Losses loss(const Outputs& outputs, const Batch& batch) override {
+    return {{"total", at::cross_entropy_loss(outputs.at("logits"), batch.at("target"))}};
+  }
+  torch::nn::Linear body{nullptr}, head{nullptr};
+};
+
+struct Strategy {
+  const char* name;
+  std::function<void(TrainerOptions&)> change;
+};
+
+std::vector<Strategy> strategies() {
+  return {
+      {"once", [](auto&) {}},
+      {"every microbatch",
+       [](auto& o) {
+         o.distributed.ddp_sync_strategy = dist::SyncStrategy::MULTI_AUTO_SYNC, o.device_train_microbatch_size = 2;
+       }},
+      {"forced", [](auto& o) { o.distributed.ddp_sync_strategy = dist::SyncStrategy::FORCED_SYNC; }},
+      {"a rank without samples", [](auto& o) { o.train_dataloader = tiny_loader(4, 1); }},
+      {"shards", [](auto& o) { o.distributed.virtual_shards = 4, o.train_dataloader = tiny_loader(32, 16); }},
+      {"stage 1", [](auto& o) { o.distributed.zero_stage = 1; }},
+      {"stage 2", [](auto& o) { o.distributed.zero_stage = 2; }},
+      {"without broadcasts of buffers", [](auto& o) { o.distributed.broadcast_buffers = false; }},
+  };
+}
+
+TEST_CASE("New parameters are those of rank 0 on all ranks, however gradients are reduced and whenever they come") {
+  for (const Strategy& strategy : strategies())
+    for (const Event event : {Event::FIT_START, Event::BATCH_END, Event::EPOCH_END, Event::FIT_END}) {
+      CAPTURE(strategy.name);
+      CAPTURE(to_string(event));
+      std::vector<at::Tensor> heads(2);
+      const auto errors = dist::test::errors_in_ranks(2, [&](const WorldPointer& world) {
+        TrainerOptions options = given_to(world);
+        options.model = std::make_shared<Headed>();
+        strategy.change(options);
+        options.algorithms = AlgorithmAt({event}, [](Event, State& state) {
+          if (state.timestamp.batch % 2 == 0) dynamic_cast<Headed&>(*state.model).replace_head(state);
+        });
+        Trainer trainer(std::move(options));
+        trainer.fit();
+        heads[static_cast<std::size_t>(world->rank())] = trainer.state().model->parameters()[2].detach().clone();
+      });
+      for (const std::string& error : errors) CHECK(error == "");
+      CHECK(at::equal(heads[0], heads[1]));
+    }
+}
+
+TEST_CASE("Parameters that are new on one rank alone are an error on all, instead of messages that do not fit") {
+  for (const Strategy& strategy : strategies()) {
+    CAPTURE(strategy.name);
+    check_all_say(
+        ends_of(2,
+                [&](TrainerOptions& options, int rank) {
+                  options.model = std::make_shared<Headed>();
+                  strategy.change(options);
+                  options.algorithms = on_last_rank(2, rank, {Event::BATCH_END}, [](Event, State& state) {
+                    if (state.timestamp.batch == 1) dynamic_cast<Headed&>(*state.model).replace_head(state);
+                  });
+                }),
+        "model after batch 1: the ranks differ: rank 0 has head.weight: Float [3, 6]; rank 1 has head.weight: "
+        "Float [3, 6], new");
+  }
+}
+
 TEST_CASE("A difference that rounding explains is a warning, once") {
   const WarningsOfAll warnings;
   const auto ends = ends_of(2, [](TrainerOptions& options, int rank) {
@@ -169,6 +354,19 @@ TEST_CASE("A difference that rounding explains is a warning, once") {
   for (const std::string& end : ends) CHECK(end == "ended");
   CHECK(warnings.count("rank 1 and rank 0 have another module.0.weight, by up to ") == 1);
   CHECK(warnings.count("the weights of the ranks differ") == 1);
+}
+
+TEST_CASE("A difference that rounding explains does not hide a larger one in a later parameter") {
+  check_all_say(ends_of(2,
+                        [](TrainerOptions& options, int rank) {
+                          options.algorithms = on_last_rank(2, rank, {Event::BATCH_END}, [](Event, State& state) {
+                            if (state.timestamp.batch != 2) return;
+                            const at::NoGradGuard no_grad;
+                            state.model->parameters().front().mul_(1 + 1e-5);
+                            state.model->parameters().back().mul_(2);
+                          });
+                        }),
+                "differ after epoch 1, batch 4: rank 1 and rank 0 have another module.2.bias");
 }
 
 TEST_CASE("Ranks that train the same have equal bits, whatever the precision, the stage and the number of ranks") {
@@ -225,7 +423,7 @@ TEST_CASE("Ranks that train the same have equal bits, whatever the precision, th
     }
 }
 
-TEST_CASE("Sums of bits tell tensors of every type apart, and do not depend on their layout") {
+TEST_CASE("Checksums tell tensors of every type apart, and do not depend on their layout") {
   const at::Tensor base = at::sin(at::arange(2 * 3 * 5 * 7, at::kDouble)).view({2, 3, 5, 7});
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kComplexFloat, at::kChar}) {
     CAPTURE(at::toString(type));
@@ -239,14 +437,37 @@ TEST_CASE("Sums of bits tell tensors of every type apart, and do not depend on t
                                          odd,
                                          tensor.slice(3, 0, 7, 2),
                                          at::zeros({0}, type)};
-    const auto sums = sums_of_bits(all);
+    const auto sums = checksums_of(all);
     CHECK(sums[0] == sums[1]);
     CHECK(sums[0] != sums[2]);
-    CHECK(sums[3] == sums_of_bits({odd})[0]);
-    CHECK(sums[4] == sums_of_bits({tensor.slice(3, 0, 7, 2).contiguous()})[0]);
+    CHECK(sums[3] == checksums_of({odd})[0]);
+    CHECK(sums[4] == checksums_of({tensor.slice(3, 0, 7, 2).contiguous()})[0]);
     CHECK(sums[5] == 0);
   }
-  CHECK(sums_of_bits({}).empty());
+  CHECK(checksums_of({}).empty());
+}
+
+TEST_CASE("Checksums see factors, signs and places, also where they are computed on a device") {
+  const std::int64_t many = (std::int64_t{1} << 20) + 256;  // more than a piece
+  for (const std::int64_t size : {std::int64_t{512}, many})
+    for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kChar}) {
+      CAPTURE(size);
+      CAPTURE(at::toString(type));
+      const at::Tensor tensor = at::sin(at::arange(size, at::kDouble)).mul(100).to(type);
+      const at::Tensor swapped = tensor.clone();
+      swapped.slice(0, 0, 1).copy_(tensor.slice(0, size - 1));
+      swapped.slice(0, size - 1).copy_(tensor.slice(0, 0, 1));
+      const std::vector<at::Tensor> all = {
+          tensor, tensor.mul(0.5).to(type), tensor.neg(), tensor.flip({0}).contiguous(), tensor.roll(1), swapped};
+      const auto sums = checksums_of(all);
+      for (std::size_t i = 1; i < all.size(); ++i) {
+        CAPTURE(i);
+        CHECK(sums[i] != sums[0]);
+        CHECK_FALSE(at::equal(checksum_on_device(all[i]), checksum_on_device(all[0])));
+      }
+      CHECK(checksums_of({tensor.clone()}) == std::vector<std::uint64_t>{sums[0]});
+      CHECK(at::equal(checksum_on_device(tensor.clone()), checksum_on_device(tensor)));
+    }
 }
 
 TEST_CASE("The difference of weights is a share of the largest, and infinite where one of them alone is NaN") {
