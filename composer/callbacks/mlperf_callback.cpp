@@ -21,6 +21,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 
+#include "composer/callbacks/direction.h"
 #include "composer/callbacks/mlperf_system.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/entry.h"
@@ -304,7 +305,7 @@ void MLPerfCallback::eval_end(const State& state, Logger&) {
   if (!log_ || !log_->file || !log_->started || state.dataloader_label != options_.metric_label) return;
   if (state.run && state.run->interrupted()) return;  // it has no metrics
   const double accuracy = state.metrics.at(options_.metric_label, options_.metric_name);
-  const bool succeeds = accuracy > options_.target && !(state.run && state.run->pauses());
+  const bool succeeds = accuracy > options_.target && is_judged(state);
   if (log_->running()) {
     if (!log_->has_eval_samples) {
       log_->has_eval_samples = true;
