@@ -104,15 +104,17 @@ void check_mlperf(const MLPerfCallbackOptions& options) {
 struct MLPerfCallback::Log {
   enum class Type : std::uint8_t { POINT_IN_TIME, INTERVAL_START, INTERVAL_END };
 
-  // `begins_again`: a process that has left no checkpoint of the run wrote the file.
+  // `begins_again`: a process of the run has left no checkpoint, and wrote the file, unless that is of a run that has
+  // come to its end.
   Log(const std::string& given, bool resumes, bool begins_again) : path(given) {
     std::error_code ignored;
     const bool exists = fs::exists(path, ignored);
-    if (exists && !resumes && !begins_again)
+    read();
+    if (exists && !resumes && (!begins_again || stopped))
       throw ConfigError("MLPerfCallback: the result ", path, " exists; choose another index or root_folder");
-    if (resumes) read();
     is_resumed = resumes && started;
     is_left = exists && !resumes;
+    if (!resumes) forget();
     if (!is_resumed && !is_left) open();  // otherwise another process may be training the run until FIT_START
   }
 
@@ -136,9 +138,11 @@ struct MLPerfCallback::Log {
     if (match == SHORTER) warn(join("MLPerfCallback: ", path, " is shorter than when the checkpoint was written"));
     open();
     if (mark && match == SAME) file->cut(mark->size);
-    started = stopped = has_batch_size = has_train_samples = has_eval_samples = false;
+    forget();
     read();
   }
+
+  void forget() { started = stopped = has_batch_size = has_train_samples = has_eval_samples = false; }
 
   void read() {
     std::ifstream before(path);
