@@ -19,8 +19,8 @@ bool is_start(Event event) { return event == Event::INIT || is_load(event) || ev
 
 LoadCheckpoint::LoadCheckpoint(LoadCheckpointOptions options) : options_(std::move(options)) {
   if (options_.load_path.empty()) throw ConfigError("LoadCheckpoint: load_path is required");
-  if (options_.load_path.find("://") == std::string::npos)
-    options_.load_path = util::absolute_format(options_.load_path);
+  const bool is_here = options_.load_path.find("://") == std::string::npos;
+  path_ = is_here ? util::absolute_format(options_.load_path) : options_.load_path;
   if (!options_.load_weights_only && !is_load(options_.event))
     throw ConfigError("LoadCheckpoint: at ", to_string(options_.event),
                       " only weights can be loaded; set load_weights_only, or the event BEFORE_LOAD or AFTER_LOAD");
@@ -28,7 +28,7 @@ LoadCheckpoint::LoadCheckpoint(LoadCheckpointOptions options) : options_(std::mo
 
 StateDict LoadCheckpoint::local_hparams() const {
   StateDict options;
-  const std::string& path = options_.load_path;
+  const std::string& path = options_.load_path;  // as it was given: a run may go on from another working directory
   options["load_path"] = net::is_uri(path) ? net::shown_url(path) : path;  // it is logged: without a signature
   options["load_weights_only"] = options_.load_weights_only;
   options["strict_model_weights"] = options_.strict_model_weights;
@@ -42,7 +42,7 @@ bool LoadCheckpoint::match(Event event, const State& state) const {
 }
 
 void LoadCheckpoint::apply(Event, State& state, Logger&) {
-  state.run->load({.path = options_.load_path,
+  state.run->load({.path = path_,
                    .weights_only = options_.load_weights_only,
                    .strict_model_weights = options_.strict_model_weights,
                    .ignore_keys = options_.ignore_keys});

@@ -31,6 +31,7 @@ class COMPOSER_EXPORT LoadCheckpoint final : public Algorithm {
 
  private:
   LoadCheckpointOptions options_;
+  std::string path_;  // absolute, or a URI
 };
 
 }  // namespace composer::algorithms

@@ -2,6 +2,8 @@
 
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
+#include "composer/core/run.h"
+#include "composer/core/state.h"
 
 namespace composer::callbacks {
 
@@ -12,5 +14,7 @@ void check_monitor(const char* who, const std::string& label, const std::string&
     warn(join(who, ": nothing in this fit is evaluated as \"", label,
               "\", so it judges only what eval() is given under that label; there are: ", fit.labels()));
 }
+
+bool is_judged(const State& state) { return !state.run || !(state.run->interrupted() || state.run->pauses()); }
 
 }  // namespace composer::callbacks

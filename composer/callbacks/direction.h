@@ -18,6 +18,10 @@ namespace composer::callbacks {
 void check_monitor(const char* who, const std::string& label, const std::string& monitor, std::optional<Better> better,
                    const FitOutline& fit, const State& state);
 
+// Whether who judges a run uses the evaluation that ends now: not if a signal has cut it off, so that it has no
+// metrics, nor at the end of a fit that is only paused, because a run without the pause does not have it.
+bool is_judged(const State& state);
+
 // Conversion of the option `better` from and to text.
 inline std::vector<std::pair<std::string, std::optional<Better>>> directions() {
   return {{"auto", std::nullopt}, {"higher", Better::HIGHER}, {"lower", Better::LOWER}};

@@ -1,13 +1,13 @@
 #include "composer/callbacks/early_stopper.h"
 
 #include <cmath>
+#include <utility>
 
 #include "composer/callbacks/direction.h"
 #include "composer/core/direction.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
-#include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 
@@ -29,11 +29,11 @@ void EarlyStopper::init(const State&, Logger&) {
   is_better_known_ = false;
   best_.reset();
   best_at_.reset();
+  has_trained_ = false;
 }
 
 void EarlyStopper::eval_end(const State& state, Logger&) {
-  if (state.run && (state.run->interrupted() || state.run->pauses())) return;  // interrupted, it has no metrics
-  judge(state);
+  if (is_judged(state)) judge(state);
 }
 void EarlyStopper::epoch_end(const State& state, Logger&) { judge(state); }
 void EarlyStopper::batch_end(const State& state, Logger&) {
@@ -79,12 +79,15 @@ void EarlyStopper::visit_state(StateVisitor& visit) {
   visit("best_at", best_at_);
 }
 
-void EarlyStopper::fit_end(const State& state, Logger&) {
-  if (best_at_) return;
+// Its evaluation is still to come, and a run that is paused may evaluate later.
+void EarlyStopper::fit_end(const State& state, Logger&) { has_trained_ = has_trained_ || is_judged(state); }
+
+void EarlyStopper::close(const State& state, Logger&) {
+  if (best_at_ || !std::exchange(has_trained_, false)) return;
   const std::string& label = options_.dataloader_label;
   const bool is_training = state.dataloader_label == label;
-  warn(join("EarlyStopper: had no effect in this fit, because ",
-            is_training ? "no epoch ended in it; with a patience in ba it checks \"" : "nothing was evaluated as \"",
+  warn(join("EarlyStopper: had no effect, because ",
+            is_training ? "no epoch has ended; with a patience in ba it checks \"" : "nothing was evaluated as \"",
             label, is_training ? "\" after each batch" : "\""));
 }
 

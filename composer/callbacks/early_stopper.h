@@ -21,7 +21,8 @@ struct EarlyStopperOptions {
 // never does. Checks when the evaluator ends; training metrics at the end of epochs and, if patience is in batches,
 // after each batch, which reads the metric on the host. Each trainer starts without a best value. Throws ConfigError
 // from the constructor, at the start of a fit whose evaluator has no such metric, and at an evaluation that does not
-// report it. Warns at the start of a fit without the label, and at the end of one without any check.
+// report it. Warns at the start of a fit without the label, and when the trainer is closed after fits, not only paused
+// ones, in which it has checked nothing.
 class COMPOSER_EXPORT EarlyStopper final : public Callback {
  public:
   explicit EarlyStopper(EarlyStopperOptions options);
@@ -31,6 +32,7 @@ class COMPOSER_EXPORT EarlyStopper final : public Callback {
   void epoch_end(const State& state, Logger& logger) override;
   void batch_end(const State& state, Logger& logger) override;
   void fit_end(const State& state, Logger& logger) override;
+  void close(const State& state, Logger& logger) override;
   void visit_state(StateVisitor& visit) override;
   void check_fit(const FitOutline& fit, const State& state) const override;
 
@@ -41,6 +43,7 @@ class COMPOSER_EXPORT EarlyStopper final : public Callback {
   EarlyStopperOptions options_;
   std::optional<Better> better_;  // of best_
   bool is_better_known_ = false;  // else better_ is what an earlier process has found
+  bool has_trained_ = false;      // a fit has ended, and was not only paused
   std::optional<double> best_;
   std::optional<Timestamp> best_at_;  // time of the best value, or of the first check without one
 };

@@ -21,6 +21,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 
+#include "composer/callbacks/direction.h"
 #include "composer/callbacks/mlperf_system.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/entry.h"
@@ -103,15 +104,17 @@ void check_mlperf(const MLPerfCallbackOptions& options) {
 struct MLPerfCallback::Log {
   enum class Type : std::uint8_t { POINT_IN_TIME, INTERVAL_START, INTERVAL_END };
 
-  // `begins_again`: a process that has left no checkpoint of the run wrote the file.
+  // `begins_again`: a process of the run has left no checkpoint, and wrote the file, unless that is of a run that has
+  // come to its end.
   Log(const std::string& given, bool resumes, bool begins_again) : path(given) {
     std::error_code ignored;
     const bool exists = fs::exists(path, ignored);
-    if (exists && !resumes && !begins_again)
+    read();
+    if (exists && !resumes && (!begins_again || stopped))
       throw ConfigError("MLPerfCallback: the result ", path, " exists; choose another index or root_folder");
-    if (resumes) read();
     is_resumed = resumes && started;
     is_left = exists && !resumes;
+    if (!resumes) forget();
     if (!is_resumed && !is_left) open();  // otherwise another process may be training the run until FIT_START
   }
 
@@ -135,9 +138,11 @@ struct MLPerfCallback::Log {
     if (match == SHORTER) warn(join("MLPerfCallback: ", path, " is shorter than when the checkpoint was written"));
     open();
     if (mark && match == SAME) file->cut(mark->size);
-    started = stopped = has_batch_size = has_train_samples = has_eval_samples = false;
+    forget();
     read();
   }
+
+  void forget() { started = stopped = has_batch_size = has_train_samples = has_eval_samples = false; }
 
   void read() {
     std::ifstream before(path);
@@ -304,7 +309,7 @@ void MLPerfCallback::eval_end(const State& state, Logger&) {
   if (!log_ || !log_->file || !log_->started || state.dataloader_label != options_.metric_label) return;
   if (state.run && state.run->interrupted()) return;  // it has no metrics
   const double accuracy = state.metrics.at(options_.metric_label, options_.metric_name);
-  const bool succeeds = accuracy > options_.target && !(state.run && state.run->pauses());
+  const bool succeeds = accuracy > options_.target && is_judged(state);
   if (log_->running()) {
     if (!log_->has_eval_samples) {
       log_->has_eval_samples = true;

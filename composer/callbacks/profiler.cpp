@@ -32,6 +32,13 @@ using profiler::Action, profiler::Span, profiler::Trace, profiler::now_ns;
 
 constexpr std::size_t kMostSpans = 1 << 20;  // in a trace: 40 MB
 
+// "trace-2.json" of "trace.json" and "-2". What follows another dot, as in "lr0.1", is part of the name.
+fs::path ending_in(const fs::path& file, const std::string& ending) {
+  const bool is_json = file.extension() == ".json";
+  const std::string name = (is_json ? file.stem() : file.filename()).string();
+  return file.parent_path() / join(name, ending, is_json ? ".json" : "");
+}
+
 }  // namespace
 
 // Files of finished traces, and the report of the last, by a thread of its own.
@@ -77,8 +84,7 @@ class TraceWriter {
   // "trace-2.json" if this run has written "trace.json": a filename need not have counts in it.
   fs::path unused(const fs::path& path) const {
     fs::path other = path;
-    for (int i = 2; std::ranges::find(written_, other) != written_.end(); ++i)
-      other = path.parent_path() / join(path.stem().string(), '-', i, path.extension().string());
+    for (int i = 2; std::ranges::find(written_, other) != written_.end(); ++i) other = ending_in(path, join('-', i));
     return other;
   }
 
@@ -162,8 +168,7 @@ struct Profiler::Impl {
     });
     try {
       fs::path file = folder / saving::format_name(options.filename, state, &state.timestamp);
-      const std::string suffix = rank_suffix(state, {options.folder, options.filename});
-      file.replace_filename(join(file.stem().string(), suffix, file.extension().string()));
+      file = ending_in(file, rank_suffix(state, {options.folder, options.filename}));
       if (writer) writer->send({std::move(trace), file, state.rank});
       has_recorded = true;
     } catch (const std::exception& error) {

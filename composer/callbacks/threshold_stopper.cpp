@@ -7,7 +7,6 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
-#include "composer/core/run.h"
 #include "composer/core/state.h"
 
 namespace composer::callbacks {
@@ -20,8 +19,7 @@ ThresholdStopper::ThresholdStopper(ThresholdStopperOptions options) : options_(s
 }
 
 void ThresholdStopper::eval_end(const State& state, Logger&) {
-  if (state.run && (state.run->interrupted() || state.run->pauses())) return;  // interrupted, it has no metrics
-  judge(state);
+  if (is_judged(state)) judge(state);
 }
 void ThresholdStopper::epoch_end(const State& state, Logger&) { judge(state); }
 void ThresholdStopper::batch_end(const State& state, Logger&) {

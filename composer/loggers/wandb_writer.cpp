@@ -118,7 +118,7 @@ WandBMark WandBWriter::mark() const {
           id(),
           options_.rank,
           runtime(seconds_since_1970()),
-          util::LogMark::of(path(), unfinished_ ? unfinished_->size : file_->size()),
+          util::LogMark::of(path(), unfinished_ ? unfinished_->size : size()),
           unfinished_ ? unfinished_->position : position()};
 }
 
@@ -139,17 +139,21 @@ void WandBWriter::go_to(WandBPosition position) {
 template <class Append>
 void WandBWriter::write_all(const Append& append_all) {
   const WandBPosition before = position();
-  size_ = file_->size();
+  size_ = size();
   bytes_.clear();
   try {
     append_all();
     append_summary();
+    if (bytes_.empty()) return;
+    if (outdated_from_) file_->cut(*outdated_from_);
+    outdated_from_.reset();
     file_->write(bytes_);
   } catch (...) {
     go_to(before);
+    unfinished_.reset();
     labels_.clear();
     try {
-      file_->cut(size_);
+      if (!outdated_from_) file_->cut(size_);
     } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the first error is reported
     }
     throw;
@@ -159,6 +163,8 @@ void WandBWriter::write_all(const Append& append_all) {
 void WandBWriter::write(std::span<const LogRecord> records) {
   if (file_->is_removed()) begin_again();
   reopen_row(records);
+  const bool goes_on = outdated_from_.has_value();
+  const std::int64_t step = position_.row_step;
   std::vector<std::string> lost;  // why
   write_all([&] {
     for (const LogRecord& record : records) {
@@ -169,6 +175,7 @@ void WandBWriter::write(std::span<const LogRecord> records) {
         lost.push_back(describe(error));
       }
     }
+    if (goes_on && !bytes_.empty() && position_.row_step == step) append_unfinished_row();
   });
   written_ += static_cast<std::int64_t>(records.size() - lost.size());
   for (const std::string& reason : lost) lose(1, reason);
@@ -176,12 +183,16 @@ void WandBWriter::write(std::span<const LogRecord> records) {
 
 void WandBWriter::flush() {
   if (row_.empty()) return;
-  const Unfinished before{file_->size(), position()};
-  write_all([this] { append_row(); });
-  unfinished_ = before;
+  write_all([this] { append_unfinished_row(); });
 }
 
-// Takes a row that was flushed out of the file again, unless what follows begins with another step.
+void WandBWriter::append_unfinished_row() {
+  if (row_.empty()) return;
+  unfinished_ = {size_ + static_cast<std::int64_t>(bytes_.size()), position()};
+  append_row();
+}
+
+// A row that was flushed goes on, unless what follows begins with another step. The file keeps it until it is replaced.
 void WandBWriter::reopen_row(std::span<const LogRecord> records) {
   if (!unfinished_) return;
   const Unfinished before = *std::exchange(unfinished_, std::nullopt);
@@ -189,7 +200,7 @@ void WandBWriter::reopen_row(std::span<const LogRecord> records) {
   if (next.kind != LogRecord::Kind::HYPERPARAMETERS && next.kind != LogRecord::Kind::FILE &&
       next.step > before.position.row_step)
     return;
-  file_->cut(before.size);
+  outdated_from_ = before.size;
   go_to(before.position);
 }
 
@@ -208,6 +219,7 @@ void WandBWriter::close() {
 void WandBWriter::begin_again() {
   file_.emplace(kWandBLogger, path(), util::FileMode::CREATE);
   unfinished_.reset();
+  outdated_from_.reset();
   position_.records = 0;
   write_all([this] { append_start(); });
   lose(std::exchange(written_, 0), join(kWandBLogger, ": ", folder_, " was removed and is begun again"));

@@ -89,10 +89,12 @@ class WandBWriter final : public RecordWriter {
   void close() override;
   template <class Append>
   void write_all(const Append& append);  // all that it appends, or nothing
+  std::int64_t size() const { return outdated_from_ ? *outdated_from_ : file_->size(); }
   void append(const WandBContent& content);
   void append(const LogRecord& record);
   void append_start();
   void append_row();
+  void append_unfinished_row();  // its step may go on
   void append_summary();
   void begin_row(const LogRecord& record);
   void reopen_row(std::span<const LogRecord> records);
@@ -121,6 +123,7 @@ class WandBWriter final : public RecordWriter {
     WandBPosition position;
   };
   std::optional<Unfinished> unfinished_;
+  std::optional<std::int64_t> outdated_from_;  // what the next bytes replace in the file: that row, which goes on
   SequenceMap<Value> values_;
   std::vector<Value*> row_, new_;  // those in the row, and the new ones
   WandBItems config_;

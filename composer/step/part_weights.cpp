@@ -53,6 +53,7 @@ LossWeight PartWeights::of_loss(const Batch& part, const LossWeight& before) con
 }
 
 void PartWeights::check(const LossWeight& whole, const Batch& batch, bool has_parts, bool alone, std::int64_t tokens) {
+  if (nothing_ == Nothing::SEEN) nothing_ = Nothing::UNSEEN;  // in a batch that an error has ended
   if (by_loss_) return;
   if (std::exchange(first_batch_, false) && !by_model_ && !by_tokens_ && !alone) warn_of_ignored(batch);
   if (!whole.is(0)) return;

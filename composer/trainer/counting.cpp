@@ -214,7 +214,7 @@ void Trainer::Impl::share_model() {
   sync->share_model();
 }
 
-// At the head of a step.
+// At the head of a step, and at the end.
 bool Trainer::Impl::stop_asked() {
   if (ranks.alone()) {
     poll_signals();
@@ -226,9 +226,10 @@ bool Trainer::Impl::stop_asked() {
   return heard.stop || heard.signal != 0;
 }
 
+// Since the end has decided it: a stop or a signal has ended the fit, and another one goes on from there.
 bool Trainer::Impl::pauses() const {
-  return last_of_training == Event::FIT_END && fit && fit->ending.reason() == Ending::Reason::STOP &&
-         state.stop.kind() == Stop::PAUSED && !progress().limit_reached();
+  return fit && fit->ending.was_asked() && !progress().limit_reached() &&
+         Resumption::reason_to_save(state.stop).empty();
 }
 
 }  // namespace composer

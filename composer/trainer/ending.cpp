@@ -16,4 +16,9 @@ bool Ending::decide(bool limit_reached, bool stop_asked) {
   return over();
 }
 
+void Ending::decide_last(bool limit_reached, bool stop_asked) {
+  decide(limit_reached, stop_asked);
+  last_ = true;
+}
+
 }  // namespace composer

@@ -4,7 +4,7 @@
 namespace composer {
 
 // Whether a fit is over, and why. Its limit, a request to stop and a signal may come at any moment, so they are looked
-// at here, once a step, and everybody else reads the verdict.
+// at here, once a step and at the end, and everybody else reads the verdict.
 class Ending {
  public:
   enum class Reason : std::uint8_t { NONE, LIMIT, STOP, SIGNAL };
@@ -13,14 +13,19 @@ class Ending {
   bool note(int signal);
   // At the head of a step: the verdict until the next call. True: the fit is over.
   bool decide(bool limit_reached, bool stop_asked);
+  // At the end: the last verdict. Not each loop has made a step that found the fit over.
+  void decide_last(bool limit_reached, bool stop_asked);
 
   Reason reason() const { return reason_; }
   bool over() const { return reason_ != Reason::NONE; }
+  // The last verdict has come: a request, or a signal, which may also have come since, and not the limit alone.
+  bool was_asked() const { return last_ && (reason_ == Reason::STOP || interrupted()); }
   bool interrupted() const { return signal_ != 0; }  // noted, if not decided yet
   int signal() const { return signal_; }
 
  private:
   Reason reason_ = Reason::NONE;
+  bool last_ = false;
   int signal_ = 0;
 };
 

@@ -73,7 +73,8 @@ struct Fit {
   bool first_batch = true;      // is not trained yet
   bool first_loss = true;       // is not computed yet
   bool warned_of_mode = false;
-  bool begins_after_pause = false;  // a checkpoint would have the fit before go on
+  bool follows_pause = false;       // of the fit before; until its beginning is saved, where that is to be
+  bool begins_after_pause = false;  // likewise, and a checkpoint would have the fit before go on
   bool limited = true;              // false in a trial, whose end its caller decides
   bool skipped = false;             // nothing is left to do: no event fires, nothing is trained
   // To be restored when the fit ends: what only this fit made of max_duration.

@@ -57,7 +57,7 @@ void check_same_batches(const StateDict& saved, const Timestamp& from, const Fee
 // Warns of microbatches of so many samples, if a batch has fewer.
 void check_can_split(std::int64_t samples, const Feed& feed);
 
-// For weights that need not be all there. Throws CheckpointError if none of the file's `in_file` tensors was loaded;
+// For weights that need not be all there. Throws CheckpointError if none of the file's tensors was loaded;
 // warns if the model has some that were not in the file.
 void check_loaded(const WeightsReport& report, const std::string& from);
 

@@ -315,7 +315,7 @@ struct Trainer::Impl {
   std::optional<Owed> owed;              // by a fit that an error has ended, to be done by the next one
   bool fit_end_is_owed = false;          // likewise
   int interrupted_by = 0;                // the last fit
-  bool paused = false;                   // likewise, by a signal or a stop; it would go on
+  bool paused = false;                   // likewise: pauses() at its end
   std::string ended_by;                  // the error that has ended it; empty: none has
   Stopwatch aside_stopwatch;             // of evaluation and prediction
   std::int64_t aside_batch = -1;         // where eval() or predict() was called last

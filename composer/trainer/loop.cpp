@@ -69,6 +69,7 @@ void Trainer::Impl::begin() {
   tune();
   log_options();
   save_begin();
+  fit->follows_pause = false;
   fire(Event::FIT_START);
   resumption.settings.set_in(as_module(*state.model));
   resumption.settings = {};
@@ -197,9 +198,11 @@ at::Tensor Trainer::Impl::train_batch(bool counts) {
 void Trainer::Impl::end() {
   fit_end_is_owed = true;
   poll_signals();
-  state.stop.see();
   if (progress().epoch_is_complete()) end_epoch();
   if (progress().iteration_is_over()) end_iteration();
+  const bool asked = stop_asked();
+  fit->ending.decide_last(progress().limit_reached(), asked);
+  state.stop.see();
   save_last();
   log_final_time();
   fire(Event::FIT_END);

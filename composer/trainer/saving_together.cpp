@@ -47,10 +47,11 @@ void Trainer::Impl::save_last() {
   if (ranks.any(saver && saver->is_due_last(state))) save_together([&] { saver->save_periodic(state); });
 }
 
-// The newest checkpoint is of a fit that would go on from there, and the program has begun another. What hooks draw at
-// FIT_START changes nothing, as in a run that goes on from the new one, which is on disk before.
+// After a pause, what hooks draw at FIT_START changes nothing, whether it is saved or not: so it is in a run that goes
+// on from there. Where the newest checkpoint is of a fit that would go on, the program has begun another, and the new
+// one is on disk before.
 void Trainer::Impl::save_begin() {
-  if (fit->begins_after_pause && resumption.random.empty()) resumption.random = random.state();
+  if (fit->follows_pause && resumption.random.empty()) resumption.random = random.state();
   const bool due = fit->begins_after_pause && state.run->is_resumable();
   if (!ranks.any(due)) return;
   replicas.compare();

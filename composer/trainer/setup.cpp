@@ -313,7 +313,7 @@ void Trainer::Impl::commit_lasting(FitPlan& plan) {
 }
 
 void Trainer::Impl::commit(FitPlan plan) {
-  const bool after_pause = paused && saver && saver->last_saved_batch() == state.timestamp.batch;
+  const bool is_saved = saver && saver->last_saved_batch() == state.timestamp.batch;
   state.timestamp = plan.from;
   state.max_duration = plan.until;
   state.stop.clear_answered();
@@ -328,7 +328,8 @@ void Trainer::Impl::commit(FitPlan plan) {
   interrupted_by = 0;
   ended_by.clear();
   if (dist::World* const world = ranks.world()) plan.holds.among_ranks = world->training();
-  fit.emplace(train, std::move(plan.holds)).begins_after_pause = after_pause;
+  fit.emplace(train, std::move(plan.holds)).follows_pause = paused;
+  fit->begins_after_pause = paused && is_saved;
   if (options.handle_signals) signals->begin();
   if (plan.goal && *plan.goal != *plan.until) fit->max_duration_afterwards.emplace(plan.goal);
 }
@@ -376,8 +377,7 @@ void Trainer::Impl::finish_fit() {
   if (fit->skipped) return fit.reset();
   poll_signals();  // the last one: what comes later is for others
   interrupted_by = fit->ending.signal();
-  const bool asked = fit->ending.over() || fit->ending.interrupted() || state.stop.asked();
-  paused = asked && !progress().limit_reached() && Resumption::reason_to_save(state.stop).empty();
+  paused = pauses() || fit->follows_pause;  // it may have failed before it has begun
   if (fit->max_duration_afterwards) state.max_duration = *fit->max_duration_afterwards;
   train_step.end_fit();
   last_settings = settings();

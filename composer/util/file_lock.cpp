@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <fcntl.h>
+#include <system_error>
 #include <unistd.h>
 
 #include <sys/file.h>
@@ -10,7 +11,10 @@
 
 namespace composer::util {
 
-FileLock::FileLock(const std::filesystem::path& path, Kind kind) {
+FileLock::FileLock(const std::filesystem::path& given, Kind kind) {
+  std::error_code error;
+  const auto path = kind == Kind::FOLDER ? given : std::filesystem::canonical(given, error);
+  if (error) return;
   // NFS gives an exclusive lock only to who may write, which nobody may into a folder.
   const int flags = kind == Kind::FOLDER ? O_RDONLY | O_DIRECTORY : O_RDWR | O_NONBLOCK;
   descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW);

@@ -5,7 +5,8 @@
 namespace composer::util {
 
 // Marks a file or a folder as in use for this process and others, from the constructor to the destructor or to the end
-// of the process. It may be renamed meanwhile. Reading and writing need no lock.
+// of the process. It may be renamed meanwhile. Reading and writing need no lock. Of a link to a file, the file that it
+// leads to is in use; a link to a folder is none.
 class FileLock {
  public:
   enum class Kind : std::uint8_t { FILE, FOLDER };
@@ -15,7 +16,7 @@ class FileLock {
     GONE,     // it does not exist, is of another kind, or cannot be opened
     UNKNOWN,  // the file system has no locks
   };
-  explicit FileLock(const std::filesystem::path& path, Kind kind = Kind::FILE);
+  explicit FileLock(const std::filesystem::path& given, Kind kind = Kind::FILE);
   ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;

@@ -97,6 +97,15 @@ TEST_CASE("LoadCheckpoint: a run that goes on from its own checkpoint is not put
   }
 }
 
+TEST_CASE("LoadCheckpoint: its path is told as it was given, in whatever folder the program is") {
+  const auto told = [](const std::string& path) {
+    return std::get<std::string>(*LoadCheckpoint({.load_path = path}).local_hparams().find("load_path"));
+  };
+  CHECK(told("before/latest") == "before/latest");
+  CHECK(told("/before/latest") == "/before/latest");
+  CHECK(told("https://host/before?X-Amz-Signature=secret").find("secret") == std::string::npos);
+}
+
 TEST_CASE("LoadCheckpoint: what cannot be loaded, or not then, is an error") {
   CHECK_THROWS_AS(LoadCheckpoint({.load_path = ""}), ConfigError);
   CHECK_THROWS_AS(LoadCheckpoint({.load_path = "x", .event = Event::FIT_START}), ConfigError);

@@ -354,6 +354,23 @@ TEST_CASE("A run that was killed before its first checkpoint begins its result a
   CHECK_THROWS_WITH_AS(resumed(foreign, in(foreign), "2ep"), doctest::Contains("result_0.txt exists"), RunError);
 }
 
+TEST_CASE("A run that begins again refuses a result that is finished, which is another run's") {
+  const Folder folder;
+  status_of_child([&] {
+    use_threads_here(1);
+    TrainerOptions with = two_epochs(in(folder));
+    with.run_name = "tiny";
+    with.save_folder = (folder / "checkpoints").string();
+    with.callbacks.add(At([](Event event, const State&) {
+      if (event == Event::BATCH_END) std::raise(SIGKILL);
+    }));
+    Trainer(std::move(with)).fit();
+  });
+  std::ofstream(folder / kResult, std::ios::app) << ":::MLLOG {\"key\": \"run_stop\"}\n";
+  CHECK_THROWS_WITH_AS(resumed(folder, in(folder), "2ep"), doctest::Contains("result_0.txt exists"), RunError);
+  CHECK_FALSE(fs::exists(folder / (kResult + ".1")));
+}
+
 TEST_CASE("MLPerfCallback runs the command that clears caches, and says what is wrong with it") {
   const Folder folder;
   MLPerfCallbackOptions options = in(folder);

@@ -241,6 +241,14 @@ TEST_CASE("Traces of a filename without counts do not replace each other") {
   CHECK(files_in(folder / "traces") == std::set<std::string>{"trace.json", "trace-2.json", "trace-3.json"});
 }
 
+TEST_CASE("The number of a trace comes before .json alone, and after a name with other dots") {
+  const Folder folder;
+  ProfilerOptions options = two_of(folder / "traces");
+  options.filename = "lr0.1";
+  fit(options, [](TrainerOptions& trainer) { trainer.max_duration = "2ep"; });
+  CHECK(files_in(folder / "traces") == std::set<std::string>{"lr0.1", "lr0.1-2"});
+}
+
 TEST_CASE("A profiler that has recorded nothing says why") {
   const Folder folder;
   ProfilerOptions options = two_of(folder / "traces");

@@ -175,5 +175,23 @@ TEST_CASE("A fit that a signal ends leaves runs that are killed") {
   CHECK(has_status(only_mlflow(folder), 5));
 }
 
+TEST_CASE("A signal in the last evaluation of a fit leaves runs that are killed") {
+  const test::Folder folder;
+  {
+    TrainerOptions killed = options(folder);
+    killed.max_duration = "2ba";
+    killed.handle_signals = true;
+    killed.callbacks.add(test::At([](Event event, const State&) {
+      if (event == Event::EVAL_START) std::raise(SIGTERM);
+    }));
+    Trainer trainer(std::move(killed));
+    const test::Warnings warnings;
+    trainer.fit();
+    CHECK(trainer.interrupted_by() == SIGTERM);
+  }
+  CHECK(only_wandb(folder).exit_code() == 255);
+  CHECK(has_status(only_mlflow(folder), 5));
+}
+
 }  // namespace
 }  // namespace composer::loggers::service_runs_test

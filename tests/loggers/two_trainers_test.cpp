@@ -214,6 +214,30 @@ TEST_CASE("Other trainers' logs of W&B and MLflow are runs of their own, though 
   }
 }
 
+TEST_CASE("Two loggers cannot write to one file by two paths, with links or without") {
+  const Folder folder;
+  fs::create_directories(folder / "real");
+  composer::test::write_text(folder / "real/log.csv", "");
+  fs::create_symlink("real/log.csv", folder / "link.csv");
+  fs::create_symlink("link.csv", folder / "second_link.csv");
+  fs::create_directory_symlink("real", folder / "linked");
+  fs::create_hard_link(folder / "real/log.csv", folder / "hard.csv");
+  fs::create_symlink("real/later.csv", folder / "dangling.csv");
+  const auto refuses = [&](const std::string& one, const std::string& other) {
+    CAPTURE(one);
+    CAPTURE(other);
+    TrainerOptions options = composer::test::tiny_options();
+    for (const std::string& name : {one, other})
+      options.loggers.add(CsvLogger({.path = folder / name, .append = true}));
+    const std::string error = composer::test::error_of([&] { Trainer(std::move(options)); });
+    CHECK(error.find("is being written by another logger") != std::string::npos);
+  };
+  const std::vector<std::string> names = {"real/log.csv", "link.csv", "second_link.csv", "linked/log.csv", "hard.csv"};
+  for (const std::string& one : names)
+    for (const std::string& other : names) refuses(one, other);
+  refuses("dangling.csv", "real/later.csv");
+}
+
 TEST_CASE("A file is in use as long as a lock of it lives, also after it was renamed") {
   const Folder folder;
   const fs::path file = folder / "log";

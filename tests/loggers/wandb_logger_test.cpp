@@ -1,6 +1,7 @@
 #include "composer/loggers/wandb_logger.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -177,6 +178,26 @@ TEST_CASE("A row that is waiting for more of its step is in the file after flush
   run.wandb.flush();
   CHECK(only_run(folder.path()).steps("a") == Steps{1});
   CHECK(only_run(folder.path()).exit_code() == -1);
+}
+
+TEST_CASE("A row that was flushed is in the file at every moment, whatever of its step follows") {
+  const test::Folder folder;
+  Run run({.folder = folder.path(), .flush_interval = Seconds(0)});
+  run.logger.log_metrics({{"a", 1.0}}, 1);
+  run.wandb.flush();
+  run.logger.log_metrics({{"b", 1.0}}, 1);
+  run.logger.log_hyperparameters({{"done", true}});
+  const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!only_run(folder.path()).config.contains("done") && std::chrono::steady_clock::now() < latest)
+    CHECK(only_run(folder.path()).steps("a") == Steps{1});
+  CHECK(only_run(folder.path()).steps("a") == Steps{1});
+  CHECK(only_run(folder.path()).config.contains("done"));
+  run.wandb.flush();
+  CHECK(only_run(folder.path()).steps("b") == Steps{1});
+  run.logger.log_metrics({{"a", 2.0}}, 2);
+  run.close();
+  CHECK(only_run(folder.path()).steps("a") == Steps{1, 2});
+  CHECK(only_run(folder.path()).steps("b") == Steps{1});
 }
 
 TEST_CASE("The row of the last step is in the file when a fit has ended, and takes what is logged after it") {

@@ -50,6 +50,21 @@ TEST_CASE("What comes after the verdict changes it with the next step, and the f
   CHECK(ending.signal() == SIGTERM);
 }
 
+TEST_CASE("Only the last verdict says that a request or a signal has ended the fit, and not its limit alone") {
+  Ending stopped, limited, interrupted;
+  stopped.decide(false, true);
+  CHECK_FALSE(stopped.was_asked());
+  stopped.decide_last(false, true);
+  CHECK(stopped.was_asked());
+  stopped.decide_last(false, false);  // it was taken back
+  CHECK_FALSE(stopped.was_asked());
+  limited.decide_last(true, false);
+  CHECK_FALSE(limited.was_asked());
+  interrupted.decide_last(false, false);
+  interrupted.note(SIGINT);  // while the fit ends
+  CHECK(interrupted.was_asked());
+}
+
 TEST_CASE("A request that was taken back lets the fit go on") {
   Ending ending;
   CHECK(ending.decide(false, true));

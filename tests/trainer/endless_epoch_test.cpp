@@ -155,9 +155,8 @@ TEST_CASE(
 }
 
 TEST_CASE("EarlyStopper that has judged nothing says whether an epoch or an evaluation was missing") {
-  for (const auto& [label, text] :
-       {std::pair("train", "no epoch ended in it; with a patience in ba it checks \"train\""),
-        std::pair("eval", "nothing was evaluated as \"eval\"")}) {
+  for (const auto& [label, text] : {std::pair("train", "no epoch has ended; with a patience in ba it checks \"train\""),
+                                    std::pair("eval", "nothing was evaluated as \"eval\"")}) {
     TrainerOptions options = tiny_options();
     options.model = tiny_model(/*train_metrics=*/true);
     options.max_duration = "2ba";
@@ -167,8 +166,27 @@ TEST_CASE("EarlyStopper that has judged nothing says whether an epoch or an eval
     Trainer trainer(std::move(options));
     const Warnings warnings;
     trainer.fit();
+    trainer.close();
     CHECK(warnings.say(text));
     CHECK_FALSE(warnings.say("there are metrics of"));
+  }
+}
+
+TEST_CASE(
+    "EarlyStopper says nothing of a fit that is only paused, nor where the last evaluation of a fit is the first") {
+  for (const bool pauses : {true, false}) {
+    TrainerOptions options = tiny_options();
+    options.max_duration = Time::parse(pauses ? "2ep" : "2ba");
+    options.eval_dataloader = tiny_loader(4, 4);
+    options.callbacks = {callbacks::EarlyStopper({.monitor = kAccuracy, .dataloader_label = "eval"}),
+                         At([&](Event event, const State& state) {
+                           if (pauses && event == Event::BATCH_END) state.stop.ask("a pause");
+                         })};
+    const Warnings warnings;
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    trainer.close();
+    CHECK_FALSE(warnings.say("had no effect"));
   }
 }
 

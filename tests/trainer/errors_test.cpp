@@ -339,6 +339,28 @@ TEST_CASE("Classes that are floating-point zeros are an error of their type, wit
   CHECK_FALSE(warnings.say("has no target that counts"));
 }
 
+TEST_CASE("A batch without targets that an error has ended is not told as one that trains nothing") {
+  const Warnings warnings;
+  TrainerOptions options = tiny_options();
+  options.train_dataloader = {};
+  options.max_duration = {};
+  bool fails = true;
+  options.callbacks = {At([&](Event event, const State&) {
+    if (fails && event == Event::AFTER_FORWARD) throw ConfigError("a bad batch");
+  })};
+  Trainer trainer(std::move(options));
+  Batch nothing = tiny_data(4);
+  nothing.at("target").fill_(-100);
+  trainer.begin();
+  CHECK_THROWS_AS(trainer.step(nothing), RunError);
+  fails = false;
+  trainer.begin();
+  trainer.step(tiny_data(4));
+  CHECK_FALSE(warnings.say("has no target that counts"));
+  trainer.step(nothing);
+  CHECK(warnings.say("batch 1 has no target that counts"));
+}
+
 TEST_CASE("A save_folder that gets no checkpoint is told, once") {
   const Folder folder;
   const Warnings warnings;

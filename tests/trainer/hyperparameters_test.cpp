@@ -5,11 +5,17 @@
 #include <string>
 #include <vector>
 
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/models/gpt.h"
 #include "composer/models/mlp.h"
+#include "composer/optim/optimizer_state.h"
 #include "composer/optim/schedulers.h"
 #include "composer/optim/sgd.h"
 #include "composer/trainer/trainer.h"
@@ -210,6 +216,34 @@ TEST_CASE("A run that goes on with another grad_scaler is told of it, and not of
   CHECK(told({}, O{.init_scale = 1000.3}, "grad_scaler: none -> init_scale=1000.3, "));
   CHECK(told(O{}, O{.growth_interval = 7}, "growth_interval=2000 -> "));
   CHECK_FALSE(told(O{}, O{}, "grad_scaler"));
+}
+
+// Of another class, so that they are read from what serialize() writes.
+template <class Options>
+struct Derived : Options {
+  explicit Derived(const Options& given) : Options(given) {}
+  std::unique_ptr<torch::optim::OptimizerOptions> clone() const override { return std::make_unique<Derived>(*this); }
+};
+
+template <class Optimizer, class Options>
+void check_serialized(const Options& options) {
+  const auto of = [&](std::unique_ptr<torch::optim::OptimizerOptions> given) {
+    const std::vector<torch::optim::OptimizerParamGroup> groups = {{{at::ones({2})}, std::move(given)}};
+    return serialized_options(Optimizer(groups, options)).at(0);
+  };
+  const StateDict known = of(std::make_unique<Options>(options)),
+                  written = of(std::make_unique<Derived<Options>>(options));
+  CHECK(known.entries().size() >= 4);
+  CHECK(known.entries().size() == written.entries().size());
+  CHECK(changed(written, known).entries().empty());
+}
+
+TEST_CASE("Options of libtorch's optimizers are told as their serialize() writes them") {
+  namespace libtorch = torch::optim;
+  check_serialized<libtorch::Adam>(libtorch::AdamOptions(0.1).betas({0.8, 1. / 3}).eps(1e-7).amsgrad(true));
+  check_serialized<libtorch::AdamW>(libtorch::AdamWOptions(0.1).betas({0.8, 0.99}).weight_decay(0.25));
+  check_serialized<libtorch::SGD>(libtorch::SGDOptions(0.1).momentum(0.5).weight_decay(1. / 3).nesterov(true));
+  check_serialized<libtorch::RMSprop>(libtorch::RMSpropOptions(0.1).alpha(0.5).momentum(0.25).centered(true));
 }
 
 }  // namespace composer::hyperparameters_test

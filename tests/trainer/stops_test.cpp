@@ -299,36 +299,6 @@ TEST_CASE("A stopper that judges an evaluation between two fits does not end the
   CHECK(trainer.state().timestamp.epoch == 2);
 }
 
-TEST_CASE("A run that is paused in each epoch is judged as one that is not, by a plateau and by stoppers") {
-  const auto judged = [](bool pauses) {
-    const auto figures = std::make_shared<Figures>();
-    for (std::int64_t batch = 1; batch <= 32; ++batch) figures->by_batch[batch] = batch % 4 == 2 ? 0.1 * batch : 0.5;
-    TrainerOptions options = tiny_options();
-    options.max_duration = "8ep";
-    options.eval_dataloader = {{.label = "eval",
-                                .dataloader = tiny_loader(4, 4),
-                                .metrics = Metrics(std::make_shared<Figure>(figures, Better::HIGHER))}};
-    options.schedulers = {optim::reduce_on_plateau({.monitor = "Figure", .factor = 0.5, .patience = "1ep"})};
-    int evaluations = 0;
-    options.callbacks = {
-        callbacks::EarlyStopper({.monitor = "Figure", .dataloader_label = "eval", .patience = "21ba"}),
-        callbacks::ThresholdStopper({.monitor = "Figure", .dataloader_label = "eval", .threshold = 0.8}),
-        At([&](Event event, const State& state) {
-          evaluations += event == Event::EVAL_END;
-          if (event != Event::BATCH_END) return;
-          figures->batch = state.timestamp.batch;
-          if (pauses && state.timestamp.batch % 4 == 2) state.stop.ask("the job's time is up");
-        })};
-    Trainer trainer(std::move(options));
-    do trainer.fit();
-    while (trainer.state().stop.asked() && trainer.state().stop.kind() == Stop::PAUSED);
-    CHECK(trainer.state().timestamp.batch == 28);
-    CHECK(evaluations == (pauses ? 14 : 7));
-    return optim::learning_rates(*trainer.state().optimizer).at(0);
-  };
-  CHECK(judged(true) == judged(false));
-}
-
 TEST_CASE("A run says once where it was interrupted, from where it goes on, and that it is complete") {
   const Folder folder;
   const auto said = [&](void (*change)(TrainerOptions&)) {
