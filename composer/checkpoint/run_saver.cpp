@@ -86,7 +86,7 @@ void check_best(std::string_view who, const Best& best, const FitOutline& fit, c
 }
 
 void check(const RunSaverOptions& options, OptionNames names) {
-  const auto name = [&](const char* option) { return join(names.owner, names.prefix, option); };
+  const auto name = [&](const char* option) { return names.of(option); };
   if (options.folder.empty()) throw ConfigError(name("folder"), ": is required");
   if (options.folder.find("://") != std::string::npos)
     throw ConfigError(name("folder"), ": ", options.folder,
@@ -97,9 +97,9 @@ void check(const RunSaverOptions& options, OptionNames names) {
   check({.latest = options.latest_filename, .keep = options.num_checkpoints_to_keep, .best = options.best}, names);
 }
 
-RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* resumed)
+RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* resumed, OptionNames names)
     : options_(std::move(options)) {
-  saving::check(options_);
+  saving::check(options_, names);
   saver_ = std::make_unique<Saver>(
       SaverOptions{.folder = std::filesystem::absolute(format_name(options_.folder, state.run_name)),
                    .latest = format_name(options_.latest_filename, state.run_name),
@@ -110,7 +110,8 @@ RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* 
                    .overwrite = options_.overwrite,
                    .run_id = resumed ? resumed->run_id : options_.begins_again,
                    .time_left = time_left_of(state),
-                   .mirror = options_.mirror});
+                   .mirror = options_.mirror,
+                   .names = names});
   if (!resumed) return;
   saver_->adopt(*resumed);
   resumed_ = *resumed;
@@ -152,7 +153,7 @@ void RunSaver::lock_folder(const State& state) {
 }
 
 void RunSaver::fail_or_warn(const std::exception& error) const {
-  const std::string what = "save_folder: " + options().folder.string() + ": cannot write checkpoints there";
+  const std::string what = join(name_of("folder"), ": ", options().folder.string(), ": cannot write checkpoints there");
   if (options_.on_failure != OnFailure::CONTINUE) throw_nested<CheckpointError>(what);
   warn(join(what, " yet: ", error.what()));
 }
@@ -209,13 +210,13 @@ void RunSaver::check_conflicts(const State& state) const {
   const auto conflict =
       find_conflict(own.folder, options_.filename, state.run_name, state.timestamp, own.run_id, saver_->files());
   if (!conflict || (options_.overwrite && conflict->foreign)) return;
-  throw ConfigError(
-      "save_folder: ", conflict->path.string(), ' ', conflict->reason,
-      ", and has the name of a later checkpoint of this run; ",
-      conflict->foreign ? "set another folder, or save_overwrite" : "restore or remove it, or set another folder",
-      options_.weights_only && conflict->foreign
-          ? " (with save_weights_only a run is never resumed: it starts from scratch each time)"
-          : "");
+  throw ConfigError(name_of("folder"), ": ", conflict->path.string(), ' ', conflict->reason,
+                    ", and has the name of a later checkpoint of this run; ",
+                    conflict->foreign ? join("set another folder, or ", own.names.prefix, "overwrite")
+                                      : std::string("restore or remove it, or set another folder"),
+                    options_.weights_only && conflict->foreign && *own.names.owner == '\0'
+                        ? " (with save_weights_only a run is never resumed: it starts from scratch each time)"
+                        : "");
 }
 
 void RunSaver::prepare(const State& state) {
@@ -272,7 +273,7 @@ void RunSaver::note_trained(const State& state) {
   const auto [label, name] = split(options_.best->metric);
   if (label != state.dataloader_label || !state.metrics.find(label, name)) return;
   if (!options_.best->better && !saver_->has_direction())
-    saver_->prefer(direction("save_best", {}, state, label, name));
+    saver_->prefer(direction(name_of("best"), {}, state, label, name));
   std::map<std::string, double> metrics;
   for (const auto& [metric, reported] : state.metrics.all().find(label)->second)
     metrics[join(label, '/', metric)] = reported.value.item<double>();
@@ -295,7 +296,7 @@ bool RunSaver::has_same_weights(const State& state) {
 // Between two fits the program has changed them itself.
 void RunSaver::warn_of_lost_value(const State& state) {
   if (!lock_ || std::exchange(warned_of_lost_value_, true)) return;
-  warn(join("save_best: ", options_.best->metric, " after batch ", state.timestamp.batch,
+  warn(join(name_of("best"), ": ", options_.best->metric, " after batch ", state.timestamp.batch,
             " is that of weights which no ",
             "checkpoint has, because an algorithm has changed them, or those for evaluation, since ", newest(),
             " was saved. Such a checkpoint has no value, and is never the best. Save after the algorithm, with ",
@@ -313,7 +314,7 @@ void RunSaver::ask_direction(const State& state) {
   const auto [label, name] = split(options_.best->metric);
   if (const auto declared = state.metrics.better(label, name)) return saver_->prefer(*declared);
   if (!saver_->has_direction() && state.metrics.is_current(label, name))
-    saver_->prefer(direction("save_best", {}, state, label, name));
+    saver_->prefer(direction(name_of("best"), {}, state, label, name));
 }
 
 void RunSaver::wait_for_mirror(const State& state) {

@@ -42,7 +42,7 @@ struct RunSaverOptions {
   bool goes_back = false;  // a run may resume from an older checkpoint: later ones are deleted when the fit begins
   std::shared_ptr<Mirror> mirror = {};
   std::string program = {};       // of Manifest
-  std::string begins_again = {};  // id of a run that goes back to its beginning: its checkpoints are later ones
+  std::string begins_again = {};  // id of a run that goes back to its beginning: its checkpoints are its own
 };
 
 // How many epochs and iterations have ended.
@@ -59,7 +59,7 @@ COMPOSER_EXPORT void check_best(std::string_view who, const Best& best, const Fi
 class COMPOSER_EXPORT RunSaver {
  public:
   // Resumes from `resumed` if that is set. Does not write. A relative folder is one of the present working directory.
-  RunSaver(RunSaverOptions options, const State& state, const Manifest* resumed = nullptr);
+  RunSaver(RunSaverOptions options, const State& state, const Manifest* resumed = nullptr, OptionNames names = {});
   ~RunSaver();
   RunSaver(RunSaver&&) noexcept;
   RunSaver& operator=(RunSaver&&) noexcept;
@@ -125,6 +125,7 @@ class COMPOSER_EXPORT RunSaver {
   void load_state(const StateDict& saved, std::int64_t batch, std::int64_t ends);
 
  private:
+  std::string name_of(const char* option) const { return options().names.of(option); }
   void check_conflicts(const State& state) const;
   void check_by_hand(const std::string& name) const;
   void lock_folder(const State& state);

@@ -432,7 +432,7 @@ void Saver::write(const Job& job) {
 
 void Saver::check_writable(Manifest manifest, const StateDict& state) const {
   check_name(manifest.name, options_.latest);
-  check_beside(manifest.name, best_link(), "save_best");
+  check_beside(manifest.name, best_link(), options_.names.of("best").c_str());
   manifest.run_id = options_.run_id;
   manifest.parent = list_.parent;
   manifest.to_json();

@@ -21,6 +21,14 @@
 
 namespace composer::saving {
 
+// What errors call the options: a trainer has "save_folder", a plug-in "CheckpointSaver: folder".
+struct OptionNames {
+  std::string of(const char* option) const { return std::string(owner) + prefix + option; }
+
+  const char* owner = "";
+  const char* prefix = "save_";
+};
+
 struct SaverOptions {
   std::filesystem::path folder = {};
   std::string latest = "latest";  // the link to the newest; empty: none
@@ -34,12 +42,7 @@ struct SaverOptions {
   // as the last one would end later. Called on the writing thread. Not set: no limit.
   std::function<std::optional<std::chrono::steady_clock::duration>()> time_left = {};
   std::shared_ptr<Mirror> mirror = {};  // gets what is written; null: none
-};
-
-// What errors call the options: a trainer has "save_folder", a plug-in "CheckpointSaver: folder".
-struct OptionNames {
-  const char* owner = "";
-  const char* prefix = "save_";
+  OptionNames names = {};
 };
 
 COMPOSER_EXPORT void check(const SaverOptions& options, OptionNames names = {});  // throws ConfigError
