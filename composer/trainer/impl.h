@@ -295,6 +295,7 @@ struct Trainer::Impl {
   ProcessSettings process;
   std::shared_ptr<SignalWatch> signals = std::make_shared<SignalWatch>();  // within a fit, with handle_signals
   std::vector<double> base_lr;  // of each parameter group, before any schedule
+  std::vector<double> made_lr;  // likewise, when the trainer was made
   std::vector<double> left_lr;  // likewise, as the trainer has set them last; other rates are the program's
   Logger logger;
   Feed train;                                // of the next fit, unless it is given another

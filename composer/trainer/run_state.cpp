@@ -320,7 +320,8 @@ StateDict Trainer::Impl::run_state(bool weights_only) {
   } else {
     StateVisitor visit = StateVisitor::saving(all);
     visit_state(visit);
-    all["hyperparameters"] = hyperparameters_of(options, state, logger, train, resumption.hyperparameters_before);
+    all["hyperparameters"] =
+        hyperparameters_of(options, state, logger, train, made_lr, resumption.hyperparameters_before);
     all["rng"] = resumption.random.empty() ? random.state() : resumption.random;
   }
   all["model"] = std::move(weights);
@@ -403,7 +404,7 @@ void Trainer::Impl::see_loaded_weights() {
 // What differs is told. A callback that has finished the run, and has other options now, judges it anew.
 void Trainer::Impl::compare_options(const StateDict& before) {
   resumption.hyperparameters_before = before;
-  const StateDict now = hyperparameters_of(options, state, logger, train, {});
+  const StateDict now = hyperparameters_of(options, state, logger, train, made_lr, {});
   if (ranks.first()) warn_of_changes(before, now);
   std::string& finished = resumption.finished;
   if (finished.empty() || ranks.same(std::uint64_t{judges_anew(finished, before, now)}) == 0) return;

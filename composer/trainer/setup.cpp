@@ -363,7 +363,7 @@ void Trainer::Impl::log_algorithms() {
 // All that checkpoints say of how the run is trained; of a run that goes on, what has changed.
 void Trainer::Impl::log_options() {
   if (!options.auto_log_hparams || std::exchange(has_logged_options, true)) return;
-  const StateDict now = hyperparameters_of(options, state, logger, train, {});
+  const StateDict now = hyperparameters_of(options, state, logger, train, made_lr, {});
   const StateDict new_ones = resumption.found ? changed(resumption.hyperparameters_before, now) : now;
   std::vector<LogEntry> entries;
   for (const auto& [name, value] : new_ones.entries())
