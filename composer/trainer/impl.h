@@ -224,6 +224,7 @@ struct Trainer::Impl {
   ModelSettings settings() const;
   void train_model();
   void visit_settings(StateVisitor& visit);
+  void visit_logged(StateVisitor& visit);
   void visit_state(StateVisitor& visit);
   bool is_resumable() const;
   void mark_begun();
@@ -325,6 +326,7 @@ struct Trainer::Impl {
   bool busy = false;                     // in a call of begin(), step(), end(), eval(), predict() or find_lr()
   bool evaluating = false, predicting = false, finding_lr = false;
   bool has_logged_options = false;
+  LoggedHyperparameters logged;
   std::optional<Fit> fit;  // between begin() and end()
   std::optional<RunLink> run_link;
   std::shared_ptr<const std::string> program;       // of the trainers that resume together, while they live

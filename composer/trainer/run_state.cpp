@@ -264,6 +264,14 @@ void Trainer::Impl::visit_settings(StateVisitor& visit) {
   }
 }
 
+// Earlier versions do not tell, and have logged them, unless the checkpoint was saved before the first fit.
+void Trainer::Impl::visit_logged(StateVisitor& visit) {
+  if (!visit.is_loading() || (resumption.found && visit.has("logged")))
+    visit("logged", logged);
+  else if (resumption.found)
+    logged = {.algorithms = true, .options = true};
+}
+
 // What has been left out, when it was saved or by load_ignore_keys, stays as it is.
 void Trainer::Impl::visit_state(StateVisitor& visit) {
   const auto is_there = [&](const char* name) { return !visit.is_loading() || visit.has(name); };
@@ -280,6 +288,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   if (visit.is_loading() && resumption.found) resumption.finished = finished;  // another run's end is not ours
   if (!visit.is_loading() || resumption.found) visit("fit", place);            // another run's fits are not ours
   visit_settings(visit);
+  visit_logged(visit);
   if (is_there("pending_evaluations")) evaluations.visit_pending(visit);
   if (is_there("metrics")) {
     visit_metrics(visit, state.metrics);

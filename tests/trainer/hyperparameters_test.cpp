@@ -278,6 +278,32 @@ TEST_CASE("The warning of changed hyperparameters shows a hundred at most") {
   CHECK(warnings.say("and 102 others"));
 }
 
+TEST_CASE("A run that goes on from a checkpoint that was saved before its first fit logs what it is trained with") {
+  for (const bool automatic : {true, false}) {
+    CAPTURE(automatic);
+    const Folder folder;
+    const auto make = [&](bool auto_log_hparams) {
+      auto memory = std::make_shared<loggers::InMemoryLogger>();
+      TrainerOptions options = logged(memory);
+      options.save_folder = (folder / "ck").string();
+      options.algorithms = {algorithms::GradientClipping({.clipping_threshold = 2})};
+      options.auto_log_hparams = auto_log_hparams;
+      return std::pair(std::move(options), memory);
+    };
+    const Warnings quiet;
+    Trainer(make(true).first).save_checkpoint("zero");
+    auto [options, memory] = make(automatic);
+    Trainer(std::move(options)).fit();
+    CHECK(memory->hyperparameters().contains("enabled_algorithms/GradientClipping"));
+    CHECK(memory->hyperparameters().contains("optimizer/lr") == automatic);
+    auto [later, of_later] = make(true);
+    later.max_duration = "2ep";
+    Trainer(std::move(later)).fit();
+    CHECK_FALSE(of_later->hyperparameters().contains("enabled_algorithms/GradientClipping"));
+    CHECK(of_later->hyperparameters().contains("optimizer/lr") != automatic);
+  }
+}
+
 TEST_CASE("A run that goes on with another grad_scaler is told of it, and not of the one that it had") {
   using O = optim::GradScalerOptions;
   const auto run = [](const Folder& folder, const char* until, std::optional<O> scaler) {
