@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <fcntl.h>
+#include <system_error>
 #include <unistd.h>
 
 #include <sys/file.h>
@@ -11,6 +12,9 @@
 namespace composer::util {
 
 FileLock::FileLock(const std::filesystem::path& path, Kind kind) {
+  // To open a pipe, and to close it again, wakes who waits at its other end.
+  std::error_code error;
+  if (kind == Kind::FILE && !std::filesystem::is_regular_file(path, error)) return;
   // NFS gives an exclusive lock only to who may write, which nobody may into a folder.
   const int flags = kind == Kind::FOLDER ? O_RDONLY | O_DIRECTORY : O_RDWR | O_NONBLOCK;
   descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW);

@@ -7,9 +7,14 @@
 #include <iterator>
 #include <string>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
+#include <sys/inotify.h>
+#include <sys/stat.h>
+
 #include "composer/core/error.h"
+#include "composer/util/file_lock.h"
 #include "composer/util/set_aside.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
@@ -84,6 +89,18 @@ TEST_CASE("A file that somebody writes is not set aside") {
   CHECK(fs::exists(path));
   file.close();
   CHECK(set_aside("Second", path) == path + ".1");
+}
+
+TEST_CASE("Who looks whether a pipe is in use does not open it") {
+  const Folder folder;
+  const std::string path = folder / "pipe";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  const int seen = ::inotify_init1(IN_NONBLOCK);
+  REQUIRE(::inotify_add_watch(seen, path.c_str(), IN_OPEN | IN_CLOSE) >= 0);
+  CHECK(FileLock(path).state() == FileLock::State::GONE);
+  char events[1024];
+  CHECK(::read(seen, events, sizeof events) < 0);
+  ::close(seen);
 }
 
 TEST_CASE("A file whose name cannot become longer is an error of its owner's that says so") {
