@@ -2,15 +2,41 @@
 
 #include <filesystem>
 
+#include "composer/checkpoint/file_system.h"
+#include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/name_format.h"
+#include "composer/checkpoint/saver.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/util/absolute_format.h"
+#include "composer/util/checksum.h"
 
 namespace composer::callbacks {
+namespace {
+
+// The id of this run's checkpoints in the folder, where the trainer's does not know it: those of a process that was
+// killed before the trainer's first one, or that were begun after it, are this run's, and those of others are not. Ids
+// of one run begin alike.
+std::string run_id_of(const State& state, const std::string& folder, const std::string& filename) {
+  const std::string identity = state.run->identity();
+  if (identity.empty()) return {};
+  util::Checksum sum;
+  for (const std::string& text : {identity, filename}) sum.update(text.data(), text.size());
+  const std::string text = sum.text(), begin = text.substr(text.find(':') + 1) + '-';
+  std::string newest = begin + saving::new_id();
+  if (!state.resumes && !state.run->begins_again()) return newest;
+  try {
+    for (const saving::Found& found : saving::list_checkpoints(folder))
+      if (found.manifest.run_id.starts_with(begin)) newest = found.manifest.run_id;
+  } catch (const saving::FileError&) {  // NOLINT(bugprone-empty-catch): who writes there says so
+  }
+  return newest;
+}
+
+}  // namespace
 
 CheckpointSaver::CheckpointSaver(CheckpointSaverOptions options) : options_(std::move(options)) {
   options_.names = {.owner = "CheckpointSaver: ", .prefix = ""};
@@ -65,6 +91,8 @@ void CheckpointSaver::open(const State& state) {
   options.folder = absolute_folder_;
   if (options.num_checkpoints_to_keep == 0)
     warn(join("CheckpointSaver: num_checkpoints_to_keep is 0, so ", folder_, " gets no checkpoint; -1 keeps all"));
+  if (!goes_on)
+    options.begins_again = run_id_of(state, saving::format_name(options.folder, state.run_name), options.filename);
   saver_.emplace(std::move(options), state, goes_on ? &newest : nullptr);
   if (!goes_on) return;
   saver_->load_state(before_.saver, before_.batch, saving::ends_of(state.timestamp));

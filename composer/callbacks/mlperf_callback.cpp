@@ -137,7 +137,7 @@ struct MLPerfCallback::Log {
                         "index or root_folder");
     if (match == SHORTER) warn(join("MLPerfCallback: ", path, " is shorter than when the checkpoint was written"));
     open();
-    if (mark && match == SAME) file->cut(mark->size);
+    if (mark && mark->compare(path) == SAME) file->cut(mark->size);  // nobody else writes it now
     forget();
     read();
   }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <dirent.h>
 #include <fcntl.h>
+#include <iterator>
 #include <memory>
 #include <system_error>
 #include <unistd.h>
@@ -46,7 +47,10 @@ struct Descriptor {
 FileSystem::~FileSystem() = default;
 FileError::~FileError() = default;
 
-bool FileError::is_missing() const { return code().value() == ENOENT || code().value() == ENOTDIR; }
+bool FileError::is_missing() const {
+  const int all[] = {ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG};
+  return std::ranges::find(all, code().value()) != std::end(all);
+}
 bool FileError::is_denied() const { return code().value() == EACCES || code().value() == EPERM; }
 
 FileSystem& real_files() {

@@ -57,7 +57,7 @@ struct COMPOSER_EXPORT FileError : std::filesystem::filesystem_error {
   FileError(const FileError&) = default;
   FileError& operator=(const FileError&) = default;
   ~FileError() override;
-  bool is_missing() const;  // the path does not exist
+  bool is_missing() const;  // the path leads to nothing
   bool is_denied() const;   // no permission
 };
 

@@ -101,9 +101,6 @@ std::optional<Found> find_latest(const fs::path& folder, const std::string& late
       throw;
     } catch (const CheckpointError& error) {
       damage = error.what();
-    } catch (const FileError& error) {
-      if (error.code() != std::errc::too_many_symbolic_link_levels) throw;
-      damage = link.string() + " leads to itself";
     }
   Listing all = list_folder(folder, files);
   std::erase_if(all.checkpoints, [&](const Found& found) { return !fits(found.manifest); });

@@ -93,7 +93,7 @@ void check_best(std::string_view who, const Best& best, const FitOutline& fit, c
 }
 
 void check(const RunSaverOptions& options, OptionNames names) {
-  const auto name = [&](const char* option) { return join(names.owner, names.prefix, option); };
+  const auto name = [&](const char* option) { return names.name(option); };
   if (options.folder.empty()) throw ConfigError(name("folder"), ": is required");
   if (options.folder.find("://") != std::string::npos)
     throw ConfigError(name("folder"), ": ", options.folder,

@@ -42,7 +42,7 @@ struct RunSaverOptions {
   bool goes_back = false;  // a run may resume from an older checkpoint: later ones are deleted when the fit begins
   std::shared_ptr<Mirror> mirror = {};
   std::string program = {};       // of Manifest
-  std::string begins_again = {};  // id of a run that goes back to its beginning: its checkpoints are later ones
+  std::string begins_again = {};  // id of a run that goes back to its beginning: its checkpoints are its own
   OptionNames names = {};         // what errors and warnings call these
 };
 

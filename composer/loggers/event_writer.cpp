@@ -60,20 +60,10 @@ EventWriter::EventWriter(std::string folder, std::string run_name, std::string e
       simple_values_(options.simple_values),
       max_images_(options.max_images) {}
 
-// Another process may take the file for that of a dead one between its creation and its locking.
-void EventWriter::make_file() {
-  constexpr int kTimes = 10;
-  for (int i = 0; i < kTimes; ++i) {
-    file_name_ = new_event_file_name(folder_, end_);
-    const std::string path = folder_ + '/' + file_name_;
-    file_.emplace("TensorBoardLogger", path, util::FileMode::CREATE);
-    lock_.emplace(path);
-    if (lock_->state() == util::FileLock::State::HELD || lock_->state() == util::FileLock::State::UNKNOWN) return;
-  }
-}
-
 void EventWriter::begin() {
-  make_file();
+  const std::string name = new_event_file_name(folder_, end_);
+  file_ = std::make_unique<util::OutputFile>("TensorBoardLogger", folder_ + '/' + name, util::FileMode::CREATE);
+  file_name_ = name;
   tags_.clear();
   session_is_written_ = false;
   written_ = 0;
@@ -177,7 +167,6 @@ void EventWriter::close() {
   append(session_end_event(seconds_since_1970(), status_));
   write_events();
   file_->close();
-  lock_.reset();
 }
 
 }  // namespace composer::loggers

@@ -1,7 +1,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,7 +11,6 @@
 #include "composer/loggers/json_text.h"
 #include "composer/loggers/string_map.h"
 #include "composer/loggers/tensorboard_logger.h"
-#include "composer/util/file_lock.h"
 #include "composer/util/output_file.h"
 
 namespace composer::loggers {
@@ -39,7 +38,6 @@ class EventWriter final : public RecordWriter {
  private:
   void write(std::span<const LogRecord> records) override;
   void close() override;
-  void make_file();
   void begin_again();
   void append(const LogRecord& record);
   void append_value(const EventTime& time, const LogKey& key, const LogValue& value);
@@ -56,8 +54,7 @@ class EventWriter final : public RecordWriter {
   const std::int64_t max_images_;
   std::atomic<SessionStatus> status_ = SessionStatus::SUCCESS;
   std::string file_name_;
-  std::optional<util::OutputFile> file_;
-  std::optional<util::FileLock> lock_;
+  std::unique_ptr<util::OutputFile> file_;
   std::string events_;      // to be written
   Protobuf event_;          // kept for its memory
   SequenceMap<bool> tags_;  // whether the tag is in the file

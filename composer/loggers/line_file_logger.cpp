@@ -10,7 +10,6 @@
 #include "composer/core/error.h"
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
-#include "composer/util/file_lock.h"
 #include "composer/util/log_mark.h"
 #include "composer/util/name_format.h"
 #include "composer/util/output_file.h"
@@ -47,19 +46,6 @@ void set_aside(const std::string& name, const std::string& path, const char* why
   warn(join(name, ": ", path, " is the log of an earlier process of this run", why, "; it is kept as ", aside));
 }
 
-// Two trainers of one program, or two loggers of one trainer, may have been given one path. Each would cut off, when
-// its run is resumed, what the other one has logged.
-void check_not_in_use(const std::string& name, const std::string& path) {
-  if (util::is_in_use(path))
-    throw ConfigError(name, ": ", path, " is being written by another logger, of this process or of another one; give ",
-                      "each logger and each trainer a path of its own");
-}
-
-void set_own_aside(const std::string& name, const std::string& path) {
-  check_not_in_use(name, path);
-  set_aside(name, path, ", of which no checkpoint is left");
-}
-
 void warn_if_missing(const std::string& name, const std::string& path, const util::LogMark& mark) {
   std::error_code error;
   if (mark.size == 0 || std::filesystem::exists(path, error)) return;
@@ -81,10 +67,8 @@ class LineWriter final : public RecordWriter {
 
   // The following are for the thread that trains, while the background thread is idle.
   void open(util::FileMode mode) {
-    std::error_code error;
-    is_regular_ = std::filesystem::is_regular_file(path_, error) || !std::filesystem::exists(path_, error);
-    file_.emplace(name_, path_, mode);
-    if (is_regular_) lock_.emplace(path_);
+    file_ = std::make_unique<util::OutputFile>(name_, path_, mode);
+    is_regular_ = file_->is_regular();
     is_new_ = !is_regular_ || file_->size() == 0;
   }
   void sync() override {
@@ -113,7 +97,6 @@ class LineWriter final : public RecordWriter {
 
   void close() override {
     if (file_) file_->close();
-    lock_.reset();
   }
 
   void cut_to(std::int64_t whole) {
@@ -124,16 +107,14 @@ class LineWriter final : public RecordWriter {
   }
 
   void begin_again() {
-    file_.emplace(name_, path_, util::FileMode::APPEND);
-    lock_.emplace(path_);
+    file_ = std::make_unique<util::OutputFile>(name_, path_, util::FileMode::APPEND);
     is_new_ = file_->size() == 0;
     lose(std::exchange(written_, 0), join(name_, ": ", path_, " was removed and is begun again"));
   }
 
   const std::string path_, name_;
   const std::unique_ptr<LineFormat> format_;
-  std::optional<util::OutputFile> file_;
-  std::optional<util::FileLock> lock_;
+  std::unique_ptr<util::OutputFile> file_;
   bool is_regular_ = true, is_new_ = true;
   std::int64_t written_ = 0;  // records in the file, by this process
   std::string lines_;
@@ -212,18 +193,18 @@ bool LineFileLogger::waits_for_fit(const State& state) const {
 void LineFileLogger::open_as_new(bool again) {
   auto mode = options_.overwrite ? util::FileMode::OVERWRITE : util::FileMode::CREATE;
   if (options_.append || again) mode = util::FileMode::APPEND;
-  const std::string path = log_->writer->where();
-  if (log_->resumes && mode == util::FileMode::CREATE && std::filesystem::exists(path))
+  std::error_code error;
+  if (const std::string path = log_->writer->where();
+      log_->resumes && mode == util::FileMode::CREATE && std::filesystem::exists(path, error))
     throw ConfigError(name(), ": ", path, " is not the log that the resumed run wrote; set another path, append or ",
                       "overwrite");
-  if (!again) check_not_in_use(name(), path);
   log_->writer->open(mode);
   log_->is_open = true;
 }
 
-void LineFileLogger::open_as_new_or_discard() {
+void LineFileLogger::open_or_discard() {
   try {
-    open_as_new(false);
+    log_->mark ? open_own() : open_as_new(false);
   } catch (...) {
     discard();
     log_.reset();
@@ -233,33 +214,31 @@ void LineFileLogger::open_as_new_or_discard() {
 }
 
 void LineFileLogger::after_load(const State&, Logger&) {
-  if (log_ && !log_->is_open && !log_->mark && !log_->waits) open_as_new_or_discard();
+  if (log_ && !log_->is_open && !log_->mark && !log_->waits) open_or_discard();
 }
 
 void LineFileLogger::fit_start(const State& state, Logger&) {
   if (!log_ || log_->is_open) return;
-  if (log_->mark) return open_own();
   if (const std::string path = log_->writer->where(); log_->of_other_rank)
     set_aside(name(), path, ", and a checkpoint keeps the place of rank 0's alone");
-  else if (!options_.overwrite && is_begun_by(state.run_name))
-    set_own_aside(name(), path);
-  open_as_new_or_discard();
+  else if (!log_->mark && !options_.overwrite && is_begun_by(state.run_name))
+    set_aside(name(), path, ", of which no checkpoint is left");
+  open_or_discard();
 }
 
-// The log of the resumed run, without what was logged after the checkpoint.
+// The log of the resumed run, without what was logged after the checkpoint. Nobody else writes it once it is open.
 void LineFileLogger::open_own() {
   const std::string path = log_->writer->where();
-  const util::LogMark::Match match = log_->mark->compare(path);
-  if (match == util::LogMark::Match::OTHER) {  // the file was replaced or removed since
+  if (log_->mark->compare(path) == util::LogMark::Match::OTHER) {  // the file was replaced or removed since
     warn_if_missing(name(), path, *log_->mark);
-    return open_as_new_or_discard();
+    return open_as_new(false);
   }
-  if (match == util::LogMark::Match::SHORTER)
-    warn(join(name(), ": ", path, " is shorter than when the checkpoint was written"));
   log_->writer->open(util::FileMode::APPEND);
   log_->is_open = true;
+  const util::LogMark::Match match = log_->mark->compare(path);
+  if (match == util::LogMark::Match::SHORTER)
+    warn(join(name(), ": ", path, " is shorter than when the checkpoint was written"));
   if (match == util::LogMark::Match::SAME) log_->writer->cut(log_->mark->size);
-  release();
 }
 
 void LineFileLogger::visit_state(StateVisitor& visit) {

@@ -42,10 +42,11 @@ class COMPOSER_EXPORT LineFormat {
 // A run that is resumed or can be resumed changes an existing file at FIT_START at the earliest, when no other process
 // trains the run. Until then records are held in memory; if no fit follows, they are not written, and a warning says
 // so. If the content of the file is that of the log at the checkpoint, lines logged after the checkpoint are cut off
-// and the log is continued. If there is no file, it is begun again, with a warning. If the run starts from scratch and
-// an earlier process of the run wrote the file (LineFormat::is_begun_by), that file is renamed, with a number appended;
-// if a logger is still writing it, as that of another trainer, that is a ConfigError. So is the file of a rank other
-// than 0 when the run is resumed, unless `append` is set. Any other file is treated as by a new run.
+// and the log is continued; if another logger writes the file, that is a ConfigError. If there is no file, it is begun
+// again, with a warning. If the run starts from scratch and an earlier process of the run wrote the file
+// (LineFormat::is_begun_by), that file is renamed, with a number appended; if a logger is still writing it, as that of
+// another trainer, that is a ConfigError. So is the file of a rank other than 0 when the run is resumed, unless
+// `append` is set. Any other file is treated as by a new run.
 class COMPOSER_EXPORT LineFileLogger : public BackgroundLogger, public ForAllRanks {
  public:
   ~LineFileLogger() override;
@@ -68,7 +69,7 @@ class COMPOSER_EXPORT LineFileLogger : public BackgroundLogger, public ForAllRan
   bool waits_for_fit(const State& state) const;
   bool is_begun_by(const std::string& run_name) const;
   void open_as_new(bool again);
-  void open_as_new_or_discard();
+  void open_or_discard();
   void open_own();
   LineFileOptions options_;
   std::string written_;  // the path opened last

@@ -31,7 +31,7 @@ namespace {
 constexpr const char* kTensorBoardLogger = "TensorBoardLogger";
 
 // Whether it is there: it may have been removed.
-bool cut(const std::string& folder, const FileMark& file) {
+bool cut(const std::string& folder, const FileMark& file, bool is_taken) {
   const std::string path = folder + '/' + file.name;
   std::error_code error;
   if (file.mark.compare(path) != util::LogMark::Match::SAME) {
@@ -41,6 +41,11 @@ bool cut(const std::string& folder, const FileMark& file) {
                 exists ? " is shorter than when the checkpoint was written" : " does not exist any more",
                 ", so TensorBoard does not show all that the run had logged"));
     return false;
+  }
+  if (is_taken) {
+    warn(join(kTensorBoardLogger, ": ", path, " is being written by another logger of this run, of this process or of ",
+              "another one, so TensorBoard may show some steps twice"));
+    return true;
   }
   std::filesystem::resize_file(path, static_cast<std::uintmax_t>(file.mark.size), error);
   if (error)
@@ -59,9 +64,9 @@ std::vector<std::string> dead_files_of(const std::string& folder, const std::str
 
 // What the run logs again: the rest of the file that the checkpoint knows, and files that were begun after it. Their
 // names end as those of this process, or as that of the known file, if the save folder was moved since.
-void drop_later(const std::string& folder, const std::string& end, const FileMark& file) {
+void drop_later(const std::string& folder, const std::string& end, const FileMark& file, bool is_taken) {
   std::vector<std::string> names = dead_files_of(folder, end);
-  const std::string known = cut(folder, file) ? end_of_event_file(file.name) : end;
+  const std::string known = cut(folder, file, is_taken) ? end_of_event_file(file.name) : end;
   if (known != end) std::ranges::move(dead_files_of(folder, known), std::back_inserter(names));
   for (const std::string& name : names) {
     std::error_code error;
@@ -156,7 +161,8 @@ void TensorBoardLogger::fit_start(const State& state, Logger&) {
   open_->writer->set_status(SessionStatus::FAILURE);  // unless it ends
   if (std::exchange(open_->trains, true)) return;
   if (open_->previous)
-    drop_later(open_->folder, open_->end, *std::exchange(open_->previous, std::nullopt));
+    drop_later(open_->folder, open_->end, *std::exchange(open_->previous, std::nullopt),
+               open_->previous_lock->state() == util::FileLock::State::TAKEN);
   else if (!open_->resumes && state.run && state.run->is_resumable())
     set_earlier_aside(open_->folder, open_->end, open_->writer->file_name());
   open_->previous_lock.reset();
@@ -179,7 +185,7 @@ void TensorBoardLogger::upload(Logger& logger) {
   flush();
   const std::string& name = open_->writer->file_name();
   const std::string path = open_->folder + '/' + name;
-  if (std::filesystem::exists(path))
+  if (std::error_code error; std::filesystem::exists(path, error))
     logger.upload_file({.path = path, .name = "tensorboard/{run_name}/" + name, .overwrite = true});
 }
 

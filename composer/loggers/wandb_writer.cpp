@@ -76,7 +76,7 @@ void WandBWriter::begin() {
   options_.run.id = random_id();
   options_.run.started_at = began_at_;
   folder_ = join(options_.base, "/offline-run-", local_time(began_at_), '-', id());
-  file_.emplace(kWandBLogger, path(), util::FileMode::CREATE);
+  file_ = std::make_unique<util::OutputFile>(kWandBLogger, path(), util::FileMode::CREATE);
   go_to({});
   try {
     write_all([this] { append_start(); });
@@ -108,7 +108,7 @@ void WandBWriter::continue_at(const WandBMark& mark) {
   began_at_ = seconds_since_1970();
   runtime_before_ = mark.runtime;
   options_.run.started_at = began_at_ - runtime_before_;
-  file_.emplace(kWandBLogger, path(), util::FileMode::APPEND);
+  file_ = std::make_unique<util::OutputFile>(kWandBLogger, path(), util::FileMode::APPEND);
   file_->cut(mark.file.size);
   go_to(mark.position);
 }
@@ -217,7 +217,7 @@ void WandBWriter::close() {
 }
 
 void WandBWriter::begin_again() {
-  file_.emplace(kWandBLogger, path(), util::FileMode::CREATE);
+  file_ = std::make_unique<util::OutputFile>(kWandBLogger, path(), util::FileMode::CREATE);
   unfinished_.reset();
   outdated_from_.reset();
   position_.records = 0;

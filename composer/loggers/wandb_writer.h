@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -115,7 +116,7 @@ class WandBWriter final : public RecordWriter {
   std::string folder_;
   double began_at_ = 0;        // of this process's part, in seconds since 1970
   double runtime_before_ = 0;  // of the parts before
-  std::optional<util::OutputFile> file_;
+  std::unique_ptr<util::OutputFile> file_;
   WandBPosition position_;  // without the row
   // The last row is in the file although its step may go on: the size without it, and how far the run was written.
   struct Unfinished {

@@ -356,14 +356,19 @@ std::vector<StateDict> serialized_options(const libtorch::Optimizer& optimizer) 
     torch::serialize::OutputArchive one(archive.compilation_unit());
     try {
       groups[i].options().serialize(one);
-    } catch (const c10::Error&) {  // it is not overridden
+    } catch (...) {  // it is not overridden, or cannot tell them
       continue;
     }
     archive.write(std::to_string(i), one);
     written.push_back(i);
   }
   if (written.empty()) return all;
-  torch::serialize::InputArchive options = reread(archive);
+  torch::serialize::InputArchive options;
+  try {
+    options = reread(archive);
+  } catch (const c10::Error&) {  // one of them is nothing that an archive can have
+    return all;
+  }
   for (const std::size_t i : written) {
     torch::serialize::InputArchive one;
     options.read(std::to_string(i), one);

@@ -31,7 +31,7 @@ void visit_optimizer(StateVisitor& visit, torch::optim::Optimizer& optimizer, co
 optim::NamedParameters parameters_of(const torch::optim::Optimizer& optimizer, const torch::nn::Module& model);
 
 // By parameter group: what serialize() of its options writes, as numbers and text, but "lr", which schedules change.
-// Empty where a class does not override it, as ours.
+// Empty where a class does not override it, as ours, or where it throws.
 std::vector<StateDict> serialized_options(const torch::optim::Optimizer& optimizer);
 
 // Whether each process may keep the state of some parameters and update these: a step leaves parameters without a

@@ -124,7 +124,8 @@ std::string expanded(const std::string& path, const std::string& run_name) {
 }
 
 Loaded read_checkpoint(const Ranks& ranks, const std::filesystem::path& path, bool weights_only) {
-  if (!std::filesystem::is_regular_file(path)) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
     const saving::Found found = saving::open_checkpoint(path);
     return {load_for(ranks, found), found.path.string(), weights_only || found.manifest.weights_only};
   }

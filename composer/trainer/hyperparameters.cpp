@@ -96,16 +96,27 @@ bool add_named(StateDict& into, const std::string& group, const torch::optim::Op
   return true;
 }
 
+constexpr const char* kOptimizer = "optimizer/";
+constexpr const char* kGroups = "optimizer/groups";
+
 // The options of each parameter group.
-void add_optimizer(StateDict& into, const torch::optim::Optimizer& optimizer) {
+void add_optimizer(StateDict& into, const torch::optim::Optimizer& optimizer, const std::vector<double>& made_lr) {
   into["optimizer/class"] = class_name(typeid(optimizer));
   const auto& groups = optimizer.param_groups();
+  into[kGroups] = static_cast<std::int64_t>(groups.size());
   const std::vector<StateDict> serialized = serialized_options(optimizer);
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    const std::string group = groups.size() == 1 ? "optimizer/" : join("optimizer/", i, '/');
+    const std::string group = groups.size() == 1 ? kOptimizer : join(kOptimizer, i, '/');
     if (groups[i].has_options() && add_named(into, group, groups[i].options())) continue;
+    if (i < made_lr.size()) into[group + "lr"] = made_lr[i];
     for (const auto& [name, value] : serialized[i].entries()) into[group + name] = value;
   }
+}
+
+// Whether there are more or fewer parameter groups, whose options then have other names.
+bool is_regrouped(const StateDict& before, const StateDict& now) {
+  const StateValue *then = before.find(kGroups), *groups = now.find(kGroups);
+  return then && groups && !is_same(*then, *groups);
 }
 
 // Of how ranks train together, what is not the same up to rounding.
@@ -136,7 +147,8 @@ StateDict algorithm_options_of(const TrainerOptions& options) {
 }
 
 // tests/trainer/rank_options_test.cpp has a row for each option, and says why the others are not among these.
-StateDict training_options_of(const TrainerOptions& options, const State& state, const Feed& train) {
+StateDict training_options_of(const TrainerOptions& options, const State& state, const Feed& train,
+                              const std::vector<double>& made_lr) {
   StateDict all;
   const Model& model = *state.model;
   all["model/class"] = class_name_of(model);
@@ -144,7 +156,7 @@ StateDict training_options_of(const TrainerOptions& options, const State& state,
   for (const auto& [name, parameter] : optim::parameters_of(as_module(model))) parameters += parameter.numel();
   all["parameters"] = parameters;
   add(all, "model", local_hparams_of(model));
-  if (state.optimizer) add_optimizer(all, *state.optimizer);
+  if (state.optimizer) add_optimizer(all, *state.optimizer, made_lr);
   all["schedulers"] = text_of(options.schedulers);
   all["scale_schedule_ratio"] = options.scale_schedule_ratio;
   if (state.max_duration) all["max_duration"] = to_string(*state.max_duration);
@@ -157,7 +169,7 @@ StateDict training_options_of(const TrainerOptions& options, const State& state,
   all["step_schedulers_every_batch"] = options.step_schedulers_every_batch;
   all["accumulate_train_batch_on_tokens"] = options.accumulate_train_batch_on_tokens;
   all["deterministic_mode"] = options.deterministic_mode;
-  if (options.iteration_length) all["iteration_length"] = to_string(*options.iteration_length);
+  all["iteration_length"] = options.iteration_length ? to_string(*options.iteration_length) : std::string("none");
   if (state.device.is_cuda()) all["allow_tf32"] = options.allow_tf32;
   all["precision"] = std::string(to_string(options.precision));
   all["grad_scaler"] = text_of(options.grad_scaler, options.precision);
@@ -177,13 +189,14 @@ StateDict training_options_of(const TrainerOptions& options, const State& state,
 }
 
 StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger, const Feed& train,
-                             const StateDict& before) {
-  StateDict all = training_options_of(options, state, train);
+                             const std::vector<double>& made_lr, const StateDict& before) {
+  StateDict all = training_options_of(options, state, train, made_lr);
   add_options(all, options.callbacks);
   for (const auto& [name, value] : logger.hyperparameters())
     if (name != "rank_zero_seed" && !all.find(name)) all[name] = value_of(value);
+  const bool regrouped = is_regrouped(before, all);
   for (const auto& [name, value] : before.entries())
-    if (!all.find(name)) all[name] = value;
+    if (!all.find(name) && !(regrouped && name.starts_with(kOptimizer))) all[name] = value;
   std::vector<StateDict::Entry> sorted(all.entries().begin(), all.entries().end());
   std::ranges::sort(sorted, {}, &StateDict::Entry::first);
   StateDict by_name;
@@ -214,13 +227,25 @@ LogValue log_value(const StateValue& value) {
       static_cast<const StateValue::variant&>(value));
 }
 
+// What else only one of them has is not logged yet, or is of another version.
 void warn_of_changes(const StateDict& before, const StateDict& now) {
-  std::string changes;
+  constexpr std::size_t kMostShown = 100;
+  std::vector<std::string> changes;
+  const bool regrouped = is_regrouped(before, now);
+  const auto add = [&](const std::string& name, const StateValue* old, const StateValue* value) {
+    if ((old && value) || (regrouped && name.starts_with(kOptimizer)))
+      changes.push_back(
+          join("\n  ", name, ": ", old ? text_of(*old) : "none", " -> ", value ? text_of(*value) : "none"));
+  };
   const StateDict differing = changed(before, now);
-  for (const auto& [name, value] : differing.entries())
-    if (const StateValue* old = before.find(name))
-      changes += join("\n  ", name, ": ", text_of(*old), " -> ", text_of(value));
-  if (!changes.empty()) warn("checkpoint: the run goes on with other hyperparameters than it had:" + changes);
+  for (const auto& [name, value] : differing.entries()) add(name, before.find(name), &value);
+  for (const auto& [name, value] : before.entries())
+    if (!now.find(name)) add(name, &value, nullptr);
+  if (changes.empty()) return;
+  std::string text = "checkpoint: the run goes on with other hyperparameters than it had:";
+  for (std::size_t i = 0; i < std::min(changes.size(), kMostShown); ++i) text += changes[i];
+  if (changes.size() > kMostShown) text += join("\n  and ", changes.size() - kMostShown, " others");
+  warn(text);
 }
 
 }  // namespace composer

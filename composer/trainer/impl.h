@@ -225,6 +225,7 @@ struct Trainer::Impl {
   ModelSettings settings() const;
   void train_model();
   void visit_settings(StateVisitor& visit);
+  void visit_logged(StateVisitor& visit);
   void visit_state(StateVisitor& visit);
   void visit_measured(StateVisitor& visit);
   bool is_resumable() const;
@@ -296,6 +297,7 @@ struct Trainer::Impl {
   ProcessSettings process;
   std::shared_ptr<SignalWatch> signals = std::make_shared<SignalWatch>();  // within a fit, with handle_signals
   std::vector<double> base_lr;  // of each parameter group, before any schedule
+  std::vector<double> made_lr;  // likewise, when the trainer was made
   std::vector<double> left_lr;  // likewise, as the trainer has set them last; other rates are the program's
   Logger logger;
   Feed train;                                // of the next fit, unless it is given another
@@ -325,6 +327,7 @@ struct Trainer::Impl {
   bool busy = false;                     // in a call of begin(), step(), end(), eval(), predict() or find_lr()
   bool evaluating = false, predicting = false, finding_lr = false;
   bool has_logged_options = false;
+  LoggedHyperparameters logged;
   std::optional<Fit> fit;  // between begin() and end()
   std::optional<RunLink> run_link;
   std::shared_ptr<const std::string> program;       // of the trainers that resume together, while they live

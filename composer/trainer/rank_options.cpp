@@ -86,7 +86,7 @@ void Trainer::Impl::check_ranks(const FitPlan& plan) const {
   if (!ranks.splits())
     own.insert({"train_subset_num_batches", "train_batch_size", "train_samples", "eval_subset_num_batches"});
   ComparedLines compared;
-  const StateDict all = training_options_of(options, state, plan.feed);
+  const StateDict all = training_options_of(options, state, plan.feed, /*made_lr=*/{});
   for (const auto& [name, value] : all.entries())
     if (!own.contains(name) && (name == "model/class" || !name.starts_with("model/")))
       compared.add(name, composer::text_of(value));

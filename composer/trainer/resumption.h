@@ -11,6 +11,16 @@
 
 namespace composer {
 
+// Which hyperparameters the log of the run has: a checkpoint that was saved before the first fit contains all.
+struct LoggedHyperparameters {
+  bool algorithms = false, options = false;
+
+  void visit_state(StateVisitor& visit) {
+    visit("algorithms", algorithms);
+    visit("options", options);
+  }
+};
+
 // What a checkpoint has brought, and what of it waits until training begins.
 struct Resumption {
   std::optional<saving::Found> found;  // the own run's, to go on from; until the first fit has begun

@@ -274,6 +274,14 @@ void Trainer::Impl::visit_measured(StateVisitor& visit) {
   if (is_there("evaluated")) evaluations.visit_evaluated(visit, weights);
 }
 
+// Earlier versions do not tell, and have logged them, unless the checkpoint was saved before the first fit.
+void Trainer::Impl::visit_logged(StateVisitor& visit) {
+  if (!visit.is_loading() || (resumption.found && visit.has("logged")))
+    visit("logged", logged);
+  else if (resumption.found)
+    logged = {.algorithms = true, .options = true};
+}
+
 // What has been left out, when it was saved or by load_ignore_keys, stays as it is.
 void Trainer::Impl::visit_state(StateVisitor& visit) {
   const auto is_there = [&](const char* name) { return !visit.is_loading() || visit.has(name); };
@@ -290,6 +298,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   if (visit.is_loading() && resumption.found) resumption.finished = finished;  // another run's end is not ours
   if (!visit.is_loading() || resumption.found) visit("fit", place);            // another run's fits are not ours
   visit_settings(visit);
+  visit_logged(visit);
   if (is_there("pending_evaluations")) evaluations.visit_pending(visit);
   if (!visit.is_loading()) visit_measured(visit);
   train_step.visit_state(visit);
@@ -331,7 +340,8 @@ StateDict Trainer::Impl::run_state(bool weights_only) {
   } else {
     StateVisitor visit = StateVisitor::saving(all);
     visit_state(visit);
-    all["hyperparameters"] = hyperparameters_of(options, state, logger, train, resumption.hyperparameters_before);
+    all["hyperparameters"] =
+        hyperparameters_of(options, state, logger, train, made_lr, resumption.hyperparameters_before);
     all["rng"] = resumption.random.empty() ? random.state() : resumption.random;
   }
   all["model"] = std::move(weights);
@@ -406,7 +416,7 @@ void Trainer::Impl::load_run_state(const StateDict& saved, const std::string& fr
 // What differs is told. A callback that has finished the run, and has other options now, judges it anew.
 void Trainer::Impl::compare_options(const StateDict& before) {
   resumption.hyperparameters_before = before;
-  const StateDict now = hyperparameters_of(options, state, logger, train, {});
+  const StateDict now = hyperparameters_of(options, state, logger, train, made_lr, {});
   if (ranks.first()) warn_of_changes(before, now);
   std::string& finished = resumption.finished;
   if (finished.empty() || ranks.same(std::uint64_t{judges_anew(finished, before, now)}) == 0) return;

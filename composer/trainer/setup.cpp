@@ -357,7 +357,8 @@ void Trainer::Impl::check_first_batch() {
 }
 
 void Trainer::Impl::log_algorithms() {
-  if (resumption.found) return;  // the log has them
+  if (resumption.found && logged.algorithms) return;
+  logged.algorithms = true;
   for (const auto& algorithm : engine.algorithms())
     logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
 }
@@ -365,8 +366,9 @@ void Trainer::Impl::log_algorithms() {
 // All that checkpoints say of how the run is trained; of a run that goes on, what has changed.
 void Trainer::Impl::log_options() {
   if (!options.auto_log_hparams || std::exchange(has_logged_options, true)) return;
-  const StateDict now = hyperparameters_of(options, state, logger, train, {});
-  const StateDict new_ones = resumption.found ? changed(resumption.hyperparameters_before, now) : now;
+  const StateDict now = hyperparameters_of(options, state, logger, train, made_lr, {});
+  const StateDict new_ones =
+      std::exchange(logged.options, true) ? changed(resumption.hyperparameters_before, now) : now;
   std::vector<LogEntry> entries;
   for (const auto& [name, value] : new_ones.entries())
     if (!logger.hyperparameters().contains(name)) entries.push_back({name, log_value(value)});

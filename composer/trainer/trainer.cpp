@@ -183,7 +183,7 @@ void Trainer::Impl::make_optimizer(optim::NamedParameters before_init) {
     optim::refit(*state.optimizer, before_init, parameters);
   else if (options.optimizer && !parameters.empty())
     state.optimizer = options.optimizer.make(std::move(parameters));
-  if (state.optimizer) base_lr = optim::learning_rates(*state.optimizer);
+  if (state.optimizer) base_lr = made_lr = optim::learning_rates(*state.optimizer);
 }
 
 // After AFTER_LOAD: until then algorithms may add groups, and set rates, which are then not those of the schedules.

@@ -12,7 +12,9 @@
 namespace composer::util {
 
 FileLock::FileLock(const std::filesystem::path& given, Kind kind) {
+  // To open a pipe, and to close it again, wakes who waits at its other end.
   std::error_code error;
+  if (kind == Kind::FILE && !std::filesystem::is_regular_file(given, error)) return;
   const auto path = kind == Kind::FOLDER ? given : std::filesystem::canonical(given, error);
   if (error) return;
   // NFS gives an exclusive lock only to who may write, which nobody may into a folder.

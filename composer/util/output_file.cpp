@@ -1,13 +1,16 @@
 #include "composer/util/output_file.h"
 
 #include <cerrno>
+#include <chrono>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "composer/core/error.h"
@@ -16,22 +19,9 @@
 namespace composer::util {
 namespace {
 
-int flags(FileMode mode) {
-  switch (mode) {
-    case FileMode::APPEND:
-      return 0;
-    case FileMode::OVERWRITE:
-      return O_TRUNC;
-    case FileMode::CREATE:
-      break;
-  }
-  return O_EXCL;
-}
-
 std::string reason(int code) { return std::generic_category().message(code); }
 
 bool ends_in_mid_line(const std::string& path) {
-  if (!std::filesystem::is_regular_file(path)) return false;
   std::ifstream file(path, std::ios::binary);
   return file.seekg(-1, std::ios::end) && file.get() != '\n';
 }
@@ -45,12 +35,36 @@ OutputFile::OutputFile(std::string owner, std::string path, FileMode mode)
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error && !std::filesystem::is_directory(folder, ignored))
     throw ConfigError(owner_, ": cannot write ", path_, ": its folder cannot be made: ", error.message());
-  // Whatever the mode, what is written goes to the end: another program may cut the file, as logrotate does.
-  descriptor_.number = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags(mode), 0666);
+  open(mode);
+  if (!is_regular()) return;
+  lock(mode);
+  if (mode == FileMode::OVERWRITE) cut(0);
+  if (mode == FileMode::APPEND && size() > 0 && ends_in_mid_line(path_)) write("\n");
+}
+
+// Whatever the mode, what is written goes to the end: another program may cut the file, as logrotate does. What is
+// overwritten stays until the file is locked.
+void OutputFile::open(FileMode mode) {
+  close();
+  const int exclusive = mode == FileMode::CREATE ? O_EXCL : 0;
+  descriptor_.number = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | exclusive, 0666);
   if (descriptor_.number < 0 && errno == EEXIST)
     throw ConfigError(owner_, ": ", path_, " exists; choose another path, or append to it, or overwrite it");
   if (descriptor_.number < 0) throw ConfigError(owner_, ": cannot write ", path_, ": ", reason(errno));
-  if (mode == FileMode::APPEND && size() > 0 && ends_in_mid_line(path_)) write("\n");
+}
+
+// Who only looks whether a file is in use has its lock for a moment. Where there are no locks, nobody has one.
+void OutputFile::lock(FileMode mode) {
+  constexpr int kTimes = 20;
+  for (int i = 0; i < kTimes; ++i) {
+    if (::flock(descriptor_.number, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    else if (is_in_place())
+      return;
+    else  // its owner has renamed or removed it
+      open(mode);
+  }
+  fail_in_use(owner_, path_);
 }
 
 OutputFile::Descriptor::~Descriptor() {
@@ -70,6 +84,18 @@ std::int64_t OutputFile::size() const {
   struct stat status {};
   if (::fstat(descriptor_.number, &status) != 0) fail(errno);
   return status.st_size;
+}
+
+bool OutputFile::is_regular() const {
+  struct stat status {};
+  return ::fstat(descriptor_.number, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+bool OutputFile::is_in_place() const {
+  struct stat open {
+  }, there{};
+  return ::fstat(descriptor_.number, &open) == 0 && ::stat(path_.c_str(), &there) == 0 && open.st_ino == there.st_ino &&
+         open.st_dev == there.st_dev;
 }
 
 bool OutputFile::is_removed() const {
@@ -95,5 +121,10 @@ void OutputFile::close() {
 }
 
 void OutputFile::fail(int code) const { throw Error(owner_, ": cannot write ", path_, ": ", reason(code)); }
+
+void fail_in_use(const std::string& owner, const std::string& path) {
+  throw ConfigError(owner, ": ", path, " is being written by another logger, of this process or of another one; give ",
+                    "each logger and each trainer a path of its own");
+}
 
 }  // namespace composer::util

@@ -7,11 +7,13 @@ namespace composer::util {
 
 enum class FileMode : std::uint8_t { CREATE, APPEND, OVERWRITE };
 
-// A file that grows, unbuffered. `owner` begins the text of its errors.
+// A file that grows, unbuffered. `owner` begins the text of its errors. A regular file is locked until it is closed, as
+// by a FileLock: another OutputFile of it would be cut off when either of them is cut.
 class OutputFile {
  public:
-  // Makes the folders that are missing. Throws ConfigError if the path cannot be written, or exists and mode is CREATE.
-  // An appended file whose last line was cut off begins a new one.
+  // Makes the folders that are missing. Throws ConfigError if the path cannot be written, if it exists and mode is
+  // CREATE, or if somebody has its lock: then nothing has been changed. An appended file whose last line was cut off
+  // begins a new one.
   OutputFile(std::string owner, std::string path, FileMode mode);
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -20,6 +22,7 @@ class OutputFile {
   // All throw Error if the disk refuses.
   void write(std::string_view text);
   std::int64_t size() const;    // bytes
+  bool is_regular() const;      // no pipe or device
   bool is_removed() const;      // nothing that is written will be found
   void cut(std::int64_t size);  // what is behind that is gone
   void sync();                  // returns when what was written would survive a loss of power
@@ -27,6 +30,9 @@ class OutputFile {
 
  private:
   [[noreturn]] void fail(int code) const;
+  void open(FileMode mode);
+  void lock(FileMode mode);
+  bool is_in_place() const;
   struct Descriptor {
     ~Descriptor();
     int number = -1;
@@ -34,5 +40,8 @@ class OutputFile {
   std::string owner_, path_;
   Descriptor descriptor_;
 };
+
+// Throws ConfigError: somebody has the lock of the file.
+[[noreturn]] void fail_in_use(const std::string& owner, const std::string& path);
 
 }  // namespace composer::util

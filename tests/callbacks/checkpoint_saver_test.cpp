@@ -1,10 +1,14 @@
 #include "composer/callbacks/checkpoint_saver.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
 #include "tests/support/doctest.h"
+#include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
@@ -116,6 +120,55 @@ TEST_CASE("CheckpointSaver: a run that goes on has what one that was never inter
     CHECK(names_in(folder / "kept") == Names{"ep1-ba6", "ep1-ba8"});
     CHECK(saving::open_checkpoint(folder / "kept/latest").manifest.time.batch == 8);
   }
+}
+
+TEST_CASE(
+    "CheckpointSaver: what a process that was killed before the trainer's first checkpoint has left is this run's") {
+  for (const std::string name : {"", "named"})
+    for (const bool by_hand : {true, false}) {
+      CAPTURE(name);
+      CAPTURE(by_hand);
+      const Folder folder;
+      const auto run = [&](std::int64_t dies) {
+        TrainerOptions options = tiny_options();
+        options.run_name = name;
+        options.save_folder = folder / "own";
+        options.callbacks = {CheckpointSaver({.folder = folder / "more", .save_interval = "1ba"}),
+                             CheckpointSaver({.folder = folder / "more",
+                                              .filename = "w{batch}",
+                                              .latest_filename = "",
+                                              .save_interval = "2ba",
+                                              .weights_only = true,
+                                              .num_checkpoints_to_keep = 1}),
+                             killed_at(Event::BATCH_START, dies)};
+        Trainer trainer(std::move(options));
+        if (by_hand) trainer.save_checkpoint("zero");
+        trainer.fit();
+      };
+      for (const std::int64_t dies : {3, 2}) CHECK_THROWS(run(dies));
+      CHECK_NOTHROW(run(-1));
+      Names names = names_in(folder / "more");
+      std::ranges::sort(names);
+      CHECK(names == Names{"ep0-ba1", "ep0-ba2", "ep0-ba3", "ep0-ba4", "w4"});
+      // Another run, of the same name and in the same place, is none of it.
+      fs::remove_all(folder / "own");
+      CHECK_THROWS_WITH(run(-1), doctest::Contains("CheckpointSaver failed at fit_start"));
+    }
+}
+
+TEST_CASE("CheckpointSaver: its errors name its own options") {
+  const Folder folder;
+  const auto run = [&](const char* name) {
+    TrainerOptions options = tiny_options();
+    options.run_name = name;
+    options.callbacks = {CheckpointSaver({.folder = folder / "more"})};
+    Trainer(std::move(options)).fit();
+  };
+  run("one");
+  const std::string error = error_of([&] { run("other"); });
+  CHECK(error.find("CheckpointSaver: folder: ") != std::string::npos);
+  CHECK(error.find("set another folder, or overwrite") != std::string::npos);
+  CHECK(error.find("save_") == std::string::npos);
 }
 
 TEST_CASE("CheckpointSaver: deletes nothing of the run whose checkpoint this one has begun from") {

@@ -57,14 +57,26 @@ TEST_CASE("The link to the best checkpoint does not stay at another, either") {
   CHECK(warnings.say("best is removed"));
 }
 
-TEST_CASE("Of a link that leads to itself the newest checkpoint is found, as of one that leads to nothing") {
-  const Scratch scratch;
-  for (const int batch : {1, 2}) write(scratch.path, batch, saving::real_files(), join("ba", batch));
-  fs::remove(scratch.path / "latest");
-  fs::create_directory_symlink("latest", scratch.path / "latest");
-  const Warnings warnings;
-  CHECK(whole_latest(scratch.path) == 2);
-  CHECK(warnings.say("latest leads to itself"));
+TEST_CASE("Of a link that leads to itself, or to no possible name, the newest checkpoint is found") {
+  for (const std::string& target : {std::string("latest"), std::string(300, 'a'), std::string(3, '/')}) {
+    const Scratch scratch;
+    for (const int batch : {1, 2}) write(scratch.path, batch, saving::real_files(), join("ba", batch));
+    fs::remove(scratch.path / "latest");
+    fs::create_directory_symlink(target, scratch.path / "latest");
+    const Warnings warnings;
+    CHECK(whole_latest(scratch.path) == 2);
+    CHECK(warnings.say("latest: is not a checkpoint"));
+  }
+}
+
+TEST_CASE("A link to the best that leads to itself is removed as one that leads to nothing") {
+  for (const std::string& target : {std::string("best"), std::string(300, 'a'), std::string("gone")}) {
+    const Scratch scratch;
+    write(scratch.path, 1, saving::real_files(), "ba1");
+    fs::create_directory_symlink(target, scratch.path / "best");
+    CHECK_NOTHROW(saving::CheckpointFolder(scratch.path, "run", saving::real_files()).unlink("best", "r"));
+    CHECK_FALSE(fs::is_symlink(scratch.path / "best"));
+  }
 }
 
 TEST_CASE("A link that was set back by hand holds, though there are later checkpoints") {

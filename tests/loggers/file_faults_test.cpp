@@ -6,6 +6,7 @@
 #include <sstream>
 #include <unistd.h>
 
+#include <sys/inotify.h>
 #include <sys/stat.h>
 
 #include "composer/core/error.h"
@@ -147,6 +148,47 @@ TEST_CASE_TEMPLATE("A logger of lines survives a pipe whose reader ends", T, Jso
   CHECK(warnings.texts.size() == 2);
 }
 
+TEST_CASE_TEMPLATE(
+    "A logger of lines opens a pipe once: one that comes and goes before would end what the reader reads", T,
+    JsonLinesLogger, FileLogger, CsvLogger) {
+  const test::Folder folder;
+  const std::string path = folder / "pipe";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK), seen = ::inotify_init1(IN_NONBLOCK);
+  REQUIRE(::inotify_add_watch(seen, path.c_str(), IN_OPEN | IN_CLOSE) >= 0);
+  Run<T> run(path, /*append=*/true);
+  run.init();
+  char events[1024];
+  CHECK(::read(seen, events, sizeof events) == static_cast<ssize_t>(sizeof(inotify_event)));
+  run.close();
+  ::close(seen), ::close(reader);
+}
+
+TEST_CASE_TEMPLATE("A log that cannot be begun again is lost as long as it cannot, and no longer", T, JsonLinesLogger,
+                   FileLogger, CsvLogger) {
+  const test::Folder folder;
+  const test::Warnings warnings;
+  const std::string path = folder / "a";
+  Run<T> run(path);
+  run.log(0);
+  const std::string first = text_of(path);
+  std::filesystem::remove(path);
+  {
+    Run<CsvLogger> other(path);
+    other.log(5);
+    const std::string before = text_of(path);
+    run.log(1), run.log(2);
+    CHECK(text_of(path) == before);
+    other.close();
+  }
+  std::filesystem::remove(path);
+  run.log(0);
+  run.close();
+  CHECK(text_of(path) == first);
+  CHECK(warnings.say("is being written by another logger"));
+  CHECK(warnings.texts.back().find(": 3 ") != std::string::npos);
+}
+
 TEST_CASE_TEMPLATE("A run that starts again keeps the earlier file aside if its path contains the name of the run", T,
                    FileLogger, CsvLogger) {
   for (const bool own_path : {true, false}) {
@@ -238,22 +280,46 @@ TEST_CASE_TEMPLATE("A logger of lines refuses a file that another one writes, al
   later.close();
 }
 
-TEST_CASE_TEMPLATE("What could not be written before a kill is counted at the end of the run that goes on", T,
+TEST_CASE_TEMPLATE("A log that goes on is not cut while another run's logger writes it, but refused", T,
                    JsonLinesLogger, FileLogger, CsvLogger) {
   const test::Folder folder;
   const std::string path = folder / "a";
+  StateDict checkpoint;
+  {
+    Run<T> first(path, /*append=*/true);
+    first.log(0);
+    checkpoint = test::saved_by(first.destination);
+    first.close();
+  }
+  Run<T> other(path, /*append=*/true);
+  other.log(1);
+  const std::string before = text_of(path);
+  CHECK_THROWS_WITH_AS(Resumed<T>(path, checkpoint, /*append=*/true),
+                       doctest::Contains("is being written by another logger"), ConfigError);
+  CHECK(text_of(path) == before);
+  other.log(2);
+  CHECK(text_of(path).starts_with(before));
+  other.close();
+  CHECK_NOTHROW(Resumed<T>(path, checkpoint, /*append=*/true).close());
+}
+
+TEST_CASE_TEMPLATE("What could not be written before a kill is counted at the end of the run that goes on", T,
+                   JsonLinesLogger, FileLogger, CsvLogger) {
+  const test::Folder folder;
+  const std::string path = folder / "a", of_killed = folder / "killed";
   const test::Warnings warnings;
-  Run<T> killed(path);
+  Run<T> killed(of_killed);
   killed.log(0);
   {
-    const test::FileSizeLimit limit(text_of(path).size());
+    const test::FileSizeLimit limit(text_of(of_killed).size());
     killed.log(1), killed.log(2);
   }
   const StateDict checkpoint = test::saved_by(killed.destination);
   {
-    const test::FileSizeLimit limit(text_of(path).size());
+    const test::FileSizeLimit limit(text_of(of_killed).size());
     killed.log(3);  // is logged again
   }
+  std::filesystem::copy_file(of_killed, path);  // of which nobody has the lock
   Resumed<T> resumed(path, checkpoint);
   const StateDict later = test::saved_by(resumed.destination);
   resumed.close();

@@ -2,6 +2,7 @@
 // the log of the other for that of a dead process, and after a kill each has its own steps once.
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -193,6 +194,22 @@ TEST_CASE(
   check("csv", [&](Loggers& to) { to.add(CsvLogger({.path = folder / "csv/{run_name}.log"})); });
   check("json", [&](Loggers& to) { to.add(JsonLinesLogger({.path = folder / "json/{run_name}.log"})); });
   check("text", [&](Loggers& to) { to.add(FileLogger({.path = folder / "text/{run_name}.log"})); });
+}
+
+TEST_CASE("A run that goes on cuts no file of TensorBoard that a trainer which lives on writes") {
+  const Folder folder;
+  const Warnings warnings;
+  TrainerOptions half = with_board(folder.path(), "judge"), whole = with_board(folder.path(), "judge");
+  half.max_duration = "4ba";
+  Trainer first(std::move(half));
+  first.fit();
+  const auto files = composer::test::event_files(folder / "board/gan");
+  REQUIRE(files.size() == 1);
+  const std::uintmax_t before = fs::file_size(files[0]);
+  Trainer(std::move(whole)).fit();
+  CHECK(fs::file_size(files[0]) >= before);
+  CHECK(warnings.say("is being written by another logger of this run"));
+  CHECK(steps_of(folder.path(), "judge") == all_steps());
 }
 
 TEST_CASE("Other trainers' logs of W&B and MLflow are runs of their own, though they have one run_name") {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ctime>
 #include <sstream>
+#include <stdexcept>
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/optim/adagrad.h>
@@ -289,6 +290,36 @@ TEST_CASE("an optimizer's archive with functions in it is refused before anythin
       at::from_blob(const_cast<char*>(bytes.data()), {static_cast<std::int64_t>(bytes.size())}, at::kByte).clone();
   StateVisitor visit = StateVisitor::loading(saved, "optimizer");
   CHECK_THROWS_WITH_AS(visit_optimizer(visit, optimizer, *model), doctest::Contains("contains code"), CheckpointError);
+}
+
+struct Untold final : libtorch::OptimizerCloneableOptions<Untold> {
+  explicit Untold(int what) : throws(what) {}
+  double get_lr() const override { return 0.1; }
+  void set_lr(const double) override {}
+  void serialize(torch::serialize::OutputArchive& archive) const override {
+    archive.write("warmth", c10::IValue(1.5));
+    if (throws == 1) throw std::runtime_error("Untold cannot be serialized");
+    if (throws == 2) throw 42;
+  }
+  int throws;
+};
+
+TEST_CASE("Options that cannot be serialized are not told, and keep nothing else from being told") {
+  class Own final : public libtorch::Optimizer {
+   public:
+    explicit Own(std::vector<libtorch::OptimizerParamGroup> groups)
+        : Optimizer(std::move(groups), std::make_unique<Untold>(0)) {}
+    at::Tensor step(LossClosure) override { return {}; }
+  };
+  std::vector<libtorch::OptimizerParamGroup> groups;
+  for (int i = 0; i < 4; ++i) groups.emplace_back(Parameters{at::ones({2}).set_requires_grad(true)});
+  Own optimizer(std::move(groups));
+  for (std::size_t i = 0; const int throws : {0, 1, 2, 0})
+    optimizer.param_groups()[i++].set_options(std::make_unique<Untold>(throws));
+  const std::vector<StateDict> told = serialized_options(optimizer);
+  REQUIRE(told.size() == 4);
+  for (const std::size_t group : {0, 3}) CHECK(std::get<double>(*told[group].find("warmth")) == 1.5);
+  for (const std::size_t group : {1, 2}) CHECK(told[group].entries().empty());
 }
 
 TEST_CASE("loading the state of many parameters takes time in proportion to their number") {

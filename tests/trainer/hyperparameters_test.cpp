@@ -1,5 +1,6 @@
 #include "composer/trainer/hyperparameters.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include <torch/optim/sgd.h>
 
 #include "composer/algorithms/gradient_clipping.h"
+#include "composer/core/error.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/models/gpt.h"
@@ -21,6 +23,7 @@
 #include "composer/trainer/trainer.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/text.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
@@ -197,6 +200,114 @@ TEST_CASE("A resumed run warns of a schedule and a rate that change in their 7th
   CHECK(warnings.say("alpha_f=0.50000001"));
 }
 
+// What a run is told that goes on to "2ep" with other options than it had.
+template <class Before, class Now>
+std::string told(const Before& before, const Now& now) {
+  const Folder folder;
+  const auto run = [&](const char* until, const auto& change) {
+    TrainerOptions options = tiny_options();
+    options.save_folder = (folder / "ck").string();
+    options.max_duration = Time::parse(until);
+    change(options);
+    Trainer(std::move(options)).fit();
+  };
+  {
+    const Warnings quiet;
+    run("1ep", before);
+  }
+  const Warnings warnings;
+  run("2ep", now);
+  std::string all;
+  for (const std::string& text : warnings.texts) all += text + '\n';
+  return all;
+}
+
+TEST_CASE("A run that goes on is told of an option that was unset, or is unset now") {
+  const auto unset = [](TrainerOptions&) {};
+  const auto set = [](TrainerOptions& options) { options.iteration_length = "1ep"; };
+  CHECK(contains(told(unset, set), "iteration_length: none -> 1ep"));
+  CHECK(contains(told(set, unset), "iteration_length: 1ep -> none"));
+  CHECK_FALSE(contains(told(unset, unset), "iteration_length"));
+  CHECK_FALSE(contains(told(set, set), "iteration_length"));
+}
+
+TEST_CASE("A run that goes on is told of other parameter groups, and of what these have for options") {
+  namespace lt = torch::optim;
+  const auto in_groups = [](bool several) {
+    return [=](TrainerOptions& options) {
+      const std::vector<at::Tensor> all = options.model->parameters();
+      std::vector<lt::OptimizerParamGroup> groups;
+      const auto options_of = [](double momentum) {
+        return std::make_unique<lt::SGDOptions>(lt::SGDOptions(0.1).momentum(momentum));
+      };
+      if (several)
+        for (const at::Tensor& one : all) groups.emplace_back(std::vector{one}, options_of(0.3));
+      else
+        groups.emplace_back(all, options_of(0.9));
+      options.optimizer = std::make_shared<lt::SGD>(groups, lt::SGDOptions(0.1));
+    };
+  };
+  const std::string more = told(in_groups(false), in_groups(true));
+  CHECK(contains(more, "optimizer/groups: 1 -> 2"));
+  CHECK(contains(more, "optimizer/momentum: 0.9 -> none"));
+  CHECK(contains(more, "optimizer/1/momentum: none -> 0.3"));
+  const std::string fewer = told(in_groups(true), in_groups(false));
+  CHECK(contains(fewer, "optimizer/groups: 2 -> 1"));
+  CHECK(contains(fewer, "optimizer/momentum: none -> 0.9"));
+  CHECK_FALSE(contains(told(in_groups(true), in_groups(true)), "optimizer"));
+}
+
+TEST_CASE(
+    "A run that goes on with another rate of libtorch's optimizers is told of it, and not of what a schedule does") {
+  namespace lt = torch::optim;
+  const auto sgd = [](double lr) {
+    return [=](TrainerOptions& options) {
+      options.optimizer = std::make_shared<lt::SGD>(options.model->parameters(), lt::SGDOptions(lr));
+      options.schedulers = {optim::linear({.alpha_f = 0.5, .t_max = "4ep"})};
+    };
+  };
+  CHECK(contains(told(sgd(0.1), sgd(0.25)), "optimizer/lr: 0.1 -> 0.25"));
+  CHECK_FALSE(contains(told(sgd(0.1), sgd(0.1)), "optimizer/lr"));
+}
+
+TEST_CASE("The warning of changed hyperparameters shows a hundred at most") {
+  StateDict before, now;
+  before["optimizer/groups"] = std::int64_t{1}, now["optimizer/groups"] = std::int64_t{200};
+  before["optimizer/lr"] = 0.1;
+  for (int i = 0; i < 200; ++i) now[join("optimizer/", i, "/lr")] = 0.1;
+  const Warnings warnings;
+  warn_of_changes(before, now);
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK(std::ranges::count(warnings.texts[0], '\n') == 101);
+  CHECK(warnings.say("and 102 others"));
+}
+
+TEST_CASE("A run that goes on from a checkpoint that was saved before its first fit logs what it is trained with") {
+  for (const bool automatic : {true, false}) {
+    CAPTURE(automatic);
+    const Folder folder;
+    const auto make = [&](bool auto_log_hparams) {
+      auto memory = std::make_shared<loggers::InMemoryLogger>();
+      TrainerOptions options = logged(memory);
+      options.save_folder = (folder / "ck").string();
+      options.algorithms = {algorithms::GradientClipping({.clipping_threshold = 2})};
+      options.auto_log_hparams = auto_log_hparams;
+      return std::pair(std::move(options), memory);
+    };
+    const Warnings quiet;
+    Trainer(make(true).first).save_checkpoint("zero");
+    auto [options, memory] = make(automatic);
+    Trainer(std::move(options)).fit();
+    CHECK(memory->hyperparameters().contains("enabled_algorithms/GradientClipping"));
+    CHECK(memory->hyperparameters().contains("optimizer/lr") == automatic);
+    auto [later, of_later] = make(true);
+    later.max_duration = "2ep";
+    Trainer(std::move(later)).fit();
+    CHECK_FALSE(of_later->hyperparameters().contains("enabled_algorithms/GradientClipping"));
+    CHECK(of_later->hyperparameters().contains("optimizer/lr") != automatic);
+  }
+}
+
 TEST_CASE("A run that goes on with another grad_scaler is told of it, and not of the one that it had") {
   using O = optim::GradScalerOptions;
   const auto run = [](const Folder& folder, const char* until, std::optional<O> scaler) {
@@ -206,16 +317,16 @@ TEST_CASE("A run that goes on with another grad_scaler is told of it, and not of
     options.grad_scaler = scaler;
     Trainer(std::move(options)).fit();
   };
-  const auto told = [&](std::optional<O> before, std::optional<O> now, const std::string& what) {
+  const auto is_told = [&](std::optional<O> before, std::optional<O> now, const std::string& what) {
     const Folder folder;
     run(folder, "1ep", before);
     const Warnings warnings;
     run(folder, "2ep", now);
     return warnings.say(what);
   };
-  CHECK(told({}, O{.init_scale = 1000.3}, "grad_scaler: none -> init_scale=1000.3, "));
-  CHECK(told(O{}, O{.growth_interval = 7}, "growth_interval=2000 -> "));
-  CHECK_FALSE(told(O{}, O{}, "grad_scaler"));
+  CHECK(is_told({}, O{.init_scale = 1000.3}, "grad_scaler: none -> init_scale=1000.3, "));
+  CHECK(is_told(O{}, O{.growth_interval = 7}, "growth_interval=2000 -> "));
+  CHECK_FALSE(is_told(O{}, O{}, "grad_scaler"));
 }
 
 // Of another class, so that they are read from what serialize() writes.

@@ -19,6 +19,7 @@
 #include "composer/trainer/trainer.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
+#include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/sandbox.h"
 #include "tests/support/tiny.h"
@@ -126,6 +127,30 @@ std::map<std::string, std::string> hyperparameters(const std::function<void(Trai
   return texts;
 }
 
+// What a run says that goes on with other options than it had, or the error of one that cannot.
+std::string told(const std::function<void(TrainerOptions&)>& before, const std::function<void(TrainerOptions&)>& now) {
+  const Sandbox here;
+  const Folder folder;
+  Warnings warnings;
+  const auto run = [&](const char* until, const std::function<void(TrainerOptions&)>& change) {
+    TrainerOptions options = tiny_options();
+    options.eval_dataloader = tiny_loader(8, 4);
+    options.schedulers = {optim::linear({.alpha_f = 0.5, .t_max = "8ep"})};
+    options.save_folder = folder / "ck";
+    options.seed = 7;
+    options.max_duration = Time::parse(until);
+    change(options);
+    Trainer(std::move(options)).fit();
+  };
+  run("3ep", before);
+  warnings.texts.clear();
+  const std::string error = error_of([&] { run("4ep", now); });
+  std::string all = error == "no error" ? "" : error;
+  for (const std::string& text : warnings.texts)
+    if (text.find("checkpoint: the run goes on with") != std::string::npos) all += text + '\n';
+  return all;
+}
+
 template <class Options>
 void check_row(const Row<Options>& row, const std::function<Given(const std::function<void(Options&)>&)>& given,
                const Given& both = {}) {
@@ -227,6 +252,18 @@ TEST_CASE("Every option of a trainer is compared between ranks and is a hyperpar
   for (const Row<O>& row : rows) {
     CAPTURE(row.field);
     if (row.unlogged == nullptr) CHECK((row.change && hyperparameters(row.change) != unchanged));
+  }
+
+  // A run that goes on is told of each change, there and back.
+  const auto same = [](O&) {};
+  const std::string only =
+      "checkpoint: the run goes on with other hyperparameters than it had:\n  max_duration: 3ep -> 4ep\n";
+  CHECK(told(same, same) == only);
+  for (const Row<O>& row : rows) {
+    if (row.unlogged != nullptr || std::string_view(row.field) == "max_duration") continue;
+    CAPTURE(row.field);
+    CHECK(told(same, row.change) != only);
+    CHECK(told(row.change, same) != only);
   }
 }
 

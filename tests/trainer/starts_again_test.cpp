@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "composer/callbacks/checkpoint_saver.h"
 #include "composer/callbacks/profiler.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
@@ -35,7 +36,8 @@ TrainerOptions options_in(const fs::path& folder, const std::string& run_name) {
       loggers::JsonLinesLogger({.path = folder / "log.jsonl"}), loggers::CsvLogger({.path = folder / "log.csv"}),
       loggers::FileLogger({.path = folder / "log.txt"}), loggers::TensorBoardLogger({.folder = folder / "tb"})};
   options.callbacks = {
-      callbacks::Profiler({.skip_first = 0, .wait = 0, .warmup = 0, .active = 1, .folder = folder / "traces"})};
+      callbacks::Profiler({.skip_first = 0, .wait = 0, .warmup = 0, .active = 1, .folder = folder / "traces"}),
+      callbacks::CheckpointSaver({.folder = folder / "more", .save_interval = "1ba", .async = false})};
   return options;
 }
 
