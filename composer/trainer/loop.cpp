@@ -73,6 +73,7 @@ void Trainer::Impl::begin() {
   train_model();  // also what was made at FIT_START
   last_settings = settings();
   replicas.begin_fit();
+  compare_options();
   tell_resumed();
   resumption.found.reset();
   resumption.given = {};
