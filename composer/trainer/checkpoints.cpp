@@ -12,6 +12,7 @@
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/scratch.h"
 #include "composer/core/error.h"
+#include "composer/formats/renaming.h"
 #include "composer/formats/weights.h"
 #include "composer/net/remote_store.h"
 #include "composer/trainer/impl.h"
@@ -127,11 +128,12 @@ Loaded read_checkpoint(const Ranks& ranks, const std::filesystem::path& path, bo
 // Where load_weights() speaks of its own options.
 const std::string kOptionsOfTrainers =
     "\nA trainer has load_rename for rename; for ignore it has load_ignore_keys, such as {\"model/module.fc.*\"}, with "
-    "load_strict_model_weights = false.";
+    "load_strict_model_weights = false; for convert, `composer convert FILE OUT --dtype f32` writes weights of that "
+    "dtype.";
 
-void rename_weights(StateDict& state, const std::vector<Rename>& rules) {
+void rename_weights(StateDict& state, const std::vector<Rename>& rules, bool warns) {
   if (rules.empty() || !state.find("model")) return;
-  const auto rename = renamer(rules);
+  Renaming rename(rules);
   StateDict renamed;
   for (auto& [name, tensor] : std::get<StateDict>(state["model"]).entries()) {
     const std::string to = rename(name);
@@ -139,6 +141,7 @@ void rename_weights(StateDict& state, const std::vector<Rename>& rules) {
     renamed[to] = std::move(tensor);
   }
   state["model"] = std::move(renamed);
+  if (warns) rename.warn_of_idle("load_rename");
 }
 
 }  // namespace
@@ -265,7 +268,7 @@ void Trainer::Impl::load(const LoadOptions& from, const std::vector<Rename>& ren
     throw ConfigError("load_rename: changes names of weights alone; set load_weights_only");
   const std::string path = expanded(from.path, state.run_name);
   Loaded loaded = read_for_all(ranks, path, from.weights_only);
-  rename_weights(loaded.state, rename);
+  rename_weights(loaded.state, rename, ranks.first());
   if (!loaded.weights_only) warn_of_missing_optimizer(loaded.state, loaded.path);
   saving::ignore_keys(loaded.state, from.ignore_keys);
   if (!loaded.weights_only) check_run_state(loaded.state, loaded.path);

@@ -310,7 +310,27 @@ TEST_CASE("load_path may be a file of weights, which is all that is loaded then"
   TrainerOptions whole = loading("w.pt");
   whole.load_weights_only = false;
   CHECK_THROWS_WITH_AS(Trainer(std::move(whole)), doctest::Contains("set load_weights_only"), ConfigError);
-  CHECK_THROWS_WITH_AS(Trainer(loading("gone.pt")), doctest::Contains("is not a checkpoint"), CheckpointError);
+  CHECK_THROWS_WITH_AS(Trainer(loading("gone.pt")),
+                       doctest::Contains("gone.pt: is not a checkpoint: there is no such file or folder"),
+                       CheckpointError);
+  TrainerOptions renaming = loading("w.pt");
+  renaming.load_rename = {{.from = "gone.", .to = "module."}};
+  const Warnings warnings;
+  const Trainer loaded(std::move(renaming));
+  CHECK(warnings.say("load_rename: gone. begins no name"));
+}
+
+TEST_CASE("load_path that names a folder of checkpoints, or leads nowhere, is an error that says so") {
+  const Folder folder;
+  Trainer(saved_options(folder)).fit();
+  fs::create_symlink("nowhere", folder / "dangling");
+  for (const auto& [path, text] : std::vector<std::pair<std::string, std::string>>{
+           {"ck", "ck: is not a checkpoint, but a folder of checkpoints; give the path of one of them"},
+           {"dangling", "dangling: is not a checkpoint, but a link to something that does not exist"}}) {
+    TrainerOptions options = tiny_options();
+    options.load_path = folder / path;
+    CHECK_THROWS_WITH_AS(Trainer(std::move(options)), doctest::Contains(text.c_str()), CheckpointError);
+  }
 }
 
 TEST_CASE("a checkpoint of another optimizer is refused") {
