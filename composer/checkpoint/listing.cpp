@@ -32,6 +32,27 @@ std::optional<Found> open_if_there(const fs::path& path, FileSystem& files) {
   }
 }
 
+bool has_checkpoints(const fs::path& folder) {
+  try {
+    return !paths_below(folder, Below::Kind::CHECKPOINT).empty();
+  } catch (const FileError&) {
+    return false;
+  }
+}
+
+// What is there instead of a checkpoint.
+std::string not_a_checkpoint(const fs::path& path) {
+  std::error_code error;
+  if (const fs::file_status status = fs::status(path, error); fs::exists(status)) {
+    if (fs::is_directory(status) && has_checkpoints(path))
+      return ": is not a checkpoint, but a folder of checkpoints; give the path of one of them";
+    return join(": is not a checkpoint: it has no ", Manifest::kFileName);
+  }
+  if (fs::is_symlink(fs::symlink_status(path, error)))
+    return ": is not a checkpoint, but a link to something that does not exist";
+  return ": is not a checkpoint: there is no such file or folder";
+}
+
 std::string lacks_files(const fs::path& path) {
   return path.string() + ": files are missing, or their sizes differ from the manifest";
 }
@@ -59,7 +80,7 @@ bool has_all_files(const Found& found, FileSystem& files) {
 
 Found open_checkpoint(const fs::path& path, FileSystem& files) {
   if (auto found = open_if_there(path, files)) return std::move(*found);
-  throw CheckpointError(path.string(), ": is not a checkpoint: it has no ", Manifest::kFileName);
+  throw CheckpointError(path.string(), not_a_checkpoint(path));
 }
 
 Listing list_folder(const fs::path& folder, FileSystem& files) {

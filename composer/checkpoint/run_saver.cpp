@@ -419,7 +419,7 @@ void RunSaver::save(const std::string& name, const State& state) {
 
 std::string RunSaver::save_by_hand(const std::string& name, const State& state) {
   Manifest made = manifest(name, state);
-  check_by_hand(made.name);
+  check_by_hand(made.name, state);
   const std::string path = options().folder / made.name;
   take(std::move(made), state, /*by_hand=*/true);
   wait();
@@ -427,8 +427,12 @@ std::string RunSaver::save_by_hand(const std::string& name, const State& state) 
   return path;
 }
 
-void RunSaver::check_by_hand(const std::string& name) const {
+// The name that a periodic one has now is another name for that one, which is kept then.
+void RunSaver::check_by_hand(const std::string& name, const State& state) const {
   constexpr const char* kWho = "save_checkpoint";
+  if (saver_->has_periodic(name) && name != format_name(options_.filename, state.run_name, &state.timestamp))
+    throw ConfigError(kWho, ": ", (options().folder / name).string(), " is a checkpoint that the run has saved by its ",
+                      "save_interval, and would be replaced; give this one another name");
   check_name(name, options().latest, kWho);
   if (options_.best && !options().latest.empty()) check_beside(name, Best::kLink, "save_best", kWho);
 }
@@ -436,7 +440,7 @@ void RunSaver::check_by_hand(const std::string& name) const {
 // A mirror may have one that this machine has not.
 std::string RunSaver::made_before(const std::string& name, const State& state) const {
   const std::string made = format_name(name, state.run_name, &state.timestamp);
-  check_by_hand(made);
+  check_by_hand(made, state);
   const std::filesystem::path path = options().folder / made;
   try {
     return open_checkpoint(path, saver_->files()).manifest.run_id == options().run_id ? path : "";

@@ -129,7 +129,7 @@ class COMPOSER_EXPORT RunSaver {
 
  private:
   void check_conflicts(const State& state) const;
-  void check_by_hand(const std::string& name) const;
+  void check_by_hand(const std::string& name, const State& state) const;
   void lock_folder(const State& state);
   void keep_lock(const State& state);
   void fail_or_warn(const std::exception& error) const;

@@ -128,6 +128,10 @@ std::vector<std::string> Saver::saved() const {
   return names;
 }
 
+bool Saver::has_periodic(const std::string& name) const {
+  return std::ranges::any_of(list_.saved, [&](const Saved& one) { return one.name == name && !one.by_hand; });
+}
+
 // Checkpoints that are to be deleted, here or in the mirror, are named in it, too: the process may end before they are.
 void Saver::visit_state(StateVisitor& visit) {
   std::vector<std::string> saved, by_hand;

@@ -90,6 +90,7 @@ class COMPOSER_EXPORT Saver {
 
   // Names of the existing checkpoints, in the order in which they were written. The last may still be being written.
   std::vector<std::string> saved() const;
+  bool has_periodic(const std::string& name) const;  // one of these, and not saved by hand
   // Which values are better, if the options do not say. As long as nobody knows, no checkpoint is deleted for its
   // value.
   void prefer(Better better) { better_ = better; }

@@ -114,10 +114,7 @@ const Entry* Contents::find(const std::string& name) const {
 Contents open_contents(const fs::path& path, bool allow_unknown) {
   Contents contents{.path = path, .kind = kind_of(path)};
   switch (contents.kind) {
-    case Kind::SAVE_FOLDER:
-      throw CheckpointError(
-          path.string(), ": is not a checkpoint",
-          checkpoints_below(path).empty() ? "" : ", but a folder of checkpoints; give the path of one of them");
+    case Kind::SAVE_FOLDER:  // an error, which says so
     case Kind::CHECKPOINT:
       contents.checkpoint = saving::open_checkpoint(path);
       contents.checksums = true;

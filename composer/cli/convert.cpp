@@ -12,7 +12,7 @@
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
 #include "composer/formats/pt_file.h"
-#include "composer/formats/rename.h"
+#include "composer/formats/renaming.h"
 #include "composer/formats/safetensors.h"
 
 namespace composer::cli {
@@ -39,28 +39,6 @@ std::vector<Rename> rules_of(const ConvertOptions& options) {
   }
   return rules;
 }
-
-// The rules one after the other. Knows which have fitted a name.
-class Renaming {
- public:
-  explicit Renaming(std::vector<Rename> rules) : rules_(std::move(rules)), fitted_(rules_.size(), false) {}
-
-  std::string operator()(std::string name) {
-    for (std::size_t i = 0; i < rules_.size(); ++i) {
-      fitted_[i] = fitted_[i] || name.starts_with(rules_[i].from);
-      name = renamer({rules_[i]})(std::move(name));
-    }
-    return name;
-  }
-  void check_all_fitted() const {
-    for (std::size_t i = 0; i < rules_.size(); ++i)
-      if (!fitted_[i]) throw ConfigError("--rename: no name begins with ", rules_[i].from, ", so nothing is written");
-  }
-
- private:
-  std::vector<Rename> rules_;
-  std::vector<bool> fitted_;
-};
 
 std::int64_t infinities(const at::Tensor& tensor) { return tensor.isinf().sum().item<std::int64_t>(); }
 
@@ -124,7 +102,8 @@ formats::NamedTensors tensors_of(const ConvertOptions& options, const Console& c
   }
   if (tensors.empty())
     throw ConfigError(options.in, ": has no tensors", options.only.empty() ? "" : " that match --only");
-  rename.check_all_fitted();
+  for (const std::string& from : rename.idle())
+    throw ConfigError("--rename: no name begins with ", from, ", so nothing is written");
   return tensors;
 }
 

@@ -10,12 +10,14 @@
 namespace composer {
 namespace {
 
+// `path` says in errors whose it is.
 template <class Base>
-StateDict state_of(Base& plugin) {
-  StateDict state;
-  StateVisitor visit = StateVisitor::saving(state);
+StateDict state_of(Base& plugin, const std::string& path) {
+  StateDict all;
+  StateVisitor outer = StateVisitor::saving(all);
+  StateVisitor visit = outer.scope(path);
   plugin.visit_state(visit);
-  return state;
+  return std::get<StateDict>(std::move(all[path]));
 }
 
 // "Name-2" is the second of a class.
@@ -41,18 +43,19 @@ void check_all(const StateDict* group, const std::vector<Plugin<Base>>& plugins)
 }
 
 template <class Base>
-void visit_all(StateVisitor& group, const std::vector<Plugin<Base>>& plugins, StateDict* into, bool warns) {
+void visit_all(StateVisitor& group, const std::vector<Plugin<Base>>& plugins, bool warns) {
   std::map<std::string, int> seen;
-  std::vector<std::string> unused = into ? std::vector<std::string>() : group.names();
+  std::vector<std::string> unused = group.is_loading() ? group.names() : std::vector<std::string>();
   for (const auto& plugin : plugins) {
     const std::string name = numbered(plugin.name, seen);
-    if (into) {
-      if (StateDict state = state_of(*plugin.object); !state.empty()) (*into)[name] = std::move(state);
+    const auto state = [&] { return state_of(*plugin.object, join(group.path(), '/', name)); };
+    if (!group.is_loading()) {
+      if (StateDict saved = state(); !saved.empty()) group(name, saved);
     } else if (group.has(name)) {
       StateVisitor inner = group.scope(name);
       plugin.object->visit_state(inner);
       std::erase(unused, name);
-    } else if (warns && !state_of(*plugin.object).empty()) {
+    } else if (warns && !state().empty()) {
       warn(join("checkpoint: no state of ", group.path(), '/', name, "; it starts with its initial state"));
     }
   }
@@ -72,15 +75,9 @@ void check_plugins(const StateDict& saved, const Engine& engine) {
 
 void visit_plugins(StateVisitor& visit, const Engine& engine, bool warns) {
   const auto group = [&](const char* name, const auto& plugins) {
-    if (visit.is_loading()) {
-      if (!visit.has(name)) return;
-      StateVisitor inner = visit.scope(name);
-      return visit_all(inner, plugins, nullptr, warns);
-    }
-    StateDict all;
-    StateVisitor inner = StateVisitor::saving(all);
-    visit_all(inner, plugins, &all, warns);
-    visit(name, all);
+    if (visit.is_loading() && !visit.has(name)) return;
+    StateVisitor inner = visit.scope(name);
+    visit_all(inner, plugins, warns);
   };
   group("algorithms", engine.algorithms());
   group("callbacks", engine.callbacks());

@@ -1,6 +1,7 @@
 #include "composer/core/state_dict.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -64,20 +65,30 @@ void StateVisitor::check_size(std::size_t size) const {
   if (from_ && size + 1 != from_->size()) fail("size", "does not fit the number of values beside it");
 }
 
+namespace {
+
+constexpr const char* kTwice =
+    "is the name of two fields, of which a run that goes on would have one alone; give each its own";
+
+}  // namespace
+
 StateVisitor StateVisitor::scope(std::string_view name) {
+  std::string path = join(path_, path_.empty() ? "" : "/", name);
   if (into_) {
+    if (into_->find(name)) fail(name, kTwice);
     StateValue& value = (*into_)[name];
-    if (!std::holds_alternative<StateDict>(value)) value = StateDict();
-    return {&std::get<StateDict>(value), nullptr, {}};
+    value = StateDict();
+    return {&std::get<StateDict>(value), nullptr, std::move(path)};
   }
   const auto* inner = std::get_if<StateDict>(&at(name));
   if (!inner) fail(name, "is a single value, where there should be several");
-  return {nullptr, inner, join(path_, path_.empty() ? "" : "/", name)};
+  return {nullptr, inner, std::move(path)};
 }
 
 template <class T>
 void StateVisitor::field(std::string_view name, T& value) {
   if (into_) {
+    if (into_->find(name)) fail(name, kTwice);
     (*into_)[name] = value;
   } else if (const auto* saved = std::get_if<T>(&at(name))) {
     value = *saved;
@@ -95,7 +106,7 @@ void StateVisitor::operator()(std::string_view name, StateDict& value) { field(n
 
 void StateVisitor::operator()(std::string_view name, at::Tensor& value) {
   if (into_) {
-    if (value.defined()) (*into_)[name] = value;
+    if (value.defined()) field(name, value);
     return;
   }
   const bool had = value.defined();

@@ -63,7 +63,7 @@ struct StateValue : std::variant<std::int64_t, double, bool, std::string, at::Te
 //
 // Fields may be numbers, texts, tensors, times, timestamps, whatever has a visit_state() itself, and optionals, vectors
 // and maps (by text) of these. What is missing in the checkpoint, or of another type there, is a CheckpointError that
-// names the field; an optional that is missing is empty.
+// names the field, and so are two fields of one name when they are saved; an optional that is missing is empty.
 class COMPOSER_EXPORT StateVisitor {
  public:
   static StateVisitor saving(StateDict& into) { return StateVisitor(&into, nullptr, {}); }

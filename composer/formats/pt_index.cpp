@@ -161,11 +161,12 @@ PtIndex::PtIndex(std::unique_ptr<ByteSource> given, PickleOptions options)
   if (data.size > kMostPickle || (data.size > kSmallest && data.size > source->size()))
     throw CheckpointError(file, ": a pickle of ", data.size, " bytes is too large");
   const std::string bytes = zip.read(data);
-  pickle = read_pickle(bytes, file, options);
-  tensors = Flatten(pickle, bytes.size(), file).run();
-  if (tensors.empty() && !pickle.skipped.empty())
-    throw UnsupportedError(file, ": has no tensors outside of objects of other classes, such as ", pickle.skipped,
-                           "; save the model's state_dict() in Python");
+  try {
+    read(bytes, options);
+  } catch (const UnsupportedError&) {
+    if (!options.allow_unknown) check_readable_with_unknown(bytes);
+    throw;
+  }
   for (const PickleStorage& storage : pickle.storages) {
     const ZipEntry* entry = zip.find(folder + "data/" + storage.key);
     if (!entry) throw CheckpointError(file, ": the storage ", shown(storage.key), " is missing");
@@ -173,6 +174,25 @@ PtIndex::PtIndex(std::unique_ptr<ByteSource> given, PickleOptions options)
       throw CheckpointError(file, ": the storage ", shown(storage.key), " has ", entry->size, " bytes, too few for ",
                             storage.elements, " elements of ", storage.dtype);
     storages.push_back(entry);
+  }
+}
+
+void PtIndex::read(const std::string& bytes, PickleOptions options) {
+  const std::string& file = source->name();
+  pickle = read_pickle(bytes, file, options);
+  tensors = Flatten(pickle, bytes.size(), file).run();
+  if (tensors.empty() && !pickle.skipped.empty())
+    throw UnsupportedError(file, ": has no tensors outside of objects of other classes, such as ", pickle.skipped,
+                           "; save the model's state_dict() in Python");
+}
+
+// Who would be told of allow_unknown and be refused then, as for a whole module, is told why at once.
+void PtIndex::check_readable_with_unknown(const std::string& bytes) {
+  try {
+    read(bytes, {.allow_unknown = true});
+  } catch (const UnsupportedError&) {
+    throw;
+  } catch (const CheckpointError&) {  // NOLINT(bugprone-empty-catch): what is refused comes before the damage
   }
 }
 

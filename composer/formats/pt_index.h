@@ -20,6 +20,10 @@ struct PtIndex {
   Pickle pickle;
   std::vector<std::pair<std::string, std::uint32_t>> tensors;  // name, index in pickle.tensors; in the file's order
   std::vector<const ZipEntry*> storages;                       // of pickle.storages; large enough for them
+
+ private:
+  void read(const std::string& bytes, PickleOptions options);
+  void check_readable_with_unknown(const std::string& bytes);
 };
 
 }  // namespace composer::formats

@@ -1,9 +1,5 @@
 #pragma once
-#include <functional>
 #include <string>
-#include <vector>
-
-#include "composer/core/export.h"
 
 namespace composer {
 
@@ -14,8 +10,5 @@ struct Rename {
   std::string from, to;
   bool regex = false;
 };
-
-// Returns a function that applies the rules to a name. Throws ConfigError for an invalid regular expression.
-COMPOSER_EXPORT std::function<std::string(std::string)> renamer(std::vector<Rename> rules);
 
 }  // namespace composer

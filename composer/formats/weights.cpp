@@ -11,6 +11,7 @@
 #include "composer/formats/byte_source.h"
 #include "composer/formats/json_reader.h"
 #include "composer/formats/pt_file.h"
+#include "composer/formats/renaming.h"
 #include "composer/formats/safetensors.h"
 #include "composer/util/wildcard.h"
 
@@ -108,10 +109,13 @@ std::string hint(const Matched& matched) {
   }
   for (const std::string& name : matched.reshaped) patterns.insert(pattern_for(name));
   const std::string option = ignore_option(patterns);
-  return option.empty() ? "" : "; " + option + " keeps what the model has there, such as a new head";
+  const bool other_dtypes = matched.report.mismatched.size() > matched.reshaped.size();
+  return join(other_dtypes ? "; .convert = true converts what is of another dtype" : "",
+              option.empty() ? "" : "; " + option + " keeps what the model has there, such as a new head");
 }
 
-Matched match(const NamedTensors& wanted, const NamedTensors& given, const LoadWeightsOptions& options) {
+Matched match(const NamedTensors& wanted, const NamedTensors& given, const LoadWeightsOptions& options,
+              Renaming& rename) {
   std::map<std::string, at::Tensor> file;
   std::set<std::string> ignored;
   const auto is_ignored = [&](const std::string& name) {
@@ -120,7 +124,6 @@ Matched match(const NamedTensors& wanted, const NamedTensors& given, const LoadW
     ignored.insert(name);
     return true;
   };
-  const auto rename = renamer(options.rename);
   for (const auto& [name, tensor] : given) {
     const std::string to = rename(name);
     if (!is_ignored(to) && !file.emplace(to, tensor).second)
@@ -191,7 +194,8 @@ WeightsReport load_weights(torch::nn::Module& module, const std::filesystem::pat
 
 WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensors, const std::string& from,
                            const LoadWeightsOptions& options) {
-  Matched matched = match(state_dict(module), tensors, options);
+  Renaming rename(options.rename);
+  Matched matched = match(state_dict(module), tensors, options, rename);
   auto& [report, reshaped, pairs] = matched;
   const bool wrong = options.strict && (!report.missing.empty() || !report.unexpected.empty());
   const bool nothing_fits = report.loaded.empty() && !report.missing.empty();
@@ -205,6 +209,7 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
     throw WeightsError(what, std::move(report));
   }
   warn_of_idle_patterns(options.ignore, report);
+  rename.warn_of_idle("load_weights: rename");
   const at::NoGradGuard no_grad;
   for (auto& [own, given] : pairs) own.copy_(given);
   return report;
@@ -213,8 +218,9 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
 void save_weights(const torch::nn::Module& module, const std::filesystem::path& path,
                   const SaveWeightsOptions& options) {
   NamedTensors tensors = state_dict(module);
-  const auto rename = renamer(options.rename);
+  Renaming rename(options.rename);
   for (auto& [name, tensor] : tensors) name = rename(name);
+  rename.warn_of_idle("save_weights: rename");
   const std::string extension = path.extension().string();
   if (extension == ".safetensors") {
     formats::Metadata metadata = options.metadata;

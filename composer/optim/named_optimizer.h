@@ -87,9 +87,10 @@ class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public Sk
   // The state by parameter names and PyTorch's keys, for every parameter that requires gradients, also before its first
   // gradient. The tensors are the optimizer's own. With `owns`: of parameters for which it is true.
   std::vector<StateTensor> state_tensors(const OwnsState& owns = {}) const;
-  // Copies the tensors into the state: a resumed run is bit-identical. Throws ConfigError, before changing anything,
-  // for tensors that are missing, unknown, duplicate or of another shape. With `owns`: those of other parameters are
-  // neither needed nor loaded.
+  // Copies the tensors into the state: a resumed run is bit-identical. A parameter of which nothing is given, as of one
+  // that was frozen, has no state then. Throws ConfigError, before changing anything, for tensors that are unknown,
+  // duplicate or of another shape, or missing beside others of their parameter. With `owns`: those of other parameters
+  // are not loaded.
   void load_state_tensors(const std::vector<StateTensor>& tensors, const OwnsState& owns = {});
   // The parameters of all groups, in their order.
   NamedParameters named_parameters() const;

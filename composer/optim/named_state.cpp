@@ -35,8 +35,9 @@ struct NamedFields {
   std::string parameter;
   const std::vector<const char*>& keys;
 
-  // Copies what is given of it into a prepared state, and takes it away. False: nothing was given, or needed.
-  bool take(Given& given, ParameterState& state, bool needed) const {
+  // Copies what is given of it into a prepared state, and takes it away. False: nothing was given, as of a parameter
+  // that was frozen when the state was saved, whether it is now or not: what is frozen is restored later.
+  bool take(Given& given, ParameterState& state) const {
     const char* missing = nullptr;
     bool any = false;
     for (std::size_t k = 0; k < keys.size(); ++k) {
@@ -50,7 +51,7 @@ struct NamedFields {
       any = true;
       given.erase(found);
     }
-    if (missing && (any || needed)) throw ConfigError(who, ": the state lacks ", missing, " of ", parameter);
+    if (missing && any) throw ConfigError(who, ": the state lacks ", missing, " of ", parameter);
     // a buffer of zeros is what a parameter without a gradient was saved with
     state.first = any && state.first && !state.tensors[0].any().item<bool>();
     return any;
@@ -120,7 +121,7 @@ void NamedOptimizer::load_state_tensors(const std::vector<StateTensor>& tensors,
       ParameterState state;
       state.shape = parameter.sizes().vec();
       prepare(parameter, state, param_groups_[g].options());
-      if (fields.take(given, state, parameter.requires_grad())) loaded.emplace_back(parameter, std::move(state));
+      if (fields.take(given, state)) loaded.emplace_back(parameter, std::move(state));
     }
   }
   if (!given.empty())

@@ -46,9 +46,11 @@ using Owns = std::function<bool(const at::Tensor& parameter)>;
 // What is missing or of another shape is an error of the optimizer's.
 void visit_named(StateVisitor& visit, optim::NamedOptimizer& optimizer, const Owns& owns) {
   if (!visit.is_loading()) {
-    for (auto& [parameter, key, tensor] : optimizer.state_tensors(owns)) {
+    std::vector<optim::StateTensor> all = optimizer.state_tensors(owns);
+    for (auto one = all.begin(); one != all.end();) {  // those of a parameter follow each other
+      const std::string& parameter = one->parameter;
       StateVisitor inner = visit.scope(parameter);
-      inner(key, tensor);
+      for (; one != all.end() && one->parameter == parameter; ++one) inner(one->key, one->tensor);
     }
     return;
   }

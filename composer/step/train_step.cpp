@@ -65,8 +65,10 @@ void TrainStep::scale_losses(Precision precision, const std::optional<optim::Gra
   const bool scales = scaling || precision == Precision::AMP_FP16;
   if (scales) optim::require_skippable(*state_.optimizer, scaling ? "grad_scaler" : "precision: amp_fp16");
   if (scales && !scaler_) scaler_.emplace(scaling.value_or(optim::GradScalerOptions{}), state_.device);
-  if (const auto [scale, growth] = std::exchange(loaded_scale_, {}); scaler_ && scale.defined())
+  if (scaler_ && loaded_scale_.first.defined()) {
+    const auto [scale, growth] = std::exchange(loaded_scale_, {});
     scaler_->load(scale, growth);
+  }
   scales_ = scales;
 }
 

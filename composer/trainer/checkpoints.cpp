@@ -12,6 +12,7 @@
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/scratch.h"
 #include "composer/core/error.h"
+#include "composer/formats/renaming.h"
 #include "composer/formats/weights.h"
 #include "composer/net/remote_store.h"
 #include "composer/trainer/impl.h"
@@ -142,7 +143,8 @@ Loaded read_checkpoint(const Ranks& ranks, const std::filesystem::path& path, bo
 // Where load_weights() speaks of its own options.
 const std::string kOptionsOfTrainers =
     "\nA trainer has load_rename for rename; for ignore it has load_ignore_keys, such as {\"model/module.fc.*\"}, with "
-    "load_strict_model_weights = false.";
+    "load_strict_model_weights = false; for convert, `composer convert FILE OUT --dtype f32` writes weights of that "
+    "dtype.";
 
 // Evaluations of that run were of these, not of the weights that are loaded.
 void warn_of_averages(const StateDict& saved, const std::string& from) {
@@ -156,9 +158,9 @@ void warn_of_averages(const StateDict& saved, const std::string& from) {
                 "writes"));
 }
 
-void rename_weights(StateDict& state, const std::vector<Rename>& rules) {
+void rename_weights(StateDict& state, const std::vector<Rename>& rules, bool warns) {
   if (rules.empty() || !state.find("model")) return;
-  const auto rename = renamer(rules);
+  Renaming rename(rules);
   StateDict renamed;
   for (auto& [name, tensor] : std::get<StateDict>(state["model"]).entries()) {
     const std::string to = rename(name);
@@ -166,6 +168,7 @@ void rename_weights(StateDict& state, const std::vector<Rename>& rules) {
     renamed[to] = std::move(tensor);
   }
   state["model"] = std::move(renamed);
+  if (warns) rename.warn_of_idle("load_rename");
 }
 
 }  // namespace
@@ -197,6 +200,7 @@ std::unique_ptr<saving::RunSaver> Trainer::Impl::make_saver() {
   if (options.save_folder.empty() || !ranks.first()) return nullptr;
   const std::string given = saving::format_name(options.save_folder, state.run_name);
   const std::string folder = local_save_folder(given, options.save_staging_folder);
+  if (!net::is_uri(given)) together = std::make_shared<const ResumesTogether>(options, state.run_name);
   std::shared_ptr<saving::Mirror> mirror;
   std::string begins_again;
   if (!options.resume_with.empty()) {
@@ -292,7 +296,7 @@ void Trainer::Impl::load(const LoadOptions& from, const std::vector<Rename>& ren
     throw ConfigError("load_rename: changes names of weights alone; set load_weights_only");
   const std::string path = expanded(from.path, state.run_name);
   Loaded loaded = read_for_all(ranks, path, from.weights_only);
-  rename_weights(loaded.state, rename);
+  rename_weights(loaded.state, rename, ranks.first());
   if (!loaded.weights_only) warn_of_missing_optimizer(loaded.state, loaded.path);
   if (loaded.weights_only && ranks.first()) warn_of_averages(loaded.state, loaded.path);
   saving::ignore_keys(loaded.state, from.ignore_keys);

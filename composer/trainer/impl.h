@@ -43,6 +43,7 @@
 
 namespace composer {
 
+class ResumesTogether;
 class Tuner;
 
 std::vector<std::string> labels_of(const std::vector<EvalRun>& runs);
@@ -220,7 +221,7 @@ struct Trainer::Impl {
   StateDict run_state(bool weights_only);
   void check_run_state(const StateDict& saved, const std::string& from) const;
   void load_run_state(const StateDict& saved, const std::string& from);
-  void compare_options(const StateDict& before);
+  void compare_options();
   void load_weights(const StateDict& saved, const std::string& from, bool strict);
   ModelSettings settings() const;
   void train_model();
@@ -331,6 +332,7 @@ struct Trainer::Impl {
   std::optional<Fit> fit;  // between begin() and end()
   std::optional<RunLink> run_link;
   std::shared_ptr<const std::string> program;       // of the trainers that resume together, while they live
+  std::shared_ptr<const ResumesTogether> together;  // of rank 0: what the others need to know of this one
   std::unique_ptr<saving::RunSaver> saver;          // of rank 0
   std::optional<saving::RunMark> mark;              // likewise, while it has no checkpoint
   bool failed = false;                              // a call, since a fit has ended well

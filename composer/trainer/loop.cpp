@@ -76,6 +76,7 @@ void Trainer::Impl::begin() {
   check_trains_all(as_module(*state.model), *state.optimizer);
   train_model();  // also what was made at FIT_START
   last_settings = settings();
+  compare_options();
   tell_resumed();
   if (resumption.found) resumption.went_on = state.timestamp;
   resumption.found.reset();

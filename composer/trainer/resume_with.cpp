@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -85,14 +86,84 @@ saving::Found newest_whole(std::vector<saving::Found> own, const std::vector<ByP
   }
 }
 
+// Absolute: the program may go to another working directory.
+std::string absolute_folder(const std::string& given, const std::string& run_name) {
+  return std::filesystem::absolute(saving::format_name(given, run_name));
+}
+
+// The same whether the folder exists already or not.
+std::string canonical(const std::string& folder) {
+  const std::filesystem::path path = std::filesystem::weakly_canonical(folder);
+  return path.has_filename() ? path : path.parent_path();
+}
+
 bool same_folder(const std::string& a, const std::string& b, const std::string& run_name) {
-  const auto path = [&](const std::string& folder) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(saving::format_name(folder, run_name)) / "");
-  };
-  return path(a) == path(b);
+  return canonical(absolute_folder(a, run_name)) == canonical(absolute_folder(b, run_name));
+}
+
+// Those that live.
+struct LivingTrainers {
+  std::mutex mutex;
+  std::vector<const ResumesTogether*> all;
+};
+
+LivingTrainers& living_trainers() {
+  static LivingTrainers living;
+  return living;
+}
+
+using Folders = std::set<std::string>;
+
+[[noreturn]] void fail_unnamed(const std::string& trainer, const std::string& folder) {
+  throw ConfigError(
+      "resume_with: the trainer whose save_folder is ", trainer, " does not name ", folder,
+      ", so they would not resume together; let each of these trainers name the save_folders of all others");
+}
+
+// Throws unless two trainers would resume together with the same ones.
+void check_same(const std::string& a, const Folders& of_a, const std::string& b, const Folders& of_b) {
+  for (const std::string& folder : of_a)
+    if (!of_b.contains(folder)) fail_unnamed(b, folder);
+  for (const std::string& folder : of_b)
+    if (!of_a.contains(folder)) fail_unnamed(a, folder);
 }
 
 }  // namespace
+
+ResumesTogether::ResumesTogether(const TrainerOptions& options, const std::string& run_name)
+    : folder_(absolute_folder(options.save_folder, run_name)) {
+  for (const std::string& folder : options.resume_with) named_.push_back(absolute_folder(folder, run_name));
+  const std::lock_guard lock(living_trainers().mutex);
+  living_trainers().all.push_back(this);
+}
+
+ResumesTogether::~ResumesTogether() {
+  const std::lock_guard lock(living_trainers().mutex);
+  std::erase(living_trainers().all, this);
+}
+
+void ResumesTogether::check() const {
+  const auto with = [](const ResumesTogether& one) {
+    Folders all = {canonical(one.folder_)};
+    for (const std::string& folder : one.named_) all.insert(canonical(folder));
+    return all;
+  };
+  const std::string own = canonical(folder_);
+  const Folders ours = with(*this);
+  Folders missing = ours;
+  missing.erase(own);
+  const std::lock_guard lock(living_trainers().mutex);
+  for (const ResumesTogether* other : living_trainers().all) {
+    const std::string folder = canonical(other->folder_);
+    const Folders theirs = with(*other);
+    missing.erase(folder);
+    if (folder != own && (ours.contains(folder) || theirs.contains(own))) check_same(own, ours, folder, theirs);
+  }
+  if (!missing.empty())
+    throw ConfigError("resume_with: no trainer of this program has the save_folder ", *missing.begin(),
+                      "; make all trainers that resume together before the first of them trains, and name the ",
+                      "save_folder of each");
+}
 
 bool can_go_on(const saving::Manifest& manifest, const std::string& run_name) {
   return !manifest.weights_only && (run_name.empty() || manifest.run_name == run_name);

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "composer/checkpoint/folder.h"
 #include "composer/trainer/trainer.h"
@@ -17,6 +18,23 @@ std::string run_to_begin_again(const std::string& folder, const std::string& run
 
 // Of the trainers that live at the same time. A program that makes the same ones again is another one.
 std::shared_ptr<const std::string> program_of_trainers();
+
+// What a trainer with a save_folder tells the others of its process, while it lives.
+class ResumesTogether {
+ public:
+  ResumesTogether(const TrainerOptions& options, const std::string& run_name);
+  ~ResumesTogether();
+  ResumesTogether(const ResumesTogether&) = delete;
+  ResumesTogether& operator=(const ResumesTogether&) = delete;
+
+  // Before the first fit, when all of them exist. Throws ConfigError unless there is a trainer for each folder that
+  // this one names, and those that name each other name the same ones.
+  void check() const;
+
+ private:
+  std::string folder_;
+  std::vector<std::string> named_;
+};
 
 // Of a trainer that is saved at the same batches of the same fits as others, and whole there as well. None: it begins,
 // or begins again.

@@ -399,7 +399,7 @@ void Trainer::Impl::load_run_state(const StateDict& saved, const std::string& fr
     for (const char* name : {"schedulers", "evaluated"})
       if (const StateValue* value = saved.find(name)) resumption.given[name] = *value;
   if (const StateDict* const before = group_in(saved, "hyperparameters"); before && resumption.found)
-    compare_options(*before);
+    resumption.hyperparameters_before = *before;
   if (resumption.found && options.seed && state.seed != *options.seed && ranks.first())
     warn(join("checkpoint: the run goes on with its seed, ", state.seed, ", and not with .seed = ", *options.seed,
               "; for another seed begin another run"));
@@ -413,9 +413,11 @@ void Trainer::Impl::load_run_state(const StateDict& saved, const std::string& fr
   if (state.optimizer) left_lr = optim::learning_rates(*state.optimizer);
 }
 
-// What differs is told. A callback that has finished the run, and has other options now, judges it anew.
-void Trainer::Impl::compare_options(const StateDict& before) {
-  resumption.hyperparameters_before = before;
+// Once all is known that a fit sets and that the program logs when it begins. What differs is told. A callback that has
+// finished the run, and has other options now, judges it anew.
+void Trainer::Impl::compare_options() {
+  const StateDict& before = resumption.hyperparameters_before;
+  if (!resumption.found || before.empty()) return;
   const StateDict now = hyperparameters_of(options, state, logger, train, made_lr, {});
   if (ranks.first()) warn_of_changes(before, now);
   std::string& finished = resumption.finished;

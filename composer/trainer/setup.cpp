@@ -22,6 +22,7 @@
 #include "composer/trainer/fit_plan.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
+#include "composer/trainer/resume_with.h"
 #include "composer/util/exact_text.h"
 
 namespace composer {
@@ -228,6 +229,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Left lef
   require_open("fit()");
   require_idle("begin()");
   if (fit) throw ConfigError("Trainer: begin() was called before; call end() first");
+  if (next_fit == 0 && together) together->check();
   check_has_optimizer(state, static_cast<bool>(options.optimizer), "fit");
   check_trains_all(as_module(*state.model), *state.optimizer);
   FitPlan plan = plan_lasting(given);

@@ -139,6 +139,22 @@ TEST_CASE("A checkpoint asked for under the name of the periodic ones stays when
   for (const std::string& path : asked) CHECK(fs::exists(path));
 }
 
+TEST_CASE("A checkpoint that the run has saved by its interval is not replaced by one that is saved by its name") {
+  const Folder folder;
+  TrainerOptions options = options_in(folder.path());
+  options.max_duration = "2ep";
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  const std::string id = saving::open_checkpoint(folder / "ck/ep1-ba4").manifest.id;
+  CHECK_THROWS_WITH_AS(trainer.save_checkpoint("ep1-ba4"), doctest::Contains((folder / "ck/ep1-ba4").string().c_str()),
+                       std::exception);
+  CHECK(saving::open_checkpoint(folder / "ck/ep1-ba4").manifest.id == id);
+  CHECK_NOTHROW(trainer.save_checkpoint("ep{epoch}-ba{batch}"));
+  CHECK_NOTHROW(trainer.save_checkpoint("mine"));
+  trainer.fit("1ep");
+  CHECK_NOTHROW(trainer.save_checkpoint("mine"));
+}
+
 TEST_CASE("A run with save_best that ends before its first evaluation is saved, and the best are kept from there on") {
   const Folder folder;
   TrainerOptions options = options_in(folder.path());

@@ -198,6 +198,7 @@ TEST_CASE("A run that goes back with another trainer keeps the later checkpoints
   for (const char* later : {"second/ep1-ba6", "second/ep1-ba8", "second/ep2-ba8"}) fs::remove_all(folder / later);
   const Warnings quiet;
   Trainer first(one("first", "second"));
+  const Trainer second(one("second", "first"));
   REQUIRE(first.state().timestamp.batch == 4);
   first.begin();
   CHECK_FALSE(fs::exists(folder / "first/ep1-ba6"));

@@ -157,5 +157,25 @@ TEST_CASE("what is missing or of another type is an error that names the field")
   CHECK(fails(mixed, "numbers"));
 }
 
+TEST_CASE("Two fields of one name are an error that names the field, of whatever kind they are") {
+  int number = 0;
+  std::string text;
+  at::Tensor tensor = at::ones({1});
+  std::optional<double> real = 2.5;
+  std::vector<Inner> list;
+  std::vector<double> numbers;
+  std::map<std::string, std::int64_t> by_name;
+  Inner inner;
+  const auto fails = [](auto& first, auto& second) {
+    StateDict dict;
+    StateVisitor visit = StateVisitor::saving(dict);
+    StateVisitor scope = visit.scope("e");
+    scope("x", first);
+    CHECK_THROWS_WITH_AS(scope("x", second), doctest::Contains("e/x is the name of two fields"), CheckpointError);
+  };
+  fails(number, number), fails(text, number), fails(tensor, tensor), fails(real, real), fails(list, list);
+  fails(numbers, numbers), fails(by_name, by_name), fails(inner, inner), fails(number, list), fails(list, number);
+}
+
 }  // namespace
 }  // namespace composer::state_dict_test

@@ -163,7 +163,8 @@ TEST_CASE("Damage is found in every entry of a .pt file, whether or not this ver
   const std::string foreign = "\x80\2cos\nPath\n)\x81."s;
   std::string bytes = zip_bytes({{"a/data.pkl", foreign}, {"a/data/0", "weights"}, {"a/extra", "more"}});
   CHECK(damaged_entries(*bytes_in_memory(bytes)).empty());
-  CHECK_THROWS_AS(open_pt(bytes), UnsupportedError);
+  CHECK_THROWS_WITH_AS(open_pt(bytes), doctest::Contains("such as os.Path; save the model's state_dict()"),
+                       UnsupportedError);
   CHECK_THROWS_WITH_AS(open_pt(bytes, {.allow_unknown = true}), doctest::Contains("such as os.Path"), UnsupportedError);
   for (const char* text : {"weights", "more"}) {
     std::string damaged = bytes;

@@ -289,5 +289,32 @@ TEST_CASE("A parameter with two names is saved under both, and loaded if the fil
   CHECK(to->weight.equal(from->weight));
 }
 
+TEST_CASE("An error of other dtypes names the option that converts them, and one of shapes alone does not") {
+  auto model = small_net();
+  formats::NamedTensors half = copy_of(state_dict(*model));
+  for (auto& [name, tensor] : half)
+    if (tensor.is_floating_point()) tensor = tensor.to(at::kHalf);
+  const std::string said = refusal(*model, half, {});
+  CHECK_MESSAGE(said.find("; .convert = true converts what is of another dtype") != std::string::npos, said);
+  CHECK_NOTHROW(load_weights(*model, half, "w.pt", {.convert = true}));
+  half[0].second = at::ones({7, 4});
+  CHECK(refusal(*model, half, {.convert = true}).find("convert") == std::string::npos);
+}
+
+TEST_CASE("A rule for names that fits none is told by a warning, when weights are loaded and when they are saved") {
+  const Folder folder;
+  auto model = small_net();
+  const auto tensors = copy_of(state_dict(*model));
+  const Warnings warnings;
+  load_weights(*model, tensors, "w.pt", {.rename = {{"0.", "0."}, {"^\\d", "$&", true}}});
+  save_weights(*model, folder / "w.pt", {.rename = {{"", "net."}, {"net.0.", "net.first."}}});
+  CHECK(warnings.texts.empty());
+  load_weights(*model, tensors, "w.pt", {.rename = {{"module.", ""}, {"x$", "y", true}}});
+  CHECK(warnings.say("load_weights: rename: module. begins no name"));
+  CHECK(warnings.say("load_weights: rename: x$ fits no name"));
+  save_weights(*model, folder / "w.pt", {.rename = {{"net.", ""}}});
+  CHECK(warnings.say("save_weights: rename: net. begins no name"));
+}
+
 }  // namespace
 }  // namespace composer::test::weights_test

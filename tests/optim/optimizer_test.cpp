@@ -136,7 +136,7 @@ TEST_CASE("A state that does not fit is refused by name, and changes nothing") {
   };
   const Row rows[] = {
       {"adamw: the state lacks exp_avg of layer0.weight", [](auto& s) { s.erase(s.begin() + 1); }},
-      {"adamw: the state lacks exp_avg_sq of layer0.weight", [](auto& s) { s.erase(s.begin(), s.begin() + 3); }},
+      {"adamw: the state lacks exp_avg_sq of layer0.weight", [](auto& s) { s.erase(s.begin() + 1, s.begin() + 3); }},
       {"adamw: the state has step of layer9, which is no",
        [](auto& s) {
          s.push_back({"layer9", "step", s[0].tensor});
@@ -157,6 +157,24 @@ TEST_CASE("A state that does not fit is refused by name, and changes nothing") {
     auto state = good;
     row.spoil(state);
     CHECK(config_error_of([&] { optimizer->load_state_tensors(state); }).find(row.error) == 0);
+  }
+}
+
+TEST_CASE("A parameter of which a state has nothing begins with none, as one that was frozen, and the others go on") {
+  for (const Candidate& c : elementwise_optimizers()) {
+    CAPTURE(c.name);
+    const auto list = random_parameters(at::kFloat);
+    const auto optimizer = make(c.optimizer, list);
+    train(*optimizer, tensors_of(list), 0, 2);
+    std::vector<optim::StateTensor> saved = optimizer->state_tensors();
+    for (auto& one : saved) one.tensor = one.tensor.clone();
+    const auto is_first = [](const optim::StateTensor& one) { return one.parameter == "layer0.weight"; };
+    if (std::erase_if(saved, is_first) == 0) continue;
+    const auto other = make(c.optimizer, list);
+    other->load_state_tensors(saved);
+    CHECK(other->state().size() == list.size() - 1);
+    const auto first = other->state().find(list.front().tensor.unsafeGetTensorImpl());
+    CHECK(first == other->state().end());
   }
 }
 

@@ -5,12 +5,15 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
 
+#include "composer/optim/optimizer.h"
 #include "composer/trainer/model_settings.h"
 #include "tests/support/at_algorithm.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
+#include "tests/trainer/zero_runs.h"
 
 namespace composer::test::frozen_test {
 namespace {
@@ -179,6 +182,100 @@ TEST_CASE("What was frozen is in a checkpoint that is saved while the model eval
   again.begin({.duration = "2ep"});
   CHECK_FALSE(resumed.first->is_training());
   CHECK(resumed.second->is_training());
+}
+
+// The first layer is frozen for the first fit and the last, after the trainer was made. `dies`: after which batch.
+at::Tensor train_in_parts(TrainerOptions options, std::int64_t dies) {
+  struct Killed : std::exception {};
+  options.seed = 7;
+  options.max_duration = {};
+  options.save_interval = "1ba";
+  options.callbacks.add(At([=](Event event, const State& state) {
+    if (event == Event::BATCH_CHECKPOINT && state.timestamp.batch == dies) throw Killed();
+  }));
+  Trainer trainer(std::move(options));
+  const auto freeze = [&](bool on) {
+    const auto modules = trainer.state().model->modules();
+    const auto first =
+        std::ranges::find_if(modules, [](const auto& one) { return dynamic_cast<nn::LinearImpl*>(one.get()); });
+    for (const at::Tensor& parameter : (*first)->parameters()) parameter.set_requires_grad(!on);
+  };
+  for (const bool frozen : {true, false, true}) {
+    freeze(frozen);
+    trainer.fit("3ba");
+  }
+  return weights_of(trainer).clone();
+}
+
+TEST_CASE("A layer that is frozen for some fits is so again after a kill in any of them, with any optimizer") {
+  using Change = std::function<void(TrainerOptions&)>;
+  const auto with = [](const optim::AnyOptimizer& optimizer) {
+    return [=](TrainerOptions& options) { options.optimizer = optimizer; };
+  };
+  const std::pair<const char*, Change> optimizers[] = {
+      {"adamw", with(optim::adamw({.lr = 0.02}))},
+      {"adamw, groups", with(optim::adamw({.lr = 0.02, .groups = {{.match = "*.bias", .weight_decay = 0}}}))},
+      {"adam", with(optim::adam({.lr = 0.02}))},
+      {"decoupled_adamw", with(optim::decoupled_adamw({.lr = 0.02}))},
+      {"sgd", with(optim::sgd({.lr = 0.02, .momentum = 0.9}))},
+      {"lion", with(optim::lion({.lr = 0.002}))},
+      {"rmsprop", with(optim::rmsprop({.lr = 0.002}))},
+      {"adagrad", with(optim::adagrad({.lr = 0.02}))},
+      {"lamb", with(optim::lamb({.lr = 0.02}))},
+      {"adafactor", with(optim::adafactor({.lr = 0.02}))},
+      {"muon", with(optim::muon({.lr = 0.02}))},
+      {"libtorch's Adam",
+       [](TrainerOptions&
+              options) { options.optimizer = std::make_shared<torch::optim::Adam>(options.model->parameters(), 0.02); }},
+  };
+  for (const auto& [name, change] : optimizers) {
+    CAPTURE(name);
+    const auto run = [&](const Folder& folder, std::int64_t dies) {
+      TrainerOptions options = zero_options();
+      options.save_folder = folder / "ck";
+      change(options);
+      return train_in_parts(std::move(options), dies);
+    };
+    const Folder other;
+    const at::Tensor whole = run(other, -1);
+    for (const std::int64_t dies : {2, 3, 5, 8}) {
+      CAPTURE(dies);
+      const Folder folder;
+      CHECK_THROWS(run(folder, dies));
+      CHECK(run(folder, -1).equal(whole));
+    }
+  }
+}
+
+TEST_CASE("A layer that was frozen is so again where ranks divide the optimizer and write checkpoints in parts") {
+  for (const std::int64_t stage : {1, 2}) {
+    CAPTURE(stage);
+    const auto run = [&](const Folder& folder, std::int64_t dies) {
+      return dist::test::results_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
+        TrainerOptions options = zero_options(stage);
+        options.distributed.sharded_checkpoints = true;
+        options.save_folder = folder / "ck";
+        options.world = world;
+        return train_in_parts(std::move(options), dies);
+      });
+    };
+    const Folder other, folder;
+    const at::Tensor whole = run(other, -1).front();
+    CHECK_THROWS(run(folder, 2));
+    CHECK(run(folder, -1).front().equal(whole));
+  }
+}
+
+TEST_CASE("A checkpoint of a run with a frozen layer is where another may begin, with that layer free") {
+  const Folder folder;
+  TrainerOptions options = zero_options();
+  options.save_folder = folder / "ck";
+  CHECK_THROWS(train_in_parts(std::move(options), 3));
+  TrainerOptions another = zero_options();
+  another.load_path = folder / "ck/latest";
+  Trainer trainer(std::move(another));
+  trainer.fit("1ep");
+  CHECK(trainer.state().timestamp.batch > 3);
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
+#include "composer/core/logger.h"
+#include "composer/core/on.h"
 #include "composer/formats/weights.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
@@ -124,12 +126,65 @@ TEST_CASE("a run that goes on with other hyperparameters says which, and what th
   options.algorithms = {Surgery()};
   options.save_interval = "2ba";
   Trainer trainer(std::move(options));
+  trainer.begin();
   CHECK(warnings.say("optimizer/lr: 0.1 -> 0.25"));
   CHECK(warnings.say("max_duration: 1ep -> 2ep"));
   CHECK(warnings.say("device_train_microbatch_size: 0 -> 2"));
   CHECK(warnings.say("algorithms: none -> Surgery"));
   CHECK_FALSE(warnings.say("momentum"));
   CHECK_FALSE(warnings.say("save_interval"));
+}
+
+TEST_CASE("An unchanged program of several fits is told of no other hyperparameters, wherever it was killed") {
+  struct Killed : std::exception {};
+  const Folder folder;
+  const auto run = [&](std::int64_t dies, const Time& last) {
+    TrainerOptions options = saved_options(folder);
+    options.callbacks = {At([=](Event event, const State& state) {
+      if (event == Event::BATCH_CHECKPOINT && state.timestamp.batch == dies) throw Killed();
+    })};
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    trainer.fit("1ep");
+    trainer.fit({.train_dataloader = tiny_loader(8, 2), .duration = last});
+  };
+  const Warnings warnings;
+  for (const std::int64_t dies : {2, 6, 10}) CHECK_THROWS(run(dies, "1ep"));
+  run(-1, "1ep");
+  CHECK_FALSE(warnings.say("hyperparameters"));
+  run(-1, "2ep");
+  CHECK(warnings.say("max_duration: 3ep -> 4ep"));
+}
+
+TEST_CASE("What the program logs of itself is compared, at whichever event it does so before the first batch") {
+  for (const Event when : {Event::INIT, Event::AFTER_LOAD, Event::FIT_START}) {
+    CAPTURE(std::string(to_string(when)));
+    const Folder folder;
+    const auto run = [&](const std::string& dataset) {
+      TrainerOptions options = saved_options(folder);
+      options.callbacks = {on(when, [=](const State&, Logger& logger) {
+        logger.log_hyperparameters({{"dataset", dataset}});
+      })};
+      Trainer(std::move(options)).fit();
+    };
+    run("v3");
+    const Warnings warnings;
+    run("v4");
+    CHECK(warnings.say("dataset: v3 -> v4"));
+  }
+}
+
+TEST_CASE("A callback that gives two fields one name is an error when the fit begins, with its name and the field's") {
+  struct Twice : Callback {
+    int a = 1, b = 2;
+    void visit_state(StateVisitor& visit) override { visit("x", a), visit("x", b); }
+  };
+  const Folder folder;
+  TrainerOptions options = saved_options(folder);
+  options.callbacks = {Twice()};
+  Trainer trainer(std::move(options));
+  CHECK_THROWS_WITH_AS(trainer.fit(), doctest::Contains("callbacks/Twice/x is the name of two fields"),
+                       CheckpointError);
 }
 
 TEST_CASE("a damaged newest checkpoint is passed over with a warning, and the run ends as it would have") {
@@ -255,7 +310,27 @@ TEST_CASE("load_path may be a file of weights, which is all that is loaded then"
   TrainerOptions whole = loading("w.pt");
   whole.load_weights_only = false;
   CHECK_THROWS_WITH_AS(Trainer(std::move(whole)), doctest::Contains("set load_weights_only"), ConfigError);
-  CHECK_THROWS_WITH_AS(Trainer(loading("gone.pt")), doctest::Contains("is not a checkpoint"), CheckpointError);
+  CHECK_THROWS_WITH_AS(Trainer(loading("gone.pt")),
+                       doctest::Contains("gone.pt: is not a checkpoint: there is no such file or folder"),
+                       CheckpointError);
+  TrainerOptions renaming = loading("w.pt");
+  renaming.load_rename = {{.from = "gone.", .to = "module."}};
+  const Warnings warnings;
+  const Trainer loaded(std::move(renaming));
+  CHECK(warnings.say("load_rename: gone. begins no name"));
+}
+
+TEST_CASE("load_path that names a folder of checkpoints, or leads nowhere, is an error that says so") {
+  const Folder folder;
+  Trainer(saved_options(folder)).fit();
+  fs::create_symlink("nowhere", folder / "dangling");
+  for (const auto& [path, text] : std::vector<std::pair<std::string, std::string>>{
+           {"ck", "ck: is not a checkpoint, but a folder of checkpoints; give the path of one of them"},
+           {"dangling", "dangling: is not a checkpoint, but a link to something that does not exist"}}) {
+    TrainerOptions options = tiny_options();
+    options.load_path = folder / path;
+    CHECK_THROWS_WITH_AS(Trainer(std::move(options)), doctest::Contains(text.c_str()), CheckpointError);
+  }
 }
 
 TEST_CASE("a checkpoint of another optimizer is refused") {

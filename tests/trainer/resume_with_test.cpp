@@ -4,6 +4,7 @@
 
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
+#include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
@@ -77,6 +78,7 @@ TEST_CASE(
   Trainer first(one_of_two(folder, "first", "second"));
   CHECK(first.state().timestamp.batch == 4);
   CHECK(warnings.say("resume_with: going back from batch 8"));
+  const Trainer second(one_of_two(folder, "second", "first"));
   CHECK(fs::exists(folder / "first/ep1-ba6"));
   first.begin();
   CHECK_FALSE(fs::exists(folder / "first/ep1-ba6"));
@@ -233,6 +235,7 @@ TEST_CASE("After going back, the link to the newest leads to the checkpoint that
   {
     const Warnings warnings;
     Trainer first(one_of_two(folder, "first", "second"));
+    const Trainer second(one_of_two(folder, "second", "first"));
     first.begin();
     CHECK(fs::read_symlink(folder / "first/latest") == "ep0-ba4");
     CHECK_FALSE(warnings.say("latest"));
@@ -241,9 +244,60 @@ TEST_CASE("After going back, the link to the newest leads to the checkpoint that
   CHECK_THROWS(take_turns(again, 2));
   const Warnings warnings;
   Trainer first(one_of_two(again, "first", "second"));
+  const Trainer second(one_of_two(again, "second", "first"));
   first.begin();
   CHECK_FALSE(fs::is_symlink(again / "first/latest"));
   CHECK_FALSE(warnings.say("latest"));
+}
+
+TEST_CASE("Trainers that do not name each other in resume_with are an error at the first fit of any of them") {
+  const Folder folder;
+  const auto one = [&](const std::string& name, const std::vector<std::string>& others) {
+    TrainerOptions options = one_of_two(folder, name, "");
+    options.resume_with.clear();
+    for (const std::string& other : others) options.resume_with.push_back(folder / other);
+    return options;
+  };
+  const auto fails = [](Trainer& trainer, const std::string& text) {
+    CHECK_THROWS_WITH_AS(trainer.begin(), doctest::Contains(text.c_str()), ConfigError);
+  };
+  {
+    Trainer a(one("a", {"nobody"})), b(one("b", {"a"}));
+    fails(a, "does not name");
+    fails(b, "does not name");
+  }
+  {
+    Trainer a(one("a", {"nobody"}));
+    fails(a, join("resume_with: no trainer of this program has the save_folder ", (folder / "nobody").string()));
+  }
+  {
+    Trainer a(one("a", {"b"})), b(one("b", {}));
+    const std::string text = join("resume_with: the trainer whose save_folder is ", (folder / "b").string());
+    fails(a, text);
+    fails(b, text);
+  }
+  {
+    Trainer a(one("a", {"b"})), b(one("b", {"a", "c"})), c(one("c", {"b"}));
+    fails(a, "does not name");
+    fails(b, "does not name");
+    fails(c, "does not name");
+  }
+  for (const char* name : {"a", "b", "c"}) CHECK_FALSE(fs::exists(folder / name));
+  Trainer a(one("a", {"b", "c"})), b(one("b", {"a", "./c"})), apart(one("apart", {}));
+  fails(a, join("no trainer of this program has the save_folder ", (folder / "c").string()));
+  Trainer c(one("c", {"b/../a", "b"}));
+  for (Trainer* trainer : {&a, &b, &c, &apart}) CHECK_NOTHROW(trainer->begin());
+}
+
+TEST_CASE("All ranks hear that a trainer is named that does not exist") {
+  const Folder folder;
+  const std::vector<std::string> errors =
+      dist::test::errors_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
+        TrainerOptions options = one_of_two(folder, "a", "nobody");
+        options.world = world;
+        Trainer(std::move(options)).fit();
+      });
+  for (const std::string& error : errors) CHECK_MESSAGE(error.find("nobody") != std::string::npos, error);
 }
 
 }  // namespace
