@@ -20,8 +20,6 @@
 namespace composer::cli {
 namespace {
 
-constexpr std::string_view kModel = "model/";
-
 struct View {
   std::map<std::string, const Entry*> tensors;
   std::map<std::string, std::string> values;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,8 @@ enum class Kind : std::uint8_t { CHECKPOINT, SAVE_FOLDER, SAFETENSORS, PT };
 // Detects the kind from the content; for a damaged file of weights, from the name. Throws CheckpointError for a missing
 // path and for an unknown kind.
 Kind kind_of(const std::filesystem::path& path);
+
+inline constexpr std::string_view kModel = "model/";  // begins the names of a checkpoint's weights
 
 struct Entry {
   std::string name, dtype;  // "model/fc.weight" in a checkpoint, "fc.weight" in a file of weights; "f32"

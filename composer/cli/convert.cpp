@@ -42,8 +42,6 @@ std::vector<Rename> rules_of(const ConvertOptions& options) {
 
 std::int64_t infinities(const at::Tensor& tensor) { return tensor.isinf().sum().item<std::int64_t>(); }
 
-constexpr std::string_view kModel = "model/";
-
 // The averages of weights that an algorithm of the run has, as EMA has, by the names of the weights.
 struct Averages {
   std::string algorithm;
