@@ -71,13 +71,6 @@ std::optional<std::int64_t> fit_of(const StateDict& all) {
 // it.
 bool is_finished(const State& state) { return state.stop.asked() && state.stop.kind() == Stop::FINISHED; }
 
-bool has_time(const std::string& format) {
-  return std::ranges::any_of(util::parts_of_name(format), [](const util::NamePart& part) {
-    return part.placeholder && util::is_known(part.name, /*with_time=*/true) &&
-           !util::is_known(part.name, /*with_time=*/false);
-  });
-}
-
 }  // namespace
 
 void check_best(std::string_view who, const Best& best, const FitOutline& fit, const State& state, bool settable) {
@@ -102,9 +95,8 @@ void check(const RunSaverOptions& options, OptionNames names) {
   check_format(name("filename"), options.filename, /*with_time=*/true);
   check_format(name("latest_filename"), options.latest_filename, /*with_time=*/false);
   if (options.best && !has_time(options.filename))
-    throw ConfigError(name("filename"), ": ", options.filename,
-                      " is the name of every checkpoint, so each replaces the ", "one before, and ", names.prefix,
-                      "best cannot keep the best one; add {epoch} or {batch}");
+    throw ConfigError(name("filename"), ": ", options.filename, " is the name of every checkpoint, so each replaces ",
+                      "the one before, and ", names.prefix, "best cannot keep the best; add {epoch} or {batch}");
   check({.latest = options.latest_filename, .keep = options.num_checkpoints_to_keep, .best = options.best}, names);
 }
 

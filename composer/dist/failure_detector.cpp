@@ -199,7 +199,7 @@ void FailureDetector::accuse_itself(Time waited) {
     Peer& peer = peers_[static_cast<std::size_t>(rank)];
     if (rank == rank_ || peer.phase != BYE) continue;
     peer.finished += waited;
-    if (peer.finished <= rules_.dead_after) continue;
+    if (peer.finished <= rules_.dead_after + rules_.farewell) continue;  // it may fail yet
     proposal_ = Verdict{
         rank_, join("rank ", rank_, " waits for rank ", rank, ", which has finished", kOfAll, position_of(rank_))};
     return;

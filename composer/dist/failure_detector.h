@@ -17,9 +17,10 @@ struct Verdict {
 struct DetectorRules {
   std::chrono::milliseconds dead_after{5000};  // silence after which a rank is lost
   std::chrono::milliseconds heartbeat{500};
-  std::chrono::milliseconds unwind{3000};  // from a verdict to the end by force
-  std::chrono::milliseconds grace{60000};  // the same if the main thread has taken the verdict: it may be saving
-  bool may_exit = true;                    // whether the process may be ended by force
+  std::chrono::milliseconds unwind{3000};    // from a verdict to the end by force
+  std::chrono::milliseconds grace{60000};    // the same if the main thread has taken the verdict: it may be saving
+  std::chrono::milliseconds farewell{2000};  // from the end of a program that trains to the failure of its rank
+  bool may_exit = true;                      // whether the process may be ended by force
 };
 
 // The decisions of one rank about the life of all: a state machine without threads, clocks or sockets. Its owner reads

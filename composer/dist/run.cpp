@@ -1,4 +1,3 @@
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -60,7 +59,6 @@ int status_of_exception(World* world) {
 
 // The end of a program that does not use run(): exit() or a return from main().
 void World::at_exit(int status, void* /*unused*/) {
-  constexpr std::chrono::seconds kMayEndAsWell(2);
   const std::shared_ptr<World> world = take_world();
   if (!world || !world->impl_) return;
   if (status != 0) return world->fail(composer::join("its program ended with status ", status));
@@ -68,7 +66,7 @@ void World::at_exit(int status, void* /*unused*/) {
   std::string error;
   try {
     if (*impl.fits == 0) return world->shutdown();
-    if (impl.watchdog->leave(kMayEndAsWell)) {
+    if (impl.watchdog->leave(DetectorRules().farewell)) {
       impl.orderly = true;
       return;
     }

@@ -150,12 +150,12 @@ TEST_CASE("a rank leaves when all have finished, and not before") {
   CHECK(two.detector.has_left());
 }
 
-TEST_CASE("a rank that waits in one collective for one that has finished blames itself after dead_after") {
+TEST_CASE("a rank that waits in one collective for one that has finished blames itself after a while") {
   for (const bool goes_on : {false, true}) {
     OfTwo two;
     two.collective = 7;
     for (int i = 0; i < 20; ++i) two.step(two.beat("w "));  // however long it works
-    for (int i = 0; i < 11; ++i) {
+    for (int i = 0; i < 15; ++i) {
       if (goes_on && i % 5 == 0) two.collective += 2;
       two.step(two.beat("b "));
       CHECK(!two.turn.proposal);
