@@ -1,6 +1,5 @@
 #include "composer/checkpoint/name_format.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "composer/checkpoint/walk.h"
@@ -8,13 +7,6 @@
 #include "composer/formats/json_reader.h"
 
 namespace composer::saving {
-
-bool has_time(const std::string& format) {
-  return std::ranges::any_of(util::parts_of_name(format), [](const util::NamePart& part) {
-    return part.placeholder && util::is_known(part.name, /*with_time=*/true) &&
-           !util::is_known(part.name, /*with_time=*/false);
-  });
-}
 
 void check_name(const std::string& name, const std::string& latest, const char* who) {
   constexpr std::size_t kLongest = 255 - 4;  // bytes on common file systems, and a suffix while it is replaced

@@ -8,9 +8,6 @@ namespace composer::saving {
 
 using util::format_name;
 
-// Whether checkpoints of different moments have different names: the format has a placeholder of time.
-bool has_time(const std::string& format);
-
 // Throws ConfigError for an invalid name of a checkpoint: one that leaves the folder, is reserved for temporary files,
 // is too long for a file system, or is the name of the link. `who` has given the name.
 COMPOSER_EXPORT void check_name(const std::string& name, const std::string& latest, const char* who = "save_filename");

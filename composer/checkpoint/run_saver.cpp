@@ -94,7 +94,7 @@ void check(const RunSaverOptions& options, OptionNames names) {
   check_format(name("folder"), options.folder, /*with_time=*/false);
   check_format(name("filename"), options.filename, /*with_time=*/true);
   check_format(name("latest_filename"), options.latest_filename, /*with_time=*/false);
-  if (options.best && !has_time(options.filename))
+  if (options.best && !util::has_time(options.filename))
     throw ConfigError(name("filename"), ": ", options.filename, " is the name of every checkpoint, so each replaces ",
                       "the one before, and ", names.prefix, "best cannot keep the best; add {epoch} or {batch}");
   check({.latest = options.latest_filename, .keep = options.num_checkpoints_to_keep, .best = options.best}, names);

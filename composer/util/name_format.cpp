@@ -88,6 +88,12 @@ std::string formatted(std::string_view format, std::string_view run_name, const 
 
 }  // namespace
 
+bool has_time(std::string_view format) {
+  return std::ranges::any_of(parts_of_name(format), [](const NamePart& part) {
+    return part.placeholder && is_known(part.name, /*with_time=*/true) && !is_known(part.name, /*with_time=*/false);
+  });
+}
+
 std::vector<NamePart> parts_of_name(std::string_view format, std::string_view owner) {
   std::vector<NamePart> parts;
   const auto text = [&](char c) {

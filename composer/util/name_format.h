@@ -35,6 +35,9 @@ COMPOSER_EXPORT void set_process_on_node(const ProcessOnNode& process);
 // Whether format_name() replaces a placeholder of this name, with a timestamp or without one.
 COMPOSER_EXPORT bool is_known(std::string_view name, bool with_time);
 
+// Whether names of different moments differ: the format has a placeholder of time.
+COMPOSER_EXPORT bool has_time(std::string_view format);
+
 // A part of a format: text, or a placeholder {name:spec}.
 struct NamePart {
   bool placeholder = false;
