@@ -15,6 +15,7 @@
 
 #include "composer/core/error.h"
 #include "composer/util/no_sigpipe.h"
+#include "composer/util/write_all.h"
 
 namespace composer::util {
 namespace {
@@ -53,13 +54,15 @@ void OutputFile::open(FileMode mode) {
   if (descriptor_.number < 0) throw ConfigError(owner_, ": cannot write ", path_, ": ", reason(errno));
 }
 
-// Who only looks whether a file is in use has its lock for a moment. Where there are no locks, nobody has one.
+// Who only looks whether a file is in use has its lock for a moment. Where there are no locks, nobody has one. A
+// FileLock would open the path once more, and might find another file there than the one that is written.
 void OutputFile::lock(FileMode mode) {
   constexpr int kTimes = 20;
+  std::error_code error;
   for (int i = 0; i < kTimes; ++i) {
     if (::flock(descriptor_.number, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    else if (is_in_place())
+    else if (is_at(descriptor_.number, std::filesystem::canonical(path_, error)))
       return;
     else  // its owner has renamed or removed it
       open(mode);
@@ -89,13 +92,6 @@ std::int64_t OutputFile::size() const {
 bool OutputFile::is_regular() const {
   struct stat status {};
   return ::fstat(descriptor_.number, &status) == 0 && S_ISREG(status.st_mode);
-}
-
-bool OutputFile::is_in_place() const {
-  struct stat open {
-  }, there{};
-  return ::fstat(descriptor_.number, &open) == 0 && ::stat(path_.c_str(), &there) == 0 && open.st_ino == there.st_ino &&
-         open.st_dev == there.st_dev;
 }
 
 bool OutputFile::is_removed() const {

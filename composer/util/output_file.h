@@ -32,7 +32,6 @@ class OutputFile {
   [[noreturn]] void fail(int code) const;
   void open(FileMode mode);
   void lock(FileMode mode);
-  bool is_in_place() const;
   struct Descriptor {
     ~Descriptor();
     int number = -1;
