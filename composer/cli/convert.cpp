@@ -11,6 +11,7 @@
 #include "composer/cli/comparison.h"
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/formats/pt_file.h"
 #include "composer/formats/renaming.h"
 #include "composer/formats/safetensors.h"
@@ -43,34 +44,33 @@ std::vector<Rename> rules_of(const ConvertOptions& options) {
 std::int64_t infinities(const at::Tensor& tensor) { return tensor.isinf().sum().item<std::int64_t>(); }
 
 // The averages of weights that an algorithm of the run has, as EMA has, by the names of the weights.
-struct Averages {
-  std::string algorithm;
-  std::map<std::string, const Entry*> by_name;
-};
+using Averages = std::map<std::string, const Entry*>;
 
-Averages averages_in(const Contents& contents) {
+// By the algorithm that has them.
+std::map<std::string, Averages> averages_in(const Contents& contents) {
   static constexpr std::string_view kAlgorithms = "algorithms/", kOf = "/averages/";
-  Averages averages;
+  std::map<std::string, Averages> all;
   for (const Entry& entry : contents.tensors) {
     const std::size_t of = entry.name.find(kOf);
     if (!entry.name.starts_with(kAlgorithms) || of == std::string::npos) continue;
     const std::string algorithm = entry.name.substr(kAlgorithms.size(), of - kAlgorithms.size());
-    if (!averages.by_name.empty() && algorithm != averages.algorithm)
-      throw ConfigError("--averages: both ", averages.algorithm, " and ", algorithm, " have averages");
-    averages.algorithm = algorithm;
-    averages.by_name.emplace(entry.name.substr(of + kOf.size()), &entry);
+    all[algorithm].emplace(entry.name.substr(of + kOf.size()), &entry);
   }
-  return averages;
+  return all;
 }
 
 // Evaluations may have been of the averages, so that the trained weights are others than a metric was measured on.
 Averages averages_to_write(const Contents& contents, const ConvertOptions& options, const Console& console) {
-  Averages averages = averages_in(contents);
-  if (options.averages && averages.by_name.empty())
-    throw ConfigError("--averages: ", options.in, " has no averages of weights");
-  if (options.averages || averages.by_name.empty()) return averages;
-  console.err << "composer: " << printable(options.in) << ": the trained weights are written; it also has averages of "
-              << printable(averages.algorithm) << ", which evaluations use: --averages writes them\n";
+  const std::map<std::string, Averages> all = averages_in(contents);
+  const std::string names = listed(all, [](const auto& one) { return printable(one.first); });
+  if (options.averages && all.empty()) throw ConfigError("--averages: ", options.in, " has no averages of weights");
+  if (options.averages && all.size() > 1)
+    throw ConfigError("--averages: ", options.in, " has those of several algorithms: ", names);
+  if (options.averages) return all.begin()->second;
+  if (!all.empty())
+    console.err << "composer: " << printable(options.in)
+                << ": the trained weights are written; it also has averages of " << names
+                << ", which evaluations use: --averages writes them\n";
   return {};
 }
 
@@ -87,8 +87,8 @@ formats::NamedTensors tensors_of(const ConvertOptions& options, const Console& c
     if (!options.only.empty() && !fits_any(own, options.only)) continue;
     const std::string name = rename(own);
     if (!names.insert(name).second) throw ConfigError("--rename: two tensors get the name ", name);
-    const auto average = averages.by_name.find(own);
-    at::Tensor tensor = average == averages.by_name.end() ? entry.read() : average->second->read();
+    const auto average = averages.find(own);
+    at::Tensor tensor = average == averages.end() ? entry.read() : average->second->read();
     if (!options.dtype.empty() && tensor.is_floating_point()) {
       const at::Tensor converted = tensor.to(kDtypes.at(options.dtype));
       if (infinities(converted) > infinities(tensor))

@@ -122,6 +122,13 @@ TEST_CASE("convert writes the averages of weights if it is asked, and else says 
   const auto of_averages = written({"--averages"});
   CHECK(of_averages.at("fc.weight").equal(average));
   CHECK(of_averages.at("norm.count").equal(count));
+  algorithms["SWA"] = ema;
+  state["algorithms"] = algorithms;
+  saver.plan(manifest);
+  saver.save(manifest, state);
+  CHECK(written({}).at("fc.weight").equal(trained));
+  const Answer several = composer_program({"convert", folder / "ck/ep1", folder / "x.pt", "--averages"});
+  CHECK_MESSAGE(several.complains("has those of several algorithms: EMA, SWA"), several.err);
   const std::string file = folder / "out.safetensors";
   const Answer none = composer_program({"convert", file, folder / "x.pt", "--averages"});
   CHECK_MESSAGE(none.complains("has no averages of weights"), none.err);
