@@ -16,6 +16,10 @@ namespace {
 constexpr std::array<std::pair<Precision, std::string_view>, 3> kPrecisions = {
     {{Precision::FP32, "fp32"}, {Precision::AMP_BF16, "amp_bf16"}, {Precision::AMP_FP16, "amp_fp16"}}};
 
+void outdate_all(auto& by_name) {
+  for (auto& [name, reported] : by_name) reported.is_current = false;
+}
+
 }  // namespace
 
 std::string_view to_string(Precision precision) {
@@ -59,13 +63,11 @@ bool MetricValues::is_current(std::string_view label, std::string_view name) con
 }
 
 void MetricValues::weights_changed() {
-  for (const auto& [label, by_name] : all_) outdate(label);
+  for (auto& [label, by_name] : all_) outdate_all(by_name);
 }
 
 void MetricValues::outdate(std::string_view label) {
-  const auto of_label = all_.find(label);
-  if (of_label == all_.end()) return;
-  for (auto& [name, reported] : of_label->second) reported.is_current = false;
+  if (const auto of_label = all_.find(label); of_label != all_.end()) outdate_all(of_label->second);
 }
 
 void MetricValues::declare(std::string_view label, std::string_view name, Better better) {
