@@ -152,10 +152,9 @@ void warn_of_averages(const StateDict& saved, const std::string& from) {
   if (algorithms == nullptr) return;
   for (const auto& [name, state] : std::get<StateDict>(*algorithms).entries())
     if (const auto* own = std::get_if<StateDict>(&state); own && own->find("averages"))
-      warn(join(from, ": its trained weights are loaded, and not the averages of ", name,
-                ", which evaluations of that ",
-                "run use. Load it whole, with the same algorithm, or load the file that composer convert --averages ",
-                "writes"));
+      warn(join(from, ": its trained weights are loaded, and not the averages of ", name, ", which evaluations of ",
+                "that run use. Load it whole, with the same algorithm, or load the file that composer convert ",
+                "--averages writes"));
 }
 
 void rename_weights(StateDict& state, const std::vector<Rename>& rules, bool warns) {
@@ -344,9 +343,8 @@ std::string Trainer::Impl::made_before(const std::string& name) const {
   }));
   if (!path.empty() && ranks.first())
     warn(join("save_checkpoint: ", path, " stays as the run has saved it before ", resumption.loaded_from,
-              ", because a ",
-              "program that is started again repeats its calls until it trains on; to save what there is now, give it ",
-              "another name"));
+              ", because a program that is started again repeats its calls until it trains on; to save what there is ",
+              "now, give it another name"));
   return path;
 }
 

@@ -407,6 +407,16 @@ TEST_CASE("What an algorithm does to the weights in an evaluation is seen: value
     }
 }
 
+// Saved before each evaluation, of which the caller gets the number.
+TrainerOptions saved_before_evaluations(const MakeAlgorithms& algorithms, const Folder& folder, int& evaluations) {
+  TrainerOptions options = options_of(algorithms);
+  options.save_folder = folder / "ck";
+  options.save_interval = "4ba";
+  options.save_best = saving::Best{.metric = "eval/CrossEntropy"};
+  options.callbacks = {At([&](Event event, const State&) { evaluations += event == Event::EVAL_END ? 1 : 0; })};
+  return options;
+}
+
 // As such an algorithm is written in Composer.
 class Exchanging final : public Algorithm {
  public:
@@ -420,13 +430,8 @@ TEST_CASE("Weights that an algorithm exchanges for an evaluation and puts back a
   const Folder folder;
   const MakeAlgorithms exchanging = [] { return Algorithms{Exchanging()}; };
   int evaluations = 0;
-  TrainerOptions options = options_of(exchanging);
-  options.save_folder = folder / "ck";
-  options.save_interval = "4ba";
-  options.save_best = saving::Best{.metric = "eval/CrossEntropy"};
-  options.callbacks = {At([&](Event event, const State&) { evaluations += event == Event::EVAL_END ? 1 : 0; })};
   const Warnings warnings;
-  Trainer trainer(std::move(options));
+  Trainer trainer(saved_before_evaluations(exchanging, folder, evaluations));
   trainer.fit();
   CHECK(evaluations == 4);
   CHECK(trainer.state().metrics.is_current("eval", "CrossEntropy"));
@@ -456,13 +461,8 @@ TEST_CASE("Weights that are computed each time they are asked for change with th
   const Folder folder;
   const MakeAlgorithms computing = [] { return Algorithms{Computing()}; };
   int evaluations = 0;
-  TrainerOptions options = options_of(computing);
-  options.save_folder = folder / "ck";
-  options.save_interval = "4ba";
-  options.save_best = saving::Best{.metric = "eval/CrossEntropy"};
-  options.callbacks = {At([&](Event event, const State&) { evaluations += event == Event::EVAL_END ? 1 : 0; })};
   const Warnings warnings;
-  Trainer trainer(std::move(options));
+  Trainer trainer(saved_before_evaluations(computing, folder, evaluations));
   trainer.fit();
   CHECK(evaluations == 4);
   CHECK(warnings.texts.empty());
