@@ -9,6 +9,8 @@
 namespace composer::dist {
 namespace {
 
+constexpr std::chrono::seconds kAbort(5);
+
 // Never unloaded: its collectives may have threads.
 void* open(const std::string& path) { return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); }
 
@@ -37,6 +39,10 @@ Function* find(void* library, const char* name) {
 
 }  // namespace
 
+Accelerator::~Accelerator() {
+  if (aborted_.valid()) aborted_.wait_for(kAbort);
+}
+
 void Accelerator::attach(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const StorePtr& store,
                          const Environment& environment, c10::Device device, std::chrono::milliseconds timeout) {
   const std::lock_guard lock(mutex_);
@@ -50,6 +56,7 @@ void Accelerator::attach(const c10::intrusive_ptr<c10d::ProcessGroup>& group, co
     throw ConfigError("World::use_device: ", nccl::kLibrary, " was built for libtorch ", version, ", libcomposer for ",
                       nccl::TORCH, "; build both from the same folder");
   nccl::Abort* abort = find<nccl::Abort>(library, nccl::ABORT_NAME);
+  nccl::Shutdown* shutdown = find<nccl::Shutdown>(library, nccl::SHUTDOWN_NAME);
   nccl::Attach* attach = find<nccl::Attach>(library, nccl::ATTACH_NAME);
   if (const char* error = attach(store.get(), group.get(), environment.rank, environment.world_size, device.index(),
                                  static_cast<std::int64_t>(timeout.count())))
@@ -57,6 +64,7 @@ void Accelerator::attach(const c10::intrusive_ptr<c10d::ProcessGroup>& group, co
   device_ = device;
   group_ = group;
   abort_ = abort;
+  shutdown_ = shutdown;
 }
 
 bool Accelerator::has(c10::Device device) {
@@ -64,10 +72,24 @@ bool Accelerator::has(c10::Device device) {
   return device_ == device;
 }
 
-// On a thread of its own: it waits for kernels that may never end.
+// On a thread of its own: it waits for kernels that may never end. The group is never destroyed: its destructor waits
+// for them, too, and ends the process if it finds CUDA gone.
 void Accelerator::abort() {
   const std::lock_guard lock(mutex_);
-  if (abort_ != nullptr) std::thread([group = group_, abort = abort_] { abort(group.get()); }).detach();
+  if (!group_) return;
+  std::promise<void> aborted;
+  aborted_ = aborted.get_future();
+  std::thread([group = group_.release(), abort = abort_, aborted = std::move(aborted)]() mutable {
+    abort(group);
+    aborted.set_value();
+  }).detach();
+}
+
+void Accelerator::shutdown() {
+  const std::lock_guard lock(mutex_);
+  if (!group_) return;
+  if (const char* error = shutdown_(group_.get())) warn(join("World::shutdown: NCCL: ", error));
+  group_.reset();
 }
 
 }  // namespace composer::dist

@@ -50,4 +50,8 @@ extern "C" {
 [[gnu::visibility("default")]] const char* composer_nccl_abort(c10d::ProcessGroup* group) {
   return composer::dist::nccl::text_of_error([&] { group->getBackend(c10::DeviceType::CUDA)->abort(); });
 }
+
+[[gnu::visibility("default")]] const char* composer_nccl_shutdown(c10d::ProcessGroup* group) {
+  return composer::dist::nccl::text_of_error([&] { group->getBackend(c10::DeviceType::CUDA)->shutdown(); });
+}
 }

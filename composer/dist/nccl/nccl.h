@@ -21,11 +21,14 @@ using Attach = const char*(c10d::Store* store, c10d::ProcessGroup* group, int ra
                            std::int64_t timeout_ms);
 // Ends all collectives of the group on GPUs, from any thread.
 using Abort = const char*(c10d::ProcessGroup* group);
+// Ends what NCCL has for the group, when no collective is pending on any rank.
+using Shutdown = const char*(c10d::ProcessGroup* group);
 }
 
 constexpr const char* kLibrary = "libcomposer_nccl.so";
 constexpr const char* TORCH_VERSION_NAME = "composer_nccl_torch_version";
 constexpr const char* ATTACH_NAME = "composer_nccl_attach";
 constexpr const char* ABORT_NAME = "composer_nccl_abort";
+constexpr const char* SHUTDOWN_NAME = "composer_nccl_shutdown";
 
 }  // namespace composer::dist::nccl
