@@ -1,6 +1,7 @@
 #include "composer/dist/failure_detector.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <utility>
 
@@ -62,12 +63,12 @@ std::string FailureDetector::position_of(int rank) const {
   return kPosition + peers_[static_cast<std::size_t>(rank)].position;
 }
 
-FailureDetector::Turn FailureDetector::turn(std::string_view position, std::uint64_t collective) {
-  if (collective == 0 || collective != std::exchange(collective_, collective))
+FailureDetector::Turn FailureDetector::turn(std::string_view position, std::uint64_t calls) {
+  if (calls != std::exchange(calls_, calls))
     for (Peer& peer : peers_) peer.finished = Time(0);
   if (phase_ != WORKING || proposal_ || verdict_) ++hurried_;
   writing_ = phase_;
-  Turn turn{join(++turns_, ' ', static_cast<char>(phase_), ' ', position), std::nullopt};
+  Turn turn{join(++turns_, ' ', static_cast<char>(phase_), calls_ / 2, ' ', position), std::nullopt};
   if (in_force_ || phase_ == LEFT) return turn;
   if (proposal_)
     turn.proposal = encode(*proposal_);
@@ -89,7 +90,9 @@ void FailureDetector::read_beat(Peer& peer, const std::string& beat) {
   const std::size_t space = beat.find(' ');
   if (space == std::string::npos || space + 2 >= beat.size()) return;
   peer.phase = static_cast<Phase>(beat[space + 1]);
-  peer.position = beat.substr(space + 3);
+  const char* end = beat.data() + beat.size();
+  const char* rest = std::from_chars(beat.data() + space + 2, end, peer.collectives).ptr;
+  peer.position.assign(rest == end ? rest : rest + 1, end);
 }
 
 void FailureDetector::heard(Time now, const std::vector<std::string>& beats, const std::string& verdict) {
@@ -192,12 +195,13 @@ FailureDetector::Time FailureDetector::pause() const {
 
 bool FailureDetector::needs_turns() const { return !store_failed_ && !left_; }
 
-// A rank that has finished takes part in no collective any more.
+// A rank that has finished takes part in no collective any more. It may have ended this one already: not all operations
+// wait for all ranks.
 void FailureDetector::accuse_itself(Time waited) {
-  if (collective_ == 0) return;
+  if (calls_ % 2 == 0) return;
   for (int rank = 0; rank < size_; ++rank) {
     Peer& peer = peers_[static_cast<std::size_t>(rank)];
-    if (rank == rank_ || peer.phase != BYE) continue;
+    if (rank == rank_ || peer.phase != BYE || peer.collectives > calls_ / 2) continue;
     peer.finished += waited;
     if (peer.finished <= rules_.dead_after + rules_.farewell) continue;  // it may fail yet
     proposal_ = Verdict{

@@ -47,8 +47,8 @@ class FailureDetector {
     std::string beat;                     // to be set as this rank's heartbeat
     std::optional<std::string> proposal;  // to be set as the verdict if there is none
   };
-  // `collective` numbers the one that the main thread waits in; 0: in none.
-  Turn turn(std::string_view position, std::uint64_t collective = 0);
+  // `calls` counts the beginnings and ends of this rank's collectives: it is odd while the main thread is in one.
+  Turn turn(std::string_view position, std::uint64_t calls = 0);
   void heard(Time now, const std::vector<std::string>& beats, const std::string& verdict);
   void store_failed(Time now, const std::string& why);  // the connection broke
   Time pause() const;                                   // until the next turn
@@ -87,8 +87,9 @@ class FailureDetector {
   struct Peer {
     std::string beat, position;
     Phase phase = WORKING;
+    std::uint64_t collectives = 0;  // that it has ended
     Time silence{0};
-    Time finished{0};        // for how long it has been BYE, while this rank waits in one collective
+    Time finished{0};        // for how long it has been BYE, while this rank waits for it in one collective
     int news = kEnoughNews;  // changes of the heartbeat since the last gap
   };
   struct Gap {  // a long time without news, after which the silence of others is not their fault
@@ -122,7 +123,7 @@ class FailureDetector {
   Gap gap_;
   std::vector<Peer> peers_;
 
-  std::uint64_t turns_ = 0, collective_ = 0;
+  std::uint64_t turns_ = 0, calls_ = 0;
   int hurried_ = 0;
   Phase phase_ = WORKING, written_ = WORKING;  // written_: the last that the store is known to have
   Phase writing_ = WORKING;

@@ -57,11 +57,8 @@ struct World::Impl {
     }
   }
   [[noreturn]] void rethrow();  // World::rethrow()
-  std::function<std::uint64_t()> waits_in() const {
-    return [calls = calls] {
-      const std::uint64_t now = *calls;
-      return now % 2 == 1 ? now : 0;
-    };
+  std::function<std::uint64_t()> count_calls() const {
+    return [calls = calls]() -> std::uint64_t { return *calls; };
   }
 
   // Options::check_collectives: throws Error on all ranks unless all are about to do this with such tensors.

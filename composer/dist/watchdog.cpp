@@ -64,7 +64,7 @@ struct Watchdog::State {
 };
 
 void Watchdog::State::one_turn(std::unique_lock<std::mutex>& lock) try {
-  const FailureDetector::Turn turn = detector.turn(position.text(), setup.collective());
+  const FailureDetector::Turn turn = detector.turn(position.text(), setup.calls());
   lock.unlock();
   c10d::Store& store = *setup.store;
   store.set(keys[static_cast<std::size_t>(setup.rank)], bytes(turn.beat));

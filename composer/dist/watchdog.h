@@ -22,11 +22,11 @@ class Watchdog {
   struct Setup {
     DetectorRules rules;
     int rank = 0, size = 1;
-    int store_rank = -1;                        // of the process that serves the store; -1: none of the ranks
-    StorePtr store;                             // a connection for this alone
-    std::shared_ptr<Sockets> store_sockets;     // of that connection; null if it has none
-    std::function<void()> abort;                // makes all collectives fail; called once, at most
-    std::function<std::uint64_t()> collective;  // the number of that which the main thread waits in; 0: in none
+    int store_rank = -1;                     // of the process that serves the store; -1: none of the ranks
+    StorePtr store;                          // a connection for this alone
+    std::shared_ptr<Sockets> store_sockets;  // of that connection; null if it has none
+    std::function<void()> abort;             // makes all collectives fail; called once, at most
+    std::function<std::uint64_t()> calls;    // how many beginnings and ends of collectives there were
   };
   static constexpr int kExitStatus = 75;
 

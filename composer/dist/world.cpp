@@ -115,7 +115,7 @@ std::shared_ptr<World> World::join(const Environment& environment, const Options
     accelerator->abort();
     of_store->shut_down();  // the main thread may wait for an answer of the store
   };
-  setup.collective = impl->waits_in();
+  setup.calls = impl->count_calls();
   impl->watchdog = std::make_unique<Watchdog>(std::move(setup));
   impl->sockets->begin();
   impl->collective([&] { impl->group = make_group(impl->store, environment, options); });
@@ -151,7 +151,7 @@ std::vector<std::shared_ptr<World>> World::in_threads(int size, const Options& o
         sockets->shut_down();
         accelerator->abort();
       };
-      setup.collective = impl->waits_in();
+      setup.calls = impl->count_calls();
       impl->watchdog = std::make_unique<Watchdog>(std::move(setup));
       impl->collective([&] { impl->group = make_group(store, environment, options); });
       return std::shared_ptr<World>(new World(std::move(environment), std::move(impl)));
@@ -200,6 +200,7 @@ void World::shutdown() {
                                       " s; last positions: ", impl_->watchdog->positions()));
   }
   impl_->orderly = true;
+  impl_->accelerator->shutdown();
   impl_.reset();
 }
 
