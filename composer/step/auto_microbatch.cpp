@@ -56,10 +56,12 @@ void AutoMicrobatch::choose(std::int64_t samples, const Trial& trial) {
     if (large && each > 0) most += room / each;
   }
   if (failed) most = static_cast<double>(samples);
-  // As many microbatches as are needed, of as equal a size as can be.
-  const auto at_once = static_cast<std::int64_t>(std::clamp(most, 1., static_cast<double>(samples)));
-  const std::int64_t parts = (samples + at_once - 1) / at_once;
-  state_.device_train_microbatch_size = (samples + parts - 1) / parts;
+  // As many microbatches as are needed, of as equal a size as can be. Memory may grow faster than the batch, and an
+  // allocator cannot use every byte that is free, so a size larger than those tried is tried as well.
+  const auto in_parts = [samples](std::int64_t parts) { return (samples + parts - 1) / parts; };
+  std::int64_t parts = in_parts(static_cast<std::int64_t>(std::clamp(most, 1., static_cast<double>(samples))));
+  while (!failed && in_parts(parts) > size && !peak_of(in_parts(parts)) && !failed) ++parts;
+  state_.device_train_microbatch_size = in_parts(parts);
 }
 
 void AutoMicrobatch::shrink(std::int64_t samples) {

@@ -9,6 +9,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "composer/callbacks/oom_observer.h"
+#include "composer/core/callback.h"
 #include "composer/core/error.h"
 #include "composer/models/classifier.h"
 #include "tests/gpu/gpu.h"
@@ -79,13 +80,19 @@ TEST_CASE("The available memory of a GPU is what can be allocated, out of memory
 
 TEST_CASE("Microbatches of \"auto\" survive that a GPU is really out of memory, and train what whole batches do" *
           on_gpu()) {
+  // Before the second batch, for which there was enough memory until then.
+  struct Filler final : Callback {
+    void batch_start(const State& state, Logger&) override {
+      if (state.timestamp.batch == 1) filled = fill(2560 * kMiB);
+    }
+    at::Tensor filled;
+  };
   const std::vector<at::Tensor> expected = trained(wide_options());
   release_cached_memory(kGpu);
-  const at::Tensor filled = fill(2560 * kMiB);
   Warnings warnings;
   TrainerOptions options = wide_options();
   options.device_train_microbatch_size = "auto";
-  options.microbatch_memory = std::int64_t{1} << 40;  // so the whole batch is tried
+  options.callbacks = {Filler()};
   std::vector<at::Tensor> weights;
   const std::int64_t size = final_size(std::move(options), weights);
   std::cout << "microbatches of " << size << " samples" << std::endl;

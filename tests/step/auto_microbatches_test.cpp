@@ -23,6 +23,7 @@ namespace composer::test::auto_microbatches_test {
 namespace {
 
 constexpr std::int64_t kMiB = 1024 * 1024;
+constexpr std::int64_t kTrial = 2;  // microbatches of a size that is tried
 
 // Batch norm and dropout, so that a trace of a trial would be seen; each sample takes 256 KiB on its way.
 struct Wide : Model {
@@ -154,19 +155,48 @@ TEST_CASE("The memory that a batch was given is kept") {
   }
 }
 
+// Takes 3 KiB for each pair of samples.
+struct Pairs final : Wide {
+  Outputs forward(const Batch& batch) override {
+    const at::Tensor out = fc->forward(batch["input"]).slice(1, 0, 3);
+    const at::Tensor pairs = (out.unsqueeze(1) * out.unsqueeze(0)).unsqueeze(0).expand({256, -1, -1, -1});
+    return out + pairs.relu().mean(std::vector<std::int64_t>{0, 1});
+  }
+};
+
+TEST_CASE("Of a batch whose memory grows faster than its size, parts that fit are found before it is trained") {
+  const auto size_within = [](std::int64_t memory) {
+    const Warnings warnings;
+    TrainerOptions options = tiny_options();
+    options.model = std::make_shared<Pairs>();
+    options.train_dataloader = tiny_loader(64, 64);
+    options.device_train_microbatch_size = "auto";
+    options.microbatch_memory = memory;
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    CHECK_FALSE(warnings.say("out of memory"));
+    return trainer.state().device_train_microbatch_size;
+  };
+  CHECK(size_within(256 * kMiB) == 64);
+  const std::int64_t size = size_within(16 * kMiB);
+  CHECK(size < 64);
+  CHECK(size >= 16);
+}
+
 TEST_CASE("A batch that runs out of memory is trained again in halves, as if those had been asked for") {
   const Result halves = train({.size = 6});
-  const Result at_once = train({.size = "auto", .most_samples = 7});
+  // kTrial forwards try the size that was predicted
+  const Result at_once = train({.size = "auto", .most_samples = 7, .first_forwards = kTrial});
   CHECK(at_once.sizes == std::vector<double>{6, 6, 6});
   check_same_training(at_once, halves);
   // in the second of two microbatches, after the first has left its gradients and its share in the statistics
-  const Result later = train({.size = "auto", .memory = 24 * kMiB, .most_samples = 7, .first_forwards = 1});
+  const Result later = train({.size = "auto", .memory = 24 * kMiB, .most_samples = 7, .first_forwards = kTrial + 1});
   CHECK(later.sizes == std::vector<double>{6, 6, 6});
   check_same_training(later, halves);
 }
 
 TEST_CASE("Batches that were trained before memory was short stay as they were") {
-  const Result second = train({.size = "auto", .most_samples = 7, .first_forwards = 1});
+  const Result second = train({.size = "auto", .most_samples = 7, .first_forwards = kTrial + 1});
   CHECK(second.sizes == std::vector<double>{24, 6, 6});
   TrainerOptions options = tiny_options();
   options.model = std::make_shared<Wide>();
@@ -181,13 +211,14 @@ TEST_CASE("Batches that were trained before memory was short stay as they were")
 
 TEST_CASE("Algorithms that draw random numbers draw the same when a batch is trained again") {
   const auto algorithms = [] { return Algorithms{algorithms::LabelSmoothing(), algorithms::MixUp({.alpha = 0.5})}; };
-  const Result automatic = train({.size = "auto", .most_samples = 7, .algorithms = algorithms()});
+  const Result automatic =
+      train({.size = "auto", .most_samples = 7, .first_forwards = kTrial, .algorithms = algorithms()});
   CHECK(automatic.sizes == std::vector<double>{6, 6, 6});
   check_same_training(automatic, train({.size = 6, .algorithms = algorithms()}));
 }
 
 TEST_CASE("A batch that is trained again fires its events from BEFORE_TRAIN_BATCH on") {
-  const Result automatic = train({.size = "auto", .most_samples = 7});
+  const Result automatic = train({.size = "auto", .most_samples = 7, .first_forwards = kTrial});
   std::vector<std::string> first;
   for (const std::string& name : automatic.events) {
     if (name == "after_forward") break;
