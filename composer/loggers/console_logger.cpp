@@ -11,6 +11,7 @@
 #include "composer/core/state.h"
 #include "composer/loggers/batch_means.h"
 #include "composer/loggers/format.h"
+#include "composer/loggers/held_lines.h"
 #include "composer/loggers/metric_buffer.h"
 #include "composer/loggers/number_text.h"
 #include "composer/loggers/stream_option.h"
@@ -68,6 +69,9 @@ std::vector<std::int64_t> batches_to_tell(std::optional<std::int64_t> total) {
 }  // namespace
 
 struct ConsoleLogger::Buffers {
+  explicit Buffers(const TextStream& stream) : lines(stream) {}
+
+  HeldLines lines;
   MetricBuffer metrics;
   BatchMeans means;  // of an interval in epochs
   // Lines by key: of all, and of those that have not been printed.
@@ -75,7 +79,7 @@ struct ConsoleLogger::Buffers {
 };
 
 ConsoleLogger::ConsoleLogger(ConsoleLoggerOptions options)
-    : options_(std::move(options)), buffers_(std::make_unique<Buffers>()) {
+    : options_(std::move(options)), buffers_(std::make_unique<Buffers>(options_.stream)) {
   const Time interval = options_.log_interval;
   if (interval.unit() != TimeUnit::EPOCH && interval.unit() != TimeUnit::BATCH)
     throw ConfigError("ConsoleLogger: log_interval must be in ep or ba, got ", interval);
@@ -102,7 +106,7 @@ void ConsoleLogger::log_hyperparameters(std::span<const LogEntry> hyperparameter
 
 void ConsoleLogger::log_traces(std::span<const LogEntry> traces, const State&) {
   for (const auto& [key, value] : traces)
-    options_.stream.write(join("[trace]: ", key, ':', format_log_value(value), "\n\n"));
+    buffers_->lines.write(join("[trace]: ", key, ':', format_log_value(value), "\n\n"));
 }
 
 void ConsoleLogger::fit_start(const State& state, Logger&) {
@@ -113,12 +117,14 @@ void ConsoleLogger::fit_start(const State& state, Logger&) {
 void ConsoleLogger::predict_start(const State&, Logger&) { print_hyperparameters(); }
 
 void ConsoleLogger::batch_end(const State& state, Logger&) {
+  buffers_->lines.write_arrived();
   const Time interval = options_.log_interval;
   if (interval.unit() != TimeUnit::BATCH) return buffers_->means.count_batch(state);
   if (printed_at_.number() < 0 || state.timestamp.batch % interval.count() == 0) print_training(state);
 }
 
 void ConsoleLogger::epoch_end(const State& state, Logger&) {
+  flush();
   const Time interval = options_.log_interval;
   if (interval.unit() != TimeUnit::EPOCH) return;
   buffers_->means.end_epoch();
@@ -127,8 +133,12 @@ void ConsoleLogger::epoch_end(const State& state, Logger&) {
 
 void ConsoleLogger::fit_end(const State& state, Logger&) {
   if (printed_at_.number() != state.timestamp.batch) print_training(state);
+  flush();
   buffers_->metrics.clear();
 }
+
+void ConsoleLogger::close(const State&, Logger&) { flush(); }
+void ConsoleLogger::flush() { buffers_->lines.write_held(); }
 
 void ConsoleLogger::eval_start(const State& state, Logger&) {
   print_hyperparameters();
@@ -140,7 +150,7 @@ void ConsoleLogger::eval_batch_end(const State& state, Logger&) {
   const std::int64_t batch = state.eval_timestamp.batch;
   if (eval_batches_told_.empty() || eval_batches_told_.back() != batch) return;
   eval_batches_told_.pop_back();
-  options_.stream.write(
+  buffers_->lines.write(
       join("[Eval batch=", of(batch, state.dataloader_len), "] Eval on ", state.dataloader_label, " data\n"));
 }
 
@@ -148,6 +158,7 @@ void ConsoleLogger::eval_end(const State& state, Logger&) {
   print_metrics(join("[Eval batch=", of(state.eval_timestamp.batch, state.dataloader_len), "] Eval on ",
                      state.dataloader_label, " data:"),
                 "Eval ");
+  flush();
 }
 
 void ConsoleLogger::print_training(const State& state) {
@@ -157,13 +168,12 @@ void ConsoleLogger::print_training(const State& state) {
 }
 
 void ConsoleLogger::print_metrics(std::string text, const char* kind) {
-  for (const auto* entry : buffers_->metrics.entries())
-    text.append("\n\t ")
-        .append(kind)
-        .append(entry->key)
-        .append(": ")
-        .append(format_log_value(buffers_->means.mean_of(entry->key, entry->value)));
-  options_.stream.write(text += '\n');
+  std::vector<HeldLines::Part> parts;
+  for (const auto* entry : buffers_->metrics.entries()) {
+    text.append("\n\t ").append(kind).append(entry->key).append(": ");
+    parts.push_back({std::exchange(text, {}), buffers_->means.mean_of(entry->key, entry->value)});
+  }
+  buffers_->lines.hold(std::move(parts), std::move(text));
   buffers_->metrics.clear();
 }
 
@@ -172,7 +182,7 @@ void ConsoleLogger::print_hyperparameters() {
   if (std::exchange(hyperparameters_printed_, true) && news.empty()) return;
   std::string text = join(kRule, "Config:\n");
   for (const auto& [key, line] : news) text += line + '\n';
-  options_.stream.write(text += join('\n', kRule));
+  buffers_->lines.write(text += join('\n', kRule));
 }
 
 namespace entries {

@@ -23,8 +23,8 @@ struct ConsoleLoggerOptions {
 // each evaluation, and the rest at FIT_END. With an interval in epochs, losses and metrics of training are means over
 // the batches since it last printed, weighted by their samples; else they are those of the last batch. During an
 // evaluation it prints progress at up to ten batches. Prints hyperparameters when a fit, an evaluation or a prediction
-// starts, each once. Reads the tensors that it prints on the training thread, so on a GPU an interval of many batches
-// costs less.
+// starts, each once. Values on a GPU are printed when they have arrived on the host, at the end of the epoch at the
+// latest: training waits for them there, and before an evaluation, but not within an epoch.
 class COMPOSER_EXPORT ConsoleLogger final : public LoggerDestination {
  public:
   explicit ConsoleLogger(ConsoleLoggerOptions options = {});
@@ -45,6 +45,8 @@ class COMPOSER_EXPORT ConsoleLogger final : public LoggerDestination {
   void eval_batch_end(const State& state, Logger& logger) override;
   void eval_end(const State& state, Logger& logger) override;
   void predict_start(const State& state, Logger& logger) override;
+  void close(const State& state, Logger& logger) override;
+  void flush() override;  // waits for values on a GPU
 
  private:
   struct Buffers;
