@@ -109,7 +109,7 @@ void GpuReader::add(Readings& readings) const {
 
 std::unique_ptr<GpuReader> gpu_reader_of(c10::Device device) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");  // NOLINT(concurrency-mt-unsafe)
-  return std::make_unique<GpuReader>("libnvidia-ml.so.1", std::max<int>(device.index(), 0), visible ? visible : "");
+  return std::make_unique<GpuReader>("libnvidia-ml.so.1", device.index(), visible ? visible : "");
 }
 
 }  // namespace composer::callbacks

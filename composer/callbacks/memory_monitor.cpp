@@ -58,7 +58,7 @@ struct MemoryMonitor::Impl {
   void log_device(c10::Device device, Logger& logger) {
     c10::DeviceAllocator* allocator = allocator_of(device);
     if (!allocator) return;
-    const auto stats = allocator->getDeviceStats(std::max<c10::DeviceIndex>(device.index(), 0));
+    const auto stats = allocator->getDeviceStats(device.index());
     for (const auto& [statistic, key] : logged) {
       const std::int64_t value = statistic.of(stats);
       records.push_back({key, statistic.in_bytes ? LogValue(gigabytes(value)) : LogValue(value)});

@@ -65,7 +65,7 @@ void write_process(std::ostream& out) {
 void write_device(std::ostream& out, c10::Device device) {
   c10::DeviceAllocator* const allocator = allocator_of(device);
   if (allocator == nullptr) return;
-  const auto stats = allocator->getDeviceStats(std::max<c10::DeviceIndex>(device.index(), 0));
+  const auto stats = allocator->getDeviceStats(device.index());
   const auto value = [&](const char* name) { return DeviceStatistic(name).of(stats); };
   out << "memory of " << device << ": " << value("allocated_bytes.all.current") << " bytes in tensors, at their peak "
       << value("allocated_bytes.all.peak") << "; " << value("reserved_bytes.all.current") << " reserved\n";

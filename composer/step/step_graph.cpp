@@ -231,7 +231,7 @@ bool StepGraph::do_aside(const Work& work) {
     return true;
   }
   const c10::impl::VirtualGuardImpl device(state_.device.type());
-  const c10::Stream current = device.getStream(with_index(state_.device));
+  const c10::Stream current = device.getStream(state_.device);
   device.synchronizeStream(current);
   {
     const StreamScope scope(device, *side_);
@@ -251,8 +251,8 @@ bool StepGraph::capture(const Work& work, Layouts batch) {
     let_go();
     for (const auto& [name, tensor] : state_.batch) batch_.set(name, tensor.clone());
     const c10::impl::VirtualGuardImpl device(state_.device.type());
-    const c10::DeviceGuard on_device(with_index(state_.device));
-    device.synchronizeStream(device.getStream(with_index(state_.device)));
+    const c10::DeviceGuard on_device(state_.device);
+    device.synchronizeStream(device.getStream(state_.device));
     {
       std::optional<StreamScope> scope;
       if (side_) scope.emplace(device, *side_);

@@ -23,6 +23,7 @@
 #include "composer/data/seekable_loader.h"
 #include "composer/kernels/gemm.h"
 #include "composer/optim/refit.h"
+#include "composer/step/side_stream.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/impl.h"
 
@@ -51,11 +52,11 @@ std::uint64_t current_seed() {
   return generator.current_seed() & std::numeric_limits<std::int64_t>::max();  // logged as a signed number
 }
 
+// With several ranks, a GPU without a number is that of the rank.
 at::Device device_of(const TrainerOptions& options) {
-  if (options.device) return *options.device;
-  if (!at::hasCUDA()) return at::kCPU;
+  const at::Device device = options.device.value_or(at::hasCUDA() ? at::kCUDA : at::kCPU);
   const dist::World& world = *options.world;
-  if (world.is_alone()) return at::kCUDA;
+  if (!device.is_cuda() || device.has_index() || world.is_alone()) return device;
   return {at::kCUDA, static_cast<at::DeviceIndex>(world.environment().local_rank)};
 }
 
@@ -100,11 +101,11 @@ State make_state(const TrainerOptions& options, const std::optional<saving::Foun
   state.rank = options.world->rank();
   state.world_size = options.world->size();
   state.model = options.model;
-  state.device = device;
+  state.device = with_index(device);
   state.precision = options.precision;
   state.iteration_length = options.iteration_length;
 
-  move_to(as_module(*state.model), device);
+  move_to(as_module(*state.model), state.device);
   if (!parameters(as_module(*state.model)).empty()) state.optimizer = options.optimizer.made();
   return state;
 }
