@@ -75,7 +75,8 @@ class TrainStep {
   // Throws ConfigError for algorithms that need all gradients, where a rank has only some.
   void check_divides(const Engine& engine) const;
   // The batch from which on all losses on the CPU were NaN, up to the last one; unset: that one is a number.
-  std::optional<std::int64_t> nan_since() const { return nan_since_; }
+  // The batch since which losses have been NaN; on a device, which this waits for, the last one if its loss is.
+  std::optional<std::int64_t> nan_since() const;
   // What start() was told, as the mean over ranks.
   Seconds spent() const { return Seconds(of_all_.seconds); }
   // Before the first batch of a fit.

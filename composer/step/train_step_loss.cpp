@@ -79,15 +79,29 @@ void TrainStep::warn_of_outside_leaves() const {
            "something else trains them, set_requires_grad(false) for the time of this step"));
 }
 
+namespace {
+
+bool is_nan(const at::Tensor& loss) {
+  return std::isnan(loss.is_cpu() ? *loss.const_data_ptr<float>() : loss.item<float>());
+}
+
+}  // namespace
+
 // Where looking costs nothing. A scaled step skips overflows, and the loss of a trial may become what it likes.
 void TrainStep::watch_for_nan() {
   const at::Tensor* total = state_.batch_loss.find("total");
   if (scales_ || !state_.run || !total || !total->is_cpu() || total->scalar_type() != at::kFloat) return;
-  if (!std::isnan(*total->const_data_ptr<float>())) return nan_since_.reset();
+  if (!is_nan(*total)) return nan_since_.reset();
   if (nan_since_) return;
   nan_since_ = state_.timestamp.batch;
   if (std::exchange(warned_of_nan_, true)) return;
   warn(join("the training loss of batch ", state_.timestamp.batch, " is NaN; the callback NaNMonitor ends a run then"));
+}
+
+std::optional<std::int64_t> TrainStep::nan_since() const {
+  const at::Tensor* total = state_.batch_loss.find("total");
+  if (scales_ || !total || total->is_cpu() || total->scalar_type() != at::kFloat || !is_nan(*total)) return nan_since_;
+  return state_.timestamp.batch - 1;
 }
 
 }  // namespace composer

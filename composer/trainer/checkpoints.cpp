@@ -392,8 +392,8 @@ void Trainer::Impl::tell_resumed() {
 // At the end of a fit, in case that nobody saw the warning hours ago.
 void Trainer::Impl::tell_nan() const {
   if (const auto since = train_step.nan_since(); since && ranks.first())
-    warn(join("the training loss has been NaN since batch ", *since, ", up to the end of this fit at batch ",
-              state.timestamp.batch,
+    warn(join("the training loss has been NaN since batch ", *since, state.device.is_cpu() ? "" : " or before",
+              ", up to the end of this fit at batch ", state.timestamp.batch,
               ": nothing was learnt from there on. The callback NaNMonitor ends a run at the first ",
               "NaN, and says where it comes from"));
 }
