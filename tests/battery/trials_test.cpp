@@ -9,6 +9,7 @@
 #include "composer/models/resnet_cifar.h"
 #include "composer/trainer/trainer.h"
 #include "tests/battery/variants.h"
+#include "tests/support/device.h"
 #include "tests/support/doctest.h"
 #include "tests/support/sandbox.h"
 #include "tests/support/tiny_images.h"
@@ -27,6 +28,7 @@ std::vector<at::Tensor> left_by(const Entry<Algorithms>& entry, const Settings& 
   with.model = models::resnet_cifar({.depth = 8, .num_classes = 3, .in_channels = 1});  // with blocks to drop
   with.train_dataloader = data::in_memory(batch, {.batch_size = 4, .shuffle = false});
   with.max_duration = "8ba";
+  with.deterministic_mode = !device_of_tests().is_cpu();
   with.algorithms = entry.make(settings);
   Trainer trainer(std::move(with));
   const auto look = [&] {

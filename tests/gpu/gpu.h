@@ -12,6 +12,7 @@
 #include <ATen/Context.h>
 
 #include "composer/data/in_memory.h"
+#include "composer/models/bert.h"
 #include "composer/models/gpt.h"
 #include "composer/models/mlp.h"
 #include "composer/models/mnist_cnn.h"
@@ -75,6 +76,21 @@ inline std::span<const Net> nets() {
              models::gpt({.vocabulary = 11, .sequence_length = 8, .width = 16, .depth = 2, .heads = 2}));
        },
        texts, 1e-4},
+      {"BERT",
+       [] {
+         return std::shared_ptr<Model>(models::bert({.num_classes = 3,
+                                                     .vocabulary = 11,
+                                                     .sequence_length = 8,
+                                                     .width = 16,
+                                                     .depth = 2,
+                                                     .heads = 2,
+                                                     .dropout = 0,
+                                                     .attention_dropout = 0}));
+       },
+       [] {
+         return Batch{{"input_ids", texts()["input_ids"]}, {"target", at::arange(kSamples).remainder(3)}};
+       },
+       1e-4},
   };
   return all;
 }

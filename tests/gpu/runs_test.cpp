@@ -8,6 +8,7 @@
 
 #include "composer/models/classifier.h"
 #include "tests/gpu/gpu.h"
+#include "tests/support/warnings.h"
 
 namespace composer::test::gpu_runs_test {
 namespace {
@@ -26,11 +27,37 @@ TrainerOptions with_dropout(double lr) {
   return options;
 }
 
+TEST_CASE("A run that is tuned on a GPU ends with the weights of one that is not" * on_gpu()) {
+  for (const Net& net : nets()) {
+    const auto weights = [&](bool tune) {
+      TrainerOptions options = options_of(net, kGpu);
+      options.tune = tune;
+      return trained(std::move(options));
+    };
+    check_close(net.name, weights(true), weights(false), 10 * net.tolerance);
+  }
+}
+
+TEST_CASE("A loss on a GPU that is NaN at the end of a fit is told, one that was is not" * on_gpu()) {
+  const auto is_told = [](double last_input) {
+    TrainerOptions options = options_of(nets().front(), kGpu);
+    Batch data = nets().front().data();
+    data.set("input", at::cat({data["input"].slice(0, 1), data["input"].slice(0, 0, 1) * last_input}));
+    options.train_dataloader = data::in_memory(data, {.batch_size = kBatchSize, .shuffle = false});
+    options.max_duration = "1ep";
+    const Warnings warnings;
+    Trainer(std::move(options)).fit();
+    return warnings.say("nothing was learnt");
+  };
+  CHECK(is_told(NAN));
+  CHECK_FALSE(is_told(1));
+}
+
 TEST_CASE("A trainer without a device chooses the GPU if there is one" * on_gpu()) {
   TrainerOptions options = options_of(nets().front(), kGpu);
   options.device.reset();
   Trainer trainer(std::move(options));
-  CHECK(trainer.state().device.is_cuda());
+  CHECK(trainer.state().device == at::Device(at::kCUDA, 0));  // with its number
   for (const at::Tensor& parameter : trainer.state().model->parameters()) CHECK(parameter.is_cuda());
 }
 
