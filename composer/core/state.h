@@ -87,7 +87,7 @@ struct State {
   int rank = 0, world_size = 1;  // of the processes that train together
   Handle<Model> model;
   Handle<torch::optim::Optimizer> optimizer;  // null: nothing to train, or at INIT; it is made after that
-  at::Device device = at::kCPU;               // with its number, unless it is the CPU
+  at::Device device = at::kCPU;
   Precision precision = Precision::FP32;
   std::int64_t device_train_microbatch_size = 0;  // samples
 
