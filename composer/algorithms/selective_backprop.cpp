@@ -21,6 +21,7 @@
 #include "composer/util/loss.h"
 #include "composer/util/random.h"
 #include "composer/util/share_of.h"
+#include "composer/util/to_device.h"
 
 namespace composer::algorithms {
 namespace {
@@ -152,7 +153,7 @@ at::Tensor SelectiveBackprop::losses_of_part(Batch batch, State& state) const {
 void SelectiveBackprop::apply(Event event, State& state, Logger&) {
   if (event == Event::FIT_START) return warn_if_never(state, options_);
   Batch batch;
-  for (const auto& [name, tensor] : state.batch) batch.set(name, tensor.to(state.device, /*non_blocking=*/true));
+  for (const auto& [name, tensor] : state.batch) batch.set(name, util::to_device(tensor, state.device));
   const std::int64_t samples = batch.at(options_.input_key).size(0);
   if (samples == 0) return;
   RandomStream random(hash64(rank_seed(state), kSelectiveBackpropStream, state.timestamp.batch));

@@ -85,11 +85,14 @@ void Accelerator::abort() {
   }).detach();
 }
 
+// It may wait for others, so not under the lock, for which the watchdog would wait.
 void Accelerator::shutdown() {
-  const std::lock_guard lock(mutex_);
-  if (!group_) return;
-  if (const char* error = shutdown_(group_.get())) warn(join("World::shutdown: NCCL: ", error));
-  group_.reset();
+  std::unique_lock lock(mutex_);
+  const c10::intrusive_ptr<c10d::ProcessGroup> group = std::move(group_);
+  nccl::Shutdown* const shutdown = shutdown_;
+  lock.unlock();
+  if (!group) return;
+  if (const char* error = shutdown(group.get())) warn(join("World::shutdown: NCCL: ", error));
 }
 
 }  // namespace composer::dist

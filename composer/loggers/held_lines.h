@@ -30,7 +30,7 @@ class HeldLines {
 
   // The parts and the end of a line.
   void hold(std::vector<Part> parts, std::string end) {
-    std::optional<at::Device> device;
+    std::optional<at::Device> device;  // all values of a run are on its device
     for (Part& part : parts) {
       auto* tensor = std::get_if<at::Tensor>(&part.value);
       if (tensor == nullptr || !tensor->defined() || tensor->is_cpu() || tensor->numel() != 1) continue;

@@ -7,6 +7,7 @@
 
 #include "composer/core/error.h"
 #include "composer/data/seekable_loader.h"
+#include "composer/util/to_device.h"
 
 namespace composer {
 namespace {
@@ -127,7 +128,7 @@ void Feed::to_device(Batch& microbatch, at::Device device) const {
   for (auto& [name, tensor] : microbatch)
     if (tensor.device() != device) {
       at::Tensor copy = stage_ ? stage_->copy_of(tensor) : at::Tensor();
-      tensor = copy.defined() ? std::move(copy) : tensor.to(device, /*non_blocking=*/true);
+      tensor = copy.defined() ? std::move(copy) : util::to_device(tensor, device);
     }
   if (spec_.microbatch_transforms) spec_.microbatch_transforms(microbatch);
 }

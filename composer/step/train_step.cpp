@@ -193,7 +193,8 @@ void TrainStep::step_optimizer(const Feed& feed, const TrainBatch& train_batch) 
     bool has_gradients = false;  // then the weights may have changed: there is no way back
     try {
       return step_once([&] {
-        const MemoryScope scope(state_.device, auto_->limit());
+        std::optional<MemoryScope> scope;
+        if (state_.device.is_cpu()) scope.emplace(state_.device, auto_->limit());
         at::Tensor loss = make_gradients(train_batch);
         has_gradients = true;
         return loss;

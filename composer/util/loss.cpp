@@ -21,6 +21,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "composer/core/error.h"
+#include "composer/util/to_device.h"
 
 namespace composer {
 namespace {
@@ -128,7 +129,7 @@ LossWeight count_kept(const at::Tensor& target, std::int64_t ignored) {
 // Where the weights are: on a device, so that it is not waited for.
 LossWeight weight_of_classes(const at::Tensor& target, const at::Tensor& weight, std::int64_t ignored) {
   check_classes(target, weight.size(0), ignored);
-  const at::Tensor on_device = target.flatten().to(weight.device(), /*non_blocking=*/true);
+  const at::Tensor on_device = util::to_device(target.flatten(), weight.device());
   const at::Tensor ignores = not_ignored(on_device, ignored).logical_not();
   return weight.index_select(0, on_device.masked_fill(ignores, 0)).masked_fill_(ignores, 0).sum(at::kDouble);
 }

@@ -69,24 +69,31 @@ void draw(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
   call_below(op, keys, stack);
 }
 
+// Set while this thread's generator stands in for the default one.
+thread_local bool stands_in = false;
+
 // For the time of the call, the device's default generator continues this thread's numbers. Nothing is waited for: what
-// changes hands is a pointer.
+// changes hands is a pointer. Autocast calls a recurrent layer's operator again, from within.
 void draw_hidden(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const at::Device device = device_of(op, torch::jit::last(*stack, op.schema().arguments().size()));
-  const at::Generator* mine = current && !device.is_cpu() ? current->find(device) : nullptr;
+  const at::Generator* mine = current && !stands_in && !device.is_cpu() ? current->find(device) : nullptr;
   if (!mine) return call_below(op, keys, stack);
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   at::Generator generator = at::globalContext().defaultGenerator(device);
   const at::Generator before = generator.graphsafe_get_state();
-  generator.graphsafe_set_state(*mine);
+  const auto exchange = [&](const at::Generator& now, bool begins) {
+    generator.graphsafe_set_state(now);
+    stands_in = begins;
+  };
+  exchange(*mine, true);
   try {
     call_below(op, keys, stack);
   } catch (...) {
-    generator.graphsafe_set_state(before);
+    exchange(before, false);
     throw;
   }
-  generator.graphsafe_set_state(before);
+  exchange(before, false);
 }
 
 // At the first use, so that a program which never trains has nothing registered.

@@ -21,7 +21,8 @@ MOMENTS = ["join", "mesh", "compute", "busy", "allreduce", "barrier", "shutdown"
 SELECTION = [
     "none:none:0:2", "none:none:0:4", "kill:compute:1:2", "kill:allreduce:0:2", "stop:barrier:1:2", "stop:compute:0:4",
     "exit:allreduce:3:4", "throw:compute:1:4", "throw:barrier:0:2", "kill:mesh:1:2", "kill:busy:1:2", "exit:shutdown:1:2",
-    "kill:join:1:2", "leave:compute:1:2", "misfit:allreduce:0:2", "misfit:allreduce:1:2",
+    "kill:join:1:2", "leave:compute:1:2", "misfit:allreduce:0:2", "misfit:allreduce:1:2", "late:broadcast:2:3",
+    "late:broadcast:1:3", "alone:broadcast:0:2", "alone:broadcast:1:2",
 ]
 MARGIN = 5.0  # seconds beyond dead_after
 STORE_TIMEOUT = {"join": 4.0}  # seconds for which a rank waits for others to join
@@ -38,7 +39,8 @@ def table():
                         cases.append(f"{kind}:{moment}:{victim}:{ranks}")
             cases += [f"leave:{moment}:{victim}:{ranks}" for moment in ("compute", "busy")]
             cases.append(f"misfit:allreduce:{victim}:{ranks}")
-    return cases
+            cases.append(f"alone:broadcast:{victim}:{ranks}")
+    return cases + [f"late:broadcast:{victim}:{ranks}" for ranks in (3, 4) for victim in range(ranks)]
 
 
 class Ranks(Processes):
@@ -52,12 +54,12 @@ class Ranks(Processes):
         super().__init__(int(size), on_this_machine(command))
 
     def survivors(self):
-        return [rank for rank in range(self.size) if self.kind in ("none", "misfit") or rank != self.victim]
+        return [rank for rank in range(self.size) if self.kind in ("none", "misfit", "late", "alone") or rank != self.victim]
 
     def wait(self, limit):
         """Until all that survive have ended, or for `limit` seconds after the failure. The time of the failure."""
         began, failed = time.monotonic(), None
-        limit += STORE_TIMEOUT.get(self.moment, 0)
+        limit += STORE_TIMEOUT.get(self.moment, 0) + (4 if self.kind in ("late", "alone") else 0)
         while len([rank for rank in self.survivors() if rank in self.ends]) < len(self.survivors()):
             self.note_ends()
             now = time.monotonic()
@@ -91,7 +93,7 @@ def problems_of(ranks, failed, limit):
         if rank not in ranks.ends:
             yield f"rank {rank} hangs"
             continue
-        if ranks.kind == "none":
+        if ranks.kind in ("none", "late"):
             if status != 0 or "libcomposer" in text:
                 yield f"rank {rank} ended with {status}"
             continue

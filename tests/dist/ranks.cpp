@@ -1,7 +1,8 @@
 // One rank of a program in which a chosen rank fails at a chosen moment; tests/dist/faults.py runs it.
 //   ranks KIND MOMENT VICTIM [DEAD_AFTER_MS [COLLECTIVE_TIMEOUT_MS [STORE_TIMEOUT_MS]]]
-//   KIND: kill, stop, exit, leave (exit(0)), throw, misfit (at allreduce: a sum of another size than the others'), or
-//   another for none     MOMENT: join, mesh, compute, busy, allreduce, cable, barrier, shutdown
+//   KIND: kill, stop, exit, leave (exit(0)), throw, misfit (at allreduce: a sum of another size than the others'), late
+//   (at broadcast: while some others finish), alone (at broadcast: the others have finished), or another for none
+//   MOMENT: join, mesh, compute, busy, allreduce, cable, barrier, broadcast, shutdown
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -64,7 +65,15 @@ void vanish_after_arrival(const Fault& fault, std::chrono::milliseconds timeout)
   fault.happen();
 }
 
-int body(const Fault& fault) {
+// The last collective of a program, in which not all ranks wait for all, or one of a single rank.
+void collective_at_the_end(World& world, const Fault& fault, std::chrono::milliseconds dead_after) {
+  if (fault.is_mine) fault.happen();
+  if (fault.is_mine && fault.kind == "late") std::this_thread::sleep_for(dead_after + 4s);
+  if (fault.kind == "late") world.broadcast(at::ones({1000}));
+  if (fault.is_mine && fault.kind == "alone") world.sum(at::ones({1000}));
+}
+
+int body(const Fault& fault, std::chrono::milliseconds dead_after) {
   const auto world = World::of_process();
   auto training = world->training();
   const at::Tensor large = at::ones({4 << 20}), small = at::ones({1000});
@@ -99,6 +108,7 @@ int body(const Fault& fault) {
     }
   }
   training.reset();
+  if (fault.moment == "broadcast") collective_at_the_end(*world, fault, dead_after);
   if (fault.moment == "shutdown") {
     std::this_thread::sleep_for(fault.is_mine ? 200ms : 0ms);
     if (fault.is_mine) fault.happen();
@@ -126,5 +136,5 @@ int main(int argc, char** argv) {
   const Fault fault{argv[1], argv[2], composer::dist::environment().rank == std::atoi(argv[3]), 3 * options.heartbeat};
   if (fault.is_due("join")) fault.happen();
   if (fault.is_due("mesh")) vanish_after_arrival(fault, options.store_timeout);
-  return composer::dist::run([&] { return body(fault); }, options);
+  return composer::dist::run([&] { return body(fault, options.dead_after); }, options);
 }

@@ -1,6 +1,11 @@
 // Autocast and loss scaling on a GPU.
+#include <memory>
 #include <string_view>
+#include <tuple>
 #include <variant>
+
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/rnn.h>
 
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
@@ -37,18 +42,67 @@ bool all_are_float(const Model& model) {
   return true;
 }
 
+struct OutputType final : Callback {
+  void after_forward(const State& state, Logger&) override { type = state.outputs.only().scalar_type(); }
+  at::ScalarType type = at::kFloat;
+};
+
 TEST_CASE("amp_bf16 and amp_fp16 train on a GPU near to where fp32 does, with weights in float32" * on_gpu()) {
   for (const Net& net : nets()) {
+    Trainer untrained(options_of(net, kGpu));
     const std::vector<at::Tensor> expected = trained(options_of(net, kGpu));
+    const double moved = distance(weights_on_cpu(untrained), expected);
     for (const Precision precision : {Precision::AMP_BF16, Precision::AMP_FP16}) {
       TrainerOptions options = options_of(net, kGpu);
       options.precision = precision;
+      const auto output = std::make_shared<OutputType>();
+      options.callbacks = {output};
       Trainer trainer(std::move(options));
       trainer.fit();
       CHECK(all_are_float(*trainer.state().model));
+      CHECK((output->type == (precision == Precision::AMP_BF16 ? at::kBFloat16 : at::kHalf)));
       check_close(std::string(net.name) + " in " + std::string(to_string(precision)), weights_on_cpu(trainer), expected,
-                  0.1);
+                  moved / 2);
     }
+  }
+}
+
+// Whose operator draws random numbers on a GPU without taking a generator.
+struct Recurrent final : Model {
+  Recurrent() {
+    register_module("lstm", lstm);
+    register_module("head", head);
+  }
+  Outputs forward(const Batch& batch) override {
+    return head->forward(std::get<0>(lstm->forward(batch["input"])).select(1, -1));
+  }
+  Losses loss(const Outputs& outputs, const Batch& batch) override {
+    return at::cross_entropy_loss(outputs.only(), batch["target"]);
+  }
+  Metrics get_metrics(bool) const override { return {}; }
+
+  torch::nn::LSTM lstm{torch::nn::LSTMOptions(8, 16).num_layers(2).batch_first(true).dropout(0.2)};
+  torch::nn::Linear head{16, 3};
+};
+
+TEST_CASE("A recurrent net with dropout trains on a GPU in every precision, and with equal numbers" * on_gpu()) {
+  for (const Precision precision : {Precision::FP32, Precision::AMP_BF16, Precision::AMP_FP16}) {
+    const auto weights = [&](std::uint64_t seed) {
+      TrainerOptions options = options_of(nets().front(), kGpu);
+      at::manual_seed(3);
+      options.model = std::make_shared<Recurrent>();
+      options.train_dataloader =
+          data::in_memory({{"input", noise(kSamples * 6 * 8).to(at::kFloat).view({kSamples, 6, 8})},
+                           {"target", at::arange(kSamples).remainder(3)}},
+                          {.batch_size = kBatchSize});
+      options.eval_dataloader = {};
+      options.precision = precision;
+      options.seed = seed;
+      return trained(std::move(options));
+    };
+    const std::vector<at::Tensor> first = weights(7);
+    check_close(join("LSTM in ", to_string(precision)), weights(7), first, 1e-6);
+    CHECK(distance(weights(8), first) > 1e-5);
   }
 }
 
