@@ -253,6 +253,9 @@ Row parse_row(const std::string& text) {
 // Plain, the rows that were asked for, and the user's own.
 std::vector<Compared> rows_of(const Options& options) {
   std::vector<Row> rows = all_rows();
+  for (const std::string& pattern : options.patterns)
+    if (std::none_of(rows.begin(), rows.end(), [&](const Row& row) { return matches(row.name, {pattern}); }))
+      throw ConfigError("--rows: no row has \"", pattern, "\" in its name; --list shows them all");
   std::erase_if(rows, [&](const Row& row) { return row.name != "plain" && !matches(row.name, options.patterns); });
   for (const std::string& text : options.own) rows.push_back(parse_row(text));
   std::vector<Compared> compared;

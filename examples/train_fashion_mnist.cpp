@@ -149,6 +149,11 @@ void write_json(const Arguments& arguments, const Result& result) {
   if (!file) throw Error("--json: could not write ", arguments.json);
 }
 
+// Before a training that would be for nothing.
+void check_json(const std::string& path) {
+  if (!path.empty() && !std::ofstream(path, std::ios::app)) throw Error("--json: cannot write ", path);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -173,6 +178,7 @@ int main(int argc, char** argv) {
       const int interrupted_by = find_lr(arguments);
       return interrupted_by ? 128 + interrupted_by : 0;
     }
+    check_json(arguments.json);
     const Result result = train(arguments);
     print(arguments, result);
     if (!arguments.json.empty()) write_json(arguments, result);

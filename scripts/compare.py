@@ -19,6 +19,11 @@ if options.rounds < 1:
     sys.exit(f"compare: --rounds must be 1 or more, got {options.rounds}")
 
 
+missing = [str(path) for name in options.programs for path in (options.here / name, options.there / name) if not path.is_file()]
+if missing:
+    sys.exit(f"compare: {', '.join(missing)}: there is no such program; HERE and THERE are folders of programs")
+
+
 def measure(program):
     """{label: (value, unit)}"""
     with tempfile.TemporaryDirectory() as folder:

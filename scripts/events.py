@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 """Writes docs/events.md from the one list of events in composer/core/event.h; --check fails if it is out of date."""
+import argparse
 import pathlib
 import re
 import sys
 
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument('--check', action='store_true', help='write nothing')
+options = parser.parse_args()
 root = pathlib.Path(__file__).resolve().parent.parent
 page = root / 'docs' / 'events.md'
 ROW = re.compile(r'COMPOSER_X\((\w+), (\w+), (\w+)\)\s*/\*\s*(.*?)\s*\*/', re.S)
@@ -43,7 +47,7 @@ been reached, and its checkpoint. Events that were fired are not fired again.
 '''
 if len(rows) != 40:
     sys.exit(f'events: found {len(rows)} rows in composer/core/event.h, expected 40')
-if sys.argv[1:] == ['--check']:
+if options.check:
     if not page.exists() or page.read_text() != text:
         sys.exit('events: docs/events.md is out of date; run scripts/events.py')
 else:

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Fails if libcomposer.so lacks a function or an object that an installed header declares.
 
-    scripts/exports.py BUILD
-
 The unit tests contain the library's objects, so none of them would miss an export. What the objects define and the library
 does not export is compared with the installed headers: with their classes, if it is a member, or else with the names that
 they declare. What is inline is defined where it is used, and needs no export.
 """
+import argparse
 import pathlib
 import re
 import subprocess
@@ -46,9 +45,11 @@ def path_of(name):
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    build = pathlib.Path(sys.argv[1]).resolve()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path, help="a folder that CMake has configured")
+    build = parser.parse_args().build.resolve()
+    if not (build / "composer_headers.txt").is_file():
+        parser.error(f"{build} is no folder that CMake has configured for libcomposer")
     headers = (build / "composer_headers.txt").read_text().splitlines()
     declared = {each for header in headers for each in declared_in(pathlib.Path(header).read_text())}
     objects = [str(path) for kind in ("composer_base", "composer_objects")

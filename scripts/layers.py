@@ -7,6 +7,7 @@ ATen/ATen.h only them; sources that are slow to compile for libtorch's headers a
 file is longer than 500 lines. Headers that a CMakeLists.txt names are installed, so they include no header of ours that is
 not, and no third party's. What RESERVED lists, such as OpenMP and numbers in the program's locale, is left to one file.
 """
+import argparse
 import functools
 import pathlib
 import re
@@ -50,6 +51,8 @@ RESERVED = [
      "depends on the program's locale: see composer/util/letters.h"),
     (re.compile(r"\w*[Jj]son::(?:parse|accept)\("), "composer/util/json.h",
      "has no limit of depth: util::parse_json (composer/util/json.h)"),
+    (re.compile(r"^(?!\s*//).*?(\bflock\(|\blockf\(|\bF_(?:OFD_)?SETLK)", re.M), "composer/util/own_descriptor.cpp",
+     "locks for forked children as well: use util::OwnDescriptor (composer/util/own_descriptor.h)"),
     (re.compile(r"^\s*#\s*include\s*<regex>", re.M), "composer/util/pattern.cpp",
      "takes a compiler three seconds: use util::Pattern (composer/util/pattern.h)"),
 ]
@@ -62,6 +65,7 @@ DEFINES_MODULE = re.compile(r"^(?:class|struct)[^;{]*:\s*(?:public\s+)?(?:torch:
 TOO_WIDE = {"torch/torch.h", "torch/all.h", "torch/nn.h", "torch/extension.h"}
 
 root = pathlib.Path(__file__).resolve().parent.parent
+argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
 wrong = []
 graph = {}  # file: our headers that it includes
 foreign = {}  # file: the others

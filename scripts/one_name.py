@@ -5,6 +5,7 @@ The unit tests link the library's objects, so a class of a test and one of the l
 be mixed up without a word: the linker keeps one of two destructors. Classes in anonymous namespaces do not meet, nor do
 those of programs that are compiled apart (tests/compile_fail, tests/package).
 """
+import argparse
 import collections
 import pathlib
 import sys
@@ -16,6 +17,7 @@ APART = ("tests/compile_fail/", "tests/package/")
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     where = collections.defaultdict(set)
     for file in sorted(path for room in ("composer", "tests") for path in (ROOT / room).rglob("*")):
         name = str(file.relative_to(ROOT))

@@ -3,10 +3,12 @@
 
 The list is what the compiler compares with the methods of a plug-in's class: a method that is not in it can be hidden
 by one with another signature, which is then never called."""
+import argparse
 import pathlib
 import re
 import sys
 
+argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
 CORE = pathlib.Path(__file__).resolve().parent.parent / 'composer' / 'core'
 HEADERS = {'Callback': 'callback.h', 'Algorithm': 'algorithm.h', 'LoggerDestination': 'logger.h'}
 ELSEWHERE = {('Callback', 'run_event')}  # checked in events_of(), as are the methods of events

@@ -4,10 +4,12 @@
 - C++ blocks are parts of sources that are compiled and run, and the functions of an algorithm are those of its header;
 - the page of a plug-in names its header, and links lead to pages and headings that exist;
 - the packages in docs/building.md are those that the scripts install."""
+import argparse
 import pathlib
 import re
 import sys
 
+argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
 root = pathlib.Path(__file__).resolve().parent.parent
 docs = root / 'docs'
 

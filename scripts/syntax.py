@@ -8,6 +8,7 @@
 A header that leads to torch/nn is read after a precompiled torch/nn/module.h: alone, each takes ten seconds. So a missing
 include of that header's own is found in all but these, where only missing includes of ours are.
 """
+import argparse
 import concurrent.futures
 import json
 import os
@@ -110,13 +111,18 @@ def headers(build, named):
 
 
 def main():
-    if len(sys.argv) < 3 or sys.argv[1] not in ("units", "headers"):
-        sys.exit(__doc__)
-    build, named = pathlib.Path(sys.argv[2]).resolve(), sys.argv[3:]
-    count, wrong = units(build) if sys.argv[1] == "units" else headers(build, named)
-    if count == 0 and not named:
-        sys.exit(f"{sys.argv[1]}: there is nothing to read in {sys.argv[2]}; configure it first")
-    print(f"{sys.argv[1]}: clang has read {count}, of which {wrong} are wrong")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("units", "headers"))
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("header", nargs="*")
+    given = parser.parse_args()
+    build = given.build.resolve()
+    if not (build / "compile_commands.json").is_file():
+        parser.error(f"{build} has no compile_commands.json; configure it first")
+    count, wrong = units(build) if given.what == "units" else headers(build, given.header)
+    if count == 0 and not given.header:
+        sys.exit(f"{given.what}: there is nothing to read in {build}; configure it first")
+    print(f"{given.what}: clang has read {count}, of which {wrong} are wrong")
     sys.exit(wrong > 0)
 
 

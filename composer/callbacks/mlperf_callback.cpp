@@ -118,7 +118,7 @@ struct MLPerfCallback::Log {
     if (!is_resumed && !is_left) open();  // otherwise another process may be training the run until FIT_START
   }
 
-  void open() { file.emplace("MLPerfCallback", path, util::FileMode::APPEND); }
+  void open() { file.emplace("MLPerfCallback", path, util::FileMode::APPEND, util::Writers::ONE); }
 
   void begin_again() {
     const std::string aside = util::set_aside("MLPerfCallback", path);

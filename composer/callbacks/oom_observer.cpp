@@ -95,21 +95,11 @@ void write_largest(std::ostream& out, const State& state) {
     if (listed++ < kListed) describe_tensor(out, name, tensor);
 }
 
-std::string text_of_error(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& known) {
-    return describe(known);
-  } catch (...) {
-    return "unknown";
-  }
-}
-
 std::string report(const std::exception_ptr& error, const State& state) {
   util::OutText out;
   out << "run " << state.run_name << ": out of memory on " << state.device << " in epoch " << state.timestamp.epoch
       << ", batch " << state.timestamp.batch << ", loader \"" << state.dataloader_label << "\"\n"
-      << text_of_error(error) << "\n\n";
+      << describe(error) << "\n\n";
   const std::int64_t size = state.device_train_microbatch_size;
   out << "device_train_microbatch_size: " << (size > 0 ? std::to_string(size) : "the whole batch") << "\nbatch:\n";
   for (const auto& [name, tensor] : state.batch) describe_tensor(out, name, tensor);

@@ -36,8 +36,8 @@ PartWriter::PartWriter(int rank, int ranks, OnFailure on_failure, bool asynchron
 PartWriter::~PartWriter() {
   try {
     wait();
-  } catch (const std::exception& error) {
-    warn(join("checkpoint: ", describe(error)));
+  } catch (...) {
+    warn(join("checkpoint: ", describe(std::current_exception())));
   }
 }
 

@@ -1,16 +1,11 @@
 #include "composer/checkpoint/run_lock.h"
 
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <fcntl.h>
-#include <pthread.h>
-#include <system_error>
 #include <unistd.h>
-#include <utility>
 
-#include <sys/file.h>
-
+#include "composer/checkpoint/file_system.h"
 #include "composer/core/error.h"
 #include "composer/util/checksum.h"
 #include "composer/util/write_all.h"
@@ -21,22 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLongestLock = 512;  // of what a lock file says
-
-// Descriptors that a forked child closes, increased by 1; 0: unused. The child would otherwise keep the lock of a
-// parent that was killed. Beyond that many it does.
-std::array<std::atomic<int>, 64> held;
-
-void close_in_child() {
-  for (std::atomic<int>& one : held)
-    if (const int descriptor = one.exchange(0) - 1; descriptor >= 0) ::close(descriptor);
-}
-
-void replace_held(int from, int to) {
-  static const int registered = ::pthread_atfork(nullptr, nullptr, close_in_child);
-  if (registered != 0) return;
-  for (std::atomic<int>& one : held)
-    if (int expected = from; one.compare_exchange_strong(expected, to)) return;
-}
 
 // Runs of other names may save into the same folder.
 fs::path path_of(const fs::path& folder, const char* beginning, const std::string& run_name) {
@@ -67,32 +46,6 @@ void warn_of_no_locks(const fs::path& folder, int code) {
             "); make sure that no other process trains this run into it"));
 }
 
-// What came of locking a file. Not util::FileLock: the file is made, and keeps its descriptor for LockedFile.
-struct Attempt {
-  int descriptor = -1;  // of the locked file
-  bool is_open = false;
-  bool is_new = false;    // this call has made it
-  std::error_code error;  // why it is not locked
-  std::string owner;      // who has locked it
-};
-
-Attempt try_to_lock(const fs::path& path) {
-  constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
-  for (;;) {
-    int file = ::open(path.c_str(), kFlags | O_EXCL, 0666);
-    const bool is_new = file >= 0;
-    if (!is_new && errno == EEXIST) file = ::open(path.c_str(), kFlags, 0666);
-    if (file < 0) return {.error = {errno, std::generic_category()}};
-    const bool locked = ::flock(file, LOCK_EX | LOCK_NB) == 0;
-    const std::error_code error(locked ? 0 : errno, std::generic_category());
-    if (locked && util::is_at(file, path)) return {.descriptor = file, .is_open = true, .is_new = is_new};
-    const std::string owner = error == std::errc::operation_would_block ? owner_in(file) : "";
-    ::close(file);
-    if (!locked) return {.is_open = true, .is_new = is_new, .error = error, .owner = owner};
-    // Its last owner has removed it meanwhile.
-  }
-}
-
 // Those that do not exist yet, the innermost first.
 std::vector<fs::path> make_folders(const fs::path& folder) {
   std::vector<fs::path> made;
@@ -105,37 +58,46 @@ std::vector<fs::path> make_folders(const fs::path& folder) {
 
 }  // namespace
 
-void LockedFile::hold(int descriptor, fs::path path) {
-  close();
-  path_ = std::move(path);
-  descriptor_ = descriptor;
-  process_ = ::getpid();
+// Not util::FileLock: the file is made, and written.
+LockedFile::Attempt LockedFile::try_to_lock(const fs::path& path) {
+  constexpr int kFlags = O_RDWR | O_CREAT | O_NOFOLLOW;
+  path_ = path;
+  for (;;) {
+    const bool is_new = descriptor_.open(path, kFlags | O_EXCL);
+    if (!is_new && (errno != EEXIST || !descriptor_.open(path, kFlags)))
+      return {.error = {errno, std::generic_category()}};
+    const bool locked = descriptor_.try_lock();
+    const std::error_code error(locked ? 0 : errno, std::generic_category());
+    if (locked && is_in_place()) return {.is_open = true, .is_new = is_new};
+    const std::string owner = error == std::errc::operation_would_block ? owner_in(descriptor_.number()) : "";
+    descriptor_.close();
+    if (!locked) return {.is_open = true, .is_new = is_new, .error = error, .owner = owner};
+    // Its last owner has removed it meanwhile.
+  }
+}
+
+bool LockedFile::is_empty() const {
+  char byte = 0;
+  return ::pread(descriptor_.number(), &byte, 1, 0) != 1;
+}
+
+void LockedFile::name_owner() {
   const std::string text = owner();
-  if (::ftruncate(descriptor_, 0) == 0) util::write_all(descriptor_, 0, text.data(), text.size());
-  replace_held(0, descriptor_ + 1);
+  if (::ftruncate(descriptor_.number(), 0) == 0) util::write_all(descriptor_.number(), 0, text.data(), text.size());
 }
 
-bool LockedFile::is_held() const { return descriptor_ >= 0 && ::getpid() == process_; }
-
-bool LockedFile::is_in_place() const { return util::is_at(descriptor_, path_); }
-
-void LockedFile::close() {
-  if (!is_held()) return;
-  replace_held(descriptor_ + 1, 0);
-  ::close(std::exchange(descriptor_, -1));
-}
+bool LockedFile::is_in_place() const { return util::is_at(descriptor_.number(), path_); }
 
 void LockedFile::remove() {
-  if (!is_held()) return;
-  if (is_in_place()) ::unlink(path_.c_str());
-  close();
+  if (is_held() && is_in_place()) ::unlink(path_.c_str());
+  descriptor_.close();
 }
 
 RunLock::RunLock(const fs::path& folder, const std::string& run_name) {
   const fs::path path = lock_of(folder, run_name);
-  const Attempt attempt = try_to_lock(path);
-  if (attempt.descriptor >= 0) {
-    file_.hold(attempt.descriptor, path);
+  const LockedFile::Attempt attempt = file_.try_to_lock(path);
+  if (file_.is_held()) {
+    file_.name_owner();
     return;
   }
   if (!attempt.is_open) throw FileError("could not lock", path, attempt.error);
@@ -153,14 +115,13 @@ RunLock::~RunLock() { file_.remove(); }
 // What is written into it tells one that was left from one that another process has created, and not locked yet.
 RunMark::RunMark(const fs::path& folder, const std::string& run_name) : made_(make_folders(folder)) {
   const fs::path path = mark_of(folder, run_name);
-  const Attempt attempt = try_to_lock(path);
-  if (attempt.descriptor < 0) {
-    if (attempt.is_open && attempt.owner.empty()) ::unlink(path.c_str());  // there are no locks
-    return;
+  const LockedFile::Attempt attempt = file_.try_to_lock(path);
+  if (file_.is_held()) {
+    was_left_ = !file_.is_empty();
+    file_.name_owner();
+  } else if (attempt.is_open && attempt.owner.empty()) {
+    ::unlink(path.c_str());  // there are no locks
   }
-  char byte = 0;
-  was_left_ = ::pread(attempt.descriptor, &byte, 1, 0) == 1;
-  file_.hold(attempt.descriptor, path);
 }
 
 void RunMark::end() {

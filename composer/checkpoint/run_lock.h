@@ -1,31 +1,34 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
-#include "composer/checkpoint/file_system.h"
+#include "composer/util/own_descriptor.h"
 
 namespace composer::saving {
 
-// A descriptor of a file that this process has locked, or none. A forked child closes it, which would otherwise keep
-// the lock of a parent that was killed.
+// A file that this process has locked, or none, as in a forked child.
 class LockedFile {
  public:
-  LockedFile() = default;
-  ~LockedFile() { close(); }
-  LockedFile(const LockedFile&) = delete;
-  LockedFile& operator=(const LockedFile&) = delete;
+  // What came of locking a file.
+  struct Attempt {
+    bool is_open = false;
+    bool is_new = false;    // this call has made it
+    std::error_code error;  // why it is not locked
+    std::string owner;      // who has locked it
+  };
 
-  void hold(int descriptor, std::filesystem::path path);
-  bool is_held() const;      // false also in a forked child
+  Attempt try_to_lock(const std::filesystem::path& path);  // made if it is missing
+  bool is_held() const { return descriptor_.is_open(); }
+  bool is_empty() const;
+  void name_owner();         // in the file
   bool is_in_place() const;  // whether the file still has its path
-  void close();              // leaves the file
   void remove();             // it, unless another file has its path since, and closes
 
  private:
   std::filesystem::path path_;
-  int descriptor_ = -1;
-  int process_ = 0;
+  util::OwnDescriptor descriptor_;
 };
 
 // Prevents a second process from training the same run into the same folder: an exclusive lock on a file in it, from

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <iterator>
 #include <random>
 #include <thread>
@@ -75,8 +76,8 @@ Mirror::~Mirror() = default;
 Saver::~Saver() {
   try {
     wait();
-  } catch (const std::exception& error) {
-    warn(join("checkpoint: ", describe(error)));
+  } catch (...) {
+    warn(join("checkpoint: ", describe(std::current_exception())));
   }
 }
 

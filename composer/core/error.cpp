@@ -1,5 +1,6 @@
 #include "composer/core/error.h"
 
+#include <exception>
 #include <iostream>
 #include <mutex>
 #include <utility>
@@ -57,15 +58,17 @@ bool warned_elsewhere(const std::string& text) {
 
 std::atomic<detail::WarningRoute> detail::warning_route = nullptr;
 
-std::string because() {
+std::string describe(const std::exception_ptr& error) {
   try {
-    throw;
-  } catch (const std::exception& cause) {
-    return because(describe(cause));
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return describe(known);
   } catch (...) {
-    return because("something that is not a std::exception");
+    return "something that is not a std::exception";
   }
 }
+
+std::string because() { return because(describe(std::current_exception())); }
 
 std::string describe(const std::exception& error) {
   std::string text = text_of(error);

@@ -66,6 +66,9 @@ struct COMPOSER_EXPORT RunError : Error {
 // The error with everything nested in it, one line each, outermost first, without libtorch's stack frames.
 COMPOSER_EXPORT std::string describe(const std::exception& error);
 
+// The same of any exception; of one that is no std::exception, that it is none.
+COMPOSER_EXPORT std::string describe(const std::exception_ptr& error);
+
 // The exception that is being handled, as describe() puts it, on lines that follow the text of an error that it caused.
 COMPOSER_EXPORT std::string because();
 

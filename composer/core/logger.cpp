@@ -1,6 +1,7 @@
 #include "composer/core/logger.h"
 
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <system_error>
 #include <unistd.h>
@@ -159,8 +160,9 @@ void Logger::flush() {
   for (LoggerDestination* destination : destinations_) {
     try {
       destination->flush();
-    } catch (const std::exception& error) {
-      warn(join(class_name(typeid(*destination)), " could not write what it had: ", describe(error)));
+    } catch (...) {
+      warn(
+          join(class_name(typeid(*destination)), " could not write what it had: ", describe(std::current_exception())));
     }
   }
 }

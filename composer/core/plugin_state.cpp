@@ -6,6 +6,7 @@
 #include "composer/core/engine.h"
 #include "composer/core/error.h"
 #include "composer/core/load_check.h"
+#include "composer/core/logger.h"
 
 namespace composer {
 namespace {
@@ -18,6 +19,13 @@ StateDict state_of(Base& plugin, const std::string& path) {
   StateVisitor visit = outer.scope(path);
   plugin.visit_state(visit);
   return std::get<StateDict>(std::move(all[path]));
+}
+
+template <class Base>
+void check_names(const char* group, const std::vector<Plugin<Base>>& plugins) {
+  for (const auto& plugin : plugins)
+    if (dynamic_cast<const LoggerDestination*>(plugin.object.get()) == nullptr)
+      state_of(*plugin.object, join(group, '/', plugin.name));
 }
 
 // "Name-2" is the second of a class.
@@ -71,6 +79,11 @@ LoadCheck::~LoadCheck() = default;
 void check_plugins(const StateDict& saved, const Engine& engine) {
   check_all(dict_of(saved, "algorithms"), engine.algorithms());
   check_all(dict_of(saved, "callbacks"), engine.callbacks());
+}
+
+void check_field_names(const Engine& engine) {
+  check_names("algorithms", engine.algorithms());
+  check_names("callbacks", engine.callbacks());
 }
 
 void visit_plugins(StateVisitor& visit, const Engine& engine, bool warns) {

@@ -14,4 +14,8 @@ COMPOSER_EXPORT void visit_plugins(StateVisitor& visit, const Engine& engine, bo
 // Throws CheckpointError if a LoadCheck among the plug-ins refuses its part of what visit_plugins() has saved.
 COMPOSER_EXPORT void check_plugins(const StateDict& saved, const Engine& engine);
 
+// Throws CheckpointError if an algorithm or a callback gives two fields one name, which each checkpoint would refuse.
+// Not for loggers: to save one may write to its disk.
+COMPOSER_EXPORT void check_field_names(const Engine& engine);
+
 }  // namespace composer

@@ -9,6 +9,11 @@
 #include "composer/core/error.h"
 
 namespace composer {
+namespace {
+
+constexpr auto kNoEntry = static_cast<std::size_t>(-1);  // a name without a value
+
+}  // namespace
 
 StateDict::StateDict() = default;
 StateDict::~StateDict() = default;
@@ -23,12 +28,17 @@ std::span<StateDict::Entry> StateDict::entries() { return entries_; }
 
 const StateValue* StateDict::find(std::string_view name) const {
   const auto found = positions_.find(name);
-  return found == positions_.end() ? nullptr : &entries_[found->second].second;
+  return found == positions_.end() || found->second == kNoEntry ? nullptr : &entries_[found->second].second;
 }
 
+bool StateDict::claim(std::string_view name) { return positions_.emplace(name, kNoEntry).second; }
+
 StateValue& StateDict::operator[](std::string_view name) {
-  if (const auto found = positions_.find(name); found != positions_.end()) return entries_[found->second].second;
-  positions_.emplace(name, entries_.size());
+  auto known = positions_.find(name);
+  if (known == positions_.end()) known = positions_.emplace(name, kNoEntry).first;
+  std::size_t& position = known->second;
+  if (position != kNoEntry) return entries_[position].second;
+  position = entries_.size();
   return entries_.emplace_back(std::string(name), StateValue()).second;
 }
 
@@ -37,9 +47,10 @@ bool StateDict::erase(std::string_view name) {
   if (found == positions_.end()) return false;
   const std::size_t erased = found->second;
   positions_.erase(found);
+  if (erased == kNoEntry) return false;
   entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(erased));
   for (auto& [other, position] : positions_)
-    if (position > erased) --position;
+    if (position > erased && position != kNoEntry) --position;
   return true;
 }
 
@@ -72,10 +83,14 @@ constexpr const char* kTwice =
 
 }  // namespace
 
+void StateVisitor::claim(std::string_view name) const {
+  if (!into_->claim(name)) fail(name, kTwice);
+}
+
 StateVisitor StateVisitor::scope(std::string_view name) {
   std::string path = join(path_, path_.empty() ? "" : "/", name);
   if (into_) {
-    if (into_->find(name)) fail(name, kTwice);
+    claim(name);
     StateValue& value = (*into_)[name];
     value = StateDict();
     return {&std::get<StateDict>(value), nullptr, std::move(path)};
@@ -88,7 +103,7 @@ StateVisitor StateVisitor::scope(std::string_view name) {
 template <class T>
 void StateVisitor::field(std::string_view name, T& value) {
   if (into_) {
-    if (into_->find(name)) fail(name, kTwice);
+    claim(name);
     (*into_)[name] = value;
   } else if (const auto* saved = std::get_if<T>(&at(name))) {
     value = *saved;
@@ -106,7 +121,7 @@ void StateVisitor::operator()(std::string_view name, StateDict& value) { field(n
 
 void StateVisitor::operator()(std::string_view name, at::Tensor& value) {
   if (into_) {
-    if (value.defined()) field(name, value);
+    value.defined() ? field(name, value) : claim(name);
     return;
   }
   const bool had = value.defined();

@@ -43,11 +43,13 @@ class COMPOSER_EXPORT StateDict {
   std::span<Entry> entries();  // for changing values; names must not be changed
 
  private:
+  friend class StateVisitor;
+  bool claim(std::string_view name);  // for a field, with or without a value. False: it is another's
   struct Hash : std::hash<std::string_view> {
     using is_transparent = void;
   };
   std::vector<Entry> entries_;
-  std::unordered_map<std::string, std::size_t, Hash, std::equal_to<>> positions_;  // in entries_, by name
+  std::unordered_map<std::string, std::size_t, Hash, std::equal_to<>> positions_;  // in entries_, by name; or kNoEntry
 };
 
 struct StateValue : std::variant<std::int64_t, double, bool, std::string, at::Tensor, StateDict> {
@@ -63,7 +65,8 @@ struct StateValue : std::variant<std::int64_t, double, bool, std::string, at::Te
 //
 // Fields may be numbers, texts, tensors, times, timestamps, whatever has a visit_state() itself, and optionals, vectors
 // and maps (by text) of these. What is missing in the checkpoint, or of another type there, is a CheckpointError that
-// names the field, and so are two fields of one name when they are saved; an optional that is missing is empty.
+// names the field, and so are two fields of one name when they are saved, with values or empty; an optional that is
+// missing is empty.
 class COMPOSER_EXPORT StateVisitor {
  public:
   static StateVisitor saving(StateDict& into) { return StateVisitor(&into, nullptr, {}); }
@@ -106,7 +109,7 @@ class COMPOSER_EXPORT StateVisitor {
   template <class T>
   void operator()(std::string_view name, std::optional<T>& value) {
     if (!is_loading()) {
-      if (value) (*this)(name, *value);
+      value ? (*this)(name, *value) : claim(name);
     } else if (!has(name)) {
       value.reset();
     } else {
@@ -148,6 +151,7 @@ class COMPOSER_EXPORT StateVisitor {
       : into_(into), from_(from), path_(std::move(path)) {}
   template <class T>
   void field(std::string_view name, T& value);
+  void claim(std::string_view name) const;  // when saving
   const StateValue& at(std::string_view name) const;
   void check_size(std::size_t size) const;  // against the number of fields
   [[noreturn]] void fail(std::string_view name, const char* what) const;

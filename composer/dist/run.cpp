@@ -44,13 +44,10 @@ int status_of_exception(World* world) {
   } catch (const PeerLost& lost) {
     say(world, lost.what());
     return Watchdog::kExitStatus;
-  } catch (const std::exception& error) {
-    const std::string text = describe(error);
+  } catch (...) {
+    const std::string text = describe(std::current_exception());
     say(world, text);
     if (world) world->fail(text);
-  } catch (...) {
-    say(world, "an exception that is not a std::exception");
-    if (world) world->fail("an exception that is not a std::exception");
   }
   return EXIT_FAILURE;
 }
@@ -72,8 +69,8 @@ void World::at_exit(int status, void* /*unused*/) {
     }
     error = "its program called exit() while it trained";
     world->fail(error);
-  } catch (const std::exception& thrown) {
-    error = thrown.what();
+  } catch (...) {
+    error = describe(std::current_exception());
   }
   say(world.get(), error);
   std::fflush(nullptr);

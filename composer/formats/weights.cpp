@@ -69,13 +69,31 @@ std::string ignore_option(const std::set<std::string>& patterns) {
   return ".ignore = {" + text + "}";
 }
 
-// The rule for a name of the file that differs from one of the model by what stands before it.
-std::optional<Rename> rule_for(const std::string& have, const std::vector<std::string>& missing) {
-  for (const std::string& want : missing) {
-    if (want.ends_with("." + have)) return Rename{"", want.substr(0, want.size() - have.size())};
-    if (have.ends_with("." + want)) return Rename{have.substr(0, have.size() - want.size()), ""};
+// The length of the parts that both end with: one part is too few, as "weight" is, unless it is all of a name.
+std::size_t common_end(std::string_view one, std::string_view other) {
+  std::size_t same = 0, whole = 0;
+  const auto begins_part = [&](std::string_view name) {
+    return same == name.size() || name[name.size() - same - 1] == '.';
+  };
+  while (same < std::min(one.size(), other.size()) && one[one.size() - same - 1] == other[other.size() - same - 1]) {
+    ++same;
+    if (begins_part(one) && begins_part(other)) whole = same;
   }
-  return std::nullopt;
+  const bool is_all = whole == one.size() || whole == other.size();
+  return is_all || one.substr(one.size() - whole).find('.') != std::string_view::npos ? whole : 0;
+}
+
+// The rule for a name of the file that differs from one of the model by what stands before a common end.
+std::optional<Rename> rule_for(const std::string& have, const std::vector<std::string>& missing) {
+  std::optional<Rename> rule;
+  std::size_t longest = 0;
+  for (const std::string& want : missing) {
+    const std::size_t same = common_end(have, want);
+    if (same <= longest) continue;
+    rule = Rename{have.substr(0, have.size() - same), want.substr(0, want.size() - same)};
+    longest = same;
+  }
+  return rule;
 }
 
 // The rule that gives the most tensors a name of the model's, of those for the first tensor of each part of the file.
@@ -197,6 +215,7 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
   Renaming rename(options.rename);
   Matched matched = match(state_dict(module), tensors, options, rename);
   auto& [report, reshaped, pairs] = matched;
+  rename.warn_of_idle("load_weights: rename");
   const bool wrong = options.strict && (!report.missing.empty() || !report.unexpected.empty());
   const bool nothing_fits = report.loaded.empty() && !report.missing.empty();
   if (wrong || nothing_fits || !report.mismatched.empty()) {
@@ -209,7 +228,6 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
     throw WeightsError(what, std::move(report));
   }
   warn_of_idle_patterns(options.ignore, report);
-  rename.warn_of_idle("load_weights: rename");
   const at::NoGradGuard no_grad;
   for (auto& [own, given] : pairs) own.copy_(given);
   return report;

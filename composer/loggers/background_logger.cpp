@@ -1,6 +1,7 @@
 #include "composer/loggers/background_logger.h"
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <utility>
 
@@ -188,9 +189,9 @@ struct BackgroundLogger::Channel {
   static void attempt(RecordWriter& writer, const Call& call, std::int64_t records) {
     try {
       call();
-    } catch (const std::exception& error) {  // the library's, libtorch's, or of the user's code
+    } catch (...) {  // the library's, libtorch's, or of the user's code
       if (!writer.drops_) throw;
-      writer.lose(records, describe(error));
+      writer.lose(records, describe(std::current_exception()));
     }
   }
 
@@ -253,11 +254,11 @@ RecordWriter& BackgroundLogger::open(const State& state) {
 }
 
 void BackgroundLogger::drop_held() { channel_->held.clear(); }
-void BackgroundLogger::discard() { channel_.reset(); }
 void BackgroundLogger::hold() { holding_ = true; }
 
-void BackgroundLogger::release() {
-  holding_ = false;
+void BackgroundLogger::open_held(const std::function<void()>& open) {
+  channel_->telling(open);
+  channel_->told = holding_ = false;
   channel_->writer->begun_ = true;
   for (Message& message : std::exchange(channel_->held, {})) send(std::move(message));
 }
@@ -404,9 +405,10 @@ void BackgroundLogger::close(const State&, Logger&) {
   };
   Channel& channel = *channel_;
   const std::string where = channel.writer->where();
-  if (holding_ && !channel.held.empty())
+  if (holding_ && !channel.held.empty() && !channel.told)
     return leave(join(name_, ": ", channel.held.size(), " records are not written to ", where,
-                      ", the log of a run that was not trained here; choose another path to log evaluations"));
+                      ", the log of a run that goes on, because no fit has begun; to log evaluations alone, choose ",
+                      "another path"));
   if (holding_ || channel.told) return leave("");
   try {
     flush();

@@ -133,11 +133,12 @@ class COMPOSER_EXPORT BackgroundLogger : public LoggerDestination {
 
   const std::string& name() const { return name_; }
   RecordWriter& open(const State& state);  // the writer, made by the first call
-  void hold();                             // called by make_writer(): records are held in memory until release()
-  void release();                          // queues the records held
+  void hold();                             // called by make_writer(): records are held until open_held()
+  // Calls `open`, which makes the place that the records are held for, and queues them. If that throws they are held
+  // on, so a later call can succeed; without one they are lost, and close() says nothing of them.
+  void open_held(const std::function<void()>& open);
   void drop_held();
-  void sync();     // waits, without limit, until everything logged so far would survive a loss of power
-  void discard();  // closes; records held are lost
+  void sync();  // waits, without limit, until everything logged so far would survive a loss of power
   // For visit_state(), beside what is kept of the place in the log: how many records are missing before it. The report
   // at the end counts those of earlier processes, too.
   void visit_missing(StateVisitor& visit);

@@ -62,7 +62,8 @@ EventWriter::EventWriter(std::string folder, std::string run_name, std::string e
 
 void EventWriter::begin() {
   const std::string name = new_event_file_name(folder_, end_);
-  file_ = std::make_unique<util::OutputFile>("TensorBoardLogger", folder_ + '/' + name, util::FileMode::CREATE);
+  file_ = std::make_unique<util::OutputFile>("TensorBoardLogger", folder_ + '/' + name, util::FileMode::CREATE,
+                                             util::Writers::ONE);
   file_name_ = name;
   tags_.clear();
   session_is_written_ = false;
@@ -86,10 +87,8 @@ void EventWriter::write(std::span<const LogRecord> records) {
   written_ += static_cast<std::int64_t>(records.size());
 }
 
-// Part of an event would hide all that follow.
 void EventWriter::write_events() {
-  const std::int64_t whole = file_->size();
-  if (whole == 0) {
+  if (file_->size() == 0) {
     std::string first;
     append_framed(first, version_event(seconds_since_1970()));
     events_.insert(0, first);
@@ -99,10 +98,6 @@ void EventWriter::write_events() {
   } catch (const Error&) {
     tags_.clear();  // kinds of tags are written again
     session_is_written_ = false;
-    try {
-      file_->cut(whole);
-    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the first error is reported
-    }
     throw;
   }
 }

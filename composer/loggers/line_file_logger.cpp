@@ -67,7 +67,8 @@ class LineWriter final : public RecordWriter {
 
   // The following are for the thread that trains, while the background thread is idle.
   void open(util::FileMode mode) {
-    file_ = std::make_unique<util::OutputFile>(name_, path_, mode);
+    file_.reset();
+    file_ = std::make_unique<util::OutputFile>(name_, path_, mode, util::Writers::ONE);
     is_regular_ = file_->is_regular();
     is_new_ = !is_regular_ || file_->size() == 0;
   }
@@ -84,13 +85,7 @@ class LineWriter final : public RecordWriter {
     if (is_regular_ && file_->is_removed()) begin_again();
     lines_ = is_new_ ? format_->header() : "";
     for (const LogRecord& record : records) format_->append(lines_, record);
-    const std::int64_t whole = is_regular_ ? file_->size() : 0;
-    try {
-      file_->write(lines_);
-    } catch (const Error&) {
-      if (is_regular_) cut_to(whole);
-      throw;
-    }
+    file_->write(lines_);
     is_new_ = is_new_ && lines_.empty();
     written_ += static_cast<std::int64_t>(records.size());
   }
@@ -99,15 +94,8 @@ class LineWriter final : public RecordWriter {
     if (file_) file_->close();
   }
 
-  void cut_to(std::int64_t whole) {
-    try {
-      file_->cut(whole);      // half a line
-    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the first error is reported
-    }
-  }
-
   void begin_again() {
-    file_ = std::make_unique<util::OutputFile>(name_, path_, util::FileMode::APPEND);
+    file_ = std::make_unique<util::OutputFile>(name_, path_, util::FileMode::APPEND, util::Writers::ONE);
     is_new_ = file_->size() == 0;
     lose(std::exchange(written_, 0), join(name_, ": ", path_, " was removed and is begun again"));
   }
@@ -156,10 +144,11 @@ std::shared_ptr<RecordWriter> LineFileLogger::make_writer(const State& state) {
   log_->begins_again = state.run && state.run->begins_again();
   log_->of_other_rank = state.resumes && state.rank != 0;
   log_->waits = waits_for_fit(state);
-  if (state.resumes || log_->waits)
-    hold();
-  else
+  log_->is_open = !state.resumes && !log_->waits;
+  if (log_->is_open)
     open_as_new(path == written_);
+  else
+    hold();
   written_ = path;
   return log_->writer;
 }
@@ -199,31 +188,28 @@ void LineFileLogger::open_as_new(bool again) {
     throw ConfigError(name(), ": ", path, " is not the log that the resumed run wrote; set another path, append or ",
                       "overwrite");
   log_->writer->open(mode);
+}
+
+void LineFileLogger::open_log() {
+  log_->mark ? open_own() : open_as_new(false);
   log_->is_open = true;
 }
 
-void LineFileLogger::open_or_discard() {
-  try {
-    log_->mark ? open_own() : open_as_new(false);
-  } catch (...) {
-    discard();
-    log_.reset();
-    throw;
-  }
-  release();
-}
-
 void LineFileLogger::after_load(const State&, Logger&) {
-  if (log_ && !log_->is_open && !log_->mark && !log_->waits) open_or_discard();
+  if (log_ && !log_->is_open && !log_->mark && !log_->waits) open_held([this] { open_log(); });
 }
 
 void LineFileLogger::fit_start(const State& state, Logger&) {
   if (!log_ || log_->is_open) return;
-  if (const std::string path = log_->writer->where(); log_->of_other_rank)
-    set_aside(name(), path, ", and a checkpoint keeps the place of rank 0's alone");
-  else if (!log_->mark && !options_.overwrite && is_begun_by(state.run_name))
-    set_aside(name(), path, ", of which no checkpoint is left");
-  open_or_discard();
+  open_held([&] {
+    const std::string path = log_->writer->where();
+    std::error_code error;
+    if (log_->of_other_rank && std::filesystem::exists(path, error))
+      set_aside(name(), path, ", and a checkpoint keeps the place of rank 0's alone");
+    else if (!log_->mark && !options_.overwrite && is_begun_by(state.run_name))
+      set_aside(name(), path, ", of which no checkpoint is left");
+    open_log();
+  });
 }
 
 // The log of the resumed run, without what was logged after the checkpoint. Nobody else writes it once it is open.
@@ -234,7 +220,6 @@ void LineFileLogger::open_own() {
     return open_as_new(false);
   }
   log_->writer->open(util::FileMode::APPEND);
-  log_->is_open = true;
   const util::LogMark::Match match = log_->mark->compare(path);
   if (match == util::LogMark::Match::SHORTER)
     warn(join(name(), ": ", path, " is shorter than when the checkpoint was written"));

@@ -69,8 +69,8 @@ class COMPOSER_EXPORT LineFileLogger : public BackgroundLogger, public ForAllRan
   bool waits_for_fit(const State& state) const;
   bool is_begun_by(const std::string& run_name) const;
   void open_as_new(bool again);
-  void open_or_discard();
   void open_own();
+  void open_log();
   LineFileOptions options_;
   std::string written_;  // the path opened last
   std::unique_ptr<Log> log_;

@@ -233,19 +233,14 @@ class FileStore final : public MlflowStore {
     std::optional<util::OutputFile>& file = points.file;
     if (file && file->is_removed()) close(points);
     if (!file) open(points);
-    const std::int64_t whole = file->size();
-    try {
-      file->write(points.lines);
-    } catch (const Error&) {
-      file->cut(whole);  // half a line
-      throw;
-    }
+    file->write(points.lines);
     if (open_ > kMostOpen) close(points);
   }
 
+  // MLflow lets whoever likes append to a run: a trainer may go on with one while its first has not been closed.
   void open(Points& points) {
     try {
-      points.file.emplace(kMLFlowLogger, file_of("metrics", points.key), util::FileMode::APPEND);
+      points.file.emplace(kMLFlowLogger, file_of("metrics", points.key), util::FileMode::APPEND, util::Writers::MANY);
       ++open_;
     } catch (const ConfigError& error) {  // which is about options, and this is about the disk
       throw Error(error.what());

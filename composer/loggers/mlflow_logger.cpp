@@ -160,32 +160,15 @@ void MLFlowLogger::resume() {
   });
 }
 
-// The records that were held meanwhile follow.
-void MLFlowLogger::begin_held(const std::function<void()>& begin) {
-  try {
-    begin();
-  } catch (...) {
-    discard();
-    open_.reset();
-    throw;
-  }
-  release();
-}
-
 void MLFlowLogger::after_load(const State&, Logger&) {
   if (!open_ || !open_->writer || open_->is_open || !open_->previous_id.empty()) return;
-  begin_held([this] { begin(); });
+  open_held([this] { begin(); });
 }
 
 void MLFlowLogger::fit_start(const State& state, Logger& logger) {
   RunLogger::fit_start(state, logger);
   if (!open_ || !open_->writer || open_->is_open) return;
-  begin_held([this] {
-    if (open_->previous_id.empty())
-      begin();
-    else
-      resume();
-  });
+  open_held([this] { open_->previous_id.empty() ? begin() : resume(); });
 }
 
 void MLFlowLogger::close(const State& state, Logger& logger) {

@@ -69,7 +69,6 @@ class COMPOSER_EXPORT MLFlowLogger final : public RunLogger {
   void begin();
   void resume();
   void start(const std::function<void()>& start);
-  void begin_held(const std::function<void()>& begin);
   MLFlowLoggerOptions options_;
   std::unique_ptr<Open> open_;
 };

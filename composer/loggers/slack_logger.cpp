@@ -1,6 +1,7 @@
 #include "composer/loggers/slack_logger.h"
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -124,8 +125,8 @@ class SlackWriter final : public RecordWriter {
                                          first + static_cast<std::ptrdiff_t>(std::min(most, entries.size() - begin)));
       try {
         send(part);
-      } catch (const std::exception& error) {
-        lose(static_cast<std::int64_t>(part.size()), without_secret(describe(error)));
+      } catch (...) {
+        lose(static_cast<std::int64_t>(part.size()), without_secret(describe(std::current_exception())));
       }
     }
   }

@@ -102,6 +102,13 @@ struct TensorBoardLogger::Open {
   bool trains = false;                          // or has
   std::optional<FileMark> previous;             // the file of the process that wrote the checkpoint
   std::optional<util::FileLock> previous_lock;  // until it is cut: no other logger takes it for that of a dead process
+
+  // Whoever wrote it when the checkpoint was loaded may have closed it since.
+  bool previous_is_taken() {
+    const auto is_taken = [&] { return previous_lock->state() == util::FileLock::State::TAKEN; };
+    if (is_taken()) previous_lock.emplace(folder + '/' + previous->name);
+    return is_taken();
+  }
 };
 
 TensorBoardLogger::TensorBoardLogger(TensorBoardLoggerOptions options)
@@ -141,15 +148,8 @@ std::shared_ptr<RecordWriter> TensorBoardLogger::make_writer(const State& state)
 
 // The records that were held meanwhile follow.
 void TensorBoardLogger::begin_held() {
-  try {
-    open_->writer->begin();
-  } catch (...) {
-    discard();
-    open_.reset();
-    throw;
-  }
+  open_held([this] { open_->writer->begin(); });
   open_->is_open = true;
-  release();
 }
 
 void TensorBoardLogger::after_load(const State&, Logger&) {
@@ -159,14 +159,15 @@ void TensorBoardLogger::after_load(const State&, Logger&) {
 void TensorBoardLogger::fit_start(const State& state, Logger&) {
   if (!open_ || !open_->writer) return;
   open_->writer->set_status(SessionStatus::FAILURE);  // unless it ends
-  if (std::exchange(open_->trains, true)) return;
+  if (open_->trains) return;
+  const bool is_taken = open_->previous && open_->previous_is_taken();
   if (open_->previous)
-    drop_later(open_->folder, open_->end, *std::exchange(open_->previous, std::nullopt),
-               open_->previous_lock->state() == util::FileLock::State::TAKEN);
+    drop_later(open_->folder, open_->end, *std::exchange(open_->previous, std::nullopt), is_taken);
   else if (!open_->resumes && state.run && state.run->is_resumable())
     set_earlier_aside(open_->folder, open_->end, open_->writer->file_name());
   open_->previous_lock.reset();
   if (!open_->is_open) begin_held();
+  open_->trains = true;
 }
 
 void TensorBoardLogger::epoch_end(const State& state, Logger& logger) {

@@ -111,40 +111,25 @@ std::shared_ptr<RecordWriter> WandBLogger::make_writer(const State& state) {
 }
 
 // The records that were held meanwhile follow.
-void WandBLogger::begin() {
-  try {
-    open_->writer->begin();
-  } catch (...) {
-    discard();
-    open_.reset();
-    throw;
-  }
+void WandBLogger::begin_held() {
+  WandBWriter& writer = *open_->writer;
+  open_held([&] {
+    if (open_->mark && writer.can_continue(*open_->mark)) return writer.continue_at(*open_->mark);
+    if (open_->mark)
+      warn(join(kWandBLogger, ": the offline run ", open_->mark->folder, " of the checkpoint is not in ",
+                writer.where(), " as the checkpoint knows it; a new run is begun"));
+    writer.begin();
+  });
   open_->is_open = true;
-  release();
-}
-
-void WandBLogger::resume() {
-  if (!open_->writer->can_continue(*open_->mark)) {
-    warn(join(kWandBLogger, ": the offline run ", open_->mark->folder, " of the checkpoint is not in ",
-              open_->writer->where(), " as the checkpoint knows it; a new run is begun"));
-    return begin();
-  }
-  open_->writer->continue_at(*open_->mark);
-  open_->is_open = true;
-  release();
 }
 
 void WandBLogger::after_load(const State&, Logger&) {
-  if (open_ && open_->writer && !open_->is_open && !open_->mark) begin();
+  if (open_ && open_->writer && !open_->is_open && !open_->mark) begin_held();
 }
 
 void WandBLogger::fit_start(const State& state, Logger& logger) {
   RunLogger::fit_start(state, logger);
-  if (!open_ || !open_->writer || open_->is_open) return;
-  if (open_->mark)
-    resume();
-  else
-    begin();
+  if (open_ && open_->writer && !open_->is_open) begin_held();
 }
 
 void WandBLogger::close(const State& state, Logger& logger) {

@@ -62,8 +62,7 @@ class COMPOSER_EXPORT WandBLogger final : public RunLogger, public ForAllRanks {
  private:
   struct Open;
   std::shared_ptr<RecordWriter> make_writer(const State& state) override;
-  void begin();
-  void resume();
+  void begin_held();
   WandBLoggerOptions options_;
   std::unique_ptr<Open> open_;
 };

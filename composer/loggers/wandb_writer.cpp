@@ -37,7 +37,7 @@ std::string local_time(double seconds) {
 }
 
 void write_file(const std::string& path, std::string_view data) {
-  util::OutputFile file(kWandBLogger, path, util::FileMode::OVERWRITE);
+  util::OutputFile file(kWandBLogger, path, util::FileMode::OVERWRITE, util::Writers::MANY);
   file.write(data);
   file.close();
 }
@@ -76,7 +76,7 @@ void WandBWriter::begin() {
   options_.run.id = random_id();
   options_.run.started_at = began_at_;
   folder_ = join(options_.base, "/offline-run-", local_time(began_at_), '-', id());
-  file_ = std::make_unique<util::OutputFile>(kWandBLogger, path(), util::FileMode::CREATE);
+  file_ = std::make_unique<util::OutputFile>(kWandBLogger, path(), util::FileMode::CREATE, util::Writers::ONE);
   go_to({});
   try {
     write_all([this] { append_start(); });
@@ -108,7 +108,8 @@ void WandBWriter::continue_at(const WandBMark& mark) {
   began_at_ = seconds_since_1970();
   runtime_before_ = mark.runtime;
   options_.run.started_at = began_at_ - runtime_before_;
-  file_ = std::make_unique<util::OutputFile>(kWandBLogger, path(), util::FileMode::APPEND);
+  file_.reset();
+  file_ = std::make_unique<util::OutputFile>(kWandBLogger, path(), util::FileMode::APPEND, util::Writers::ONE);
   file_->cut(mark.file.size);
   go_to(mark.position);
 }
@@ -135,7 +136,7 @@ void WandBWriter::go_to(WandBPosition position) {
   position_ = std::move(position);
 }
 
-// Part of a record would hide all that follow. The summary of all rows is written once.
+// The summary of all rows is written once.
 template <class Append>
 void WandBWriter::write_all(const Append& append_all) {
   const WandBPosition before = position();
@@ -145,17 +146,17 @@ void WandBWriter::write_all(const Append& append_all) {
     append_all();
     append_summary();
     if (bytes_.empty()) return;
-    if (outdated_from_) file_->cut(*outdated_from_);
-    outdated_from_.reset();
-    file_->write(bytes_);
+    if (outdated_)
+      file_->replace_end(outdated_->size, bytes_, outdated_->bytes);
+    else
+      file_->write(bytes_);
+    outdated_.reset();
+    if (unfinished_ && unfinished_->size >= size_)
+      unfinished_->bytes = bytes_.substr(static_cast<std::size_t>(unfinished_->size - size_));
   } catch (...) {
     go_to(before);
     unfinished_.reset();
     labels_.clear();
-    try {
-      if (!outdated_from_) file_->cut(size_);
-    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the first error is reported
-    }
     throw;
   }
 }
@@ -163,7 +164,7 @@ void WandBWriter::write_all(const Append& append_all) {
 void WandBWriter::write(std::span<const LogRecord> records) {
   if (file_->is_removed()) begin_again();
   reopen_row(records);
-  const bool goes_on = outdated_from_.has_value();
+  const bool goes_on = outdated_.has_value();
   const std::int64_t step = position_.row_step;
   std::vector<std::string> lost;  // why
   write_all([&] {
@@ -195,13 +196,13 @@ void WandBWriter::append_unfinished_row() {
 // A row that was flushed goes on, unless what follows begins with another step. The file keeps it until it is replaced.
 void WandBWriter::reopen_row(std::span<const LogRecord> records) {
   if (!unfinished_) return;
-  const Unfinished before = *std::exchange(unfinished_, std::nullopt);
+  Unfinished before = *std::exchange(unfinished_, std::nullopt);
   const LogRecord& next = records.front();
   if (next.kind != LogRecord::Kind::HYPERPARAMETERS && next.kind != LogRecord::Kind::FILE &&
       next.step > before.position.row_step)
     return;
-  outdated_from_ = before.size;
   go_to(before.position);
+  outdated_ = std::move(before);
 }
 
 void WandBWriter::close() {
@@ -217,9 +218,9 @@ void WandBWriter::close() {
 }
 
 void WandBWriter::begin_again() {
-  file_ = std::make_unique<util::OutputFile>(kWandBLogger, path(), util::FileMode::CREATE);
+  file_ = std::make_unique<util::OutputFile>(kWandBLogger, path(), util::FileMode::CREATE, util::Writers::ONE);
   unfinished_.reset();
-  outdated_from_.reset();
+  outdated_.reset();
   position_.records = 0;
   write_all([this] { append_start(); });
   lose(std::exchange(written_, 0), join(kWandBLogger, ": ", folder_, " was removed and is begun again"));

@@ -90,7 +90,7 @@ class WandBWriter final : public RecordWriter {
   void close() override;
   template <class Append>
   void write_all(const Append& append);  // all that it appends, or nothing
-  std::int64_t size() const { return outdated_from_ ? *outdated_from_ : file_->size(); }
+  std::int64_t size() const { return outdated_ ? outdated_->size : file_->size(); }
   void append(const WandBContent& content);
   void append(const LogRecord& record);
   void append_start();
@@ -122,9 +122,10 @@ class WandBWriter final : public RecordWriter {
   struct Unfinished {
     std::int64_t size = 0;
     WandBPosition position;
+    std::string bytes = {};  // behind `size`
   };
   std::optional<Unfinished> unfinished_;
-  std::optional<std::int64_t> outdated_from_;  // what the next bytes replace in the file: that row, which goes on
+  std::optional<Unfinished> outdated_;  // what the next bytes replace in the file: that row, which goes on
   SequenceMap<Value> values_;
   std::vector<Value*> row_, new_;  // those in the row, and the new ones
   WandBItems config_;

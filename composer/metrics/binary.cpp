@@ -1,6 +1,5 @@
 #include "composer/metrics/binary.h"
 
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -34,15 +33,22 @@ at::Tensor BinaryAccuracy::probabilities(const at::Tensor& output) {
   return output.sigmoid().where(outside, output);
 }
 
+namespace {
+
+void check_yes_or_no(const std::string& name, const at::Tensor& target, const char* remedy) {
+  if (target.is_cpu() && target.ne(0).logical_and_(target.ne(1)).any().item<bool>())
+    throw DataError(name, ": targets must be 0 (no) or 1 (yes), and some are neither", remedy);
+}
+
+}  // namespace
+
 void BinaryAccuracy::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
   const at::Tensor output = at_least_float(pick(outputs, options_.output));
   const at::Tensor& target = batch.at(options_.target);
   if (output.sizes() != target.sizes())
     throw DataError(name(), ": outputs and targets must have one shape, got ", output.sizes(), " and ", target.sizes());
-  if (target.is_cpu() && target.ne(0).logical_and_(target.ne(1)).any().item<bool>())
-    throw DataError(name(), ": targets must be 0 (no) or 1 (yes), and some are neither; of probabilities give ",
-                    "target.gt(0.5)");
+  check_yes_or_no(name(), target, "; of probabilities give target.gt(0.5)");
   const at::Tensor yes = probabilities(output).gt(options_.threshold);
   over_.add(yes.eq(target.ne(0)).sum());
   under_.add(target.numel(), target.device());
@@ -58,7 +64,7 @@ void BinaryF1Score::update(const Outputs& outputs, const Batch& batch) {
   if (logits.dim() != 2 || logits.size(1) != 2 || target.dim() != 1 || target.size(0) != logits.size(0))
     throw DataError(name(), ": expected outputs [N, 2] and targets [N], got ", logits.sizes(), " and ", target.sizes());
   const at::Tensor classes = whole_classes(name(), target);
-  check_classes(classes, 2, std::nullopt, name());
+  check_yes_or_no(name(), classes, "");
   const at::Tensor predicted = logits.argmax(1).eq(1), actual = classes.eq(1);
   over_.add(predicted.logical_and(actual).sum() * 2);
   under_.add(predicted.sum() + actual.sum());

@@ -36,8 +36,10 @@ LanguageCrossEntropy::~LanguageCrossEntropy() = default;
 void LanguageCrossEntropy::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
   const auto [logits, targets] = tokens(options_, outputs, batch);
-  const at::Tensor losses = soft_cross_entropy(at_least_float(logits), targets,
-                                               {.ignore_index = options_.ignore_index, .reduction = Reduction::NONE});
+  const at::Tensor losses = naming(name(), [&] {
+    return soft_cross_entropy(at_least_float(logits), targets,
+                              {.ignore_index = options_.ignore_index, .reduction = Reduction::NONE});
+  });
   over_.add(losses.sum(at::kDouble));
   under_.add(not_ignored(targets, options_.ignore_index).sum());
 }

@@ -10,6 +10,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/metrics/names.h"
+#include "composer/metrics/predicted_classes.h"
 #include "composer/util/loss.h"
 
 namespace composer::metrics {
@@ -23,15 +24,19 @@ void CrossEntropy::update(const Outputs& outputs, const Batch& batch) {
   const at::Tensor logits = at_least_float(pick(outputs, options_.output));
   const at::Tensor& target = batch.at(options_.target);
   const std::int64_t ignored = options_.ignore_index;
-  const bool classes = target_kind(logits, target) == TargetKind::INDICES;
+  const auto losses_of = [&](Reduction reduction) {
+    return naming(
+        name(), [&] { return soft_cross_entropy(logits, target, {.ignore_index = ignored, .reduction = reduction}); });
+  };
+  const bool classes = naming(name(), [&] { return target_kind(logits, target); }) == TargetKind::INDICES;
   const at::Tensor count = classes ? not_ignored(target, ignored).sum() : target.sum(at::kDouble);
   if (options_.mean_of_batches) {
-    const at::Tensor mean = soft_cross_entropy(logits, target, {.ignore_index = ignored});
+    const at::Tensor mean = losses_of(Reduction::MEAN);
     over_.add(mean.masked_fill(count.eq(0), 0));
     under_.add(count.ne(0).to(at::kLong));
     return;
   }
-  const at::Tensor losses = soft_cross_entropy(logits, target, {.ignore_index = ignored, .reduction = Reduction::NONE});
+  const at::Tensor losses = losses_of(Reduction::NONE);
   over_.add(losses.sum(at::kDouble));
   under_.add(count);
 }

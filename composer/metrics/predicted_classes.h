@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "composer/core/error.h"
+
 namespace composer::metrics {
 
 // The classes of a segmentation, all [N, ...]: those that are right, those with the largest logit, and where a target
@@ -20,5 +22,15 @@ at::Tensor whole_classes(const std::string& name, const at::Tensor& target);
 // other shapes, for targets that are not whole numbers, and for classes out of range that are not `ignore_index`.
 PredictedClasses predicted_classes(const std::string& name, const at::Tensor& logits, const at::Tensor& target,
                                    std::int64_t num_classes, std::int64_t ignore_index);
+
+// What `compute` returns. A DataError that it throws then begins with the metric's `name`.
+template <class Compute>
+auto naming(const std::string& name, const Compute& compute) {
+  try {
+    return compute();
+  } catch (const DataError& error) {
+    throw DataError(name, ": ", error.what());
+  }
+}
 
 }  // namespace composer::metrics

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <ctime>
+#include <exception>
 #include <map>
 #include <random>
 #include <utility>
@@ -335,14 +336,15 @@ class S3Store final : public RemoteStore {
     try {
       abort_client_.send(request("DELETE", path, {{"uploadId", id}}, {}));
     } catch (const HttpError& error) {
-      if (error.status != 404) warn_of_parts(error);  // otherwise there are none
-    } catch (const std::exception& error) {
-      warn_of_parts(error);
+      if (error.status != 404) warn_of_parts();  // otherwise there are none
+    } catch (...) {
+      warn_of_parts();
     }
   }
 
-  void warn_of_parts(const std::exception& error) const {
-    warn(join("s3: the parts of a failed upload stay in the bucket ", bucket_, ": ", error.what()));
+  void warn_of_parts() const {
+    warn(join("s3: the parts of a failed upload stay in the bucket ", bucket_, ": ",
+              describe(std::current_exception())));
   }
 
   std::string bucket_, prefix_;

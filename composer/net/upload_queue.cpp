@@ -20,8 +20,8 @@ struct UploadQueue::Shared {
       upload.run(*store, stop.get_token());
     } catch (const Cancelled&) {
       fail(upload, "there was no time left");
-    } catch (const std::exception& error) {
-      fail(upload, error.what());
+    } catch (...) {
+      fail(upload, describe(std::current_exception()));
     }
   }
 

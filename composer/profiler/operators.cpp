@@ -1,6 +1,7 @@
 #include "composer/profiler/operators.h"
 
 #include <cstdlib>
+#include <exception>
 #include <set>
 
 #include <torch/csrc/autograd/profiler_kineto.h>
@@ -43,8 +44,8 @@ bool is_call(const kineto::KinetoEvent& event) { return !event.name().starts_wit
 OperatorRecorder::~OperatorRecorder() {
   if (started_) try {
       stop();
-    } catch (const std::exception& error) {
-      warn(join("profiler: ", describe(error)));
+    } catch (...) {
+      warn(join("profiler: ", describe(std::current_exception())));
     }
 }
 

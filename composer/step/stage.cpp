@@ -1,5 +1,7 @@
 #include "composer/step/stage.h"
 
+#include <exception>
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
 
@@ -74,8 +76,8 @@ Stage::~Stage() {
   try {
     drop();
     release_arrived(0);
-  } catch (const std::exception& error) {
-    warn(join("copies of batches to the device did not end: ", describe(error)));
+  } catch (...) {
+    warn(join("copies of batches to the device did not end: ", describe(std::current_exception())));
   }
 }
 

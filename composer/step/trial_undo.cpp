@@ -1,6 +1,7 @@
 #include "composer/step/trial_undo.h"
 
 #include <algorithm>
+#include <exception>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -64,8 +65,9 @@ void TrialUndo::restore_algorithms() {
     try {
       StateVisitor visit = StateVisitor::loading(saved, algorithm.name);
       algorithm.object->visit_state(visit);
-    } catch (const std::exception& error) {  // this runs in a destructor
-      warn(join("find_lr: ", algorithm.name, ": its state after the trial could not be undone: ", error.what()));
+    } catch (...) {  // this runs in a destructor
+      warn(join("find_lr: ", algorithm.name,
+                ": its state after the trial could not be undone: ", describe(std::current_exception())));
     }
   }
 }

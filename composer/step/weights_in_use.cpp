@@ -120,8 +120,9 @@ void for_each_tensor(StateDict& dict, const std::function<void(at::Tensor&)>& ac
 void copy_back(const at::Tensor& tensor, const at::Tensor& kept) {
   try {
     tensor.copy_(kept);
-  } catch (const std::exception& error) {
-    warn(join("the trained values of a weight ", tensor.sizes(), " could not be restored: ", describe(error)));
+  } catch (...) {
+    warn(join("the trained values of a weight ", tensor.sizes(),
+              " could not be restored: ", describe(std::current_exception())));
   }
 }
 
@@ -132,7 +133,7 @@ std::optional<std::int64_t> version_of(const c10::TensorImpl& tensor) {
 
 std::optional<std::int64_t> version_of(const at::Tensor& tensor) { return version_of(*tensor.unsafeGetTensorImpl()); }
 
-void warn_of_unseen(const std::exception& error) { warn(join("weights are taken for changed: ", describe(error))); }
+void warn_of_unseen() { warn(join("weights are taken for changed: ", describe(std::current_exception()))); }
 
 }  // namespace
 
@@ -172,8 +173,8 @@ bool WeightsInUse::see_trained() noexcept try {
   const bool others = now != trained_;
   trained_ = std::move(now);
   return others;
-} catch (const std::exception& error) {
-  warn_of_unseen(error);
+} catch (...) {
+  warn_of_unseen();
   return true;
 }
 
@@ -186,8 +187,8 @@ bool WeightsInUse::see_handed_out() noexcept try {
   const bool more_or_fewer = now.size() != handed_out_.size();
   handed_out_ = std::move(now);
   return more_or_fewer || handed_out() == handed_out_;
-} catch (const std::exception& error) {
-  warn_of_unseen(error);
+} catch (...) {
+  warn_of_unseen();
   return true;
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <chrono>
+#include <exception>
 #include <future>
 #include <vector>
 
@@ -77,20 +78,6 @@ void Ranks::check_same(const std::string& who, const std::vector<std::string>& l
   }
 }
 
-namespace {
-
-std::string text_of_error(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& thrown) {
-    return describe(thrown);
-  } catch (...) {
-    return "an exception that is not a std::exception";
-  }
-}
-
-}  // namespace
-
 void Ranks::rethrow_to_all() const {
   if (alone() || std::current_exception() == of_all_) throw;
   try {
@@ -98,13 +85,13 @@ void Ranks::rethrow_to_all() const {
   } catch (const dist::PeerLost&) {
     throw;
   } catch (...) {
-    world_->fail(text_of_error(std::current_exception()));
+    world_->fail(describe(std::current_exception()));
     throw;
   }
 }
 
 void Ranks::settle(std::exception_ptr error) const {
-  const std::vector<std::string> texts = world_->all_gather(error ? "!" + text_of_error(error) : "");
+  const std::vector<std::string> texts = world_->all_gather(error ? "!" + describe(error) : "");
   for (std::size_t rank = 0; !error && rank < texts.size(); ++rank)
     if (!texts[rank].empty()) error = std::make_exception_ptr(ConfigError("rank ", rank, ": ", texts[rank].substr(1)));
   if (!error) return;

@@ -14,6 +14,7 @@
 #include "composer/core/fit_outline.h"
 #include "composer/core/listed.h"
 #include "composer/core/model_access.h"
+#include "composer/core/plugin_state.h"
 #include "composer/dist/world.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/optim/optimizer_state.h"
@@ -232,6 +233,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Left lef
   if (next_fit == 0 && together) together->check();
   check_has_optimizer(state, static_cast<bool>(options.optimizer), "fit");
   check_trains_all(as_module(*state.model), *state.optimizer);
+  if (next_fit == 0 || resumption.found) check_field_names(engine);
   FitPlan plan = plan_lasting(given);
   if (!plan.feed && needs_loader)
     throw ConfigError("train_dataloader: is required to fit; give it to the Trainer's options or to fit()");

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <filesystem>
 #include <limits>
 #include <random>
@@ -211,8 +212,8 @@ void Trainer::Impl::close() {
 Trainer::Impl::~Impl() {
   try {
     release();
-  } catch (const std::exception& error) {
-    warn(join("the end of a trainer: ", describe(error)));
+  } catch (...) {
+    warn(join("the end of a trainer: ", describe(std::current_exception())));
   }
 }
 
@@ -231,8 +232,8 @@ void Trainer::Impl::release() {
   run_link.reset();
   try {
     if (saver && saver->has_notes()) saver->finish();
-  } catch (const std::exception& error) {
-    warn(join("checkpoint: ", describe(error)));
+  } catch (...) {
+    warn(join("checkpoint: ", describe(std::current_exception())));
   }
   if (mark && well) mark->end();
 }
@@ -250,8 +251,8 @@ void Trainer::Impl::tell_watchers(const std::exception_ptr& error) noexcept try 
     if (watcher == nullptr) continue;
     try {
       watcher->run_fails(error, state, logger);
-    } catch (const std::exception& other) {
-      warn(join(plugin.name, ": run_fails(): ", describe(other)));
+    } catch (...) {
+      warn(join(plugin.name, ": run_fails(): ", describe(std::current_exception())));
     }
   }
 } catch (...) {  // NOLINT(bugprone-empty-catch): too little memory for the list; the error itself must leave

@@ -4,16 +4,15 @@
 #include <fcntl.h>
 #include <fstream>
 #include <iterator>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
-#include <sys/file.h>
 
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
 #include "composer/kernels/products.h"
 #include "composer/util/json.h"
 #include "composer/util/new_file.h"
+#include "composer/util/own_descriptor.h"
 #include "composer/util/text.h"
 
 namespace composer {
@@ -54,19 +53,11 @@ class Lock {
  public:
   explicit Lock(const std::filesystem::path& file) {
     if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
-    descriptor_ = ::open((file.string() + ".lock").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (descriptor_ >= 0) (void)::flock(descriptor_, LOCK_EX);
+    if (descriptor_.open(file.string() + ".lock", O_WRONLY | O_CREAT)) (void)descriptor_.wait_for_lock();
   }
-  ~Lock() {
-    if (descriptor_ < 0) return;
-    (void)::flock(descriptor_, LOCK_UN);  // a process forked meanwhile has the descriptor, too
-    ::close(descriptor_);
-  }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
 
  private:
-  int descriptor_ = -1;
+  util::OwnDescriptor descriptor_;
 };
 
 Json entry_of(const Tuned& tuned) {

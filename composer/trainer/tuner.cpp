@@ -54,8 +54,9 @@ class Untouched {
   ~Untouched() {
     try {
       undo_.restore();
-    } catch (const std::exception& error) {
-      warn(join("tune: a buffer of the model is not as it was before the trial steps: ", describe(error)));
+    } catch (...) {
+      warn(join("tune: a buffer of the model is not as it was before the trial steps: ",
+                describe(std::current_exception())));
     }
     for (const at::Tensor& parameter : parameters(as_module(*state_.model))) parameter.mutable_grad().reset();
     modes_.restore();

@@ -3,9 +3,6 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <system_error>
-#include <unistd.h>
-
-#include <sys/file.h>
 
 #include "composer/util/write_all.h"
 
@@ -19,16 +16,11 @@ FileLock::FileLock(const std::filesystem::path& given, Kind kind) {
   if (error) return;
   // NFS gives an exclusive lock only to who may write, which nobody may into a folder.
   const int flags = kind == Kind::FOLDER ? O_RDONLY | O_DIRECTORY : O_RDWR | O_NONBLOCK;
-  descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW);
-  if (descriptor_ < 0) return;
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0)
+  if (!descriptor_.open(path, flags | O_NOFOLLOW)) return;
+  if (!descriptor_.try_lock())
     state_ = errno == EWOULDBLOCK ? State::TAKEN : State::UNKNOWN;
-  else if (is_at(descriptor_, path))  // who had the lock until now may have removed it
+  else if (is_at(descriptor_.number(), path))  // who had the lock until now may have removed it
     state_ = State::HELD;
-}
-
-FileLock::~FileLock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 }  // namespace composer::util

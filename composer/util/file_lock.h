@@ -2,11 +2,13 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "composer/util/own_descriptor.h"
+
 namespace composer::util {
 
 // Marks a file or a folder as in use for this process and others, from the constructor to the destructor or to the end
-// of the process. It may be renamed meanwhile. Reading and writing need no lock. Of a link to a file, the file that it
-// leads to is in use; a link to a folder is none.
+// of the process, whose forked children do not have the lock. It may be renamed meanwhile. Reading and writing need no
+// lock. Of a link to a file, the file that it leads to is in use; a link to a folder is none.
 class FileLock {
  public:
   enum class Kind : std::uint8_t { FILE, FOLDER };
@@ -17,14 +19,13 @@ class FileLock {
     UNKNOWN,  // the file system has no locks
   };
   explicit FileLock(const std::filesystem::path& given, Kind kind = Kind::FILE);
-  ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
   State state() const { return state_; }
 
  private:
-  int descriptor_ = -1;
+  OwnDescriptor descriptor_;
   State state_ = State::GONE;
 };
 

@@ -10,8 +10,6 @@
 #include <unistd.h>
 #include <utility>
 
-#include <sys/file.h>
-
 #include "composer/core/error.h"
 #include "composer/util/write_all.h"
 
@@ -23,9 +21,9 @@ namespace fs = std::filesystem;
 constexpr const char* kSuffix = ".tmp-";
 
 // Locked while its process lives. False: another process holds it, or has removed it meanwhile.
-bool lock(int descriptor, const fs::path& path) {
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;  // no locks here: nobody removes it
-  return is_at(descriptor, path);
+bool lock(const OwnDescriptor& file, const fs::path& path) {
+  if (!file.try_lock()) return errno != EWOULDBLOCK;  // no locks here: nobody removes it
+  return is_at(file.number(), path);
 }
 
 bool is_number(std::string_view text) {
@@ -59,10 +57,8 @@ void remove_leftovers_of(const fs::path& target) {
   const fs::path folder = target.has_parent_path() ? target.parent_path() : ".";
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     if (!is_temporary_of(target, it->path().filename().string())) continue;
-    const int left = ::open(it->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (left < 0) continue;
-    if (::flock(left, LOCK_EX | LOCK_NB) == 0) ::unlink(it->path().c_str());
-    ::close(left);
+    OwnDescriptor left;
+    if (left.open(it->path(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK) && left.try_lock()) ::unlink(it->path().c_str());
   }
 }
 
@@ -84,17 +80,16 @@ void NewFile::create() {
   static std::atomic<std::uint64_t> count = 0;
   for (;;) {
     path_ = target_.parent_path() / join(prefix_of(target_), ::getpid(), '-', ++count);
-    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (descriptor_ < 0 && errno == EEXIST) continue;
-    if (descriptor_ < 0) fail("create");
-    if (lock(descriptor_, path_)) return;
-    ::close(std::exchange(descriptor_, -1));
+    if (!descriptor_.open(path_, O_WRONLY | O_CREAT | O_EXCL)) {
+      if (errno != EEXIST) fail("create");
+    } else if (lock(descriptor_, path_)) {
+      return;
+    }
   }
 }
 
 NewFile::~NewFile() {
   if (!committed_) ::unlink(path_.c_str());
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 void NewFile::write(const void* data, std::size_t size) {
@@ -103,14 +98,14 @@ void NewFile::write(const void* data, std::size_t size) {
 }
 
 void NewFile::write_at(std::uint64_t offset, const void* data, std::size_t size) {
-  if (!write_all(descriptor_, offset, data, size)) fail("write");
+  if (!write_all(descriptor_.number(), offset, data, size)) fail("write");
 }
 
 void NewFile::commit() {
-  if (::fsync(descriptor_) != 0) fail("sync");
+  if (::fsync(descriptor_.number()) != 0) fail("sync");
   if (::rename(path_.c_str(), target_.c_str()) != 0) fail("rename");
   committed_ = true;
-  if (::close(std::exchange(descriptor_, -1)) != 0) fail("close");
+  if (!descriptor_.close()) fail("close");
   if (!sync_folder(target_.parent_path())) fail("sync the folder of");
 }
 

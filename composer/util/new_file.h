@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "composer/util/own_descriptor.h"
+
 namespace composer::util {
 
 // A file that appears whole or not at all: written under a temporary name in its folder, synced, then renamed. Removed
@@ -27,7 +29,7 @@ class NewFile {
   [[noreturn]] void fail(const char* what) const;
 
   std::filesystem::path target_, path_;
-  int descriptor_ = -1;
+  OwnDescriptor descriptor_;
   std::uint64_t end_ = 0;  // of what write() has written
   bool committed_ = false;
 };

@@ -10,7 +10,6 @@
 #include <unistd.h>
 #include <utility>
 
-#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "composer/core/error.h"
@@ -29,7 +28,7 @@ bool ends_in_mid_line(const std::string& path) {
 
 }  // namespace
 
-OutputFile::OutputFile(std::string owner, std::string path, FileMode mode)
+OutputFile::OutputFile(std::string owner, std::string path, FileMode mode, Writers writers)
     : owner_(std::move(owner)), path_(std::move(path)) {
   std::error_code error, ignored;
   const auto folder = std::filesystem::path(path_).parent_path();
@@ -38,7 +37,7 @@ OutputFile::OutputFile(std::string owner, std::string path, FileMode mode)
     throw ConfigError(owner_, ": cannot write ", path_, ": its folder cannot be made: ", error.message());
   open(mode);
   if (!is_regular()) return;
-  lock(mode);
+  if (writers == Writers::ONE) lock(mode);
   if (mode == FileMode::OVERWRITE) cut(0);
   if (mode == FileMode::APPEND && size() > 0 && ends_in_mid_line(path_)) write("\n");
 }
@@ -48,21 +47,20 @@ OutputFile::OutputFile(std::string owner, std::string path, FileMode mode)
 void OutputFile::open(FileMode mode) {
   close();
   const int exclusive = mode == FileMode::CREATE ? O_EXCL : 0;
-  descriptor_.number = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | exclusive, 0666);
-  if (descriptor_.number < 0 && errno == EEXIST)
+  if (descriptor_.open(path_, O_WRONLY | O_CREAT | O_APPEND | exclusive)) return;
+  if (errno == EEXIST)
     throw ConfigError(owner_, ": ", path_, " exists; choose another path, or append to it, or overwrite it");
-  if (descriptor_.number < 0) throw ConfigError(owner_, ": cannot write ", path_, ": ", reason(errno));
+  throw ConfigError(owner_, ": cannot write ", path_, ": ", reason(errno));
 }
 
 // Who only looks whether a file is in use has its lock for a moment. Where there are no locks, nobody has one. A
 // FileLock would open the path once more, and might find another file there than the one that is written.
 void OutputFile::lock(FileMode mode) {
-  constexpr int kTimes = 20;
-  std::error_code error;
+  constexpr int kTimes = 100;
   for (int i = 0; i < kTimes; ++i) {
-    if (::flock(descriptor_.number, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    if (!descriptor_.try_lock() && errno == EWOULDBLOCK)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    else if (is_at(descriptor_.number, std::filesystem::canonical(path_, error)))
+    else if (leads_to(path_, descriptor_.number()))
       return;
     else  // its owner has renamed or removed it
       open(mode);
@@ -70,53 +68,78 @@ void OutputFile::lock(FileMode mode) {
   fail_in_use(owner_, path_);
 }
 
-OutputFile::Descriptor::~Descriptor() {
-  if (number >= 0) ::close(number);
-}
-
 void OutputFile::write(std::string_view text) {
   const NoSigpipe no_sigpipe;
-  while (!text.empty()) {
-    const auto written = ::write(descriptor_.number, text.data(), text.size());
-    if (written < 0 && errno != EINTR) fail(errno);
-    if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+  std::size_t written = 0;
+  while (written < text.size()) {
+    const auto more = ::write(descriptor_.number(), text.data() + written, text.size() - written);
+    if (more > 0) written += static_cast<std::size_t>(more);
+    if (more >= 0 || errno == EINTR) continue;
+    const int code = errno;
+    take_back(written);
+    fail(code);
   }
+}
+
+// Part of a line or a record would spoil what follows.
+void OutputFile::take_back(std::size_t written) {
+  struct stat status {};
+  if (written == 0 || ::fstat(descriptor_.number(), &status) != 0 || !S_ISREG(status.st_mode)) return;
+  const auto end = ::lseek(descriptor_.number(), 0, SEEK_CUR);  // of what was written last
+  if (end == status.st_size) (void)!::ftruncate(descriptor_.number(), end - static_cast<off_t>(written));
+}
+
+// In place: who is killed between a cut and a write has lost what was there. Of a file that is open for appending,
+// Linux appends by pwrite(), too.
+void OutputFile::replace_end(std::int64_t from, std::string_view text, std::string_view before) {
+  const int file = descriptor_.number(), flags = ::fcntl(file, F_GETFL);
+  if (flags < 0 || ::fcntl(file, F_SETFL, flags & ~O_APPEND) != 0) fail(errno);
+  const auto begin = static_cast<std::uint64_t>(from);
+  const bool is_written = write_all(file, begin, text.data(), text.size());
+  const int code = errno;
+  if (!is_written) write_all(file, begin, before.data(), before.size());
+  (void)::fcntl(file, F_SETFL, flags);
+  cut(from + static_cast<std::int64_t>(is_written ? text.size() : before.size()));
+  if (!is_written) fail(code);
 }
 
 std::int64_t OutputFile::size() const {
   struct stat status {};
-  if (::fstat(descriptor_.number, &status) != 0) fail(errno);
+  if (::fstat(descriptor_.number(), &status) != 0) fail(errno);
   return status.st_size;
 }
 
 bool OutputFile::is_regular() const {
   struct stat status {};
-  return ::fstat(descriptor_.number, &status) == 0 && S_ISREG(status.st_mode);
+  return ::fstat(descriptor_.number(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
 bool OutputFile::is_removed() const {
   struct stat status {};
-  if (::fstat(descriptor_.number, &status) != 0) fail(errno);
-  return status.st_nlink == 0;
+  if (::fstat(descriptor_.number(), &status) != 0) fail(errno);
+  return status.st_nlink == 0 && !leads_to(path_, descriptor_.number());
 }
 
 void OutputFile::cut(std::int64_t size) {
-  if (::ftruncate(descriptor_.number, size) != 0) fail(errno);
+  if (::ftruncate(descriptor_.number(), size) != 0) fail(errno);
 }
 
 void OutputFile::sync() {
-  while (::fdatasync(descriptor_.number) != 0) {
+  while (::fdatasync(descriptor_.number()) != 0) {
     if (errno == EINVAL || errno == EROFS || errno == ENOTSUP) return;  // a pipe or a device
     if (errno != EINTR) fail(errno);
   }
 }
 
 void OutputFile::close() {
-  if (descriptor_.number < 0) return;
-  if (::close(std::exchange(descriptor_.number, -1)) != 0) fail(errno);
+  if (!descriptor_.close()) fail(errno);
 }
 
-void OutputFile::fail(int code) const { throw Error(owner_, ": cannot write ", path_, ": ", reason(code)); }
+void OutputFile::fail(int code) const {
+  const bool is_lost = code == EBADF && !descriptor_.is_open();
+  throw Error(owner_, ": cannot write ", path_, ": ",
+              is_lost ? "it was opened before a fork(); open it in the child" : reason(code));
+}
 
 void fail_in_use(const std::string& owner, const std::string& path) {
   throw ConfigError(owner, ": ", path, " is being written by another logger, of this process or of another one; give ",

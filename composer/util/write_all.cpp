@@ -7,6 +7,13 @@
 #include <sys/stat.h>
 
 namespace composer::util {
+namespace {
+
+bool are_same(const struct stat& one, const struct stat& other) {
+  return one.st_ino == other.st_ino && one.st_dev == other.st_dev;
+}
+
+}  // namespace
 
 bool write_all(int file, std::uint64_t offset, const void* data, std::size_t size) {
   const auto* from = static_cast<const char*>(data);
@@ -34,8 +41,12 @@ bool sync_folder(const std::filesystem::path& folder) {
 
 bool is_at(int file, const std::filesystem::path& path) {
   struct stat open = {}, there = {};
-  return ::fstat(file, &open) == 0 && ::lstat(path.c_str(), &there) == 0 && open.st_ino == there.st_ino &&
-         open.st_dev == there.st_dev;
+  return ::fstat(file, &open) == 0 && ::lstat(path.c_str(), &there) == 0 && are_same(open, there);
+}
+
+bool leads_to(const std::filesystem::path& path, int file) {
+  struct stat open = {}, there = {};
+  return ::fstat(file, &open) == 0 && ::stat(path.c_str(), &there) == 0 && are_same(open, there);
 }
 
 }  // namespace composer::util

@@ -15,4 +15,7 @@ bool sync_folder(const std::filesystem::path& folder);
 // Whether an open file still has that path: another process may have renamed, removed or replaced it.
 bool is_at(int file, const std::filesystem::path& path);
 
+// The same, where the path may be that of a link.
+bool leads_to(const std::filesystem::path& path, int file);
+
 }  // namespace composer::util

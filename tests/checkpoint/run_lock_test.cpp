@@ -1,6 +1,7 @@
 #include "composer/checkpoint/run_lock.h"
 
 #include <csignal>
+#include <functional>
 #include <optional>
 #include <string>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/in_child.h"
+#include "tests/support/left_child.h"
 #include "tests/support/tiny.h"
 
 namespace composer::saving::run_lock_test {
@@ -110,27 +112,11 @@ TEST_CASE("A forked child that ends by an error leaves the lock to its parent") 
 
 TEST_CASE("A child that a killed process has left behind does not keep the folder locked") {
   const test::Folder folder;
-  int ready[2], ends[2];
-  REQUIRE(::pipe(ready) == 0);
-  REQUIRE(::pipe(ends) == 0);
-  const pid_t owner = ::fork();
-  if (owner == 0) {
-    ::close(ends[1]);
+  const auto hold = [&](const std::function<void()>& be_killed) {
     const RunLock lock(folder.path(), "r");
-    if (::fork() == 0) {  // lives until the test ends
-      char byte = 'x';
-      if (::write(ready[1], &byte, 1) == 1 && ::read(ends[0], &byte, 1) == 0) ::_exit(0);
-      ::_exit(1);
-    }
-    for (;;) ::pause();
-  }
-  char byte = 0;
-  REQUIRE(::read(ready[0], &byte, 1) == 1);
-  CHECK_THROWS_WITH_AS(RunLock(folder.path(), "r"), doctest::Contains("is in use"), ConfigError);
-  ::kill(owner, SIGKILL);
-  ::waitpid(owner, nullptr, 0);
-  CHECK_NOTHROW(RunLock(folder.path(), "r"));
-  for (const int end : {ready[0], ready[1], ends[0], ends[1]}) ::close(end);
+    be_killed();
+  };
+  test::with_child_left_behind(hold, [&] { CHECK_NOTHROW(RunLock(folder.path(), "r")); });
 }
 
 TEST_CASE("While a fit runs, a second trainer of the run is refused, and reading its checkpoints is not") {

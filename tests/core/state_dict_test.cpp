@@ -175,6 +175,27 @@ TEST_CASE("Two fields of one name are an error that names the field, of whatever
   };
   fails(number, number), fails(text, number), fails(tensor, tensor), fails(real, real), fails(list, list);
   fails(numbers, numbers), fails(by_name, by_name), fails(inner, inner), fails(number, list), fails(list, number);
+  std::optional<double> none;
+  at::Tensor undefined;
+  fails(none, none), fails(none, real), fails(real, none), fails(undefined, undefined), fails(undefined, tensor);
+  fails(tensor, undefined), fails(none, number), fails(number, none);
+}
+
+TEST_CASE("A field that is empty when it is saved is no value of the dict, and can become one") {
+  StateDict dict;
+  StateVisitor visit = StateVisitor::saving(dict);
+  std::optional<double> none;
+  at::Tensor undefined;
+  visit("a", none), visit("b", undefined);
+  CHECK(dict.empty());
+  CHECK(dict.find("a") == nullptr);
+  CHECK_FALSE(dict.erase("b"));
+  dict["c"] = std::int64_t{1}, dict["a"] = std::int64_t{2}, dict["b"] = std::int64_t{3};
+  CHECK(dict.erase("c"));
+  const StateDict copy = dict;
+  REQUIRE(copy.find("a") != nullptr);
+  CHECK(std::get<std::int64_t>(*copy.find("a")) == 2);
+  CHECK(std::get<std::int64_t>(*copy.find("b")) == 3);
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ TEST_CASE("Names are rewritten by prefix and by regular expression, when loaded 
   CHECK_THROWS_AS(load_weights(*to, folder / "other.pt", {.rename = {{".*", "same", true}}}), ConfigError);
 }
 
-TEST_CASE("A prefix that the file has and the model has not, or the other way round, is guessed in the error") {
+TEST_CASE("A prefix that the file or the model alone has, or that differs, is guessed in the error") {
   const Folder folder;
   const auto model = models::mlp({.features = {4, 2}});
   const auto said = [&](const std::vector<Rename>& rename) -> std::string {
@@ -133,7 +133,19 @@ TEST_CASE("A prefix that the file has and the model has not, or the other way ro
   };
   CHECK(said({{"module.", ""}}).find(R"(Did you mean .rename = {{"", "module."}}?)") != std::string::npos);
   CHECK(said({{"", "net."}}).find(R"(Did you mean .rename = {{"net.", ""}}?)") != std::string::npos);
+  CHECK(said({{"module.", "model.net."}}).find(R"(Did you mean .rename = {{"model.net.", "module."}}?)") !=
+        std::string::npos);
+  CHECK(said({{"module.0.", "head."}}).find("Did you mean") == std::string::npos);  // "weight" is the end of every name
   CHECK(said({}).empty());
+}
+
+TEST_CASE("A rule for names that fits none is told, also when the file does not fit the model") {
+  const Folder folder;
+  const Warnings warnings;
+  const auto model = models::mlp({.features = {4, 2}});
+  save_weights(*model, folder / "w.pt", {.rename = {{"", "net."}}});
+  CHECK_THROWS_AS(load_weights(*model, folder / "w.pt", {.rename = {{"network.", ""}}}), WeightsError);
+  CHECK(warnings.say("load_weights: rename: network. begins no name"));
 }
 
 TEST_CASE("A checkpoint of a whole run gives the model's part") {

@@ -231,6 +231,7 @@ TEST_CASE("Any exception of a writer counts as on_failure says") {
       [] { throw std::runtime_error("the line is down"); },
       [] { TORCH_CHECK(false, "the line is down"); },
       [] { throw std::bad_alloc(); },
+      [] { throw 42; },
   };
   for (const auto& fail : throwing) {
     const test::Warnings warnings;

@@ -2,6 +2,7 @@
 // times. Nothing that is logged makes a log unreadable, costs another key its values, or leaves the folder.
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -11,11 +12,13 @@
 #include <sys/wait.h>
 
 #include "composer/core/error.h"
+#include "composer/core/on.h"
 #include "composer/util/threads_here.h"
 #include "tests/loggers/disk_loggers.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/in_child.h"
+#include "tests/support/left_child.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
@@ -118,6 +121,26 @@ TEST_CASE("A run that was killed at random moments has the log of a run that was
       reached = std::max(reached, (next - 1) / 5 * 5);
     }
     CHECK(difference(log_of(logger, "tiny", killed), log_of(logger, "tiny")) == "");
+  }
+}
+
+TEST_CASE("A run that was killed goes on with its log while a child that it had forked lives") {
+  for (const DiskLogger& logger : disk_loggers()) {
+    CAPTURE(logger.name);
+    const composer::test::Folder folder;
+    const auto hold = [&](const std::function<void()>& be_killed) {
+      use_threads_here(1);
+      const composer::test::Warnings warnings;
+      TrainerOptions options = options_of(logger, folder.path(), "tiny");
+      options.callbacks.add(on(Event::BATCH_END, [&](const State& state, Logger& log) {
+        if (state.timestamp.batch != 7) return;
+        log.flush();
+        be_killed();
+      }));
+      Trainer(std::move(options)).fit();
+    };
+    composer::test::with_child_left_behind(hold, [&] { CHECK(starts(logger, folder.path(), {.run_name = "tiny"})); });
+    CHECK(difference(logger.read(folder.path()), log_of(logger, "tiny")) == "");
   }
 }
 

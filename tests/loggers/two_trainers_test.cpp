@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -210,6 +211,50 @@ TEST_CASE("A run that goes on cuts no file of TensorBoard that a trainer which l
   CHECK(fs::file_size(files[0]) >= before);
   CHECK(warnings.say("is being written by another logger of this run"));
   CHECK(steps_of(folder.path(), "judge") == all_steps());
+}
+
+TEST_CASE("A run that goes on cuts the file of TensorBoard of a trainer that was closed before its fit") {
+  const Folder folder;
+  const Warnings warnings;
+  std::optional<Trainer> first(with_board(folder.path(), "judge"));
+  first->begin();
+  while (first->state().timestamp.batch < 3) first->step();
+  Trainer second(with_board(folder.path(), "judge"));
+  CHECK(second.state().timestamp.batch == 2);
+  first.reset();
+  second.fit();
+  CHECK(steps_of(folder.path(), "judge") == all_steps());
+  CHECK_FALSE(warnings.say("is being written by another logger"));
+}
+
+// Never by dropping records.
+TEST_CASE("A run that goes on beside its first trainer has its whole log, or is refused when its fit begins") {
+  for (const auto& logger : composer::test::logs::disk_loggers()) {
+    CAPTURE(logger.name);
+    const Folder folder;
+    const Warnings warnings;
+    const auto run = [&](const char* until) {
+      TrainerOptions options = options_of(folder.path(), "judge");
+      options.max_duration = Time::parse(until);
+      logger.add(options.loggers, folder.path());
+      return options;
+    };
+    Trainer first(run("4ba"));
+    first.fit();
+    Trainer second(run("8ba"));
+    const std::string error = composer::test::error_of([&] { second.fit(); });
+    const bool is_refused = logger.name != "MLFlowLogger" && logger.name != "TensorBoardLogger";
+    CHECK(error.find(is_refused ? "is being written by another logger" : "no error") != std::string::npos);
+    first.close();
+    if (is_refused) second.fit();  // now the log is its own
+    second.close();
+    for (const char* loss : {"dropped until", "could not be written", "are not written"})
+      CHECK_FALSE(warnings.say(loss));
+    std::int64_t judged = 0;
+    for (const std::string& line : logger.read(folder.path()))
+      if (line.find("judge") != std::string::npos) ++judged;
+    CHECK(judged == kBatches);
+  }
 }
 
 TEST_CASE("Other trainers' logs of W&B and MLflow are runs of their own, though they have one run_name") {

@@ -12,11 +12,13 @@
 
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
+#include "composer/loggers/wandb_writer.h"
 #include "tests/loggers/wandb_reader.h"
 #include "tests/loggers/wandb_run.h"
 #include "tests/support/doctest.h"
 #include "tests/support/file_size_limit.h"
 #include "tests/support/folder.h"
+#include "tests/support/saved_by.h"
 #include "tests/support/warnings.h"
 
 namespace composer::loggers::wandb_logger_test {
@@ -198,6 +200,43 @@ TEST_CASE("A row that was flushed is in the file at every moment, whatever of it
   run.close();
   CHECK(only_run(folder.path()).steps("a") == Steps{1, 2});
   CHECK(only_run(folder.path()).steps("b") == Steps{1});
+}
+
+TEST_CASE("A row that was flushed stays in the file when a full disk refuses what of its step follows") {
+  const test::Folder folder;
+  const test::Warnings warnings;
+  Run run(folder.path());
+  const auto marked_size = [&] {
+    const StateDict checkpoint = test::saved_by(run.wandb);
+    StateVisitor visit = StateVisitor::loading(checkpoint, "wandb");
+    WandBMark mark;
+    mark.visit_state(visit);
+    return mark.file.size;
+  };
+  run.init();
+  const std::int64_t before = marked_size();
+  run.logger.log_metrics({{"a", 1.0}}, 1);
+  run.wandb.flush();
+  const fs::path file = test::wandb_file_in(run.wandb.run_folder());
+  {
+    const test::FileSizeLimit limit(fs::file_size(file) + 10);
+    for (const char* key : {"b", "c"}) {
+      run.logger.log_metrics({{key, std::string(100, 'x')}}, 1);
+      run.wandb.flush();
+      CHECK(only_run(folder.path()).steps("a") == Steps{1});
+      CHECK(marked_size() == before);  // of which the row, which a resumed run writes again, is no part
+    }
+  }
+  run.logger.log_metrics({{"d", 4.0}}, 1);
+  run.wandb.flush();
+  CHECK(only_run(folder.path()).steps("d") == Steps{1});
+  run.logger.log_metrics({{"a", 2.0}}, 2);
+  run.close();
+  const WandBFile written = only_run(folder.path());
+  CHECK(written.steps("a") == Steps{1, 2});
+  CHECK(written.steps("d") == Steps{1});
+  CHECK(written.history.size() == 2);
+  CHECK(written.summary["d"] == 4.0);
 }
 
 TEST_CASE("The row of the last step is in the file when a fit has ended, and takes what is logged after it") {

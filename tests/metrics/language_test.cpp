@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
+#include "composer/metrics/loss_metrics.h"
 #include "tests/metrics/kinds.h"
 #include "tests/support/doctest.h"
 
@@ -60,10 +61,16 @@ TEST_CASE("Tokens that are not whole numbers are refused") {
 
 TEST_CASE("Tokens that are neither in the vocabulary nor ignored are refused") {
   LanguageCrossEntropy entropy;
+  LanguagePerplexity perplexity;
   MaskedAccuracy accuracy;
-  for (Metric* metric : {static_cast<Metric*>(&entropy), static_cast<Metric*>(&accuracy)})
-    CHECK_THROWS_WITH_AS(metric->update(kLogits, {{"target", at::full_like(kTargets, 4)}}),
-                         doctest::Contains("class 4 of sample 0 is out of range; classes are 0 to 3"), DataError);
+  CrossEntropy classes;
+  const at::Tensor wrong = at::full_like(kTargets, 4);
+  const auto refuses = [&](Metric& metric, const at::Tensor& logits, const at::Tensor& targets) {
+    const std::string text = metric.name() + ": class 4 of sample 0 is out of range; classes are 0 to 3";
+    CHECK_THROWS_WITH_AS(metric.update(logits, {{"target", targets}}), doctest::Contains(text.c_str()), DataError);
+  };
+  refuses(entropy, kLogits, wrong), refuses(perplexity, kLogits, wrong), refuses(accuracy, kLogits, wrong);
+  refuses(classes, kLogits.flatten(0, 1), wrong.flatten());
 }
 
 }  // namespace composer::language_test

@@ -252,6 +252,21 @@ TEST_CASE("After an error or a signal in an evaluation the model has the trained
   }
 }
 
+TEST_CASE("weights_for() that throws what is no std::exception ends the fit with an error, and the program goes on") {
+  struct Throwing : Algorithm {
+    EventSet events() const override { return {Event::BATCH_END}; }
+    void apply(Event, State&, Logger&) override {}
+    const WeightsByName* weights_for(WeightsUse) override { throw 42; }
+  };
+  const Warnings warnings;
+  TrainerOptions options = tiny_options();
+  options.eval_dataloader = tiny_loader(8, 4);
+  options.algorithms = {Throwing()};
+  CHECK(error_of([&] { Trainer(std::move(options)).fit(); }).find("something that is not a std::exception") !=
+        std::string::npos);
+  CHECK(warnings.say("weights are taken for changed: something that is not a std::exception"));
+}
+
 TEST_CASE("An evaluation in the middle of a batch leaves its gradients what they were") {
   const std::vector<Values> trained = trained_weights();
   TrainerOptions options = options_with(std::make_shared<TinyEma>());

@@ -1,6 +1,7 @@
 // What a run that goes on says, refuses and survives.
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -8,6 +9,7 @@
 #include "composer/callbacks/early_stopper.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/saver.h"
+#include "composer/core/algorithm.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
 #include "composer/core/on.h"
@@ -185,6 +187,34 @@ TEST_CASE("A callback that gives two fields one name is an error when the fit be
   Trainer trainer(std::move(options));
   CHECK_THROWS_WITH_AS(trainer.fit(), doctest::Contains("callbacks/Twice/x is the name of two fields"),
                        CheckpointError);
+}
+
+TEST_CASE("Two fields of one name that are empty at first are an error before anything is trained, whatever is saved") {
+  struct Later : Callback {
+    std::optional<double> a, b;
+    void visit_state(StateVisitor& visit) override { visit("x", a), visit("x", b); }
+  };
+  struct LaterAlgorithm : Algorithm {
+    std::optional<double> a;
+    at::Tensor b;
+    EventSet events() const override { return {Event::BATCH_END}; }
+    void apply(Event, State&, Logger&) override {}
+    void visit_state(StateVisitor& visit) override { visit("x", a), visit("x", b); }
+  };
+  for (const bool saves : {true, false}) {
+    const Folder folder;
+    const auto fails = [&](TrainerOptions options, const char* what) {
+      if (saves) options.save_folder = folder / "ck";
+      Trainer trainer(std::move(options));
+      CHECK_THROWS_WITH_AS(trainer.fit(), doctest::Contains(what), CheckpointError);
+      CHECK(trainer.state().timestamp.batch == 0);
+    };
+    TrainerOptions callback = tiny_options(), algorithm = tiny_options();
+    callback.callbacks = {Later()};
+    algorithm.algorithms = {LaterAlgorithm()};
+    fails(std::move(callback), "callbacks/Later/x is the name of two fields");
+    fails(std::move(algorithm), "algorithms/LaterAlgorithm/x is the name of two fields");
+  }
 }
 
 TEST_CASE("a damaged newest checkpoint is passed over with a warning, and the run ends as it would have") {

@@ -165,6 +165,22 @@ TEST_CASE("A trial is taken back from the memory of algorithms, also what was no
   CHECK(train(true).equal(train(false)));
 }
 
+TEST_CASE("A trial whose algorithm throws what is no std::exception when its memory is put back says so") {
+  struct Forgetful : Algorithm {
+    EventSet events() const override { return {Event::BATCH_END}; }
+    void apply(Event, State&, Logger&) override {}
+    void visit_state(StateVisitor& visit) override {
+      if (visit.is_loading()) throw 42;
+    }
+  };
+  const Warnings warnings;
+  TrainerOptions options = tiny_options();
+  options.algorithms = {Forgetful()};
+  Trainer trainer(std::move(options));
+  CHECK_NOTHROW(trainer.find_lr({.num_batches = 5}));
+  CHECK(warnings.say("Forgetful: its state after the trial could not be undone: something that is not a std::exc"));
+}
+
 TEST_CASE("Algorithms take part in a trial; callbacks, loggers, evaluators and schedules do not") {
   auto seen = std::make_shared<Seen>();
   auto events = std::make_shared<EventLog>();

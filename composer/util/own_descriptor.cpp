@@ -1,0 +1,72 @@
+#include "composer/util/own_descriptor.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <mutex>
+#include <pthread.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <sys/file.h>
+
+namespace composer::util {
+namespace {
+
+struct OpenDescriptors {
+  std::mutex mutex;  // a fork() waits for it, so that the child knows of all
+  std::vector<OwnDescriptor*> list;
+};
+OpenDescriptors& open_descriptors() {
+  static auto* the_one = new OpenDescriptors;  // never destroyed: static objects may have descriptors
+  return *the_one;
+}
+
+// To open one waits for who reads it, which may have to be forked.
+bool is_pipe(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_fifo(path, ignored);
+}
+
+}  // namespace
+
+void OwnDescriptor::close_in_child() {
+  OpenDescriptors& all = open_descriptors();
+  for (OwnDescriptor* const one : all.list) ::close(std::exchange(one->number_, -1));
+  all.list.clear();
+  all.mutex.unlock();
+}
+
+bool OwnDescriptor::open(const std::filesystem::path& path, int flags, mode_t mode) {
+  static const int registered = ::pthread_atfork([] { open_descriptors().mutex.lock(); },
+                                                 [] { open_descriptors().mutex.unlock(); }, close_in_child);
+  (void)registered;
+  close();
+  OpenDescriptors& all = open_descriptors();
+  std::unique_lock lock(all.mutex, std::defer_lock);
+  if (!is_pipe(path)) lock.lock();
+  number_ = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  if (number_ < 0) return false;
+  if (!lock.owns_lock()) lock.lock();
+  all.list.push_back(this);
+  return true;
+}
+
+bool OwnDescriptor::close() {
+  OpenDescriptors& all = open_descriptors();
+  const std::lock_guard lock(all.mutex);
+  if (!is_open()) return true;
+  std::erase(all.list, this);
+  return ::close(std::exchange(number_, -1)) == 0;
+}
+
+bool OwnDescriptor::try_lock() const { return ::flock(number_, LOCK_EX | LOCK_NB) == 0; }
+
+bool OwnDescriptor::wait_for_lock() const {
+  while (::flock(number_, LOCK_EX) != 0)
+    if (errno != EINTR) return false;
+  return true;
+}
+
+}  // namespace composer::util
