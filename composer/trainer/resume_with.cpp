@@ -108,8 +108,8 @@ struct LivingTrainers {
 };
 
 LivingTrainers& living_trainers() {
-  static LivingTrainers living;
-  return living;
+  static auto* const living = new LivingTrainers;  // never destroyed: a trainer may be a global, which ends later
+  return *living;
 }
 
 using Folders = std::set<std::string>;
@@ -176,10 +176,10 @@ std::string run_to_begin_again(const std::string& folder, const std::string& run
 
 std::shared_ptr<const std::string> program_of_trainers() {
   static std::mutex mutex;
-  static std::weak_ptr<const std::string> living;
+  static auto* const living = new std::weak_ptr<const std::string>;  // never destroyed, likewise
   const std::lock_guard lock(mutex);
-  std::shared_ptr<const std::string> program = living.lock();
-  if (!program) living = program = std::make_shared<const std::string>(saving::new_id());
+  std::shared_ptr<const std::string> program = living->lock();
+  if (!program) *living = program = std::make_shared<const std::string>(saving::new_id());
   return program;
 }
 
