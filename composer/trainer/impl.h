@@ -192,6 +192,7 @@ struct Trainer::Impl {
   void save_if_due(Event event);
   void save_last();
   void save_begin();
+  void save_periodic();
   std::string write_by_hand(const std::string& name);
   void wait_for_saves();
   void write_notes();
