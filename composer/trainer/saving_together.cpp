@@ -58,7 +58,7 @@ void Trainer::Impl::save_last() {
 // on from there. Where the newest checkpoint is of a fit that would go on, the program has begun another, and the new
 // one is on disk before.
 void Trainer::Impl::save_begin() {
-  if (fit->follows_pause && resumption.random.empty()) resumption.random = random.state();
+  if (fit->follows_pause && !resumption.waiting.find("rng")) resumption.waiting.keep("rng", random.state());
   const bool due = fit->begins_after_pause && state.run->is_resumable();
   if (!ranks.any(due)) return;
   replicas.compare();
