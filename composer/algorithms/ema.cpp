@@ -47,7 +47,17 @@ double smoothing_of(const EMAOptions& options, Time interval) {
   return half_life ? std::exp(-std::log(2.0) * (interval / *half_life).as_double()) : options.smoothing;
 }
 
-bool ends_before(Time start, const OptionalTime& end) { return end && end->unit() == start.unit() && *end <= start; }
+// Then at most the last update comes, and has no weights but the last ones. At the end of the last batch, the last
+// epoch is not counted yet.
+bool ends_before(Time start, const OptionalTime& end, TimeUnit updates) {
+  if (start.unit() != TimeUnit::DURATION) return end && end->unit() == start.unit() && *end <= start;
+  if (start <= 0) return false;
+  if (!end || start >= 1) return true;
+  const bool counts_later = updates == TimeUnit::BATCH && end->unit() == TimeUnit::EPOCH;
+  return counts_later && start.as_double() * end->as_double() > end->as_double() - 1;
+}
+
+bool has_ended(const State& state) { return state.max_duration && state.elapsed_duration() >= 1; }
 
 // Averages are kept in the type of the weights.
 void warn_if_too_coarse(const WeightsByName& averages, double share) {
@@ -86,13 +96,15 @@ EMA::EMA(EMAOptions options)
 }
 
 EventSet EMA::events() const {
-  return {Event::INIT, Event::AFTER_LOAD, Event::FIT_START,
+  return {Event::INIT, Event::AFTER_LOAD, Event::FIT_START, Event::FIT_END,
           interval_.unit() == TimeUnit::BATCH ? Event::BATCH_END : Event::EPOCH_END};
 }
 
 bool EMA::match(Event event, const State& state) const {
   if (event == Event::INIT || event == Event::AFTER_LOAD) return !averages_.empty();
-  if (event == Event::FIT_START) return !averages_.empty() || ends_before(options_.ema_start, state.max_duration);
+  const bool too_late = ends_before(options_.ema_start, state.max_duration, interval_.unit());
+  if (event == Event::FIT_START) return !averages_.empty() || too_late;
+  if (event == Event::FIT_END) return averages_.empty() && has_ended(state) && !too_late;  // else it has been said
   if (averages_.empty()) return is_averaged_from(options_.ema_start, state);
   return state.timestamp.get(interval_.unit()).count() % interval_.count() == 0;
 }
@@ -102,8 +114,12 @@ void EMA::apply(Event event, State& state, Logger&) {
   if (event == Event::INIT) {
     averages_ = {};  // of another trainer
   } else if (event == Event::FIT_START && averages_.empty()) {
-    warn(join("EMA: ema_start is ", options_.ema_start, ", and training ends at ", *state.max_duration,
-              ", so there are no averages"));
+    const std::string end = state.max_duration ? join("training ends at ", *state.max_duration)
+                                               : std::string("there is no max_duration that it is a share of");
+    warn(join("EMA: ema_start is ", options_.ema_start, ", and ", end, ", so nothing is averaged; set an earlier one"));
+  } else if (event == Event::FIT_END) {
+    warn(join("EMA: training has ended, at ", *state.max_duration, ", and no update has come since ema_start, ",
+              options_.ema_start, ", so nothing was averaged; set an earlier one"));
   } else if (event == Event::AFTER_LOAD || event == Event::FIT_START) {
     averages_.find(model);
   } else if (averages_.empty()) {

@@ -21,6 +21,9 @@ void check_monitor(const char* who, const std::string& label, const std::string&
 // Whether who judges a run uses the evaluation that ends now: not if a signal has cut it off, so that it has no
 // metrics, nor at the end of a fit that is only paused, because a run without the pause does not have it.
 bool is_judged(const State& state);
+// The same of who judges by this metric: neither does it use a look at a part of the data, or at other data than those
+// of the evaluator, whose values are not current.
+bool is_judged(const State& state, const std::string& label, const std::string& monitor);
 
 // Conversion of the option `better` from and to text.
 inline std::vector<std::pair<std::string, std::optional<Better>>> directions() {

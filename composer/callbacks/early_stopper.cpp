@@ -33,7 +33,7 @@ void EarlyStopper::init(const State&, Logger&) {
 }
 
 void EarlyStopper::eval_end(const State& state, Logger&) {
-  if (is_judged(state)) judge(state);
+  if (is_judged(state, options_.dataloader_label, options_.monitor)) judge(state);
 }
 void EarlyStopper::epoch_end(const State& state, Logger&) { judge(state); }
 void EarlyStopper::batch_end(const State& state, Logger&) {

@@ -309,7 +309,7 @@ void MLPerfCallback::eval_end(const State& state, Logger&) {
   if (!log_ || !log_->file || !log_->started || state.dataloader_label != options_.metric_label) return;
   if (state.run && state.run->interrupted()) return;  // it has no metrics
   const double accuracy = state.metrics.at(options_.metric_label, options_.metric_name);
-  const bool succeeds = accuracy > options_.target && is_judged(state);
+  const bool succeeds = accuracy > options_.target && is_judged(state, options_.metric_label, options_.metric_name);
   if (log_->running()) {
     if (!log_->has_eval_samples) {
       log_->has_eval_samples = true;

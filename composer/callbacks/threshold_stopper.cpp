@@ -19,7 +19,7 @@ ThresholdStopper::ThresholdStopper(ThresholdStopperOptions options) : options_(s
 }
 
 void ThresholdStopper::eval_end(const State& state, Logger&) {
-  if (is_judged(state)) judge(state);
+  if (is_judged(state, options_.dataloader_label, options_.monitor)) judge(state);
 }
 void ThresholdStopper::epoch_end(const State& state, Logger&) { judge(state); }
 void ThresholdStopper::batch_end(const State& state, Logger&) {

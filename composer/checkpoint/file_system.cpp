@@ -54,8 +54,8 @@ bool FileError::is_missing() const {
 bool FileError::is_denied() const { return code().value() == EACCES || code().value() == EPERM; }
 
 FileSystem& real_files() {
-  static FileSystem files;  // has no state
-  return files;
+  static auto* const files = new FileSystem;  // never destroyed: a trainer may be a global, which ends later
+  return *files;
 }
 
 FileSystem::Type FileSystem::type(const Path& path) {

@@ -37,9 +37,9 @@ bool is_own(const fs::path& path) {
 // Of this process, which has then removed what others have left. Temporary folders may have many entries.
 bool is_first(const fs::path& parent, const std::string& prefix) {
   static std::mutex mutex;
-  static std::set<std::pair<fs::path, std::string>> seen;
+  static auto* const seen = new std::set<std::pair<fs::path, std::string>>;  // never destroyed, as threads may use it
   const std::lock_guard lock(mutex);
-  return seen.insert({fs::absolute(parent), prefix}).second;
+  return seen->insert({fs::absolute(parent), prefix}).second;
 }
 
 }  // namespace

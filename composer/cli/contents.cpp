@@ -119,8 +119,11 @@ Contents open_contents(const fs::path& path, bool allow_unknown) {
       contents.checkpoint = saving::open_checkpoint(path);
       contents.checksums = true;
       add_file(contents, saving::kModelFile, "model/");
-      if (const auto file = add_file(contents, saving::kStateFile, ""))
-        add_values(contents, saving::read_values(*file), "");
+      if (const auto file = add_file(contents, saving::kStateFile, "")) {
+        const StateDict state = saving::read_values(*file);
+        add_values(contents, state, "");
+        contents.handed_out = HandedOut::in(state);
+      }
       for (const saving::Manifest::File& file : contents.checkpoint->manifest.files)
         if (saving::is_part_name(file.name))
           if (const auto part = add_file(contents, file.name, file.name + "/"))

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "composer/checkpoint/folder.h"
+#include "composer/step/handed_out.h"
 
 namespace composer::cli {
 
@@ -37,6 +38,7 @@ struct Contents {
   bool checksums = false;  // whether every byte is verified when read
   std::vector<Entry> tensors;
   std::vector<std::pair<std::string, std::string>> values;  // everything except tensors, as JSON
+  HandedOut handed_out = {};                                // of a checkpoint
 
   const Entry* find(const std::string& name) const;
 };

@@ -3,6 +3,7 @@
 #include <memory>
 #include <ostream>
 #include <set>
+#include <string_view>
 
 #include <ATen/core/Tensor.h>
 
@@ -11,7 +12,6 @@
 #include "composer/cli/comparison.h"
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
-#include "composer/core/listed.h"
 #include "composer/formats/pt_file.h"
 #include "composer/formats/renaming.h"
 #include "composer/formats/safetensors.h"
@@ -43,42 +43,50 @@ std::vector<Rename> rules_of(const ConvertOptions& options) {
 
 std::int64_t infinities(const at::Tensor& tensor) { return tensor.isinf().sum().item<std::int64_t>(); }
 
-// The averages of weights that an algorithm of the run has, as EMA has, by the names of the weights.
+// What evaluations of the run use instead of its trained weights, by the names of these.
 using Averages = std::map<std::string, const Entry*>;
 
-// By the algorithm that has them.
-std::map<std::string, Averages> averages_in(const Contents& contents) {
-  static constexpr std::string_view kAlgorithms = "algorithms/", kOf = "/averages/";
-  std::map<std::string, Averages> all;
+Averages averages_in(const Contents& contents) {
+  const auto& [by, at, tied] = contents.handed_out;
+  std::map<std::string_view, const Entry*> all;
+  for (const Entry& entry : contents.tensors)
+    if (!at.empty() && entry.name.starts_with(at + '/'))
+      all.emplace(std::string_view(entry.name).substr(at.size() + 1), &entry);
+  Averages averages;
   for (const Entry& entry : contents.tensors) {
-    const std::size_t of = entry.name.find(kOf);
-    if (!entry.name.starts_with(kAlgorithms) || of == std::string::npos) continue;
-    const std::string algorithm = entry.name.substr(kAlgorithms.size(), of - kAlgorithms.size());
-    all[algorithm].emplace(entry.name.substr(of + kOf.size()), &entry);
+    if (!entry.name.starts_with(kModel)) continue;
+    const std::string name = entry.name.substr(kModel.size());
+    const auto other = tied.find(name);
+    const auto average = all.find(other == tied.end() ? name : other->second);
+    if (average != all.end()) averages.emplace(name, average->second);
   }
-  return all;
+  return averages;
+}
+
+Averages averages_to_write(const Contents& contents, const ConvertOptions& options) {
+  if (!options.averages) return {};
+  if (contents.handed_out.by.empty()) throw ConfigError("--averages: ", options.in, " has no averages of weights");
+  Averages averages = averages_in(contents);
+  if (averages.empty())
+    throw ConfigError("--averages: ", options.in, " does not have the averages of ", contents.handed_out.by,
+                      " by the names of the weights; leave the option out to write the trained weights");
+  return averages;
 }
 
 // Evaluations may have been of the averages, so that the trained weights are others than a metric was measured on.
-Averages averages_to_write(const Contents& contents, const ConvertOptions& options, const Console& console) {
-  const std::map<std::string, Averages> all = averages_in(contents);
-  const std::string names = listed(all, [](const auto& one) { return printable(one.first); });
-  if (options.averages && all.empty()) throw ConfigError("--averages: ", options.in, " has no averages of weights");
-  if (options.averages && all.size() > 1)
-    throw ConfigError("--averages: ", options.in, " has those of several algorithms: ", names);
-  if (options.averages) return all.begin()->second;
-  if (!all.empty())
-    console.err << "composer: " << printable(options.in)
-                << ": the trained weights are written; it also has averages of " << names
-                << ", which evaluations use: --averages writes them\n";
-  return {};
+void tell_of_averages(const Contents& contents, const ConvertOptions& options, const Console& console) {
+  const std::string by = printable(contents.handed_out.by);
+  if (options.averages || by.empty()) return;
+  console.err << "composer: " << printable(options.in) << ": the trained weights are written, and not the averages of "
+              << by << ", which evaluations use"
+              << (averages_in(contents).empty() ? "; the checkpoint does not have these\n"
+                                                : ": --averages writes them\n");
 }
 
 // Of a checkpoint, the weights.
-formats::NamedTensors tensors_of(const ConvertOptions& options, const Console& console) {
+formats::NamedTensors tensors_of(const Contents& contents, const ConvertOptions& options, const Console& console) {
   Renaming rename(rules_of(options));
-  const Contents contents = open_contents(options.in, options.allow_unknown);
-  const Averages averages = averages_to_write(contents, options, console);
+  const Averages averages = averages_to_write(contents, options);
   formats::NamedTensors tensors;
   std::set<std::string> names;
   for (const Entry& entry : contents.tensors) {
@@ -114,11 +122,13 @@ int convert(const ConvertOptions& options, const Console& console) {
     throw ConfigError(options.out, ": must end with .safetensors, .pt or .pth, which selects the format");
   if (!options.force && fs::exists(options.out))
     throw ConfigError(options.out, ": already exists; --force replaces it");
-  const formats::NamedTensors tensors = tensors_of(options, console);
+  const Contents contents = open_contents(options.in, options.allow_unknown);
+  const formats::NamedTensors tensors = tensors_of(contents, options, console);
   if (pt)
     formats::save_pt(options.out, tensors);
   else
     formats::save_safetensors(options.out, tensors, {{"format", "pt"}});
+  tell_of_averages(contents, options, console);
   console.out << printable(options.out) << ": " << plural(static_cast<std::int64_t>(tensors.size()), "tensor") << ", "
               << bytes_text(fs::file_size(options.out)) << '\n';
   return kGood;

@@ -9,6 +9,8 @@
 
 #include "composer/core/call_watcher.h"
 #include "composer/core/error.h"
+#include "composer/core/exchange_watcher.h"
+#include "composer/core/run.h"
 #include "composer/core/state.h"
 
 namespace composer {
@@ -28,6 +30,15 @@ const std::pair<Event, Event>* scope_of(Event event) {
   const auto it = std::ranges::find_if(
       kScopes, [event](const auto& scope) { return scope.first == event || scope.second == event; });
   return it == kScopes.end() ? nullptr : &*it;
+}
+
+// An algorithm that acts at both of them is watched.
+void apply(const Plugin<Algorithm>& plugin, Event event, State& state, Logger& logger) {
+  const auto run = [&] { plugin.object->apply(event, state, logger); };
+  const std::pair<Event, Event>* const scope = scope_of(event);
+  const bool acts_at_both = scope && plugin.events.contains(scope->first) && plugin.events.contains(scope->second);
+  auto* const watcher = acts_at_both && state.run ? dynamic_cast<ExchangeWatcher*>(&*state.run) : nullptr;
+  watcher ? watcher->exchange(run) : run();
 }
 
 // Moves the algorithms of that placement to the front or the back, the others keep their order.
@@ -96,6 +107,8 @@ class BatchVersions {
 };
 
 }  // namespace
+
+ExchangeWatcher::~ExchangeWatcher() = default;
 
 Engine::Engine(State& state, Logger& logger, Algorithms algorithms, Callbacks callbacks, Loggers loggers,
                const std::vector<AlgorithmPass>& passes)
@@ -270,7 +283,7 @@ void Engine::run_algorithms(Event event, Listeners& listeners) {
       if (!algorithm->match(event, state_)) continue;
       const BatchVersions before(state_.batch);
       const WatchedCall watched(*this, event, CallWatcher::Kind::ALGORITHM, name);
-      algorithm->apply(event, state_, logger_);
+      apply(listeners.algorithms[i], event, state_, logger_);
       before.check();
     } catch (...) {
       if (!closes) rethrow(event, name);
@@ -307,7 +320,7 @@ void Engine::unwind(Event opens, Event closes) {
   };
   for (const auto& plugin : table_->listeners[static_cast<std::size_t>(closes)].algorithms) {
     try {
-      if (has_seen(plugin) && plugin.object->match(closes, state_)) plugin.object->apply(closes, state_, logger_);
+      if (has_seen(plugin) && plugin.object->match(closes, state_)) apply(plugin, closes, state_, logger_);
     } catch (const std::exception& error) {
       warn(join(plugin.name, " failed at ", to_string(closes), ", after another error: ", describe(error)));
     } catch (...) {

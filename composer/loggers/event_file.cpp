@@ -133,9 +133,10 @@ Protobuf version_event(double wall_time) {
   return Protobuf().number(1, wall_time).text(3, "brain.Event:2").message(10, Protobuf().text(1, "libcomposer"));
 }
 
-// Of rank 0 and single precision: TensorBoard's data server shows no other scalars.
+// Of rank 0 and single precision: TensorBoard's data server shows no other scalars. What is static here and below is
+// never destroyed: the logger of a trainer that is a global writes later.
 void put_scalar(Protobuf& event, const EventTime& time, std::string_view tag, double value, bool with_metadata) {
-  static const Protobuf kind = metadata("scalars", SCALAR);
+  static const Protobuf& kind = *new Protobuf(metadata("scalars", SCALAR));
   put_event(event, time, [&](Protobuf& all) {
     all.text(1, tag).message(8, [&](Protobuf& tensor) {
       tensor.whole(1, FLOAT).text(2, "").single(5, static_cast<float>(value));  // of an empty shape
@@ -149,7 +150,7 @@ void put_simple(Protobuf& event, const EventTime& time, std::string_view tag, do
 }
 
 Protobuf text_event(const EventTime& time, std::string_view tag, std::string_view markdown, bool with_metadata) {
-  static const Protobuf kind = metadata("text", TENSOR);
+  static const Protobuf& kind = *new Protobuf(metadata("text", TENSOR));
   const Protobuf tensor = Protobuf().whole(1, STRING).text(2, "").text(8, valid_utf8(markdown));
   return tensor_event(time, tag, tensor, with_metadata ? &kind : nullptr);
 }
@@ -166,7 +167,7 @@ Protobuf image_event(const EventTime& time, std::string_view tag, std::span<cons
 
 Protobuf histogram_event(const EventTime& time, std::string_view tag, std::span<const double> counts,
                          std::span<const double> edges, bool with_metadata) {
-  static const Protobuf kind = metadata("histograms", TENSOR);
+  static const Protobuf& kind = *new Protobuf(metadata("histograms", TENSOR));
   std::string rows;  // left, right, count
   for (std::size_t i = 0; i < counts.size(); ++i)
     for (const double number : {edges[i], edges[i + 1], counts[i]})

@@ -40,14 +40,27 @@ class Block {
   std::pmr::vector<KeptEntries*> all_{&resource_};
 };
 
+// Of a thread. Those who wait to write its entries keep it.
+struct Newest {
+  ~Newest() { is_over = true; }
+  std::weak_ptr<Block> block;
+  static inline thread_local bool is_over = false;  // a trainer that is a global logs until later
+};
+
+std::shared_ptr<Block> block_of_thread() {
+  if (Newest::is_over) return std::make_shared<Block>();
+  thread_local Newest newest;
+  std::shared_ptr<Block> block = newest.block.lock();
+  if (!block || block->is_full()) newest.block = block = std::make_shared<Block>();
+  return block;
+}
+
 }  // namespace
 
 std::shared_ptr<KeptEntries> KeptEntries::of(std::span<const LogEntry> entries, const State& state) {
   std::shared_ptr<KeptEntries>* const shared = shared_copy(entries);
   if (shared != nullptr && *shared != nullptr) return *shared;
-  thread_local std::weak_ptr<Block> newest;  // those who wait to write its entries keep it
-  std::shared_ptr<Block> block = newest.lock();
-  if (!block || block->is_full()) newest = block = std::make_shared<Block>();
+  const std::shared_ptr<Block> block = block_of_thread();
   std::shared_ptr<KeptEntries> made(block, block->add(entries, state));
   if (shared != nullptr) *shared = made;
   return made;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -220,6 +221,13 @@ void GradientSync::share_model() {
   dist::check_same_on_all_ranks(*world_, "model", lines);
   if (!parameters.empty()) world_->broadcast(parameters);
   share_buffers();
+  note_shared();
+}
+
+void GradientSync::note_shared() {
+  shared_.clear();
+  for (const at::Tensor& parameter : parameters(as_module(*state_.model)))
+    shared_.push_back({parameter, parameter.sizes().vec(), parameter.requires_grad()});
 }
 
 void GradientSync::check_model(const std::vector<std::string>& lines) const {
@@ -228,12 +236,6 @@ void GradientSync::check_model(const std::vector<std::string>& lines) const {
   } catch (const ConfigError& error) {
     throw ConfigError(error.what(), dist::kOneForAll);
   }
-}
-
-bool GradientSync::is_shared(const at::Tensor& parameter) const {
-  return std::ranges::any_of(shared_, [&](const Shared& shared) {
-    return shared.parameter.is_same(parameter) && parameter.sizes() == at::IntArrayRef(shared.sizes);
-  });
 }
 
 bool GradientSync::has_changed() {
@@ -249,13 +251,14 @@ void GradientSync::share_new() {
   const at::NoGradGuard no_grad;
   std::vector<std::string> lines;
   std::vector<at::Tensor> added;
-  std::vector<Shared> all;
+  std::unordered_map<const c10::TensorImpl*, const Shared*> known;
+  for (const Shared& shared : shared_) known.emplace(shared.parameter.unsafeGetTensorImpl(), &shared);
   for (const auto& [name, parameter] : named_parameters(as_module(*state_.model))) {
-    const bool is_new = !shared_.empty() && !is_shared(parameter);
+    const auto before = known.find(parameter.unsafeGetTensorImpl());
+    const bool is_new = before == known.end() || parameter.sizes() != at::IntArrayRef(before->second->sizes);
     lines.push_back(join(dist::describe_tensor(name, parameter), parameter.requires_grad() ? "" : ", frozen",
                          is_new ? ", new" : ""));
-    if (is_new || shared_.empty()) added.push_back(parameter.detach());
-    all.push_back({parameter, parameter.sizes().vec(), parameter.requires_grad()});
+    if (is_new) added.push_back(parameter.detach());
   }
   check_model(lines);
   if (optimizer_) optimizer_->check();
@@ -263,7 +266,7 @@ void GradientSync::share_new() {
     world_->broadcast(added);
     share_buffers();
   }
-  shared_ = std::move(all);
+  note_shared();
 }
 
 }  // namespace composer

@@ -76,7 +76,7 @@ class GradientSync {
 
  private:
   bool syncs(bool last) const;
-  bool is_shared(const at::Tensor& parameter) const;
+  void note_shared();
   void check_model(const std::vector<std::string>& lines) const;
   void sum(Losses& losses);
   void sum_shards(Losses& losses);

@@ -65,10 +65,6 @@ void TrainStep::scale_losses(Precision precision, const std::optional<optim::Gra
   const bool scales = scaling || precision == Precision::AMP_FP16;
   if (scales) optim::require_skippable(*state_.optimizer, scaling ? "grad_scaler" : "precision: amp_fp16");
   if (scales && !scaler_) scaler_.emplace(scaling.value_or(optim::GradScalerOptions{}), state_.device);
-  if (scaler_ && loaded_scale_.first.defined()) {
-    const auto [scale, growth] = std::exchange(loaded_scale_, {});
-    scaler_->load(scale, growth);
-  }
   scales_ = scales;
 }
 
@@ -441,7 +437,7 @@ void TrainStep::visit_state(StateVisitor& visit) {
              growth = scaler_ ? scaler_->growth_tracker() : at::Tensor();
   inner("scale", scale);
   inner("growth_tracker", growth);
-  if (visit.is_loading()) loaded_scale_ = {scale, growth};
+  if (visit.is_loading() && scaler_) scaler_->load(scale, growth);
 }
 
 void TrainStep::log() {

@@ -41,6 +41,7 @@ class TrainStep {
 
   // Until the next call, losses are scaled as the precision or the options ask for. The scale stays what it is.
   void scale_losses(Precision precision, const std::optional<optim::GradScalerOptions>& scaling);
+  bool has_scaler() const { return scaler_.has_value(); }  // once losses were to be scaled
   // From now on; bytes are what a batch may allocate if the size is "auto", 0: what there is.
   void set_microbatch_size(MicrobatchSize size, std::int64_t bytes);
   MicrobatchSize microbatch_size() const {
@@ -107,7 +108,7 @@ class TrainStep {
   void leave();  // state.batch is the whole batch again, state.batch_loss what it has cost; gradients are final
   void forget_batch();
   void abandon();  // an error came between start() and leave(): state.batch becomes the whole batch
-  void visit_state(StateVisitor& visit);
+  void visit_state(StateVisitor& visit);  // without a scaler, one that is loaded is only checked
   // As Run says of them, of the microbatch that was entered last.
   void keep_random();
   void repeat(bool backward);
@@ -158,8 +159,7 @@ class TrainStep {
   PartWeights part_weights_;
   MetricSet metrics_;
   std::optional<optim::GradScaler> scaler_;
-  bool scales_ = false;                             // in this fit
-  std::pair<at::Tensor, at::Tensor> loaded_scale_;  // of a checkpoint, until a fit scales
+  bool scales_ = false;  // in this fit
   std::optional<AutoMicrobatch> auto_;
   std::optional<StepGraph> graph_;
   std::unique_ptr<GradientSync> sync_;  // null: there is one rank

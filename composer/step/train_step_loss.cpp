@@ -100,7 +100,8 @@ void TrainStep::watch_for_nan() {
 
 std::optional<std::int64_t> TrainStep::nan_since() const {
   const at::Tensor* total = state_.batch_loss.find("total");
-  if (scales_ || !total || total->is_cpu() || total->scalar_type() != at::kFloat || !is_nan(*total)) return nan_since_;
+  if (scales_ || !total || !total->is_cuda() || total->scalar_type() != at::kFloat || !is_nan(*total))
+    return nan_since_;
   return state_.timestamp.batch - 1;
 }
 

@@ -1,6 +1,8 @@
 #include "composer/step/weights_in_use.h"
 
+#include <algorithm>
 #include <exception>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -18,6 +20,7 @@
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/formats/weights.h"
+#include "composer/step/handed_out.h"
 
 namespace composer {
 namespace {
@@ -116,6 +119,35 @@ void for_each_tensor(StateDict& dict, const std::function<void(at::Tensor&)>& ac
   }
 }
 
+// Sets where the dict is that has all of these tensors, if there is one, and returns it.
+const StateDict* find_all(const StateDict& dict, const std::string& path,
+                          const std::unordered_set<const c10::TensorImpl*>& tensors, std::string& at) {
+  std::unordered_set<const c10::TensorImpl*> found;
+  for (const auto& [name, value] : dict.entries())
+    if (const auto* tensor = std::get_if<at::Tensor>(&value); tensor && tensors.contains(tensor->unsafeGetTensorImpl()))
+      found.insert(tensor->unsafeGetTensorImpl());
+  if (found.size() == tensors.size()) {
+    at = path;
+    return &dict;
+  }
+  for (const auto& [name, value] : dict.entries())
+    if (const auto* inner = std::get_if<StateDict>(&value))
+      if (const StateDict* const all = find_all(*inner, join(path, '/', name), tensors, at)) return all;
+  return nullptr;
+}
+
+// A weight with several names has a value of its own by one of them.
+std::map<std::string, std::string> tied_names(const formats::NamedTensors& weights, const StateDict& values) {
+  std::unordered_map<const c10::TensorImpl*, const std::string*> names;
+  for (const auto& [name, tensor] : weights)
+    if (values.find(name)) names.emplace(tensor.unsafeGetTensorImpl(), &name);
+  std::map<std::string, std::string> tied;
+  for (const auto& [name, tensor] : weights)
+    if (const auto other = names.find(tensor.unsafeGetTensorImpl()); other != names.end() && !values.find(name))
+      tied.emplace(name, *other->second);
+  return tied;
+}
+
 // Fails only if the device does.
 void copy_back(const at::Tensor& tensor, const at::Tensor& kept) {
   try {
@@ -151,25 +183,39 @@ bool WeightsInUse::Seen::operator==(const Seen& other) const {
          version == other.version;
 }
 
-std::vector<WeightsInUse::Seen> WeightsInUse::trained() const {
-  std::vector<Seen> seen;
-  for (const auto& [name, tensor] : composer::state_dict(as_module(*state_.model)))
-    if (tensor.defined()) seen.emplace_back(tensor);
-  return seen;
+bool WeightsInUse::Seen::is_as_seen() const {
+  Seen now = *this;
+  now.look_again();
+  return now == *this;
 }
 
-std::vector<WeightsInUse::Seen> WeightsInUse::handed_out() const {
+WeightsInUse::AllSeen WeightsInUse::trained() const {
+  const auto seen = [](const std::vector<at::Tensor>& tensors) {
+    std::vector<Seen> all;
+    for (const at::Tensor& tensor : tensors)
+      if (tensor.defined()) all.emplace_back(tensor);
+    return all;
+  };
+  const torch::nn::Module& model = as_module(*state_.model);
+  return {.parameters = seen(parameters(model)), .buffers = seen(buffers(model))};
+}
+
+std::vector<WeightsInUse::Seen> WeightsInUse::handed_out() {
   std::vector<Seen> seen;
-  for (const auto& algorithm : engine_.algorithms())
-    if (const WeightsByName* const weights = algorithm.object->weights_for(WeightsUse::EVALUATION))
-      for (const auto& [name, tensor] : *weights)
-        if (tensor.defined()) seen.emplace_back(tensor);
+  handed_out_by_.clear();
+  for (const auto& algorithm : engine_.algorithms()) {
+    const WeightsByName* const weights = algorithm.object->weights_for(WeightsUse::EVALUATION);
+    if (!weights) continue;
+    if (handed_out_by_.empty()) handed_out_by_ = algorithm.name;
+    for (const auto& [name, tensor] : *weights)
+      if (tensor.defined()) seen.emplace_back(tensor);
+  }
   return seen;
 }
 
 // Whether they are others than before, or cannot be listed.
 bool WeightsInUse::see_trained() noexcept try {
-  std::vector<Seen> now = trained();
+  AllSeen now = trained();
   const bool others = now != trained_;
   trained_ = std::move(now);
   return others;
@@ -206,7 +252,7 @@ std::uint64_t WeightsInUse::version() noexcept {
 
 // In each step, so it takes no memory. What changes after it is seen as well.
 void WeightsInUse::stepped() noexcept {
-  for (std::vector<Seen>* const all : {&trained_, &handed_out_})
+  for (std::vector<Seen>* const all : {&trained_.parameters, &trained_.buffers, &handed_out_})
     for (Seen& one : *all) one.look_again();
   have_changed();
 }
@@ -227,6 +273,15 @@ WeightsInUse::Unchanged::~Unchanged() {
   const bool others = weights_.see_trained();
   weights_.see_handed_out();
   if (others && trust_ == Trust::HANDED_OUT) weights_.have_changed();
+}
+
+WeightsInUse::Forward::Forward(WeightsInUse& weights) : weights_(weights) {
+  if (weights.unchanged_ == 0 && !std::ranges::all_of(weights.trained_.buffers, &Seen::is_as_seen))
+    weights.have_changed();
+}
+
+WeightsInUse::Forward::~Forward() {
+  for (Seen& buffer : weights_.trained_.buffers) buffer.look_again();
 }
 
 WeightsInUse::Scope::Scope(WeightsInUse& weights, WeightsUse use) : weights_(weights), depth_(weights.uses_.size()) {
@@ -329,6 +384,20 @@ void WeightsInUse::put_trained(StateDict& saved) const {
       return;
     }
   });
+}
+
+void WeightsInUse::tell_handed_out(StateDict& saved) {
+  version();
+  if (handed_out_by_.empty()) return;
+  std::unordered_set<const c10::TensorImpl*> tensors;
+  for (const Seen& seen : handed_out_) tensors.insert(seen.tensor._unsafe_get_target());
+  HandedOut handed_out{.by = handed_out_by_, .at = {}, .tied = {}};
+  const StateValue* const algorithms = saved.find("algorithms");
+  const auto* const dict = algorithms ? std::get_if<StateDict>(algorithms) : nullptr;
+  const StateDict* const values =
+      dict && !tensors.empty() ? find_all(*dict, "algorithms", tensors, handed_out.at) : nullptr;
+  if (values) handed_out.tied = tied_names(composer::state_dict(as_module(*state_.model)), *values);
+  StateVisitor::saving(saved)("handed_out", handed_out);
 }
 
 void WeightsInUse::put(StateDict& weights, WeightsUse use) const {

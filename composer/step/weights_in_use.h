@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -56,6 +57,19 @@ class WeightsInUse {
     Trust trust_;
   };
 
+  // A forward pass that evaluates or predicts. What it writes into buffers, such as a count of its calls, is part of
+  // it, and no change; nothing of it takes memory. What was written into buffers before it is one.
+  class Forward {
+   public:
+    explicit Forward(WeightsInUse& weights);
+    ~Forward();
+    Forward(const Forward&) = delete;
+    Forward& operator=(const Forward&) = delete;
+
+   private:
+    WeightsInUse& weights_;
+  };
+
   // Which weights there are: another number if the trained ones, or those handed out, have changed since the last call.
   // Tensors were replaced or written to, which libtorch counts, or stepped() or loaded() was called. With another
   // number no value of state.metrics is current. That a scope exchanges weights is no change; what is written meanwhile
@@ -70,6 +84,8 @@ class WeightsInUse {
 
   // Replaces tensors of `saved` that share memory with the model by the trained weights.
   void put_trained(StateDict& saved) const;
+  // Adds to what is saved who hands out weights for evaluation, and where it has them (HandedOut).
+  void tell_handed_out(StateDict& saved);
   // Replaces values of `weights`, which has those of state_dict(), by the handed out ones.
   void put(StateDict& weights, WeightsUse use) const;
 
@@ -88,6 +104,7 @@ class WeightsInUse {
   struct Seen {
     explicit Seen(const at::Tensor& seen);
     void look_again();
+    bool is_as_seen() const;
     bool operator==(const Seen& other) const;
 
     c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;  // so that no other gets its address
@@ -95,8 +112,13 @@ class WeightsInUse {
     std::optional<std::int64_t> version = {};
   };
 
-  std::vector<Seen> trained() const;
-  std::vector<Seen> handed_out() const;
+  struct AllSeen {
+    std::vector<Seen> parameters, buffers;
+    bool operator==(const AllSeen&) const = default;
+  };
+
+  AllSeen trained() const;
+  std::vector<Seen> handed_out();
   bool see_trained() noexcept;
   bool see_handed_out() noexcept;
   void have_changed() noexcept;
@@ -106,8 +128,10 @@ class WeightsInUse {
 
   State& state_;
   const Engine& engine_;
-  std::vector<Use> uses_;                   // outermost first
-  std::vector<Seen> trained_, handed_out_;  // when they were looked at last
+  std::vector<Use> uses_;         // outermost first
+  AllSeen trained_;               // when they were looked at last
+  std::vector<Seen> handed_out_;  // likewise
+  std::string handed_out_by_;     // the algorithm that has handed them out; empty: none has
   std::uint64_t version_ = 0;
   int unchanged_ = 0;  // how many of these live
 };

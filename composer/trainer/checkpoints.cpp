@@ -15,6 +15,7 @@
 #include "composer/formats/renaming.h"
 #include "composer/formats/weights.h"
 #include "composer/net/remote_store.h"
+#include "composer/step/handed_out.h"
 #include "composer/trainer/impl.h"
 #include "composer/trainer/remote_checkpoints.h"
 #include "composer/trainer/resume_with.h"
@@ -148,13 +149,16 @@ const std::string kOptionsOfTrainers =
 
 // Evaluations of that run were of these, not of the weights that are loaded.
 void warn_of_averages(const StateDict& saved, const std::string& from) {
-  const StateValue* algorithms = saved.find("algorithms");
-  if (algorithms == nullptr) return;
-  for (const auto& [name, state] : std::get<StateDict>(*algorithms).entries())
-    if (const auto* own = std::get_if<StateDict>(&state); own && own->find("averages"))
-      warn(join(from, ": its trained weights are loaded, and not the averages of ", name, ", which evaluations of ",
-                "that run use. Load it whole, with the same algorithm, or load the file that composer convert ",
-                "--averages writes"));
+  HandedOut handed_out;
+  try {
+    handed_out = HandedOut::in(saved);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(from, ": ", error.what());
+  }
+  if (handed_out.by.empty()) return;
+  warn(join(from, ": its trained weights are loaded, and not the averages of ", handed_out.by,
+            ", which evaluations of that run use. Load it whole, with the same algorithm",
+            handed_out.at.empty() ? "" : ", or load the file that composer convert --averages writes"));
 }
 
 void rename_weights(StateDict& state, const std::vector<Rename>& rules, bool warns) {
@@ -379,8 +383,8 @@ void Trainer::Impl::tell_resumed() {
   if (progress.epoch_is_complete()) progress.now = progress.now.to_next_epoch();  // that is all that is left to do
   const std::string from =
       join(shown_checkpoint(resumption.loaded_from, options, state.run_name), " (", position(state.timestamp), ')');
-  if (!resumption.finished.empty())
-    warn(join("this run is complete: ", from, " was saved after a stop: ", resumption.finished,
+  if (const std::string finished = resumption.finished(); !finished.empty())
+    warn(join("this run is complete: ", from, " was saved after a stop: ", finished,
               "; to train on, change the options of who has decided that, or call fit() a second time"));
   else if (progress.limit_reached())
     warn(join("this ", place->number == 0 ? "run" : "fit", " is complete: ", from, " has reached max_duration, ",

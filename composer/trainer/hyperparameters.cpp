@@ -77,7 +77,11 @@ void add_options(StateDict& into, const Plugins<Base>& plugins) {
   std::map<std::string, int> seen;
   for (const auto& plugin : plugins.list()) {
     const int number = ++seen[plugin.name];
-    add(into, number == 1 ? plugin.name : join(plugin.name, '-', number), plugin.object->local_hparams());
+    try {
+      add(into, number == 1 ? plugin.name : join(plugin.name, '-', number), plugin.object->local_hparams());
+    } catch (...) {
+      throw_nested<ConfigError>(plugin.name, " failed in local_hparams()");
+    }
   }
 }
 

@@ -1,5 +1,4 @@
 #pragma once
-#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -114,8 +113,9 @@ struct Trainer::Impl {
   void evaluate_if_due(Event event);
   void checkpoint(Event event);
   void evaluate_all(const std::vector<EvalRun*>& runs);
-  bool evaluate(EvalRun& run, Feed& feed, bool to_the_end = false);
+  bool evaluate(EvalRun& run, Feed& feed, bool judges = true, bool to_the_end = false);
   void evaluate_batch(EvalRun& run, const Feed& feed, AsideForward& forward);
+  bool judges(const EvalRun& run, const Feed& feed, bool is_own, bool is_cut) const;
   void eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end);
   std::vector<Outputs> predict(Feed feed, bool return_outputs);
   class Opened;
@@ -192,6 +192,7 @@ struct Trainer::Impl {
   void save_if_due(Event event);
   void save_last();
   void save_begin();
+  void save_periodic();
   std::string write_by_hand(const std::string& name);
   void wait_for_saves();
   void write_notes();
@@ -236,6 +237,8 @@ struct Trainer::Impl {
   optim::OwnsState owns_state();
   void restore_random();
   void restore_given();
+  void restore_scale();
+  void restore_settings();
 
   // counting.cpp: what is counted and logged between the events
   Progress progress() const;
@@ -358,25 +361,19 @@ class Trainer::Impl::Opened {
   void close() {
     open_ = false;
     trainer_.fire(closes_);
-    exchanged_.reset();
   }
   // After a signal: there are no results, so what a callback throws that wants to read them is a warning, and the run
   // comes to its end all the same.
   void cut_short();
 
  private:
+  // It is made when this returns, so that what the first event throws ends it as well.
   Opened(Impl& trainer, std::pair<Event, Event> events)
-      : trainer_(trainer), opens_(events.first), closes_(events.second) {
-    const auto listens_to_both = [this](const Plugin<Algorithm>& plugin) {
-      return plugin.events.contains(opens_) && plugin.events.contains(closes_);
-    };
-    if (std::ranges::any_of(trainer_.engine.algorithms(), listens_to_both)) exchanged_.emplace(trainer_.weights_in_use);
-  }
+      : trainer_(trainer), opens_(events.first), closes_(events.second) {}
 
   Impl& trainer_;
   Event opens_, closes_;
   bool open_ = true;
-  std::optional<WeightsInUse::Unchanged> exchanged_;  // what an algorithm changes at the first, it undoes at the second
 };
 
 // Reports what the step has shown, then counts the batch, also if that fails: the weights have been stepped, and must

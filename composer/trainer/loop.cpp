@@ -1,5 +1,6 @@
 // When each event fires: every event of a trainer's life is in this file, in the order in which you read it. How things
 // are done is in train_step.cpp, what is counted and logged in counting.cpp, what options mean in setup.cpp.
+#include <algorithm>
 #include <utility>
 
 #include <c10/util/ScopeExit.h>
@@ -71,21 +72,20 @@ void Trainer::Impl::begin() {
   save_begin();
   fit->follows_pause = false;
   fire(Event::FIT_START);
-  resumption.settings.set_in(as_module(*state.model));
-  resumption.settings = {};
+  restore_settings();
   check_trains_all(as_module(*state.model), *state.optimizer);
   train_model();  // also what was made at FIT_START
   last_settings = settings();
   compare_options();
   tell_resumed();
-  if (resumption.found) resumption.went_on = state.timestamp;
-  resumption.found.reset();
-  resumption.given = {};
+  replicas.compare();
+  resumption.go_on(state.timestamp);
   restore_random();
   make_up();
-  if (!resumption.finished.empty()) {
+  if (const std::string finished = resumption.finished(); !finished.empty()) {
     if (saver) saver->note_finish();
-    state.stop.ask(std::exchange(resumption.finished, ""), Stop::FINISHED);
+    state.stop.ask(finished, Stop::FINISHED);
+    resumption.waiting.drop({"stop"});
   }
   train_step.begin_fit();
   train_step.use_rule(engine);
@@ -268,11 +268,12 @@ void Trainer::Impl::evaluate_all(const std::vector<EvalRun*>& runs) {
     if (!pauses()) schedules.observe(state, run->feed.label());
   }
   all.close();
-  weights_in_use.version();  // what the evaluation has changed is no longer what it has measured
+  weights_in_use.version();  // what was changed meanwhile is no longer what was measured
 }
 
-// False: interrupted, so there are no metrics.
-bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed, bool to_the_end) {
+// False: interrupted, so there are no metrics. Values of a part of the data, of other data, or of weights that were
+// changed meanwhile, judge no checkpoint.
+bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed, bool judges, bool to_the_end) {
   const Flag now(evaluating);
   const AsideScope aside(state, feed);
   AsideForward forward(state, aside_plan, feed, &eval_forward);
@@ -280,6 +281,7 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed, bool to_the_end) {
   Opened evaluation(*this, Event::EVAL_START, Event::EVAL_END);
   run.metrics.reset();
   run.microbatch.begin(state.device);
+  const std::uint64_t before = weights_in_use.version();
   for (feed.seek(0, 0); next_batch_aside(feed, state.eval_timestamp);) {
     fire(Event::EVAL_BATCH_START);
     evaluate_batch(run, feed, forward);
@@ -290,9 +292,9 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed, bool to_the_end) {
       return false;
     }
   }
-  weights_in_use.version();  // what the evaluation has changed, such as a buffer that counts, was changed before
+  const bool of_one_model = weights_in_use.version() == before;
   run.metrics.report(state, logger, /*keep_if_empty=*/false, ranks.world());
-  if (feed.subset() != run.feed.subset()) state.metrics.outdate(feed.label());  // a quick look judges no checkpoint
+  if (!judges || !of_one_model) state.metrics.outdate(feed.label());
   evaluation.close();
   if (saver) saver->note_metrics(state);
   return true;
@@ -306,7 +308,10 @@ void Trainer::Impl::evaluate_batch(EvalRun& run, const Feed& feed, AsideForward&
     state.batch = std::move(part);
     feed.to_device(state.batch, state.device);
     fire(Event::EVAL_BEFORE_FORWARD);
-    forward();
+    {
+      const WeightsInUse::Forward passing(weights_in_use);
+      forward();
+    }
     fire(Event::EVAL_AFTER_FORWARD);
     const AutocastScope autocast(state.precision, state.device);
     run.metrics.update(*state.model, state.batch, state.outputs);
@@ -317,6 +322,15 @@ void Trainer::Impl::evaluate_batch(EvalRun& run, const Feed& feed, AsideForward&
     state.outputs = {};
   };
   run.microbatch.for_each_part(feed, Batch(state.batch), state.device, use, undo);
+}
+
+// What `feed` leaves out of the data, or that they are others than those which the trainer evaluates under this label,
+// makes it a look that judges no checkpoint.
+bool Trainer::Impl::judges(const EvalRun& run, const Feed& feed, bool is_own, bool is_cut) const {
+  const auto has_label = [&](const EvalRun& own) { return own.feed.label() == run.feed.label(); };
+  if (!is_own && std::ranges::any_of(evaluations.runs(), has_label)) return false;
+  const auto all = is_own ? run.feed.num_batches() : run.feed.loader()->num_batches();
+  return !ranks.any(is_cut && feed.num_batches() != all);
 }
 
 void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end) {
@@ -331,7 +345,8 @@ void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_bat
     const OwnRandom own = random_aside(run.feed.label(), call);
     const RandomScope draws_own(own);
     Feed feed = subset_num_batches == -1 ? run.feed : run.feed.with_subset(subset_num_batches);
-    if (!evaluate(run, feed, to_the_end)) break;
+    const bool counts = judges(run, feed, &runs == &evaluations.runs(), subset_num_batches != -1);
+    if (!evaluate(run, feed, counts, to_the_end)) break;
   }
   all.close();
   weights_in_use.version();
@@ -354,7 +369,10 @@ std::vector<Outputs> Trainer::Impl::predict(Feed feed, bool return_outputs) {
     fire(Event::PREDICT_BATCH_START);
     if (feed.samples() > 0 || ranks.alone()) {  // a rank may have no sample of a small last batch
       fire(Event::PREDICT_BEFORE_FORWARD);
-      forward();
+      {
+        const WeightsInUse::Forward passing(weights_in_use);
+        forward();
+      }
       fire(Event::PREDICT_AFTER_FORWARD);
       if (return_outputs) results.push_back(on_cpu(state.outputs));
     }

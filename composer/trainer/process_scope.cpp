@@ -63,8 +63,8 @@ Shared with(Shared base, const ProcessSettings& settings) {
 class Process {
  public:
   static Process& instance() {
-    static Process process;
-    return process;
+    static auto* const the_one = new Process;  // never destroyed: a trainer may be a global, which ends later
+    return *the_one;
   }
 
   void claim(const ProcessSettings& settings) {

@@ -71,6 +71,7 @@ void Trainer::Impl::check_ranks_at_init() const {
 void Trainer::Impl::check_ranks(Left left) const {
   if (ranks.alone()) return;
   ComparedLines compared;
+  compared.add("call", "fit()");
   compared.add("fits that were begun", next_fit);
   compared.add("this one", left == Left::NOTHING
                                ? "returns at once, because it had ended or a signal has ended the program"
@@ -113,15 +114,19 @@ void Trainer::Impl::check_ranks(const FitPlan& plan) const {
 void Trainer::Impl::check_ranks(const std::vector<EvalRun>& runs) const {
   if (ranks.alone()) return;
   ComparedLines compared;
+  compared.add("call", "eval()");
   add_evaluators(compared, runs, ranks.splits());
   ranks.check_same("eval", compared.lines);
 }
 
 void Trainer::Impl::check_ranks(const Feed& feed) const {
-  if (ranks.alone() || !ranks.splits()) return;
+  if (ranks.alone()) return;
   ComparedLines compared;
-  compared.add("batch size", count_text(feed.batch_size()));
-  compared.add("batches", count_text(feed.num_batches()));
+  compared.add("call", "predict()");
+  if (ranks.splits()) {
+    compared.add("batch size", count_text(feed.batch_size()));
+    compared.add("batches", count_text(feed.num_batches()));
+  }
   ranks.check_same("predict", compared.lines);
 }
 

@@ -93,7 +93,9 @@ std::string absolute_folder(const std::string& given, const std::string& run_nam
 
 // The same whether the folder exists already or not.
 std::string canonical(const std::string& folder) {
-  const std::filesystem::path path = std::filesystem::weakly_canonical(folder);
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::weakly_canonical(folder, error);
+  if (error) path = std::filesystem::path(folder).lexically_normal();  // who trains there is told why
   return path.has_filename() ? path : path.parent_path();
 }
 
@@ -105,11 +107,12 @@ bool same_folder(const std::string& a, const std::string& b, const std::string& 
 struct LivingTrainers {
   std::mutex mutex;
   std::vector<const ResumesTogether*> all;
+  std::map<std::string, std::int64_t> saves;  // by folder, of those with resume_with; also of those that have ended
 };
 
 LivingTrainers& living_trainers() {
-  static LivingTrainers living;
-  return living;
+  static auto* const living = new LivingTrainers;  // never destroyed: a trainer may be a global, which ends later
+  return *living;
 }
 
 using Folders = std::set<std::string>;
@@ -131,10 +134,13 @@ void check_same(const std::string& a, const Folders& of_a, const std::string& b,
 }  // namespace
 
 ResumesTogether::ResumesTogether(const TrainerOptions& options, const std::string& run_name)
-    : folder_(absolute_folder(options.save_folder, run_name)) {
+    : folder_(absolute_folder(options.save_folder, run_name)),
+      save_interval_(options.save_interval.function() ? "a function" : to_string(options.save_interval.time())),
+      kept_(options.save_num_checkpoints_to_keep) {
   for (const std::string& folder : options.resume_with) named_.push_back(absolute_folder(folder, run_name));
   const std::lock_guard lock(living_trainers().mutex);
   living_trainers().all.push_back(this);
+  if (!named_.empty()) living_trainers().saves[canonical_folder()] = 0;
 }
 
 ResumesTogether::~ResumesTogether() {
@@ -142,27 +148,57 @@ ResumesTogether::~ResumesTogether() {
   std::erase(living_trainers().all, this);
 }
 
+const std::string& ResumesTogether::canonical_folder() const {
+  if (canonical_.empty()) canonical_ = canonical(folder_);
+  return canonical_;
+}
+
 void ResumesTogether::check() const {
   const auto with = [](const ResumesTogether& one) {
-    Folders all = {canonical(one.folder_)};
+    Folders all = {one.canonical_folder()};
     for (const std::string& folder : one.named_) all.insert(canonical(folder));
     return all;
   };
-  const std::string own = canonical(folder_);
+  const std::lock_guard lock(living_trainers().mutex);
+  const auto names_none = [](const ResumesTogether* one) { return one->named_.empty(); };
+  if (std::ranges::all_of(living_trainers().all, names_none)) return;  // their folders are not asked for
+  const std::string& own = canonical_folder();
   const Folders ours = with(*this);
   Folders missing = ours;
   missing.erase(own);
-  const std::lock_guard lock(living_trainers().mutex);
   for (const ResumesTogether* other : living_trainers().all) {
-    const std::string folder = canonical(other->folder_);
+    if (named_.empty() && names_none(other)) continue;
+    const std::string& folder = other->canonical_folder();
     const Folders theirs = with(*other);
     missing.erase(folder);
-    if (folder != own && (ours.contains(folder) || theirs.contains(own))) check_same(own, ours, folder, theirs);
+    if (folder == own || (!ours.contains(folder) && !theirs.contains(own))) continue;
+    check_same(own, ours, folder, theirs);
+    if (save_interval_ != other->save_interval_)
+      throw ConfigError("resume_with: the trainer whose save_folder is ", own, " has the save_interval ",
+                        save_interval_, ", and the one whose is ", folder, " has ", other->save_interval_,
+                        "; give all of these trainers the same, so that they are saved at the same batches");
   }
   if (!missing.empty())
     throw ConfigError("resume_with: no trainer of this program has the save_folder ", *missing.begin(),
                       "; make all trainers that resume together before the first of them trains, and name the ",
                       "save_folder of each");
+}
+
+// The other one may still be writing its newest.
+void ResumesTogether::count_save() const {
+  if (named_.empty()) return;
+  const std::lock_guard lock(living_trainers().mutex);
+  auto& saves = living_trainers().saves;
+  const std::int64_t own = saves[canonical_folder()] + 1;
+  for (const std::string& named : named_) {
+    const auto other = saves.find(canonical(named));
+    if (kept_ >= 0 && other != saves.end() && own - other->second > kept_ - 2)
+      throw ConfigError("resume_with: the trainer whose save_folder is ", canonical_folder(), " would be ",
+                        own - other->second, " checkpoints ahead of the one whose is ", other->first, ", and keeps ",
+                        kept_, ", so that after a kill they might have none in common; let them train ",
+                        "in turns that are no longer than save_interval, or set save_num_checkpoints_to_keep = -1");
+  }
+  saves[canonical_folder()] = own;
 }
 
 bool can_go_on(const saving::Manifest& manifest, const std::string& run_name) {
@@ -176,10 +212,10 @@ std::string run_to_begin_again(const std::string& folder, const std::string& run
 
 std::shared_ptr<const std::string> program_of_trainers() {
   static std::mutex mutex;
-  static std::weak_ptr<const std::string> living;
+  static auto* const living = new std::weak_ptr<const std::string>;  // never destroyed, likewise
   const std::lock_guard lock(mutex);
-  std::shared_ptr<const std::string> program = living.lock();
-  if (!program) living = program = std::make_shared<const std::string>(saving::new_id());
+  std::shared_ptr<const std::string> program = living->lock();
+  if (!program) *living = program = std::make_shared<const std::string>(saving::new_id());
   return program;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 // Trainers of one program that resume from the same place: TrainerOptions::resume_with.
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,12 +29,19 @@ class ResumesTogether {
   ResumesTogether& operator=(const ResumesTogether&) = delete;
 
   // Before the first fit, when all of them exist. Throws ConfigError unless there is a trainer for each folder that
-  // this one names, and those that name each other name the same ones.
+  // this one names, and those that name each other name the same ones and have the same save_interval.
   void check() const;
+  // Before a periodic checkpoint of this one. Throws ConfigError if this trainer is so many ahead of another one that
+  // the newest of both would be deleted.
+  void count_save() const;
 
  private:
-  std::string folder_;
+  const std::string& canonical_folder() const;
+
+  std::string folder_, save_interval_;
+  std::int64_t kept_;  // -1: all
   std::vector<std::string> named_;
+  mutable std::string canonical_;  // once somebody has asked
 };
 
 // Of a trainer that is saved at the same batches of the same fits as others, and whole there as well. None: it begins,

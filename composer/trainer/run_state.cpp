@@ -16,6 +16,7 @@
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/run_lock.h"
 #include "composer/core/error.h"
+#include "composer/core/exchange_watcher.h"
 #include "composer/core/model_access.h"
 #include "composer/core/plugin_state.h"
 #include "composer/formats/weights.h"
@@ -123,7 +124,7 @@ bool judges_anew(const std::string& finished, const StateDict& before, const Sta
 
 }  // namespace
 
-class Trainer::Impl::AsRun final : public Run {
+class Trainer::Impl::AsRun final : public Run, public ExchangeWatcher {
  public:
   explicit AsRun(Impl& trainer)
       : trainer_(&trainer), signals_(trainer.signals), grace_period_(trainer.options.grace_period) {}
@@ -143,9 +144,14 @@ class Trainer::Impl::AsRun final : public Run {
     const ModuleModes modes(as_module(*state.model));
     const auto restore = c10::make_scope_exit([&] { modes.restore(); });
     set_training(as_module(*state.model), false);
+    const WeightsInUse::Forward passing(trainer().weights_in_use);
     act(*state.model);
   }
   std::uint64_t weights_version() const override { return trainer().weights_in_use.version(); }
+  void exchange(const std::function<void()>& apply) override {
+    const WeightsInUse::Unchanged trusted(trainer().weights_in_use);
+    apply();
+  }
   bool interrupted() const override { return trainer_ && trainer_->interrupted(); }
   bool pauses() const override { return trainer_ && trainer_->pauses(); }
   bool is_resumable() const override { return trainer_ && trainer_->is_resumable(); }
@@ -253,15 +259,11 @@ void Trainer::Impl::train_model() {
   if (evaluated) last_settings.freeze_in(model);
 }
 
-// What was set in the program before the trainer was made is the program's to set again.
+// What was set in the program before the trainer was made is the program's to set again. What is loaded waits.
 void Trainer::Impl::visit_settings(StateVisitor& visit) {
-  if (!visit.is_loading()) {
-    ModelSettings set = resumption.settings;  // if no fit has begun since
-    if (set.empty()) set = made_settings.changes(settings());
-    if (!set.empty()) visit("settings", set);
-  } else if (resumption.found && visit.has("settings")) {
-    visit("settings", resumption.settings);
-  }
+  ModelSettings set;
+  if (!visit.is_loading()) set = made_settings.changes(settings());
+  if (visit.is_loading() ? visit.has("settings") : !set.empty()) visit("settings", set);
 }
 
 // Metrics that are current, and evaluations that were due, are those of the weights that are saved with them.
@@ -295,8 +297,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   field("seed", state.seed);
   std::string finished = visit.is_loading() ? "" : Resumption::reason_to_save(state.stop);
   field("stop", finished);
-  if (visit.is_loading() && resumption.found) resumption.finished = finished;  // another run's end is not ours
-  if (!visit.is_loading() || resumption.found) visit("fit", place);            // another run's fits are not ours
+  if (!visit.is_loading() || resumption.found) visit("fit", place);  // another run's fits are not ours
   visit_settings(visit);
   visit_logged(visit);
   if (is_there("pending_evaluations")) evaluations.visit_pending(visit);
@@ -342,7 +343,10 @@ StateDict Trainer::Impl::run_state(bool weights_only) {
     visit_state(visit);
     all["hyperparameters"] =
         hyperparameters_of(options, state, logger, train, made_lr, resumption.hyperparameters_before);
-    all["rng"] = resumption.random.empty() ? random.state() : resumption.random;
+    all["rng"] = random.state();
+    if (weights_in_use.version() != resumption.weights) resumption.waiting.drop({"evaluated"});  // of others
+    resumption.waiting.put_into(all);
+    weights_in_use.tell_handed_out(all);
   }
   all["model"] = std::move(weights);
   weights_in_use.put_trained(all);
@@ -394,10 +398,13 @@ void Trainer::Impl::load_run_state(const StateDict& saved, const std::string& fr
     StateVisitor visit = StateVisitor::loading(saved, "");
     visit_state(visit);
   });
-  if (const StateDict* const random = group_in(saved, "rng")) resumption.random = *random;
-  if (resumption.found)
-    for (const char* name : {"schedulers", "evaluated"})
-      if (const StateValue* value = saved.find(name)) resumption.given[name] = *value;
+  resumption.wait(saved);
+  if (const StateDict* const random = group_in(saved, "rng"); random && random->empty())
+    resumption.waiting.drop({"rng"});  // load_ignore_keys
+  if (train_step.has_scaler())
+    resumption.waiting.drop({"scaler"});  // it has been loaded
+  else
+    resumption.waiting.keep(saved, "scaler");
   if (const StateDict* const before = group_in(saved, "hyperparameters"); before && resumption.found)
     resumption.hyperparameters_before = *before;
   if (resumption.found && options.seed && state.seed != *options.seed && ranks.first())
@@ -420,26 +427,45 @@ void Trainer::Impl::compare_options() {
   if (!resumption.found || before.empty()) return;
   const StateDict now = hyperparameters_of(options, state, logger, train, made_lr, {});
   if (ranks.first()) warn_of_changes(before, now);
-  std::string& finished = resumption.finished;
+  const std::string finished = resumption.finished();
   if (finished.empty() || ranks.same(std::uint64_t{judges_anew(finished, before, now)}) == 0) return;
   if (ranks.first())
     warn(join("checkpoint: the run was complete (", finished, "), and goes on, because who has decided that has other ",
               "options now"));
-  finished.clear();
+  resumption.waiting.drop({"stop"});
 }
 
-// For schedules and evaluators that the program gives to fit().
+// For schedules and evaluators that the program gives to fit(). They wait until the fit has begun: it may fail before.
 void Trainer::Impl::restore_given() {
   naming(resumption.loaded_from, [&] {
-    StateVisitor visit = StateVisitor::loading(resumption.given, "");
+    StateVisitor visit = resumption.waiting.visitor();
     schedules.visit_state(visit);
     if (visit.has("evaluated")) evaluations.visit_evaluated(visit, resumption.weights);
   });
 }
 
+// For a scaler that a fit has made.
+void Trainer::Impl::restore_scale() {
+  if (!train_step.has_scaler()) return;
+  StateVisitor visit = resumption.waiting.visitor();
+  train_step.visit_state(visit);
+  resumption.waiting.drop({"scaler"});
+}
+
+void Trainer::Impl::restore_settings() {
+  StateVisitor visit = resumption.waiting.visitor();
+  if (!visit.has("settings")) return;
+  ModelSettings settings;
+  visit("settings", settings);
+  settings.set_in(as_module(*state.model));
+}
+
 // Only once training begins: hooks may have drawn random numbers meanwhile.
 void Trainer::Impl::restore_random() {
-  if (!resumption.random.empty()) random.restore(std::exchange(resumption.random, {}));
+  const StateValue* const saved = resumption.waiting.find("rng");
+  if (!saved) return;
+  random.restore(std::get<StateDict>(*saved));
+  resumption.waiting.drop({"rng"});
 }
 
 }  // namespace composer

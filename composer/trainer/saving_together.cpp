@@ -14,6 +14,7 @@
 #include "composer/core/plugin_state.h"
 #include "composer/optim/optimizer_state.h"
 #include "composer/trainer/impl.h"
+#include "composer/trainer/resume_with.h"
 
 namespace composer {
 
@@ -22,43 +23,49 @@ bool Trainer::Impl::saves_together() const {
   return ranks.zero_stage() > 0 && state.optimizer && !options.save_folder.empty() && !options.save_weights_only;
 }
 
+// Of rank 0.
+void Trainer::Impl::save_periodic() {
+  if (together) together->count_save();
+  saver->save_periodic(state);
+}
+
 // Rank 0 alone knows what is due: it has the clock that seconds are counted by.
 void Trainer::Impl::save_if_due(Event event) {
   if (mark && saver->paths().size() > 1) end_mark_if_saved();  // all but the last are on disk
   const bool compared = event != Event::BATCH_CHECKPOINT;
   if (compared) replicas.compare();
   if (!saves_together()) {
-    if (saver && saver->is_due(event, state)) saver->save_periodic(state);
+    if (saver && saver->is_due(event, state)) save_periodic();
     if (compared) replicas.take_saved();  // else the others hear of it
     return;
   }
   if (part_writer) part_writer->rethrow_error();
   if (!ranks.any(saver && saver->is_due(event, state))) return;
   replicas.compare();
-  save_together([&] { saver->save_periodic(state); });
+  save_together([&] { save_periodic(); });
 }
 
 void Trainer::Impl::save_last() {
   replicas.compare();
   if (!saves_together()) {
-    if (saver) saver->save_last(state);
+    if (saver && saver->is_due_last(state)) save_periodic();
     return;
   }
-  if (ranks.any(saver && saver->is_due_last(state))) save_together([&] { saver->save_periodic(state); });
+  if (ranks.any(saver && saver->is_due_last(state))) save_together([&] { save_periodic(); });
 }
 
 // After a pause, what hooks draw at FIT_START changes nothing, whether it is saved or not: so it is in a run that goes
 // on from there. Where the newest checkpoint is of a fit that would go on, the program has begun another, and the new
 // one is on disk before.
 void Trainer::Impl::save_begin() {
-  if (fit->follows_pause && resumption.random.empty()) resumption.random = random.state();
+  if (fit->follows_pause && !resumption.waiting.find("rng")) resumption.waiting.keep("rng", random.state());
   const bool due = fit->begins_after_pause && state.run->is_resumable();
   if (!ranks.any(due)) return;
   replicas.compare();
   if (saves_together())
-    save_together([&] { saver->save_periodic(state); });
+    save_together([&] { save_periodic(); });
   else if (saver)
-    saver->save_periodic(state);
+    save_periodic();
   if (saver) saver->wait();
   if (part_writer) part_writer->wait();
 }

@@ -303,6 +303,7 @@ void Trainer::Impl::check_plan(const FitPlan& plan, const std::vector<EvalRun>& 
 
 void Trainer::Impl::commit_lasting(FitPlan& plan) {
   train_step.scale_losses(plan.precision, options.grad_scaler);
+  restore_scale();
   activate(plan.feed);
   if (plan.microbatch_size) train_step.set_microbatch_size(*plan.microbatch_size, options.microbatch_memory);
   check_can_split(state.device_train_microbatch_size, train);
@@ -312,7 +313,8 @@ void Trainer::Impl::commit_lasting(FitPlan& plan) {
   declare_metrics();
   base_lr = std::move(plan.base_lr);
   schedules = std::move(plan.schedules);
-  if (!plan.reset_time) restore_given();
+  if (plan.reset_time) resumption.waiting.drop({"schedulers", "evaluated"});
+  restore_given();
   schedules.apply(state);
 }
 

@@ -365,12 +365,12 @@ void Trainer::eval(EvalOptions options) {
   for (const EvalRun& run : given)
     if (std::ranges::any_of(own, [&](const EvalRun& other) { return other.feed.label() == run.feed.label(); }))
       warn(join("eval: the trainer has an evaluator with the label \"", run.feed.label(),
-                "\"; its metrics are overwritten"));
+                "\"; its metrics are overwritten, and what is measured here chooses no checkpoint"));
   trainer.check_ranks(runs);
   const bool was_asked = trainer.state.stop.pending();
   const bool by_program = !trainer.busy;  // else a callback, whose fit a signal is to end
   trainer.located([&] {
-    trainer.eval(runs, given.empty() ? options.subset_num_batches : -1, by_program);
+    trainer.eval(runs, options.subset_num_batches, by_program);
     if (!trainer.fit) trainer.write_notes();
   });
   // A stopper that judges what is evaluated between two fits does not end the next one.

@@ -133,6 +133,44 @@ TEST_CASE("EMA starts at ema_start with the weights of that moment, and updates 
   }
 }
 
+TEST_CASE("EMA warns whenever nothing is averaged, at the start of the fit if that is known, else at its end") {
+  struct Row {
+    std::string start, half_life;
+    OptionalTime end;
+    std::string warning;  // empty: there are averages
+  };
+  const std::vector<Row> rows = {{"1dur", "1ba", "1ep", "ema_start is 1.0dur, and training ends at 1ep"},
+                                 {"0.5dur", "1ba", "1ep", "ema_start is 0.5dur, and training ends at 1ep"},
+                                 {"0.9dur", "1ba", "4ep", "ema_start is 0.9dur, and training ends at 4ep"},
+                                 {"0.7dur", "1ba", "4ep", ""},
+                                 {"0.75dur", "1ep", "4ep", ""},
+                                 {"0.5dur", "1ba", "4ba", ""},
+                                 {"0dur", "1ba", "1ep", ""},
+                                 {"1ep", "1ba", "1ba", "training has ended, at 1ba, and no update has come"},
+                                 {"0.5dur", "1ba", {}, "there is no max_duration that it is a share of"},
+                                 {"0dur", "1ba", {}, ""}};
+  for (const Row& row : rows) {
+    CAPTURE(row.start);
+    CAPTURE(row.warning);
+    TrainerOptions with = test::tiny_options();
+    const auto ema =
+        std::make_shared<EMA>(EMAOptions{.half_life = Time::parse(row.half_life), .ema_start = Time::parse(row.start)});
+    with.algorithms = {ema};
+    with.max_duration = row.end;
+    const test::Warnings warnings;
+    Trainer trainer(std::move(with));
+    trainer.begin();
+    while (trainer.state().timestamp.epoch < 1 && trainer.step()) {
+    }
+    while (row.end && trainer.step()) {
+    }
+    trainer.end();
+    CHECK(ema->averages().empty() == !row.warning.empty());
+    CHECK(warnings.texts.size() == (row.warning.empty() ? 0 : 1));
+    CHECK((row.warning.empty() || warnings.say(row.warning)));
+  }
+}
+
 TEST_CASE("EMA warns if training ends before it starts") {
   for (const char* end : {"3ba", "4ba", "1ep"}) {
     Seen seen;
@@ -140,7 +178,7 @@ TEST_CASE("EMA warns if training ends before it starts") {
     TrainerOptions with = options(std::make_shared<EMA>(EMAOptions{.half_life = "2ba", .ema_start = "3ba"}), seen);
     with.max_duration = Time::parse(end);
     Trainer(std::move(with)).fit();
-    CHECK(warnings.say("EMA: ema_start is 3ba, and training ends at 3ba, so there are no averages") ==
+    CHECK(warnings.say("EMA: ema_start is 3ba, and training ends at 3ba, so nothing is averaged") ==
           (std::string(end) == "3ba"));
   }
 }

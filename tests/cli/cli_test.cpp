@@ -10,6 +10,7 @@
 #include "composer/formats/pt_file.h"
 #include "composer/formats/safetensors.h"
 #include "composer/formats/weights.h"
+#include "composer/step/handed_out.h"
 #include "tests/checkpoint/golden.h"
 #include "tests/formats/bytes.h"
 #include "tests/support/doctest.h"
@@ -100,11 +101,14 @@ TEST_CASE("convert writes the averages of weights if it is asked, and else says 
   saving::Saver saver({.folder = folder / "ck", .asynchronous = false});
   const at::Tensor trained = at::ones({2, 3}), average = at::full({2, 3}, 0.5), count = at::ones({}, at::kLong);
   StateDict state, averages, ema, algorithms, model;
-  model["fc.weight"] = trained, model["norm.count"] = count;
+  model["fc.weight"] = trained, model["norm.count"] = count, model["tied.weight"] = trained;
   averages["fc.weight"] = average;
   ema["averages"] = averages;
   algorithms["EMA"] = ema;
+  algorithms["SWA"] = ema;  // its averages are not those that evaluations use
   state["model"] = model, state["algorithms"] = algorithms;
+  HandedOut handed_out{.by = "EMA", .at = "algorithms/EMA/averages", .tied = {{"tied.weight", "fc.weight"}}};
+  StateVisitor::saving(state)("handed_out", handed_out);
   saving::Manifest manifest;
   manifest.name = "ep1";
   saver.plan(manifest);
@@ -122,13 +126,17 @@ TEST_CASE("convert writes the averages of weights if it is asked, and else says 
   const auto of_averages = written({"--averages"});
   CHECK(of_averages.at("fc.weight").equal(average));
   CHECK(of_averages.at("norm.count").equal(count));
-  algorithms["SWA"] = ema;
-  state["algorithms"] = algorithms;
+  CHECK(of_averages.at("tied.weight").equal(average));
+  const Answer wrong = composer_program({"convert", folder / "ck/ep1", folder / "x.pt", "--rename", "nothing.=x."});
+  CHECK_FALSE(wrong.complains("are written"));
+  state.erase("handed_out");
+  handed_out.at = "algorithms/EMA/elsewhere";
+  StateVisitor::saving(state)("handed_out", handed_out);
   saver.plan(manifest);
   saver.save(manifest, state);
   CHECK(written({}).at("fc.weight").equal(trained));
-  const Answer several = composer_program({"convert", folder / "ck/ep1", folder / "x.pt", "--averages"});
-  CHECK_MESSAGE(several.complains("has those of several algorithms: EMA, SWA"), several.err);
+  const Answer unknown = composer_program({"convert", folder / "ck/ep1", folder / "x.pt", "--averages"});
+  CHECK_MESSAGE(unknown.complains("does not have the averages of EMA by the names of the weights"), unknown.err);
   const std::string file = folder / "out.safetensors";
   const Answer none = composer_program({"convert", file, folder / "x.pt", "--averages"});
   CHECK_MESSAGE(none.complains("has no averages of weights"), none.err);

@@ -1,12 +1,17 @@
 // What a run that goes on says, refuses and survives.
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include "composer/algorithms/ema.h"
 #include "composer/callbacks/early_stopper.h"
+#include "composer/callbacks/threshold_stopper.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/core/algorithm.h"
@@ -14,6 +19,8 @@
 #include "composer/core/logger.h"
 #include "composer/core/on.h"
 #include "composer/formats/weights.h"
+#include "composer/optim/reduce_on_plateau.h"
+#include "tests/support/at_algorithm.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
@@ -369,6 +376,133 @@ TEST_CASE("a checkpoint of another optimizer is refused") {
   TrainerOptions other = saved_options(folder);
   other.optimizer = optim::adamw();
   CHECK_THROWS_AS(Trainer(std::move(other)), CheckpointError);
+}
+
+bool is_same(const StateValue& a, const StateValue& b) {
+  return std::visit(
+      [&](const auto& held) {
+        using T = std::decay_t<decltype(held)>;
+        const T* const other = std::get_if<T>(&b);
+        if constexpr (std::is_same_v<T, StateDict>)
+          return other != nullptr;
+        else if constexpr (std::is_same_v<T, at::Tensor>)
+          return other && held.equal(*other);
+        else
+          return other && *other == held;
+      },
+      static_cast<const StateValue::variant&>(a));
+}
+
+// The names of what differs, but for the list of checkpoints.
+void note_differing(const StateDict& a, const StateDict& b, const std::string& path, std::vector<std::string>& names) {
+  for (const auto& [name, value] : a.entries()) {
+    const std::string own = path.empty() ? name : path + "/" + name;
+    if (own == "saver") continue;
+    const StateValue* const other = b.find(name);
+    const auto* const dict = std::get_if<StateDict>(&value);
+    if (!other || !is_same(value, *other))
+      names.push_back(own);
+    else if (dict)
+      note_differing(*dict, std::get<StateDict>(*other), own, names);
+  }
+}
+
+std::vector<std::string> differing(const StateDict& a, const StateDict& b) {
+  std::vector<std::string> names;
+  note_differing(a, b, "", names);
+  note_differing(b, a, "", names);
+  return names;
+}
+
+// A run of which all that may wait for the next fit has a value.
+void train_with_all(const Folder& folder, const std::function<void(TrainerOptions&)>& change,
+                    const std::function<void(Trainer&)>& before = {}) {
+  TrainerOptions options = saved_options(folder);
+  options.max_duration = "8ep";
+  options.optimizer = optim::sgd({.lr = 0.1, .momentum = 0.9});
+  options.grad_scaler = optim::GradScalerOptions{.init_scale = 1024, .growth_interval = 2};
+  options.algorithms = {algorithms::EMA({.half_life = "2ba"}), AtAlgorithm({Event::BATCH_END}, [](State& state) {
+                          if (state.timestamp.batch == 2) state.model->parameters()[1].set_requires_grad(false);
+                        })};
+  options.callbacks = {callbacks::ThresholdStopper(
+      {.monitor = "CrossEntropy", .dataloader_label = "given", .threshold = 0, .better = Better::HIGHER})};
+  change(options);
+  Trainer trainer(std::move(options));
+  if (before) before(trainer);
+  trainer.fit(
+      {.schedulers = {optim::reduce_on_plateau(
+           {.monitor = "MulticlassAccuracy", .dataloader_label = "given", .factor = 0.5, .patience = "0ep"})},
+       .eval_dataloader = Evaluator{.label = "given", .dataloader = tiny_loader(8, 4), .eval_interval = "3ep"}});
+}
+
+TEST_CASE("What is saved between the load and the fit has all that waits for the fit") {
+  for (const bool by_hand : {true, false}) {
+    CAPTURE(by_hand);
+    const Folder folder;
+    const Warnings quiet;
+    train_with_all(folder, [](TrainerOptions&) {});
+    const StateDict finished = saving::load(saving::open_checkpoint(folder / "ck/latest"));
+    for (const char* name : {"rng", "scaler", "settings", "schedulers", "evaluated", "hyperparameters", "stop"})
+      CHECK_MESSAGE(finished.find(name), name);
+    CHECK(std::get<std::string>(*finished.find("stop")) != "");
+    struct Killed : std::exception {};
+    const auto save = [](Trainer& trainer) {
+      trainer.save_checkpoint("copy");
+      throw Killed();
+    };
+    Trainer* at_start = nullptr;
+    CHECK_THROWS(train_with_all(
+        folder,
+        [&](TrainerOptions& options) {
+          options.optimizer = optim::sgd({.lr = 0.2, .momentum = 0.9});  // to be compared when the fit goes on
+          if (by_hand) return;
+          options.callbacks.add(At([&](Event event, const State&) {
+            if (event == Event::FIT_START) save(*at_start);
+          }));
+        },
+        [&](Trainer& trainer) {
+          at_start = &trainer;
+          if (by_hand) save(trainer);
+        }));
+    const StateDict copy = saving::load(saving::open_checkpoint(folder / "ck/copy"));
+    for (const std::string& name : differing(finished, copy)) FAIL_CHECK(name);
+    const Warnings warnings;
+    train_with_all(
+        folder, [](TrainerOptions&) {},
+        [](Trainer& trainer) { CHECK(fs::path(trainer.resumed_from()).filename() == "copy"); });
+    CHECK(warnings.say("this run is complete"));
+  }
+}
+
+TEST_CASE("A run that goes on from what was saved before its fit trains as without that") {
+  const auto weights = [](bool saves) {
+    struct Killed : std::exception {};
+    const Folder folder;
+    const Warnings quiet;
+    at::Tensor last;
+    for (const int start : {0, 1, 2}) {
+      if (start == 1 && !saves) continue;
+      const auto run = [&] {
+        train_with_all(
+            folder,
+            [&](TrainerOptions& options) {
+              options.callbacks = {At([&, start](Event event, const State& state) {
+                if (event == Event::BATCH_START && state.timestamp.batch == 17 && start == 0) throw Killed();
+                if (event == Event::FIT_END) last = state.model->parameters()[0].detach().clone();
+              })};
+            },
+            [&](Trainer& trainer) {
+              if (start == 1) trainer.save_checkpoint("copy"), throw Killed();
+            });
+      };
+      if (start == 2)
+        run();
+      else
+        CHECK_THROWS(run());
+    }
+    return last;
+  };
+  CHECK(weights(true).equal(weights(false)));
 }
 
 }  // namespace

@@ -191,9 +191,13 @@ TEST_CASE("A fit that counts from zero again is compared at batches of the same 
   const auto errors = dist::test::errors_in_ranks(2, [](const WorldPointer& world) {
     TrainerOptions options = given_to(world);
     options.max_duration = std::nullopt;
+    bool is_second = false;
+    options.algorithms = on_last_rank(2, world->rank(), {Event::BATCH_END}, [&](Event, State& state) {
+      if (is_second && state.timestamp.batch == 1) state.model->parameters()[0].detach().mul_(1.1);
+    });
     Trainer trainer(std::move(options));
     trainer.fit("1ep");
-    if (world->rank() == 1) trainer.state().model->parameters()[0].detach().mul_(1.1);
+    is_second = true;
     trainer.fit({.duration = "1ep", .reset_time = true});
   });
   check_all_say(errors, "differ after epoch 1, batch 4: rank 1 and rank 0 have another module.0.weight");
@@ -221,6 +225,31 @@ TEST_CASE(
       trainer.step();
     });
     check_all_say(errors, "differ after epoch 0, batch 2: rank 1 and rank 0 have another module.0.weight");
+    CHECK_FALSE(std::filesystem::exists(folder / "run" / "by_hand"));
+  }
+}
+
+TEST_CASE("Weights that a rank has set by itself before the first fit are an error, and stay what it has set") {
+  for (const bool by_hand : {true, false}) {
+    CAPTURE(by_hand);
+    const Folder folder;
+    std::vector<at::Tensor> set(2), left(2);
+    const auto errors = dist::test::errors_in_ranks(2, [&](const WorldPointer& world) {
+      const auto rank = static_cast<std::size_t>(world->rank());
+      TrainerOptions options = given_to(world);
+      options.save_folder = (folder / "run").string();
+      Trainer trainer(std::move(options));
+      if (rank == 1) trainer.state().model->parameters()[0].detach().mul_(2);
+      set[rank] = weights_of(trainer);
+      try {
+        by_hand ? static_cast<void>(trainer.save_checkpoint("by_hand")) : trainer.fit();
+      } catch (...) {
+        left[rank] = weights_of(trainer);
+        throw;
+      }
+    });
+    check_all_say(errors, "differ after epoch 0, batch 0: rank 1 and rank 0 have another module.0.weight");
+    for (const std::size_t rank : {0, 1}) CHECK(at::equal(set[rank], left[rank]));
     CHECK_FALSE(std::filesystem::exists(folder / "run" / "by_hand"));
   }
 }

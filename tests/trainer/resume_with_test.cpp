@@ -1,12 +1,20 @@
 // Trainers of one program that are saved at the same batches resume at the same batch, whenever the program is killed.
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
 
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
+#include "composer/loggers/tensorboard_logger.h"
+#include "composer/util/threads_here.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/in_child.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
@@ -298,6 +306,76 @@ TEST_CASE("All ranks hear that a trainer is named that does not exist") {
         Trainer(std::move(options)).fit();
       });
   for (const std::string& error : errors) CHECK_MESSAGE(error.find("nobody") != std::string::npos, error);
+}
+
+TEST_CASE("Trainers of resume_with that are not saved at the same intervals are an error before the first batch") {
+  const Folder folder;
+  Trainer first(one_of_two(folder, "first", "second"));
+  TrainerOptions options = one_of_two(folder, "second", "first");
+  options.save_interval = "3ba";
+  Trainer second(std::move(options));
+  for (Trainer* trainer : {&first, &second})
+    CHECK_THROWS_WITH_AS(trainer->fit(), doctest::Contains("give all of these trainers the same"), ConfigError);
+}
+
+TEST_CASE("A trainer that would delete the newest checkpoint which all have is stopped before") {
+  for (const char* how : {"one alone", "one after the other", "in turns of fits"}) {
+    CAPTURE(std::string(how));
+    const Folder folder;
+    const Warnings quiet;
+    const auto make = [&](const char* own, const char* other) {
+      TrainerOptions options = one_of_two(folder, own, other);
+      options.save_interval = "1ba";
+      options.save_num_checkpoints_to_keep = 3;
+      options.max_duration = std::nullopt;
+      return options;
+    };
+    Trainer first(make("first", "second"));
+    std::optional<Trainer> second(std::in_place, make("second", "first"));
+    if (std::string(how) == "in turns of fits") {
+      for (int fit = 0; fit < 3; ++fit) first.fit("1ba"), second->fit("1ba");
+    } else if (std::string(how) == "one after the other") {
+      first.begin({.duration = "4ba"}), second->begin({.duration = "4ba"});
+      first.step(), second->step();
+      second.reset();
+    }
+    const std::int64_t before = first.state().timestamp.batch;
+    if (std::string(how) == "one after the other") {
+      first.step();
+      CHECK_THROWS_WITH(first.step(), doctest::Contains("resume_with: the trainer whose save_folder is"));
+    } else {
+      CHECK_THROWS_WITH(first.fit("4ba"), doctest::Contains("would be 2 checkpoints ahead"));
+    }
+    CHECK(saving::list_checkpoints(folder / "first").size() ==
+          static_cast<std::size_t>(std::min<std::int64_t>(before + 1, 3)));
+  }
+}
+
+TEST_CASE("The folder of another trainer that cannot be resolved ends no fit of this one") {
+  const Folder folder;
+  TrainerOptions other = tiny_options();
+  other.save_folder = folder / "around/ck";
+  const Trainer lost(std::move(other));
+  fs::create_symlink("around", folder / "around");
+  Trainer first(one_of_two(folder, "first", "second")), second(one_of_two(folder, "second", "first"));
+  CHECK_NOTHROW(first.begin());
+}
+
+std::unique_ptr<Trainer> global;  // NOLINT(cert-err58-cpp): it is to end after all that main() has made
+
+TEST_CASE("A trainer that is a global, and in the middle of a fit, may outlive main()") {
+  const Folder folder;
+  CHECK(ended_well(status_of_child([&] {
+    use_threads_here(1);  // OpenMP's threads do not survive a fork
+    TrainerOptions options = tiny_options();
+    options.save_folder = folder / "ck";
+    options.deterministic_mode = true;
+    options.loggers = {loggers::TensorBoardLogger({.folder = folder / "tb"})};
+    global = std::make_unique<Trainer>(std::move(options));
+    global->begin();
+    global->step();
+    std::exit(0);  // NOLINT(concurrency-mt-unsafe)
+  })));
 }
 
 }  // namespace
