@@ -1,10 +1,12 @@
 #include "composer/checkpoint/run_lock.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <fcntl.h>
 #include <pthread.h>
+#include <string_view>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -54,10 +56,25 @@ std::string owner() {
   return join("process ", ::getpid(), " on ", known ? host : "an unknown host");
 }
 
-std::string owner_in(int descriptor) {
+// Empty: nothing is written there yet.
+std::string text_in(int descriptor) {
   char text[kLongestLock];
   const ssize_t size = ::pread(descriptor, text, sizeof text, 0);
-  return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : "another process";
+  return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : "";
+}
+
+std::string owner_in(int descriptor) {
+  const std::string owner = text_in(descriptor);
+  return owner.empty() ? "another process" : owner;
+}
+
+// What a mark begins with. The id is a part of file names.
+constexpr std::string_view kRun = "run ";
+
+std::string run_id_in(std::string_view text) {
+  if (!text.starts_with(kRun)) return {};
+  text.remove_prefix(kRun.size());
+  return std::string(text.substr(0, std::min(text.find_first_not_of("0123456789abcdef-"), text.size())));
 }
 
 void warn_of_no_locks(const fs::path& folder, int code) {
@@ -105,13 +122,15 @@ std::vector<fs::path> make_folders(const fs::path& folder) {
 
 }  // namespace
 
-void LockedFile::hold(int descriptor, fs::path path) {
+// What is the same as before is never missing.
+void LockedFile::hold(int descriptor, fs::path path, const std::string& text) {
   close();
   path_ = std::move(path);
   descriptor_ = descriptor;
   process_ = ::getpid();
-  const std::string text = owner();
-  if (::ftruncate(descriptor_, 0) == 0) util::write_all(descriptor_, 0, text.data(), text.size());
+  util::write_all(descriptor_, 0, text.data(), text.size());
+  if (::ftruncate(descriptor_, static_cast<off_t>(text.size())) != 0) {  // what is left behind it does no harm
+  }
   replace_held(0, descriptor_ + 1);
 }
 
@@ -135,7 +154,7 @@ RunLock::RunLock(const fs::path& folder, const std::string& run_name) {
   const fs::path path = lock_of(folder, run_name);
   const Attempt attempt = try_to_lock(path);
   if (attempt.descriptor >= 0) {
-    file_.hold(attempt.descriptor, path);
+    file_.hold(attempt.descriptor, path, owner());
     return;
   }
   if (!attempt.is_open) throw FileError("could not lock", path, attempt.error);
@@ -151,16 +170,18 @@ bool RunLock::is_in_place() const { return !file_.is_held() || file_.is_in_place
 RunLock::~RunLock() { file_.remove(); }
 
 // What is written into it tells one that was left from one that another process has created, and not locked yet.
-RunMark::RunMark(const fs::path& folder, const std::string& run_name) : made_(make_folders(folder)) {
+RunMark::RunMark(const fs::path& folder, const std::string& run_name, std::string run_id)
+    : made_(make_folders(folder)), run_id_(std::move(run_id)) {
   const fs::path path = mark_of(folder, run_name);
   const Attempt attempt = try_to_lock(path);
   if (attempt.descriptor < 0) {
     if (attempt.is_open && attempt.owner.empty()) ::unlink(path.c_str());  // there are no locks
     return;
   }
-  char byte = 0;
-  was_left_ = ::pread(attempt.descriptor, &byte, 1, 0) == 1;
-  file_.hold(attempt.descriptor, path);
+  const std::string left = text_in(attempt.descriptor);
+  was_left_ = !left.empty();
+  if (std::string id = run_id_in(left); !id.empty()) run_id_ = std::move(id);
+  file_.hold(attempt.descriptor, path, join(kRun, run_id_, ", ", owner()));
 }
 
 void RunMark::end() {

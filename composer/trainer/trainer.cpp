@@ -234,6 +234,7 @@ void Trainer::Impl::release() {
   } catch (const std::exception& error) {
     warn(join("checkpoint: ", describe(error)));
   }
+  if (saver && well) saver->tell_without_best(state);
   if (mark && well) mark->end();
 }
 
