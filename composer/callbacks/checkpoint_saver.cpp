@@ -2,42 +2,15 @@
 
 #include <filesystem>
 
-#include "composer/checkpoint/file_system.h"
-#include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/name_format.h"
-#include "composer/checkpoint/saver.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/util/absolute_format.h"
-#include "composer/util/checksum.h"
 
 namespace composer::callbacks {
-namespace {
-
-// The id of this run's checkpoints in the folder, where the trainer's does not know it: those of a process that was
-// killed before the trainer's first one, or that were begun after it, are this run's, and those of others are not. Ids
-// of one run begin alike.
-std::string run_id_of(const State& state, const std::string& folder, const std::string& filename) {
-  const std::string identity = state.run->identity();
-  if (identity.empty()) return {};
-  util::Checksum sum;
-  for (const std::string& text : {identity, filename}) sum.update(text.data(), text.size());
-  const std::string text = sum.text(), begin = text.substr(text.find(':') + 1) + '-';
-  std::string newest = begin + saving::new_id();
-  if (!state.resumes && !state.run->begins_again()) return newest;
-  try {
-    for (const saving::Found& found : saving::list_checkpoints(folder))
-      if (found.manifest.run_id.starts_with(begin)) newest = found.manifest.run_id;
-  } catch (const saving::FileError&) {  // NOLINT(bugprone-empty-catch): who writes there says so
-  }
-  return newest;
-}
-
-}  // namespace
-
 CheckpointSaver::CheckpointSaver(CheckpointSaverOptions options) : options_(std::move(options)) {
   options_.names = {.owner = "CheckpointSaver: ", .prefix = ""};
   saving::check(options_, options_.names);
@@ -67,7 +40,7 @@ CheckpointSaver::Memory CheckpointSaver::memory() const {
                 .run_id = saver_->options().run_id,
                 .newest = saver_->newest(),
                 .batch = saver_->last_saved_batch()};
-  saver_->save_state(memory.saver);
+  saver_->save_state(memory.saver, run_->weights_version());
   return memory;
 }
 
@@ -91,15 +64,18 @@ void CheckpointSaver::open(const State& state) {
   options.folder = absolute_folder_;
   if (options.num_checkpoints_to_keep == 0)
     warn(join("CheckpointSaver: num_checkpoints_to_keep is 0, so ", folder_, " gets no checkpoint; -1 keeps all"));
-  if (!goes_on)
-    options.begins_again = run_id_of(state, saving::format_name(options.folder, state.run_name), options.filename);
+  const std::string id = state.run->claim_checkpoints(
+      this, "CheckpointSaver: folder: ", saving::format_name(options.folder, state.run_name), options.filename);
+  if (!goes_on) options.begins_again = id;
   saver_.emplace(std::move(options), state, goes_on ? &newest : nullptr);
-  if (!goes_on) return;
-  saver_->load_state(before_.saver, before_.batch, saving::ends_of(state.timestamp));
-  saver_->see_weights(loaded_weights_);
-  if (before_.batch == state.timestamp.batch && !before_.newest.empty() &&
-      !std::filesystem::exists(saver_->options().folder / before_.newest))
-    saver_->save(options_.filename, state);
+  run_ = &*state.run;
+  if (goes_on) saver_->load_state(before_.saver, before_.batch, state.timestamp, loaded_weights_);
+  if (state.resumes || state.run->begins_again()) saver_->adopt_left(state, loaded_weights_);
+  if (!state.resumes) return;
+  saver_->note_begun(state, loaded_weights_);
+  const bool is_lost = before_.batch == state.timestamp.batch && !before_.newest.empty() &&
+                       !std::filesystem::exists(saver_->options().folder / before_.newest);
+  if (goes_on && is_lost && run_->weights_version() == loaded_weights_) saver_->save(options_.filename, state);
 }
 
 void CheckpointSaver::init(const State& state, Logger&) {
@@ -122,7 +98,7 @@ void CheckpointSaver::fit_start(const State& state, Logger&) {
 
 // What was measured since the last step, before the weights change.
 void CheckpointSaver::batch_start(const State& state, Logger&) {
-  if (saver_) saver_->note_metrics(state);
+  if (saver_) saver_->note_step(state);
 }
 
 void CheckpointSaver::batch_end(const State& state, Logger&) {
@@ -151,7 +127,7 @@ void CheckpointSaver::fit_end(const State& state, Logger&) {
 
 // The last evaluation of a fit comes after fit_end.
 void CheckpointSaver::eval_end(const State& state, Logger&) {
-  if (saver_) saver_->note_metrics(state);
+  if (saver_) saver_->note_evaluation(state);
 }
 
 void CheckpointSaver::eval_after_all(const State&, Logger&) { write_notes(); }
@@ -162,8 +138,15 @@ void CheckpointSaver::write_notes() {
   if (saver_ && !saver_->in_fit() && saver_->has_notes()) saver_->finish();
 }
 
-void CheckpointSaver::close(const State&, Logger&) {
-  if (saver_) saver_->finish();
+// FIT_END does not come.
+void CheckpointSaver::run_fails(const std::exception_ptr&, const State&, Logger&) {
+  if (saver_) saver_->end_fit();
+}
+
+void CheckpointSaver::close(const State& state, Logger&) {
+  if (!saver_) return;
+  saver_->finish();
+  saver_->tell_without_best(state);
 }
 
 std::vector<std::string> CheckpointSaver::saved_checkpoints() const {

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
@@ -7,19 +8,24 @@
 #include "composer/checkpoint/run_saver.h"
 #include "composer/core/callback.h"
 #include "composer/core/empty_options.h"
+#include "composer/core/error_watcher.h"
 #include "composer/core/export.h"
 #include "composer/core/state_dict.h"
+
+namespace composer {
+class Run;
+}
 
 namespace composer::callbacks {
 
 using CheckpointSaverOptions = saving::RunSaverOptions;
 
 // Writes additional checkpoints into a folder of their own, for example the weights of every epoch. A run resumed from
-// the trainer's checkpoint continues to count and delete them, and writes one that was still in flight when the process
-// was killed. Runs resume only from the trainer's save_folder; load_path may name one of these checkpoints. Throws
-// ConfigError from the constructor for invalid options, and at the start of a fit if files of other runs prevent a
-// later checkpoint from being written.
-class COMPOSER_EXPORT CheckpointSaver final : public Callback {
+// the trainer's checkpoint, or begun again, continues to count and delete them, and writes one that was still in flight
+// when the process was killed. Runs resume only from the trainer's save_folder; load_path may name one of these
+// checkpoints. Throws ConfigError from the constructor for invalid options, and at the start of a fit if files of other
+// runs prevent a later checkpoint from being written.
+class COMPOSER_EXPORT CheckpointSaver final : public Callback, public ErrorWatcher {
  public:
   explicit CheckpointSaver(CheckpointSaverOptions options = {});
   explicit CheckpointSaver(EmptyOptions) : CheckpointSaver() {}
@@ -39,6 +45,7 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback {
   void close(const State& state, Logger& logger) override;
   void visit_state(StateVisitor& visit) override;
   void check_fit(const FitOutline& fit, const State& state) const override;
+  void run_fails(const std::exception_ptr& error, const State& state, Logger& logger) override;
 
   // Paths of the checkpoints that this run has written and not deleted, in the order in which they were written; the
   // last may be in flight. On rank 0: the others write none.
@@ -57,10 +64,11 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback {
 
   CheckpointSaverOptions options_;
   std::optional<saving::RunSaver> saver_;  // set once a fit has begun
+  const Run* run_ = nullptr;               // likewise: of the trainer, which outlives the saver
   std::string folder_;                     // as the options name it
   std::string absolute_folder_;            // at INIT, with its placeholders
   Memory before_;
-  std::uint64_t loaded_weights_ = 0;  // those of before_.newest, as state.run->weights_version()
+  std::uint64_t loaded_weights_ = 0;  // those of the trainer's checkpoint, as state.run->weights_version()
   bool resumes_ = false;
 };
 

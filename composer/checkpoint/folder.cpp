@@ -47,11 +47,6 @@ void sync_name(FileSystem& files, const fs::path& root, const fs::path& target) 
   if (target.parent_path() != root) files.sync_folder(root);
 }
 
-[[noreturn]] void fail_taken(const fs::path& target) {
-  throw CheckpointError(target.string(), ": already exists and was not written by this run; set another save_folder, ",
-                        "or save_overwrite");
-}
-
 // False: it is a folder that cannot be renamed, such as one that came with the image of a container: overlay file
 // systems rename no folder of a lower layer.
 template <class Rename>
@@ -110,9 +105,14 @@ class OpenFile {
 
 }  // namespace
 
-CheckpointFolder::CheckpointFolder(fs::path path, std::string run_id, FileSystem& files)
-    : path_(std::move(path)), run_id_(std::move(run_id)), files_(files) {
+CheckpointFolder::CheckpointFolder(fs::path path, std::string run_id, FileSystem& files, OptionNames names)
+    : path_(std::move(path)), run_id_(std::move(run_id)), files_(files), names_(names) {
   if (!path_.has_filename() && path_.has_relative_path()) path_ = path_.parent_path();  // "checkpoints/"
+}
+
+void CheckpointFolder::fail_taken(const fs::path& target) const {
+  throw CheckpointError(target.string(), ": already exists and was not written by this run; set another ",
+                        names_.prefix, "folder, or ", names_.prefix, "overwrite");
 }
 
 // Another process may take the folder for a leftover between its creation and its locking.
@@ -190,7 +190,7 @@ std::unique_ptr<CheckpointFolder::Parts> CheckpointFolder::open_parts(std::vecto
 
 void CheckpointFolder::write(Manifest manifest, const std::vector<NewFile>& files, const std::string& latest,
                              bool overwrite, Parts* parts) {
-  check_name(manifest.name, latest);
+  check_name(manifest.name, latest, names_.name("filename").c_str());
   finish_replacing(manifest.name);
   check_free(manifest.name, overwrite);
   check_link(latest);
@@ -229,12 +229,12 @@ void CheckpointFolder::unlink(const std::string& link, const std::string& run_na
 }
 
 // What a mirror holds by a link to the file stays what it was.
-bool CheckpointFolder::add_metrics(const std::string& name, std::int64_t batch,
+bool CheckpointFolder::add_metrics(const std::string& name, const std::string& id,
                                    const std::map<std::string, double>& metrics) {
   const fs::path target = path_ / name;
   if (files_.type(target) != Type::FOLDER || !is_of_run(target, run_id_, files_)) return false;
   Manifest manifest = open_checkpoint(target, files_).manifest;
-  if (manifest.time.batch != batch) return false;
+  if (manifest.id != id) return false;
   const std::size_t before = manifest.metrics.size();
   manifest.metrics.insert(metrics.begin(), metrics.end());
   if (manifest.metrics.size() == before) return false;
@@ -275,8 +275,8 @@ void CheckpointFolder::check_free(const std::string& name, bool overwrite) const
   const fs::path target = path_ / name;
   for (fs::path outer = fs::path(name).parent_path(); !outer.empty(); outer = outer.parent_path())
     if (files_.type(path_ / outer / Manifest::kFileName) != Type::NONE)
-      throw CheckpointError(target.string(), ": lies inside the checkpoint ", (path_ / outer).string(),
-                            "; change save_filename");
+      throw CheckpointError(target.string(), ": lies inside the checkpoint ", (path_ / outer).string(), "; change ",
+                            names_.prefix, "filename");
   if (!overwrite && files_.type(target) != Type::NONE && !is_of_run(target, run_id_, files_)) fail_taken(target);
 }
 
@@ -286,7 +286,7 @@ void CheckpointFolder::check_link(const std::string& latest) const {
   const Type type = files_.type(path_ / latest);
   if (type == Type::NONE || type == Type::LINK) return;
   throw CheckpointError((path_ / latest).string(), ": is not a link, so it cannot be made to lead to a ",
-                        "checkpoint; move it away, or set another save_latest_filename");
+                        "checkpoint; move it away, or set another ", names_.prefix, "latest_filename");
 }
 
 // Until sync_name() has returned, power may fail and bring the previous checkpoint back: it must not be removed.

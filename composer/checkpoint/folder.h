@@ -7,10 +7,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "composer/checkpoint/file_system.h"
 #include "composer/checkpoint/manifest.h"
+#include "composer/checkpoint/option_names.h"
 #include "composer/core/export.h"
 #include "composer/formats/sink.h"
 
@@ -38,8 +40,8 @@ struct Found {
 // at any moment, each name is either missing or a complete checkpoint. Use from one thread at a time.
 class COMPOSER_EXPORT CheckpointFolder {
  public:
-  // Temporary names contain `run_id`. Nothing is created before write().
-  CheckpointFolder(std::filesystem::path path, std::string run_id, FileSystem& files);
+  // Temporary names contain `run_id`. Nothing is created before write(). `names`: what errors call the options.
+  CheckpointFolder(std::filesystem::path path, std::string run_id, FileSystem& files, OptionNames names = {});
 
   // `manifest` without its files. A checkpoint of the same name is replaced in one step; an empty `latest` moves no
   // link. Throws ConfigError for a name that check_name() rejects; CheckpointError if the name lies inside another
@@ -59,9 +61,9 @@ class COMPOSER_EXPORT CheckpointFolder {
   void point(const std::string& link, const std::string& name);
   // Removes the link if it leads to a checkpoint of this run, or of another one of that name, or nowhere.
   void unlink(const std::string& link, const std::string& run_name);
-  // Adds metrics that it has not to the manifest of a checkpoint of this run and batch, which is replaced in one step.
-  // Returns whether there was one to add them to.
-  bool add_metrics(const std::string& name, std::int64_t batch, const std::map<std::string, double>& metrics);
+  // Adds metrics that it has not to the manifest of the checkpoint of this run with that id, which is replaced in one
+  // step. Returns whether there was one to add them to.
+  bool add_metrics(const std::string& name, const std::string& id, const std::map<std::string, double>& metrics);
   // Whether exactly this checkpoint is in place. Does not throw.
   bool holds(const Manifest& manifest) const;
   // Makes the name `latest` free for a link. A copy that was made with links followed has a copy of a checkpoint there:
@@ -76,6 +78,7 @@ class COMPOSER_EXPORT CheckpointFolder {
   std::vector<std::string> remove(const std::vector<std::string>& names);
   // Removes unfinished checkpoints of dead processes, of this run and of others.
   void remove_leftovers();
+  void take_run_id(std::string run_id) { run_id_ = std::move(run_id); }
 
   const std::filesystem::path& path() const { return path_; }
 
@@ -91,6 +94,7 @@ class COMPOSER_EXPORT CheckpointFolder {
   void check_free(const std::string& name, bool overwrite) const;
   void check_link(const std::string& latest) const;
   bool is_own(const std::string& name) const;
+  [[noreturn]] void fail_taken(const std::filesystem::path& target) const;
   void put_in_place(TemporaryPath& made, const std::string& name, bool overwrite);
   void replace(TemporaryPath& made, const std::string& name, bool overwrite);
   void replace_slowly(TemporaryPath& made, const std::string& name, bool overwrite);
@@ -106,6 +110,7 @@ class COMPOSER_EXPORT CheckpointFolder {
   std::filesystem::path path_;
   std::string run_id_;
   FileSystem& files_;
+  OptionNames names_;
 };
 
 // A folder that other processes write to.

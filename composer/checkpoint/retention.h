@@ -15,8 +15,11 @@ namespace composer::saving {
 struct Saved {
   std::string name;
   double value = std::numeric_limits<double>::quiet_NaN();  // of the metric of `best`, measured on its weights; or none
-  bool by_hand = false;     // written by save_checkpoint(): never deleted, and not counted
-  std::int64_t batch = -1;  // -1: written by an earlier version
+  bool by_hand = false;       // written by save_checkpoint(): never deleted, and not counted
+  std::int64_t batch = -1;    // -1: of a count of time before this one, or written by an earlier version
+  std::uint64_t weights = 0;  // which it has, as Run::weights_version() counts them in this process; 0: unknown
+  bool ahead = false;         // an earlier process has written it, and the run comes to its moment again
+  std::string id = {};        // empty: unknown
 
   bool has_value() const { return !std::isnan(value); }
 };

@@ -1,9 +1,12 @@
 #include "composer/checkpoint/run_lock.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <fcntl.h>
+#include <string_view>
 #include <unistd.h>
+#include <utility>
 
 #include "composer/checkpoint/file_system.h"
 #include "composer/core/error.h"
@@ -33,10 +36,25 @@ std::string owner() {
   return join("process ", ::getpid(), " on ", known ? host : "an unknown host");
 }
 
-std::string owner_in(int descriptor) {
+// Empty: nothing is written there yet.
+std::string text_in(int descriptor) {
   char text[kLongestLock];
   const ssize_t size = ::pread(descriptor, text, sizeof text, 0);
-  return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : "another process";
+  return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : "";
+}
+
+std::string owner_in(int descriptor) {
+  const std::string owner = text_in(descriptor);
+  return owner.empty() ? "another process" : owner;
+}
+
+// What a mark begins with. The id is a part of file names.
+constexpr std::string_view kRun = "run ";
+
+std::string run_id_in(std::string_view text) {
+  if (!text.starts_with(kRun)) return {};
+  text.remove_prefix(kRun.size());
+  return std::string(text.substr(0, std::min(text.find_first_not_of("0123456789abcdef-"), text.size())));
 }
 
 void warn_of_no_locks(const fs::path& folder, int code) {
@@ -76,14 +94,13 @@ LockedFile::Attempt LockedFile::try_to_lock(const fs::path& path) {
   }
 }
 
-bool LockedFile::is_empty() const {
-  char byte = 0;
-  return ::pread(descriptor_.number(), &byte, 1, 0) != 1;
-}
+std::string LockedFile::text() const { return text_in(descriptor_.number()); }
 
-void LockedFile::name_owner() {
-  const std::string text = owner();
-  if (::ftruncate(descriptor_.number(), 0) == 0) util::write_all(descriptor_.number(), 0, text.data(), text.size());
+// What is the same as before is never missing.
+void LockedFile::set_text(const std::string& text) {
+  util::write_all(descriptor_.number(), 0, text.data(), text.size());
+  if (::ftruncate(descriptor_.number(), static_cast<off_t>(text.size())) != 0) {  // what is left behind it does no harm
+  }
 }
 
 bool LockedFile::is_in_place() const { return util::is_at(descriptor_.number(), path_); }
@@ -97,7 +114,7 @@ RunLock::RunLock(const fs::path& folder, const std::string& run_name) {
   const fs::path path = lock_of(folder, run_name);
   const LockedFile::Attempt attempt = file_.try_to_lock(path);
   if (file_.is_held()) {
-    file_.name_owner();
+    file_.set_text(owner());
     return;
   }
   if (!attempt.is_open) throw FileError("could not lock", path, attempt.error);
@@ -113,12 +130,15 @@ bool RunLock::is_in_place() const { return !file_.is_held() || file_.is_in_place
 RunLock::~RunLock() { file_.remove(); }
 
 // What is written into it tells one that was left from one that another process has created, and not locked yet.
-RunMark::RunMark(const fs::path& folder, const std::string& run_name) : made_(make_folders(folder)) {
+RunMark::RunMark(const fs::path& folder, const std::string& run_name, std::string run_id)
+    : made_(make_folders(folder)), run_id_(std::move(run_id)) {
   const fs::path path = mark_of(folder, run_name);
   const LockedFile::Attempt attempt = file_.try_to_lock(path);
   if (file_.is_held()) {
-    was_left_ = !file_.is_empty();
-    file_.name_owner();
+    const std::string left = file_.text();
+    was_left_ = !left.empty();
+    if (std::string id = run_id_in(left); !id.empty()) run_id_ = std::move(id);
+    file_.set_text(join(kRun, run_id_, ", ", owner()));
   } else if (attempt.is_open && attempt.owner.empty()) {
     ::unlink(path.c_str());  // there are no locks
   }

@@ -21,8 +21,8 @@ class LockedFile {
 
   Attempt try_to_lock(const std::filesystem::path& path);  // made if it is missing
   bool is_held() const { return descriptor_.is_open(); }
-  bool is_empty() const;
-  void name_owner();         // in the file
+  std::string text() const;  // what the file says
+  void set_text(const std::string& text);
   bool is_in_place() const;  // whether the file still has its path
   void remove();             // it, unless another file has its path since, and closes
 
@@ -53,20 +53,22 @@ class RunLock {
 };
 
 // Says that a process has begun a run which has no checkpoint yet: a locked file in the folder of its checkpoints,
-// named by the run. Unless end() is called, the file stays for the process that begins the run again. If it cannot be
-// written or locked there is none; nothing throws.
+// named by the run, which says the id that the run's checkpoints will have. Unless end() is called, the file stays for
+// the process that begins the run again. If it cannot be written or locked there is none; nothing throws.
 class RunMark {
  public:
   // `run_name` as it is given; runs without a name are taken for one.
-  RunMark(const std::filesystem::path& folder, const std::string& run_name);
-  bool was_left() const { return was_left_; }  // by a process that did not live to call end()
-  void end();                                  // removes the file, and the folder if that was made for it alone
+  RunMark(const std::filesystem::path& folder, const std::string& run_name, std::string run_id = {});
+  bool was_left() const { return was_left_; }            // by a process that did not live to call end()
+  const std::string& run_id() const { return run_id_; }  // that process's, if there was one
+  void end();  // removes the file, and the folder if that was made for it alone
   // The same for one that was left; that of a living process stays.
   static void end_left(const std::filesystem::path& folder, const std::string& run_name);
 
  private:
   LockedFile file_;
   std::vector<std::filesystem::path> made_;  // folders, the innermost first
+  std::string run_id_;
   bool was_left_ = false;
 };
 

@@ -5,20 +5,18 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <string_view>
 #include <utility>
-
-#include <torch/version.h>
 
 #include "composer/checkpoint/conflicts.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/ignore_keys.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/run_lock.h"
-#include "composer/core/direction.h"
 #include "composer/core/error.h"
-#include "composer/core/fit_outline.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
+#include "composer/util/name_format.h"
 
 namespace composer::saving {
 
@@ -40,23 +38,11 @@ bool is_there(const std::filesystem::path& folder, const Manifest& manifest, Fil
   }
 }
 
-// Those that were measured on the weights of now: the others say nothing about a checkpoint of these.
-std::map<std::string, double> current_metrics(const State& state) {
-  std::map<std::string, double> metrics;
-  for (const auto& [label, by_name] : state.metrics.all())
-    for (const auto& [name, reported] : by_name)
-      if (reported.is_current) metrics[join(label, '/', name)] = reported.value.item<double>();
-  return metrics;
-}
-
-struct MetricName {
-  std::string label, name;
-};
-
-MetricName split(const std::string& metric) {
-  const auto slash = metric.find('/');
-  if (slash == std::string::npos) return {.label = "", .name = metric};
-  return {.label = metric.substr(0, slash), .name = metric.substr(slash + 1)};
+// Whether it is that name, or the one that Saver::choose_name() makes of it.
+bool is_or_follows(std::string_view name, std::string_view other) {
+  if (name == other) return true;
+  if (!name.starts_with(other) || name.size() < other.size() + 2 || name[other.size()] != '-') return false;
+  return name.find_first_not_of("0123456789", other.size() + 1) == std::string_view::npos;
 }
 
 // Of the program's fits, the one that was begun last, as the run has it; unset: of weights alone.
@@ -72,18 +58,6 @@ std::optional<std::int64_t> fit_of(const StateDict& all) {
 bool is_finished(const State& state) { return state.stop.asked() && state.stop.kind() == Stop::FINISHED; }
 
 }  // namespace
-
-void check_best(std::string_view who, const Best& best, const FitOutline& fit, const State& state, bool settable) {
-  const auto [label, name] = split(best.metric);
-  if (label.empty()) throw ConfigError(who, ": its metric is \"", best.metric, "\", and must be LABEL/NAME");
-  fit.check_better(who, best.better, label, name);
-  if (fit.check_metric(who, label, name, state) || state.metrics.find(label, name)) return;
-  const std::string text =
-      join(who, ": its metric is \"", best.metric, "\", and no loader of this fit has the label \"", label,
-           "\"; there are: ", fit.labels());
-  if (!settable) throw ConfigError(text);
-  warn(join(text, ". Until something sets it in state.metrics, no checkpoint is better than another"));
-}
 
 void check(const RunSaverOptions& options, OptionNames names) {
   const auto name = [&](const char* option) { return names.name(option); };
@@ -147,6 +121,7 @@ void RunSaver::end_fit() {
 void RunSaver::count_from_zero() {
   last_saved_batch_ = -1;
   ends_saved_ = 0;
+  saver_->forget_moments();
 }
 
 void RunSaver::lock_folder(const State& state) {
@@ -180,7 +155,7 @@ void RunSaver::delete_later(const State& state) {
   for (const Found& found : list_checkpoints(options().folder, saver_->files())) {
     const Manifest& one = found.manifest;
     if (one.run_id != options().run_id || (resumed_ && !is_older(*resumed_, one))) continue;
-    if (one.name == format_name(options_.filename, state.run_name, &one.time))
+    if (is_or_follows(one.name, format_name(options_.filename, state.run_name, &one.time)))
       saver_->retire(one.name);
     else
       saver_->count_from(one);
@@ -229,7 +204,7 @@ void RunSaver::check_conflicts(const State& state) const {
 
 void RunSaver::prepare(const State& state) {
   in_fit_ = true;
-  if (!state.previous_timestamp) count_from_zero();  // time may have been reset
+  if (!state.previous_timestamp && last_saved_batch_ >= 0) count_from_zero();  // time was reset
   if (options_.num_checkpoints_to_keep == 0) return;
   try {
     if (lock_) check_newest();
@@ -264,66 +239,9 @@ void RunSaver::wait() {
   }
 }
 
-void RunSaver::note_metrics(const State& state) {
-  const std::int64_t batch = state.timestamp.batch;  // of another count of time, after a reset, if it is not the last
-  if (batch != last_saved_batch_ || (!outdated_ && !saver_->lacks_value(batch))) return;
-  const bool is_of_them = has_same_weights(state);
-  const auto [label, name] = split(options_.best->metric);
-  if (!state.metrics.is_current(label, name)) return;  // the others are not worth reading
-  ask_direction(state);
-  if (!is_of_them) return warn_of_lost_value(state);
-  saver_->add_metrics(batch, current_metrics(state));
-}
-
-void RunSaver::note_trained(const State& state) {
-  if (!options_.best || !state.previous_timestamp) return;
-  const std::int64_t batch = state.previous_timestamp->batch;
-  if (batch != last_saved_batch_ || !saver_->lacks_value(batch)) return;
-  const auto [label, name] = split(options_.best->metric);
-  if (label != state.dataloader_label || !state.metrics.find(label, name)) return;
-  if (!options_.best->better && !saver_->has_direction())
-    saver_->prefer(direction(options_.names.name("best"), {}, state, label, name));
-  std::map<std::string, double> metrics;
-  for (const auto& [metric, reported] : state.metrics.all().find(label)->second)
-    metrics[join(label, '/', metric)] = reported.value.item<double>();
-  saver_->add_metrics(batch, metrics);
-}
-
-void RunSaver::see_weights(std::uint64_t weights) {
-  saved_weights_ = weights;
-  outdated_ = false;
-}
-
-// Of the last batch that was saved. Otherwise its checkpoints get no value any more.
-bool RunSaver::has_same_weights(const State& state) {
-  if (state.run->weights_version() == saved_weights_) return true;
-  saver_->close(state.timestamp.batch);
-  outdated_ = options_.best.has_value();
-  return false;
-}
-
-// Between two fits the program has changed them itself.
-void RunSaver::warn_of_lost_value(const State& state) {
-  if (!in_fit_ || std::exchange(warned_of_lost_value_, true)) return;
-  warn(join(options_.names.name("best"), ": ", options_.best->metric, " after batch ", state.timestamp.batch,
-            " is that of weights which no ",
-            "checkpoint has, because an algorithm has changed them, or those for evaluation, since ", newest(),
-            " was saved. Such a checkpoint has no value, and is never the best. Save after the algorithm, with ",
-            "save_interval = \"1ep\" if it acts at the end of epochs"));
-}
-
 void RunSaver::finish() {
   wait();
   saver_->finish();
-}
-
-// What is declared, also later, corrects what was guessed. Who sets a metric by hand may not have done so yet.
-void RunSaver::ask_direction(const State& state) {
-  if (!options_.best || options_.best->better) return;
-  const auto [label, name] = split(options_.best->metric);
-  if (const auto declared = state.metrics.better(label, name)) return saver_->prefer(*declared);
-  if (!saver_->has_direction() && state.metrics.is_current(label, name))
-    saver_->prefer(direction(options_.names.name("best"), {}, state, label, name));
 }
 
 void RunSaver::wait_for_mirror(const State& state) {
@@ -354,20 +272,6 @@ bool RunSaver::is_due(Event event, const State& state) {
                   : interval_due(options_.save_interval.time(), moment);
 }
 
-Manifest RunSaver::manifest(const std::string& name, const State& state) const {
-  Manifest manifest;
-  manifest.name = format_name(name, state.run_name, &state.timestamp);
-  manifest.run_name = state.run_name;
-  manifest.time = state.timestamp;
-  manifest.program = options_.program;
-  manifest.weights_only = options_.weights_only;
-  manifest.composer_version = COMPOSER_VERSION;
-  manifest.libtorch_version = TORCH_VERSION;
-  state.run->weights_version();  // values of others are not current from now on
-  manifest.metrics = current_metrics(state);
-  return manifest;
-}
-
 bool RunSaver::is_saved(const State& state) const {
   if (options_.num_checkpoints_to_keep == 0) return true;
   // A function alone says what is due in a run that reaches its limit.
@@ -375,11 +279,14 @@ bool RunSaver::is_saved(const State& state) const {
                           ? !state.max_duration || !state.timestamp.reached(*state.max_duration)
                           : options_.save_interval.time().as_double() > 0;
   if (!wanted || !state.previous_timestamp) return true;
-  if (state.timestamp.batch != last_saved_batch_ || (is_finished(state) && !knows_finish_)) return false;
+  const bool has_begun = begun_weights_ != 0 && state.run->weights_version() == begun_weights_;
+  if (state.timestamp.batch != last_saved_batch_) return has_begun;  // those of this moment are not there any more
+  if (is_finished(state) && !knows_finish_) return false;
   // A run that is stopped goes on later, and must not end its epoch again; one that is complete does not go on.
   if (!state.max_duration || !state.timestamp.reached(*state.max_duration))
     return ends_of(state.timestamp) == ends_saved_;
-  return state.run->weights_version() == saved_weights_;  // algorithms may have put others into the model since
+  return has_begun ||
+         state.run->weights_version() == saved_weights_;  // algorithms may have put others into the model since
 }
 
 void RunSaver::save_last(const State& state) {
@@ -401,7 +308,7 @@ void RunSaver::save(const std::string& name, const State& state) {
   const std::int64_t before = std::exchange(last_saved_batch_, state.timestamp.batch);
   ends_saved_ = ends_of(state.timestamp);
   try {
-    take(manifest(name, state), state, /*by_hand=*/false);
+    take(name, manifest(name, state), state, /*by_hand=*/false);
     knows_finish_ = is_finished(state);
   } catch (...) {
     last_saved_batch_ = before;
@@ -412,14 +319,13 @@ void RunSaver::save(const std::string& name, const State& state) {
 std::string RunSaver::save_by_hand(const std::string& name, const State& state) {
   Manifest made = manifest(name, state);
   check_by_hand(made.name, state);
-  const std::string path = options().folder / made.name;
-  take(std::move(made), state, /*by_hand=*/true);
+  const std::string path = options().folder / take(name, std::move(made), state, /*by_hand=*/true);
   wait();
   if (!saver_->failure().empty()) throw CheckpointError(saver_->failure());
   return path;
 }
 
-// The name that a periodic one has now is another name for that one, which is kept then.
+// The name that a periodic one has now is another name for that one, which is kept then, unless it has other weights.
 void RunSaver::check_by_hand(const std::string& name, const State& state) const {
   constexpr const char* kWho = "save_checkpoint";
   if (saver_->has_periodic(name) && name != format_name(options_.filename, state.run_name, &state.timestamp))
@@ -431,29 +337,36 @@ void RunSaver::check_by_hand(const std::string& name, const State& state) const 
 
 // A mirror may have one that this machine has not.
 std::string RunSaver::made_before(const std::string& name, const State& state) const {
-  const std::string made = format_name(name, state.run_name, &state.timestamp);
+  std::string made = format_name(name, state.run_name, &state.timestamp);
   check_by_hand(made, state);
+  made = saver_->name_by_hand(made);
   const std::filesystem::path path = options().folder / made;
   try {
-    return open_checkpoint(path, saver_->files()).manifest.run_id == options().run_id ? path : "";
+    const Found found = open_checkpoint(path, saver_->files());
+    return found.manifest.run_id == options().run_id && has_all_files(found, saver_->files()) ? path : "";
   } catch (const CheckpointError&) {
     const std::vector<std::string> known = saver_->saved();
     return options_.mirror && std::ranges::find(known, made) != known.end() ? path : "";
   }
 }
 
-void RunSaver::take(Manifest manifest, const State& state, bool by_hand) {
+// Every checkpoint that is written comes this way. Returns the name that it gets.
+std::string RunSaver::take(const std::string& name, Manifest manifest, const State& state, bool by_hand) {
   resumed_.reset();
   keep_lock(state);
   ask_direction(state);
-  has_same_weights(state);
-  const std::uint64_t weights = state.run->weights_version();
-  saver_->plan(manifest, by_hand);
+  const Planned planned{
+      .by_hand = by_hand, .weights = state.run->weights_version(), .is_rolling = !util::has_time(name)};
+  saver_->choose_name(manifest, planned);
+  saver_->plan(manifest, planned);
   StateDict all = state.run->snapshot(options_.weights_only);
   manifest.fit = fit_of(all);
   ignore_keys(all, options_.ignore_keys);
+  const std::string given = manifest.name;
   saver_->save(std::move(manifest), all);
-  see_weights(weights);
+  saved_weights_ = planned.weights;
+  has_saved_ = true;
+  return given;
 }
 
 // After a signal. The checkpoint is written in any case: the process may get more time, and an unfinished one does no
@@ -467,25 +380,38 @@ void RunSaver::warn_if_late(const State& state) const {
             newest().empty() ? "its beginning" : newest()));
 }
 
-void RunSaver::save_state(StateDict& into) const {
+void RunSaver::save_state(StateDict& into, std::uint64_t weights) const {
   StateVisitor visit = StateVisitor::saving(into);
-  saver_->visit_state(visit);
+  saver_->visit_state(visit, weights);
 }
 
-void RunSaver::load_state(const StateDict& saved, std::int64_t batch, std::int64_t ends) {
+void RunSaver::load_state(const StateDict& saved, std::int64_t last_batch, const Timestamp& now,
+                          std::uint64_t weights) {
   StateVisitor visit = StateVisitor::loading(saved, "saver");
-  saver_->visit_state(visit);
-  last_saved_batch_ = batch;
-  ends_saved_ = ends;
+  saver_->visit_state(visit, weights, now.batch);
+  last_saved_batch_ = last_batch;
+  ends_saved_ = ends_of(now);
+  saved_weights_ = weights;
+}
+
+// The last one may have been written after the trainer's, in which the list is: then this moment is saved.
+void RunSaver::adopt_left(const State& state, std::uint64_t weights) try {
+  const Timestamp& now = state.timestamp;
+  for (const Manifest& left : saver_->adopt_left(now.batch)) {
+    if (!state.previous_timestamp || left.time.batch != now.batch || ends_of(left.time) != ends_of(now)) continue;
+    last_saved_batch_ = now.batch;
+    ends_saved_ = ends_of(now);
+    saved_weights_ = weights;
+  }
+} catch (const FileError&) {  // NOLINT(bugprone-empty-catch): who writes there says so
+}
+
+void RunSaver::note_begun(const State& state, std::uint64_t loaded) {
+  const std::uint64_t now = state.run->weights_version();
+  begun_weights_ = now == loaded ? 0 : now;
 }
 
 std::string RunSaver::newest() const { return saver_->saved().empty() ? "" : saver_->saved().back(); }
-
-std::optional<std::string> RunSaver::best_path(const State& state) {
-  ask_direction(state);
-  const Saved* const best = saver_->best();
-  return best ? std::optional<std::string>(options().folder / best->name) : std::nullopt;
-}
 
 std::vector<std::string> RunSaver::paths() const {
   std::vector<std::string> paths;

@@ -86,7 +86,8 @@ class COMPOSER_EXPORT RunSaver {
   std::string open_parts(int ranks);
   void drop_parts() { saver_->drop_parts(); }
   void abandon() { saver_->abandon(); }  // an error ends the fit
-  // Writes a periodic checkpoint. Placeholders in the name are replaced.
+  // Writes a periodic checkpoint. Placeholders in the name are replaced. It gets a "-2" and so on behind its name if
+  // the run has one of this name with other weights.
   void save(const std::string& name, const State& state);
   // Writes a checkpoint of this name: it is neither counted for num_checkpoints_to_keep nor deleted, and the periodic
   // one of this batch is still written. Returns its path once it is on disk. Throws CheckpointError if it could not be
@@ -96,14 +97,27 @@ class COMPOSER_EXPORT RunSaver {
   // empty: there is none.
   std::string made_before(const std::string& name, const State& state) const;
   void wait();  // returns when everything is on disk
+  // Of a run that begins again: this is its id. Before anything is written.
+  void take_run_id(const std::string& run_id) { saver_->take_run_id(run_id); }
+  // Of a run that goes on or begins again: counts what an earlier process of it has written later than what it goes on
+  // from. `weights`: those that were loaded.
+  void adopt_left(const State& state, std::uint64_t weights);
+  // The run goes on and has these weights: if others were loaded, those of now are the program's, and it is not due to
+  // save them before it trains.
+  void note_begun(const State& state, std::uint64_t loaded);
   // When a metric may have been set: with `best`, a checkpoint of this batch that has no value yet gets what was
   // measured on its weights.
   void note_metrics(const State& state);
+  void note_evaluation(const State& state);
+  // Before a step. Warns of an evaluation since the last one if no checkpoint has come to have its weights.
+  void note_step(const State& state);
+  // At the end of a fit, after FIT_END: warns if the weights are no longer those of the last checkpoint.
+  void tell_changed(const State& state) const;
+  // When the run is over: warns if `best` has had no effect.
+  void tell_without_best(const State& state) const;
   // After a step: the metrics of training of its batch were measured on the weights before it, and belong to the
   // checkpoint of these.
   void note_trained(const State& state);
-  // After load_state(): which weights were loaded, of which the newest checkpoint is, as state.run->weights_version().
-  void see_weights(std::uint64_t weights);
   // Which values of the metric of `best` are better, if the options do not say: also before it is measured.
   void prefer(Better better) {
     if (options_.best && !options_.best->better) saver_->prefer(better);
@@ -122,10 +136,10 @@ class COMPOSER_EXPORT RunSaver {
   bool is_saved(const State& state) const;      // whether the current batch is saved, or need not be
   void note_finish() { knows_finish_ = true; }  // the newest checkpoint says that the run is over for good
 
-  // The list of its checkpoints, for a run resumed from a checkpoint of that batch, when `ends` epochs and iterations
-  // had ended.
-  void save_state(StateDict& into) const;
-  void load_state(const StateDict& saved, std::int64_t batch, std::int64_t ends);
+  // The list of its checkpoints, with the weights that are saved beside it, as state.run->weights_version(); for a run
+  // that goes on from there, with those that were loaded, and the batch of its newest periodic checkpoint.
+  void save_state(StateDict& into, std::uint64_t weights) const;
+  void load_state(const StateDict& saved, std::int64_t last_batch, const Timestamp& now, std::uint64_t weights);
 
  private:
   void check_conflicts(const State& state) const;
@@ -135,12 +149,11 @@ class COMPOSER_EXPORT RunSaver {
   void fail_or_warn(const std::exception& error) const;
   void check_newest() const;
   void delete_later(const State& state);
-  void take(Manifest manifest, const State& state, bool by_hand);
+  std::string take(const std::string& name, Manifest manifest, const State& state, bool by_hand);
   void warn_if_late(const State& state) const;
   void check();
   Manifest manifest(const std::string& name, const State& state) const;
   void ask_direction(const State& state);
-  bool has_same_weights(const State& state);
   void warn_of_lost_value(const State& state);
 
   RunSaverOptions options_;
@@ -148,11 +161,14 @@ class COMPOSER_EXPORT RunSaver {
   std::unique_ptr<RunLock> lock_;    // set during a fit
   std::optional<Manifest> resumed_;  // until a checkpoint is written, or a fit has begun
   std::int64_t last_saved_batch_ = -1;
-  std::uint64_t saved_weights_ = 0;  // which are in the newest checkpoint
+  std::uint64_t saved_weights_ = 0;      // which are in the newest checkpoint
+  std::uint64_t begun_weights_ = 0;      // which the program has set since the run was loaded; 0: none
+  std::uint64_t measured_weights_ = 0;   // which there were when a metric of the newest checkpoint was looked for
+  std::uint64_t evaluated_weights_ = 0;  // which were evaluated since the last step of this fit; 0: none
   bool in_fit_ = false;
-  bool outdated_ = false;  // there were others for the same batch since
   bool warned_of_lost_value_ = false;
   bool knows_finish_ = false;
+  bool has_saved_ = false;       // in this process
   std::int64_t ends_saved_ = 0;  // how many epochs and iterations had ended then
 };
 

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cmath>
 #include <exception>
-#include <iterator>
 #include <random>
 #include <thread>
 #include <utility>
@@ -52,7 +50,7 @@ struct Saver::Job {
 Saver::Saver(SaverOptions options, std::shared_ptr<FileSystem> files)
     : options_(with_run_id(std::move(options))),
       files_(std::move(files)),
-      folder_(options_.folder, options_.run_id, *files_),
+      folder_(options_.folder, options_.run_id, *files_, options_.names),
       copy_(std::make_unique<StateDict>()) {
   saving::check(options_, options_.names);
   if (options_.best) better_ = options_.best->better;
@@ -99,7 +97,22 @@ void Saver::adopt(const Manifest& resumed) {
 
 void Saver::count_from(const Manifest& there) { list_.number = std::max(list_.number, there.number); }
 
+void Saver::take_run_id(const std::string& run_id) {
+  options_.run_id = run_id;
+  folder_.take_run_id(run_id);
+}
+
 bool Saver::knows(const std::string& id) const { return std::ranges::find(ids_, id) != ids_.end(); }
+
+// Takes in how the last write has ended. A checkpoint that was not written was never planned; what could not be noted
+// or deleted is noted and deleted next time.
+void Saver::settle() {
+  const Outcome outcome = std::exchange(outcome_, Outcome::WRITTEN);
+  if (outcome == Outcome::FAILED) list_ = before_;
+  if (outcome != Outcome::WRITTEN) added_.insert(added_.begin(), sent_.begin(), sent_.end());
+  sent_.clear();
+  for (std::string& name : std::exchange(undeleted_, {})) list_.retired.push_back(std::move(name));
+}
 
 void Saver::remove_leftovers() {
   if (std::exchange(cleaned_, true)) return;
@@ -122,132 +135,16 @@ void Saver::clean_up() {
   list_.retired = folder_.remove(list_.retired);
 }
 
-std::vector<std::string> Saver::saved() const {
-  std::vector<std::string> names;
-  names.reserve(list_.saved.size());
-  for (const Saved& one : list_.saved) names.push_back(one.name);
-  return names;
-}
-
-bool Saver::has_periodic(const std::string& name) const {
-  return std::ranges::any_of(list_.saved, [&](const Saved& one) { return one.name == name && !one.by_hand; });
-}
-
-// Checkpoints that are to be deleted, here or in the mirror, are named in it, too: the process may end before they are.
-void Saver::visit_state(StateVisitor& visit) {
-  std::vector<std::string> saved, by_hand;
-  std::vector<double> values;
-  std::vector<std::int64_t> batches;
-  for (const Saved& one : list_.saved) {
-    saved.push_back(one.name);
-    values.push_back(one.value);
-    batches.push_back(one.batch);
-    if (one.by_hand) by_hand.push_back(one.name);
-  }
-  const auto optional = [&](const char* name, auto& value) {  // earlier versions lack it
-    if (!visit.is_loading() || visit.has(name)) visit(name, value);
-  };
-  visit("saved", saved);
-  visit("values", values);
-  std::vector<std::string> retired = list_.retired;
-  if (options_.mirror && !visit.is_loading())
-    for (std::string& name : options_.mirror->undeleted())
-      if (std::ranges::find(saved, name) == saved.end() && std::ranges::find(retired, name) == retired.end())
-        retired.push_back(std::move(name));
-  optional("retired", retired);
-  optional("by_hand", by_hand);
-  optional("batches", batches);
-  std::string metric = options_.best ? options_.best->metric : "";  // that the values are of
-  optional("metric", metric);
-  std::int64_t number = list_.number;
-  optional("number", number);
-  list_.number = std::max(list_.number, number);  // a damaged one that is newer may be there
-  std::optional<Better> better = better_;
-  visit("better", better);
-  if (!visit.is_loading()) return;
-  if (options_.best && !options_.best->better && metric == options_.best->metric && better) better_ = better;
-  list_.retired = std::move(retired);
-  wait();
-  if (saved.size() != values.size()) throw CheckpointError("checkpoint: saver/values does not match saver/saved");
-  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
-    return std::ranges::find(names, name) != names.end();
-  };
-  batches.resize(saved.size(), -1);
-  list_.saved.clear();
-  for (std::size_t i = 0; i < saved.size(); ++i)
-    list_.saved.push_back({saved[i], values[i], has(by_hand, saved[i]), batches[i]});
-  if (options_.best)
-    for (Saved& one : list_.saved) {
-      if (metric != options_.best->metric) one.value = NAN;
-      if (!one.has_value()) read_value(one);
-    }
-  std::erase_if(list_.retired, [&](const std::string& name) { return has(saved, name); });
-}
-
-// Takes in how the last write has ended. A checkpoint that was not written was never planned; what could not be noted
-// or deleted is noted and deleted next time.
-void Saver::settle() {
-  const Outcome outcome = std::exchange(outcome_, Outcome::WRITTEN);
-  if (outcome == Outcome::FAILED) list_ = before_;
-  if (outcome != Outcome::WRITTEN) added_.insert(added_.begin(), sent_.begin(), sent_.end());
-  sent_.clear();
-  for (std::string& name : std::exchange(undeleted_, {})) list_.retired.push_back(std::move(name));
-}
-
-// NaN: the metric was not measured on these weights.
-double Saver::value_of(const std::map<std::string, double>& metrics) const {
-  const auto found = options_.best ? metrics.find(options_.best->metric) : metrics.end();
-  return found == metrics.end() ? NAN : found->second;
-}
-
-// An evaluation that came after it, as the last one of a fit, has noted its value in the manifest alone.
-void Saver::read_value(Saved& saved) const {
-  try {
-    const Manifest manifest = open_checkpoint(options_.folder / saved.name, *files_).manifest;
-    const bool is_same = manifest.run_id == options_.run_id && manifest.time.batch == saved.batch;
-    if (is_same) saved.value = value_of(manifest.metrics);
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): then it has none
-  }
-}
-
-bool Saver::lacks_value(std::int64_t batch) const {
-  return options_.best && !list_.saved.empty() && list_.saved.back().batch == batch && !list_.saved.back().has_value();
-}
-
-// Both also change the list that there is again if the checkpoint that is being written fails.
-void Saver::close(std::int64_t batch) {
-  for (List* const list : {&list_, &before_})
-    for (Saved& one : list->saved)
-      if (one.batch == batch && !one.has_value()) one.batch = -1;
-}
-
-void Saver::add_metrics(std::int64_t batch, const std::map<std::string, double>& metrics) {
-  const double value = value_of(metrics);
-  if (std::isnan(value)) return;
-  for (List* const list : {&list_, &before_})
-    for (auto one = list->saved.rbegin(); one != list->saved.rend() && one->batch == batch; ++one) {
-      if (one->has_value()) continue;
-      one->value = value;
-      if (list == &list_) added_.push_back({.name = one->name, .batch = batch, .metrics = metrics});
-    }
-}
-
 void Saver::finish() {
   wait();
   note(std::exchange(added_, {}));
   link_best(best_name());
 }
 
-bool Saver::has_values() const {
-  return std::ranges::any_of(list_.saved, [](const Saved& one) { return one.has_value(); });
-}
-
-const Saved* Saver::best() const { return options_.best && better_ ? best_of(list_.saved, *better_) : nullptr; }
-
 // The list has the values in any case: manifests show them, and tell them to a run that goes on from this checkpoint.
 void Saver::note(const std::vector<Added>& added) {
   for (const Added& one : added) try {
-      if (folder_.add_metrics(one.name, one.batch, one.metrics) && options_.mirror)
+      if (folder_.add_metrics(one.name, one.id, one.metrics) && options_.mirror)
         options_.mirror->saved(options_.folder, one.name, {});
     } catch (const std::exception& error) {
       warn(join("checkpoint: what was measured of ", one.name, " could not be noted in it: ", error.what()));
@@ -287,27 +184,6 @@ void Saver::link_latest(const std::string& name, const std::string& run_name) {
   }
 }
 
-void Saver::plan(const Manifest& manifest, bool by_hand) {
-  if (options_.keep == 0 && !by_hand) return;
-  wait();
-  if (std::exchange(planned_, true)) list_ = before_;  // what was planned was never saved
-  before_ = list_;
-  ++list_.number;
-  const std::string& name = manifest.name;
-  const auto replaced = std::ranges::find(list_.saved, name, &Saved::name);
-  if (replaced != list_.saved.end()) {
-    by_hand = by_hand || replaced->by_hand;  // who asked for it by name still wants it
-    list_.saved.erase(replaced);
-  }
-  std::erase(list_.retired, name);
-  list_.saved.push_back({name, value_of(manifest.metrics), by_hand, manifest.time.batch});
-  if (options_.best && !better_ && has_values()) return;  // nobody knows which is the worst: all are kept until then
-  const auto better = options_.best ? std::optional(better_.value_or(Better::HIGHER)) : std::nullopt;
-  Retention retention = retain(std::move(list_.saved), options_.keep, better);
-  list_.saved = std::move(retention.keep);
-  std::ranges::move(retention.remove, std::back_inserter(list_.retired));
-}
-
 std::string Saver::open_parts(int ranks) {
   wait();
   parts_.reset();
@@ -337,6 +213,7 @@ void Saver::save(Manifest manifest, const StateDict& state) {
   failure_.clear();
   manifest.id = parts_ ? parts_->id() : new_id();
   ids_.push_back(manifest.id);
+  list_.saved.back().id = manifest.id;  // plan() has put it there
   manifest.run_id = options_.run_id;
   manifest.parent = std::exchange(list_.parent, manifest.name);
   manifest.number = list_.number;
@@ -347,7 +224,7 @@ void Saver::save(Manifest manifest, const StateDict& state) {
           .state = &copy,
           .retired = std::exchange(list_.retired, {}),
           .best = best_name(),
-          .has_values = has_values(),
+          .has_values = has_value(),
           .added = sent_,
           .events = copy_to_host(state, copy, options_.asynchronous),
           .parts = std::move(parts_)};

@@ -14,19 +14,13 @@
 
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/mirror.h"
+#include "composer/checkpoint/option_names.h"
 #include "composer/checkpoint/retention.h"
 #include "composer/checkpoint/save_options.h"
 #include "composer/core/export.h"
 #include "composer/core/state_dict.h"
 
 namespace composer::saving {
-
-// What errors and warnings call the options: a trainer has "save_folder", a plug-in "CheckpointSaver: folder".
-struct OptionNames {
-  const char* owner = "";
-  const char* prefix = "save_";
-  std::string name(const char* option) const { return std::string(owner) + prefix + option; }
-};
 
 struct SaverOptions {
   std::filesystem::path folder = {};
@@ -44,6 +38,13 @@ struct SaverOptions {
   OptionNames names = {};
 };
 
+// What a checkpoint is, beside what its manifest says.
+struct Planned {
+  bool by_hand = false;       // it is not counted for `keep` and never deleted, and is written even if `keep` is 0
+  std::uint64_t weights = 0;  // which it has, as Saved says
+  bool is_rolling = false;    // its name is that of every moment, so that each replaces the one before
+};
+
 COMPOSER_EXPORT void check(const SaverOptions& options, OptionNames names = {});  // throws ConfigError
 COMPOSER_EXPORT std::string new_id();                                             // 16 random hexadecimal digits
 
@@ -57,10 +58,14 @@ class COMPOSER_EXPORT Saver {
   // Call plan(), then save(). After plan(), saved() and visit_state() include the new checkpoint. save() writes
   // state["model"] to a file of its own, copies tensors if it writes in the background, and fills in the manifest's id,
   // run_id, parent and number. Both wait for the previous write and rethrow its error, so when save() returns, every
-  // earlier checkpoint is on disk. One that is planned `by_hand` is not counted for `keep` and never deleted, and is
-  // written even if `keep` is 0.
-  void plan(const Manifest& manifest, bool by_hand = false);
+  // earlier checkpoint is on disk.
+  void plan(const Manifest& manifest, const Planned& planned = {});
   void save(Manifest manifest, const StateDict& state);
+  // Before plan(): leaves the manifest the name that it has, or gives it another, with "-2" and so on behind it, so
+  // that no checkpoint of the run with other weights of the same moment is replaced. Waits as plan() does.
+  void choose_name(Manifest& manifest, const Planned& planned);
+  // The name of the one that was saved by hand as `name`; without one `name`.
+  std::string name_by_hand(const std::string& name) const;
   // Before plan(): makes the folder of a checkpoint of which ranks 1 to ranks - 1 write parts, and returns what they
   // need to know (PartTicket). save() then waits in the background until the parts are there. Waits as save() does.
   // Empty under OnFailure::CONTINUE, with a warning, if the folder cannot be made: then there is nothing to save.
@@ -70,11 +75,12 @@ class COMPOSER_EXPORT Saver {
   void abandon(std::chrono::milliseconds patience = std::chrono::seconds(5)) { patience_ = patience.count(); }
   void rethrow_error();  // of the background write, if that has ended; does not wait
   void wait();           // returns when everything is on disk; throws likewise
-  // Metrics that were measured on the weights of this batch after it was saved: its checkpoints without a value get
-  // that of `best`. They are noted in its manifest when the next one is written, or by finish().
-  void add_metrics(std::int64_t batch, const std::map<std::string, double>& metrics);
-  void close(std::int64_t batch);              // the weights have changed: they get no value any more
-  bool lacks_value(std::int64_t batch) const;  // the newest is of this batch, and has none
+  // Metrics that were measured on these weights: the checkpoints that have them, and no value, get that of `best`. They
+  // are noted in the manifest when the next one is written, or by finish().
+  void add_metrics(std::uint64_t weights, const std::map<std::string, double>& metrics);
+  bool has_weights(std::uint64_t weights) const;  // whether a checkpoint that was written since the run was loaded does
+  bool lacks_value(std::int64_t batch) const;     // the newest is of this batch, and has none
+  void forget_moments();                          // time is reset: batches of now are others
   bool has_notes() const { return !added_.empty(); }
   void finish();  // wait(), then notes what was added
   // After wait(): why the last write failed, under OnFailure::CONTINUE; empty if it succeeded.
@@ -95,14 +101,20 @@ class COMPOSER_EXPORT Saver {
   // value.
   void prefer(Better better) { better_ = better; }
   bool has_direction() const { return better_.has_value(); }
+  bool has_value() const;     // whether one of them has
   const Saved* best() const;  // by the metric of `best`; null: none, or none has a value
   void retire(const std::string& name) { list_.retired.push_back(name); }
   // Makes `latest` lead to that checkpoint, or with an empty name to none. What fails is a warning.
   void link_latest(const std::string& name, const std::string& run_name);
   // Names of those that clean_up() is to delete.
   const std::vector<std::string>& retired() const { return list_.retired; }
-  void visit_state(StateVisitor& visit);
-  void adopt(const Manifest& resumed);     // the run resumes from it; it becomes the parent of the next one
+  // `weights`: those that are saved with the list, or were loaded with it, at this batch.
+  void visit_state(StateVisitor& visit, std::uint64_t weights = 0, std::int64_t batch = -1);
+  void take_run_id(const std::string& run_id);  // before anything is written
+  void adopt(const Manifest& resumed);          // the run resumes from it; it becomes the parent of the next one
+  // Lists what an earlier process of this run has written later than what the run goes on from, at this batch. Throws
+  // FileError.
+  std::vector<Manifest> adopt_left(std::int64_t batch);
   void count_from(const Manifest& there);  // the next one has a larger number
   // Whether save() has written the checkpoint with this id, or adopt() has taken it.
   bool knows(const std::string& id) const;
@@ -127,13 +139,15 @@ class COMPOSER_EXPORT Saver {
   };
   // To be noted in a manifest that is written already.
   struct Added {
-    std::string name;
-    std::int64_t batch;
+    std::string name, id;
     std::map<std::string, double> metrics;
   };
+  const Saved* find(const std::string& name) const;
+  bool may_replace(const Saved& old, const Manifest& manifest, const Planned& planned) const;
+  bool is_gone(const std::string& name) const;
+  bool is_free(const std::string& name) const;
   double value_of(const std::map<std::string, double>& metrics) const;
   void read_value(Saved& saved) const;
-  bool has_values() const;
   std::string best_name() const { return best() ? best()->name : ""; }
   std::string best_link() const { return options_.best && !options_.latest.empty() ? Best::kLink : ""; }
   void note(const std::vector<Added>& added);

@@ -79,6 +79,7 @@ void Trainer::Impl::begin() {
   compare_options();
   tell_resumed();
   replicas.compare();
+  if (saver && resumption.found) saver->note_begun(state, resumption.weights);
   resumption.go_on(state.timestamp);
   restore_random();
   make_up();
@@ -127,7 +128,7 @@ bool Trainer::Impl::step() {
   if (std::exchange(fit->first_batch, false)) check_first_batch();
   fire(Event::AFTER_DATALOADER);
   fire(Event::BATCH_START);
-  if (saver) saver->note_metrics(state);  // the same, up to here
+  if (saver) saver->note_step(state);  // the same, up to here
   log_batch_time();
   const Feed& feed = fit->source.feed();
   train_step.start(feed, time_of_ranks());
@@ -207,6 +208,7 @@ void Trainer::Impl::end() {
   save_last();
   log_final_time();
   fire(Event::FIT_END);
+  if (saver) saver->tell_changed(state);
   replicas.compare(/*modes=*/false);
   evaluate_if_due(Event::FIT_END);  // after FIT_END, as in Composer
   share_last_buffers();
@@ -296,7 +298,7 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed, bool judges, bool to_the_
   run.metrics.report(state, logger, /*keep_if_empty=*/false, ranks.world());
   if (!judges || !of_one_model) state.metrics.outdate(feed.label());
   evaluation.close();
-  if (saver) saver->note_metrics(state);
+  if (saver) saver->note_evaluation(state);
   return true;
 }
 

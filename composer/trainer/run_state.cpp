@@ -27,6 +27,7 @@
 #include "composer/trainer/impl.h"
 #include "composer/trainer/remote_checkpoints.h"
 #include "composer/trainer/required_algorithms.h"
+#include "composer/util/checksum.h"
 
 namespace composer {
 namespace {
@@ -164,6 +165,25 @@ class Trainer::Impl::AsRun final : public Run, public ExchangeWatcher {
     while (folder.ends_with('/')) folder.pop_back();
     return options.run_name + '\n' + folder;
   }
+  std::string claim_checkpoints(const void* by, const char* who, const std::string& folder,
+                                const std::string& filename) const override {
+    const auto place_of = [](const std::filesystem::path& given, const std::string& name) {
+      const std::filesystem::path path = std::filesystem::weakly_canonical(given);
+      return (path.has_filename() ? path : path.parent_path()).string() + '\n' + name;
+    };
+    const std::string place = place_of(folder, filename);
+    const saving::RunSaver* const saver = trainer().saver.get();
+    const bool is_trainers = saver && place == place_of(saver->options().folder, trainer().options.save_filename);
+    if (is_trainers || writers_.try_emplace(place, by).first->second != by)
+      throw ConfigError(who, folder, " is where ", is_trainers ? "the trainer's save_folder is" : "another one writes",
+                        ", with the names ", filename, ", so that each would meet the other's; set another folder, or ",
+                        "another filename");
+    if (!is_resumable() || !saver) return {};
+    util::Checksum sum;
+    for (const std::string& text : {saver->options().run_id, filename}) sum.update(text.c_str(), text.size() + 1);
+    const std::string text = sum.text();
+    return text.substr(text.find(':') + 1);
+  }
   void load(const LoadOptions& options) override { trainer().load(options); }
 
   void keep_random() const override { trainer().train_step.keep_random(); }
@@ -195,6 +215,7 @@ class Trainer::Impl::AsRun final : public Run, public ExchangeWatcher {
   Impl* trainer_;
   std::shared_ptr<const SignalWatch> signals_;
   Seconds grace_period_;
+  mutable std::map<std::string, const void*> writers_;  // of checkpoints, by folder and filename
 };
 
 Trainer::Impl::RunLink::RunLink(Impl& trainer) : run_(std::make_shared<AsRun>(trainer)), signals_(trainer.signals) {
@@ -219,7 +240,8 @@ void Trainer::Impl::mark_begun() {
     if (!is_resumable() || !saver || engine.callbacks().empty()) return;
     const std::filesystem::path& folder = saver->options().folder;
     if (state.resumes) return saving::RunMark::end_left(folder, options.run_name);
-    mark.emplace(folder, options.run_name);
+    mark.emplace(folder, options.run_name, saver->options().run_id);
+    if (mark->was_left() && !resumption.begins_again) saver->take_run_id(mark->run_id());
     resumption.begins_again = resumption.begins_again || mark->was_left();
   });
   resumption.begins_again = ranks.same(std::uint64_t{resumption.begins_again}) != 0;
@@ -323,12 +345,11 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   if (!saver) return;
   StateDict saved;
   if (!visit.is_loading()) {
-    saver->save_state(saved);
+    saver->save_state(saved, weights_in_use.version());
     visit("saver", saved);
   } else if (resumption.found && visit.has("saver")) {
     visit("saver", saved);
-    saver->load_state(saved, state.timestamp.batch, saving::ends_of(state.timestamp));
-    saver->see_weights(resumption.weights);
+    saver->load_state(saved, state.timestamp.batch, state.timestamp, resumption.weights);
   }
 }
 

@@ -235,6 +235,7 @@ void Trainer::Impl::release() {
   } catch (...) {
     warn(join("checkpoint: ", describe(std::current_exception())));
   }
+  if (saver && well) saver->tell_without_best(state);
   if (mark && well) mark->end();
 }
 

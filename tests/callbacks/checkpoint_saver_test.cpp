@@ -150,9 +150,78 @@ TEST_CASE(
       Names names = names_in(folder / "more");
       std::ranges::sort(names);
       CHECK(names == Names{"ep0-ba1", "ep0-ba2", "ep0-ba3", "ep0-ba4", "w4"});
-      // Another run, of the same name and in the same place, is none of it.
+      // Another run, of the same name and in the same place, is none of it, as often as it is started.
       fs::remove_all(folder / "own");
-      CHECK_THROWS_WITH(run(-1), doctest::Contains("CheckpointSaver failed at fit_start"));
+      for (int start = 0; start < 3; ++start)
+        CHECK_THROWS_WITH(run(-1), doctest::Contains("CheckpointSaver failed at fit_start"));
+    }
+}
+
+TEST_CASE("CheckpointSaver: what another run of the name has written stays, however this one was begun before") {
+  for (const bool by_hand : {false, true}) {
+    CAPTURE(by_hand);
+    const Folder folder;
+    const auto trainer = [&] {
+      TrainerOptions options = tiny_options();
+      options.save_folder = folder / "own";
+      options.callbacks = {CheckpointSaver({.folder = folder / "kept", .save_interval = "2ba"})};
+      return Trainer(std::move(options));
+    };
+    trainer().fit();
+    fs::remove_all(folder / "own");
+    const std::string id = saving::open_checkpoint(folder / "kept/ep0-ba4").manifest.id;
+    try {
+      Trainer fails = trainer();
+      if (by_hand) fails.save_checkpoint("zero");
+      throw Killed();
+    } catch (const Killed&) {  // NOLINT(bugprone-empty-catch): before its first fit
+    }
+    for (int start = 0; start < 2; ++start) {
+      CHECK_THROWS_WITH(trainer().fit(), doctest::Contains("CheckpointSaver failed at fit_start"));
+      CHECK(saving::open_checkpoint(folder / "kept/ep0-ba4").manifest.id == id);
+    }
+  }
+}
+
+TEST_CASE("CheckpointSaver: counts and deletes what a killed process of the run has left, also under other names") {
+  for (const char* save : {"1ep", "4ba"}) {  // it begins again, or goes on
+    CAPTURE(save);
+    const Folder folder;
+    const auto run = [&](const char* interval, std::int64_t dies) {
+      TrainerOptions options = tiny_options();
+      options.max_duration = "3ep";
+      options.save_folder = folder / "own";
+      options.save_interval = Time::parse(save);
+      options.callbacks = {
+          CheckpointSaver(
+              {.folder = folder / "kept", .save_interval = Time::parse(interval), .num_checkpoints_to_keep = 2}),
+          killed_at(Event::BATCH_START, dies)};
+      Trainer(std::move(options)).fit();
+    };
+    const bool goes_on = std::string(save) == "4ba";
+    CHECK_THROWS(run("1ba", goes_on ? 7 : 3));
+    const std::int64_t number = saving::list_checkpoints(folder / "kept").back().manifest.number;
+    CHECK_NOTHROW(run("4ba", -1));
+    CHECK(names_in(folder / "kept") == Names{"ep1-ba8", "ep2-ba12"});
+    CHECK(saving::list_checkpoints(folder / "kept").front().manifest.number > number);
+  }
+}
+
+TEST_CASE("CheckpointSaver: the names of another one, or of the trainer, in its folder are refused before training") {
+  const Folder folder;
+  for (const bool trainers : {true, false})
+    for (const char* folders : {"one", "./two/../one/"}) {
+      CAPTURE(trainers);
+      CAPTURE(folders);
+      TrainerOptions options = tiny_options();
+      options.save_folder = folder / (trainers ? "one" : "own");
+      options.callbacks = {CheckpointSaver({.folder = folder / folders, .overwrite = true})};
+      if (!trainers) options.callbacks.add(CheckpointSaver({.folder = folder / "one"}));
+      Trainer trainer(std::move(options));
+      const std::string error = error_of([&] { trainer.fit(); });
+      CHECK(error.find(trainers ? "the trainer's save_folder is" : "another one writes") != std::string::npos);
+      CHECK(error.find("set another folder, or another filename") != std::string::npos);
+      CHECK(trainer.state().timestamp.batch == 0);
     }
 }
 

@@ -71,20 +71,21 @@ TEST_CASE("A checkpoint that is replaced without exchanging: each renaming is sy
                        "fsync "});
 }
 
-TEST_CASE("A manifest that gets metrics is replaced in one step, and one of another batch or run is left alone") {
+TEST_CASE(
+    "A manifest that gets metrics is replaced in one step, and another one, or one of another run, is left alone") {
   const Folder folder;
   saving::FileSystem files;
   write(folder / "ck", 1, files, "ba1");
   CheckpointFolder own(folder / "ck", "run", files), other(folder / "ck", "other", files);
-  CHECK_FALSE(own.add_metrics("ba1", 2, {{"eval/a", 0.5}}));
-  CHECK_FALSE(own.add_metrics("ba2", 2, {{"eval/a", 0.5}}));
-  CHECK_FALSE(other.add_metrics("ba1", 1, {{"eval/a", 0.5}}));
+  CHECK_FALSE(own.add_metrics("ba1", "2", {{"eval/a", 0.5}}));
+  CHECK_FALSE(own.add_metrics("ba2", "2", {{"eval/a", 0.5}}));
+  CHECK_FALSE(other.add_metrics("ba1", "1", {{"eval/a", 0.5}}));
   CHECK(saving::open_checkpoint(folder / "ck/ba1").manifest.metrics.empty());
   const SystemCalls calls;
-  CHECK(own.add_metrics("ba1", 1, {{"eval/a", 0.5}}));
+  CHECK(own.add_metrics("ba1", "1", {{"eval/a", 0.5}}));
   CHECK(shortened(calls.made(), fs::canonical(folder / "ck")) ==
         Calls{"fdatasync /TMP/manifest.json", "rename /TMP/manifest.json /ba1/manifest.json", "fsync /ba1"});
-  CHECK_FALSE(own.add_metrics("ba1", 1, {{"eval/a", 0.75}}));  // what is there stays
+  CHECK_FALSE(own.add_metrics("ba1", "1", {{"eval/a", 0.75}}));  // what is there stays
   const saving::Found found = saving::open_checkpoint(folder / "ck/ba1");
   CHECK(found.manifest.metrics.at("eval/a") == 0.5);
   CHECK(is_whole(found));

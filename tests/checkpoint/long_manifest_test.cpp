@@ -70,7 +70,7 @@ TEST_CASE("A checkpoint can be read after more metrics were added to it than its
   CheckpointFolder folder(scratch.path, "run", real_files());
   folder.write(manifest, test::files_of(1), "latest");
   CHECK(warnings.texts.empty());
-  folder.add_metrics("ba1", 1, long_metrics(4, 9));
+  folder.add_metrics("ba1", "1", long_metrics(4, 9));
   CHECK(open_checkpoint(scratch.path / "ba1").manifest.metrics == long_metrics(0, 7));
   CHECK(warnings.say("are left out"));
 }

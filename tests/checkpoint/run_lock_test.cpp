@@ -1,6 +1,8 @@
 #include "composer/checkpoint/run_lock.h"
 
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
@@ -89,6 +91,19 @@ TEST_CASE("A mark that a process has left is told from one of a living process, 
   RunMark::end_left(path, "r");
   CHECK_FALSE(was_left("r"));
   CHECK_NOTHROW(RunMark("/proc/none", "r").end());
+}
+
+TEST_CASE("A mark that was left says the id of the run, and nothing that is no id") {
+  const test::Folder folder;
+  const auto id_after = [&](const std::string& id) {
+    const RunMark mark(folder.path(), "r", id);
+    return mark.run_id();
+  };
+  CHECK(id_after("0123456789abcdef") == "0123456789abcdef");
+  CHECK(id_after("ffffffffffffffff") == "0123456789abcdef");
+  for (const auto& file : std::filesystem::directory_iterator(folder.path()))
+    std::ofstream(file.path()) << "run ../../0123, process 1";
+  CHECK(id_after("ffffffffffffffff") == "ffffffffffffffff");
 }
 
 TEST_CASE("A forked child neither ends nor holds the mark of its parent") {

@@ -250,13 +250,13 @@ TEST_CASE("After reset_time a run goes back over a damaged checkpoint to the one
   const Result whole = run(options(other), program);
   run(options(folder), program, 6);
   {
-    std::fstream file(folder / "ck/ba2/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    std::fstream file(folder / "ck/ba2-2/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(-4, std::ios::end);
     file.write("XXXX", 4);
   }
   const Warnings warnings;
   const Result resumed = run(options(folder), program);
-  CHECK(warnings.say("going back to " + (folder / "ck/ba1").string()));
+  CHECK(warnings.say("going back to " + (folder / "ck/ba1-2").string()));
   CHECK(resumed.trained == 3);
   CHECK(resumed.weights.equal(whole.weights));
 }

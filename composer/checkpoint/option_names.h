@@ -1,0 +1,13 @@
+#pragma once
+#include <string>
+
+namespace composer::saving {
+
+// What errors and warnings call the options: a trainer has "save_folder", a plug-in "CheckpointSaver: folder".
+struct OptionNames {
+  const char* owner = "";
+  const char* prefix = "save_";
+  std::string name(const char* option) const { return std::string(owner) + prefix + option; }
+};
+
+}  // namespace composer::saving
