@@ -5,12 +5,13 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <unistd.h>
 
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
 #include "composer/loggers/tensorboard_logger.h"
-#include "composer/util/threads_here.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
@@ -363,19 +364,29 @@ TEST_CASE("The folder of another trainer that cannot be resolved ends no fit of 
 
 std::unique_ptr<Trainer> global;  // NOLINT(cert-err58-cpp): it is to end after all that main() has made
 
+constexpr const char* kFolderOfGlobal = "COMPOSER_FOLDER_OF_GLOBAL";
+
+[[noreturn]] void leave_global_trainer(const fs::path& folder) {
+  TrainerOptions options = tiny_options();
+  options.save_folder = folder / "ck";
+  options.deterministic_mode = true;
+  options.loggers = {loggers::TensorBoardLogger({.folder = folder / "tb"})};
+  global = std::make_unique<Trainer>(std::move(options));
+  global->begin();
+  global->step();
+  std::exit(0);  // NOLINT(concurrency-mt-unsafe)
+}
+
+// In a program of its own: a forked child has not the threads that end with it.
 TEST_CASE("A trainer that is a global, and in the middle of a fit, may outlive main()") {
+  if (const char* folder = std::getenv(kFolderOfGlobal)) leave_global_trainer(folder);
   const Folder folder;
   CHECK(ended_well(status_of_child([&] {
-    use_threads_here(1);  // OpenMP's threads do not survive a fork
-    TrainerOptions options = tiny_options();
-    options.save_folder = folder / "ck";
-    options.deterministic_mode = true;
-    options.loggers = {loggers::TensorBoardLogger({.folder = folder / "tb"})};
-    global = std::make_unique<Trainer>(std::move(options));
-    global->begin();
-    global->step();
-    std::exit(0);  // NOLINT(concurrency-mt-unsafe)
+    ::setenv(kFolderOfGlobal, folder.path().c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+    ::execl("/proc/self/exe", "trainer_tests", "--test-case=A trainer that is a global*", nullptr);
+    throw std::runtime_error("it cannot be started");
   })));
+  CHECK(fs::exists(folder / "tb"));
 }
 
 }  // namespace
