@@ -102,9 +102,9 @@ EventSet EMA::events() const {
 
 bool EMA::match(Event event, const State& state) const {
   if (event == Event::INIT || event == Event::AFTER_LOAD) return !averages_.empty();
-  const bool too_late = ends_before(options_.ema_start, state.max_duration, interval_.unit());
-  if (event == Event::FIT_START) return !averages_.empty() || too_late;
-  if (event == Event::FIT_END) return averages_.empty() && has_ended(state) && !too_late;  // else it has been said
+  const auto too_late = [&] { return ends_before(options_.ema_start, state.max_duration, interval_.unit()); };
+  if (event == Event::FIT_START) return !averages_.empty() || too_late();
+  if (event == Event::FIT_END) return averages_.empty() && has_ended(state) && !too_late();  // else it has been said
   if (averages_.empty()) return is_averaged_from(options_.ema_start, state);
   return state.timestamp.get(interval_.unit()).count() % interval_.count() == 0;
 }

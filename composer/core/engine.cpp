@@ -32,10 +32,10 @@ const std::pair<Event, Event>* scope_of(Event event) {
   return it == kScopes.end() ? nullptr : &*it;
 }
 
-// An algorithm that acts at both of them is watched.
-void apply(const Plugin<Algorithm>& plugin, Event event, State& state, Logger& logger) {
+// An algorithm that acts at both events of the scope is watched.
+void apply(const Plugin<Algorithm>& plugin, Event event, const std::pair<Event, Event>* scope, State& state,
+           Logger& logger) {
   const auto run = [&] { plugin.object->apply(event, state, logger); };
-  const std::pair<Event, Event>* const scope = scope_of(event);
   const bool acts_at_both = scope && plugin.events.contains(scope->first) && plugin.events.contains(scope->second);
   auto* const watcher = acts_at_both && state.run ? dynamic_cast<ExchangeWatcher*>(&*state.run) : nullptr;
   watcher ? watcher->exchange(run) : run();
@@ -283,7 +283,7 @@ void Engine::run_algorithms(Event event, Listeners& listeners) {
       if (!algorithm->match(event, state_)) continue;
       const BatchVersions before(state_.batch);
       const WatchedCall watched(*this, event, CallWatcher::Kind::ALGORITHM, name);
-      apply(listeners.algorithms[i], event, state_, logger_);
+      apply(listeners.algorithms[i], event, scope, state_, logger_);
       before.check();
     } catch (...) {
       if (!closes) rethrow(event, name);
@@ -312,6 +312,7 @@ void Engine::note_first(std::exception_ptr& first, Event event, const std::strin
 }
 
 void Engine::unwind(Event opens, Event closes) {
+  const std::pair events(opens, closes);
   const Dispatching scope(*this);
   const auto has_seen = [&](const Plugin<Algorithm>& plugin) {
     return !plugin.events.contains(opens) || std::ranges::any_of(open_, [&](const Open& open) {
@@ -320,7 +321,7 @@ void Engine::unwind(Event opens, Event closes) {
   };
   for (const auto& plugin : table_->listeners[static_cast<std::size_t>(closes)].algorithms) {
     try {
-      if (has_seen(plugin) && plugin.object->match(closes, state_)) apply(plugin, closes, state_, logger_);
+      if (has_seen(plugin) && plugin.object->match(closes, state_)) apply(plugin, closes, &events, state_, logger_);
     } catch (const std::exception& error) {
       warn(join(plugin.name, " failed at ", to_string(closes), ", after another error: ", describe(error)));
     } catch (...) {

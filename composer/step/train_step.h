@@ -75,8 +75,8 @@ class TrainStep {
   std::int64_t tokens(const Feed& feed) const { return ranks() ? of_all_.tokens : feed.tokens_left(whole_); }
   // Throws ConfigError for algorithms that need all gradients, where a rank has only some.
   void check_divides(const Engine& engine) const;
-  // The batch from which on all losses on the CPU were NaN, up to the last one; unset: that one is a number.
-  // The batch since which losses have been NaN; on a device, which this waits for, the last one if its loss is.
+  // The batch from which on all losses were NaN, up to the last one; unset: that one is a number. On a device, which
+  // this waits for, only the last one is looked at.
   std::optional<std::int64_t> nan_since() const;
   // What start() was told, as the mean over ranks.
   Seconds spent() const { return Seconds(of_all_.seconds); }
