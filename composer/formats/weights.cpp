@@ -1,6 +1,7 @@
 #include "composer/formats/weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <set>
@@ -49,7 +50,16 @@ struct Matched {
   WeightsReport report;
   std::vector<std::string> reshaped;                     // names of those that are mismatched by their shape
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs;  // of the module, of the file
+  std::vector<std::string> torn;                         // which names of one parameter have different values
 };
+
+// To the bit, as a file has them: of another dtype they are not.
+bool are_equal(const at::Tensor& one, const at::Tensor& other) {
+  if (one.is_same(other) || one.is_alias_of(other)) return true;
+  if (one.scalar_type() != other.scalar_type() || one.sizes() != other.sizes()) return false;
+  const at::Tensor a = one.contiguous().cpu(), b = other.contiguous().cpu();
+  return a.numel() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+}
 
 // "optimizer", of "optimizer.state.0"
 std::string first_part(const std::string& name) { return name.substr(0, name.find('.')); }
@@ -148,8 +158,8 @@ Matched match(const NamedTensors& wanted, const NamedTensors& given, const LoadW
       throw ConfigError("rename: two tensors of the file get the name ", formats::shown(to));
   }
   Matched result;
-  auto& [report, reshaped, pairs] = result;
-  std::set<const void*> loaded;
+  auto& [report, reshaped, pairs, torn] = result;
+  std::map<const void*, std::pair<std::string, at::Tensor>> loaded;
   NamedTensors absent;
   for (const auto& [name, tensor] : wanted) {
     if (is_ignored(name)) continue;
@@ -165,12 +175,13 @@ Matched match(const NamedTensors& wanted, const NamedTensors& given, const LoadW
       if (from.sizes() != tensor.sizes()) reshaped.push_back(name);
     }
     report.loaded.push_back(name);
-    loaded.insert(tensor.unsafeGetTensorImpl());
+    const auto [first, is_first] = loaded.try_emplace(tensor.unsafeGetTensorImpl(), name, from);
+    if (!is_first && !are_equal(first->second.second, from)) torn.push_back(join(first->second.first, " and ", name));
     pairs.emplace_back(tensor, from);
     file.erase(found);
   }
   for (const auto& [name, tensor] : absent)  // unless it is there under another name
-    if (loaded.count(tensor.unsafeGetTensorImpl()) == 0) report.missing.push_back(name);
+    if (!loaded.contains(tensor.unsafeGetTensorImpl())) report.missing.push_back(name);
   for (const auto& [name, tensor] : file) report.unexpected.push_back(name);
   report.ignored.assign(ignored.begin(), ignored.end());
   return result;
@@ -214,7 +225,7 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
                            const LoadWeightsOptions& options) {
   Renaming rename(options.rename);
   Matched matched = match(state_dict(module), tensors, options, rename);
-  auto& [report, reshaped, pairs] = matched;
+  auto& [report, reshaped, pairs, torn] = matched;
   rename.warn_of_idle("load_weights: rename");
   const bool wrong = options.strict && (!report.missing.empty() || !report.unexpected.empty());
   const bool nothing_fits = report.loaded.empty() && !report.missing.empty();
@@ -228,6 +239,13 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
     throw WeightsError(what, std::move(report));
   }
   warn_of_idle_patterns(options.ignore, report);
+  for (const std::string& names : torn)
+    if (const std::string what = join(from, ": ", formats::shown(names), " are one parameter of the model, and the file ",
+                                      "has different values for them; .ignore = {\"NAME\"} leaves one of them out");
+        options.strict)
+      throw WeightsError(what, std::move(report));
+    else
+      warn(what);
   const at::NoGradGuard no_grad;
   for (auto& [own, given] : pairs) own.copy_(given);
   return report;

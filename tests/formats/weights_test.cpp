@@ -1,5 +1,6 @@
 #include "composer/formats/weights.h"
 
+#include <cmath>
 #include <fstream>
 #include <string>
 
@@ -299,6 +300,26 @@ TEST_CASE("A parameter with two names is saved under both, and loaded if the fil
   const WeightsReport report = load_weights(*to, folder / "one.safetensors");
   CHECK(report.missing.empty());
   CHECK(to->weight.equal(from->weight));
+}
+
+TEST_CASE("A file with two values for one parameter is an error that says how to choose, and a warning if not strict") {
+  struct Tied : torch::nn::Module {
+    at::Tensor weight = register_parameter("weight", at::rand({2, 2}));
+    at::Tensor tied = register_parameter("tied", weight);
+  };
+  Tied to;
+  const at::Tensor before = to.weight.detach().clone(), ones = at::ones({2, 2}), nan = at::full({2, 2}, NAN);
+  const formats::NamedTensors torn{{"weight", ones}, {"tied", at::zeros({2, 2})}};
+  const std::string said = refusal(to, torn, {});
+  CHECK_MESSAGE(said.find("weight and tied are one parameter") != std::string::npos, said);
+  CHECK(to.weight.equal(before));
+  CHECK_NOTHROW(load_weights(to, torn, "w.pt", {.ignore = {"tied"}}));
+  CHECK(to.weight.equal(ones));
+  CHECK_NOTHROW(load_weights(to, {{"weight", ones}, {"tied", ones.clone()}}, "w.pt"));
+  CHECK_NOTHROW(load_weights(to, {{"weight", nan}, {"tied", nan.clone()}}, "w.pt"));
+  const Warnings warnings;
+  load_weights(to, torn, "w.pt", {.strict = false});
+  CHECK(warnings.say("weight and tied are one parameter"));
 }
 
 TEST_CASE("An error of other dtypes names the option that converts them, and one of shapes alone does not") {
