@@ -21,7 +21,7 @@
 #include "composer/core/error.h"
 #include "composer/formats/unsupported.h"
 #include "composer/net/remote_store.h"
-#include "composer/trainer/remote_checkpoints.h"
+#include "composer/remote/checkpoints.h"
 #include "composer/util/json.h"
 
 namespace composer::cli {

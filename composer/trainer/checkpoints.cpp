@@ -17,7 +17,7 @@
 #include "composer/net/remote_store.h"
 #include "composer/step/handed_out.h"
 #include "composer/trainer/impl.h"
-#include "composer/trainer/remote_checkpoints.h"
+#include "composer/remote/checkpoints.h"
 #include "composer/trainer/resume_with.h"
 #include "composer/trainer/shared_files.h"
 

@@ -27,8 +27,8 @@
 #include "composer/trainer/aside_forward.h"
 #include "composer/trainer/evaluations.h"
 #include "composer/trainer/fit.h"
-#include "composer/trainer/model_settings.h"
-#include "composer/trainer/pace.h"
+#include "composer/step/model_settings.h"
+#include "composer/tuning/pace.h"
 #include "composer/trainer/process_scope.h"
 #include "composer/trainer/progress.h"
 #include "composer/trainer/ranks.h"
@@ -37,7 +37,7 @@
 #include "composer/trainer/schedule_plan.h"
 #include "composer/trainer/signals.h"
 #include "composer/trainer/trainer.h"
-#include "composer/trainer/tune_cache.h"
+#include "composer/tuning/tune_cache.h"
 #include "composer/util/own_random.h"
 
 namespace composer {

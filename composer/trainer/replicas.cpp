@@ -23,7 +23,7 @@
 #include "composer/dist/world.h"
 #include "composer/optim/any_optimizer.h"
 #include "composer/step/train_step.h"
-#include "composer/trainer/model_settings.h"
+#include "composer/step/model_settings.h"
 #include "composer/trainer/ranks.h"
 #include "composer/util/checksum.h"
 #include "composer/util/exact_text.h"

@@ -25,7 +25,7 @@
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
-#include "composer/trainer/remote_checkpoints.h"
+#include "composer/remote/checkpoints.h"
 #include "composer/trainer/required_algorithms.h"
 #include "composer/util/checksum.h"
 

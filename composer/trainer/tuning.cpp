@@ -10,7 +10,7 @@
 #include "composer/kernels/gemm.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/trainer/impl.h"
-#include "composer/trainer/tuner.h"
+#include "composer/tuning/tuner.h"
 #include "composer/util/tune_process.h"
 
 namespace composer {

@@ -8,7 +8,7 @@
 #include <torch/optim/adam.h>
 
 #include "composer/optim/optimizer.h"
-#include "composer/trainer/model_settings.h"
+#include "composer/step/model_settings.h"
 #include "tests/support/at_algorithm.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"

@@ -10,7 +10,7 @@
 #include "composer/core/error.h"
 #include "composer/kernels/gemm.h"
 #include "composer/kernels/products.h"
-#include "composer/trainer/product_race.h"
+#include "composer/tuning/product_race.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/machines.h"

@@ -16,7 +16,7 @@
 
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
-#include "composer/trainer/remote_checkpoints.h"
+#include "composer/remote/checkpoints.h"
 #include "tests/support/bucket.h"
 #include "tests/support/doctest.h"
 #include "tests/support/warnings.h"

@@ -19,7 +19,7 @@
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
 #include "composer/formats/weights.h"
-#include "composer/trainer/remote_checkpoints.h"
+#include "composer/remote/checkpoints.h"
 #include "composer/util/threads_here.h"
 #include "tests/support/bucket.h"
 #include "tests/support/doctest.h"

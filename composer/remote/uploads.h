@@ -14,7 +14,7 @@
 
 #include "composer/checkpoint/folder.h"
 #include "composer/net/remote_store.h"
-#include "composer/trainer/remote_owner.h"
+#include "composer/remote/owner.h"
 
 namespace composer::remote {
 

@@ -1,4 +1,4 @@
-#include "composer/trainer/remote_files.h"
+#include "composer/remote/files.h"
 
 #include <algorithm>
 #include <fstream>
@@ -8,7 +8,7 @@
 #include "composer/checkpoint/saver.h"
 #include "composer/checkpoint/scratch.h"
 #include "composer/core/error.h"
-#include "composer/trainer/remote_checkpoints.h"
+#include "composer/remote/checkpoints.h"
 
 namespace composer {
 

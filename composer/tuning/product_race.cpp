@@ -1,4 +1,4 @@
-#include "composer/trainer/product_race.h"
+#include "composer/tuning/product_race.h"
 
 #include <algorithm>
 #include <deque>
@@ -19,7 +19,7 @@
 #include <ATen/ops/mkldnn_rnn_layer_backward.h>
 #include <ATen/ops/mm.h>
 
-#include "composer/trainer/trials.h"
+#include "composer/tuning/trials.h"
 #include "composer/util/processors.h"
 
 namespace composer {

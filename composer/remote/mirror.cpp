@@ -8,8 +8,8 @@
 #include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
 #include "composer/net/upload_queue.h"
-#include "composer/trainer/remote_checkpoints.h"
-#include "composer/trainer/remote_uploads.h"
+#include "composer/remote/checkpoints.h"
+#include "composer/remote/uploads.h"
 #include "composer/util/checksum.h"
 
 namespace composer {

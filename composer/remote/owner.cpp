@@ -1,4 +1,4 @@
-#include "composer/trainer/remote_owner.h"
+#include "composer/remote/owner.h"
 
 #include <array>
 #include <cerrno>
@@ -16,8 +16,8 @@
 
 #include "composer/checkpoint/scratch.h"
 #include "composer/core/error.h"
-#include "composer/trainer/remote_checkpoints.h"
-#include "composer/trainer/remote_files.h"
+#include "composer/remote/checkpoints.h"
+#include "composer/remote/files.h"
 #include "composer/util/checksum.h"
 
 namespace composer {

@@ -1,7 +1,7 @@
-#include "composer/trainer/remote_uploads.h"
+#include "composer/remote/uploads.h"
 
 #include "composer/core/error.h"
-#include "composer/trainer/remote_files.h"
+#include "composer/remote/files.h"
 
 namespace composer::remote {
 

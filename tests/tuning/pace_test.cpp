@@ -1,5 +1,5 @@
 // When steps count as slower than was promised when the way to train was chosen.
-#include "composer/trainer/pace.h"
+#include "composer/tuning/pace.h"
 
 #include "tests/support/doctest.h"
 #include "tests/support/machines.h"

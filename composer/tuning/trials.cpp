@@ -1,4 +1,4 @@
-#include "composer/trainer/trials.h"
+#include "composer/tuning/trials.h"
 
 #include <algorithm>
 #include <cmath>

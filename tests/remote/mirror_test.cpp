@@ -13,7 +13,7 @@
 #include "composer/checkpoint/file_system.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
-#include "composer/trainer/remote_checkpoints.h"
+#include "composer/remote/checkpoints.h"
 #include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/fake_s3.h"

@@ -1,4 +1,4 @@
-#include "composer/trainer/model_settings.h"
+#include "composer/step/model_settings.h"
 
 #include <utility>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "composer/trainer/pace.h"
+#include "composer/tuning/pace.h"
 
 namespace composer {
 namespace {

@@ -1,4 +1,4 @@
-#include "composer/trainer/remote_checkpoints.h"
+#include "composer/remote/checkpoints.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,7 +10,7 @@
 #include "composer/checkpoint/scratch.h"
 #include "composer/core/error.h"
 #include "composer/net/aws.h"
-#include "composer/trainer/remote_files.h"
+#include "composer/remote/files.h"
 #include "composer/util/checksum.h"
 #include "composer/util/environment.h"
 #include "composer/util/json.h"

@@ -1,4 +1,4 @@
-#include "composer/trainer/tuner.h"
+#include "composer/tuning/tuner.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,8 +19,8 @@
 #include "composer/core/plugins.h"
 #include "composer/kernels/gemm.h"
 #include "composer/step/batch_undo.h"
-#include "composer/trainer/model_settings.h"
-#include "composer/trainer/product_race.h"
+#include "composer/step/model_settings.h"
+#include "composer/tuning/product_race.h"
 #include "composer/util/autocast.h"
 #include "composer/util/random.h"
 #include "composer/util/threads_here.h"

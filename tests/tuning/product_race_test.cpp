@@ -1,4 +1,4 @@
-#include "composer/trainer/product_race.h"
+#include "composer/tuning/product_race.h"
 
 #include <stdexcept>
 

@@ -1,5 +1,5 @@
 // Two processes that save one run into one bucket.
-#include "composer/trainer/remote_owner.h"
+#include "composer/remote/owner.h"
 
 #include <chrono>
 #include <filesystem>

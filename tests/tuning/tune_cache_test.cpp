@@ -1,4 +1,4 @@
-#include "composer/trainer/tune_cache.h"
+#include "composer/tuning/tune_cache.h"
 
 #include <filesystem>
 #include <fstream>

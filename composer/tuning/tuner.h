@@ -13,8 +13,8 @@
 #include "composer/kernels/products.h"
 #include "composer/step/feed.h"
 #include "composer/step/train_step.h"
-#include "composer/trainer/trials.h"
-#include "composer/trainer/tune_cache.h"
+#include "composer/tuning/trials.h"
+#include "composer/tuning/tune_cache.h"
 
 namespace composer {
 

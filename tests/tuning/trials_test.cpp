@@ -1,6 +1,6 @@
 // Which of several ways is found the fastest, on machines that are quiet, busy for a while, and busy all the time. The
 // machine is made up: a clock, and programs that take its processors.
-#include "composer/trainer/trials.h"
+#include "composer/tuning/trials.h"
 
 #include <algorithm>
 #include <cmath>
