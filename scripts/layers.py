@@ -3,8 +3,8 @@
 
 A module includes itself and those it may know; headers do not include each other in a circle; headers include the
 standard library, narrow libtorch headers and ours; torch/nn reaches only those who define or replace modules, and
-ATen/ATen.h only them; sources that are slow to compile for libtorch's headers are listed after HEAVY, and no others; no
-file is longer than 500 lines. Headers that a CMakeLists.txt names are installed, so they include no header of ours that is
+ATen/ATen.h only them; sources that are slow to compile for libtorch's headers are listed after HEAVY, and no others.
+Headers that a CMakeLists.txt names are installed, so they include no header of ours that is
 not, and no third party's. What RESERVED lists, such as OpenMP and numbers in the program's locale, is left to one file.
 """
 import argparse
@@ -37,7 +37,6 @@ MAY_KNOW = {
     "profiler": GROUND,
     "cli": None,  # the command line knows everybody
 }
-LONGEST = 500
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 STANDARD = re.compile(r"[a-z_0-9]+")
 LIBTORCH = re.compile(r"(ATen|c10|torch)/")
@@ -139,9 +138,6 @@ for file in set(everything) - set(files):
 for file in files:
     name = str(file.relative_to(root))
     text = file.read_text()
-    lines = text.count("\n")
-    if lines > LONGEST:
-        wrong.append(f"{name}: {lines} lines; at {LONGEST} a file is to be split")
     for pattern, place, why in RESERVED:
         if place is None or not name.startswith(place):
             wrong.extend(f"{name}: {found.strip()} {why}" for found in pattern.findall(text))

@@ -117,7 +117,8 @@ Engine::Engine(State& state, Logger& logger, Algorithms algorithms, Callbacks ca
       algorithms_(algorithms.list()),
       callbacks_(callbacks.list()),
       passes_{placing(Placement::FIRST), placing(Placement::LAST), reverse_after} {
-  for (const auto& [object, name, events] : loggers.list()) loggers_.push_back({object, name, events});
+  for (const auto& [object, name, events, interfaces] : loggers.list())
+    loggers_.push_back({object, name, events, interfaces});
   check_mixing(algorithms_);
   for (const auto& [pass, index] : passes) insert(passes_, pass, index);
   find_watchers();
@@ -146,7 +147,7 @@ void Engine::find_watchers() {
   watchers_.clear();
   for (const auto* plugins : {&callbacks_, &loggers_})
     for (const auto& plugin : *plugins)
-      if (auto* watcher = dynamic_cast<CallWatcher*>(plugin.object.get())) watchers_.push_back(watcher);
+      if (plugin.interfaces.call_watcher) watchers_.push_back(plugin.interfaces.call_watcher);
 }
 
 template <class Base>

@@ -6,7 +6,6 @@
 #include "composer/core/engine.h"
 #include "composer/core/error.h"
 #include "composer/core/load_check.h"
-#include "composer/core/logger.h"
 
 namespace composer {
 namespace {
@@ -24,7 +23,7 @@ StateDict state_of(Base& plugin, const std::string& path) {
 template <class Base>
 void check_names(const char* group, const std::vector<Plugin<Base>>& plugins) {
   for (const auto& plugin : plugins)
-    if (dynamic_cast<const LoggerDestination*>(plugin.object.get()) == nullptr)
+    if (!plugin.interfaces.logger)
       state_of(*plugin.object, join(group, '/', plugin.name));
 }
 
@@ -45,8 +44,7 @@ void check_all(const StateDict* group, const std::vector<Plugin<Base>>& plugins)
   std::map<std::string, int> seen;
   for (const auto& plugin : plugins) {
     const StateDict* state = dict_of(*group, numbered(plugin.name, seen));
-    const auto* check = dynamic_cast<const LoadCheck*>(plugin.object.get());
-    if (state && check) check->check_load(*state);
+    if (state && plugin.interfaces.load_check) plugin.interfaces.load_check->check_load(*state);
   }
 }
 

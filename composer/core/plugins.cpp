@@ -3,7 +3,12 @@
 #include <cstdlib>
 #include <cxxabi.h>
 
+#include "composer/core/call_watcher.h"
+#include "composer/core/divided_gradients.h"
 #include "composer/core/error.h"
+#include "composer/core/error_watcher.h"
+#include "composer/core/for_all_ranks.h"
+#include "composer/core/load_check.h"
 
 namespace composer {
 namespace {
@@ -32,6 +37,23 @@ std::string detail::name_of(const Callback& callback) {
   const auto* of_event = dynamic_cast<const EventCallback*>(&callback);
   return of_event ? of_event->name() : class_name(typeid(callback));
 }
+
+namespace {
+
+template <class Base>
+Interfaces found_in(Base& plugin) {
+  return {.call_watcher = dynamic_cast<CallWatcher*>(&plugin),
+          .divided_gradients = dynamic_cast<DividedGradients*>(&plugin),
+          .error_watcher = dynamic_cast<ErrorWatcher*>(&plugin),
+          .for_all_ranks = dynamic_cast<ForAllRanks*>(&plugin),
+          .load_check = dynamic_cast<LoadCheck*>(&plugin),
+          .logger = dynamic_cast<LoggerDestination*>(&plugin)};
+}
+
+}  // namespace
+
+Interfaces detail::interfaces_of(Callback& callback) { return found_in(callback); }
+Interfaces detail::interfaces_of(Algorithm& algorithm) { return found_in(algorithm); }
 
 template <class Base>
 void Plugins<Base>::check(const Base* object) {

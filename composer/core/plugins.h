@@ -19,15 +19,35 @@ namespace composer {
 // The name of a class without its namespaces, as it appears in errors and logs.
 COMPOSER_EXPORT std::string class_name(const std::type_info& type);
 
+class CallWatcher;
+class DividedGradients;
+class ErrorWatcher;
+class ForAllRanks;
+class LoadCheck;
+
+// The interfaces that a plug-in may have beside its base, found when it is added to a list; null: it has not.
+struct Interfaces {
+  CallWatcher* call_watcher = nullptr;
+  DividedGradients* divided_gradients = nullptr;
+  ErrorWatcher* error_watcher = nullptr;
+  ForAllRanks* for_all_ranks = nullptr;
+  LoadCheck* load_check = nullptr;
+  LoggerDestination* logger = nullptr;
+};
+
 // A callback, algorithm or logger as the engine keeps it.
 template <class Base>
 struct Plugin {
   std::shared_ptr<Base> object;
-  std::string name;  // of its class, or "callback on BATCH_END"
-  EventSet events;   // at which it is called
+  std::string name;       // of its class, or "callback on BATCH_END"
+  EventSet events;        // at which it is called
+  Interfaces interfaces;  // of the object
 };
 
 namespace detail {
+
+COMPOSER_EXPORT Interfaces interfaces_of(Callback& callback);
+COMPOSER_EXPORT Interfaces interfaces_of(Algorithm& algorithm);
 
 inline std::string name_of(const Algorithm& algorithm) { return class_name(typeid(algorithm)); }
 COMPOSER_EXPORT std::string name_of(const Callback& callback);
@@ -68,7 +88,7 @@ class Plugins {
     static_assert(!std::same_as<Base, Callback> || !std::derived_from<T, LoggerDestination>,
                   "this is a logger: give it to .loggers, where it gets records as well as events");
     check(object.get());
-    const Base& seen = *object;
+    Base& seen = *object;
     EventSet events = EventSet::all();  // of a type known only at run time: assume it wants everything
     if constexpr (std::derived_from<Base, Algorithm> || std::derived_from<T, detail::EventCallback>) {
       detail::check_overrides<T>();
@@ -77,7 +97,7 @@ class Plugins {
       if (typeid(seen) == typeid(T)) events = events_of<T>();
     }
     std::string name = detail::name_of(seen);
-    list_.push_back({std::move(object), std::move(name), events});
+    list_.push_back({std::move(object), std::move(name), events, detail::interfaces_of(seen)});
   }
 
   const std::vector<Plugin<Base>>& list() const { return list_; }

@@ -296,7 +296,7 @@ void TrainStep::use_rule(const Engine& engine) {
     throw ConfigError("optimizer: step_in_backward does not go with ", rule_name_,
                       ", which needs all gradients of a step");
   for (const auto& algorithm : engine.algorithms()) {
-    auto* const knows = dynamic_cast<DividedGradients*>(algorithm.object.get());
+    auto* const knows = algorithm.interfaces.divided_gradients;
     if (!knows) continue;
     DividedGradients::SumOverRanks sum;
     if (divides_gradients()) sum = [world = ranks()->world()](const at::Tensor& tensor) { world->sum(tensor); };
@@ -310,8 +310,7 @@ void TrainStep::check_divides(const Engine& engine) const {
     if (algorithm.object->step_rule())
       throw ConfigError("distributed.zero_stage: 2 does not go with ", algorithm.name,
                         ", which needs the gradients of all parameters on each rank; set zero_stage = 1");
-    if (algorithm.events.contains(Event::AFTER_TRAIN_BATCH) &&
-        !dynamic_cast<const DividedGradients*>(algorithm.object.get()))
+    if (algorithm.events.contains(Event::AFTER_TRAIN_BATCH) && !algorithm.interfaces.divided_gradients)
       throw ConfigError("distributed.zero_stage: 2 leaves each rank the gradients of its own parameters, and ",
                         algorithm.name, " runs at AFTER_TRAIN_BATCH but is not a DividedGradients; set zero_stage = 1");
   }

@@ -66,7 +66,7 @@ Loggers loggers_of(const Loggers& given, const Ranks& ranks) {
   if (ranks.first()) return given;
   Loggers kept;
   for (const auto& plugin : given.list())
-    if (const auto* each = dynamic_cast<ForAllRanks*>(plugin.object.get()); each && each->is_for_all_ranks())
+    if (const auto* each = plugin.interfaces.for_all_ranks; each && each->is_for_all_ranks())
       kept.add(plugin.object);
   return kept;
 }
@@ -248,7 +248,7 @@ void Trainer::Impl::warn_of_unsaved() const {
 
 void Trainer::Impl::tell_watchers(const std::exception_ptr& error) noexcept try {
   for (const auto& plugin : engine.callbacks()) {
-    auto* const watcher = dynamic_cast<ErrorWatcher*>(plugin.object.get());
+    auto* const watcher = plugin.interfaces.error_watcher;
     if (watcher == nullptr) continue;
     try {
       watcher->run_fails(error, state, logger);
