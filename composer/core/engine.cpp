@@ -278,7 +278,7 @@ void Engine::run_algorithms(Event event, Listeners& listeners) {
   const bool opens = scope && scope->first == event, closes = scope && !opens;
   if (opens) forget_open(event);
   for (std::size_t i = 0; i < listeners.algorithms.size(); ++i) {
-    const auto& [algorithm, name, events] = listeners.algorithms[i];
+    const auto& [algorithm, name, events, interfaces] = listeners.algorithms[i];
     if (opens && events.contains(scope->second)) open_.push_back({event, algorithm.get()});
     try {
       if (!algorithm->match(event, state_)) continue;
@@ -344,7 +344,7 @@ void Engine::forget_open(Event opens) {
 }
 
 void Engine::run_callbacks(Event event, Listeners& listeners) {
-  for (const auto& [callback, name, events] : listeners.callbacks) {
+  for (const auto& [callback, name, events, interfaces] : listeners.callbacks) {
     try {
       const WatchedCall watched(*this, event, CallWatcher::Kind::CALLBACK, name);
       callback->run_event(event, state_, logger_);

@@ -96,4 +96,28 @@ void ModelSettings::visit_state(StateVisitor& visit) {
   visit("frozen", frozen_);
 }
 
+KeptSettings KeptSettings::of_trial() const {
+  KeptSettings trial;
+  trial.last_ = last_;
+  return trial;
+}
+
+ModelSettings KeptSettings::now(const torch::nn::Module& model) const {
+  ModelSettings now(model);
+  if (!is_training(model)) now.take_frozen(last_);
+  return now;
+}
+
+void KeptSettings::train(torch::nn::Module& model) const {
+  const bool evaluated = !is_training(model);
+  train_unfrozen(model);
+  if (evaluated) last_.freeze_in(model);
+}
+
+void KeptSettings::visit_state(StateVisitor& visit, const torch::nn::Module& model) const {
+  ModelSettings set;
+  if (!visit.is_loading()) set = made_.changes(now(model));
+  if (visit.is_loading() ? visit.has("settings") : !set.empty()) visit("settings", set);
+}
+
 }  // namespace composer

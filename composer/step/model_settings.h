@@ -37,4 +37,23 @@ class ModelSettings {
   ByName requires_grad_, frozen_;
 };
 
+// The settings of a trainer's model: when the trainer was made, and when a fit began or ended last.
+class KeptSettings {
+ public:
+  void begin(const torch::nn::Module& model) { last_ = made_ = ModelSettings(model); }
+  void note(const torch::nn::Module& model) { last_ = now(model); }
+  KeptSettings of_trial() const;  // without those that the trainer was made with
+
+  // A model that evaluates as a whole is frozen where it was before.
+  ModelSettings now(const torch::nn::Module& model) const;
+  // Puts the model into training mode, but for what is frozen; one that the program has left in evaluation mode is
+  // frozen where it was before.
+  void train(torch::nn::Module& model) const;
+  // What the program has set since the trainer was made; what it had set before, it sets again. What is loaded waits.
+  void visit_state(StateVisitor& visit, const torch::nn::Module& model) const;
+
+ private:
+  ModelSettings made_, last_;
+};
+
 }  // namespace composer

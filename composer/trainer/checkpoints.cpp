@@ -1,4 +1,6 @@
 // When checkpoints are written, and which one is loaded.
+#include "composer/remote/checkpoints.h"
+
 #include <algorithm>
 #include <cmath>
 #include <csignal>
@@ -17,7 +19,6 @@
 #include "composer/net/remote_store.h"
 #include "composer/step/handed_out.h"
 #include "composer/trainer/impl.h"
-#include "composer/remote/checkpoints.h"
 #include "composer/trainer/resume_with.h"
 #include "composer/trainer/shared_files.h"
 
@@ -343,7 +344,7 @@ std::string Trainer::Impl::made_before(const std::string& name) const {
   if (goes_on && !(resumption.went_on && is_at(*resumption.went_on, state.timestamp))) return {};
   const std::string path = ranks.same(ranks.together([&] {
     std::string found = saver ? saver->made_before(name, state) : "";
-    return goes_on && !found.empty() && !is_of(found, place->number, state.timestamp) ? "" : found;
+    return goes_on && !found.empty() && !is_of(found, fits.place->number, state.timestamp) ? "" : found;
   }));
   if (!path.empty() && ranks.first())
     warn(join("save_checkpoint: ", path, " stays as the run has saved it before ", resumption.loaded_from,
@@ -387,7 +388,7 @@ void Trainer::Impl::tell_resumed() {
     warn(join("this run is complete: ", from, " was saved after a stop: ", finished,
               "; to train on, change the options of who has decided that, or call fit() a second time"));
   else if (progress.limit_reached())
-    warn(join("this ", place->number == 0 ? "run" : "fit", " is complete: ", from, " has reached max_duration, ",
+    warn(join("this ", fits.place->number == 0 ? "run" : "fit", " is complete: ", from, " has reached max_duration, ",
               *state.max_duration));
   else
     warn(join("resumed from ", from));

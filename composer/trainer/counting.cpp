@@ -57,7 +57,7 @@ std::optional<Batch> Trainer::Impl::next_of_own_loader() {
 }
 
 bool Trainer::Impl::next_batch_aside(Feed& feed, Timestamp& timestamp) {
-  if (timestamp.batch == 0) aside_stopwatch.lap();
+  if (timestamp.batch == 0) asides.stopwatch.lap();
   std::optional<Batch> batch = feed.next();
   if (fit) fit->source.lose_place_of(feed.loader());
   if (batch)
@@ -71,7 +71,7 @@ bool Trainer::Impl::next_batch_aside(Feed& feed, Timestamp& timestamp) {
 void Trainer::Impl::count_batch_aside(const Feed& feed, Timestamp& timestamp) {
   Ranks::Aside counted{feed.samples(), feed.tokens(), signals->pending()};
   if (ranks.splits()) counted = ranks.hear_aside(counted);
-  timestamp = timestamp.to_next_batch(counted.samples, counted.tokens, aside_stopwatch.lap());
+  timestamp = timestamp.to_next_batch(counted.samples, counted.tokens, asides.stopwatch.lap());
   if (ranks.splits() && fit) note_signal(counted.signal);
 }
 
@@ -80,8 +80,8 @@ void Trainer::Impl::count_batch() {
   state.previous_timestamp = state.timestamp;
   const Seconds spent = ranks.alone() ? fit->stopwatch.lap() : train_step.spent();
   state.timestamp = state.timestamp.to_next_batch(train_step.samples(feed), train_step.tokens(feed), spent);
-  owed = {Owed::END, Event::BATCH_END, Event::BATCH_CHECKPOINT};
-  schedules.apply(state);
+  fits.owed = {Owed::END, Event::BATCH_END, Event::BATCH_CHECKPOINT};
+  rates.schedules().apply(state);
   tell_late();
   if (!progress().limit_reached()) fit->source.stage_next();
 }
@@ -89,18 +89,18 @@ void Trainer::Impl::count_batch() {
 void Trainer::Impl::count_epoch() {
   state.previous_timestamp = state.timestamp;
   state.timestamp = state.timestamp.to_next_epoch();
-  owed = {Owed::END, Event::EPOCH_END, Event::EPOCH_CHECKPOINT};
+  fits.owed = {Owed::END, Event::EPOCH_END, Event::EPOCH_CHECKPOINT};
   fit->source.lose_place();
-  schedules.apply(state);
-  schedules.observe(state, fit->source.feed().label());
+  rates.schedules().apply(state);
+  rates.schedules().observe(state, fit->source.feed().label());
 }
 
 void Trainer::Impl::count_iteration() {
   state.previous_timestamp = state.timestamp;
   state.timestamp = state.timestamp.to_next_iteration();
-  owed = {Owed::END, Event::ITERATION_END, Event::ITERATION_CHECKPOINT};
+  fits.owed = {Owed::END, Event::ITERATION_END, Event::ITERATION_CHECKPOINT};
   fit->source.lose_place();
-  schedules.apply(state);
+  rates.schedules().apply(state);
   if (state.iteration_length->unit() == TimeUnit::TOKEN && state.timestamp.epoch == 0 && state.max_duration &&
       state.max_duration->unit() == TimeUnit::EPOCH)
     throw ConfigError("iteration_length: one of ", *state.iteration_length,
@@ -159,12 +159,6 @@ OwnRandom Trainer::Impl::random_aside(std::string_view label, std::int64_t call)
   std::uint64_t seed = hash64(rank_seed(state), kAside, state.timestamp.batch, call);
   for (const char letter : label) seed = hash64(seed, static_cast<unsigned char>(letter));
   return {state.device, seed};
-}
-
-// Several calls of eval() and predict() at one batch draw different numbers. Evaluations that are due have number 0.
-std::int64_t Trainer::Impl::next_call_aside() {
-  if (std::exchange(aside_batch, state.timestamp.batch) != state.timestamp.batch) aside_calls = 0;
-  return ++aside_calls;
 }
 
 // Random numbers of a rank other than 0 are those of its place in training, so that nothing has to be saved of them.

@@ -30,21 +30,6 @@ class Stopwatch {
   Clock::time_point from_ = Clock::now();
 };
 
-// Which of the program's fits was begun last, and where. They are counted, so that a program that is started again does
-// what is left of them; the one that follows an error is the same fit again.
-struct FitPlace {
-  std::int64_t number = 0;
-  Timestamp from;    // after reset_time: zero
-  OptionalTime end;  // max_duration after it; unset: its caller ends it
-
-  void visit_state(StateVisitor& visit) {
-    visit("number", number);
-    visit("from", from);
-    Time last = end ? *end : Time("0ba");
-    if (visit.is_loading() ? visit.has("end") : end.has_value()) visit("end", last), end = last;
-  }
-};
-
 // What there is between begin() and end() alone. How long the fit lasts is state.max_duration.
 struct Fit {
   // The right to read the loader, and to what the trainer wants of the process.

@@ -16,8 +16,7 @@ struct Trainer::Impl::FitPlan {
   Precision precision = Precision::FP32;
   std::optional<MicrobatchSize> microbatch_size;
   std::vector<EvalRun> evaluators;  // empty: those that there are
-  SchedulePlan schedules;
-  std::vector<double> base_lr;
+  LearningRates rates;
   std::optional<MetricSet> metrics;  // unset: those that there are
   Fit::Holds holds;
 };

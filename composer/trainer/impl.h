@@ -22,21 +22,22 @@
 #include "composer/optim/parameter_group.h"
 #include "composer/step/code_after.h"
 #include "composer/step/feed.h"
+#include "composer/step/model_settings.h"
 #include "composer/step/train_step.h"
 #include "composer/step/weights_in_use.h"
-#include "composer/trainer/aside_forward.h"
+#include "composer/trainer/asides.h"
 #include "composer/trainer/evaluations.h"
 #include "composer/trainer/fit.h"
-#include "composer/step/model_settings.h"
-#include "composer/tuning/pace.h"
+#include "composer/trainer/fits.h"
+#include "composer/trainer/learning_rates.h"
 #include "composer/trainer/process_scope.h"
 #include "composer/trainer/progress.h"
 #include "composer/trainer/ranks.h"
 #include "composer/trainer/replicas.h"
 #include "composer/trainer/resumption.h"
-#include "composer/trainer/schedule_plan.h"
 #include "composer/trainer/signals.h"
 #include "composer/trainer/trainer.h"
+#include "composer/tuning/pace.h"
 #include "composer/tuning/tune_cache.h"
 #include "composer/util/own_random.h"
 
@@ -128,18 +129,16 @@ struct Trainer::Impl {
 
   // setup.cpp: what options mean, and whether it can be done
   struct FitPlan;
-  enum class Left : std::uint8_t { ALL, REST, NOTHING };  // of a fit, when the run goes on
   void set_up();
   void start_fit(const FitOptions& given, bool needs_loader);
-  Left left_of() const;
   // Throw ConfigError on all ranks, with the first difference, if they are told to do different things.
   void check_ranks_at_init() const;
-  void check_ranks(Left left) const;
+  void check_ranks(Fits::Left left) const;
   void check_ranks(const FitPlan& plan) const;
   void check_ranks(const std::vector<EvalRun>& runs) const;  // of an evaluation that is asked for
   void check_ranks(const Feed& feed) const;                  // likewise of a prediction
   FitPlan plan_lasting(const FitOptions& fit) const;
-  FitPlan plan_fit(const FitOptions& fit, Left left, bool needs_loader) const;
+  FitPlan plan_fit(const FitOptions& fit, Fits::Left left, bool needs_loader) const;
   void check_plan(const FitPlan& plan, const std::vector<EvalRun>& runs, bool gives_batches) const;
   void commit(FitPlan plan);
   void commit_lasting(FitPlan& plan);
@@ -150,7 +149,6 @@ struct Trainer::Impl {
                       bool needs_limit) const;
   void join_ranks();
   void make_optimizer(optim::NamedParameters before_init);
-  void read_learning_rates();
   void check_first_batch();
   // Otherwise they are as the program has them around the call.
   bool decides_products() const { return options.products != Products::TUNED || tuned || tunes(); }
@@ -224,16 +222,12 @@ struct Trainer::Impl {
   void load_run_state(const StateDict& saved, const std::string& from);
   void compare_options();
   void load_weights(const StateDict& saved, const std::string& from, bool strict);
-  ModelSettings settings() const;
-  void train_model();
-  void visit_settings(StateVisitor& visit);
   void visit_logged(StateVisitor& visit);
   void visit_state(StateVisitor& visit);
   void visit_measured(StateVisitor& visit);
   bool is_resumable() const;
   void mark_begun();
   void end_mark_if_saved();
-  bool ends_well() const;
   optim::OwnsState owns_state();
   void restore_random();
   void restore_given();
@@ -251,7 +245,6 @@ struct Trainer::Impl {
   void count_batch_aside(const Feed& feed, Timestamp& timestamp);
   void note_signal(int signal);
   OwnRandom random_aside(std::string_view label, std::int64_t call = 0) const;
-  std::int64_t next_call_aside();
   // What several ranks do in addition; nothing for one.
   void draw_by_rank();
   std::vector<EvalRun*> due_on_all_ranks(std::vector<EvalRun*> due, bool may_differ);
@@ -285,13 +278,6 @@ struct Trainer::Impl {
   template <class F>
   auto training(F&& run);
 
-  // What follows something that was counted: the event of its end, evaluations, the checkpoint's event and the
-  // checkpoint; and from where on it has not been done yet.
-  struct Owed {
-    enum From : std::uint8_t { END, EVALUATIONS, CHECKPOINT, SAVE } from;
-    Event ended, checkpoint;
-  };
-
   TrainerOptions options;
   Ranks ranks;
   Resumption resumption;
@@ -300,37 +286,23 @@ struct Trainer::Impl {
   kernels::ProductTable products;
   ProcessSettings process;
   std::shared_ptr<SignalWatch> signals = std::make_shared<SignalWatch>();  // within a fit, with handle_signals
-  std::vector<double> base_lr;  // of each parameter group, before any schedule
-  std::vector<double> made_lr;  // likewise, when the trainer was made
-  std::vector<double> left_lr;  // likewise, as the trainer has set them last; other rates are the program's
+  LearningRates rates;
   Logger logger;
   Feed train;                                // of the next fit, unless it is given another
   std::optional<std::int64_t> joint_length;  // of its epochs, where ranks have loaders of their own
   const Loader* own_loader = nullptr;        // of the options, as `train` has it
   Evaluations evaluations;
-  SchedulePlan schedules;
-  ModelSettings made_settings;    // of the model when the trainer was made
-  ModelSettings last_settings;    // likewise, and then when a fit began or ended, unless the model evaluated
-  std::optional<FitPlace> place;  // of the last fit, or of the run that goes on; unset: there was none
-  std::int64_t next_fit = 0;      // the number of the next one
+  KeptSettings settings;
+  Fits fits;
   TrainStep train_step;
   ReplicaCheck replicas{ranks, state, train_step};
-  AsidePlan aside_plan;
+  Asides asides;
   Tuning tuning;                         // what .tune has found in this process
   std::optional<Tuned> tuned;            // what it has chosen, here or in the saved run
-  std::optional<Owed> owed;              // by a fit that an error has ended, to be done by the next one
-  bool fit_end_is_owed = false;          // likewise
-  int interrupted_by = 0;                // the last fit
-  bool paused = false;                   // likewise: pauses() at its end
-  std::string ended_by;                  // the error that has ended it; empty: none has
-  Stopwatch aside_stopwatch;             // of evaluation and prediction
-  std::int64_t aside_batch = -1;         // where eval() or predict() was called last
-  std::int64_t aside_calls = 0;          // of them, there
   Event last_event = Event::INIT;        // for errors
   Event last_of_training = Event::INIT;  // likewise, without those of evaluation and prediction
   bool busy = false;                     // in a call of begin(), step(), end(), eval(), predict() or find_lr()
-  bool evaluating = false, predicting = false, finding_lr = false;
-  bool has_logged_options = false;
+  bool finding_lr = false;
   LoggedHyperparameters logged;
   std::optional<Fit> fit;  // between begin() and end()
   std::optional<RunLink> run_link;
@@ -338,8 +310,6 @@ struct Trainer::Impl {
   std::shared_ptr<const ResumesTogether> together;  // of rank 0: what the others need to know of this one
   std::unique_ptr<saving::RunSaver> saver;          // of rank 0
   std::optional<saving::RunMark> mark;              // likewise, while it has no checkpoint
-  bool failed = false;                              // a call, since a fit has ended well
-  int exceptions = std::uncaught_exceptions();      // when it was made
   std::unique_ptr<saving::PartWriter> part_writer;  // of another rank, from its first part on
   SavedPaths saved_by_rank_0;                       // likewise
   std::optional<StateDict> whole_optimizer;         // while rank 0 saves what all ranks have of it
@@ -402,7 +372,7 @@ auto Trainer::Impl::located(F&& run) {
   try {
     return run();
   } catch (...) {
-    failed = true;
+    fits.failed = true;
     const std::exception_ptr thrown = std::current_exception();
     std::exception_ptr told;
     try {
@@ -429,7 +399,7 @@ auto Trainer::Impl::training(F&& run) {
   try {
     return located(run);
   } catch (const std::exception& error) {
-    ended_by = error.what();
+    fits.ended_by = error.what();
     abandon_fit();
     throw;
   }

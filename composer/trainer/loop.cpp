@@ -51,7 +51,7 @@ void Trainer::Impl::construct() {
     const WeightsInUse::Unchanged loaded(weights_in_use, WeightsInUse::Trust::HANDED_OUT);
     fire(Event::AFTER_LOAD);
   }
-  read_learning_rates();
+  rates.read(state);
 }
 
 // Who refuses files of others there has not begun the run.
@@ -66,7 +66,7 @@ void Trainer::Impl::open_plugins() {
 
 void Trainer::Impl::begin() {
   log_algorithms();
-  train_model();
+  settings.train(as_module(*state.model));
   tune();
   log_options();
   save_begin();
@@ -74,8 +74,8 @@ void Trainer::Impl::begin() {
   fire(Event::FIT_START);
   restore_settings();
   check_trains_all(as_module(*state.model), *state.optimizer);
-  train_model();  // also what was made at FIT_START
-  last_settings = settings();
+  settings.train(as_module(*state.model));  // also what was made at FIT_START
+  settings.note(as_module(*state.model));
   compare_options();
   tell_resumed();
   replicas.compare();
@@ -96,10 +96,10 @@ void Trainer::Impl::begin() {
 // What was due when a signal or an error ended the fit before.
 void Trainer::Impl::make_up() {
   evaluate_all(evaluations.pending());
-  if (!owed) return;
-  if (owed->from == Owed::END) fire_end(owed->ended);
-  if (owed->from == Owed::EVALUATIONS) evaluate_if_due(owed->ended);
-  checkpoint(owed->checkpoint);
+  if (!fits.owed) return;
+  if (fits.owed->from == Owed::END) fire_end(fits.owed->ended);
+  if (fits.owed->from == Owed::EVALUATIONS) evaluate_if_due(fits.owed->ended);
+  checkpoint(fits.owed->checkpoint);
 }
 
 // One batch, or the end of an epoch; false: training is over. Where we are is in state.timestamp alone, so a run that
@@ -198,7 +198,7 @@ at::Tensor Trainer::Impl::train_batch(bool counts) {
 // An epoch that the limit, a request to stop or the caller ends is closed here; any other by the step that finds no
 // more batches.
 void Trainer::Impl::end() {
-  fit_end_is_owed = true;
+  fits.end_is_owed = true;
   poll_signals();
   if (progress().epoch_is_complete()) end_epoch();
   if (progress().iteration_is_over()) end_iteration();
@@ -215,8 +215,8 @@ void Trainer::Impl::end() {
   state.optimizer->zero_grad(/*set_to_none=*/true);
   wait_for_saves();
   share_saved();
-  fit_end_is_owed = false;
-  failed = false;
+  fits.end_is_owed = false;
+  fits.failed = false;
   tell_nan();
   tell_interrupted();  // before uploads, which may take long or fail
   ranks.while_first([this] {
@@ -225,7 +225,7 @@ void Trainer::Impl::end() {
 }
 
 void Trainer::Impl::fire_end(Event event) {
-  owed->from = Owed::EVALUATIONS;  // an event that was fired is not fired again, also if a callback throws
+  fits.owed->from = Owed::EVALUATIONS;  // an event that was fired is not fired again, also if a callback throws
   fire(event);
 }
 
@@ -240,18 +240,18 @@ void Trainer::Impl::evaluate_if_due(Event event) {
   }
   if (event == Event::FIT_END && interrupted) return;  // the run has not ended
   if (!due.empty() && !pauses()) evaluations.mark_due(due, state.timestamp.batch, weights_in_use.version());
-  if (owed) owed->from = Owed::CHECKPOINT;
+  if (fits.owed) fits.owed->from = Owed::CHECKPOINT;
   if (!interrupted) evaluate_all(due);
 }
 
 // The event at which checkpoints are due, and the trainer's own.
 void Trainer::Impl::checkpoint(Event event) {
-  if (owed && owed->from != Owed::SAVE) {
-    owed->from = Owed::SAVE;
+  if (fits.owed && fits.owed->from != Owed::SAVE) {
+    fits.owed->from = Owed::SAVE;
     fire(event);
   }
   save_if_due(event);
-  owed.reset();
+  fits.owed.reset();
 }
 
 void Trainer::Impl::evaluate_all(const std::vector<EvalRun*>& runs) {
@@ -267,7 +267,7 @@ void Trainer::Impl::evaluate_all(const std::vector<EvalRun*>& runs) {
     const RandomScope draws_own(own);
     if (!evaluate(*run, run->feed)) return all.cut_short();
     evaluations.done(*run);
-    if (!pauses()) schedules.observe(state, run->feed.label());
+    if (!pauses()) rates.schedules().observe(state, run->feed.label());
   }
   all.close();
   weights_in_use.version();  // what was changed meanwhile is no longer what was measured
@@ -276,9 +276,9 @@ void Trainer::Impl::evaluate_all(const std::vector<EvalRun*>& runs) {
 // False: interrupted, so there are no metrics. Values of a part of the data, of other data, or of weights that were
 // changed meanwhile, judge no checkpoint.
 bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed, bool judges, bool to_the_end) {
-  const Flag now(evaluating);
+  const Flag now(asides.evaluating);
   const AsideScope aside(state, feed);
-  AsideForward forward(state, aside_plan, feed, &eval_forward);
+  AsideForward forward(state, asides.plan, feed, &eval_forward);
   state.eval_timestamp = {};
   Opened evaluation(*this, Event::EVAL_START, Event::EVAL_END);
   run.metrics.reset();
@@ -337,7 +337,7 @@ bool Trainer::Impl::judges(const EvalRun& run, const Feed& feed, bool is_own, bo
 
 void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end) {
   const Unbilled unbilled(fit ? &*fit : nullptr);
-  const std::int64_t call = next_call_aside();
+  const std::int64_t call = asides.next_call(state.timestamp.batch);
   const OwnRandom of_all = random_aside("", call);
   const RandomScope draws(of_all);
   const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
@@ -357,13 +357,13 @@ void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_bat
 std::vector<Outputs> Trainer::Impl::predict(Feed feed, bool return_outputs) {
   std::vector<Outputs> results;
   const Unbilled unbilled(fit ? &*fit : nullptr);
-  const Flag now(predicting);
-  const OwnRandom own = random_aside("predict", next_call_aside());
+  const Flag now(asides.predicting);
+  const OwnRandom own = random_aside("predict", asides.next_call(state.timestamp.batch));
   const RandomScope draws(own);
   const WeightsInUse::Scope weights(weights_in_use, WeightsUse::EVALUATION);
   share_buffers();
   const AsideScope aside(state, feed);
-  AsideForward forward(state, aside_plan, feed, forward_of);
+  AsideForward forward(state, asides.plan, feed, forward_of);
   state.predict_timestamp = {};
   Opened prediction(*this, Event::PREDICT_START, Event::PREDICT_END);
   for (feed.seek(0, 0); next_batch_aside(feed, state.predict_timestamp);) {

@@ -83,14 +83,14 @@ Trainer::Impl::Impl(const Impl& other, ForTrial)
       random(other.random),
       products(other.products),
       process(other.process),
-      base_lr(other.base_lr),
+      rates(other.rates.of_trial()),
       logger(state, {}),
       train(other.train),
       joint_length(other.joint_length),
       own_loader(other.own_loader),
-      last_settings(other.last_settings),
+      settings(other.settings.of_trial()),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
-      aside_plan(false, false),
+      asides(AsidePlan(false, false)),
       engine(state, logger, other.engine, Engine::ForTrial{}) {
   state.stop = Stop();
   state.run = {};
@@ -106,7 +106,7 @@ LrCurve Trainer::find_lr(const FindLrOptions& options) {
   check_has_optimizer(impl_->state, static_cast<bool>(impl_->options.optimizer), "find_lr");
   if (!impl_->train.loader() && !options.train_dataloader)
     throw ConfigError("find_lr: a train_dataloader is required; give it to the Trainer's options or to find_lr()");
-  const double base = impl_->base_lr.front();
+  const double base = impl_->rates.base().front();
   if (!(base > 0)) throw ConfigError("find_lr: the learning rate of the first parameter group must be > 0, got ", base);
 
   const Flag in_call(impl_->busy), trying(impl_->finding_lr);
@@ -141,7 +141,7 @@ LrCurve Trainer::find_lr(const FindLrOptions& options) {
     });
     losses.read();
     trial.finish_fit();
-    impl_->interrupted_by = trial.interrupted_by;
+    impl_->fits.interrupted_by = trial.fits.interrupted_by;
   }
   if (!losses.values().empty() && !std::isfinite(losses.values().front()))
     throw ConfigError("find_lr: the loss of the first batch is ", losses.values().front(),

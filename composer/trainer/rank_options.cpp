@@ -68,15 +68,15 @@ void Trainer::Impl::check_ranks_at_init() const {
 }
 
 // Else those that return at once leave the others alone.
-void Trainer::Impl::check_ranks(Left left) const {
+void Trainer::Impl::check_ranks(Fits::Left left) const {
   if (ranks.alone()) return;
   ComparedLines compared;
   compared.add("call", "fit()");
-  compared.add("fits that were begun", next_fit);
-  compared.add("this one", left == Left::NOTHING
+  compared.add("fits that were begun", fits.next);
+  compared.add("this one", left == Fits::Left::NOTHING
                                ? "returns at once, because it had ended or a signal has ended the program"
-                           : left == Left::REST ? "goes on"
-                                                : "begins");
+                           : left == Fits::Left::REST ? "goes on"
+                                                      : "begins");
   ranks.check_same("fit", compared.lines);
 }
 
@@ -101,13 +101,13 @@ void Trainer::Impl::check_ranks(const FitPlan& plan) const {
   const MetricSet& metrics = plan.metrics ? *plan.metrics : train_step.metrics();
   compared.add("metrics of training", listed(metrics.names()));
   add_options(compared, "train", metrics);
-  compared.add("learning rates", listed(plan.base_lr, [](double rate) { return util::exact_text(rate); }));
-  compared.add("factors of schedulers", plan.schedules.outline(plan.from, plan.until, plan.feed.num_batches()));
+  compared.add("learning rates", listed(plan.rates.base(), [](double rate) { return util::exact_text(rate); }));
+  compared.add("factors of schedulers", plan.rates.schedules().outline(plan.from, plan.until, plan.feed.num_batches()));
   add_evaluators(compared, plan.evaluators.empty() ? evaluations.runs() : plan.evaluators, ranks.splits());
   compared.add("tune", options.tune ? "true" : "false");
   if (ranks.zero_stage() > 0) compared.add("save_folder", saves_together() ? "set" : "none, or save_weights_only");
   if (ranks.shards_checkpoints()) compared.add("save_ignore_keys", listed(options.save_ignore_keys));
-  for (std::string& line : settings().lines()) compared.lines.push_back(std::move(line));
+  for (std::string& line : settings.now(as_module(*state.model)).lines()) compared.lines.push_back(std::move(line));
   ranks.check_same("options", compared.lines);
 }
 

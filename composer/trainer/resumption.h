@@ -15,6 +15,7 @@ namespace composer {
 // Which hyperparameters the log of the run has: a checkpoint that was saved before the first fit contains all.
 struct LoggedHyperparameters {
   bool algorithms = false, options = false;
+  bool options_here = false;  // by this process
 
   void visit_state(StateVisitor& visit) {
     visit("algorithms", algorithms);

@@ -22,10 +22,10 @@
 #include "composer/formats/weights.h"
 #include "composer/net/remote_store.h"
 #include "composer/optim/optimizer_state.h"
+#include "composer/remote/checkpoints.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
-#include "composer/remote/checkpoints.h"
 #include "composer/trainer/required_algorithms.h"
 #include "composer/util/checksum.h"
 
@@ -189,7 +189,7 @@ class Trainer::Impl::AsRun final : public Run, public ExchangeWatcher {
   void keep_random() const override { trainer().train_step.keep_random(); }
   void repeat_microbatch(bool backward) const override { trainer().train_step.repeat(backward); }
   std::vector<std::int64_t> sample_indices() const override {
-    if (!trainer().fit || trainer().evaluating || trainer().predicting) return {};
+    if (!trainer().fit || trainer().asides.evaluating || trainer().asides.predicting) return {};
     return trainer().train_step.sample_indices(trainer().fit->source.feed());
   }
 
@@ -254,38 +254,11 @@ void Trainer::Impl::end_mark_if_saved() {
   mark.reset();
 }
 
-// A run that was interrupted, failed or dropped is to be begun again.
-bool Trainer::Impl::ends_well() const {
-  return !failed && !fit && interrupted_by == 0 && std::uncaught_exceptions() <= exceptions;
-}
-
 // Empty: this rank has all.
 optim::OwnsState Trainer::Impl::owns_state() {
   OptimizerShards* const shards = train_step.optimizer_shards();
   if (!shards) return {};
   return [shards](const at::Tensor& parameter) { return shards->is_own(parameter); };
-}
-
-ModelSettings Trainer::Impl::settings() const {
-  const torch::nn::Module& model = as_module(*state.model);
-  ModelSettings now(model);
-  if (!is_training(model)) now.take_frozen(last_settings);
-  return now;
-}
-
-// A model that the program has left in evaluation mode is frozen where it was before.
-void Trainer::Impl::train_model() {
-  torch::nn::Module& model = as_module(*state.model);
-  const bool evaluated = !is_training(model);
-  train_unfrozen(model);
-  if (evaluated) last_settings.freeze_in(model);
-}
-
-// What was set in the program before the trainer was made is the program's to set again. What is loaded waits.
-void Trainer::Impl::visit_settings(StateVisitor& visit) {
-  ModelSettings set;
-  if (!visit.is_loading()) set = made_settings.changes(settings());
-  if (visit.is_loading() ? visit.has("settings") : !set.empty()) visit("settings", set);
 }
 
 // Metrics that are current, and evaluations that were due, are those of the weights that are saved with them.
@@ -303,7 +276,7 @@ void Trainer::Impl::visit_logged(StateVisitor& visit) {
   if (!visit.is_loading() || (resumption.found && visit.has("logged")))
     visit("logged", logged);
   else if (resumption.found)
-    logged = {.algorithms = true, .options = true};
+    logged.algorithms = logged.options = true;
 }
 
 // What has been left out, when it was saved or by load_ignore_keys, stays as it is.
@@ -319,13 +292,13 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   field("seed", state.seed);
   std::string finished = visit.is_loading() ? "" : Resumption::reason_to_save(state.stop);
   field("stop", finished);
-  if (!visit.is_loading() || resumption.found) visit("fit", place);  // another run's fits are not ours
-  visit_settings(visit);
+  if (!visit.is_loading() || resumption.found) visit("fit", fits.place);  // another run's fits are not ours
+  settings.visit_state(visit, as_module(*state.model));
   visit_logged(visit);
   if (is_there("pending_evaluations")) evaluations.visit_pending(visit);
   if (!visit.is_loading()) visit_measured(visit);
   train_step.visit_state(visit);
-  schedules.visit_state(visit);
+  rates.schedules().visit_state(visit);
   visit("tuned", tuned);
   visit_required_algorithms(visit, engine);
   visit_plugins(visit, engine, /*warns=*/ranks.first());  // the others lack the loggers of rank 0
@@ -363,7 +336,7 @@ StateDict Trainer::Impl::run_state(bool weights_only) {
     StateVisitor visit = StateVisitor::saving(all);
     visit_state(visit);
     all["hyperparameters"] =
-        hyperparameters_of(options, state, logger, train, made_lr, resumption.hyperparameters_before);
+        hyperparameters_of(options, state, logger, train, rates.made(), resumption.hyperparameters_before);
     all["rng"] = random.state();
     if (weights_in_use.version() != resumption.weights) resumption.waiting.drop({"evaluated"});  // of others
     resumption.waiting.put_into(all);
@@ -435,10 +408,9 @@ void Trainer::Impl::load_run_state(const StateDict& saved, const std::string& fr
     fit->source.lose_place();
     restore_random();  // else when the next fit begins
   }
-  owed.reset();
-  fit_end_is_owed = false;
-  schedules.apply(state);
-  if (state.optimizer) left_lr = optim::learning_rates(*state.optimizer);
+  fits.forget_owed();
+  rates.schedules().apply(state);
+  rates.leave(state);
 }
 
 // Once all is known that a fit sets and that the program logs when it begins. What differs is told. A callback that has
@@ -446,7 +418,7 @@ void Trainer::Impl::load_run_state(const StateDict& saved, const std::string& fr
 void Trainer::Impl::compare_options() {
   const StateDict& before = resumption.hyperparameters_before;
   if (!resumption.found || before.empty()) return;
-  const StateDict now = hyperparameters_of(options, state, logger, train, made_lr, {});
+  const StateDict now = hyperparameters_of(options, state, logger, train, rates.made(), {});
   if (ranks.first()) warn_of_changes(before, now);
   const std::string finished = resumption.finished();
   if (finished.empty() || ranks.same(std::uint64_t{judges_anew(finished, before, now)}) == 0) return;
@@ -460,7 +432,7 @@ void Trainer::Impl::compare_options() {
 void Trainer::Impl::restore_given() {
   naming(resumption.loaded_from, [&] {
     StateVisitor visit = resumption.waiting.visitor();
-    schedules.visit_state(visit);
+    rates.schedules().visit_state(visit);
     if (visit.has("evaluated")) evaluations.visit_evaluated(visit, resumption.weights);
   });
 }
@@ -476,9 +448,9 @@ void Trainer::Impl::restore_scale() {
 void Trainer::Impl::restore_settings() {
   StateVisitor visit = resumption.waiting.visitor();
   if (!visit.has("settings")) return;
-  ModelSettings settings;
-  visit("settings", settings);
-  settings.set_in(as_module(*state.model));
+  ModelSettings saved;
+  visit("settings", saved);
+  saved.set_in(as_module(*state.model));
 }
 
 // Only once training begins: hooks may have drawn random numbers meanwhile.

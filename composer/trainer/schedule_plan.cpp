@@ -39,12 +39,8 @@ bool follows_tokens(const optim::Scheduler& scheduler, const optim::ScheduleCont
 
 }  // namespace
 
-SchedulePlan::SchedulePlan(std::vector<optim::Scheduler> schedulers, double scale_schedule_ratio, bool every_batch,
-                           std::vector<double> base)
-    : schedulers_(std::move(schedulers)),
-      ratio_(scale_schedule_ratio),
-      every_batch_(every_batch),
-      base_(std::move(base)) {
+SchedulePlan::SchedulePlan(std::vector<optim::Scheduler> schedulers, double scale_schedule_ratio, bool every_batch)
+    : schedulers_(std::move(schedulers)), ratio_(scale_schedule_ratio), every_batch_(every_batch) {
   for (std::size_t i = 0; i < schedulers_.size(); ++i)
     if (!schedulers_[i]) throw ConfigError("schedulers: the one at index ", i, " is null");
 }

@@ -22,11 +22,9 @@ struct FitOutline;
 class SchedulePlan {
  public:
   SchedulePlan() = default;
-  // `base` holds the learning rate of each parameter group before any schedule. Throws ConfigError for a schedule that
-  // is null.
-  // `every_batch` false: the rates of an epoch are those of its first batch.
-  SchedulePlan(std::vector<optim::Scheduler> schedulers, double scale_schedule_ratio, bool every_batch,
-               std::vector<double> base);
+  // Throws ConfigError for a schedule that is null. `every_batch` false: the rates of an epoch are those of its first
+  // batch.
+  SchedulePlan(std::vector<optim::Scheduler> schedulers, double scale_schedule_ratio, bool every_batch);
 
   // Does nothing without schedules. Throws ConfigError for a schedule that gives no rate (NaN, infinite, negative),
   // unless max_duration is reached, because then no batch is trained with it: the rates stay as they are.
@@ -41,10 +39,11 @@ class SchedulePlan {
   std::string outline(const Timestamp& from, OptionalTime until, std::optional<std::int64_t> dataloader_len) const;
   // Throws ConfigError if a schedule follows tokens: would give another rate after some.
   void check_without_tokens(const State& state) const;
-  // Sets the rates that were there before any schedule.
+  // Sets the learning rate of each parameter group before any schedule.
   void withdraw(torch::optim::Optimizer& optimizer) const;
   void begin_run() const;  // schedules with a memory begin without one
   void set_base(std::vector<double> base) { base_ = std::move(base); }
+  const std::vector<double>& base() const { return base_; }
   // The fit lasts until its caller ends it: schedules see a run without an end.
   void set_endless(bool endless) { endless_ = endless; }
   // Throws ConfigError if a schedule follows metrics that this fit does not have.

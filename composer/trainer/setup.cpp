@@ -101,7 +101,7 @@ void check_options(const TrainerOptions& options, at::Device device) {
   if (options.grad_scaler) const optim::GradScaler checked(*options.grad_scaler, at::kCPU);
   check_subset(options.train_dataloader_label, options.train_subset_num_batches);
   scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
-  const SchedulePlan checked_schedulers(options.schedulers, 1, true, {});
+  const SchedulePlan checked_schedulers(options.schedulers, 1, true);
   std::vector<std::string> labels;
   bool is_auto = options.device_train_microbatch_size.is_auto();
   for (const Evaluator& evaluator : options.eval_dataloader.checked(options.eval_subset_num_batches)) {
@@ -134,7 +134,7 @@ std::vector<std::string> labels_of(const std::vector<EvalRun>& runs) {
 
 // After INIT, so that an algorithm could change the model before its parameters were counted.
 void Trainer::Impl::set_up() {
-  last_settings = made_settings = ModelSettings(as_module(*state.model));
+  settings.begin(as_module(*state.model));
   train_step.set_metrics(MetricSet(metrics_of(*state.model, /*is_train=*/true), options.train_dataloader_label));
   evaluations.replace(make_runs(options.eval_dataloader, options.eval_interval, options.eval_subset_num_batches));
   if (options.train_dataloader) {
@@ -142,10 +142,8 @@ void Trainer::Impl::set_up() {
     own_loader = train.loader();
   }
   state.max_duration = scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
-  schedules =
-      SchedulePlan(options.schedulers, options.scale_schedule_ratio, options.step_schedulers_every_batch, base_lr);
-  schedules.begin_run();
-  schedules.apply(state);
+  rates.begin(SchedulePlan(options.schedulers, options.scale_schedule_ratio, options.step_schedulers_every_batch),
+              state);
 }
 
 void Trainer::Impl::activate(const Feed& feed) {
@@ -176,27 +174,18 @@ std::vector<EvalRun> Trainer::Impl::make_runs(const Evaluators& given, const Int
 
 void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
   try {
-    const Left left = left_of();
+    const Fits::Left left = fits.left(resumption.found.has_value(), state.stop.asked());
     check_ranks(left);
     FitPlan plan = ranks.together([&] { return plan_fit(given, left, needs_loader); });
-    if (left == Left::NOTHING) return skip_fit(std::move(plan));
+    if (left == Fits::Left::NOTHING) return skip_fit(std::move(plan));
     check_ranks(plan);
     check_parts();
     commit(std::move(plan));
   } catch (...) {
-    failed = true;
+    fits.failed = true;
     if (saver && !fit) saver->end_fit();
     throw;
   }
-}
-
-// In a run that goes on, the program calls the same fits again. Those before the one that was begun last have ended,
-// however that came; where the clock is now says nothing about them, because time may have been reset since.
-Trainer::Impl::Left Trainer::Impl::left_of() const {
-  if (interrupted_by != 0 && state.stop.asked()) return Left::NOTHING;  // until the program clears that
-  if (!resumption.found || !place) return Left::ALL;
-  if (next_fit == place->number) return Left::REST;
-  return next_fit > place->number ? Left::ALL : Left::NOTHING;
 }
 
 // What holds for the fits after this one as well.
@@ -208,50 +197,42 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_lasting(const FitOptions& given) cons
                .holds = {.loader = {}, .process = ProcessClaim(process)}};
   check_microbatch_size(given.device_train_microbatch_size.value_or(0));
   check_precision(plan.precision, state.device);
-  // Rates that the program has set since are those before any schedule from now on.
-  plan.base_lr = base_lr;
-  const std::vector<double> rates = optim::learning_rates(*state.optimizer);
-  for (std::size_t group = 0; group < rates.size(); ++group)
-    if (group >= base_lr.size())
-      plan.base_lr.push_back(rates[group]);
-    else if (group < left_lr.size() && rates[group] != left_lr[group])
-      plan.base_lr[group] = rates[group];
-  plan.schedules = given.schedulers.empty() ? schedules
-                                            : SchedulePlan(given.schedulers, given.scale_schedule_ratio,
-                                                           given.step_schedulers_every_batch.value_or(true), {});
-  plan.schedules.set_base(plan.base_lr);
+  std::optional<SchedulePlan> schedules;
+  if (!given.schedulers.empty())
+    schedules.emplace(given.schedulers, given.scale_schedule_ratio, given.step_schedulers_every_batch.value_or(true));
+  plan.rates = rates.of_fit(state, std::move(schedules));
   if (plan.feed && plan.feed.label() != train.label())
     plan.metrics = MetricSet(metrics_of(*state.model, /*is_train=*/true), plan.feed.label());
   return plan;
 }
 
 // Throws for whatever cannot be done; what it gives can be committed.
-Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Left left, bool needs_loader) const {
+Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Fits::Left left, bool needs_loader) const {
   require_open("fit()");
   require_idle("begin()");
   if (fit) throw ConfigError("Trainer: begin() was called before; call end() first");
-  if (next_fit == 0 && together) together->check();
+  if (fits.next == 0 && together) together->check();
   check_has_optimizer(state, static_cast<bool>(options.optimizer), "fit");
   check_trains_all(as_module(*state.model), *state.optimizer);
-  if (next_fit == 0 || resumption.found) check_field_names(engine);
+  if (fits.next == 0 || resumption.found) check_field_names(engine);
   FitPlan plan = plan_lasting(given);
   if (!plan.feed && needs_loader)
     throw ConfigError("train_dataloader: is required to fit; give it to the Trainer's options or to fit()");
-  if (left == Left::NOTHING) {
-    plan.goal = given.duration && resumption.found ? place->end : state.max_duration;
+  if (left == Fits::Left::NOTHING) {
+    plan.goal = given.duration && resumption.found ? fits.place->end : state.max_duration;
     return plan;
   }
-  plan.reset_time = given.reset_time && left == Left::ALL;
+  plan.reset_time = given.reset_time && left == Fits::Left::ALL;
   plan.from = plan.reset_time ? Timestamp{} : state.timestamp;
-  plan.counted_from = left == Left::REST ? place->from : plan.from;
+  plan.counted_from = left == Fits::Left::REST ? fits.place->from : plan.from;
   plan.goal = goal_of(given, plan.counted_from);
   plan.until = end_of(given, plan.goal, plan.from, plan.feed, needs_loader);
 
   const std::vector<EvalRun>& runs = plan.evaluators.empty() ? evaluations.runs() : plan.evaluators;
   if (given.eval_dataloader.empty() && (is_chosen(given.eval_interval) || given.eval_subset_num_batches != -1))
     warn("fit: eval_interval and eval_subset_num_batches have no effect without an eval_dataloader beside them");
-  plan.schedules.set_endless(!plan.until);
-  plan.schedules.check(plan.from, plan.until, plan.feed.num_batches());
+  plan.rates.schedules().set_endless(!plan.until);
+  plan.rates.schedules().check(plan.from, plan.until, plan.feed.num_batches());
   if (resumption.found) check_same_batches(resumption.hyperparameters_before, plan.from, plan.feed);
   check_plan(plan, runs, /*gives_batches=*/!needs_loader);
   if (!ranks.alone()) {
@@ -297,7 +278,7 @@ void Trainer::Impl::check_plan(const FitPlan& plan, const std::vector<EvalRun>& 
       tell_direction(*saver, *options.save_best, outline);
     }
   }
-  plan.schedules.check_fit(outline, state);
+  plan.rates.schedules().check_fit(outline, state);
   for (const auto& callback : engine.callbacks()) callback.object->check_fit(outline, state);
 }
 
@@ -311,11 +292,10 @@ void Trainer::Impl::commit_lasting(FitPlan& plan) {
   state.precision = plan.precision;
   if (!plan.evaluators.empty()) evaluations.replace(std::move(plan.evaluators));
   declare_metrics();
-  base_lr = std::move(plan.base_lr);
-  schedules = std::move(plan.schedules);
+  rates = std::move(plan.rates);
   if (plan.reset_time) resumption.waiting.drop({"schedulers", "evaluated"});
   restore_given();
-  schedules.apply(state);
+  rates.schedules().apply(state);
 }
 
 void Trainer::Impl::commit(FitPlan plan) {
@@ -327,15 +307,13 @@ void Trainer::Impl::commit(FitPlan plan) {
     state.previous_timestamp.reset();
     evaluations.count_from_zero();
     if (saver) saver->count_from_zero();
-    owed.reset();
+    fits.owed.reset();
   }
   commit_lasting(plan);
-  place = {.number = next_fit++, .from = plan.counted_from, .end = plan.goal};
-  interrupted_by = 0;
-  ended_by.clear();
+  fits.begin(plan.counted_from, plan.goal);
   if (dist::World* const world = ranks.world()) plan.holds.among_ranks = world->training();
-  fit.emplace(train, std::move(plan.holds)).follows_pause = paused;
-  fit->begins_after_pause = paused && is_saved;
+  fit.emplace(train, std::move(plan.holds)).follows_pause = fits.paused;
+  fit->begins_after_pause = fits.paused && is_saved;
   if (options.handle_signals) signals->begin();
   if (plan.goal && *plan.goal != *plan.until) fit->max_duration_afterwards.emplace(plan.goal);
 }
@@ -343,12 +321,12 @@ void Trainer::Impl::commit(FitPlan plan) {
 // What it sets for the fits after it is set, and nothing else happens.
 void Trainer::Impl::skip_fit(FitPlan plan) {
   state.max_duration = plan.goal;
-  if (interrupted_by == 0 && next_fit == 0 && ranks.first())
-    warn(join("fit: the first ", place->number, " of this program's fits had ended before ", resumption.loaded_from,
-              " was saved, and return at once"));
+  if (fits.interrupted_by == 0 && fits.next == 0 && ranks.first())
+    warn(join("fit: the first ", fits.place->number, " of this program's fits had ended before ",
+              resumption.loaded_from, " was saved, and return at once"));
   commit_lasting(plan);
-  left_lr = optim::learning_rates(*state.optimizer);
-  ++next_fit;
+  rates.leave(state);
+  ++fits.next;
   fit.emplace(train, std::move(plan.holds)).skipped = true;
 }
 
@@ -359,7 +337,7 @@ void Trainer::Impl::check_first_batch() {
   check_without_tokens(state.iteration_length, "iteration_length");
   for (const EvalRun& run : evaluations.runs()) check_without_tokens(run.interval, "eval_interval");
   if (saver) check_without_tokens(options.save_interval, "save_interval");
-  schedules.check_without_tokens(state);
+  rates.schedules().check_without_tokens(state);
 }
 
 void Trainer::Impl::log_algorithms() {
@@ -371,8 +349,8 @@ void Trainer::Impl::log_algorithms() {
 
 // All that checkpoints say of how the run is trained; of a run that goes on, what has changed.
 void Trainer::Impl::log_options() {
-  if (!options.auto_log_hparams || std::exchange(has_logged_options, true)) return;
-  const StateDict now = hyperparameters_of(options, state, logger, train, made_lr, {});
+  if (!options.auto_log_hparams || std::exchange(logged.options_here, true)) return;
+  const StateDict now = hyperparameters_of(options, state, logger, train, rates.made(), {});
   const StateDict new_ones =
       std::exchange(logged.options, true) ? changed(resumption.hyperparameters_before, now) : now;
   std::vector<LogEntry> entries;
@@ -384,15 +362,15 @@ void Trainer::Impl::log_options() {
 void Trainer::Impl::finish_fit() {
   if (fit->skipped) return fit.reset();
   poll_signals();  // the last one: what comes later is for others
-  interrupted_by = fit->ending.signal();
-  paused = pauses() || fit->follows_pause;  // it may have failed before it has begun
+  fits.interrupted_by = fit->ending.signal();
+  fits.paused = pauses() || fit->follows_pause;  // it may have failed before it has begun
   if (fit->max_duration_afterwards) state.max_duration = *fit->max_duration_afterwards;
   train_step.end_fit();
-  last_settings = settings();
+  settings.note(as_module(*state.model));
   state.stop.answer();
   signals->end();
   fit.reset();
-  left_lr = optim::learning_rates(*state.optimizer);
+  rates.leave(state);
   if (saver) saver->end_fit();
 }
 
@@ -404,7 +382,7 @@ void Trainer::Impl::abandon_fit() {
   state.optimizer->zero_grad(/*set_to_none=*/true);
   if (saver) saver->abandon();
   finish_fit();
-  next_fit = place->number;  // the next one is this one again
+  fits.repeat();
 }
 
 // A subset is of one fit; the trainer's own is of the loader that its options name.
@@ -435,7 +413,7 @@ OptionalTime Trainer::Impl::end_of(const FitOptions& fit, const OptionalTime& go
   if (!until) return until;
   check_limit(*until, "max_duration", options.iteration_length);
   check_epochs_end(*until, options.iteration_length, feed);
-  const bool has_work = resumption.found || owed || fit_end_is_owed || evaluations.has_pending();
+  const bool has_work = resumption.found || fits.owes() || evaluations.has_pending();
   if (from.reached(*until) && !has_work)
     throw ConfigError("max_duration: training has already reached ", *until,
                       ", so there is nothing to do; give fit() a duration, or reset_time");

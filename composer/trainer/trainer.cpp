@@ -66,8 +66,7 @@ Loggers loggers_of(const Loggers& given, const Ranks& ranks) {
   if (ranks.first()) return given;
   Loggers kept;
   for (const auto& plugin : given.list())
-    if (const auto* each = plugin.interfaces.for_all_ranks; each && each->is_for_all_ranks())
-      kept.add(plugin.object);
+    if (const auto* each = plugin.interfaces.for_all_ranks; each && each->is_for_all_ranks()) kept.add(plugin.object);
   return kept;
 }
 
@@ -142,7 +141,7 @@ Trainer::Impl::Impl(TrainerOptions given)
       process(settings_of(options, state.device)),
       logger(state, destinations(options.loggers)),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
-      aside_plan(options.inference_mode, options.fold_batch_norms || options.tune),
+      asides(AsidePlan(options.inference_mode, options.fold_batch_norms || options.tune)),
       run_link(std::in_place, *this),
       saver(ranks.together([&] { return make_saver(); })),
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes) {
@@ -185,22 +184,7 @@ void Trainer::Impl::make_optimizer(optim::NamedParameters before_init) {
     optim::refit(*state.optimizer, before_init, parameters);
   else if (options.optimizer && !parameters.empty())
     state.optimizer = options.optimizer.make(std::move(parameters));
-  if (state.optimizer) base_lr = made_lr = optim::learning_rates(*state.optimizer);
-}
-
-// After AFTER_LOAD: until then algorithms may add groups, and set rates, which are then not those of the schedules.
-void Trainer::Impl::read_learning_rates() {
-  if (!state.optimizer) return;
-  const std::vector<double> now = optim::learning_rates(*state.optimizer), scheduled = schedules.rates(state);
-  for (std::size_t group = 0; group < now.size(); ++group) {
-    if (group >= base_lr.size())
-      base_lr.push_back(now[group]);
-    else if (now[group] != scheduled[group])
-      base_lr[group] = now[group];
-  }
-  schedules.set_base(base_lr);
-  schedules.apply(state);
-  left_lr = optim::learning_rates(*state.optimizer);
+  if (state.optimizer) rates.begin(*state.optimizer);
 }
 
 // A fit that is still open is over: who closes does not go on.
@@ -220,7 +204,7 @@ Trainer::Impl::~Impl() {
 // Again: does nothing. A ready optimizer has the rates back that it came with, which another trainer starts from.
 void Trainer::Impl::release() {
   const RandomScope draws(random);
-  const bool well = ends_well();
+  const bool well = fits.end_well() && !fit;  // one that was dropped is to be begun again
   engine.close();
   if (!run_link) return;  // a trial, which has nothing of its own
   run_link->cut();
@@ -228,7 +212,7 @@ void Trainer::Impl::release() {
     warn_of_unsaved();
     finish_fit();
   }
-  if (state.optimizer && options.optimizer.made()) schedules.withdraw(*state.optimizer);
+  if (state.optimizer && options.optimizer.made()) rates.schedules().withdraw(*state.optimizer);
   run_link.reset();
   try {
     if (saver && saver->has_notes()) saver->finish();
@@ -266,8 +250,9 @@ void Trainer::Impl::require_open(const char* call) const {
 void Trainer::Impl::require_fit(const char* call) const {
   require_idle(call);
   if (fit) return;
-  if (ended_by.empty()) throw ConfigError("Trainer: ", call, " before begin()");
-  throw ConfigError("Trainer: ", call, " after the fit was ended by an error (", ended_by, "); call begin() again");
+  if (fits.ended_by.empty()) throw ConfigError("Trainer: ", call, " before begin()");
+  throw ConfigError("Trainer: ", call, " after the fit was ended by an error (", fits.ended_by,
+                    "); call begin() again");
 }
 
 void Trainer::Impl::require_idle(const char* call) const {
@@ -355,7 +340,7 @@ void Trainer::end() {
 void Trainer::eval(EvalOptions options) {
   Impl& trainer = impl();
   trainer.require_open("eval()");
-  if (trainer.evaluating) throw ConfigError("Trainer: eval() inside of an evaluation");
+  if (trainer.asides.evaluating) throw ConfigError("Trainer: eval() inside of an evaluation");
   trainer.require_no_trial("eval()");
   std::vector<EvalRun> given = trainer.make_runs(options.eval_dataloader.cut_to(options.subset_num_batches), "1ep", -1);
   std::vector<EvalRun>& own = trainer.evaluations.runs();
@@ -381,7 +366,7 @@ void Trainer::eval(EvalOptions options) {
 std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOptions options) {
   Impl& trainer = impl();
   trainer.require_open("predict()");
-  if (trainer.predicting) throw ConfigError("Trainer: predict() inside of a prediction");
+  if (trainer.asides.predicting) throw ConfigError("Trainer: predict() inside of a prediction");
   trainer.require_no_trial("predict()");
   if (!dataloader) throw ConfigError("predict: a dataloader is required");
   const auto* loader = dynamic_cast<const data::detail::SeekableLoader*>(dataloader.dataloader.get());
@@ -411,6 +396,6 @@ State& Trainer::state() { return impl().state; }
 const State& Trainer::state() const { return impl().state; }
 Engine& Trainer::engine() { return impl().engine; }
 Logger& Trainer::logger() { return impl().logger; }
-int Trainer::interrupted_by() const { return impl().interrupted_by; }
+int Trainer::interrupted_by() const { return impl().fits.interrupted_by; }
 
 }  // namespace composer

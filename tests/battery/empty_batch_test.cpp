@@ -59,7 +59,7 @@ void pass_empty_batch(Trainer& trainer, bool with_gradients) {
   state.batch = no_samples();
   for (const Event event : kEvents) {
     CAPTURE(to_string(event));
-    for (const auto& [algorithm, name, events] : trainer.engine().algorithms())
+    for (const auto& [algorithm, name, events, interfaces] : trainer.engine().algorithms())
       if (events.contains(event) && algorithm->match(event, state))
         CHECK_NOTHROW(algorithm->apply(event, state, trainer.logger()));
     for (const auto& [name, tensor] : state.batch) CHECK(tensor.size(0) == 0);

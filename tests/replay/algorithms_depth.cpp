@@ -118,7 +118,8 @@ Outcome bottleneck(const Json& c, const Recorded& recorded) {
   block->set_drop(rate, drop_of(method_of(c)));
   block->train(c.at("training").get<bool>());
   seed_like(c, 1 - rate);
-  Json got = {to_json(block->forward(recorded.at("in.input")))}, want = {to_json(recorded.at("out"))};
+  Json got = Json::array({to_json(block->forward(recorded.at("in.input")))}),
+       want = Json::array({to_json(recorded.at("out"))});
   for (const auto& one : block->named_buffers()) {
     if (!recorded.contains("out.state." + one.key())) continue;
     got.push_back(to_json(one.value()));

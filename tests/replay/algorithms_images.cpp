@@ -87,7 +87,8 @@ Outcome colout_batch(const Json& c, const Recorded& tensors) {
   const auto kept =
       algorithms::colout_kept(input.size(2), input.size(3), c.value("p_row", defaults.p_row),
                               c.value("p_col", defaults.p_col), [&](std::int64_t n) { return random.permutation(n); });
-  Json recorded = {to_json(tensors.at("out.input"))}, got = {to_json(algorithms::colout_batch(input, kept))};
+  Json recorded = Json::array({to_json(tensors.at("out.input"))}),
+       got = Json::array({to_json(algorithms::colout_batch(input, kept))});
   if (c.at("target_resized").get<bool>()) {
     recorded.push_back(to_json(tensors.at("out.target")));
     got.push_back(to_json(algorithms::colout_batch(tensors.at("in.target"), kept)));
