@@ -118,7 +118,8 @@ void RunSaver::tell_changed(const State& state) const {
   const bool is_last = state.max_duration && state.timestamp.reached(*state.max_duration);
   if (!has_saved_ || !is_last || options_.save_interval.function() || state.timestamp.batch != last_saved_batch_)
     return;
-  if (state.run->weights_version() == saved_weights_) return;
+  const std::uint64_t now = state.run->weights_version();
+  if (now == saved_weights_ || saver_->has_weights(now)) return;
   warn(join(options_.names.name("folder"), ": the weights were changed at FIT_END, after ", newest(), " was saved, so ",
             "no checkpoint has them; change them at EPOCH_END, or call save_checkpoint() after fit()"));
 }

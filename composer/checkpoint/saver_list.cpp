@@ -32,6 +32,16 @@ bool Saver::has_periodic(const std::string& name) const {
   return there && !there->by_hand;
 }
 
+bool Saver::has_by_hand(const std::string& name) const {
+  const Saved* const there = find(name);
+  return there && there->by_hand;
+}
+
+bool Saver::has_periodic_of_others(const std::string& name, std::uint64_t weights) const {
+  const Saved* const there = find(name);
+  return there && !there->by_hand && there->weights != weights;
+}
+
 std::string Saver::name_by_hand(const std::string& name) const {
   std::string tried = name;
   for (int number = 2;; ++number) {
@@ -74,7 +84,7 @@ void Saver::choose_name(Manifest& manifest, const Planned& planned) {
     if (!there && (number == 2 || is_free(manifest.name))) return;  // that another run has the first one is an error
     if (there && (may_replace(*there, manifest, planned) || is_gone(there->name))) {
       const bool is_same = there->weights != 0 && there->weights == planned.weights;
-      if (is_same && there->has_value()) manifest.metrics.emplace(options_.best->metric, there->value);
+      if (is_same && there->has_value() && options_.best) manifest.metrics.emplace(options_.best->metric, there->value);
       return;
     }
     manifest.name = join(name, '-', number);
@@ -178,6 +188,11 @@ void Saver::add_metrics(std::uint64_t weights, const std::map<std::string, doubl
     }
 }
 
+void Saver::note_weights(const std::string& name, std::uint64_t weights) {
+  const auto found = std::ranges::find(list_.saved, name, &Saved::name);
+  if (found != list_.saved.end()) found->weights = weights;
+}
+
 bool Saver::has_weights(std::uint64_t weights) const {
   for (auto one = list_.saved.rbegin(); one != list_.saved.rend() && !has_older(*one, weights); ++one)
     if (one->weights == weights) return true;
@@ -229,8 +244,12 @@ std::vector<Manifest> Saver::adopt_left(std::int64_t batch) {
   for (const Manifest& one : left) {
     count_from(one);
     (one.time.batch > batch ? later : list_.saved)
-        .push_back(
-            {.name = one.name, .value = value_of(one.metrics), .batch = one.time.batch, .ahead = true, .id = one.id});
+        .push_back({.name = one.name,
+                    .value = value_of(one.metrics),
+                    .by_hand = one.by_hand,
+                    .batch = one.time.batch,
+                    .ahead = true,
+                    .id = one.id});
   }
   list_.saved.insert(list_.saved.begin(), later.begin(), later.end());
   return left;
