@@ -151,7 +151,7 @@ class COMPOSER_EXPORT Saver {
   bool is_gone(const std::string& name) const;
   bool is_free(const std::string& name) const;
   double value_of(const std::map<std::string, double>& metrics) const;
-  void read_value(Saved& saved) const;
+  void settle_value(Saved& saved);
   std::string best_name() const { return best() ? best()->name : ""; }
   std::string best_link() const { return options_.best && !options_.latest.empty() ? Best::kLink : ""; }
   void note(const std::vector<Added>& added);

@@ -146,7 +146,7 @@ void Saver::visit_state(StateVisitor& visit, std::uint64_t weights, std::int64_t
   if (options_.best)
     for (Saved& one : list_.saved) {
       if (metric != options_.best->metric) one.value = NAN;
-      if (!one.has_value()) read_value(one);
+      settle_value(one);
     }
   std::erase_if(list_.retired, [&](const std::string& name) { return has(saved, name); });
 }
@@ -157,12 +157,18 @@ double Saver::value_of(const std::map<std::string, double>& metrics) const {
   return found == metrics.end() ? NAN : found->second;
 }
 
-// An evaluation that came after it, as the last one of a fit, has noted its value in the manifest alone.
-void Saver::read_value(Saved& saved) const {
+// An evaluation that came after it, as the last one of a fit, has noted its value in the manifest alone; and a process
+// may have ended before a value that the list has was noted there.
+void Saver::settle_value(Saved& saved) {
   try {
     const Manifest manifest = open_checkpoint(options_.folder / saved.name, *files_).manifest;
-    const bool is_same = manifest.run_id == options_.run_id && manifest.time.batch == saved.batch;
-    if (is_same) saved.value = value_of(manifest.metrics), saved.id = manifest.id;
+    if (manifest.run_id != options_.run_id || manifest.time.batch != saved.batch) return;
+    saved.id = manifest.id;
+    const double noted = value_of(manifest.metrics);
+    if (!saved.has_value())
+      saved.value = noted;
+    else if (std::isnan(noted))
+      added_.push_back({.name = saved.name, .id = saved.id, .metrics = {{options_.best->metric, saved.value}}});
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): then it has none
   }
 }

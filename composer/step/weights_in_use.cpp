@@ -254,7 +254,8 @@ std::uint64_t WeightsInUse::version() noexcept {
 void WeightsInUse::stepped() noexcept {
   for (std::vector<Seen>* const all : {&trained_.parameters, &trained_.buffers, &handed_out_})
     for (Seen& one : *all) one.look_again();
-  have_changed();
+  ++version_;
+  state_.metrics.stepped();
 }
 
 void WeightsInUse::loaded() noexcept {

@@ -1,5 +1,6 @@
 // Whose weights a value was measured on, when algorithms or the program change them beside the optimizer's step.
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <functional>
@@ -341,6 +342,32 @@ TEST_CASE("By a metric of training, a checkpoint has the value of the batch that
     CHECK(values == 5);
     CHECK(noted(saving::open_checkpoint(fs::canonical(folder / name / "best")), best.metric) == least);
   }
+}
+
+TEST_CASE("What an algorithm sets under the label of training is a value of the weights of that moment alone") {
+  const Folder folder;
+  const Warnings quiet;
+  TrainerOptions options = options_of(none);
+  options.eval_dataloader = {};
+  options.max_duration = "30ba";
+  options.save_folder = folder / "ck";
+  options.save_interval = "5ba";
+  options.save_best = saving::Best{.metric = "train/own", .better = Better::HIGHER};
+  options.algorithms = {AtAlgorithm({Event::AFTER_LOAD, Event::BATCH_END}, [](State& state) {
+    if (state.timestamp.batch % 10 == 0)
+      state.metrics.set("train", "own", at::scalar_tensor(-std::abs(state.timestamp.batch - 10.)));
+  })};
+  options.callbacks = {
+      callbacks::CheckpointSaver({.folder = folder / "more",
+                                  .save_interval = "3ba",
+                                  .best = saving::Best{.metric = "train/own", .better = Better::HIGHER}})};
+  Trainer(std::move(options)).fit();
+  for (const char* where : {"ck", "more"})
+    for (const saving::Found& found : saving::list_checkpoints(folder / where)) {
+      CAPTURE(found.path.string());
+      CHECK(found.manifest.metrics.contains("train/own") == (found.manifest.time.batch % 10 == 0));
+    }
+  CHECK(fs::read_symlink(folder / "ck/best") == "ep2-ba10");
 }
 
 TEST_CASE("A look at a part of the data is no value of a checkpoint") {
@@ -907,6 +934,33 @@ TEST_CASE("The last checkpoint of CheckpointSaver gets its value also if the pro
     best.push_back(fs::read_symlink(folder / "more/best"));
   }
   CHECK(best[0] == best[1]);
+}
+
+TEST_CASE("A value that a killed process had not noted in its checkpoint is noted by the next one") {
+  std::vector<std::map<std::string, double>> noted_there;
+  for (const bool dies : {false, true}) {
+    const Folder folder;
+    const auto run = [&](bool is_killed) {
+      TrainerOptions options = options_of(none);
+      options.max_duration = "2ep";
+      options.save_folder = folder / "ck";
+      options.save_interval = "1ba";
+      options.callbacks = {
+          callbacks::CheckpointSaver(
+              {.folder = folder / "more", .save_interval = "4ba", .best = saving::Best{.metric = "eval/CrossEntropy"}}),
+          At([=](Event event, const State& state) {
+            if (is_killed && event == Event::BATCH_START && state.timestamp.batch == 6)
+              throw std::runtime_error("killed");
+          })};
+      Trainer(std::move(options)).fit();
+    };
+    const Warnings quiet;
+    if (dies) CHECK_THROWS(run(true));
+    run(false);
+    noted_there.push_back(saving::open_checkpoint(folder / "more/ep0-ba4").manifest.metrics);
+  }
+  CHECK(noted_there[0].contains("eval/CrossEntropy"));
+  CHECK(noted_there[0] == noted_there[1]);
 }
 
 TEST_CASE("A run that goes on without save_best saves the same weights again under the name that they have") {
