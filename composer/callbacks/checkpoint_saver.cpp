@@ -65,7 +65,8 @@ void CheckpointSaver::open(const State& state) {
   if (options.num_checkpoints_to_keep == 0)
     warn(join("CheckpointSaver: num_checkpoints_to_keep is 0, so ", folder_, " gets no checkpoint; -1 keeps all"));
   const std::string id = state.run->claim_checkpoints(
-      this, "CheckpointSaver: folder: ", saving::format_name(options.folder, state.run_name), options.filename);
+      this, "CheckpointSaver: folder: ", saving::format_name(options.folder, state.run_name), options.filename,
+      /*whole=*/!options.weights_only);
   if (!goes_on) options.begins_again = id;
   saver_.emplace(std::move(options), state, goes_on ? &newest : nullptr);
   run_ = &*state.run;
@@ -131,16 +132,23 @@ void CheckpointSaver::eval_end(const State& state, Logger&) {
 }
 
 void CheckpointSaver::eval_after_all(const State&, Logger&) { write_notes(); }
-void CheckpointSaver::eval_standalone_end(const State&, Logger&) { write_notes(); }
+void CheckpointSaver::eval_standalone_end(const State&, Logger&) {
+  in_call_ = false;
+  write_notes();
+}
 
 // Outside of a fit: the process may end before the next checkpoint.
 void CheckpointSaver::write_notes() {
   if (saver_ && !saver_->in_fit() && saver_->has_notes()) saver_->finish();
 }
 
-// FIT_END does not come.
+void CheckpointSaver::eval_standalone_start(const State&, Logger&) { in_call_ = true; }
+void CheckpointSaver::predict_start(const State&, Logger&) { in_call_ = true; }
+void CheckpointSaver::predict_end(const State&, Logger&) { in_call_ = false; }
+
+// FIT_END does not come, unless it is an eval() or predict() that has failed between two steps.
 void CheckpointSaver::run_fails(const std::exception_ptr&, const State&, Logger&) {
-  if (saver_) saver_->end_fit();
+  if (!std::exchange(in_call_, false) && saver_) saver_->end_fit();
 }
 
 void CheckpointSaver::close(const State& state, Logger&) {

@@ -41,7 +41,10 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback, public ErrorWatch
   void fit_end(const State& state, Logger& logger) override;
   void eval_end(const State& state, Logger& logger) override;
   void eval_after_all(const State& state, Logger& logger) override;
+  void eval_standalone_start(const State& state, Logger& logger) override;
   void eval_standalone_end(const State& state, Logger& logger) override;
+  void predict_start(const State& state, Logger& logger) override;
+  void predict_end(const State& state, Logger& logger) override;
   void close(const State& state, Logger& logger) override;
   void visit_state(StateVisitor& visit) override;
   void check_fit(const FitOutline& fit, const State& state) const override;
@@ -70,6 +73,7 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback, public ErrorWatch
   Memory before_;
   std::uint64_t loaded_weights_ = 0;  // those of the trainer's checkpoint, as state.run->weights_version()
   bool resumes_ = false;
+  bool in_call_ = false;  // of eval() or predict()
 };
 
 }  // namespace composer::callbacks

@@ -185,6 +185,13 @@ void FileSystem::remove(const Path& path) {
   if (error) throw FileError("could not remove", path, error);
 }
 
+std::filesystem::path canonical_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::weakly_canonical(folder, error);
+  if (error) path = folder.lexically_normal();  // who writes there is told why
+  return path.has_filename() ? path : path.parent_path();
+}
+
 TemporaryPath::TemporaryPath(FileSystem& files, std::filesystem::path path) : files_(files), path_(std::move(path)) {}
 TemporaryPath::TemporaryPath(TemporaryPath&& other) noexcept : files_(other.files_), path_(other.release()) {}
 

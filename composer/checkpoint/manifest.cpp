@@ -55,6 +55,7 @@ Json without_checksum(const Manifest& m) {
   if (m.version >= Manifest::kFirstWithNumber) json["number"] = m.number;
   if (m.version >= Manifest::kFirstWithNumber && m.fit) json["fit"] = *m.fit;
   json["weights_only"] = m.weights_only;
+  if (m.by_hand) json["by_hand"] = true;
   json["time"] = time;
   json["metrics"] = metrics;
   json["composer_version"] = m.composer_version;
@@ -85,6 +86,7 @@ Manifest from_json(const Unordered& json) {
   if (json.contains("fit")) m.fit = json.at("fit").get<std::int64_t>();
   m.program = json.value("program", "");
   m.weights_only = json.at("weights_only").get<bool>();
+  m.by_hand = json.value("by_hand", false);
   for (const util::Count& count : util::kCounts)
     m.time.*count.field = json.at("time").at(count.name).get<std::int64_t>();
   m.time.total_wct = Seconds(number(json.at("time").at("seconds")));

@@ -43,6 +43,7 @@ struct Manifest {
   Timestamp time;
   std::map<std::string, double> metrics;  // by label/name
   bool weights_only = false;
+  bool by_hand = false;  // by save_checkpoint(); earlier versions do not say
   std::string composer_version, libtorch_version;
   std::vector<File> files;
   int version = kVersion;

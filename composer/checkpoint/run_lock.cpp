@@ -101,6 +101,7 @@ void LockedFile::set_text(const std::string& text) {
   util::write_all(descriptor_.number(), 0, text.data(), text.size());
   if (::ftruncate(descriptor_.number(), static_cast<off_t>(text.size())) != 0) {  // what is left behind it does no harm
   }
+  ::fsync(descriptor_.number());  // an empty one, after a loss of power, would be nobody's
 }
 
 bool LockedFile::is_in_place() const { return util::is_at(descriptor_.number(), path_); }

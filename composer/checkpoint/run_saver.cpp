@@ -155,7 +155,7 @@ void RunSaver::delete_later(const State& state) {
   for (const Found& found : list_checkpoints(options().folder, saver_->files())) {
     const Manifest& one = found.manifest;
     if (one.run_id != options().run_id || (resumed_ && !is_older(*resumed_, one))) continue;
-    if (is_or_follows(one.name, format_name(options_.filename, state.run_name, &one.time)))
+    if (!one.by_hand && is_or_follows(one.name, format_name(options_.filename, state.run_name, &one.time)))
       saver_->retire(one.name);
     else
       saver_->count_from(one);
@@ -204,7 +204,7 @@ void RunSaver::check_conflicts(const State& state) const {
 
 void RunSaver::prepare(const State& state) {
   in_fit_ = true;
-  if (!state.previous_timestamp && last_saved_batch_ >= 0) count_from_zero();  // time was reset
+  if (!state.previous_timestamp) count_from_zero();  // nothing is trained yet, or time was reset
   if (options_.num_checkpoints_to_keep == 0) return;
   try {
     if (lock_) check_newest();
@@ -306,12 +306,13 @@ std::string RunSaver::open_parts(int ranks) {
 void RunSaver::save(const std::string& name, const State& state) {
   warn_if_late(state);
   const std::int64_t before = std::exchange(last_saved_batch_, state.timestamp.batch);
-  ends_saved_ = ends_of(state.timestamp);
+  const std::int64_t ends_before = std::exchange(ends_saved_, ends_of(state.timestamp));
   try {
     take(name, manifest(name, state), state, /*by_hand=*/false);
     knows_finish_ = is_finished(state);
   } catch (...) {
     last_saved_batch_ = before;
+    ends_saved_ = ends_before;
     throw;
   }
 }
@@ -335,11 +336,17 @@ void RunSaver::check_by_hand(const std::string& name, const State& state) const 
   if (options_.best && !options().latest.empty()) check_beside(name, Best::kLink, "save_best", kWho);
 }
 
+void RunSaver::check_name_by_hand(const std::string& name, const State& state) const {
+  check_by_hand(format_name(name, state.run_name, &state.timestamp), state);
+}
+
 // A mirror may have one that this machine has not.
 std::string RunSaver::made_before(const std::string& name, const State& state) const {
   std::string made = format_name(name, state.run_name, &state.timestamp);
   check_by_hand(made, state);
   made = saver_->name_by_hand(made);
+  // The run has saved that by itself, and the program has changed the weights since.
+  if (saver_->has_periodic_of_others(made, state.run->weights_version())) return "";
   const std::filesystem::path path = options().folder / made;
   try {
     const Found found = open_checkpoint(path, saver_->files());
@@ -358,13 +365,14 @@ std::string RunSaver::take(const std::string& name, Manifest manifest, const Sta
   const Planned planned{
       .by_hand = by_hand, .weights = state.run->weights_version(), .is_rolling = !util::has_time(name)};
   saver_->choose_name(manifest, planned);
+  manifest.by_hand = by_hand || saver_->has_by_hand(manifest.name);
   saver_->plan(manifest, planned);
   StateDict all = state.run->snapshot(options_.weights_only);
   manifest.fit = fit_of(all);
   ignore_keys(all, options_.ignore_keys);
   const std::string given = manifest.name;
   saver_->save(std::move(manifest), all);
-  saved_weights_ = planned.weights;
+  if (!by_hand) saved_weights_ = planned.weights;
   has_saved_ = true;
   return given;
 }
@@ -399,6 +407,8 @@ void RunSaver::adopt_left(const State& state, std::uint64_t weights) try {
   const Timestamp& now = state.timestamp;
   for (const Manifest& left : saver_->adopt_left(now.batch)) {
     if (!state.previous_timestamp || left.time.batch != now.batch || ends_of(left.time) != ends_of(now)) continue;
+    saver_->note_weights(left.name, weights);
+    if (left.by_hand) continue;
     last_saved_batch_ = now.batch;
     ends_saved_ = ends_of(now);
     saved_weights_ = weights;

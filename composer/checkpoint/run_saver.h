@@ -96,7 +96,8 @@ class COMPOSER_EXPORT RunSaver {
   // Of a run that goes on and repeats what its program did before: the path of the checkpoint of this name that it has;
   // empty: there is none.
   std::string made_before(const std::string& name, const State& state) const;
-  void wait();  // returns when everything is on disk
+  void check_name_by_hand(const std::string& name, const State& state) const;  // throws ConfigError
+  void wait();                                                                 // returns when everything is on disk
   // Of a run that begins again: this is its id. Before anything is written.
   void take_run_id(const std::string& run_id) { saver_->take_run_id(run_id); }
   // Of a run that goes on or begins again: counts what an earlier process of it has written later than what it goes on
@@ -161,7 +162,7 @@ class COMPOSER_EXPORT RunSaver {
   std::unique_ptr<RunLock> lock_;    // set during a fit
   std::optional<Manifest> resumed_;  // until a checkpoint is written, or a fit has begun
   std::int64_t last_saved_batch_ = -1;
-  std::uint64_t saved_weights_ = 0;      // which are in the newest checkpoint
+  std::uint64_t saved_weights_ = 0;      // which are in the newest periodic checkpoint
   std::uint64_t begun_weights_ = 0;      // which the program has set since the run was loaded; 0: none
   std::uint64_t measured_weights_ = 0;   // which there were when a metric of the newest checkpoint was looked for
   std::uint64_t evaluated_weights_ = 0;  // which were evaluated since the last step of this fit; 0: none

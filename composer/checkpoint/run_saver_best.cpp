@@ -89,12 +89,15 @@ void RunSaver::note_trained(const State& state) {
   begun_weights_ = 0;
   if (!state.previous_timestamp || !saver_->lacks_value(state.previous_timestamp->batch)) return;
   const auto [label, name] = split(options_.best->metric);
-  if (label != state.dataloader_label || !state.metrics.find(label, name)) return;
+  const auto of_label = state.metrics.all().find(label);
+  if (label != state.dataloader_label || of_label == state.metrics.all().end()) return;
+  const auto own = of_label->second.find(name);
+  if (own == of_label->second.end() || !own->second.of_last_step) return;  // set by others, for other weights
   if (!options_.best->better && !saver_->has_direction())
     saver_->prefer(direction(options_.names.name("best"), {}, state, label, name));
   std::map<std::string, double> metrics;
-  for (const auto& [metric, reported] : state.metrics.all().find(label)->second)
-    metrics[join(label, '/', metric)] = reported.value.item<double>();
+  for (const auto& [metric, reported] : of_label->second)
+    if (reported.of_last_step) metrics[join(label, '/', metric)] = reported.value.item<double>();
   saver_->add_metrics(measured_weights_, metrics);
 }
 
@@ -118,7 +121,8 @@ void RunSaver::tell_changed(const State& state) const {
   const bool is_last = state.max_duration && state.timestamp.reached(*state.max_duration);
   if (!has_saved_ || !is_last || options_.save_interval.function() || state.timestamp.batch != last_saved_batch_)
     return;
-  if (state.run->weights_version() == saved_weights_) return;
+  const std::uint64_t now = state.run->weights_version();
+  if (now == saved_weights_ || saver_->has_weights(now)) return;
   warn(join(options_.names.name("folder"), ": the weights were changed at FIT_END, after ", newest(), " was saved, so ",
             "no checkpoint has them; change them at EPOCH_END, or call save_checkpoint() after fit()"));
 }

@@ -66,6 +66,9 @@ class COMPOSER_EXPORT Saver {
   void choose_name(Manifest& manifest, const Planned& planned);
   // The name of the one that was saved by hand as `name`; without one `name`.
   std::string name_by_hand(const std::string& name) const;
+  bool has_by_hand(const std::string& name) const;
+  // Whether that one was not saved by hand, and has others than these weights.
+  bool has_periodic_of_others(const std::string& name, std::uint64_t weights) const;
   // Before plan(): makes the folder of a checkpoint of which ranks 1 to ranks - 1 write parts, and returns what they
   // need to know (PartTicket). save() then waits in the background until the parts are there. Waits as save() does.
   // Empty under OnFailure::CONTINUE, with a warning, if the folder cannot be made: then there is nothing to save.
@@ -115,7 +118,8 @@ class COMPOSER_EXPORT Saver {
   // Lists what an earlier process of this run has written later than what the run goes on from, at this batch. Throws
   // FileError.
   std::vector<Manifest> adopt_left(std::int64_t batch);
-  void count_from(const Manifest& there);  // the next one has a larger number
+  void note_weights(const std::string& name, std::uint64_t weights);  // that the one of this name has them
+  void count_from(const Manifest& there);                             // the next one has a larger number
   // Whether save() has written the checkpoint with this id, or adopt() has taken it.
   bool knows(const std::string& id) const;
   // Duration of the last write; 0 before the first. From any thread.
@@ -147,7 +151,7 @@ class COMPOSER_EXPORT Saver {
   bool is_gone(const std::string& name) const;
   bool is_free(const std::string& name) const;
   double value_of(const std::map<std::string, double>& metrics) const;
-  void read_value(Saved& saved) const;
+  void settle_value(Saved& saved);
   std::string best_name() const { return best() ? best()->name : ""; }
   std::string best_link() const { return options_.best && !options_.latest.empty() ? Best::kLink : ""; }
   void note(const std::vector<Added>& added);

@@ -32,6 +32,16 @@ bool Saver::has_periodic(const std::string& name) const {
   return there && !there->by_hand;
 }
 
+bool Saver::has_by_hand(const std::string& name) const {
+  const Saved* const there = find(name);
+  return there && there->by_hand;
+}
+
+bool Saver::has_periodic_of_others(const std::string& name, std::uint64_t weights) const {
+  const Saved* const there = find(name);
+  return there && !there->by_hand && there->weights != weights;
+}
+
 std::string Saver::name_by_hand(const std::string& name) const {
   std::string tried = name;
   for (int number = 2;; ++number) {
@@ -74,7 +84,7 @@ void Saver::choose_name(Manifest& manifest, const Planned& planned) {
     if (!there && (number == 2 || is_free(manifest.name))) return;  // that another run has the first one is an error
     if (there && (may_replace(*there, manifest, planned) || is_gone(there->name))) {
       const bool is_same = there->weights != 0 && there->weights == planned.weights;
-      if (is_same && there->has_value()) manifest.metrics.emplace(options_.best->metric, there->value);
+      if (is_same && there->has_value() && options_.best) manifest.metrics.emplace(options_.best->metric, there->value);
       return;
     }
     manifest.name = join(name, '-', number);
@@ -136,7 +146,7 @@ void Saver::visit_state(StateVisitor& visit, std::uint64_t weights, std::int64_t
   if (options_.best)
     for (Saved& one : list_.saved) {
       if (metric != options_.best->metric) one.value = NAN;
-      if (!one.has_value()) read_value(one);
+      settle_value(one);
     }
   std::erase_if(list_.retired, [&](const std::string& name) { return has(saved, name); });
 }
@@ -147,12 +157,18 @@ double Saver::value_of(const std::map<std::string, double>& metrics) const {
   return found == metrics.end() ? NAN : found->second;
 }
 
-// An evaluation that came after it, as the last one of a fit, has noted its value in the manifest alone.
-void Saver::read_value(Saved& saved) const {
+// An evaluation that came after it, as the last one of a fit, has noted its value in the manifest alone; and a process
+// may have ended before a value that the list has was noted there.
+void Saver::settle_value(Saved& saved) {
   try {
     const Manifest manifest = open_checkpoint(options_.folder / saved.name, *files_).manifest;
-    const bool is_same = manifest.run_id == options_.run_id && manifest.time.batch == saved.batch;
-    if (is_same) saved.value = value_of(manifest.metrics), saved.id = manifest.id;
+    if (manifest.run_id != options_.run_id || manifest.time.batch != saved.batch) return;
+    saved.id = manifest.id;
+    const double noted = value_of(manifest.metrics);
+    if (!saved.has_value())
+      saved.value = noted;
+    else if (std::isnan(noted))
+      added_.push_back({.name = saved.name, .id = saved.id, .metrics = {{options_.best->metric, saved.value}}});
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): then it has none
   }
 }
@@ -176,6 +192,11 @@ void Saver::add_metrics(std::uint64_t weights, const std::map<std::string, doubl
       one->value = value;
       if (list == &list_) added_.push_back({.name = one->name, .id = one->id, .metrics = metrics});
     }
+}
+
+void Saver::note_weights(const std::string& name, std::uint64_t weights) {
+  const auto found = std::ranges::find(list_.saved, name, &Saved::name);
+  if (found != list_.saved.end()) found->weights = weights;
 }
 
 bool Saver::has_weights(std::uint64_t weights) const {
@@ -229,8 +250,12 @@ std::vector<Manifest> Saver::adopt_left(std::int64_t batch) {
   for (const Manifest& one : left) {
     count_from(one);
     (one.time.batch > batch ? later : list_.saved)
-        .push_back(
-            {.name = one.name, .value = value_of(one.metrics), .batch = one.time.batch, .ahead = true, .id = one.id});
+        .push_back({.name = one.name,
+                    .value = value_of(one.metrics),
+                    .by_hand = one.by_hand,
+                    .batch = one.time.batch,
+                    .ahead = true,
+                    .id = one.id});
   }
   list_.saved.insert(list_.saved.begin(), later.begin(), later.end());
   return left;

@@ -16,7 +16,13 @@ StateDict state_of(Base& plugin, const std::string& path) {
   StateDict all;
   StateVisitor outer = StateVisitor::saving(all);
   StateVisitor visit = outer.scope(path);
-  plugin.visit_state(visit);
+  try {
+    plugin.visit_state(visit);
+  } catch (const CheckpointError&) {
+    throw;  // the visitor has said where
+  } catch (...) {
+    throw_nested<ConfigError>(path, " failed in visit_state()");
+  }
   return std::get<StateDict>(std::move(all[path]));
 }
 

@@ -10,7 +10,7 @@ std::uint64_t Run::weights_version() const { return 0; }
 bool Run::begins_again() const { return false; }
 bool Run::pauses() const { return false; }
 std::string Run::identity() const { return {}; }
-std::string Run::claim_checkpoints(const void*, const char*, const std::string&, const std::string&) const {
+std::string Run::claim_checkpoints(const void*, const char*, const std::string&, const std::string&, bool) const {
   return {};
 }
 void Run::keep_random() const {}

@@ -67,9 +67,10 @@ class COMPOSER_EXPORT Run {
   virtual std::string identity() const;
   // For a plug-in, `by`, that writes checkpoints of its own on rank 0: the id of the run that these have, the same in
   // every process that goes on with this run, or begins it again, and no other run's. Empty unless it is resumable.
-  // Throws ConfigError that begins with `who` if the trainer or another plug-in writes such names into this folder.
+  // Throws ConfigError that begins with `who` if the trainer or another plug-in writes such names into this folder, or
+  // if it is the trainer's and these are `whole`: the trainer would go on from them, and take them for its own.
   virtual std::string claim_checkpoints(const void* by, const char* who, const std::string& folder,
-                                        const std::string& filename) const;
+                                        const std::string& filename, bool whole) const;
   // From FIT_END on: whether a request to stop has ended the fit, and another one goes on from there. Who judges a run
   // leaves out the evaluation that follows: without the pause there is none.
   virtual bool pauses() const;

@@ -49,6 +49,7 @@ void MetricValues::set(std::string_view label, std::string_view name, at::Tensor
   Reported& reported = of_name->second;
   reported.value = std::move(value);
   reported.is_current = true;
+  reported.of_last_step = false;
   if (better) reported.better = better;
 }
 
@@ -64,6 +65,11 @@ bool MetricValues::is_current(std::string_view label, std::string_view name) con
 
 void MetricValues::weights_changed() {
   for (auto& [label, by_name] : all_) outdate_all(by_name);
+}
+
+void MetricValues::stepped() {
+  for (auto& [label, by_name] : all_)
+    for (auto& [name, reported] : by_name) reported.of_last_step = std::exchange(reported.is_current, false);
 }
 
 void MetricValues::outdate(std::string_view label) {

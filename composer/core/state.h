@@ -49,6 +49,7 @@ class Handle {
 struct Reported {
   at::Tensor value;              // 0-d
   bool is_current = false;       // measured on the weights of now
+  bool of_last_step = false;     // measured by the last step, on the weights before it
   std::optional<Better> better;  // which values are better; unset: nobody has said
 };
 
@@ -68,6 +69,7 @@ class COMPOSER_EXPORT MetricValues {
   bool is_current(std::string_view label, std::string_view name) const;
   // For who changes the weights: the trainer does it after each step, before the metrics of training are set.
   void weights_changed();
+  void stepped();  // the same at the end of a step: what was current until now is of_last_step
   // The values of this loader are not those of all its data: what follows the current ones leaves them out.
   void outdate(std::string_view label);
   void declare(std::string_view label, std::string_view name, Better better);  // of one that is there

@@ -148,8 +148,10 @@ std::shared_ptr<RecordWriter> TensorBoardLogger::make_writer(const State& state)
 
 // The records that were held meanwhile follow.
 void TensorBoardLogger::begin_held() {
-  open_held([this] { open_->writer->begin(); });
-  open_->is_open = true;
+  open_held([this] {
+    open_->writer->begin();
+    open_->is_open = true;  // also if what was held cannot be sent
+  });
 }
 
 void TensorBoardLogger::after_load(const State&, Logger&) {

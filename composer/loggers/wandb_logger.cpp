@@ -114,13 +114,16 @@ std::shared_ptr<RecordWriter> WandBLogger::make_writer(const State& state) {
 void WandBLogger::begin_held() {
   WandBWriter& writer = *open_->writer;
   open_held([&] {
-    if (open_->mark && writer.can_continue(*open_->mark)) return writer.continue_at(*open_->mark);
-    if (open_->mark)
-      warn(join(kWandBLogger, ": the offline run ", open_->mark->folder, " of the checkpoint is not in ",
-                writer.where(), " as the checkpoint knows it; a new run is begun"));
-    writer.begin();
+    if (open_->mark && writer.can_continue(*open_->mark)) {
+      writer.continue_at(*open_->mark);
+    } else {
+      if (open_->mark)
+        warn(join(kWandBLogger, ": the offline run ", open_->mark->folder, " of the checkpoint is not in ",
+                  writer.where(), " as the checkpoint knows it; a new run is begun"));
+      writer.begin();
+    }
+    open_->is_open = true;  // also if what was held cannot be sent
   });
-  open_->is_open = true;
 }
 
 void WandBLogger::after_load(const State&, Logger&) {

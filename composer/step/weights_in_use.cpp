@@ -205,7 +205,7 @@ std::vector<WeightsInUse::Seen> WeightsInUse::handed_out() {
   handed_out_by_.clear();
   for (const auto& algorithm : engine_.algorithms()) {
     const WeightsByName* const weights = algorithm.object->weights_for(WeightsUse::EVALUATION);
-    if (!weights) continue;
+    if (!weights || weights->empty()) continue;
     if (handed_out_by_.empty()) handed_out_by_ = algorithm.name;
     for (const auto& [name, tensor] : *weights)
       if (tensor.defined()) seen.emplace_back(tensor);
@@ -254,7 +254,8 @@ std::uint64_t WeightsInUse::version() noexcept {
 void WeightsInUse::stepped() noexcept {
   for (std::vector<Seen>* const all : {&trained_.parameters, &trained_.buffers, &handed_out_})
     for (Seen& one : *all) one.look_again();
-  have_changed();
+  ++version_;
+  state_.metrics.stepped();
 }
 
 void WeightsInUse::loaded() noexcept {
@@ -276,12 +277,15 @@ WeightsInUse::Unchanged::~Unchanged() {
 }
 
 WeightsInUse::Forward::Forward(WeightsInUse& weights) : weights_(weights) {
-  if (weights.unchanged_ == 0 && !std::ranges::all_of(weights.trained_.buffers, &Seen::is_as_seen))
+  const auto& [parameters, buffers] = weights.trained_;
+  if (weights.unchanged_ == 0 &&
+      !(std::ranges::all_of(buffers, &Seen::is_as_seen) && std::ranges::all_of(parameters, &Seen::is_as_seen)))
     weights.have_changed();
 }
 
 WeightsInUse::Forward::~Forward() {
   for (Seen& buffer : weights_.trained_.buffers) buffer.look_again();
+  for (Seen& parameter : weights_.trained_.parameters) parameter.look_again();
 }
 
 WeightsInUse::Scope::Scope(WeightsInUse& weights, WeightsUse use) : weights_(weights), depth_(weights.uses_.size()) {

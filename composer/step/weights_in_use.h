@@ -57,8 +57,9 @@ class WeightsInUse {
     Trust trust_;
   };
 
-  // A forward pass that evaluates or predicts. What it writes into buffers, such as a count of its calls, is part of
-  // it, and no change; nothing of it takes memory. What was written into buffers before it is one.
+  // A forward pass that evaluates or predicts, or a metric that takes its outputs. What it writes into buffers, such as
+  // a count of its calls, and into parameters, as an embedding with max_norm does, is part of it, and no change;
+  // nothing of it takes memory. What was written before it is one.
   class Forward {
    public:
     explicit Forward(WeightsInUse& weights);

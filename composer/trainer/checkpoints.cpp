@@ -359,6 +359,9 @@ std::string Trainer::Impl::save_by_hand(const std::string& name) {
   if (finding_lr) throw ConfigError("save_checkpoint: inside of find_lr(), whose steps are undone");
   require_own_weights("save_checkpoint");
   require_exact_place("save_checkpoint");
+  ranks.together([&] {
+    if (saver) saver->check_name_by_hand(name, state);
+  });
   return located([&] {
     const std::string path = made_before(name);
     return path.empty() ? write_by_hand(name) : path;

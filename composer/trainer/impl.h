@@ -135,8 +135,8 @@ struct Trainer::Impl {
   void check_ranks_at_init() const;
   void check_ranks(Fits::Left left) const;
   void check_ranks(const FitPlan& plan) const;
-  void check_ranks(const std::vector<EvalRun>& runs) const;  // of an evaluation that is asked for
-  void check_ranks(const Feed& feed) const;                  // likewise of a prediction
+  void check_ranks(const std::vector<EvalRun>& runs, std::int64_t subset_num_batches) const;  // of eval()
+  void check_ranks(const Feed& feed) const;                                                   // of predict()
   FitPlan plan_lasting(const FitOptions& fit) const;
   FitPlan plan_fit(const FitOptions& fit, Fits::Left left, bool needs_loader) const;
   void check_plan(const FitPlan& plan, const std::vector<EvalRun>& runs, bool gives_batches) const;

@@ -315,6 +315,7 @@ void Trainer::Impl::evaluate_batch(EvalRun& run, const Feed& feed, AsideForward&
       forward();
     }
     fire(Event::EVAL_AFTER_FORWARD);
+    const WeightsInUse::Forward measuring(weights_in_use);  // it may count in a buffer
     const AutocastScope autocast(state.precision, state.device);
     run.metrics.update(*state.model, state.batch, state.outputs);
   };

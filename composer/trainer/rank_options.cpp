@@ -111,10 +111,11 @@ void Trainer::Impl::check_ranks(const FitPlan& plan) const {
   ranks.check_same("options", compared.lines);
 }
 
-void Trainer::Impl::check_ranks(const std::vector<EvalRun>& runs) const {
+void Trainer::Impl::check_ranks(const std::vector<EvalRun>& runs, std::int64_t subset_num_batches) const {
   if (ranks.alone()) return;
   ComparedLines compared;
   compared.add("call", "eval()");
+  compared.add("subset_num_batches", subset_num_batches);
   add_evaluators(compared, runs, ranks.splits());
   ranks.check_same("eval", compared.lines);
 }

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "composer/checkpoint/file_system.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
@@ -91,22 +92,16 @@ std::string absolute_folder(const std::string& given, const std::string& run_nam
   return std::filesystem::absolute(saving::format_name(given, run_name));
 }
 
-// The same whether the folder exists already or not.
-std::string canonical(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::path path = std::filesystem::weakly_canonical(folder, error);
-  if (error) path = std::filesystem::path(folder).lexically_normal();  // who trains there is told why
-  return path.has_filename() ? path : path.parent_path();
-}
-
 bool same_folder(const std::string& a, const std::string& b, const std::string& run_name) {
-  return canonical(absolute_folder(a, run_name)) == canonical(absolute_folder(b, run_name));
+  return saving::canonical_folder(absolute_folder(a, run_name)) ==
+         saving::canonical_folder(absolute_folder(b, run_name));
 }
 
 // Those that live.
 struct LivingTrainers {
   std::mutex mutex;
   std::vector<const ResumesTogether*> all;
+  std::int64_t made = 0;
   std::map<std::string, std::int64_t> saves;  // by folder, of those with resume_with; also of those that have ended
 };
 
@@ -135,12 +130,24 @@ void check_same(const std::string& a, const Folders& of_a, const std::string& b,
 
 ResumesTogether::ResumesTogether(const TrainerOptions& options, const std::string& run_name)
     : folder_(absolute_folder(options.save_folder, run_name)),
-      save_interval_(options.save_interval.function() ? "a function" : to_string(options.save_interval.time())),
-      kept_(options.save_num_checkpoints_to_keep) {
+      save_interval_(options.save_interval.function() ? "a function" : to_string(options.save_interval.time())) {
   for (const std::string& folder : options.resume_with) named_.push_back(absolute_folder(folder, run_name));
   const std::lock_guard lock(living_trainers().mutex);
+  number_ = ++living_trainers().made;
+  if (!named_.empty()) note_late();
   living_trainers().all.push_back(this);
   if (!named_.empty()) living_trainers().saves[canonical_folder()] = 0;
+}
+
+// Those that have trained already go on from other batches than this one.
+void ResumesTogether::note_late() {
+  for (const std::string& folder : named_) {
+    const std::string named = saving::canonical_folder(folder);
+    const auto saves = living_trainers().saves.find(named);
+    if (saves == living_trainers().saves.end() || saves->second == 0) continue;
+    for (const ResumesTogether* one : living_trainers().all)
+      if (one->canonical_folder() == named) late_for_.push_back(one->number_);
+  }
 }
 
 ResumesTogether::~ResumesTogether() {
@@ -149,17 +156,23 @@ ResumesTogether::~ResumesTogether() {
 }
 
 const std::string& ResumesTogether::canonical_folder() const {
-  if (canonical_.empty()) canonical_ = canonical(folder_);
+  if (canonical_.empty()) canonical_ = saving::canonical_folder(folder_);
   return canonical_;
 }
 
 void ResumesTogether::check() const {
   const auto with = [](const ResumesTogether& one) {
     Folders all = {one.canonical_folder()};
-    for (const std::string& folder : one.named_) all.insert(canonical(folder));
+    for (const std::string& folder : one.named_) all.insert(saving::canonical_folder(folder));
     return all;
   };
   const std::lock_guard lock(living_trainers().mutex);
+  for (const ResumesTogether* other : living_trainers().all)
+    if (std::ranges::find(late_for_, other->number_) != late_for_.end())
+      throw ConfigError("resume_with: the trainer whose save_folder is ", canonical_folder(),
+                        " was made after the one ", "whose is ", other->canonical_folder(),
+                        " had trained, so they would go on from different ",
+                        "batches; make all of these trainers again before one of them trains");
   const auto names_none = [](const ResumesTogether* one) { return one->named_.empty(); };
   if (std::ranges::all_of(living_trainers().all, names_none)) return;  // their folders are not asked for
   const std::string& own = canonical_folder();
@@ -185,18 +198,19 @@ void ResumesTogether::check() const {
 }
 
 // The other one may still be writing its newest.
-void ResumesTogether::count_save() const {
-  if (named_.empty()) return;
+// What replaces a checkpoint of the same batch is not one more.
+void ResumesTogether::count_save(std::int64_t fit, std::int64_t batch) const {
+  if (named_.empty() || std::exchange(last_counted_, std::pair(fit, batch)) == std::pair(fit, batch)) return;
   const std::lock_guard lock(living_trainers().mutex);
   auto& saves = living_trainers().saves;
   const std::int64_t own = saves[canonical_folder()] + 1;
   for (const std::string& named : named_) {
-    const auto other = saves.find(canonical(named));
-    if (kept_ >= 0 && other != saves.end() && own - other->second > kept_ - 2)
+    const auto other = saves.find(saving::canonical_folder(named));
+    if (other != saves.end() && own - other->second > 1)
       throw ConfigError("resume_with: the trainer whose save_folder is ", canonical_folder(), " would be ",
-                        own - other->second, " checkpoints ahead of the one whose is ", other->first, ", and keeps ",
-                        kept_, ", so that after a kill they might have none in common; let them train ",
-                        "in turns that are no longer than save_interval, or set save_num_checkpoints_to_keep = -1");
+                        own - other->second, " checkpoints ahead of the one whose is ", other->first,
+                        ", so that after a kill they would not go on from the same moment of the program; let them ",
+                        "train equally many batches, in turns that are no longer than save_interval");
   }
   saves[canonical_folder()] = own;
 }
@@ -256,6 +270,14 @@ void check_resume_with(const TrainerOptions& options) {
   if (options.save_folder.empty()) wrong = "a save_folder";
   if (!options.autoresume || options.save_weights_only) wrong = "autoresume, and no save_weights_only";
   if (options.save_best) wrong = "no save_best, which deletes others than the oldest";
+  if (options.save_on_failure == saving::OnFailure::CONTINUE)
+    wrong = "another save_on_failure than CONTINUE, with which one trainer trains on without checkpoints";
+  const Interval& interval = options.save_interval;
+  if (!wrong &&
+      (interval.function() || (interval.time().as_double() != 0 && interval.time().unit() != TimeUnit::BATCH)))
+    wrong = "a save_interval in ba, so that all are saved at the same batches";
+  if (!wrong && options.save_filename.find("{batch") == std::string::npos)
+    wrong = "{batch} in save_filename, so that no checkpoint replaces the one before";
   if (wrong) throw ConfigError("resume_with: needs ", wrong);
   const std::int64_t kept = options.save_num_checkpoints_to_keep;
   if (kept >= 0 && kept < kLeastKept)

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "composer/checkpoint/folder.h"
@@ -31,17 +32,20 @@ class ResumesTogether {
   // Before the first fit, when all of them exist. Throws ConfigError unless there is a trainer for each folder that
   // this one names, and those that name each other name the same ones and have the same save_interval.
   void check() const;
-  // Before a periodic checkpoint of this one. Throws ConfigError if this trainer is so many ahead of another one that
-  // the newest of both would be deleted.
-  void count_save() const;
+  // Before a periodic checkpoint of this one. Throws ConfigError if this trainer is more than one ahead of another one:
+  // equal batches would not be equal moments of the program, and the newest of both could be deleted.
+  void count_save(std::int64_t fit, std::int64_t batch) const;
 
  private:
+  void note_late();
   const std::string& canonical_folder() const;
 
   std::string folder_, save_interval_;
-  std::int64_t kept_;  // -1: all
   std::vector<std::string> named_;
-  mutable std::string canonical_;  // once somebody has asked
+  std::int64_t number_ = 0;             // of this one among all
+  std::vector<std::int64_t> late_for_;  // those that it names, and that had trained when it was made
+  mutable std::string canonical_;       // once somebody has asked
+  mutable std::optional<std::pair<std::int64_t, std::int64_t>> last_counted_;
 };
 
 // Of a trainer that is saved at the same batches of the same fits as others, and whole there as well. None: it begins,

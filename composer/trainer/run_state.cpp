@@ -13,6 +13,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/ScopeExit.h>
 
+#include "composer/checkpoint/file_system.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/run_lock.h"
 #include "composer/core/error.h"
@@ -165,19 +166,22 @@ class Trainer::Impl::AsRun final : public Run, public ExchangeWatcher {
     while (folder.ends_with('/')) folder.pop_back();
     return options.run_name + '\n' + folder;
   }
-  std::string claim_checkpoints(const void* by, const char* who, const std::string& folder,
-                                const std::string& filename) const override {
-    const auto place_of = [](const std::filesystem::path& given, const std::string& name) {
-      const std::filesystem::path path = std::filesystem::weakly_canonical(given);
-      return (path.has_filename() ? path : path.parent_path()).string() + '\n' + name;
+  std::string claim_checkpoints(const void* by, const char* who, const std::string& folder, const std::string& filename,
+                                bool whole) const override {
+    const saving::RunSaver* const saver = trainer().saver.get();
+    const auto place_of = [](const std::filesystem::path& folder, const std::string& filename) {
+      return (saving::canonical_folder(folder) / filename).lexically_normal().string();
     };
     const std::string place = place_of(folder, filename);
-    const saving::RunSaver* const saver = trainer().saver.get();
-    const bool is_trainers = saver && place == place_of(saver->options().folder, trainer().options.save_filename);
-    if (is_trainers || writers_.try_emplace(place, by).first->second != by)
-      throw ConfigError(who, folder, " is where ", is_trainers ? "the trainer's save_folder is" : "another one writes",
-                        ", with the names ", filename, ", so that each would meet the other's; set another folder, or ",
-                        "another filename");
+    const bool is_trainers =
+        saver && (place == place_of(saver->options().folder, trainer().options.save_filename) ||
+                  (whole && saving::canonical_folder(folder) == saving::canonical_folder(saver->options().folder)));
+    if (is_trainers)
+      throw ConfigError(who, folder, " is the trainer's save_folder, whose checkpoints would be taken for these, and ",
+                        "these for the trainer's; set another folder", whole ? "" : ", or another filename");
+    if (writers_.try_emplace(place, by).first->second != by)
+      throw ConfigError(who, folder, " is where another one writes, with the names ", filename,
+                        ", so that each would meet the other's; set another folder, or another filename");
     if (!is_resumable() || !saver) return {};
     util::Checksum sum;
     for (const std::string& text : {saver->options().run_id, filename}) sum.update(text.c_str(), text.size() + 1);

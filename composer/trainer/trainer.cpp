@@ -342,6 +342,7 @@ void Trainer::eval(EvalOptions options) {
   trainer.require_open("eval()");
   if (trainer.asides.evaluating) throw ConfigError("Trainer: eval() inside of an evaluation");
   trainer.require_no_trial("eval()");
+  check_subset("eval", options.subset_num_batches);
   std::vector<EvalRun> given = trainer.make_runs(options.eval_dataloader.cut_to(options.subset_num_batches), "1ep", -1);
   std::vector<EvalRun>& own = trainer.evaluations.runs();
   std::vector<EvalRun>& runs = given.empty() ? own : given;
@@ -352,7 +353,7 @@ void Trainer::eval(EvalOptions options) {
     if (std::ranges::any_of(own, [&](const EvalRun& other) { return other.feed.label() == run.feed.label(); }))
       warn(join("eval: the trainer has an evaluator with the label \"", run.feed.label(),
                 "\"; its metrics are overwritten, and what is measured here chooses no checkpoint"));
-  trainer.check_ranks(runs);
+  trainer.check_ranks(runs, options.subset_num_batches);
   const bool was_asked = trainer.state.stop.pending();
   const bool by_program = !trainer.busy;  // else a callback, whose fit a signal is to end
   trainer.located([&] {

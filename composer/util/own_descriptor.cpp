@@ -1,8 +1,10 @@
 #include "composer/util/own_descriptor.h"
 
 #include <cerrno>
+#include <chrono>
 #include <fcntl.h>
 #include <mutex>
+#include <new>
 #include <pthread.h>
 #include <system_error>
 #include <unistd.h>
@@ -15,12 +17,22 @@ namespace composer::util {
 namespace {
 
 struct OpenDescriptors {
-  std::mutex mutex;  // a fork() waits for it, so that the child knows of all
+  std::timed_mutex mutex;  // a fork() waits for it, so that the child knows of all
   std::vector<OwnDescriptor*> list;
 };
 OpenDescriptors& open_descriptors() {
   static auto* the_one = new OpenDescriptors;  // never destroyed: static objects may have descriptors
   return *the_one;
+}
+
+// But not for long: a handler of a signal may fork, on the very thread that holds the mutex, and a file system may
+// hang. The child of such a fork keeps what is open, with its locks.
+thread_local bool has_waited = false;  // the fork() of this thread has the mutex
+
+void wait_for_openings() { has_waited = open_descriptors().mutex.try_lock_for(std::chrono::milliseconds(200)); }
+
+void end_waiting() {
+  if (std::exchange(has_waited, false)) open_descriptors().mutex.unlock();
 }
 
 // To open one waits for who reads it, which may have to be forked.
@@ -33,14 +45,18 @@ bool is_pipe(const std::filesystem::path& path) {
 
 void OwnDescriptor::close_in_child() {
   OpenDescriptors& all = open_descriptors();
+  if (!has_waited) {
+    ::new (&all.mutex) std::timed_mutex;  // who held it is not in this process
+    ::new (&all.list) std::vector<OwnDescriptor*>;
+    return;
+  }
   for (OwnDescriptor* const one : all.list) ::close(std::exchange(one->number_, -1));
   all.list.clear();
-  all.mutex.unlock();
+  end_waiting();
 }
 
 bool OwnDescriptor::open(const std::filesystem::path& path, int flags, mode_t mode) {
-  static const int registered = ::pthread_atfork([] { open_descriptors().mutex.lock(); },
-                                                 [] { open_descriptors().mutex.unlock(); }, close_in_child);
+  static const int registered = ::pthread_atfork(wait_for_openings, end_waiting, close_in_child);
   (void)registered;
   close();
   OpenDescriptors& all = open_descriptors();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
 
 namespace composer::test::checkpoint_saver_test {
 namespace {
@@ -219,10 +222,61 @@ TEST_CASE("CheckpointSaver: the names of another one, or of the trainer, in its 
       if (!trainers) options.callbacks.add(CheckpointSaver({.folder = folder / "one"}));
       Trainer trainer(std::move(options));
       const std::string error = error_of([&] { trainer.fit(); });
-      CHECK(error.find(trainers ? "the trainer's save_folder is" : "another one writes") != std::string::npos);
-      CHECK(error.find("set another folder, or another filename") != std::string::npos);
+      CHECK(error.find(trainers ? "is the trainer's save_folder" : "another one writes") != std::string::npos);
+      CHECK(error.find("set another folder") != std::string::npos);
       CHECK(trainer.state().timestamp.batch == 0);
     }
+}
+
+TEST_CASE("CheckpointSaver: whole checkpoints in the trainer's folder are refused under any name, weights are not") {
+  const Folder folder;
+  for (const bool weights_only : {false, true}) {
+    CAPTURE(weights_only);
+    TrainerOptions options = tiny_options();
+    options.save_folder = folder / "own";
+    options.callbacks = {
+        CheckpointSaver({.folder = folder / "own", .filename = "s{batch}", .weights_only = weights_only})};
+    const std::string error = error_of([&] { Trainer(std::move(options)).fit(); });
+    CHECK((error.find("is the trainer's save_folder") != std::string::npos) == !weights_only);
+  }
+}
+
+TEST_CASE("CheckpointSaver: a folder that cannot be resolved is its error, which CONTINUE makes a warning") {
+  const Folder folder;
+  std::filesystem::create_symlink("around", folder / "around");
+  TrainerOptions options = tiny_options();
+  options.save_folder = folder / "own";
+  options.callbacks = {CheckpointSaver({.folder = folder / "around/ck", .on_failure = saving::OnFailure::CONTINUE})};
+  const Warnings warnings;
+  Trainer trainer(std::move(options));
+  CHECK_NOTHROW(trainer.fit());
+  CHECK(trainer.state().timestamp.batch == 4);
+  CHECK(warnings.say("around"));
+}
+
+TEST_CASE("CheckpointSaver: an eval() that fails between two steps does not end its fit") {
+  const Folder folder;
+  bool fails = false;
+  TrainerOptions options = tiny_options();
+  options.eval_dataloader = tiny_loader(8, 4);
+  options.eval_interval = "0ep";
+  const auto saver = std::make_shared<CheckpointSaver>(CheckpointSaverOptions{
+      .folder = folder / "kept", .save_interval = "4ba", .best = saving::Best{.metric = "eval/MulticlassAccuracy"}});
+  options.callbacks = {At([&](Event event, const State&) {
+    if (event == Event::EVAL_BATCH_START && fails) throw std::runtime_error("the disk is gone");
+  })};
+  options.callbacks.add(saver);
+  Trainer trainer(std::move(options));
+  trainer.begin();
+  trainer.step();
+  fails = true;
+  CHECK_THROWS(trainer.eval());
+  fails = false;
+  trainer.step();
+  trainer.eval();  // of weights that no checkpoint has
+  const Warnings warnings;
+  trainer.step();
+  CHECK(warnings.say("is that of weights which no checkpoint has"));
 }
 
 TEST_CASE("CheckpointSaver: its errors name its own options") {

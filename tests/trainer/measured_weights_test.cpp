@@ -1,5 +1,6 @@
 // Whose weights a value was measured on, when algorithms or the program change them beside the optimizer's step.
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <functional>
@@ -7,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -340,6 +342,32 @@ TEST_CASE("By a metric of training, a checkpoint has the value of the batch that
     CHECK(values == 5);
     CHECK(noted(saving::open_checkpoint(fs::canonical(folder / name / "best")), best.metric) == least);
   }
+}
+
+TEST_CASE("What an algorithm sets under the label of training is a value of the weights of that moment alone") {
+  const Folder folder;
+  const Warnings quiet;
+  TrainerOptions options = options_of(none);
+  options.eval_dataloader = {};
+  options.max_duration = "30ba";
+  options.save_folder = folder / "ck";
+  options.save_interval = "5ba";
+  options.save_best = saving::Best{.metric = "train/own", .better = Better::HIGHER};
+  options.algorithms = {AtAlgorithm({Event::AFTER_LOAD, Event::BATCH_END}, [](State& state) {
+    if (state.timestamp.batch % 10 == 0)
+      state.metrics.set("train", "own", at::scalar_tensor(-std::abs(state.timestamp.batch - 10.)));
+  })};
+  options.callbacks = {
+      callbacks::CheckpointSaver({.folder = folder / "more",
+                                  .save_interval = "3ba",
+                                  .best = saving::Best{.metric = "train/own", .better = Better::HIGHER}})};
+  Trainer(std::move(options)).fit();
+  for (const char* where : {"ck", "more"})
+    for (const saving::Found& found : saving::list_checkpoints(folder / where)) {
+      CAPTURE(found.path.string());
+      CHECK(found.manifest.metrics.contains("train/own") == (found.manifest.time.batch % 10 == 0));
+    }
+  CHECK(fs::read_symlink(folder / "ck/best") == "ep2-ba10");
 }
 
 TEST_CASE("A look at a part of the data is no value of a checkpoint") {
@@ -779,15 +807,17 @@ TEST_CASE("A quick look in a loop of one's own ends no run, whoever judges it") 
   }
 }
 
-// Counts its passes in a buffer.
+// Counts its passes in a buffer. `more`: also what it measures, and writes its weights when it evaluates, as an
+// embedding with max_norm does.
 struct Counting final : Model {
-  Counting() {
+  explicit Counting(bool counts_more = false) : more(counts_more) {
     linear = register_module("linear", torch::nn::Linear(4, 3));
     passes = register_buffer("passes", at::zeros({1}));
   }
   Outputs forward(const Batch& batch) override {
     const at::NoGradGuard no_grad;
     passes.add_(1);
+    if (more && !is_training()) linear->weight.mul_(1);
     const at::AutoGradMode grad(is_training());
     return linear(batch.at("input"));
   }
@@ -795,13 +825,19 @@ struct Counting final : Model {
     return at::cross_entropy_loss(outputs.only(), batch.at("target"));
   }
   Metrics get_metrics(bool is_train) const override { return is_train ? Metrics() : Metrics(metrics::CrossEntropy()); }
+  void update_metric(const Batch& batch, const Outputs& outputs, Metric& metric) override {
+    if (more) passes.add_(1);
+    Model::update_metric(batch, outputs, metric);
+  }
+  bool more;
   torch::nn::Linear linear{nullptr};
   at::Tensor passes;
 };
 
-TrainerOptions counting_options(const MakeAlgorithms& algorithms, const Folder& folder, int& evaluations) {
+TrainerOptions counting_options(const MakeAlgorithms& algorithms, const Folder& folder, int& evaluations,
+                                bool more = false) {
   TrainerOptions options = options_of(algorithms);
-  options.model = std::make_shared<Counting>();
+  options.model = std::make_shared<Counting>(more);
   options.eval_dataloader = Evaluators{Evaluator{.label = "a", .dataloader = tiny_loader(8, 4)},
                                        Evaluator{.label = "b", .dataloader = tiny_loader(8, 4)}};
   options.save_folder = folder / "ck";
@@ -835,6 +871,23 @@ TEST_CASE("What a forward pass counts in a buffer while it evaluates or predicts
   }
 }
 
+TEST_CASE("What a metric counts in the model, or a pass writes into weights while it evaluates, is no change either") {
+  for (const MakeAlgorithms& algorithms : {MakeAlgorithms(none), MakeAlgorithms(ema)}) {
+    const Folder folder;
+    int evaluations = 0;
+    TrainerOptions options = counting_options(algorithms, folder, evaluations, /*more=*/true);
+    options.max_duration = "8ep";
+    options.callbacks.add(callbacks::ThresholdStopper(
+        {.monitor = "CrossEntropy", .threshold = 1000, .dataloader_label = "a", .better = Better::LOWER}));
+    const Warnings warnings;
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    CHECK(trainer.state().timestamp.epoch == 1);
+    CHECK(trainer.best_checkpoint());
+    CHECK_FALSE(warnings.say("had no effect"));
+  }
+}
+
 TEST_CASE("What a callback writes between the passes of an evaluation is a change of the weights") {
   for (const bool is_buffer : {false, true}) {
     CAPTURE(is_buffer);
@@ -853,6 +906,105 @@ TEST_CASE("What a callback writes between the passes of an evaluation is a chang
     Trainer trainer(std::move(options));
     trainer.fit();
     for (const char* label : {"a", "b"}) CHECK_FALSE(trainer.state().metrics.is_current(label, "CrossEntropy"));
+  }
+}
+
+TEST_CASE("The last checkpoint of CheckpointSaver gets its value also if the program was killed in its evaluation") {
+  std::vector<std::string> best;
+  for (const bool dies : {false, true}) {
+    const Folder folder;
+    const auto run = [&](bool is_killed) {
+      TrainerOptions options = options_of(none);
+      options.max_duration = "10ba";
+      options.save_folder = folder / "ck";
+      options.save_interval = options.eval_interval = "4ba";
+      options.callbacks = {callbacks::CheckpointSaver({.folder = folder / "more",
+                                                       .save_interval = "4ba",
+                                                       .num_checkpoints_to_keep = 1,
+                                                       .best = saving::Best{.metric = "eval/CrossEntropy"}}),
+                           At([=](Event event, const State& state) {
+                             if (is_killed && event == Event::EVAL_BATCH_START && state.timestamp.batch == 10)
+                               throw std::runtime_error("killed");
+                           })};
+      Trainer(std::move(options)).fit();
+    };
+    const Warnings quiet;
+    if (dies) CHECK_THROWS(run(true));
+    run(false);
+    best.push_back(fs::read_symlink(folder / "more/best"));
+  }
+  CHECK(best[0] == best[1]);
+}
+
+TEST_CASE("A value that a killed process had not noted in its checkpoint is noted by the next one") {
+  std::vector<std::map<std::string, double>> noted_there;
+  for (const bool dies : {false, true}) {
+    const Folder folder;
+    const auto run = [&](bool is_killed) {
+      TrainerOptions options = options_of(none);
+      options.max_duration = "2ep";
+      options.save_folder = folder / "ck";
+      options.save_interval = "1ba";
+      options.callbacks = {
+          callbacks::CheckpointSaver(
+              {.folder = folder / "more", .save_interval = "4ba", .best = saving::Best{.metric = "eval/CrossEntropy"}}),
+          At([=](Event event, const State& state) {
+            if (is_killed && event == Event::BATCH_START && state.timestamp.batch == 6)
+              throw std::runtime_error("killed");
+          })};
+      Trainer(std::move(options)).fit();
+    };
+    const Warnings quiet;
+    if (dies) CHECK_THROWS(run(true));
+    run(false);
+    noted_there.push_back(saving::open_checkpoint(folder / "more/ep0-ba4").manifest.metrics);
+  }
+  CHECK(noted_there[0].contains("eval/CrossEntropy"));
+  CHECK(noted_there[0] == noted_there[1]);
+}
+
+TEST_CASE("A run that goes on without save_best saves the same weights again under the name that they have") {
+  const Folder folder;
+  const auto options_with = [&](bool best) {
+    TrainerOptions options = options_of(none);
+    options.max_duration = "2ep";
+    options.save_folder = folder / "ck";
+    options.save_filename = "ba{batch}";
+    options.save_interval = options.eval_interval = "4ba";
+    if (best) options.save_best = saving::Best{.metric = "eval/CrossEntropy"};
+    options.callbacks = {At([=](Event event, const State& state) {
+      if (best && event == Event::BATCH_START && state.timestamp.batch == 6) throw std::runtime_error("killed");
+      if (!best && event == Event::EPOCH_END) state.stop.ask("a pause");
+    })};
+    return options;
+  };
+  const Warnings quiet;
+  CHECK_THROWS(Trainer(options_with(true)).fit());
+  Trainer trainer(options_with(false));
+  CHECK_NOTHROW(trainer.fit());
+  CHECK(fs::exists(folder / "ck/ba4"));
+}
+
+TEST_CASE("Weights that a program changes after a fit are saved by it, also if it was killed before") {
+  for (const bool killed : {false, true}) {
+    CAPTURE(killed);
+    const Folder folder;
+    std::string path;
+    for (const bool saves : {false, true}) {
+      if (!saves && !killed) continue;
+      const Warnings quiet;
+      TrainerOptions options = options_of(none);
+      options.save_folder = folder / "ck";
+      Trainer trainer(std::move(options));
+      trainer.fit();
+      scale_weights(trainer.state(), 0.5);
+      if (saves) path = trainer.save_checkpoint();
+      const at::Tensor own = parameters(as_module(*trainer.state().model))[0];
+      if (!saves) continue;
+      StateDict saved = saving::load(saving::open_checkpoint(path));
+      CHECK(std::get<at::Tensor>(std::get<StateDict>(saved["model"]).entries()[0].second).equal(own));
+    }
+    CHECK(path.ends_with("-2"));
   }
 }
 

@@ -357,6 +357,82 @@ TEST_CASE("A trainer that would delete the newest checkpoint which all have is s
   }
 }
 
+TEST_CASE("Trainers of resume_with that take equal turns train on, however often a turn is a fit that a stop ends") {
+  const Folder folder;
+  const Warnings quiet;
+  const auto make = [&](const char* own, const char* other) {
+    TrainerOptions options = one_of_two(folder, own, other);
+    options.save_interval = "1ba";
+    options.save_num_checkpoints_to_keep = 3;
+    options.callbacks = {At([](Event event, const State& state) {
+      if (event == Event::BATCH_END) state.stop.ask("the other's turn");
+    })};
+    return options;
+  };
+  Trainer first(make("first", "second")), second(make("second", "first"));
+  for (int turn = 1; turn <= 8; ++turn) {
+    first.fit(), second.fit();
+    CHECK(first.state().timestamp.batch == turn);
+    CHECK(second.state().timestamp.batch == turn);
+  }
+}
+
+TEST_CASE("A trainer of resume_with that is made again, alone, is an error before it trains; all of them are not") {
+  const Folder folder;
+  const Warnings quiet;
+  const auto make = [&](const char* own, const char* other) {
+    TrainerOptions options = one_of_two(folder, own, other);
+    options.max_duration = std::nullopt;
+    return std::make_unique<Trainer>(std::move(options));
+  };
+  std::unique_ptr<Trainer> first = make("first", "second"), second = make("second", "first");
+  for (int turn = 0; turn < 2; ++turn) first->fit("2ba"), second->fit("2ba");
+  first.reset();
+  first = make("first", "second");
+  CHECK_THROWS_WITH(first->fit("2ba"), doctest::Contains("make all of these trainers again"));
+  first.reset();
+  first = make("first", "second");
+  second.reset();
+  second = make("second", "first");
+  for (int fit = 0; fit < 3; ++fit) CHECK_NOTHROW(first->fit("2ba")), CHECK_NOTHROW(second->fit("2ba"));
+  CHECK(first->state().timestamp.batch == 6);
+}
+
+TEST_CASE("Going back, trainers of resume_with keep what was saved by hand, whatever its name") {
+  const Folder folder;
+  const Warnings quiet;
+  {
+    TrainerOptions options = one_of_two(folder, "second", "first");
+    Trainer first(one_of_two(folder, "first", "second")), second(std::move(options));
+    first.begin(), second.begin();
+    for (int batch = 0; batch < 2; ++batch) first.step(), second.step();
+    first.step(), first.step();
+    for (const char* name : {"ep{epoch}-ba{batch}", "ep1-ba6-20261127", "mine"}) first.save_checkpoint(name);
+  }
+  Trainer first(one_of_two(folder, "first", "second"));
+  const Trainer second(one_of_two(folder, "second", "first"));
+  CHECK(first.state().timestamp.batch == 2);
+  first.begin();
+  CHECK(fs::exists(folder / "first/ep0-ba4"));  // both by its interval and by hand
+  CHECK(fs::exists(folder / "first/ep1-ba6-20261127"));
+  CHECK(fs::exists(folder / "first/mine"));
+}
+
+TEST_CASE("Options with which trainers of resume_with could have no checkpoint in common are refused") {
+  const Folder folder;
+  const auto refused = [&](const std::function<void(TrainerOptions&)>& change, const char* what) {
+    TrainerOptions options = one_of_two(folder, "first", "second");
+    change(options);
+    CHECK_THROWS_WITH_AS(Trainer(std::move(options)), doctest::Contains(what), ConfigError);
+  };
+  refused([](TrainerOptions& o) { o.save_filename = "last"; }, "{batch} in save_filename");
+  refused([](TrainerOptions& o) { o.save_filename = "ep{epoch}"; }, "{batch} in save_filename");
+  refused([](TrainerOptions& o) { o.save_interval = "1ep"; }, "save_interval in ba");
+  refused([](TrainerOptions& o) { o.save_interval = Interval([](Event, const State&) { return true; }); },
+          "save_interval in ba");
+  refused([](TrainerOptions& o) { o.save_on_failure = saving::OnFailure::CONTINUE; }, "save_on_failure");
+}
+
 TEST_CASE("The folder of another trainer that cannot be resolved ends no fit of this one") {
   const Folder folder;
   TrainerOptions other = tiny_options();
