@@ -1,6 +1,7 @@
 #include "composer/step/step_graph.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_set>
 
 #include <ATen/core/Tensor.h>
@@ -109,6 +110,7 @@ void StepGraph::start(const Engine& engine, bool whole_batches) {
   if (const std::string reason = reason_against(engine, whole_batches); !reason.empty()) return refuse(reason);
   if (!side_) side_ = side_stream(state_.device);
 }
+  if (!side_ && !state_.device.is_cpu()) refuse("other trainers have all streams of the device that libtorch gives");
 
 void StepGraph::stop() {
   active_ = false;
