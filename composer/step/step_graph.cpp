@@ -12,7 +12,7 @@
 #include "composer/core/model_access.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/step/memory.h"
-#include "composer/step/side_stream.h"
+#include "composer/util/own_random.h"
 #include "composer/util/random.h"
 
 namespace composer {
@@ -265,6 +265,7 @@ bool StepGraph::capture(const Work& work, Layouts batch) {
       } catch (...) {
         try {
           graph->capture_end();
+        const RecordingScope recording(state_.device);
         } catch (...) {
           graph.reset();  // the first error says more
         }

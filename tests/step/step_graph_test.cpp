@@ -10,6 +10,8 @@
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/gyro_dropout.h"
 #include "composer/algorithms/mixup.h"
+#include "composer/algorithms/stochastic_depth.h"
+#include "composer/callbacks/activation_monitor.h"
 #include "composer/core/algorithm.h"
 #include "composer/core/error.h"
 #include "tests/step/host_graph.h"
@@ -301,6 +303,29 @@ TEST_CASE("A step that reads a value on the host is trained as without a graph, 
 }
 
 // Listens to an event, and does nothing.
+TEST_CASE("A step that drops blocks by a random number of the host is trained as without a graph, after one warning") {
+  struct Block final : ResidualBlock {
+    Block() { register_module("linear", linear); }
+    at::Tensor branch(const at::Tensor& x) override { return linear->forward(x); }
+    torch::nn::Linear linear{4, 4};
+  };
+  const Compared compared = compare([] {
+    at::manual_seed(4);
+    TrainerOptions options = options_with_memory();
+    torch::nn::Sequential net(torch::nn::Dropout(0.1), Layer(std::make_shared<Block>()), torch::nn::Linear(4, 3));
+    options.model = std::make_shared<models::Classifier>(net, models::ClassifierOptions{.num_classes = 3});
+    REQUIRE(algorithms::stochastic_depth(*options.model, {.drop_rate = 0.5}) == 1);
+    return options;
+  });
+  CHECK(compared.equal);
+  CHECK(compared.counts.captures == 1);
+  CHECK(compared.counts.replays == 0);
+  REQUIRE(compared.warnings.size() == 1);
+  CHECK(compared.warnings[0] ==
+        "cuda_graph: steps run as without it: a step could not be recorded: a block is dropped or kept by a random "
+        "number of the host, which a recording would repeat in every batch");
+}
+
 class Idle final : public Algorithm {
  public:
   explicit Idle(Event event) : event_(event) {}
