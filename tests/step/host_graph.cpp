@@ -93,7 +93,7 @@ void HostGraph::stop_recording() {
 
 void HostGraph::capture_end() {
   stop_recording();
-  {
+  if (!failed_) {  // a GPU's recording draws nothing on the host that could be put back
     at::Generator generator = current_generator(at::kCPU);
     const std::lock_guard lock(generator.mutex());
     generator.set_state(random_);
