@@ -14,6 +14,7 @@
 #include "composer/callbacks/activation_monitor.h"
 #include "composer/core/algorithm.h"
 #include "composer/core/error.h"
+#include "composer/loggers/in_memory_logger.h"
 #include "tests/step/host_graph.h"
 #include "tests/support/at_algorithm.h"
 #include "tests/support/doctest.h"
@@ -302,7 +303,6 @@ TEST_CASE("A step that reads a value on the host is trained as without a graph, 
   }
 }
 
-// Listens to an event, and does nothing.
 TEST_CASE("A step that drops blocks by a random number of the host is trained as without a graph, after one warning") {
   struct Block final : ResidualBlock {
     Block() { register_module("linear", linear); }
@@ -326,6 +326,7 @@ TEST_CASE("A step that drops blocks by a random number of the host is trained as
         "number of the host, which a recording would repeat in every batch");
 }
 
+// Listens to an event, and does nothing.
 class Idle final : public Algorithm {
  public:
   explicit Idle(Event event) : event_(event) {}
@@ -430,6 +431,27 @@ TEST_CASE("Algorithms that run outside of forward to backward go with a graph") 
   });
   CHECK(compared.equal);
   CHECK(compared.counts.replays == 5);
+}
+
+TEST_CASE("ActivationMonitor logs no batch whose layers are replayed, and says so once") {
+  const Warnings warnings;
+  const GraphsOnHost graphs;
+  const auto log = std::make_shared<loggers::InMemoryLogger>();
+  TrainerOptions options = tiny_options();
+  options.max_duration = "12ba";
+  options.cuda_graph = true;
+  options.callbacks = {callbacks::ActivationMonitor({.interval = "3ba"})};
+  options.loggers = {log};
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK(graphs.counts().captures == 1);
+  const auto series = log->get_timeseries("activations/average/module_output.0");
+  REQUIRE(series.size() == 1);
+  CHECK(series.front().timestamp.batch == 0);
+  REQUIRE(warnings.texts.size() == 2);  // the first is of an interval that is short
+  CHECK(warnings.texts[1] ==
+        "ActivationMonitor: batch 3 is due, but no layer has run in it: with cuda_graph the host runs the layers of "
+        "the first batches alone, and later ones are not logged");
 }
 
 TEST_CASE("A device without graphs is said once") {
