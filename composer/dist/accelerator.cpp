@@ -1,5 +1,6 @@
 #include "composer/dist/accelerator.h"
 
+#include <cstdlib>
 #include <dlfcn.h>
 #include <string>
 #include <thread>
@@ -39,6 +40,13 @@ Function* find(void* library, const char* name) {
 
 }  // namespace
 
+// The values are of c10d::ErrorHandlingMode, in the headers of libtorch 2.11 and 2.15: 2 is CleanUpOnly.
+void leave_ends_to_us() {
+  for (const char* name : {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING"})
+    if (std::getenv(name) != nullptr) return;
+  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", /*overwrite=*/0);
+}
+
 Accelerator::~Accelerator() {
   if (aborted_.valid()) aborted_.wait_for(kAbort);
 }
@@ -58,6 +66,7 @@ void Accelerator::attach(const c10::intrusive_ptr<c10d::ProcessGroup>& group, co
   nccl::Abort* abort = find<nccl::Abort>(library, nccl::ABORT_NAME);
   nccl::Shutdown* shutdown = find<nccl::Shutdown>(library, nccl::SHUTDOWN_NAME);
   nccl::Attach* attach = find<nccl::Attach>(library, nccl::ATTACH_NAME);
+  leave_ends_to_us();
   if (const char* error = attach(store.get(), group.get(), environment.rank, environment.world_size, device.index(),
                                  static_cast<std::int64_t>(timeout.count())))
     throw ConfigError("World::use_device(", device, "): ", error);

@@ -14,6 +14,10 @@
 
 namespace composer::dist {
 
+// So that a lost rank ends in a PeerLost: NCCL's watchdog, which finds out as well, ends the process by a signal unless
+// the environment says otherwise. It still ends collectives that fail or take too long. A variable that is set stays.
+void leave_ends_to_us();
+
 // The collectives on the GPU of this rank: NCCL, in a library that is loaded when they are asked for.
 class Accelerator {
  public:

@@ -1,5 +1,6 @@
 // What ranks learn of each other's loss, with threads as ranks. Processes are killed by faults.py.
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <future>
 #include <latch>
@@ -12,6 +13,7 @@
 #include <ATen/Context.h>
 
 #include "composer/core/error.h"
+#include "composer/dist/accelerator.h"
 #include "composer/dist/world.h"
 #include "tests/support/doctest.h"
 #include "tests/support/in_child.h"
@@ -253,6 +255,29 @@ TEST_CASE("a GPU that cannot be used is refused, and collectives on the CPU go o
       },
       quick());
   World::alone()->use_device(at::Device("cuda:0"));  // needs no collectives
+}
+
+TEST_CASE("NCCL's watchdog is told not to end the process, unless the environment tells it what to do") {
+  constexpr const char *kName = "TORCH_NCCL_ASYNC_ERROR_HANDLING", *kOldName = "NCCL_ASYNC_ERROR_HANDLING";
+  const auto value = [] {
+    const char* now = std::getenv(kName);
+    return std::string(now != nullptr ? now : "none");
+  };
+  const auto forget = [] {
+    ::unsetenv(kName);
+    ::unsetenv(kOldName);
+  };
+  forget();
+  leave_ends_to_us();
+  CHECK(value() == "2");
+  ::setenv(kName, "1", /*overwrite=*/1);
+  leave_ends_to_us();
+  CHECK(value() == "1");
+  forget();
+  ::setenv(kOldName, "0", /*overwrite=*/1);
+  leave_ends_to_us();
+  CHECK(value() == "none");
+  forget();
 }
 
 TEST_CASE("a network interface that does not exist is an error of the options, with its name, and no lost rank") {

@@ -1,6 +1,8 @@
 // NCCL with one rank, which is all that one GPU can show.
 #include <chrono>
+#include <cstdlib>
 #include <memory>
+#include <string_view>
 #include <thread>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -43,6 +45,15 @@ TEST_CASE("The library of NCCL is loaded, has every collective for tensors on a 
   accelerator.shutdown();
   accelerator.shutdown();  // nothing is left to end
   accelerator.abort();
+}
+
+TEST_CASE("NCCL's watchdog is told before NCCL begins not to end the process" * on_gpu()) {
+  dist::Accelerator accelerator;
+  use_collectives(accelerator);
+  const char* told = std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING");
+  REQUIRE(told != nullptr);
+  CHECK(std::string_view(told) == "2");
+  accelerator.shutdown();
 }
 
 TEST_CASE("The library of NCCL ends when its collectives are aborted, from two threads and before the process ends" *
