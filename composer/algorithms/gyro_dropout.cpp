@@ -19,6 +19,7 @@
 #include "composer/core/rank_seed.h"
 #include "composer/core/state.h"
 #include "composer/surgery/surgery_algorithm.h"
+#include "composer/util/own_random.h"
 #include "composer/util/random.h"
 #include "composer/util/share_of.h"
 
@@ -36,6 +37,7 @@ struct GyroDropoutLayer final : nn::Module {
 
   at::Tensor forward(const at::Tensor& x) {
     if (!is_training() || options.p == 0) return x;
+    decides_on_host("masks of GyroDropout are chosen on the host");
     const bool fit = masks.defined() && seed == position->seed && round == position->round &&
                      masks.device() == x.device() && masks.sizes().slice(1) == x.sizes().slice(1);
     if (!fit) choose(x);

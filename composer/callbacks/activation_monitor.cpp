@@ -15,6 +15,7 @@
 #include "composer/core/logger.h"
 #include "composer/core/model_access.h"
 #include "composer/core/state.h"
+#include "composer/util/own_random.h"
 
 namespace composer::callbacks {
 namespace {
@@ -49,7 +50,8 @@ struct ActivationMonitor::Watched {
         }) {}
 
   void add(const std::string& layer, LayerWatch::Side side, const at::Tensor& tensor) {
-    if (!is_normal(tensor)) return;
+    // What is recorded has no values yet, and would be computed again in every batch.
+    if (is_recording() || !is_normal(tensor)) return;
     if (std::ranges::any_of(ignored, [&](const std::string& part) { return layer.find(part) != std::string::npos; }))
       return;
     std::string name = layer + (side == LayerWatch::Side::INPUT ? "_input.0" : "_output.0");
@@ -97,6 +99,11 @@ void ActivationMonitor::before_forward(const State& state, Logger& logger) {
 void ActivationMonitor::after_forward(const State&, Logger& logger) {
   const std::unique_ptr<Watched> watched = std::move(watched_);
   if (!watched) return;
+  if (watched->shown.empty() && has_shown_ && !std::exchange(has_told_, true))
+    warn(join("ActivationMonitor: batch ", last_batch_.number(),
+              " is due, but no layer has run in it: with cuda_graph ",
+              "the host runs the layers of the first batches alone, and later ones are not logged"));
+  has_shown_ = has_shown_ || !watched->shown.empty();
   std::vector<std::string> keys;
   keys.reserve(watched->shown.size() * 4);
   std::vector<LogEntry> entries;

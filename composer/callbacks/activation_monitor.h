@@ -56,6 +56,8 @@ class COMPOSER_EXPORT ActivationMonitor final : public Callback {
   ActivationMonitorOptions options_;
   LastBatch last_batch_;              // in which something was logged
   std::unique_ptr<Watched> watched_;  // during a forward that is due
+  bool has_shown_ = false;            // some batch that was due
+  bool has_told_ = false;             // that a later one has not
 };
 
 }  // namespace composer::callbacks

@@ -1,7 +1,9 @@
 #pragma once
-// The history of the CUDA caching allocator. Internal to MemorySnapshot.
+// The history of the CUDA caching allocator. Internal to MemorySnapshot and OOMObserver.
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 
 #include <c10/core/Device.h>
@@ -16,7 +18,22 @@ class AllocatorHistory {
   virtual void stop() = 0;
 };
 
-// Null unless `device` is a CUDA device and the program contains libtorch_cuda.
+// One history for several who use it, also on several threads: it begins with the first start() and ends with the last
+// stop() among them, and is as long as any of them wants. It outlives its users.
+class SharedHistory {
+ public:
+  explicit SharedHistory(std::unique_ptr<AllocatorHistory> history) : history_(std::move(history)) {}
+  std::unique_ptr<AllocatorHistory> user();
+
+ private:
+  class User;
+  std::mutex mutex_;
+  std::unique_ptr<AllocatorHistory> history_;
+  std::multiset<std::int64_t> entries_;  // that those want who have started it
+};
+
+// A user of the one history of this process. Null unless `device` is a CUDA device and the program contains
+// libtorch_cuda.
 std::unique_ptr<AllocatorHistory> allocator_history_of(c10::Device device);
 
 }  // namespace composer::callbacks

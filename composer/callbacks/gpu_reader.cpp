@@ -20,7 +20,16 @@ namespace {
 using NvmlDevice = void*;
 constexpr int kSuccess = 0, kTemperatureOfGpu = 0;
 
-// The part of a list "2,0,GPU-1234" that CUDA numbers `device`. Without a list: its number.
+// Of CUDA's runtime, if the program has it: empty if not.
+std::string place_on_bus(int device) {
+  using PlaceOf = int(char* place, int size, int device);
+  auto* const place_of = reinterpret_cast<PlaceOf*>(dlsym(RTLD_DEFAULT, "cudaDeviceGetPCIBusId"));
+  std::array<char, 64> place{};
+  return place_of && place_of(place.data(), static_cast<int>(place.size()), device) == kSuccess ? place.data() : "";
+}
+
+}  // namespace
+
 std::string name_in_list(int device, std::string_view visible_devices) {
   if (visible_devices.empty()) return std::to_string(device);
   for (int i = 0; i < device; ++i) {
@@ -35,8 +44,6 @@ std::string name_in_list(int device, std::string_view visible_devices) {
   return std::string(name.substr(begin, name.find_last_not_of(' ') - begin + 1));
 }
 
-}  // namespace
-
 struct GpuReader::Library {
   explicit Library(const char* name) : handle(dlopen(name, RTLD_NOW | RTLD_LOCAL), &dlclose) {
     if (!handle) throw Error("cannot load ", name, ": ", dlerror());
@@ -44,6 +51,7 @@ struct GpuReader::Library {
     find(shutdown, "nvmlShutdown");
     find(by_index, "nvmlDeviceGetHandleByIndex_v2");
     find(by_uuid, "nvmlDeviceGetHandleByUUID");
+    find(by_place, "nvmlDeviceGetHandleByPciBusId_v2");
     find(name_of_device, "nvmlDeviceGetName");
     find(utilization, "nvmlDeviceGetUtilizationRates");
     find(temperature, "nvmlDeviceGetTemperature");
@@ -68,7 +76,8 @@ struct GpuReader::Library {
     NvmlDevice device = nullptr;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
     const bool is_index = error == std::errc() && end == name.data() + name.size();
-    if (const int result = is_index ? by_index(index, &device) : by_uuid(name.c_str(), &device); result != kSuccess)
+    const auto by_name = name.find(':') != std::string::npos ? by_place : by_uuid;
+    if (const int result = is_index ? by_index(index, &device) : by_name(name.c_str(), &device); result != kSuccess)
       throw Error("NVML does not know the device ", name, " (error ", result, ")");
     return device;
   }
@@ -79,14 +88,15 @@ struct GpuReader::Library {
   int (*shutdown)() = nullptr;
   int (*by_index)(unsigned int, NvmlDevice*) = nullptr;
   int (*by_uuid)(const char*, NvmlDevice*) = nullptr;
+  int (*by_place)(const char*, NvmlDevice*) = nullptr;
   int (*name_of_device)(NvmlDevice, char*, unsigned int) = nullptr;
   int (*utilization)(NvmlDevice, Utilization*) = nullptr;
   int (*temperature)(NvmlDevice, int, unsigned int*) = nullptr;
   int (*power)(NvmlDevice, unsigned int*) = nullptr;
 };
 
-GpuReader::GpuReader(const char* library, int device, std::string_view visible_devices)
-    : library_(std::make_unique<Library>(library)), device_(library_->device(name_in_list(device, visible_devices))) {}
+GpuReader::GpuReader(const char* library, const std::string& name)
+    : library_(std::make_unique<Library>(library)), device_(library_->device(name)) {}
 GpuReader::~GpuReader() = default;
 
 std::string GpuReader::name() const {
@@ -108,8 +118,12 @@ void GpuReader::add(Readings& readings) const {
 }
 
 std::unique_ptr<GpuReader> gpu_reader_of(c10::Device device) {
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");  // NOLINT(concurrency-mt-unsafe)
-  return std::make_unique<GpuReader>("libnvidia-ml.so.1", device.index(), visible ? visible : "");
+  std::string name = place_on_bus(device.index());
+  if (name.empty()) {
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");  // NOLINT(concurrency-mt-unsafe)
+    name = name_in_list(device.index(), visible ? visible : "");
+  }
+  return std::make_unique<GpuReader>("libnvidia-ml.so.1", name);
 }
 
 }  // namespace composer::callbacks

@@ -38,9 +38,9 @@ void add_network(Readings& readings, std::string_view dev);
 // A GPU as NVIDIA's management library describes it. The library is loaded at run time.
 class GpuReader {
  public:
-  // `device` is CUDA's index; `visible_devices` is the value of CUDA_VISIBLE_DEVICES, empty if it is not set. Throws
-  // Error if the library is missing or does not know the device.
-  GpuReader(const char* library, int device, std::string_view visible_devices);
+  // `name` is an index of NVML's, a UUID ("GPU-..."), or a place on the PCI bus ("0000:0A:00.0"). Throws Error if the
+  // library is missing or does not know the device.
+  GpuReader(const char* library, const std::string& name);
   ~GpuReader();
   GpuReader(const GpuReader&) = delete;
   GpuReader& operator=(const GpuReader&) = delete;
@@ -57,7 +57,12 @@ class GpuReader {
   void* device_ = nullptr;
 };
 
-// Reads a CUDA device by the driver's library. Throws Error as the constructor does.
+// The part of a list "2,0,GPU-1234" in CUDA_VISIBLE_DEVICES that CUDA numbers `device`; without a list its number. That
+// is NVML's number only where all GPUs are alike, or CUDA_DEVICE_ORDER is PCI_BUS_ID. Throws Error if it is not listed.
+std::string name_in_list(int device, std::string_view visible_devices);
+
+// Reads a CUDA device by the driver's library. The device is found by its place on the PCI bus, which CUDA's runtime
+// tells; where that is not in the program, by CUDA_VISIBLE_DEVICES. Throws Error as the constructor does.
 std::unique_ptr<GpuReader> gpu_reader_of(c10::Device device);
 
 }  // namespace composer::callbacks

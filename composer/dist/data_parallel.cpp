@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <map>
 #include <set>
@@ -92,9 +93,9 @@ struct DataParallel::Impl {
   std::shared_ptr<World> world;
   Named parameters, buffers;  // buffers: those to broadcast
   std::vector<ParameterLayout> layouts;
-  std::optional<bool> find_unused;           // unset: no step has left out a parameter
-  std::unique_ptr<GradientReducer> reducer;  // null if the world has one rank
-  bool is_unchecked = false;                 // check_missing() is due
+  std::optional<bool> find_unused;                                       // unset: no step has left out a parameter
+  std::unique_ptr<GradientReducer> reducer;                              // null if the world has one rank
+  std::deque<std::shared_ptr<const GradientReducer::Counts>> unchecked;  // of the last steps
 
   // Runs collectives. An error because another rank is lost becomes PeerLost.
   void together(const std::function<void()>& run) const {
@@ -122,7 +123,6 @@ struct DataParallel::Impl {
     if (reducer->has_begun())
       throw ConfigError(kDataParallel,
                         ": the last step was not completed by after_backward(), so the ranks are out of step");
-    check_missing();
     reducer->before_forward();
     if (buffers.empty()) return;
     const at::NoGradGuard no_grad;
@@ -131,20 +131,22 @@ struct DataParallel::Impl {
 
   void finish(bool must_have) {
     reducer->finish(must_have);
-    is_unchecked = true;
-    // Do not wait for a device in each step: there, an error is thrown one step later.
-    const bool is_on_host = parameters.front().second.is_cpu();
-    if (is_on_host) check_missing();
+    if (find_unused != true) unchecked.push_back(reducer->start_counts());
+    // A device is never waited for while it has nothing else to do: there, an error is thrown one step later.
+    check_missing(parameters.front().second.is_cpu() ? 0 : 1);
     reducer->drop_absent();
   }
 
-  // All ranks have the same summary, so they decide alike.
-  void check_missing() {
-    if (!std::exchange(is_unchecked, false) || find_unused == true) return;
-    const GradientReducer::Summary summary = reducer->summary();
-    if (!summary.any_missing) return;
-    if (find_unused) throw_missing(summary.missing_here);
-    find_unused = true;
+  // In all steps but so many of the last. All ranks have the same summaries, so they decide alike.
+  void check_missing(std::size_t but) {
+    for (; unchecked.size() > but; unchecked.pop_front()) {
+      const GradientReducer::Summary summary = GradientReducer::summary(*unchecked.front());
+      if (!summary.any_missing) continue;
+      unchecked.clear();
+      if (find_unused) throw_missing(summary.missing_here);
+      find_unused = true;
+      return;
+    }
   }
 
   [[noreturn]] void throw_missing(const std::vector<std::size_t>& here) const {

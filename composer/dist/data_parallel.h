@@ -54,8 +54,8 @@ class COMPOSER_EXPORT DataParallel {
   void before_backward(const std::vector<at::Tensor>& outputs);  // what backward() starts from
   // After that backward pass. All gradients are then the mean over ranks; an undefined one counts as zeros, and stays
   // undefined if it is so on all ranks. Throws ConfigError, on all ranks, if a parameter has no gradient and must have
-  // (find_unused_parameters = false); its name and the rank are in the text. On a GPU, the next call throws it: this
-  // one does not wait for the device.
+  // (find_unused_parameters = false); its name and the rank are in the text. On a GPU, that of the next step throws it:
+  // this one does not wait for the device.
   void after_backward();
   // loss.backward() between before_backward() and after_backward(); with one rank, loss.backward() alone.
   void backward(const at::Tensor& loss);

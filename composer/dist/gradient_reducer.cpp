@@ -12,8 +12,11 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -36,6 +39,12 @@ void in_a_backward_pass(const std::function<void()>& run) {
   anchor.backward();
 }
 
+// Memory for a copy of the tensor that a GPU makes while the host goes on.
+at::Tensor on_host_for(const at::Tensor& tensor) {
+  return at::empty(tensor.sizes(),
+                   at::TensorOptions(tensor.scalar_type()).pinned_memory(tensor.is_cuda()).requires_grad(false));
+}
+
 using Accumulator = decltype(torch::autograd::impl::grad_accumulator(std::declval<at::Tensor>()));
 
 }  // namespace
@@ -52,6 +61,13 @@ struct GradientReducer::Core {
   std::vector<std::size_t> indices;  // of our parameters among the reducer's; kNone: has no elements
   std::size_t hidden = 0;            // index of the hidden parameter
   std::vector<Hook> hooks;           // one for each of our parameters
+};
+
+// Of ranks, divided by their number: present and missing for each parameter.
+struct GradientReducer::Counts {
+  at::Tensor on_host;
+  std::optional<c10::Event> arrived;  // unset: they have
+  std::vector<std::size_t> missing_here;
 };
 
 GradientReducer::GradientReducer(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
@@ -147,36 +163,53 @@ void GradientReducer::finish(bool must_have) {
   must_have_ = must_have;
 
   const std::size_t count = parameters_.size();
-  at::Tensor own = at::zeros({static_cast<std::int64_t>(2 * count)}, at::kFloat);
-  auto* flags = own.mutable_data_ptr<float>();
+  std::vector<float> flags(2 * count);
   for (std::size_t i = 0; i < count; ++i) {
     flags[i] = present_[i] ? 1.f : 0.f;
     flags[count + i] = must_have && !present_[i] ? 1.f : 0.f;
   }
-  at::Tensor& gradient = hidden_.mutable_grad();
-  if (gradient.defined())
-    gradient.copy_(own);
-  else
-    gradient = own.to(hidden_.options().requires_grad(false));
+  set_hidden_gradient(flags);
   in_a_backward_pass([&] { core_->reducer->autograd_hook(core_->hidden); });
 }
 
-at::Tensor GradientReducer::counts() const { return hidden_.grad().to(at::kCPU, at::kFloat); }
+void GradientReducer::set_hidden_gradient(const std::vector<float>& flags) {
+  if (!on_device_.defined() || flags != flags_) {
+    const at::Tensor own = on_host_for(hidden_);
+    own.copy_(at::tensor(flags));
+    on_device_ = own.to(hidden_.device(), /*non_blocking=*/true);
+    flags_ = flags;
+  }
+  at::Tensor& gradient = hidden_.mutable_grad();  // the Reducer writes to it
+  if (gradient.defined())
+    gradient.copy_(on_device_);
+  else
+    gradient = on_device_.clone();
+}
 
-GradientReducer::Summary GradientReducer::summary() const {
-  const at::Tensor all = counts();
+std::shared_ptr<const GradientReducer::Counts> GradientReducer::start_counts() const {
+  const auto counts = std::make_shared<Counts>();
+  for (std::size_t i = 0; must_have_ && i < parameters_.size(); ++i)
+    if (!present_[i]) counts->missing_here.push_back(i);
+  counts->on_host = on_host_for(hidden_);
+  counts->on_host.copy_(hidden_.grad(), /*non_blocking=*/true);
+  if (const at::Device device = hidden_.device(); !device.is_cpu()) {
+    counts->arrived.emplace(device.type());
+    counts->arrived->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+  return counts;
+}
+
+GradientReducer::Summary GradientReducer::summary(const Counts& counts) {
+  if (counts.arrived) counts.arrived->synchronize();
+  const at::Tensor all = counts.on_host.to(at::kFloat);
   const auto* flags = all.const_data_ptr<float>();
-  const std::size_t count = parameters_.size();
-  Summary summary;
-  summary.any_missing = std::any_of(flags + count, flags + 2 * count, [](float flag) { return flag > 0; });
-  for (std::size_t i = 0; must_have_ && i < count; ++i)
-    if (!present_[i]) summary.missing_here.push_back(i);
-  return summary;
+  return {.any_missing = std::any_of(flags + all.numel() / 2, flags + all.numel(), [](float flag) { return flag > 0; }),
+          .missing_here = counts.missing_here};
 }
 
 void GradientReducer::drop_absent() const {
   if (std::ranges::find(present_, false) == present_.end()) return;
-  const at::Tensor all = counts();
+  const at::Tensor all = hidden_.grad().to(at::kCPU, at::kFloat);
   const auto* flags = all.const_data_ptr<float>();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (present_[i]) continue;

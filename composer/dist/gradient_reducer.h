@@ -46,12 +46,15 @@ class GradientReducer {
   void finish(bool must_have);
   bool has_begun() const { return has_begun_; }
 
-  // After finish(): what this rank had and all ranks together had. Waits for the device.
+  // After finish(): what this rank had and all ranks together had. That is copied to the host when the device comes to
+  // it; summary() waits for that copy, and for nothing that was queued after it.
+  struct Counts;
+  std::shared_ptr<const Counts> start_counts() const;
   struct Summary {
     bool any_missing = false;  // on some rank
     std::vector<std::size_t> missing_here;
   };
-  Summary summary() const;
+  static Summary summary(const Counts& counts);
   // After finish(): makes gradients undefined that were undefined on all ranks. Waits for the device if this rank had
   // undefined ones.
   void drop_absent() const;
@@ -61,13 +64,15 @@ class GradientReducer {
 
   void arrived(std::size_t index);
   void pass_on(std::size_t index);
-  at::Tensor counts() const;  // of ranks, divided by their number: present and missing for each parameter
+  void set_hidden_gradient(const std::vector<float>& flags);
 
   std::vector<at::Tensor> parameters_;
   std::vector<std::string> names_;
   std::vector<bool> passed_on_, present_;
   bool has_begun_ = false, must_have_ = false;
   at::Tensor hidden_;
+  std::vector<float> flags_;  // of the last step
+  at::Tensor on_device_;      // the same; they seldom change, and what is copied from the host is waited for
   std::unique_ptr<Core> core_;
 };
 

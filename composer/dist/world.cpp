@@ -1,5 +1,6 @@
 #include "composer/dist/world.h"
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <future>
@@ -166,7 +167,10 @@ std::vector<std::shared_ptr<World>> World::in_threads(int size, const Options& o
 void World::use_device(at::Device device) {
   if (is_alone() || device.is_cpu()) return;
   Impl& impl = Impl::of(impl_);
-  impl.accelerator->attach(impl.group, impl.store, environment_, device, impl.options.collective_timeout);
+  // Never before a rank is known to be lost, whoever is to blame for it.
+  const Options& options = impl.options;
+  const auto timeout = std::max(options.collective_timeout, 2 * options.dead_after + options.unwind);
+  impl.accelerator->attach(impl.group, impl.store, environment_, device, timeout);
 }
 
 void World::at(std::string_view event, std::int64_t epoch, std::int64_t batch) noexcept {

@@ -1,5 +1,14 @@
-#include <ATen/cuda/CUDAGraph.h>
+#include <exception>
+#include <mutex>
+#include <optional>
 
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/cuda/CUDAContextLight.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include "composer/core/error.h"
 #include "composer/step/device_graph.h"
 #include "composer/util/own_random.h"
 
@@ -13,24 +22,81 @@ void record_draws(Graph& graph, const at::Generator& generator) {
   if constexpr (requires { graph.register_generator_state(generator); }) graph.register_generator_state(generator);
 }
 
-class CudaGraph final : public DeviceGraph {
+// Older versions of libtorch leave a recording that fails half open: from then on, generators refuse to draw, and the
+// allocators keep the memory of every tensor that another stream has used, because a recording would be underway.
+template <class Graph>
+class Recorder : public Graph {
  public:
-  // Of this thread alone: those that load data or write checkpoints may go on meanwhile.
-  void capture_begin() override {
-    record_draws(graph_, current_generator(at::kCUDA));
-    graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+  // After capture_begin() or capture_end() has thrown.
+  void give_up() {
+    if constexpr (!requires { this->capturing_to_pool_; }) {
+      if (this->capture_ended_) return;  // what failed came later, and the destructor does the rest
+      for (const auto& [generator, drawn] : this->captured_generator_states_) generator->capturing_ = false;
+      // Before the destructor: while they are told to use the pool, they ask this graph whether they are to.
+      attempt([&] { c10::cuda::CUDACachingAllocator::endAllocateToPool(this->capture_dev_, this->mempool_id_); });
+      attempt([&] { at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(this->mempool_id_); });
+      attempt([&] { c10::cuda::CUDACachingAllocator::releasePool(this->capture_dev_, this->mempool_id_); });
+      attempt([&] { at::getHostAllocator(at::kCUDA)->release_pool(this->mempool_id_); });
+    }
   }
-  void capture_end() override { graph_.capture_end(); }
-  void replay() override { graph_.replay(); }
 
  private:
-  at::cuda::CUDAGraph graph_;
+  template <class Step>
+  static void attempt(const Step& step) {
+    try {
+      step();
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): it had not begun, or has ended before it failed
+    }
+  }
+};
+
+class CudaGraph final : public DeviceGraph {
+ public:
+  CudaGraph() : graph_(std::in_place) {}
+  ~CudaGraph() override {
+    const auto alone = hold_default_generators();  // older versions of libtorch have a list of graphs there
+    graph_.reset();
+  }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+
+  // Of this thread alone: those that load data or write checkpoints may go on meanwhile.
+  void capture_begin() override {
+    const auto alone = hold_default_generators();
+    or_give_up([&] {
+      record_draws(*graph_, current_generator(at::kCUDA));
+      // A pool of its own, as without one, but with a number that is known before anything can fail.
+      graph_->capture_begin(at::cuda::graph_pool_handle(), cudaStreamCaptureModeThreadLocal);
+    });
+  }
+  void capture_end() override {
+    or_give_up([&] { graph_->capture_end(); });
+  }
+  void replay() override { graph_->replay(); }
+
+ private:
+  template <class Step>
+  void or_give_up(const Step& step) {
+    try {
+      step();
+    } catch (...) {
+      graph_->give_up();
+      throw;
+    }
+  }
+
+  std::optional<Recorder<at::cuda::CUDAGraph>> graph_;
 };
 
 }  // namespace
 
 MakeDeviceGraph cuda_graphs() {
   return [] { return std::make_unique<CudaGraph>(); };
+}
+
+std::string name_of_gpu(at::Device device) {
+  const cudaDeviceProp& gpu = *at::cuda::getDeviceProperties(device.index());
+  return join(&gpu.name[0], ", ", gpu.multiProcessorCount, " multiprocessors");
 }
 
 }  // namespace composer

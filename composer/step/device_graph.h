@@ -1,8 +1,9 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <string>
 
-#include <c10/core/DeviceType.h>
+#include <c10/core/Device.h>
 
 namespace composer {
 
@@ -21,6 +22,9 @@ using MakeDeviceGraph = std::function<std::unique_ptr<DeviceGraph>()>;
 // Empty: nothing can be recorded on devices of this type.
 MakeDeviceGraph device_graphs(at::DeviceType type);
 MakeDeviceGraph cuda_graphs();  // empty if this library was built without CUDA
+
+// The GPU as its maker names it: "NVIDIA H200, 132 multiprocessors". "cuda:0" if this library was built without CUDA.
+std::string name_of_gpu(at::Device device);
 
 // What device_graphs() gives from now on, until it is given back what it gave before. For tests.
 MakeDeviceGraph exchange_device_graphs(at::DeviceType type, MakeDeviceGraph make);

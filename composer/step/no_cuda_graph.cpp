@@ -5,4 +5,6 @@ namespace composer {
 
 MakeDeviceGraph cuda_graphs() { return {}; }
 
+std::string name_of_gpu(at::Device device) { return device.str(); }
+
 }  // namespace composer

@@ -1,5 +1,6 @@
 #pragma once
-#include <optional>
+#include <functional>
+#include <memory>
 
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
@@ -27,13 +28,12 @@ inline at::Device with_index(at::Device device) {
   return at::Device(device.type(), c10::impl::VirtualGuardImpl(device.type()).getDevice().index());
 }
 
-// A stream beside the default one, if the device has streams to choose from.
-inline std::optional<c10::Stream> side_stream(at::Device device) {
-  try {
-    return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(with_index(device));
-  } catch (const c10::Error&) {
-    return std::nullopt;
-  }
-}
+// A stream beside the default one that nobody else has got from here, until the result is gone. libtorch gives a few
+// streams of a device out in turn: if a step is recorded on one, nobody else may queue work on it. Null: the device has
+// no streams to choose from, or all are taken.
+using SideStream = std::shared_ptr<const c10::Stream>;
+SideStream side_stream(at::Device device);
+// The same of those that `next` gives in turn.
+SideStream take_stream(const std::function<c10::Stream()>& next);
 
 }  // namespace composer

@@ -67,9 +67,9 @@ std::optional<std::int64_t> first_row(const at::Tensor& source, const at::Tensor
 }  // namespace
 
 StartCopy copies_on_side_stream(at::Device device) {
-  const std::optional<c10::Stream> side = side_stream(device);
+  const SideStream side = side_stream(device);
   if (!side) return [](const Batch&) { return nullptr; };
-  return [device, side = *side](const Batch& batch) { return std::make_unique<SideStreamCopy>(batch, device, side); };
+  return [device, side](const Batch& batch) { return std::make_unique<SideStreamCopy>(batch, device, *side); };
 }
 
 Stage::~Stage() {

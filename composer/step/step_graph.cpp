@@ -1,6 +1,7 @@
 #include "composer/step/step_graph.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_set>
 
 #include <ATen/core/Tensor.h>
@@ -11,8 +12,9 @@
 #include "composer/core/model_access.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/step/memory.h"
-#include "composer/step/side_stream.h"
+#include "composer/util/own_random.h"
 #include "composer/util/random.h"
+#include "composer/util/random_state.h"
 
 namespace composer {
 namespace {
@@ -108,6 +110,7 @@ void StepGraph::start(const Engine& engine, bool whole_batches) {
   active_ = true;
   if (const std::string reason = reason_against(engine, whole_batches); !reason.empty()) return refuse(reason);
   if (!side_) side_ = side_stream(state_.device);
+  if (!side_ && !state_.device.is_cpu()) refuse("other trainers have all streams of the device that libtorch gives");
 }
 
 void StepGraph::stop() {
@@ -247,18 +250,22 @@ bool StepGraph::do_aside(const Work& work) {
 }
 
 bool StepGraph::capture(const Work& work, Layouts batch) {
+  RandomState random;
+  random.add(state_.device);
   try {
     let_go();
     for (const auto& [name, tensor] : state_.batch) batch_.set(name, tensor.clone());
     const c10::impl::VirtualGuardImpl device(state_.device.type());
     const c10::DeviceGuard on_device(state_.device);
     device.synchronizeStream(device.getStream(state_.device));
+    release_cached_memory(state_.device);  // a recording has memory of its own, and must not free that of others
     {
       std::optional<StreamScope> scope;
       if (side_) scope.emplace(device, *side_);
       std::unique_ptr<DeviceGraph> graph = device_graphs(state_.device.type())();
       graph->capture_begin();
       try {
+        const RecordingScope recording(state_.device);
         results_ = results_of(work, batch_);
       } catch (...) {
         try {
@@ -275,6 +282,7 @@ bool StepGraph::capture(const Work& work, Layouts batch) {
   } catch (...) {
     const std::string reason = what_happened();
     for (at::Tensor& parameter : parameters()) parameter.mutable_grad().reset();
+    random.restore();
     refuse("a step could not be recorded: " + reason);
     release_cached_memory(state_.device);
     return false;

@@ -2,16 +2,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <c10/core/Stream.h>
-
 #include "composer/core/engine.h"
 #include "composer/core/state.h"
 #include "composer/step/device_graph.h"
+#include "composer/step/side_stream.h"
 
 namespace torch::nn {
 class Module;
@@ -82,7 +80,7 @@ class StepGraph {
   std::vector<at::Tensor> buffers_;                          // and buffers
   int changes_ = 0;                                          // of the model, since the last recording
   std::vector<std::pair<Layouts, int>> trained_;             // batches, before there is a recording
-  std::optional<c10::Stream> side_;
+  SideStream side_;
   std::unique_ptr<DeviceGraph> graph_;
   Layouts recorded_;
   Batch batch_;        // that the recording reads

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
+#include "composer/util/own_random.h"
 
 namespace composer {
 
@@ -21,6 +22,7 @@ at::Tensor ResidualBlock::forward(const at::Tensor& x) {
   const double keep = 1 - drop_rate_;
   if (keep < 1 && is_training()) {
     if (drop_ == Drop::BATCH) {
+      decides_on_host("a block is dropped or kept by a random number of the host");
       // A shortcut that is x itself must not be written into.
       if (at::rand({}, at::kDouble).item<double>() >= keep) {
         at::Tensor y = shortcut(x);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -29,6 +30,13 @@ struct Shared {
 
 constexpr std::array kTf32Ops = {at::Float32Op::MATMUL, at::Float32Op::CONV, at::Float32Op::RNN};
 
+// libtorch wants this of whoever asks for deterministic algorithms, or products on a GPU are an error. cuBLAS reads it
+// when it is first used; libtorch gives it memory for each stream then, which is what makes products repeatable.
+void fix_products_of_gpu() {
+  static const bool once = at::hasCUDA() && ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0) == 0;
+  (void)once;
+}
+
 Shared read_shared() {
   const at::Context& context = at::globalContext();
   Shared now{.deterministic = context.deterministicAlgorithms(),
@@ -42,6 +50,7 @@ Shared read_shared() {
 void write(const Shared& wanted) {
   at::Context& context = at::globalContext();
   const Shared now = read_shared();
+  if (wanted.deterministic && !now.deterministic) fix_products_of_gpu();
   if (now.deterministic != wanted.deterministic || now.warn_only != wanted.warn_only)
     context.setDeterministicAlgorithms(wanted.deterministic, wanted.warn_only);
   for (std::size_t i = 0; i < kTf32Ops.size(); ++i)

@@ -33,6 +33,13 @@ constexpr std::array<std::string_view, 5> kHidden = {
     "aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_cudnn_attention", "aten::_cudnn_rnn"};
 
 thread_local const OwnRandom* current = nullptr;
+thread_local std::optional<at::Device> records;  // a RecordingScope
+
+// Held while a trainer's numbers stand in for those of a default generator.
+std::mutex& default_generators() {
+  static std::mutex mutex;
+  return mutex;
+}
 
 bool is_generator(const c10::Argument& argument) {
   const c10::TypePtr& type = argument.type();
@@ -64,6 +71,8 @@ void draw(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
   for (std::size_t i = 0; current && i < arguments.size(); ++i) {
     if (!is_generator(arguments[i]) || !is_missing((*stack)[first + i])) continue;
     const at::Device device = device_of(op, torch::jit::last(*stack, arguments.size()));
+    if (records && !records->is_cpu() && device.is_cpu())
+      decides_on_host(join(op.schema().name(), " draws on the host"));
     if (const at::Generator* mine = current->find(device)) (*stack)[first + i] = *mine;
   }
   call_below(op, keys, stack);
@@ -78,8 +87,7 @@ void draw_hidden(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   const at::Device device = device_of(op, torch::jit::last(*stack, op.schema().arguments().size()));
   const at::Generator* mine = current && !stands_in && !device.is_cpu() ? current->find(device) : nullptr;
   if (!mine) return call_below(op, keys, stack);
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
+  const std::unique_lock lock = hold_default_generators();
   at::Generator generator = at::globalContext().defaultGenerator(device);
   const at::Generator before = generator.graphsafe_get_state();
   const auto exchange = [&](const at::Generator& now, bool begins) {
@@ -215,6 +223,17 @@ RandomScope::RandomScope(const OwnRandom& own)
 RandomScope::~RandomScope() { current = before_; }
 
 OwnRandom current_random() { return current ? *current : OwnRandom(); }
+
+std::unique_lock<std::mutex> hold_default_generators() { return std::unique_lock(default_generators()); }
+
+RecordingScope::RecordingScope(at::Device device) : before_(std::exchange(records, device)) {}
+RecordingScope::~RecordingScope() { records = before_; }
+
+bool is_recording() { return records.has_value(); }
+
+void decides_on_host(std::string_view what) {
+  if (records) throw Error(what, ", which a recording would repeat in every batch");
+}
 
 at::Generator current_generator(at::Device device) {
   if (const at::Generator* mine = current ? current->find(device) : nullptr) return *mine;

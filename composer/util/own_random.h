@@ -2,7 +2,9 @@
 // Random numbers that belong to one owner, whatever else runs in the process.
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Generator.h>
@@ -52,5 +54,26 @@ class COMPOSER_EXPORT RandomScope {
 COMPOSER_EXPORT OwnRandom current_random();
 // The generator of it for this device, libtorch's default generator if there is none.
 COMPOSER_EXPORT at::Generator current_generator(at::Device device);
+
+// While the result lives, no trainer's numbers stand in for those of libtorch's default generators.
+std::unique_lock<std::mutex> hold_default_generators();
+
+// While it lives, this thread records the work of a device, which will be repeated without what the host does. So
+// decides_on_host() throws, and if it is not the CPU that records, drawing from a generator of the CPU does.
+class COMPOSER_EXPORT RecordingScope {
+ public:
+  explicit RecordingScope(at::Device device);
+  ~RecordingScope();
+  RecordingScope(const RecordingScope&) = delete;
+  RecordingScope& operator=(const RecordingScope&) = delete;
+
+ private:
+  std::optional<at::Device> before_;
+};
+
+// For what chooses on the host, at random, which work is queued. `what` is the beginning of the error's sentence: "a
+// block is dropped or kept by a random number of the host". Throws Error within a RecordingScope of this thread.
+COMPOSER_EXPORT void decides_on_host(std::string_view what);
+COMPOSER_EXPORT bool is_recording();  // within one
 
 }  // namespace composer

@@ -42,6 +42,27 @@ struct SnapshotRun : test::FakeRun {
 
 }  // namespace
 
+TEST_CASE("A history that several use begins with the first and ends with the last of them") {
+  HistoryCalls calls;
+  using Names = std::vector<std::string>;
+  callbacks::SharedHistory all(std::make_unique<FakeHistory>(calls));
+  const auto observer = all.user(), snapshot = all.user();
+  observer->start(5);
+  snapshot->start(3);
+  snapshot->start(3);
+  snapshot->stop();
+  snapshot->stop();
+  CHECK(calls.names == Names{"start 5"});
+  snapshot->start(7);  // which is longer
+  observer->stop();
+  CHECK(snapshot->snapshot() == "pickled");
+  CHECK(calls.names == Names{"start 5", "start 7", "snapshot"});
+  snapshot->stop();
+  CHECK(calls.names == Names{"start 5", "start 7", "snapshot", "stop"});
+  all.user()->start(1);  // and is gone
+  CHECK(calls.names == Names{"start 5", "start 7", "snapshot", "stop", "start 1", "stop"});
+}
+
 TEST_CASE("MemorySnapshot records once after skip_batches, and uploads the file under its remote folder") {
   SnapshotRun run;
   MemorySnapshot snapshot({.skip_batches = 2, .max_entries = 7, .folder = run.folder.path().string()}, run.source());

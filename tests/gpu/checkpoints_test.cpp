@@ -1,6 +1,4 @@
 // Checkpoints of runs on a GPU.
-#include <cstdlib>
-
 #include "tests/gpu/gpu.h"
 #include "tests/support/cut_and_resumed.h"
 #include "tests/support/folder.h"
@@ -24,7 +22,6 @@ void cut_off(TrainerOptions options, const std::string& folder, std::int64_t bat
 }
 
 TEST_CASE("A run on a GPU that is cut off and resumed ends as one that is not, to the bit" * on_gpu()) {
-  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);  // libtorch asks for it
   const auto in_deterministic_mode = [](TrainerOptions options) {
     options.deterministic_mode = true;
     options.optimizer = optim::adamw({.lr = 0.01});

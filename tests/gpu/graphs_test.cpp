@@ -1,7 +1,10 @@
 // CUDA graphs, and copies on a stream of their own: as without them.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <thread>
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -9,8 +12,11 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include "composer/algorithms/stochastic_depth.h"
 #include "composer/models/classifier.h"
 #include "composer/step/device_graph.h"
+#include "composer/step/memory.h"
+#include "composer/step/side_stream.h"
 #include "tests/gpu/gpu.h"
 #include "tests/support/warnings.h"
 
@@ -18,7 +24,7 @@ namespace composer::test::gpu_graphs_test {
 namespace {
 
 struct Counts {
-  int captures = 0, replays = 0;
+  std::atomic<int> captures = 0, replays = 0;
 };
 
 // A graph of libtorch that counts.
@@ -158,6 +164,111 @@ TEST_CASE("A step that reads a value on the host is trained as without a CUDA gr
   CAPTURE(texts_of(warnings));
   REQUIRE(warnings.texts.size() == 1);
   CHECK(warnings.say("a step could not be recorded"));
+}
+
+// Of tensors that are gone, whose memory is kept because another stream may still use it.
+std::int64_t bytes_of_the_gone() {
+  release_cached_memory(kGpu);  // waits for the other streams
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const auto stats = c10::getDeviceAllocator(at::kCUDA)->getDeviceStats(0);
+  return stats.active_bytes[kAll].current - stats.allocated_bytes[kAll].current;
+}
+
+// Reads a value on the host after dropout has drawn.
+struct DropsAndReads final : models::Classifier {
+  DropsAndReads()
+      : Classifier(torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Dropout(0.3), torch::nn::Linear(64, 3)),
+                   models::ClassifierOptions{.num_classes = 3}) {}
+  Losses loss(const Outputs& outputs, const Batch& batch) override {
+    Losses losses = Classifier::loss(outputs, batch);
+    return Losses(losses.front() * (losses.front().item<float>() > 0 ? 1 : 2));
+  }
+};
+
+TEST_CASE("After a recording that failed, numbers are drawn, memory comes back, and the next step is recorded" *
+          on_gpu()) {
+  const auto make = [] {
+    TrainerOptions options = options_of(nets().front(), kGpu);
+    at::manual_seed(3);
+    options.model = std::make_shared<DropsAndReads>();
+    options.copy_ahead = true;
+    return options;
+  };
+  const std::vector<at::Tensor> plain = trained(make());
+  for (int run = 0; run < 2; ++run) {
+    const Warnings warnings;
+    TrainerOptions options = make();
+    options.cuda_graph = true;
+    check_close("after a recording that failed", trained(std::move(options)), plain, 1e-5);
+    CAPTURE(texts_of(warnings));
+    CHECK(warnings.say("a step could not be recorded"));
+    at::dropout(at::ones({8}, at::TensorOptions(kGpu)), 0.5, true).sum().item<float>();  // libtorch's own numbers
+    CHECK(bytes_of_the_gone() == 0);
+  }
+  compare(
+      "the next one",
+      [] {
+        TrainerOptions options = options_of(nets().front(), kGpu);
+        options.model = net_with_memory();
+        options.copy_ahead = true;
+        return options;
+      },
+      1e-5);
+}
+
+TEST_CASE("A step that drops blocks by a random number of the host is trained as without a CUDA graph" * on_gpu()) {
+  const auto make = [] {
+    TrainerOptions options = options_of(nets()[2], kGpu);
+    REQUIRE(algorithms::stochastic_depth(*options.model, {.drop_rate = 0.5}) > 0);
+    return options;
+  };
+  const std::vector<at::Tensor> plain = trained(make());
+  const Warnings warnings;
+  TrainerOptions options = make();
+  options.cuda_graph = true;
+  check_close("stochastic depth", trained(std::move(options)), plain, 2e-3);
+  CAPTURE(texts_of(warnings));
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK(warnings.say("a block is dropped or kept by a random number of the host"));
+}
+
+TEST_CASE("Trainers in threads record steps and copy ahead as each of them alone" * on_gpu()) {
+  const auto make = [](std::size_t thread) {
+    TrainerOptions options = options_of(nets().front(), kGpu);
+    options.model = net_with_memory();
+    options.seed = 7 + thread;
+    options.copy_ahead = true;
+    options.max_duration = "200ba";
+    return options;
+  };
+  constexpr std::size_t kThreads = 4;
+  std::vector<TrainerOptions> together;
+  std::vector<std::vector<at::Tensor>> expected, got(kThreads);
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    expected.push_back(trained(make(i)));
+    together.push_back(make(i));
+    together.back().cuda_graph = true;
+  }
+  const Counting counting;
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < kThreads; ++i)
+      threads.emplace_back([&, i] { got[i] = trained(std::move(together[i])); });
+  }
+  for (std::size_t i = 0; i < kThreads; ++i) check_close("in a thread", got[i], expected[i], 1e-5);
+  CHECK(counting.counts().captures == kThreads);
+}
+
+TEST_CASE("A GPU's streams beside the default one are given to one user each, while there are any" * on_gpu()) {
+  std::vector<SideStream> all;
+  for (SideStream one = side_stream(kGpu); one; one = side_stream(kGpu)) {
+    for (const SideStream& other : all) CHECK(*one != *other);
+    all.push_back(std::move(one));
+    REQUIRE(all.size() <= 64);
+  }
+  CHECK(all.size() >= 8);
+  all.pop_back();
+  CHECK(side_stream(kGpu));
 }
 
 // Microseconds of a call of `step`, the median of some times of many; read() waits for the GPU.

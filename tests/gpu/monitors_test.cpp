@@ -6,7 +6,9 @@
 #include "composer/callbacks/profiler.h"
 #include "composer/callbacks/speed_monitor.h"
 #include "composer/callbacks/system_metrics_monitor.h"
+#include "composer/callbacks/system_readings.h"
 #include "composer/loggers/in_memory_logger.h"
+#include "composer/step/device_graph.h"
 #include "tests/gpu/gpu.h"
 #include "tests/support/sandbox.h"
 #include "tests/support/warnings.h"
@@ -55,6 +57,13 @@ TEST_CASE("SystemMetricsMonitor logs load, temperature and power of a GPU" * on_
   CHECK(logged.last("gpu_power_usage_W_rank_0") > 10);
   CHECK(logged.last("gpu_percentage_rank_0") >= 0);
   CHECK(logged.last("memory_percentage_rank_0") >= 0);
+}
+
+TEST_CASE("NVML's GPU is the one of CUDA, and a choice of tune is kept for GPUs of its name" * on_gpu()) {
+  const at::Device device(at::kCUDA, 0);
+  const std::string name = callbacks::gpu_reader_of(device)->name();
+  CHECK(name != "");
+  CHECK(name_of_gpu(device).starts_with(name + ", "));
 }
 
 TEST_CASE("SpeedMonitor logs the share of a GPU's peak rate that a run reaches" * on_gpu()) {

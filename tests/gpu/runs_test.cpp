@@ -128,7 +128,6 @@ TEST_CASE("Trainers in threads on one GPU end with the weights that each has alo
 }
 
 TEST_CASE("With deterministic_mode a run on a GPU is repeated to the bit" * on_gpu()) {
-  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);  // libtorch asks for it
   for (const Net& net : nets()) {
     const auto run = [&] {
       TrainerOptions options = options_of(net, kGpu);

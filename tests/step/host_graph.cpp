@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include "composer/util/own_random.h"
@@ -93,7 +94,7 @@ void HostGraph::stop_recording() {
 
 void HostGraph::capture_end() {
   stop_recording();
-  {
+  if (!failed_) {  // a GPU's recording draws nothing on the host that could be put back
     at::Generator generator = current_generator(at::kCPU);
     const std::lock_guard lock(generator.mutex());
     generator.set_state(random_);
@@ -110,6 +111,7 @@ void HostGraph::capture_end() {
 
 void HostGraph::replay() {
   ++counts_->replays;
+  const at::DisableRecordFunctionGuard unseen;  // by who watches the host's operators
   const Below below;
   torch::jit::Stack stack;
   for (const Call& call : calls_) {

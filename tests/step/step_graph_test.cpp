@@ -10,8 +10,11 @@
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/gyro_dropout.h"
 #include "composer/algorithms/mixup.h"
+#include "composer/algorithms/stochastic_depth.h"
+#include "composer/callbacks/activation_monitor.h"
 #include "composer/core/algorithm.h"
 #include "composer/core/error.h"
+#include "composer/loggers/in_memory_logger.h"
 #include "tests/step/host_graph.h"
 #include "tests/support/at_algorithm.h"
 #include "tests/support/doctest.h"
@@ -300,6 +303,29 @@ TEST_CASE("A step that reads a value on the host is trained as without a graph, 
   }
 }
 
+TEST_CASE("A step that drops blocks by a random number of the host is trained as without a graph, after one warning") {
+  struct Block final : ResidualBlock {
+    Block() { register_module("linear", linear); }
+    at::Tensor branch(const at::Tensor& x) override { return linear->forward(x); }
+    torch::nn::Linear linear{4, 4};
+  };
+  const Compared compared = compare([] {
+    at::manual_seed(4);
+    TrainerOptions options = options_with_memory();
+    torch::nn::Sequential net(torch::nn::Dropout(0.1), Layer(std::make_shared<Block>()), torch::nn::Linear(4, 3));
+    options.model = std::make_shared<models::Classifier>(net, models::ClassifierOptions{.num_classes = 3});
+    REQUIRE(algorithms::stochastic_depth(*options.model, {.drop_rate = 0.5}) == 1);
+    return options;
+  });
+  CHECK(compared.equal);
+  CHECK(compared.counts.captures == 1);
+  CHECK(compared.counts.replays == 0);
+  REQUIRE(compared.warnings.size() == 1);
+  CHECK(compared.warnings[0] ==
+        "cuda_graph: steps run as without it: a step could not be recorded: a block is dropped or kept by a random "
+        "number of the host, which a recording would repeat in every batch");
+}
+
 // Listens to an event, and does nothing.
 class Idle final : public Algorithm {
  public:
@@ -405,6 +431,27 @@ TEST_CASE("Algorithms that run outside of forward to backward go with a graph") 
   });
   CHECK(compared.equal);
   CHECK(compared.counts.replays == 5);
+}
+
+TEST_CASE("ActivationMonitor logs no batch whose layers are replayed, and says so once") {
+  const Warnings warnings;
+  const GraphsOnHost graphs;
+  const auto log = std::make_shared<loggers::InMemoryLogger>();
+  TrainerOptions options = tiny_options();
+  options.max_duration = "12ba";
+  options.cuda_graph = true;
+  options.callbacks = {callbacks::ActivationMonitor({.interval = "3ba"})};
+  options.loggers = {log};
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK(graphs.counts().captures == 1);
+  const auto series = log->get_timeseries("activations/average/module_output.0");
+  REQUIRE(series.size() == 1);
+  CHECK(series.front().timestamp.batch == 0);
+  REQUIRE(warnings.texts.size() == 2);  // the first is of an interval that is short
+  CHECK(warnings.texts[1] ==
+        "ActivationMonitor: batch 3 is due, but no layer has run in it: with cuda_graph the host runs the layers of "
+        "the first batches alone, and later ones are not logged");
 }
 
 TEST_CASE("A device without graphs is said once") {

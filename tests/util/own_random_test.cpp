@@ -12,6 +12,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include "composer/core/error.h"
 #include "composer/util/random_state.h"
 #include "composer/util/recompute.h"
 #include "tests/support/doctest.h"
@@ -113,6 +114,34 @@ TEST_CASE("A generator that is given is used, within a scope too") {
   given.set_current_seed(9);
   CHECK(at::empty({4}).uniform_(0, 1, given).equal(drawn));
   CHECK(own.find(at::kCPU)->get_state().equal(before));
+}
+
+TEST_CASE("While the work of a GPU is recorded, this thread neither draws nor decides on the host") {
+  const OwnRandom own(at::kCPU, 7);
+  const RandomScope scope(own);
+  {
+    const RecordingScope recording(at::Device(at::kCUDA, 0));
+    for (const auto& [name, draw] : kDraws) {
+      CAPTURE(name);
+      CHECK_THROWS_AS(draw(), Error);
+    }
+    CHECK_THROWS_WITH_AS(at::rand({2}),
+                         "aten::uniform_ draws on the host, which a recording would repeat in every batch", Error);
+    CHECK_THROWS_WITH_AS(decides_on_host("a coin is thrown"),
+                         "a coin is thrown, which a recording would repeat in every batch", Error);
+    at::Tensor elsewhere;
+    std::thread([&] {
+      const RandomScope same(own);
+      decides_on_host("a coin is thrown");
+      elsewhere = at::rand({2});
+    }).join();
+    CHECK(elsewhere.defined());
+    const RecordingScope of_host(at::kCPU);  // its numbers are drawn again
+    CHECK_NOTHROW(at::rand({2}));
+    CHECK_THROWS_AS(decides_on_host("a coin is thrown"), Error);
+  }
+  CHECK_NOTHROW(at::rand({2}));
+  CHECK_NOTHROW(decides_on_host("a coin is thrown"));
 }
 
 TEST_CASE("Scopes nest, and a scope of nobody draws from libtorch's default generator") {
