@@ -1,7 +1,9 @@
 #include "composer/callbacks/checkpoint_saver.h"
 
 #include <filesystem>
+#include <vector>
 
+#include "composer/checkpoint/described_options.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
@@ -155,20 +157,11 @@ std::vector<std::string> CheckpointSaver::saved_checkpoints() const {
 
 namespace {
 
+// Those that have a text form.
 std::vector<Option<CheckpointSaverOptions>> checkpoint_saver_options() {
-  using O = CheckpointSaverOptions;
-  using saving::OnFailure;
-  return {option("folder", &O::folder).refuses({"", "a/{batch}"}),
-          option("filename", &O::filename).refuses({"{foo}"}),
-          option("latest_filename", &O::latest_filename).refuses({"{foo}"}),
-          option("save_interval", &O::save_interval).refuses({"1", "often"}),
-          option("overwrite", &O::overwrite).refuses({"1"}),
-          option("weights_only", &O::weights_only).refuses({"1"}),
-          option("num_checkpoints_to_keep", &O::num_checkpoints_to_keep).refuses({"-2", "some"}),
-          option("on_failure", &O::on_failure,
-                 {{"fail", OnFailure::FAIL}, {"retry", OnFailure::RETRY}, {"continue", OnFailure::CONTINUE}})
-              .refuses({"ignore"}),
-          option("async", &O::async).refuses({"1"})};
+  std::vector<Option<CheckpointSaverOptions>> options = saving::run_saver_options();
+  std::erase_if(options, [](const auto& option) { return !option.is_logged(); });
+  return options;
 }
 
 }  // namespace

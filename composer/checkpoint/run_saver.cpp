@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "composer/checkpoint/conflicts.h"
+#include "composer/checkpoint/described_options.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/ignore_keys.h"
 #include "composer/checkpoint/name_format.h"
@@ -71,6 +72,7 @@ void check(const RunSaverOptions& options, OptionNames names) {
   if (options.best && !util::has_time(options.filename))
     throw ConfigError(name("filename"), ": ", options.filename, " is the name of every checkpoint, so each replaces ",
                       "the one before, and ", names.prefix, "best cannot keep the best; add {epoch} or {batch}");
+  composer::check(options, run_saver_options(), names.name(""));
   check({.latest = options.latest_filename, .keep = options.num_checkpoints_to_keep, .best = options.best}, names);
 }
 
