@@ -13,9 +13,14 @@
 #include "composer/util/absolute_format.h"
 
 namespace composer::callbacks {
+namespace {
+
+constexpr saving::OptionNames kNames{.owner = "CheckpointSaver: ", .prefix = ""};
+
+}  // namespace
+
 CheckpointSaver::CheckpointSaver(CheckpointSaverOptions options) : options_(std::move(options)) {
-  options_.names = {.owner = "CheckpointSaver: ", .prefix = ""};
-  saving::check(options_, options_.names);
+  saving::check(options_, kNames);
 }
 
 void CheckpointSaver::Memory::visit_state(StateVisitor& visit) {
@@ -68,8 +73,8 @@ void CheckpointSaver::open(const State& state) {
     warn(join("CheckpointSaver: num_checkpoints_to_keep is 0, so ", folder_, " gets no checkpoint; -1 keeps all"));
   const std::string id = state.run->claim_checkpoints(
       this, "CheckpointSaver: folder: ", saving::format_name(options.folder, state.run_name), options.filename);
-  if (!goes_on) options.begins_again = id;
-  saver_.emplace(std::move(options), state, goes_on ? &newest : nullptr);
+  saver_.emplace(std::move(options), saving::SaverOwner{.names = kNames, .begins_again = goes_on ? "" : id}, state,
+                 goes_on ? &newest : nullptr);
   run_ = &*state.run;
   if (goes_on) saver_->load_state(before_.saver, before_.batch, state.timestamp, loaded_weights_);
   if (state.resumes || state.run->begins_again()) saver_->adopt_left(state, loaded_weights_);

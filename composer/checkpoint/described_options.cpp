@@ -4,8 +4,9 @@ namespace composer::saving {
 
 std::vector<Option<RunSaverOptions>> run_saver_options() {
   using O = RunSaverOptions;
-  const auto unlogged = [](auto field) { return std::move(field).unlogged("has no text form"); };
-  const auto of_trainer = [](auto field) { return std::move(field).unlogged("is set by who has the saver"); };
+  const auto unlogged = [](auto field) {
+    return std::move(field).unlogged("is not among those of the plug-in by name");
+  };
   return all_options(
       option("folder", &O::folder).refuses({"", "a/{batch}"}), option("filename", &O::filename).refuses({"{foo}"}),
       option("latest_filename", &O::latest_filename).refuses({"{foo}"}),
@@ -19,10 +20,7 @@ std::vector<Option<RunSaverOptions>> run_saver_options() {
       option("on_failure", &O::on_failure,
              {{"fail", OnFailure::FAIL}, {"retry", OnFailure::RETRY}, {"continue", OnFailure::CONTINUE}})
           .refuses({"ignore"}),
-      option("async", &O::async).refuses({"1"}), unlogged(part("ignore_keys", &O::ignore_keys, "globs")),
-      of_trainer(option("goes_back", &O::goes_back)), of_trainer(part("mirror", &O::mirror, "a mirror")),
-      of_trainer(option("program", &O::program)), of_trainer(option("begins_again", &O::begins_again)),
-      of_trainer(part("names", &O::names, "names in errors")));
+      option("async", &O::async).refuses({"1"}), unlogged(option("ignore_keys", &O::ignore_keys)));
 }
 
 }  // namespace composer::saving

@@ -1,5 +1,6 @@
 #include "composer/trainer/trainer_options.h"
 
+#include "composer/checkpoint/run_saver.h"
 #include "composer/core/listed.h"
 #include "composer/optim/grad_scaler.h"
 #include "composer/step/feed.h"
@@ -171,6 +172,20 @@ std::vector<Option<TrainerOptions>> described_trainer() {
 const std::vector<Option<TrainerOptions>>& trainer_options() {
   static const auto* const described = new std::vector<Option<TrainerOptions>>(described_trainer());
   return *described;
+}
+
+saving::RunSaverOptions save_options_of(const TrainerOptions& options) {
+  return {.folder = options.save_folder,
+          .filename = options.save_filename,
+          .latest_filename = options.save_latest_filename,
+          .save_interval = options.save_interval,
+          .overwrite = options.save_overwrite,
+          .weights_only = options.save_weights_only,
+          .num_checkpoints_to_keep = options.save_num_checkpoints_to_keep,
+          .best = options.save_best,
+          .on_failure = options.save_on_failure,
+          .async = options.save_async,
+          .ignore_keys = options.save_ignore_keys};
 }
 
 }  // namespace composer

@@ -9,6 +9,9 @@
 namespace composer {
 
 class Feed;
+namespace saving {
+struct RunSaverOptions;
+}
 
 // What a run has made of the options of its trainer.
 struct InRun {
@@ -23,5 +26,8 @@ struct RunOf<TrainerOptions> {
 };
 
 const std::vector<Option<TrainerOptions>>& trainer_options();
+
+// Those that begin with save_, as all who save have them.
+saving::RunSaverOptions save_options_of(const TrainerOptions& options);
 
 }  // namespace composer

@@ -1,11 +1,9 @@
 // docs/trainer.md names each option as its description does, with its unit and its range. That its names and defaults
 // are those of the structs, scripts/pages.py checks.
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "composer/checkpoint/described_options.h"
 #include "composer/trainer/call_options.h"
 #include "composer/trainer/trainer_options.h"
 #include "tests/support/doctest.h"
@@ -69,19 +67,6 @@ TEST_CASE("The page about evaluators has a row for each of their fields, in thei
   for (const Option<Evaluator>& option : evaluator_options()) {
     at = page.find("\n| `" + option.name + "` |", at);
     CHECK_MESSAGE(at != std::string::npos, option.name, " has no row there");
-  }
-}
-
-TEST_CASE("A trainer has the options of CheckpointSaver as save_..., with the same defaults") {
-  std::map<std::string, std::string> of_trainer;
-  for (const Option<TrainerOptions>& option : trainer_options())
-    if (option.read) of_trainer[option.name] = option.default_text;
-  for (const Option<saving::RunSaverOptions>& option : saving::run_saver_options()) {
-    if (!option.read || !option.is_logged() || option.name == "folder") continue;  // the trainer's may be empty
-    CAPTURE(option.name);
-    const auto found = of_trainer.find(option.name.starts_with("save_") ? option.name : "save_" + option.name);
-    REQUIRE(found != of_trainer.end());
-    CHECK(found->second == option.default_text);
   }
 }
 

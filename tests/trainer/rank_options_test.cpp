@@ -1,6 +1,7 @@
 // Ranks agree on everything that decides what follows: every option of a trainer, a fit and an evaluator is compared
 // between ranks, unless its description says why it is free to differ. So is what the hyperparameters say of a trainer.
 // Options that have a text form are changed by it; the others have a row here.
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "composer/algorithms/ema.h"
+#include "composer/checkpoint/described_options.h"
 #include "composer/core/error.h"
 #include "composer/dist/described_options.h"
 #include "composer/loggers/format.h"
@@ -243,6 +245,30 @@ TEST_CASE("Every option of ranks is compared between them") {
   check_compared<O>(dist::distributed_options(), changes, {}, [](const std::function<void(O&)>& change) {
     return Given{.trainer = [=](TrainerOptions& options) { change(options.distributed); }};
   });
+}
+
+TEST_CASE("What a trainer saves is what its save_... options say, which are those of CheckpointSaver") {
+  const std::vector<Option<TrainerOptions>>& of_trainer = trainer_options();
+  for (const Option<saving::RunSaverOptions>& option : saving::run_saver_options()) {
+    CAPTURE(option.name);
+    const std::string name = option.name.starts_with("save_") ? option.name : "save_" + option.name;
+    const auto found = std::ranges::find(of_trainer, name, &Option<TrainerOptions>::name);
+    REQUIRE(found != of_trainer.end());
+    CHECK(found->type == option.type);
+    if (!option.read) continue;
+    if (name != "save_folder") CHECK(found->default_text == option.default_text);  // a trainer's may be empty
+    TrainerOptions given;
+    found->read(given, other_text(option));
+    const saving::RunSaverOptions saved = save_options_of(given);
+    saving::RunSaverOptions expected;
+    option.read(expected, other_text(option));
+    CHECK(text_of(option.value(saved)) == text_of(option.value(expected)));
+  }
+  TrainerOptions given;
+  given.save_best = saving::Best{.metric = "eval/a"};
+  given.save_ignore_keys = {"optimizer/*"};
+  CHECK(save_options_of(given).best->metric == "eval/a");
+  CHECK(save_options_of(given).ignore_keys == given.save_ignore_keys);
 }
 
 TEST_CASE("Ranks that evaluate or predict different numbers of batches are a ConfigError on all") {
