@@ -14,7 +14,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 docs = root / 'docs'
 
 STRUCTS = ['TrainerOptions', 'FitOptions', 'EvalOptions', 'PredictOptions']  # of composer/trainer/trainer.h
-# But for space and comments, each C++ block of these pages is a part of one of these sources...
+# But for space and comments, each other C++ block of these pages is a part of one of these sources...
 PAGES = ['trainer.md', 'callbacks/writing.md', 'loggers/writing.md']
 SOURCES = ['tests/trainer/trainer_page_test.cpp', 'examples/own_loop.cpp', 'examples/own_parts.cpp',
            'tests/package/own_algorithms.cpp', 'tests/models/own_transformer_test.cpp',
@@ -79,7 +79,8 @@ def check_options():
 
 def check_blocks():
     sources = '\n'.join(without_space(without_comments((root / name).read_text())) for name in SOURCES)
-    checked = [(page, block) for page in PAGES for block in blocks_of(page)]
+    checked = [(page, block) for page in PAGES for block in blocks_of(page)
+               if page != 'trainer.md' or not re.match(rf'({"|".join(STRUCTS)}) \w+{{', block)]
     for page, starts in BLOCKS.items():
         for start in starts:
             found = [(page, block) for block in blocks_of(page) if block.startswith(start)]

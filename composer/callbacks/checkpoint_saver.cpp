@@ -1,7 +1,9 @@
 #include "composer/callbacks/checkpoint_saver.h"
 
 #include <filesystem>
+#include <vector>
 
+#include "composer/checkpoint/described_options.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
@@ -11,9 +13,14 @@
 #include "composer/util/absolute_format.h"
 
 namespace composer::callbacks {
+namespace {
+
+constexpr saving::OptionNames kNames{.owner = "CheckpointSaver: ", .prefix = ""};
+
+}  // namespace
+
 CheckpointSaver::CheckpointSaver(CheckpointSaverOptions options) : options_(std::move(options)) {
-  options_.names = {.owner = "CheckpointSaver: ", .prefix = ""};
-  saving::check(options_, options_.names);
+  saving::check(options_, kNames);
 }
 
 void CheckpointSaver::Memory::visit_state(StateVisitor& visit) {
@@ -67,8 +74,8 @@ void CheckpointSaver::open(const State& state) {
   const std::string id = state.run->claim_checkpoints(
       this, "CheckpointSaver: folder: ", saving::format_name(options.folder, state.run_name), options.filename,
       /*whole=*/!options.weights_only);
-  if (!goes_on) options.begins_again = id;
-  saver_.emplace(std::move(options), state, goes_on ? &newest : nullptr);
+  saver_.emplace(std::move(options), saving::SaverOwner{.names = kNames, .begins_again = goes_on ? "" : id}, state,
+                 goes_on ? &newest : nullptr);
   run_ = &*state.run;
   if (goes_on) saver_->load_state(before_.saver, before_.batch, state.timestamp, loaded_weights_);
   if (state.resumes || state.run->begins_again()) saver_->adopt_left(state, loaded_weights_);
@@ -163,20 +170,11 @@ std::vector<std::string> CheckpointSaver::saved_checkpoints() const {
 
 namespace {
 
+// Those that have a text form.
 std::vector<Option<CheckpointSaverOptions>> checkpoint_saver_options() {
-  using O = CheckpointSaverOptions;
-  using saving::OnFailure;
-  return {option("folder", &O::folder).refuses({"", "a/{batch}"}),
-          option("filename", &O::filename).refuses({"{foo}"}),
-          option("latest_filename", &O::latest_filename).refuses({"{foo}"}),
-          option("save_interval", &O::save_interval).refuses({"1", "often"}),
-          option("overwrite", &O::overwrite).refuses({"1"}),
-          option("weights_only", &O::weights_only).refuses({"1"}),
-          option("num_checkpoints_to_keep", &O::num_checkpoints_to_keep).refuses({"-2", "some"}),
-          option("on_failure", &O::on_failure,
-                 {{"fail", OnFailure::FAIL}, {"retry", OnFailure::RETRY}, {"continue", OnFailure::CONTINUE}})
-              .refuses({"ignore"}),
-          option("async", &O::async).refuses({"1"})};
+  std::vector<Option<CheckpointSaverOptions>> options = saving::run_saver_options();
+  std::erase_if(options, [](const auto& option) { return !option.is_logged(); });
+  return options;
 }
 
 }  // namespace

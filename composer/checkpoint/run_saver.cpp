@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "composer/checkpoint/conflicts.h"
+#include "composer/checkpoint/described_options.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/ignore_keys.h"
 #include "composer/checkpoint/name_format.h"
@@ -71,12 +72,13 @@ void check(const RunSaverOptions& options, OptionNames names) {
   if (options.best && !util::has_time(options.filename))
     throw ConfigError(name("filename"), ": ", options.filename, " is the name of every checkpoint, so each replaces ",
                       "the one before, and ", names.prefix, "best cannot keep the best; add {epoch} or {batch}");
+  composer::check(options, run_saver_options(), names.name(""));
   check({.latest = options.latest_filename, .keep = options.num_checkpoints_to_keep, .best = options.best}, names);
 }
 
-RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* resumed)
-    : options_(std::move(options)) {
-  saving::check(options_, options_.names);
+RunSaver::RunSaver(RunSaverOptions options, SaverOwner owner, const State& state, const Manifest* resumed)
+    : options_(std::move(options)), owner_(std::move(owner)) {
+  saving::check(options_, owner_.names);
   saver_ = std::make_unique<Saver>(
       SaverOptions{.folder = std::filesystem::absolute(format_name(options_.folder, state.run_name)),
                    .latest = format_name(options_.latest_filename, state.run_name),
@@ -85,10 +87,10 @@ RunSaver::RunSaver(RunSaverOptions options, const State& state, const Manifest* 
                    .on_failure = options_.on_failure,
                    .asynchronous = options_.async,
                    .overwrite = options_.overwrite,
-                   .run_id = resumed ? resumed->run_id : options_.begins_again,
+                   .run_id = resumed ? resumed->run_id : owner_.begins_again,
                    .time_left = time_left_of(state),
-                   .mirror = options_.mirror,
-                   .names = options_.names});
+                   .mirror = owner_.mirror,
+                   .names = owner_.names});
   if (!resumed) return;
   saver_->adopt(*resumed);
   resumed_ = *resumed;
@@ -101,12 +103,12 @@ RunSaver& RunSaver::operator=(RunSaver&&) noexcept = default;
 void RunSaver::begin_fit(const State& state) {
   if (!lock_ && options_.num_checkpoints_to_keep != 0) lock_folder(state);
   try {
-    if (options_.goes_back && (resumed_ || !options_.begins_again.empty())) delete_later(state);
+    if (owner_.goes_back && (resumed_ || !owner_.begins_again.empty())) delete_later(state);
     const std::vector<std::string> retired = saver_->retired();  // prepare() deletes those of this machine
     prepare(state);
-    if (options_.mirror) options_.mirror->begin(options().folder, options().run_id, saver_->saved(), retired);
+    if (owner_.mirror) owner_.mirror->begin(options().folder, options().run_id, saver_->saved(), retired);
     resumed_.reset();
-    options_.begins_again.clear();
+    owner_.begins_again.clear();
   } catch (...) {
     lock_.reset();
     throw;
@@ -135,7 +137,7 @@ void RunSaver::lock_folder(const State& state) {
 
 void RunSaver::fail_or_warn(const std::exception& error) const {
   const std::string what =
-      join(options_.names.name("folder"), ": ", options().folder.string(), ": cannot write checkpoints there");
+      join(owner_.names.name("folder"), ": ", options().folder.string(), ": cannot write checkpoints there");
   if (options_.on_failure != OnFailure::CONTINUE) throw_nested<CheckpointError>(what);
   warn(join(what, " yet: ", error.what()));
 }
@@ -169,7 +171,7 @@ void RunSaver::check_newest() const {
   if (!resumed_ && saver_->saved().empty()) return;
   const SaverOptions& own = options();
   const auto is_own = [&](const Manifest& manifest) {
-    const bool is_later = options_.goes_back && resumed_ && is_older(*resumed_, manifest);
+    const bool is_later = owner_.goes_back && resumed_ && is_older(*resumed_, manifest);
     return manifest.run_id == own.run_id && !manifest.weights_only && !is_later;
   };
   const auto newest = find_latest(own.folder, own.latest, is_own, saver_->files());
@@ -192,7 +194,7 @@ void RunSaver::check_conflicts(const State& state) const {
   const auto conflict =
       find_conflict(own.folder, options_.filename, state.run_name, state.timestamp, own.run_id, saver_->files());
   if (!conflict || (options_.overwrite && conflict->foreign)) return;
-  const OptionNames& names = options_.names;
+  const OptionNames& names = owner_.names;
   const bool never_resumes = options_.weights_only && conflict->foreign && names.owner == std::string_view();
   throw ConfigError(
       names.name("folder"), ": ", conflict->path.string(), ' ', conflict->reason,
@@ -221,7 +223,7 @@ void RunSaver::prepare(const State& state) {
 
 // What was not written is not saved.
 void RunSaver::check() {
-  if (options_.mirror) options_.mirror->check();
+  if (owner_.mirror) owner_.mirror->check();
   try {
     saver_->rethrow_error();
   } catch (...) {
@@ -245,11 +247,11 @@ void RunSaver::finish() {
 }
 
 void RunSaver::wait_for_mirror(const State& state) {
-  if (!options_.mirror) return;
+  if (!owner_.mirror) return;
   std::optional<std::chrono::duration<double>> limit;
   if (const std::optional<Seconds> left = state.run->time_left()) limit = *left;
   try {
-    options_.mirror->wait(limit);
+    owner_.mirror->wait(limit);
   } catch (const CheckpointError& error) {
     if (!state.run->interrupted()) throw;
     warn(error.what());  // the run ends as one that was interrupted and goes on from this machine
@@ -353,7 +355,7 @@ std::string RunSaver::made_before(const std::string& name, const State& state) c
     return found.manifest.run_id == options().run_id && has_all_files(found, saver_->files()) ? path : "";
   } catch (const CheckpointError&) {
     const std::vector<std::string> known = saver_->saved();
-    return options_.mirror && std::ranges::find(known, made) != known.end() ? path : "";
+    return owner_.mirror && std::ranges::find(known, made) != known.end() ? path : "";
   }
 }
 

@@ -25,7 +25,8 @@ namespace composer::saving {
 
 class RunLock;
 
-// Which checkpoints of a run are written, and where; the save_... options of TrainerOptions.
+// Which checkpoints of a run are written, and where, as users choose it: the options of CheckpointSaver, and those of a
+// trainer that begin with save_.
 struct RunSaverOptions {
   [[no_unique_address]] ByName by_name = {};
   std::string folder = "{run_name}/checkpoints";
@@ -39,11 +40,15 @@ struct RunSaverOptions {
   OnFailure on_failure = OnFailure::FAIL;
   bool async = true;
   std::vector<std::string> ignore_keys = {};
+};
+
+// What a trainer or a plug-in adds to these.
+struct SaverOwner {
+  OptionNames names = {};  // what errors and warnings call the options
   bool goes_back = false;  // a run may resume from an older checkpoint: later ones are deleted when the fit begins
   std::shared_ptr<Mirror> mirror = {};
   std::string program = {};       // of Manifest
   std::string begins_again = {};  // id of a run that goes back to its beginning: its checkpoints are its own
-  OptionNames names = {};         // what errors and warnings call these
 };
 
 // How many epochs and iterations have ended.
@@ -60,7 +65,7 @@ COMPOSER_EXPORT void check_best(std::string_view who, const Best& best, const Fi
 class COMPOSER_EXPORT RunSaver {
  public:
   // Resumes from `resumed` if that is set. Does not write. A relative folder is one of the present working directory.
-  RunSaver(RunSaverOptions options, const State& state, const Manifest* resumed = nullptr);
+  RunSaver(RunSaverOptions options, SaverOwner owner, const State& state, const Manifest* resumed = nullptr);
   ~RunSaver();
   RunSaver(RunSaver&&) noexcept;
   RunSaver& operator=(RunSaver&&) noexcept;
@@ -158,6 +163,7 @@ class COMPOSER_EXPORT RunSaver {
   void warn_of_lost_value(const State& state);
 
   RunSaverOptions options_;
+  SaverOwner owner_;
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<RunLock> lock_;    // set during a fit
   std::optional<Manifest> resumed_;  // until a checkpoint is written, or a fit has begun

@@ -54,7 +54,7 @@ Manifest RunSaver::manifest(const std::string& name, const State& state) const {
   manifest.name = format_name(name, state.run_name, &state.timestamp);
   manifest.run_name = state.run_name;
   manifest.time = state.timestamp;
-  manifest.program = options_.program;
+  manifest.program = owner_.program;
   manifest.weights_only = options_.weights_only;
   manifest.composer_version = COMPOSER_VERSION;
   manifest.libtorch_version = TORCH_VERSION;
@@ -94,7 +94,7 @@ void RunSaver::note_trained(const State& state) {
   const auto own = of_label->second.find(name);
   if (own == of_label->second.end() || !own->second.of_last_step) return;  // set by others, for other weights
   if (!options_.best->better && !saver_->has_direction())
-    saver_->prefer(direction(options_.names.name("best"), {}, state, label, name));
+    saver_->prefer(direction(owner_.names.name("best"), {}, state, label, name));
   std::map<std::string, double> metrics;
   for (const auto& [metric, reported] : of_label->second)
     if (reported.of_last_step) metrics[join(label, '/', metric)] = reported.value.item<double>();
@@ -106,7 +106,7 @@ void RunSaver::warn_of_lost_value(const State& state) {
   const std::uint64_t evaluated = std::exchange(evaluated_weights_, 0);
   if (!in_fit_ || evaluated == begun_weights_ || saver_->has_weights(evaluated)) return;
   if (std::exchange(warned_of_lost_value_, true)) return;
-  const std::string what = join(options_.names.name("best"), ": ", options_.best->metric, " after batch ",
+  const std::string what = join(owner_.names.name("best"), ": ", options_.best->metric, " after batch ",
                                 state.timestamp.batch, " is that of weights which no checkpoint has, because ");
   if (last_saved_batch_ == state.timestamp.batch)
     warn(join(what, "an algorithm has changed them, or those for evaluation, since ", newest(),
@@ -123,15 +123,15 @@ void RunSaver::tell_changed(const State& state) const {
     return;
   const std::uint64_t now = state.run->weights_version();
   if (now == saved_weights_ || saver_->has_weights(now)) return;
-  warn(join(options_.names.name("folder"), ": the weights were changed at FIT_END, after ", newest(), " was saved, so ",
+  warn(join(owner_.names.name("folder"), ": the weights were changed at FIT_END, after ", newest(), " was saved, so ",
             "no checkpoint has them; change them at EPOCH_END, or call save_checkpoint() after fit()"));
 }
 
 void RunSaver::tell_without_best(const State& state) const {
   if (!options_.best || !has_saved_ || warned_of_lost_value_ || saver_->has_value()) return;
   if (state.max_duration && !state.timestamp.reached(*state.max_duration)) return;  // the run goes on
-  warn(join(options_.names.name("best"), ": had no effect, because no checkpoint has a value of ",
-            options_.best->metric, "; evaluate the model, and save it at the same interval"));
+  warn(join(owner_.names.name("best"), ": had no effect, because no checkpoint has a value of ", options_.best->metric,
+            "; evaluate the model, and save it at the same interval"));
 }
 
 // What is declared, also later, corrects what was guessed. Who sets a metric by hand may not have done so yet.
@@ -140,7 +140,7 @@ void RunSaver::ask_direction(const State& state) {
   const auto [label, name] = split(options_.best->metric);
   if (const auto declared = state.metrics.better(label, name)) return saver_->prefer(*declared);
   if (!saver_->has_direction() && state.metrics.is_current(label, name))
-    saver_->prefer(direction(options_.names.name("best"), {}, state, label, name));
+    saver_->prefer(direction(owner_.names.name("best"), {}, state, label, name));
 }
 
 std::optional<std::string> RunSaver::best_path(const State& state) {

@@ -58,8 +58,6 @@ Saver::Saver(SaverOptions options, std::shared_ptr<FileSystem> files)
 
 void check(const SaverOptions& options, OptionNames names) {
   const auto& [owner, prefix] = names;
-  if (options.keep < -1)
-    throw ConfigError(owner, prefix, "num_checkpoints_to_keep: must be >= 0, or -1 for all, got ", options.keep);
   if (!options.best) return;
   if (options.keep == 0)
     throw ConfigError(owner, prefix, "best: needs ", prefix, "num_checkpoints_to_keep >= 1, or -1 for all, got ",

@@ -1,58 +1,8 @@
 #include "composer/core/entry.h"
 
-#include <array>
-#include <charconv>
-
 #include "composer/core/error.h"
 
 namespace composer::detail {
-namespace {
-
-template <class Number>
-void read_number(const std::string& text, Number& value, const char* expected) {
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || rest != end) throw ConfigError("expected ", expected, ", got \"", text, '"');
-}
-
-}  // namespace
-
-void read_text(const std::string& text, std::string& value) { value = text; }
-void read_text(const std::string& text, std::filesystem::path& value) { value = text; }
-void read_text(const std::string& text, double& value) { read_number(text, value, "a number"); }
-void read_text(const std::string& text, std::int64_t& value) { read_number(text, value, "a whole number"); }
-void read_text(const std::string& text, bool& value) {
-  if (text != "true" && text != "false") throw ConfigError("expected true or false, got \"", text, '"');
-  value = text == "true";
-}
-void read_text(const std::string& text, Time& value) { value = Time::parse(text); }
-void read_text(const std::string& text, Interval& value) { value = Time::parse(text); }
-void read_text(const std::string& text, Seconds& value) {
-  double count = 0;
-  read_text(text, count);
-  value = Seconds(count);
-}
-void read_text(const std::string& text, std::optional<Time>& value) {
-  value = text.empty() ? std::nullopt : std::optional(Time::parse(text));
-}
-void read_text(const std::string& text, std::optional<std::int64_t>& value) {
-  value.reset();
-  if (!text.empty()) read_text(text, value.emplace());
-}
-
-std::string to_text(const std::string& value) { return value; }
-std::string to_text(const std::filesystem::path& value) { return value.string(); }
-std::string to_text(double value) {
-  std::array<char, 32> digits{};
-  return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr};
-}
-std::string to_text(std::int64_t value) { return std::to_string(value); }
-std::string to_text(bool value) { return value ? "true" : "false"; }
-std::string to_text(Time value) { return to_string(value); }
-std::string to_text(const Interval& value) { return to_string(value.time()); }
-std::string to_text(Seconds value) { return to_text(value.count()); }
-std::string to_text(const std::optional<Time>& value) { return value ? to_string(*value) : ""; }
-std::string to_text(const std::optional<std::int64_t>& value) { return value ? std::to_string(*value) : ""; }
 
 void read_option(const std::string& plugin, const std::string& option, const std::function<void()>& read) {
   try {

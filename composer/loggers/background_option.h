@@ -6,12 +6,12 @@ namespace composer::loggers {
 
 // The options of loggers that write on a background thread.
 template <class Options>
-Option<Options> on_failure_option(LogFailure Options::*member) {
+auto on_failure_option(LogFailure Options::*member) {
   return option("on_failure", member, {{"continue", LogFailure::CONTINUE}, {"fail", LogFailure::FAIL}});
 }
 
 template <class Options>
-Option<Options> when_full_option(WhenFull Options::*member) {
+auto when_full_option(WhenFull Options::*member) {
   return option(
       "when_full", member,
       {{"wait", WhenFull::WAIT}, {"drop_newest", WhenFull::DROP_NEWEST}, {"drop_oldest", WhenFull::DROP_OLDEST}});

@@ -21,6 +21,7 @@
 #include "composer/trainer/impl.h"
 #include "composer/trainer/resume_with.h"
 #include "composer/trainer/shared_files.h"
+#include "composer/trainer/trainer_options.h"
 
 namespace composer {
 namespace {
@@ -222,23 +223,14 @@ std::unique_ptr<saving::RunSaver> Trainer::Impl::make_saver() {
                                  .overwrite = options.save_overwrite,
                                  .on_failure = options.save_on_failure,
                                  .longest_wait = options.save_upload_timeout});
-  return std::make_unique<saving::RunSaver>(
-      saving::RunSaverOptions{.folder = mirror ? folder : options.save_folder,
-                              .filename = options.save_filename,
-                              .latest_filename = options.save_latest_filename,
-                              .save_interval = options.save_interval,
-                              .overwrite = options.save_overwrite,
-                              .weights_only = options.save_weights_only,
-                              .num_checkpoints_to_keep = options.save_num_checkpoints_to_keep,
-                              .best = options.save_best,
-                              .on_failure = options.save_on_failure,
-                              .async = options.save_async,
-                              .ignore_keys = options.save_ignore_keys,
-                              .goes_back = !options.resume_with.empty(),
-                              .mirror = std::move(mirror),
-                              .program = program ? *program : "",
-                              .begins_again = std::move(begins_again)},
-      state, resumption.found ? &resumption.found->manifest : nullptr);
+  saving::RunSaverOptions chosen = save_options_of(options);
+  if (mirror) chosen.folder = folder;
+  return std::make_unique<saving::RunSaver>(std::move(chosen),
+                                            saving::SaverOwner{.goes_back = !options.resume_with.empty(),
+                                                               .mirror = std::move(mirror),
+                                                               .program = program ? *program : "",
+                                                               .begins_again = std::move(begins_again)},
+                                            state, resumption.found ? &resumption.found->manifest : nullptr);
 }
 
 // A damaged checkpoint of our own is not the end of the run, there are those before it.

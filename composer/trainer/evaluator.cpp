@@ -3,24 +3,21 @@
 #include <set>
 
 #include "composer/core/error.h"
+#include "composer/trainer/call_options.h"
 #include "composer/util/pattern.h"
 
 namespace composer {
 namespace {
 
 void check_evaluator(const Evaluator& evaluator) {
-  const auto& [label, dataloader, metrics, metric_names, interval, subset, microbatch] = evaluator;
-  if (!dataloader) throw ConfigError("Evaluator ", label, ": dataloader is required");
-  if (*subset < -1 || *subset == 0)
-    throw ConfigError("Evaluator ", label, ": subset_num_batches must be >= 1, or -1 for all, got ", *subset);
-  if (*subset == -1 && !dataloader.dataloader->num_batches())
-    throw ConfigError("Evaluator ", label, ": its loader does not know its length; say how many batches to take with ",
+  const std::string who = join("Evaluator ", evaluator.label, ": ");
+  if (!evaluator.dataloader) throw ConfigError(who, "dataloader is required");
+  check(evaluator, evaluator_options(), who, "");
+  if (*evaluator.subset_num_batches == -1 && !evaluator.dataloader.dataloader->num_batches())
+    throw ConfigError(who, "its loader does not know its length; say how many batches to take with ",
                       "subset_num_batches or eval_subset_num_batches");
-  if (microbatch && !microbatch->is_auto() && microbatch->samples() < 1)
-    throw ConfigError("Evaluator ", label, ": device_eval_microbatch_size must be >= 1, or \"auto\", got ",
-                      microbatch->samples());
-  for (const std::string& pattern : metric_names.value_or(std::vector<std::string>{}))
-    static_cast<void>(util::Pattern("Evaluator " + label + ": metric_names", pattern));
+  for (const std::string& pattern : evaluator.metric_names.value_or(std::vector<std::string>{}))
+    static_cast<void>(util::Pattern(who + "metric_names", pattern));
 }
 
 }  // namespace

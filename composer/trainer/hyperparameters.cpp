@@ -13,13 +13,11 @@
 #include "composer/core/logger.h"
 #include "composer/core/model_access.h"
 #include "composer/core/state.h"
+#include "composer/dist/described_options.h"
 #include "composer/optim/any_optimizer.h"
-#include "composer/optim/grad_scaler.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/optim/optimizer_state.h"
-#include "composer/step/feed.h"
-#include "composer/trainer/trainer.h"
-#include "composer/util/exact_text.h"
+#include "composer/trainer/trainer_options.h"
 #include "composer/util/utf8.h"
 
 namespace composer {
@@ -44,26 +42,9 @@ bool is_same(const StateValue& a, const StateValue& b) {
   return text_of(a) == text_of(b);
 }
 
-std::string text_of(const Interval& interval) {
-  return interval.function() ? "a function" : to_string(interval.time());
-}
-
 std::string names_of(const Algorithms& plugins) {
   const std::string names = listed(plugins.list(), [](const auto& plugin) { return plugin.name; });
   return names.empty() ? "none" : names;
-}
-
-std::string text_of(const std::vector<optim::Scheduler>& schedulers) {
-  const std::string text = listed(schedulers, &optim::Scheduler::to_string);
-  return text.empty() ? "none" : text;
-}
-
-// Of what scales the losses; "none" if nothing does.
-std::string text_of(const std::optional<optim::GradScalerOptions>& given, Precision precision) {
-  if (!given && precision != Precision::AMP_FP16) return "none";
-  const auto [init_scale, growth_factor, backoff_factor, growth_interval] = given.value_or(optim::GradScalerOptions{});
-  return join("init_scale=", util::exact_text(init_scale), ", growth_factor=", util::exact_text(growth_factor),
-              ", backoff_factor=", util::exact_text(backoff_factor), ", growth_interval=", growth_interval);
 }
 
 // As "name/option".
@@ -103,7 +84,14 @@ bool add_named(StateDict& into, const std::string& group, const torch::optim::Op
 constexpr const char* kOptimizer = "optimizer/";
 constexpr const char* kGroups = "optimizer/groups";
 
-// The options of each parameter group.
+// Whether there are more or fewer parameter groups, whose options then have other names.
+bool is_regrouped(const StateDict& before, const StateDict& now) {
+  const StateValue *then = before.find(kGroups), *groups = now.find(kGroups);
+  return then && groups && !is_same(*then, *groups);
+}
+
+}  // namespace
+
 void add_optimizer(StateDict& into, const torch::optim::Optimizer& optimizer, const std::vector<double>& made_lr) {
   into["optimizer/class"] = class_name(typeid(optimizer));
   const auto& groups = optimizer.param_groups();
@@ -117,85 +105,33 @@ void add_optimizer(StateDict& into, const torch::optim::Optimizer& optimizer, co
   }
 }
 
-// Whether there are more or fewer parameter groups, whose options then have other names.
-bool is_regrouped(const StateDict& before, const StateDict& now) {
-  const StateValue *then = before.find(kGroups), *groups = now.find(kGroups);
-  return then && groups && !is_same(*then, *groups);
+void tell_model(StateDict& into, const TrainerOptions&, const InRun& run) {
+  const Model& model = *run.state.model;
+  into["model/class"] = class_name_of(model);
+  std::int64_t parameters = 0;
+  for (const auto& [name, parameter] : optim::parameters_of(as_module(model))) parameters += parameter.numel();
+  into["parameters"] = parameters;
+}
+
+void tell_algorithms(StateDict& into, const TrainerOptions& options, const InRun&) {
+  into["algorithms"] = names_of(options.algorithms);
+  add_options(into, options.algorithms);
 }
 
 // Of how ranks train together, what is not the same up to rounding.
-void add_distributed(StateDict& into, const dist::DistributedOptions& options) {
-  const auto& [split_batches, ddp_sync_strategy, find_unused_parameters, broadcast_buffers, bucket_cap_mb,
-               gradients_in_bf16, virtual_shards, zero_stage, sharded_checkpoints] = options;
-  into["distributed/virtual_shards"] = virtual_shards;
-  into["distributed/split_batches"] = split_batches;
-  into["distributed/broadcast_buffers"] = broadcast_buffers;
-  into["distributed/gradients_in_bf16"] = gradients_in_bf16;
-}
-
-}  // namespace
-
-std::string text_of(const StateValue& saved) {
-  if (const auto* text = std::get_if<std::string>(&saved)) return *text;
-  if (const auto* number = std::get_if<std::int64_t>(&saved)) return std::to_string(*number);
-  if (const auto* number = std::get_if<double>(&saved)) return util::exact_text(*number);
-  if (const auto* yes = std::get_if<bool>(&saved)) return *yes ? "true" : "false";
-  return "?";
-}
-
-StateDict algorithm_options_of(const TrainerOptions& options) {
-  StateDict all;
-  all["algorithms"] = names_of(options.algorithms);
-  add_options(all, options.algorithms);
-  return all;
-}
-
-// tests/trainer/rank_options_test.cpp has a row for each option, and says why the others are not among these.
-StateDict training_options_of(const TrainerOptions& options, const State& state, const Feed& train,
-                              const std::vector<double>& made_lr) {
-  StateDict all;
-  const Model& model = *state.model;
-  all["model/class"] = class_name_of(model);
-  std::int64_t parameters = 0;
-  for (const auto& [name, parameter] : optim::parameters_of(as_module(model))) parameters += parameter.numel();
-  all["parameters"] = parameters;
-  add(all, "model", local_hparams_of(model));
-  if (state.optimizer) add_optimizer(all, *state.optimizer, made_lr);
-  all["schedulers"] = text_of(options.schedulers);
-  all["scale_schedule_ratio"] = options.scale_schedule_ratio;
-  if (state.max_duration) all["max_duration"] = to_string(*state.max_duration);
-  all["eval_interval"] = text_of(options.eval_interval);
-  all["eval_subset_num_batches"] = options.eval_subset_num_batches;
-  const StateDict of_algorithms = algorithm_options_of(options);
-  for (const auto& [name, value] : of_algorithms.entries()) all[name] = value;
-  all["algorithm_passes"] = static_cast<std::int64_t>(options.algorithm_passes.size());
-  all["train_subset_num_batches"] = options.train_subset_num_batches;
-  all["step_schedulers_every_batch"] = options.step_schedulers_every_batch;
-  all["accumulate_train_batch_on_tokens"] = options.accumulate_train_batch_on_tokens;
-  all["deterministic_mode"] = options.deterministic_mode;
-  all["iteration_length"] = options.iteration_length ? to_string(*options.iteration_length) : std::string("none");
-  if (state.device.is_cuda()) all["allow_tf32"] = options.allow_tf32;
-  all["precision"] = std::string(to_string(options.precision));
-  all["grad_scaler"] = text_of(options.grad_scaler, options.precision);
-  all["device"] = state.device.str();
-  if (options.device_train_microbatch_size.is_auto())
-    all["device_train_microbatch_size"] = std::string("auto");
-  else
-    all["device_train_microbatch_size"] = options.device_train_microbatch_size.samples();
-  if (const auto size = train.batch_size()) all["train_batch_size"] = *size;
-  if (const auto samples = train.num_samples()) all["train_samples"] = *samples;
-  add_distributed(all, options.distributed);
-  if (options.seed) all["seed"] = static_cast<std::int64_t>(state.seed);  // a run that goes on keeps its own
-  if (!options.tune) all["threads"] = static_cast<std::int64_t>(at::get_num_threads());
-  const bool own = options.products == Products::OWN;
-  all["products"] = std::string(own ? "own" : options.products == Products::LIBRARY ? "library" : "tuned");
-  return all;
+void tell_distributed(StateDict& into, const TrainerOptions& options, const InRun&) {
+  for (const Option<dist::DistributedOptions>& option : dist::distributed_options())
+    if (option.is_logged()) into["distributed/" + option.name] = option.value(options.distributed);
 }
 
 StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger, const Feed& train,
                              const std::vector<double>& made_lr, const StateDict& before) {
-  StateDict all = training_options_of(options, state, train, made_lr);
+  StateDict all;
+  for (const auto& option : trainer_options())
+    if (option.is_logged()) option.tell_to(all, options, {state, train, made_lr});
+  add(all, "model", local_hparams_of(*state.model));
   add_options(all, options.callbacks);
+  if (!options.tune) all["threads"] = static_cast<std::int64_t>(at::get_num_threads());
   for (const auto& [name, value] : logger.hyperparameters())
     if (name != "rank_zero_seed" && !all.find(name)) all[name] = value_of(value);
   const bool regrouped = is_regrouped(before, all);

@@ -5,20 +5,25 @@
 #include "composer/core/log_records.h"
 #include "composer/core/state_dict.h"
 
+namespace torch::optim {
+class Optimizer;
+}
+
 namespace composer {
 
+struct InRun;
 struct State;
 struct TrainerOptions;
 class Feed;
 class Logger;
 
-// Which algorithms there are, and their options by name.
-StateDict algorithm_options_of(const TrainerOptions& options);
+// Of these options, the hyperparameters that trainer_options.cpp names.
+void tell_model(StateDict& into, const TrainerOptions& options, const InRun& run);
+void tell_algorithms(StateDict& into, const TrainerOptions& options, const InRun& run);
+void tell_distributed(StateDict& into, const TrainerOptions& options, const InRun& run);
 
-// Those that decide what is computed, by name. `train` may be empty. `made_lr`: the rate of each parameter group before
-// any schedule.
-StateDict training_options_of(const TrainerOptions& options, const State& state, const Feed& train,
-                              const std::vector<double>& made_lr);
+// The options of each parameter group.
+void add_optimizer(StateDict& into, const torch::optim::Optimizer& optimizer, const std::vector<double>& made_lr);
 
 // What the run's checkpoints say of how it was trained, by name: its options as numbers and text, and what has been
 // logged as hyperparameters, now or `before` it went on, when it is not logged again.
@@ -27,9 +32,6 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
 
 // Of `now`, what `before` does not have or has with another value.
 StateDict changed(const StateDict& before, const StateDict& now);
-
-// As messages show it.
-std::string text_of(const StateValue& value);
 
 // For Logger::log_hyperparameters().
 LogValue log_value(const StateValue& value);

@@ -1,14 +1,14 @@
 // What ranks compare, so that none waits for a message that another does not send, and their weights stay equal.
-// tests/trainer/rank_options_test.cpp has a row for each option, and says why the others are free to differ.
-#include <set>
+// Which options these are, and why the others are free to differ, say their descriptions.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "composer/core/listed.h"
 #include "composer/core/state_dict.h"
 #include "composer/step/metric_set.h"
 #include "composer/trainer/fit_plan.h"
-#include "composer/trainer/hyperparameters.h"
+#include "composer/trainer/trainer_options.h"
 #include "composer/util/exact_text.h"
 
 namespace composer {
@@ -25,8 +25,12 @@ std::string count_text(std::optional<std::int64_t> count) { return count ? std::
 // "eval/MulticlassAccuracy/top_k = 1".
 void add_options(ComparedLines& compared, const std::string& label, const MetricSet& metrics) {
   const StateDict all = metrics.local_hparams();
-  for (const auto& [name, value] : all.entries())
-    compared.add(join("metric ", label, '/', name), composer::text_of(value));
+  for (const auto& [name, value] : all.entries()) compared.add(join("metric ", label, '/', name), text_of(value));
+}
+
+// Ranks with loaders of their own may divide them as they like.
+bool is_compared(Compared when, bool splits) {
+  return when == Compared::AT_FIT || when == Compared::AT_BOTH || (when == Compared::IF_SPLIT && splits);
 }
 
 // Of slices of the same batches there are equally many on all ranks.
@@ -49,21 +53,15 @@ void add_evaluators(ComparedLines& compared, const std::vector<EvalRun>& runs, b
 void Trainer::Impl::check_ranks_at_init() const {
   if (ranks.alone()) return;
   ComparedLines compared;
-  const auto add_or_of_first = [&](std::string_view name, const std::string& given) {
-    const std::string of_first = ranks.same(given);
-    compared.add(name, given.empty() ? of_first : given);
-  };
-  add_or_of_first("run_name", options.run_name);
-  add_or_of_first("save_folder", options.save_folder);
-  const StateDict algorithms = algorithm_options_of(options);
-  for (const auto& [name, value] : algorithms.entries()) compared.add(name, composer::text_of(value));
-  compared.add("load_path", options.load_path.empty() ? "none" : options.load_path);
-  compared.add("load_weights_only", options.load_weights_only);
-  compared.add("load_strict_model_weights", options.load_strict_model_weights);
-  compared.add("load_rename", listed(options.load_rename, [](const Rename& rule) {
-                 return join(rule.from, rule.regex ? " -> (regex) " : " -> ", rule.to);
-               }));
-  compared.add("load_ignore_keys", listed(options.load_ignore_keys));
+  for (const Option<TrainerOptions>& option : trainer_options()) {
+    if (option.rules.compared != Compared::AT_INIT && option.rules.compared != Compared::AT_BOTH) continue;
+    StateDict told;
+    option.tell_to(told, options, {state, train, made_lr});
+    for (const auto& [name, value] : std::as_const(told).entries()) {
+      const std::string given = text_of(value), of_first = option.rules.left_to_first ? ranks.same(given) : "";
+      compared.add(name, given.empty() ? of_first : given);
+    }
+  }
   ranks.check_same("options", compared.lines);
 }
 
@@ -82,15 +80,13 @@ void Trainer::Impl::check_ranks(Fits::Left left) const {
 
 void Trainer::Impl::check_ranks(const FitPlan& plan) const {
   if (ranks.alone()) return;
-  // Ranks with loaders of their own may divide them as they like.
-  std::set<std::string> own = {"seed", "threads", "device", "max_duration", "device_train_microbatch_size"};
-  if (!ranks.splits())
-    own.insert({"train_subset_num_batches", "train_batch_size", "train_samples", "eval_subset_num_batches"});
   ComparedLines compared;
-  const StateDict all = training_options_of(options, state, plan.feed, /*made_lr=*/{});
-  for (const auto& [name, value] : all.entries())
-    if (!own.contains(name) && (name == "model/class" || !name.starts_with("model/")))
-      compared.add(name, composer::text_of(value));
+  for (const Option<TrainerOptions>& option : trainer_options()) {
+    if (!is_compared(option.rules.compared, ranks.splits())) continue;
+    StateDict told;
+    option.tell_to(told, options, {state, plan.feed, /*made_lr=*/{}});
+    for (const auto& [name, value] : std::as_const(told).entries()) compared.add(name, text_of(value));
+  }
   compared.add("max_duration", plan.until ? to_string(*plan.until) : "none");
   compared.add("timestamp", join("epoch ", plan.from.epoch, ", batch ", plan.from.batch));
   compared.add("precision of this fit", to_string(plan.precision));
@@ -104,7 +100,6 @@ void Trainer::Impl::check_ranks(const FitPlan& plan) const {
   compared.add("learning rates", listed(plan.rates.base(), [](double rate) { return util::exact_text(rate); }));
   compared.add("factors of schedulers", plan.rates.schedules().outline(plan.from, plan.until, plan.feed.num_batches()));
   add_evaluators(compared, plan.evaluators.empty() ? evaluations.runs() : plan.evaluators, ranks.splits());
-  compared.add("tune", options.tune ? "true" : "false");
   if (ranks.zero_stage() > 0) compared.add("save_folder", saves_together() ? "set" : "none, or save_weights_only");
   if (ranks.shards_checkpoints()) compared.add("save_ignore_keys", listed(options.save_ignore_keys));
   for (std::string& line : settings.now(as_module(*state.model)).lines()) compared.lines.push_back(std::move(line));

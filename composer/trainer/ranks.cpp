@@ -15,6 +15,7 @@
 #include "composer/core/error.h"
 #include "composer/data/for_rank.h"
 #include "composer/dist/agreement.h"
+#include "composer/dist/described_options.h"
 #include "composer/dist/world.h"
 #include "composer/trainer/votes.h"
 
@@ -25,18 +26,13 @@ constexpr std::chrono::seconds kPause{1};  // between two messages of ranks that
 
 // These decide which messages follow, so ranks that differ in them would wait for each other forever.
 std::vector<std::string> lines_of(const dist::DistributedOptions& options) {
-  const auto unused = options.find_unused_parameters;
-  return {join("split_batches = ", options.split_batches),
-          join("ddp_sync_strategy = ", static_cast<int>(options.ddp_sync_strategy)),
-          join("find_unused_parameters = ", !unused   ? "unset"
-                                            : *unused ? "true"
-                                                      : "false"),
-          join("broadcast_buffers = ", options.broadcast_buffers),
-          join("bucket_cap_mb = ", options.bucket_cap_mb),
-          join("gradients_in_bf16 = ", options.gradients_in_bf16),
-          join("virtual_shards = ", options.virtual_shards),
-          join("zero_stage = ", options.zero_stage),
-          join("sharded_checkpoints = ", options.sharded_checkpoints)};
+  std::vector<std::string> lines;
+  for (const Option<dist::DistributedOptions>& option : dist::distributed_options()) {
+    const StateValue value = option.value(options);
+    const auto* yes = std::get_if<bool>(&value);
+    lines.push_back(join(option.name, " = ", yes ? (*yes ? "1" : "0") : text_of(value)));
+  }
+  return lines;
 }
 
 }  // namespace
@@ -46,18 +42,15 @@ Ranks::Ranks(std::shared_ptr<dist::World> world, const dist::DistributedOptions&
       options_(options),
       rank_(world_->rank()),
       size_(world_->size()) {
-  if (options_.bucket_cap_mb < 1)
-    throw ConfigError("distributed.bucket_cap_mb: must be >= 1 MiB, got ", options_.bucket_cap_mb);
-  const std::int64_t shards = options_.virtual_shards;
+  const std::int64_t shards = options_.virtual_shards, stage = options_.zero_stage;
+  if (stage == 3)
+    throw ConfigError("distributed.zero_stage: must be ", dist::kZeroStages, ", got 3; parameters cannot be sharded");
+  check(options_, dist::distributed_options(), "distributed.");
   if (shards < 0 || (shards > 0 && (!std::has_single_bit(static_cast<std::uint64_t>(shards)) || shards % size_ != 0)))
     throw ConfigError("distributed.virtual_shards: must be a power of two that is a multiple of the number of ranks, ",
                       size_, ", or 0 for none, got ", shards);
   if (shards > 0 && !options_.split_batches)
     throw ConfigError("distributed.virtual_shards: needs split_batches, because shards are parts of one batch of all");
-  const std::int64_t stage = options_.zero_stage;
-  if (stage < 0 || stage > 2)
-    throw ConfigError("distributed.zero_stage: must be 0, 1 (optimizer state) or 2 (also gradients), got ", stage,
-                      stage == 3 ? "; parameters cannot be sharded" : "");
   if (stage == 2 && shards > 0)
     throw ConfigError("distributed.zero_stage: 2 does not go with virtual_shards, which add up gradients in an order ",
                       "of their own; set zero_stage = 1");

@@ -7,6 +7,7 @@
 
 #include "composer/core/engine.h"
 #include "composer/core/error.h"
+#include "composer/core/option.h"
 #include "composer/trainer/hyperparameters.h"
 
 namespace composer {

@@ -19,21 +19,17 @@
 #include "composer/optim/named_optimizer.h"
 #include "composer/optim/optimizer_state.h"
 #include "composer/step/precision.h"
+#include "composer/trainer/call_options.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/fit_plan.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
 #include "composer/trainer/resume_with.h"
+#include "composer/trainer/trainer_options.h"
 #include "composer/util/exact_text.h"
 
 namespace composer {
 namespace {
-
-void check_microbatch_size(MicrobatchSize size) {
-  if (size.samples() < 0)
-    throw ConfigError("device_train_microbatch_size: must be >= 1, 0 for whole batches, or \"auto\", got ",
-                      size.samples());
-}
 
 // An optimizer that steps in backward changes the weights with the gradients of a microbatch, or of a trial.
 void check_step_in_backward(const optim::Optimizer& optimizer, const Engine& engine, bool whole_batches, bool scales,
@@ -63,7 +59,6 @@ void check_can_be_sharded(const optim::Optimizer& optimizer, std::int64_t zero_s
 // What is left of the run when schedules are scaled by `ratio`.
 OptionalTime scaled(OptionalTime max_duration, double ratio, bool has_schedulers) {
   if (ratio == 1) return max_duration;
-  if (!(ratio > 0)) throw ConfigError("scale_schedule_ratio: must be > 0, got ", ratio);
   if (!has_schedulers) throw ConfigError("scale_schedule_ratio: ", ratio, " has no effect without schedulers");
   if (!max_duration) return max_duration;
   const Time shorter = *max_duration * ratio;
@@ -90,14 +85,8 @@ void tell_direction(saving::RunSaver& saver, const saving::Best& best, const Fit
 void check_options(const TrainerOptions& options, at::Device device) {
   check_resume_with(options);
   if (options.max_duration) check_limit(*options.max_duration, "max_duration", options.iteration_length);
-  check_microbatch_size(options.device_train_microbatch_size);
-  if (options.microbatch_memory < 0)
-    throw ConfigError("microbatch_memory: must be > 0 bytes, or 0 for what there is, got ", options.microbatch_memory);
+  check(options, trainer_options());
   check_precision(options.precision, device);
-  if (!(options.grace_period.count() > 0))
-    throw ConfigError("grace_period: must be > 0 seconds, got ", options.grace_period.count());
-  if (!(options.save_upload_timeout.count() > 0))
-    throw ConfigError("save_upload_timeout: must be > 0 seconds, got ", options.save_upload_timeout.count());
   if (options.grad_scaler) const optim::GradScaler checked(*options.grad_scaler, at::kCPU);
   check_subset(options.train_dataloader_label, options.train_subset_num_batches);
   scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
@@ -111,11 +100,6 @@ void check_options(const TrainerOptions& options, at::Device device) {
   if (options.microbatch_memory > 0 && !is_auto)
     warn("microbatch_memory has no effect unless device_train_microbatch_size or that of an evaluator is \"auto\"");
   check_labels(options.train_dataloader_label, labels);
-  if (options.iteration_length) {
-    const Time length = *options.iteration_length;
-    if ((length.unit() != TimeUnit::EPOCH && length.unit() != TimeUnit::TOKEN) || length.count() < 1)
-      throw ConfigError("iteration_length: must be at least 1, in ep or tok, got ", length);
-  }
   if (options.save_best && options.save_folder.empty()) warn("save_best has no effect without a save_folder");
   if (options.eval_dataloader.empty() && options.eval_subset_num_batches != -1)
     warn("eval_subset_num_batches has no effect without an eval_dataloader");
@@ -190,12 +174,12 @@ void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
 
 // What holds for the fits after this one as well.
 Trainer::Impl::FitPlan Trainer::Impl::plan_lasting(const FitOptions& given) const {
+  composer::check(given, fit_options());
   FitPlan plan{.feed = feed_of(given),
                .precision = given.precision.value_or(state.precision),
                .microbatch_size = given.device_train_microbatch_size,
                .evaluators = make_runs(given.eval_dataloader, given.eval_interval, given.eval_subset_num_batches),
                .holds = {.loader = {}, .process = ProcessClaim(process)}};
-  check_microbatch_size(given.device_train_microbatch_size.value_or(0));
   check_precision(plan.precision, state.device);
   std::optional<SchedulePlan> schedules;
   if (!given.schedulers.empty())

@@ -1,4 +1,4 @@
-// The code of docs/trainer.md, and some of docs/data.md; scripts/pages.py compares.
+// The code of docs/trainer.md but for its blocks of options, and some of docs/data.md; scripts/pages.py compares.
 #include <csignal>
 #include <exception>
 #include <filesystem>
@@ -16,124 +16,22 @@
 namespace composer::test::trainer_page_test {
 namespace {
 
-// clang-format off
-TrainerOptions all_options(const std::shared_ptr<Model>& model) {
-TrainerOptions options{
-    .model = model,
-    .train_dataloader = {},
-    .train_dataloader_label = "train",
-    .train_subset_num_batches = -1,
-    .eval_dataloader = {},
-    .eval_interval = "1ep",
-    .eval_subset_num_batches = -1,
-    .optimizer = {},
-    .schedulers = {},
-    .scale_schedule_ratio = 1,
-    .step_schedulers_every_batch = true,
-    .max_duration = {},
-    .iteration_length = {},
-    .algorithms = {},
-    .algorithm_passes = {},
-    .callbacks = {},
-    .loggers = {},
-    .run_name = {},
-    .device = {},
-    .precision = Precision::FP32,
-    .grad_scaler = {},
-    .allow_tf32 = true,
-    .device_train_microbatch_size = 0,
-    .microbatch_memory = 0,
-    .copy_ahead = false,
-    .cuda_graph = false,
-    .accumulate_train_batch_on_tokens = false,
-    .seed = {},
-    .deterministic_mode = false,
-    .world = {},
-    .distributed = {},
-    .auto_log_hparams = true,
-    .tune = false,
-    .tune_cache = {},
-    .products = Products::TUNED,
-    .inference_mode = true,
-    .fold_batch_norms = false,
-    .save_folder = {},
-    .save_filename = "ep{epoch}-ba{batch}",
-    .save_latest_filename = "latest",
-    .save_interval = "1ep",
-    .save_overwrite = false,
-    .save_weights_only = false,
-    .save_num_checkpoints_to_keep = -1,
-    .save_best = {},
-    .save_on_failure = saving::OnFailure::FAIL,
-    .save_async = true,
-    .save_ignore_keys = {},
-    .save_staging_folder = {},
-    .save_upload_timeout = Seconds{3600},
-    .autoresume = true,
-    .resume_with = {},
-    .load_path = {},
-    .load_weights_only = false,
-    .load_strict_model_weights = true,
-    .load_rename = {},
-    .load_ignore_keys = {},
-    .handle_signals = true,
-    .grace_period = Seconds{30},
-};
-return options;
-}
-
-FitOptions fit_options() {
-FitOptions fit{
-    .train_dataloader = {},
-    .train_dataloader_label = "train",
-    .train_subset_num_batches = {},
-    .duration = {},
-    .reset_time = false,
-    .schedulers = {},
-    .scale_schedule_ratio = 1,
-    .step_schedulers_every_batch = {},
-    .eval_dataloader = {},
-    .eval_interval = "1ep",
-    .eval_subset_num_batches = -1,
-    .device_train_microbatch_size = {},
-    .precision = {},
-};
-return fit;
-}
-
-EvalOptions eval_options() {
-EvalOptions eval{
-    .eval_dataloader = {},
-    .subset_num_batches = -1,
-};
-return eval;
-}
-
-PredictOptions predict_options() {
-PredictOptions predict{
-    .subset_num_batches = -1,
-    .return_outputs = true,
-};
-return predict;
-}
-// clang-format on
-
-TEST_CASE("The options of the page about trainers compile in their order and train") {
-  TrainerOptions options = all_options(tiny_model());
+TEST_CASE("A trainer whose options are the defaults of the page trains, evaluates and predicts") {
+  TrainerOptions options{.model = tiny_model()};
   options.train_dataloader = tiny_loader(16, 4);
   options.eval_dataloader = tiny_loader(8, 4);
   options.optimizer = optim::sgd({.lr = 0.1});
   options.max_duration = "1ep";
   options.device = at::Device(at::kCPU);
   Trainer trainer(std::move(options));
-  trainer.fit(fit_options());
+  trainer.fit(FitOptions{});
   CHECK(trainer.state().timestamp.batch == 4);
 
   trainer.eval();
   const double accuracy = trainer.state().metrics.at("eval", "MulticlassAccuracy");
   CHECK(accuracy >= 0);
-  trainer.eval(eval_options());
-  CHECK(trainer.predict(tiny_loader(8, 4), predict_options()).size() == 2);
+  trainer.eval(EvalOptions{});
+  CHECK(trainer.predict(tiny_loader(8, 4), PredictOptions{}).size() == 2);
 }
 
 TEST_CASE("Options of fit() last beyond it, or do not, as the page about trainers says") {

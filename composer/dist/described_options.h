@@ -1,0 +1,15 @@
+// Describes the options of processes that train together. Internal.
+#pragma once
+#include <vector>
+
+#include "composer/core/option.h"
+#include "composer/dist/options.h"
+
+namespace composer::dist {
+
+// What zero_stage must be.
+inline constexpr const char* kZeroStages = "0, 1 (optimizer state) or 2 (also gradients)";
+
+std::vector<Option<DistributedOptions>> distributed_options();
+
+}  // namespace composer::dist

@@ -1,0 +1,101 @@
+#include "composer/core/option.h"
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "composer/core/by_name.h"
+#include "tests/support/doctest.h"
+#include "tests/support/error_of.h"
+
+namespace composer::test::option_test {
+namespace {
+
+struct Parts {
+  std::vector<int> all;
+};
+
+struct Sizes {
+  std::int64_t count = 1;
+  std::optional<std::int64_t> most = {};
+  Seconds pause{1};
+  Interval interval = "1ep";
+  Parts parts = {};
+  bool fast = false;
+};
+
+struct Named {
+  [[no_unique_address]] ByName by_name = {};
+  std::vector<std::string> tags = {};
+};
+
+template <class... T>
+constexpr bool kAreAll = detail::HasFields<Sizes, T...>;
+
+static_assert(kAreAll<std::int64_t, std::optional<std::int64_t>, Seconds, Interval, Parts, bool>);
+static_assert(!kAreAll<std::int64_t, std::optional<std::int64_t>, Seconds, Interval, Parts>);
+static_assert(!kAreAll<std::optional<std::int64_t>, Seconds, Interval, Parts, bool>);
+static_assert(!kAreAll<std::int64_t, std::optional<std::int64_t>, Seconds, Parts, bool>);
+static_assert(!kAreAll<std::int64_t, std::optional<std::int64_t>, Seconds>);
+static_assert(!kAreAll<std::int64_t, std::optional<std::int64_t>, Interval, Seconds, Parts, bool>);
+static_assert(!kAreAll<std::int64_t, std::optional<std::int64_t>, Seconds, Interval, Parts, bool, bool>);
+static_assert(detail::HasFields<Named, std::vector<std::string>>);
+
+std::vector<Option<Sizes>> described() {
+  using O = Sizes;
+  return all_options(option("count", &O::count).at_least(1, "MiB"),
+                     option("most", &O::most).at_least(0).or_else(-1, "all"),
+                     option("pause", &O::pause).above(0, "seconds"), option("interval", &O::interval),
+                     part("parts", &O::parts, "parts").unlogged("are no number"),
+                     option("fast", &O::fast).must("be false before noon", [](bool fast) { return !fast; }));
+}
+
+TEST_CASE("A value outside of its range is a ConfigError with the option, the rule and the value") {
+  const auto error = [](const Sizes& sizes) { return error_of([&] { check(sizes, described()); }); };
+  CHECK(error({}) == "no error");
+  CHECK(error({.count = 0}) == "count: must be >= 1 MiB, got 0");
+  CHECK(error({.most = -1}) == "no error");
+  CHECK(error({.most = 0}) == "no error");
+  CHECK(error({.most = -2}) == "most: must be >= 0, or -1 for all, got -2");
+  CHECK(error({.pause = Seconds(0)}) == "pause: must be > 0 seconds, got 0");
+  CHECK(error({.pause = Seconds(NAN)}) == "pause: must be > 0 seconds, got nan");
+  CHECK(error({.fast = true}) == "fast: must be false before noon, got true");
+  CHECK(error_of([] { check(Sizes{.count = 0}, described(), "Sizes ", ""); }) == "Sizes count must be >= 1 MiB, got 0");
+}
+
+TEST_CASE("What an option says of itself is what is not as usual") {
+  const std::vector<Option<Sizes>> list = described();
+  CHECK(list[0].rules.unit == "MiB");
+  CHECK(list[0].rules.compared == Compared::AT_FIT);
+  CHECK(list[0].is_logged());
+  CHECK_FALSE(list[4].is_logged());
+  StateDict told;
+  for (const Option<Sizes>& option : list)
+    if (option.is_logged()) option.tell_to(told, {.count = 3}, {});
+  CHECK(text_of(*told.find("count")) == "3");
+  CHECK(text_of(*told.find("most")).empty());
+  CHECK_FALSE(told.find("parts"));
+}
+
+TEST_CASE("Texts become lists, switches and numbers that may be unset") {
+  std::vector<std::string> list = {"before"};
+  detail::read_text("a,,b", list);
+  CHECK(list == std::vector<std::string>{"a", "", "b"});
+  CHECK(detail::to_text(list) == "a,,b");
+  detail::read_text("", list);
+  CHECK(list.empty());
+  std::optional<bool> yes;
+  detail::read_text("true", yes);
+  CHECK(yes == true);
+  detail::read_text("", yes);
+  CHECK(yes == std::nullopt);
+  std::optional<std::uint64_t> seed;
+  detail::read_text("18446744073709551615", seed);
+  CHECK(detail::to_text(seed) == "18446744073709551615");
+  CHECK_THROWS_AS(detail::read_text("-1", seed), ConfigError);
+}
+
+}  // namespace
+}  // namespace composer::test::option_test
