@@ -199,8 +199,8 @@ void ResumesTogether::check() const {
 
 // The other one may still be writing its newest.
 // What replaces a checkpoint of the same batch is not one more.
-void ResumesTogether::count_save(std::int64_t fit, std::int64_t batch) const {
-  if (named_.empty() || std::exchange(last_counted_, std::pair(fit, batch)) == std::pair(fit, batch)) return;
+void ResumesTogether::count_save(std::int64_t batch) const {
+  if (named_.empty() || std::exchange(last_counted_, batch) == batch) return;
   const std::lock_guard lock(living_trainers().mutex);
   auto& saves = living_trainers().saves;
   const std::int64_t own = saves[canonical_folder()] + 1;

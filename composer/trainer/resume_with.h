@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "composer/checkpoint/folder.h"
@@ -34,7 +33,7 @@ class ResumesTogether {
   void check() const;
   // Before a periodic checkpoint of this one. Throws ConfigError if this trainer is more than one ahead of another one:
   // equal batches would not be equal moments of the program, and the newest of both could be deleted.
-  void count_save(std::int64_t fit, std::int64_t batch) const;
+  void count_save(std::int64_t batch) const;
 
  private:
   void note_late();
@@ -45,7 +44,7 @@ class ResumesTogether {
   std::int64_t number_ = 0;             // of this one among all
   std::vector<std::int64_t> late_for_;  // those that it names, and that had trained when it was made
   mutable std::string canonical_;       // once somebody has asked
-  mutable std::optional<std::pair<std::int64_t, std::int64_t>> last_counted_;
+  mutable std::int64_t last_counted_ = -1;
 };
 
 // Of a trainer that is saved at the same batches of the same fits as others, and whole there as well. None: it begins,
