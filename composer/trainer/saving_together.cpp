@@ -25,7 +25,7 @@ bool Trainer::Impl::saves_together() const {
 
 // Of rank 0.
 void Trainer::Impl::save_periodic() {
-  if (together) together->count_save(place ? place->number : 0, state.timestamp.batch);
+  if (together) together->count_save(fits.place ? fits.place->number : 0, state.timestamp.batch);
   saver->save_periodic(state);
 }
 

@@ -878,7 +878,7 @@ TEST_CASE("What a metric counts in the model, or a pass writes into weights whil
     TrainerOptions options = counting_options(algorithms, folder, evaluations, /*more=*/true);
     options.max_duration = "8ep";
     options.callbacks.add(callbacks::ThresholdStopper(
-        {.monitor = "CrossEntropy", .threshold = 1000, .dataloader_label = "a", .better = Better::LOWER}));
+        {.monitor = "CrossEntropy", .dataloader_label = "a", .threshold = 1000, .better = Better::LOWER}));
     const Warnings warnings;
     Trainer trainer(std::move(options));
     trainer.fit();

@@ -394,7 +394,7 @@ TEST_CASE("A trainer of resume_with that is made again, alone, is an error befor
   first = make("first", "second");
   second.reset();
   second = make("second", "first");
-  for (int fit = 0; fit < 3; ++fit) CHECK_NOTHROW(first->fit("2ba")), CHECK_NOTHROW(second->fit("2ba"));
+  for (int fit = 0; fit < 3; ++fit) CHECK_NOTHROW((first->fit("2ba"), second->fit("2ba")));
   CHECK(first->state().timestamp.batch == 6);
 }
 
