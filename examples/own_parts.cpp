@@ -218,11 +218,11 @@ class LinesWriter : public loggers::RecordWriter {
   std::string where() const override { return path_; }
 
  protected:
-  void write(std::span<const loggers::LogRecord> records) override {
-    for (const auto& record : records)
-      for (const auto& [key, value] : record.fields)
+  void write(loggers::Records records) override {
+    for (const Record* record : records)
+      for (const auto& [key, value] : record->entries())
         if (!std::holds_alternative<std::string>(value))
-          file_ << record.step << ' ' << key->name << ' ' << to_number(value) << '\n';
+          file_ << record->step() << ' ' << key << ' ' << to_number(value) << '\n';
     if (!file_.flush()) throw Error(path_, " cannot be written");
   }
 

@@ -14,6 +14,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "composer/core/error.h"
+#include "composer/core/scalar.h"
 
 namespace composer {
 namespace {
@@ -61,6 +62,8 @@ std::vector<std::int64_t> check_pixels(std::string_view key, const LogImages& im
   sizes.erase(sizes.begin() + channel);
   return sizes;
 }
+
+at::Tensor to_host(const at::Tensor& tensor) { return tensor.to(at::kCPU).contiguous(); }
 
 }  // namespace
 
@@ -151,11 +154,52 @@ void check(std::string_view key, const LogHistogram& histogram) {
     fail(key, "left_out must be one integer, got shape ", left_out.sizes(), " and type ", left_out.scalar_type());
 }
 
-void check(const LogFile& file) {
+void check(std::string_view key, const LogFile& file) {
   std::error_code error;
-  if (file.name.empty()) throw DataError("Logger: upload_file: the name of ", file.path, " must not be empty");
+  if (key.empty()) throw DataError("Logger: upload_file: the name of ", file.path, " must not be empty");
   if (!std::filesystem::is_regular_file(file.path, error))
     throw DataError("Logger: upload_file: ", file.path, " is not a file");
 }
+
+std::vector<at::Tensor> tensors_of(const LogImages& images) {
+  std::vector<at::Tensor> tensors = {images.images};
+  for (const LogMask& mask : images.masks) tensors.push_back(mask.classes);
+  return tensors;
+}
+
+std::vector<at::Tensor> tensors_of(const LogTable& table) {
+  std::vector<at::Tensor> tensors;
+  for (const std::vector<LogValue>& row : table.rows)
+    for (const LogValue& value : row)
+      if (const auto* cell = std::get_if<at::Tensor>(&value)) tensors.push_back(*cell);
+  return tensors;
+}
+
+std::vector<at::Tensor> tensors_of(const LogHistogram& histogram) {
+  return {histogram.counts, histogram.edges, histogram.left_out};
+}
+
+std::vector<at::Tensor> tensors_of(const LogFile&) { return {}; }
+
+LogImages copied_to_host(const LogImages& images) {
+  LogImages copy = images;
+  copy.images = to_host(copy.images);
+  for (LogMask& mask : copy.masks) mask.classes = to_host(mask.classes);
+  return copy;
+}
+
+LogTable copied_to_host(const LogTable& table) {
+  LogTable copy = table;
+  for (std::vector<LogValue>& row : copy.rows)
+    for (LogValue& value : row) value = value_on_host(value);
+  return copy;
+}
+
+LogHistogram copied_to_host(const LogHistogram& histogram) {
+  return {to_host(histogram.counts.to(at::kDouble)), to_host(histogram.edges.to(at::kDouble)),
+          histogram.left_out.defined() ? to_host(histogram.left_out) : at::Tensor()};
+}
+
+LogFile copied_to_host(const LogFile& file) { return file; }
 
 }  // namespace composer

@@ -1,5 +1,8 @@
 #pragma once
-// What can be logged. The structs that Logger takes, and LoggerDestination gets.
+// What can be logged: the structs that Logger takes, and that a Record (composer/core/record.h) holds.
+//
+// A new kind of content is a struct here, one of LogContent, with its check(), tensors_of() and copied_to_host().
+// Logger::log() hands it to the destinations, and those that know it find it with Record::get().
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -71,11 +74,27 @@ struct LogFile {
   std::shared_ptr<const void> copy = nullptr;  // of Logger's: what keeps the file at `path`
 };
 
+// What is logged at one key. That of a file is its name.
+using LogContent = std::variant<LogImages, LogTable, LogHistogram, LogFile>;
+
 // Each throws DataError that begins with the key for what does not have the shape or the type described above. Values
 // of tensors are not read.
 COMPOSER_EXPORT void check(std::string_view key, const LogImages& images);
 COMPOSER_EXPORT void check(std::string_view key, const LogTable& table);
 COMPOSER_EXPORT void check(std::string_view key, const LogHistogram& histogram);
-COMPOSER_EXPORT void check(const LogFile& file);
+COMPOSER_EXPORT void check(std::string_view key, const LogFile& file);
+
+// The tensors in it; some may be undefined.
+COMPOSER_EXPORT std::vector<at::Tensor> tensors_of(const LogImages& images);
+COMPOSER_EXPORT std::vector<at::Tensor> tensors_of(const LogTable& table);
+COMPOSER_EXPORT std::vector<at::Tensor> tensors_of(const LogHistogram& histogram);
+COMPOSER_EXPORT std::vector<at::Tensor> tensors_of(const LogFile& file);
+
+// The same with all tensors contiguous on the host, those of a histogram as doubles, and the cells of a table as
+// numbers. Waits for devices.
+COMPOSER_EXPORT LogImages copied_to_host(const LogImages& images);
+COMPOSER_EXPORT LogTable copied_to_host(const LogTable& table);
+COMPOSER_EXPORT LogHistogram copied_to_host(const LogHistogram& histogram);
+COMPOSER_EXPORT LogFile copied_to_host(const LogFile& file);
 
 }  // namespace composer

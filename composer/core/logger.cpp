@@ -9,7 +9,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/plugins.h"
-#include "composer/core/shared_copy.h"
+#include "composer/core/record.h"
 #include "composer/core/state.h"
 #include "composer/util/name_format.h"
 #include "composer/util/utf8.h"
@@ -55,32 +55,26 @@ void check_keys(std::span<const LogEntry> entries) {
     if (entry.key.empty()) throw DataError("Logger: a key must not be empty");
 }
 
-// Entries that are being handed out.
-class Call {
- public:
-  explicit Call(std::span<const LogEntry> entries) : entries_(entries), outer_(std::exchange(innermost, this)) {}
-  ~Call() { innermost = outer_; }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
-
-  static std::shared_ptr<KeptEntries>* copy_of(std::span<const LogEntry> entries) {
-    const bool is_same = innermost != nullptr && innermost->entries_.data() == entries.data() &&
-                         innermost->entries_.size() == entries.size();
-    return is_same ? &innermost->copy_ : nullptr;
-  }
-
- private:
-  static inline thread_local Call* innermost = nullptr;
-  const std::span<const LogEntry> entries_;
-  Call* const outer_;
-  std::shared_ptr<KeptEntries> copy_;
-};
-
 }  // namespace
 
-std::shared_ptr<KeptEntries>* shared_copy(std::span<const LogEntry> entries) { return Call::copy_of(entries); }
-
 LoggerDestination::~LoggerDestination() = default;
+void LoggerDestination::log_record(const Record& record, const State& state) {
+  switch (record.kind()) {
+    case Record::Kind::METRICS:
+      return log_metrics(record.entries(), record.step(), state);
+    case Record::Kind::HYPERPARAMETERS:
+      return log_hyperparameters(record.entries(), state);
+    case Record::Kind::TRACES:
+      return log_traces(record.entries(), state);
+    case Record::Kind::CONTENT:
+      break;
+  }
+  if (const auto* images = record.get<LogImages>()) log_images(record.key(), *images, record.step(), state);
+  if (const auto* table = record.get<LogTable>()) log_table(record.key(), *table, record.step(), state);
+  if (const auto* histogram = record.get<LogHistogram>()) log_histogram(record.key(), *histogram, record.step(), state);
+  if (const auto* file = record.get<LogFile>()) upload_file(*file, state);
+}
+
 void LoggerDestination::log_metrics(std::span<const LogEntry>, std::int64_t, const State&) {}
 void LoggerDestination::log_hyperparameters(std::span<const LogEntry>, const State&) {}
 void LoggerDestination::log_images(std::string_view, const LogImages&, std::int64_t, const State&) {}
@@ -101,10 +95,13 @@ std::int64_t Logger::step_or_batch(std::optional<std::int64_t> step) const {
   return step.value_or(state_.timestamp.batch);
 }
 
+void Logger::hand_out(const Record& record, const std::vector<LoggerDestination*>& destinations) const {
+  for (LoggerDestination* destination : destinations) destination->log_record(record, state_);
+}
+
 void Logger::log_metrics(std::span<const LogEntry> metrics, std::optional<std::int64_t> step) {
   check_keys(metrics);
-  const Call call(metrics);
-  for (LoggerDestination* destination : destinations_) destination->log_metrics(metrics, step_or_batch(step), state_);
+  hand_out({Record::Kind::METRICS, metrics, step_or_batch(step), state_.timestamp, &block_}, destinations_);
 }
 
 void Logger::log_metrics(std::initializer_list<LogEntry> metrics, std::optional<std::int64_t> step) {
@@ -117,43 +114,56 @@ void Logger::log_hyperparameters(std::span<const LogEntry> hyperparameters) {
     LogValue& kept = hyperparameters_[util::valid_utf8(entry.key)] = entry.value;
     if (auto* text = std::get_if<std::string>(&kept)) *text = util::valid_utf8(*text);
   }
-  const Call call(hyperparameters);
-  for (LoggerDestination* destination : destinations_) destination->log_hyperparameters(hyperparameters, state_);
+  hand_out({Record::Kind::HYPERPARAMETERS, hyperparameters, state_.timestamp.batch, state_.timestamp, &block_},
+           destinations_);
 }
 
 void Logger::log_hyperparameters(std::initializer_list<LogEntry> hyperparameters) {
   log_hyperparameters(std::span(hyperparameters.begin(), hyperparameters.size()));
 }
 
+void Logger::log(std::string_view key, const LogContent& content, std::optional<std::int64_t> step) {
+  if (const auto* file = std::get_if<LogFile>(&content)) {
+    LogFile named = *file;
+    named.name = key;
+    return upload_file(named);
+  }
+  std::visit([&](const auto& held) { log_checked(key, held, step); }, content);
+}
+
+template <class Content>
+void Logger::log_checked(std::string_view key, const Content& content, std::optional<std::int64_t> step) const {
+  check(key, content);
+  if (destinations_.empty()) return;
+  hand_out({key, std::make_shared<const LogContent>(content), step_or_batch(step), state_.timestamp}, destinations_);
+}
+
 void Logger::log_images(std::string_view key, const LogImages& images, std::optional<std::int64_t> step) {
-  check(key, images);
-  for (LoggerDestination* destination : destinations_)
-    destination->log_images(key, images, step_or_batch(step), state_);
+  log_checked(key, images, step);
 }
 
 void Logger::log_table(std::string_view key, const LogTable& table, std::optional<std::int64_t> step) {
-  check(key, table);
-  for (LoggerDestination* destination : destinations_) destination->log_table(key, table, step_or_batch(step), state_);
+  log_checked(key, table, step);
 }
 
 void Logger::log_histogram(std::string_view key, const LogHistogram& histogram, std::optional<std::int64_t> step) {
-  check(key, histogram);
-  for (LoggerDestination* destination : destinations_)
-    destination->log_histogram(key, histogram, step_or_batch(step), state_);
+  log_checked(key, histogram, step);
 }
 
 void Logger::upload_file(const LogFile& file) {
-  check(file);
+  check(file.name, file);
   LogFile named = file;
   named.name = util::format_name(file.name, state_, &state_.timestamp, "upload_file");
+  if (destinations_.empty()) return;
   named.path = std::filesystem::absolute(file.path);  // the program may change its working directory meanwhile
-  if (!destinations_.empty()) keep_contents(named);
-  for (LoggerDestination* destination : destinations_) destination->upload_file(named, state_);
+  keep_contents(named);
+  const std::string name = named.name;
+  hand_out({name, std::make_shared<const LogContent>(std::move(named)), state_.timestamp.batch, state_.timestamp},
+           destinations_);
 }
 
 void Logger::log_traces(std::span<const LogEntry> traces) {
-  const Call call(traces);
-  for (LoggerDestination* destination : tracing_) destination->log_traces(traces, state_);
+  hand_out({Record::Kind::TRACES, traces, state_.timestamp.batch, state_.timestamp, &block_}, tracing_);
 }
 
 void Logger::flush() {

@@ -4,17 +4,11 @@
 #include <exception>
 #include <memory>
 #include <utility>
-
-#include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
+#include <vector>
 
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
-#include "composer/loggers/kept_entries.h"
-#include "composer/loggers/scalar.h"
-#include "composer/loggers/string_map.h"
-#include "composer/loggers/tensor_streams.h"
 #include "composer/util/background_queue.h"
 
 namespace composer::loggers {
@@ -32,26 +26,6 @@ util::FullQueue full_queue(WhenFull when_full) {
   return util::FullQueue::WAIT;
 }
 
-at::Tensor on_host(const at::Tensor& tensor) { return tensor.to(at::kCPU).contiguous(); }
-
-struct ReadContent {
-  void operator()(std::monostate) const {}
-  void operator()(const LogFile&) const {}
-  void operator()(LogImages& images) const {
-    images.images = on_host(images.images);
-    for (LogMask& mask : images.masks) mask.classes = on_host(mask.classes);
-  }
-  void operator()(LogTable& table) const {
-    for (std::vector<LogValue>& row : table.rows)
-      for (LogValue& value : row) value = value_on_host(value);
-  }
-  void operator()(LogHistogram& histogram) const {
-    histogram.counts = on_host(histogram.counts.to(at::kDouble));
-    histogram.edges = on_host(histogram.edges.to(at::kDouble));
-    if (histogram.left_out.defined()) histogram.left_out = on_host(histogram.left_out);
-  }
-};
-
 void check_background(const std::string& name, const BackgroundOptions& options) {
   const auto is_in_range = [](Seconds time, double least) { return time.count() >= least && time.count() <= 86'400; };
   if (options.capacity < 1) throw ConfigError(name, ": capacity must be >= 1, got ", options.capacity);
@@ -65,9 +39,8 @@ void check_background(const std::string& name, const BackgroundOptions& options)
 
 RecordWriter::~RecordWriter() = default;
 std::string_view RecordWriter::noun() const { return "records"; }
-std::string RecordWriter::encoded(std::string_view key) const { return std::string(key); }
-bool RecordWriter::takes(LogRecord::Kind kind) const {
-  return kind == LogRecord::Kind::METRICS || kind == LogRecord::Kind::HYPERPARAMETERS;
+bool RecordWriter::takes(const Record& record) const {
+  return record.kind() == Record::Kind::METRICS || record.kind() == Record::Kind::HYPERPARAMETERS;
 }
 
 void RecordWriter::lose(std::int64_t count, const std::string& reason) {
@@ -79,34 +52,14 @@ void RecordWriter::lose(std::int64_t count, const std::string& reason) {
   failed_ = true;
 }
 
-// A record on its way to the background thread.
-struct BackgroundLogger::Message {
-  struct Content {
-    std::string key;
-    decltype(LogRecord::content) value;
-    TensorStreams streams;  // compute the tensors until they are read
-  };
-  LogRecord::Kind kind = LogRecord::Kind::METRICS;
-  std::int64_t step = 0;
-  std::shared_ptr<KeptEntries> entries = nullptr;  // of other kinds than METRICS, HYPERPARAMETERS and TRACES: none
-  std::unique_ptr<Content> content = nullptr;      // of these
-};
-
 // What belongs to one opening of the logger.
 struct BackgroundLogger::Channel {
-  // Of the background thread: what it makes of messages.
-  struct Received {
-    static constexpr std::size_t kAtOnce = 512;
-    std::vector<LogRecord> records = std::vector<LogRecord>(kAtOnce);  // whose memory is used again
-    StringMap<LogKey> keys;
-    LogKey *first = nullptr, *last = nullptr;
-  };
+  using Message = std::shared_ptr<const Record>;
 
   Channel(std::shared_ptr<RecordWriter> made, const BackgroundOptions& options)
       : writer(std::move(made)),
         timeout(options.flush_timeout),
-        queue([writer = writer, received = std::make_shared<Received>()](
-                  std::span<Message> messages) { write(*writer, *received, messages); },
+        queue([writer = writer](std::span<Message> messages) { write(*writer, messages); },
               {.delay = options.flush_interval,
                .capacity = static_cast<std::size_t>(options.capacity),
                .when_full = full_queue(options.when_full)},
@@ -117,61 +70,36 @@ struct BackgroundLogger::Channel {
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  static void write(RecordWriter& writer, Received& received, std::span<Message> messages) {
-    for (; messages.size() > Received::kAtOnce; messages = messages.subspan(Received::kAtOnce))
-      write_at_once(writer, received, messages.first(Received::kAtOnce));
-    write_at_once(writer, received, messages);
+  static void write(RecordWriter& writer, std::span<Message> messages) {
+    constexpr std::size_t kAtOnce = 512;
+    for (; messages.size() > kAtOnce; messages = messages.subspan(kAtOnce))
+      write_at_once(writer, messages.first(kAtOnce));
+    write_at_once(writer, messages);
   }
 
-  static void write_at_once(RecordWriter& writer, Received& received, std::span<Message> messages) {
-    std::size_t readable = 0;
-    for (Message& message : messages)
+  static void write_at_once(RecordWriter& writer, std::span<Message> messages) {
+    std::vector<const Record*> records;
+    records.reserve(messages.size());
+    for (const Message& message : messages)
       attempt(
           writer,
           [&] {
-            LogRecord& record = received.records[readable];
-            read(writer, received, message, record);
+            const Record& record = message->on_host();
             look_at_histogram(writer, record);
-            ++readable;
+            records.push_back(&record);
           },
           1);
-    const std::span<LogRecord> records(received.records.data(), readable);
-    if (readable > 0)
+    if (!records.empty())
       attempt(
-          writer, [&] { writer.write(records); }, static_cast<std::int64_t>(readable));
-    for (LogRecord& record : records) {
-      record.fields.clear();
-      record.content = std::monostate();
-    }
+          writer, [&] { writer.write(records); }, static_cast<std::int64_t>(records.size()));
   }
 
-  static void read(const RecordWriter& writer, Received& received, Message& message, LogRecord& record) {
-    KeptEntries& entries = *message.entries;
-    record.kind = message.kind;
-    record.step = message.step;
-    record.epoch = entries.epoch;
-    record.batch = entries.batch;
-    record.time = entries.time;
-    record.wall_time = entries.wall_time;
-    record.fields.clear();
-    record.content = std::monostate();  // of a record that could not be read
-    for (const auto& [key, value] : entries.read()) record.fields.push_back({&interned(writer, received, key), value});
-    record.key = nullptr;
-    if (!message.content) return;
-    Message::Content& content = *message.content;
-    const at::NoGradGuard no_grad;
-    const TensorStreams::Scope on_streams(content.streams);
-    std::visit(ReadContent{}, content.value);
-    record.key = &interned(writer, received, content.key);
-    record.content = std::move(content.value);
-  }
-
-  static void look_at_histogram(RecordWriter& writer, const LogRecord& record) {
-    const auto* histogram = std::get_if<LogHistogram>(&record.content);
+  static void look_at_histogram(RecordWriter& writer, const Record& record) {
+    const auto* histogram = record.get<LogHistogram>();
     if (histogram == nullptr || !histogram->left_out.defined() || writer.left_out_) return;
     const auto count = histogram->left_out.item<std::int64_t>();
     if (count == 0) return;
-    writer.partial_ = join(record.key->name, ", batch ", record.step, ": ", count);
+    writer.partial_ = join(record.key(), ", batch ", record.step(), ": ", count);
     writer.left_out_ = true;
   }
 
@@ -193,21 +121,6 @@ struct BackgroundLogger::Channel {
       if (!writer.drops_) throw;
       writer.lose(records, describe(std::current_exception()));
     }
-  }
-
-  // The calls of a batch log the same keys in the same order, so most are found without a look into the map.
-  static LogKey& interned(const RecordWriter& writer, Received& received, std::string_view key) {
-    LogKey*& next = received.last == nullptr ? received.first : received.last->next;
-    if (next == nullptr || next->name != key) {
-      LogKey& known = received.keys[key];
-      if (known.name.empty()) {
-        known.encoded = writer.encoded(key);
-        known.name = key;
-      }
-      next = &known;
-    }
-    received.last = next;
-    return *next;
   }
 
   // Whatever it throws was then told to the user, and close() need not repeat it.
@@ -260,13 +173,13 @@ void BackgroundLogger::open_held(const std::function<void()>& open) {
   channel_->telling(open);
   channel_->told = holding_ = false;
   channel_->writer->begun_ = true;
-  for (Message& message : std::exchange(channel_->held, {})) send(std::move(message));
+  for (auto& record : std::exchange(channel_->held, {})) send(std::move(record));
 }
 
-void BackgroundLogger::send(Message&& message) {
+void BackgroundLogger::send(std::shared_ptr<const Record> record) {
   Channel& channel = *channel_;
-  if (holding_) return channel.held.push_back(std::move(message));
-  channel.telling([&] { channel.queue.send(std::move(message)); });
+  if (holding_) return channel.held.push_back(std::move(record));
+  channel.telling([&] { channel.queue.send(std::move(record)); });
   warn_once();
 }
 
@@ -288,52 +201,8 @@ void BackgroundLogger::warn_once() {
   warn(join(reason, "; training continues, and ", channel.writer->noun(), " are dropped until writing works again"));
 }
 
-void BackgroundLogger::log_entries(LogRecord::Kind kind, std::span<const LogEntry> entries, std::int64_t step,
-                                   const State& state) {
-  if (is_closed()) return;
-  if (open(state).takes(kind)) send({.kind = kind, .step = step, .entries = KeptEntries::of(entries, state)});
-}
-
-void BackgroundLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) {
-  log_entries(LogRecord::Kind::METRICS, metrics, step, state);
-}
-
-void BackgroundLogger::log_hyperparameters(std::span<const LogEntry> hyperparameters, const State& state) {
-  log_entries(LogRecord::Kind::HYPERPARAMETERS, hyperparameters, state.timestamp.batch, state);
-}
-
-void BackgroundLogger::log_traces(std::span<const LogEntry> traces, const State& state) {
-  log_entries(LogRecord::Kind::TRACES, traces, state.timestamp.batch, state);
-}
-
-template <class Content>
-void BackgroundLogger::log_content(LogRecord::Kind kind, std::string_view key, const Content& content,
-                                   std::int64_t step, const State& state) {
-  if (is_closed() || !open(state).takes(kind)) return;
-  TensorStreams streams;
-  streams.add(content);
-  send({.kind = kind,
-        .step = step,
-        .entries = std::make_shared<KeptEntries>(std::span<const LogEntry>(), state),
-        .content = std::make_unique<Message::Content>(std::string(key), content, std::move(streams))});
-}
-
-void BackgroundLogger::log_images(std::string_view key, const LogImages& images, std::int64_t step,
-                                  const State& state) {
-  log_content(LogRecord::Kind::IMAGES, key, images, step, state);
-}
-
-void BackgroundLogger::log_table(std::string_view key, const LogTable& table, std::int64_t step, const State& state) {
-  log_content(LogRecord::Kind::TABLE, key, table, step, state);
-}
-
-void BackgroundLogger::log_histogram(std::string_view key, const LogHistogram& histogram, std::int64_t step,
-                                     const State& state) {
-  log_content(LogRecord::Kind::HISTOGRAM, key, histogram, step, state);
-}
-
-void BackgroundLogger::upload_file(const LogFile& file, const State& state) {
-  log_content(LogRecord::Kind::FILE, file.name, file, state.timestamp.batch, state);
+void BackgroundLogger::log_record(const Record& record, const State& state) {
+  if (!is_closed() && open(state).takes(record)) send(record.keep());
 }
 
 void BackgroundLogger::flush() {

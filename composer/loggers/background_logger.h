@@ -8,11 +8,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
-#include <vector>
 
 #include "composer/core/export.h"
 #include "composer/core/logger.h"
+#include "composer/core/record.h"
 #include "composer/core/time.h"
 
 namespace composer::loggers {
@@ -38,27 +37,9 @@ struct BackgroundOptions {
   LogFailure on_failure = LogFailure::CONTINUE;
 };
 
-struct LogKey {
-  std::string name;
-  std::string encoded;     // by RecordWriter::encoded(), once for each key
-  LogKey* next = nullptr;  // that was written after it; internal to BackgroundLogger
-};
-
-// What one call has logged. For the writer, all values and tensors are on the host.
-struct LogRecord {
-  enum class Kind : std::uint8_t { METRICS, HYPERPARAMETERS, TRACES, IMAGES, TABLE, HISTOGRAM, FILE };
-  struct Field {
-    const LogKey* key;
-    LogValue value;
-  };
-  Kind kind = Kind::METRICS;
-  std::int64_t step = 0, epoch = 0, batch = 0;
-  double time = 0;              // seconds of training
-  double wall_time = 0;         // seconds since 1970
-  std::vector<Field> fields;    // of metrics, hyperparameters and traces
-  const LogKey* key = nullptr;  // of the content
-  std::variant<std::monostate, LogImages, LogTable, LogHistogram, LogFile> content;
-};
+// What is to be written, in the order of the calls. All values and tensors are on the host, those of entries and of the
+// cells of tables as numbers.
+using Records = std::span<const Record* const>;
 
 // Writes the records of a BackgroundLogger. Derive from it for a format or a service.
 class COMPOSER_EXPORT RecordWriter {
@@ -70,15 +51,13 @@ class COMPOSER_EXPORT RecordWriter {
 
   virtual std::string where() const = 0;  // the path or address, for messages; must not change
   virtual std::string_view noun() const;  // of what is counted in messages: "records"
-  // Called by the thread that trains: records of other kinds are not queued. Metrics and hyperparameters by default.
-  virtual bool takes(LogRecord::Kind kind) const;
-  // Called by the background thread, once for each key.
-  virtual std::string encoded(std::string_view key) const;
+  // Called by the thread that trains: other records are not queued. Metrics and hyperparameters by default.
+  virtual bool takes(const Record& record) const;
 
  protected:
   // The following are called by the background thread, or by the thread that trains while the background thread is
   // idle. An exception is handled as on_failure says. After one of write() all its records count as missing.
-  virtual void write(std::span<const LogRecord> records) = 0;
+  virtual void write(Records records) = 0;
   virtual void flush() {}  // writes what write() holds back
   virtual void sync() {}   // makes what was written survive a loss of power
   virtual void close() {}  // the last call
@@ -99,7 +78,7 @@ class COMPOSER_EXPORT RecordWriter {
   std::exception_ptr error_;  // of close()
 };
 
-// The base of loggers that write to a disk or a network. Training only copies records, once for all of a trainer's
+// The base of loggers that write to a disk or a network. Training only keeps records, once for all of a trainer's
 // loggers, and puts them into a bounded queue; a background thread reads the tensors and calls the RecordWriter,
 // without any lock. Errors of the writer become one warning of the thread that trains, or an exception of its next
 // call. What is logged between close() and another INIT is lost, with a warning.
@@ -108,14 +87,7 @@ class COMPOSER_EXPORT BackgroundLogger : public LoggerDestination {
   ~BackgroundLogger() override;
   BackgroundLogger(BackgroundLogger&&) noexcept;
 
-  void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) override;
-  void log_hyperparameters(std::span<const LogEntry> hyperparameters, const State& state) override;
-  void log_traces(std::span<const LogEntry> traces, const State& state) override;
-  void log_images(std::string_view key, const LogImages& images, std::int64_t step, const State& state) override;
-  void log_table(std::string_view key, const LogTable& table, std::int64_t step, const State& state) override;
-  void log_histogram(std::string_view key, const LogHistogram& histogram, std::int64_t step,
-                     const State& state) override;
-  void upload_file(const LogFile& file, const State& state) override;
+  void log_record(const Record& record, const State& state) override;
   // Returns when everything logged so far is written, after flush_timeout at the latest.
   void flush() override;
 
@@ -145,12 +117,7 @@ class COMPOSER_EXPORT BackgroundLogger : public LoggerDestination {
 
  private:
   struct Channel;
-  struct Message;
-  void log_entries(LogRecord::Kind kind, std::span<const LogEntry> entries, std::int64_t step, const State& state);
-  template <class Content>
-  void log_content(LogRecord::Kind kind, std::string_view key, const Content& content, std::int64_t step,
-                   const State& state);
-  void send(Message&& message);
+  void send(std::shared_ptr<const Record> record);
   void warn_once();
   bool is_closed();
   std::string name_;

@@ -8,6 +8,7 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/record.h"
 #include "composer/core/state.h"
 #include "composer/loggers/batch_means.h"
 #include "composer/loggers/format.h"
@@ -89,7 +90,14 @@ ConsoleLogger::ConsoleLogger(ConsoleLoggerOptions options)
 ConsoleLogger::~ConsoleLogger() = default;
 ConsoleLogger::ConsoleLogger(ConsoleLogger&&) noexcept = default;
 
-void ConsoleLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t, const State&) {
+void ConsoleLogger::log_record(const Record& record, const State&) {
+  if (record.kind() == Record::Kind::METRICS) return add_metrics(record.entries());
+  if (record.kind() == Record::Kind::HYPERPARAMETERS) return add_hyperparameters(record.entries());
+  for (const auto& [key, value] : record.entries())
+    buffers_->lines.write(join("[trace]: ", key, ':', format_log_value(value), "\n\n"));
+}
+
+void ConsoleLogger::add_metrics(std::span<const LogEntry> metrics) {
   const bool in_epochs = options_.log_interval.unit() == TimeUnit::EPOCH;
   for (const auto& [key, value] : metrics) {
     buffers_->metrics.set(key, value);
@@ -97,16 +105,11 @@ void ConsoleLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t,
   }
 }
 
-void ConsoleLogger::log_hyperparameters(std::span<const LogEntry> hyperparameters, const State&) {
+void ConsoleLogger::add_hyperparameters(std::span<const LogEntry> hyperparameters) {
   for (const auto& [key, value] : hyperparameters) {
     const std::string line = format_yaml(key, value), name(key);
     if (std::exchange(buffers_->hyperparameters[name], line) != line) buffers_->news[name] = line;
   }
-}
-
-void ConsoleLogger::log_traces(std::span<const LogEntry> traces, const State&) {
-  for (const auto& [key, value] : traces)
-    buffers_->lines.write(join("[trace]: ", key, ':', format_log_value(value), "\n\n"));
 }
 
 void ConsoleLogger::fit_start(const State& state, Logger&) {

@@ -32,9 +32,7 @@ class COMPOSER_EXPORT ConsoleLogger final : public LoggerDestination {
   ~ConsoleLogger() override;
   ConsoleLogger(ConsoleLogger&&) noexcept;
 
-  void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) override;
-  void log_hyperparameters(std::span<const LogEntry> hyperparameters, const State& state) override;
-  void log_traces(std::span<const LogEntry> traces, const State& state) override;
+  void log_record(const Record& record, const State& state) override;
   bool wants_traces() const override { return options_.log_traces; }
 
   void fit_start(const State& state, Logger& logger) override;
@@ -50,6 +48,8 @@ class COMPOSER_EXPORT ConsoleLogger final : public LoggerDestination {
 
  private:
   struct Buffers;
+  void add_metrics(std::span<const LogEntry> metrics);
+  void add_hyperparameters(std::span<const LogEntry> hyperparameters);
   void print_hyperparameters();
   void print_training(const State& state);
   void print_metrics(std::string text, const char* kind);

@@ -3,11 +3,12 @@
 #include <utility>
 
 #include "composer/core/entry.h"
+#include "composer/core/scalar.h"
 #include "composer/loggers/background_option.h"
 #include "composer/loggers/json_text.h"
+#include "composer/loggers/key_texts.h"
 #include "composer/loggers/line_options.h"
 #include "composer/loggers/number_text.h"
-#include "composer/loggers/scalar.h"
 
 namespace composer::loggers {
 namespace {
@@ -35,21 +36,23 @@ class CsvFormat final : public LineFormat {
  public:
   std::string header() const override { return "step,epoch,batch,time,key,value\n"; }
 
-  void append(std::string& lines, const LogRecord& record) const override {
+  void append(std::string& lines, const Record& record) override {
     std::string begin;
-    for (const std::int64_t count : {record.step, record.epoch, record.batch})
+    for (const std::int64_t count : {record.step(), record.timestamp().epoch, record.timestamp().batch})
       append_number(begin, count), begin += ',';
-    append_number(begin, record.time);
+    append_number(begin, record.timestamp().total_wct.count());
     begin += ',';
-    for (const auto& [key, value] : record.fields) {
-      ((lines += begin) += key->encoded) += ',';
+    for (const auto& [key, value] : record.entries()) {
+      ((lines += begin) += names_[key]) += ',';
       std::visit(AppendCsv{lines}, read_scalar(value));
       lines += '\n';
     }
   }
 
-  bool takes(LogRecord::Kind kind) const override { return kind == LogRecord::Kind::METRICS; }
-  std::string encoded(std::string_view key) const override { return csv_field(key); }
+  bool takes(const Record& record) const override { return record.kind() == Record::Kind::METRICS; }
+
+ private:
+  KeyTexts names_{&csv_field};
 };
 
 }  // namespace

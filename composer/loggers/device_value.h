@@ -5,7 +5,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "composer/loggers/scalar.h"
+#include "composer/core/scalar.h"
 
 namespace composer::loggers {
 

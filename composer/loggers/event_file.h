@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "composer/core/scalar.h"
 #include "composer/loggers/protobuf.h"
-#include "composer/loggers/scalar.h"
 
 namespace composer::loggers {
 

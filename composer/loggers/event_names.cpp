@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "composer/core/error.h"
-#include "composer/loggers/this_process.h"
 #include "composer/util/checksum.h"
+#include "composer/util/wall_clock.h"
 
 namespace composer::loggers {
 namespace {

@@ -8,8 +8,8 @@
 #include "composer/core/listed.h"
 #include "composer/loggers/event_names.h"
 #include "composer/loggers/format.h"
-#include "composer/loggers/this_process.h"
 #include "composer/util/png.h"
+#include "composer/util/wall_clock.h"
 
 namespace composer::loggers {
 namespace {
@@ -79,10 +79,10 @@ void EventWriter::begin_again() {
 
 bool EventWriter::is_first(std::string_view tag) { return !std::exchange(tags_[tag], true); }
 
-void EventWriter::write(std::span<const LogRecord> records) {
+void EventWriter::write(Records records) {
   if (file_->is_removed()) begin_again();
   events_.clear();
-  for (const LogRecord& record : records) append(record);
+  for (const Record* record : records) append(*record);
   write_events();
   written_ += static_cast<std::int64_t>(records.size());
 }
@@ -102,24 +102,24 @@ void EventWriter::write_events() {
   }
 }
 
-void EventWriter::append(const LogRecord& record) {
-  const EventTime time{record.wall_time, record.step};
-  if (record.kind == LogRecord::Kind::HYPERPARAMETERS) return add_hyperparameters(record);
-  if (!session_is_written_) append_session(record.wall_time);
-  for (const auto& [key, value] : record.fields) append_value(time, *key, value);
-  if (const auto* images = std::get_if<LogImages>(&record.content)) append_images(time, record.key->encoded, *images);
-  if (const auto* table = std::get_if<LogTable>(&record.content))
-    append(text_event(time, record.key->encoded, markdown(*table), is_first(record.key->encoded)));
-  if (const auto* histogram = std::get_if<LogHistogram>(&record.content))
-    append(histogram_event(time, record.key->encoded, doubles_of(histogram->counts), doubles_of(histogram->edges),
-                           is_first(record.key->encoded)));
+void EventWriter::append(const Record& record) {
+  const EventTime time{record.wall_time(), record.step()};
+  if (record.kind() == Record::Kind::HYPERPARAMETERS) return add_hyperparameters(record);
+  if (!session_is_written_) append_session(record.wall_time());
+  for (const auto& [key, value] : record.entries()) append_value(time, names_[key], value);
+  if (record.kind() != Record::Kind::CONTENT) return;
+  const std::string& tag = names_[record.key()];
+  if (const auto* images = record.get<LogImages>()) append_images(time, tag, *images);
+  if (const auto* table = record.get<LogTable>()) append(text_event(time, tag, markdown(*table), is_first(tag)));
+  if (const auto* histogram = record.get<LogHistogram>())
+    append(histogram_event(time, tag, doubles_of(histogram->counts), doubles_of(histogram->edges), is_first(tag)));
 }
 
-void EventWriter::append_value(const EventTime& time, const LogKey& key, const LogValue& value) {
+void EventWriter::append_value(const EventTime& time, const std::string& tag, const LogValue& value) {
   if (const auto* text = std::get_if<std::string>(&value))
-    append(text_event(time, key.encoded, *text, is_first(key.encoded)));
+    append(text_event(time, tag, *text, is_first(tag)));
   else
-    append_number(time, key.encoded, to_number(value));
+    append_number(time, tag, to_number(value));
 }
 
 void EventWriter::append_number(const EventTime& time, const std::string& tag, double value) {
@@ -130,24 +130,25 @@ void EventWriter::append_number(const EventTime& time, const std::string& tag, d
   append(event_);
 }
 
-void EventWriter::append_images(const EventTime& time, const std::string& key, const LogImages& images) {
-  const auto append_all = [&](const std::string& tag, const util::Pngs& pngs, const std::string& description) {
-    append(image_event(time, tag, pngs.files, pngs.width, pngs.height, description, is_first(tag)));
+void EventWriter::append_images(const EventTime& time, const std::string& tag, const LogImages& images) {
+  const auto append_all = [&](const std::string& name, const util::Pngs& pngs, const std::string& description) {
+    append(image_event(time, name, pngs.files, pngs.width, pngs.height, description, is_first(name)));
   };
-  append_all(key, util::png_files(images, max_images_), "");
+  append_all(tag, util::png_files(images, max_images_), "");
   for (const auto& [name, classes] : images.masks)
-    append_all(join(key, "/masks/", valid_utf8(name)), util::mask_png_files(classes, max_images_),
+    append_all(join(tag, "/masks/", valid_utf8(name)), util::mask_png_files(classes, max_images_),
                describe_classes(images));
 }
 
 // TensorBoard reads the hyperparameters of a session from one record, which is written before the first metric. Those
 // that are logged later become texts.
-void EventWriter::add_hyperparameters(const LogRecord& record) {
-  for (const auto& [key, value] : record.fields) {
-    hyperparameters_[key->encoded] = to_scalar(value);
-    const std::string tag = "hyperparameters/" + key->encoded;
+void EventWriter::add_hyperparameters(const Record& record) {
+  for (const auto& [key, value] : record.entries()) {
+    const std::string& name = names_[key];
+    hyperparameters_[name] = to_scalar(value);
+    const std::string tag = "hyperparameters/" + name;
     if (session_is_written_)
-      append(text_event({record.wall_time, record.step}, tag, format_unquoted(value), is_first(tag)));
+      append(text_event({record.wall_time(), record.step()}, tag, format_unquoted(value), is_first(tag)));
   }
 }
 

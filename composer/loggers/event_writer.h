@@ -2,13 +2,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 
 #include "composer/loggers/background_logger.h"
 #include "composer/loggers/event_file.h"
 #include "composer/loggers/json_text.h"
+#include "composer/loggers/key_texts.h"
 #include "composer/loggers/string_map.h"
 #include "composer/loggers/tensorboard_logger.h"
 #include "composer/util/output_file.h"
@@ -22,11 +22,9 @@ class EventWriter final : public RecordWriter {
   EventWriter(std::string folder, std::string run_name, std::string end, const TensorBoardLoggerOptions& options);
 
   std::string where() const override { return folder_; }
-  bool takes(LogRecord::Kind kind) const override {
-    return kind != LogRecord::Kind::TRACES && kind != LogRecord::Kind::FILE;
+  bool takes(const Record& record) const override {
+    return record.kind() != Record::Kind::TRACES && record.get<LogFile>() == nullptr;
   }
-  // A text of protocol buffers that is not UTF-8 makes the rest of the file unreadable.
-  std::string encoded(std::string_view key) const override { return valid_utf8(key); }
   void set_status(SessionStatus status) { status_ = status; }  // of the fit, from any thread
 
   // The following are for the thread that trains, while the background thread is idle.
@@ -36,15 +34,15 @@ class EventWriter final : public RecordWriter {
   std::int64_t size() const { return file_->size(); }
 
  private:
-  void write(std::span<const LogRecord> records) override;
+  void write(Records records) override;
   void close() override;
   void begin_again();
-  void append(const LogRecord& record);
-  void append_value(const EventTime& time, const LogKey& key, const LogValue& value);
+  void append(const Record& record);
+  void append_value(const EventTime& time, const std::string& tag, const LogValue& value);
   void append_number(const EventTime& time, const std::string& tag, double value);
-  void append_images(const EventTime& time, const std::string& key, const LogImages& images);
+  void append_images(const EventTime& time, const std::string& tag, const LogImages& images);
   void append_session(double wall_time);
-  void add_hyperparameters(const LogRecord& record);
+  void add_hyperparameters(const Record& record);
   void append(const Protobuf& event) { append_framed(events_, event); }
   bool is_first(std::string_view tag);  // of this tag in the file
   void write_events();
@@ -55,9 +53,10 @@ class EventWriter final : public RecordWriter {
   std::atomic<SessionStatus> status_ = SessionStatus::SUCCESS;
   std::string file_name_;
   std::unique_ptr<util::OutputFile> file_;
-  std::string events_;      // to be written
-  Protobuf event_;          // kept for its memory
-  SequenceMap<bool> tags_;  // whether the tag is in the file
+  std::string events_;           // to be written
+  Protobuf event_;               // kept for its memory
+  KeyTexts names_{&valid_utf8};  // a text of protocol buffers that is not UTF-8 makes the rest of the file unreadable
+  SequenceMap<bool> tags_;       // whether the tag is in the file
   Hyperparameters hyperparameters_;
   bool session_is_written_ = false;
   std::int64_t written_ = 0;  // records in the file

@@ -4,20 +4,21 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/scalar.h"
 #include "composer/loggers/background_option.h"
 #include "composer/loggers/format.h"
 #include "composer/loggers/json_text.h"
+#include "composer/loggers/key_texts.h"
 #include "composer/loggers/line_options.h"
 #include "composer/loggers/number_text.h"
 #include "composer/loggers/output_capture.h"
-#include "composer/loggers/scalar.h"
 #include "composer/util/text.h"
 
 namespace composer::loggers {
 namespace {
 
 // With line breaks as \n, and what a terminal would take for a command as \x1b.
-std::string one_line(const std::string& text) {
+std::string one_line(std::string_view text) {
   std::string line;
   for (const char c : valid_utf8(text)) {
     const auto code = static_cast<unsigned char>(c);
@@ -40,29 +41,30 @@ std::string text_on_one_line(const LogValue& value) {
 
 class TextFormat final : public LineFormat {
  public:
-  void append(std::string& lines, const LogRecord& record) const override {
-    if (record.kind == LogRecord::Kind::TRACES && record.fields.front().key->name.starts_with("[std")) {
-      for (const auto& [key, value] : record.fields) lines += join(key->name, ": ", text_on_one_line(value), '\n');
+  void append(std::string& lines, const Record& record) override {
+    if (record.kind() == Record::Kind::TRACES && record.entries().front().key.starts_with("[std")) {
+      for (const auto& [key, value] : record.entries()) lines += join(key, ": ", text_on_one_line(value), '\n');
       return;
     }
     std::string at = "[batch=";
-    append_number(at, record.step);
+    append_number(at, record.step());
     at += "]: ";
-    const auto append_line = [&](std::string_view begin, const LogKey& key, const std::string& value) {
-      ((((lines += begin) += key.encoded) += ": ") += value) += '\n';
+    const auto append_line = [&](std::string_view begin, std::string_view key, const std::string& value) {
+      ((((lines += begin) += names_[key]) += ": ") += value) += '\n';
     };
-    if (const auto* table = std::get_if<LogTable>(&record.content))
-      return append_line("[table]" + at, *record.key, json_text(*table));
-    const std::string begin = record.kind == LogRecord::Kind::HYPERPARAMETERS ? "[hyperparameter]: "
-                              : record.kind == LogRecord::Kind::TRACES        ? "[trace]" + at
-                                                                              : "[metric]" + at;
-    for (const auto& [key, value] : record.fields) append_line(begin, *key, text_on_one_line(value));
+    if (const auto* table = record.get<LogTable>()) return append_line("[table]" + at, record.key(), json_text(*table));
+    const std::string begin = record.kind() == Record::Kind::HYPERPARAMETERS ? "[hyperparameter]: "
+                              : record.kind() == Record::Kind::TRACES        ? "[trace]" + at
+                                                                             : "[metric]" + at;
+    for (const auto& [key, value] : record.entries()) append_line(begin, key, text_on_one_line(value));
   }
 
-  bool takes(LogRecord::Kind kind) const override {
-    return LineFormat::takes(kind) || kind == LogRecord::Kind::TRACES || kind == LogRecord::Kind::TABLE;
+  bool takes(const Record& record) const override {
+    return record.kind() != Record::Kind::CONTENT || record.get<LogTable>() != nullptr;
   }
-  std::string encoded(std::string_view key) const override { return one_line(std::string(key)); }
+
+ private:
+  KeyTexts names_{&one_line};
 };
 
 }  // namespace
@@ -89,13 +91,14 @@ void FileLogger::write_captured(const State& state, bool rest) {
   for (const auto& [stream, text] : captured_->take(rest)) {
     const std::string key = join('[', stream, ']');
     const LogEntry entry{key, text};
-    LineFileLogger::log_traces(std::span(&entry, 1), state);
+    const Record captured(Record::Kind::TRACES, std::span(&entry, 1), state.timestamp.batch, state.timestamp);
+    LineFileLogger::log_record(captured, state);
   }
 }
 
-void FileLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) {
-  write_captured(state);
-  LineFileLogger::log_metrics(metrics, step, state);
+void FileLogger::log_record(const Record& record, const State& state) {
+  if (record.kind() == Record::Kind::METRICS) write_captured(state);
+  LineFileLogger::log_record(record, state);
 }
 
 void FileLogger::batch_end(const State& state, Logger&) { write_captured(state); }

@@ -44,7 +44,7 @@ class COMPOSER_EXPORT FileLogger final : public LineFileLogger {
 
   bool wants_traces() const override;
 
-  void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) override;
+  void log_record(const Record& record, const State& state) override;
   void init(const State& state, Logger& logger) override;
   void batch_end(const State& state, Logger& logger) override;
   void epoch_end(const State& state, Logger& logger) override;

@@ -11,7 +11,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
-#include "composer/loggers/scalar.h"
+#include "composer/core/scalar.h"
 #include "composer/util/letters.h"
 #include "composer/util/text.h"
 

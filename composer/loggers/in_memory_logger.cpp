@@ -8,8 +8,8 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
-#include "composer/core/state.h"
-#include "composer/loggers/scalar.h"
+#include "composer/core/record.h"
+#include "composer/core/scalar.h"
 #include "composer/loggers/string_map.h"
 #include "composer/loggers/timeline.h"
 
@@ -36,10 +36,17 @@ InMemoryLogger::InMemoryLogger() : table_(std::make_unique<Table>()) {}
 InMemoryLogger::~InMemoryLogger() = default;
 InMemoryLogger::InMemoryLogger(InMemoryLogger&&) noexcept = default;
 
-void InMemoryLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t, const State& state) {
+void InMemoryLogger::log_record(const Record& record, const State&) {
+  if (record.kind() == Record::Kind::METRICS) return add_metrics(record.entries(), record.timestamp());
+  if (record.kind() != Record::Kind::HYPERPARAMETERS) return;
+  for (const auto& [key, value] : record.entries())
+    hyperparameters_.insert_or_assign(std::string(key), to_log_value(read_scalar(value)));
+}
+
+void InMemoryLogger::add_metrics(std::span<const LogEntry> metrics, const Timestamp& timestamp) {
   for (const auto& [key, value] : metrics)
     if (const auto* tensor = std::get_if<at::Tensor>(&value)) check_scalar(key, *tensor);
-  const std::int64_t when = table_->timeline.add(state.timestamp);
+  const std::int64_t when = table_->timeline.add(timestamp);
   for (const auto& [key, value] : metrics) {
     Column& column = table_->columns[key];
     column.when.add(when);
@@ -52,11 +59,6 @@ void InMemoryLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t
     else
       column.values.add(read_scalar(value));
   }
-}
-
-void InMemoryLogger::log_hyperparameters(std::span<const LogEntry> hyperparameters, const State&) {
-  for (const auto& [key, value] : hyperparameters)
-    hyperparameters_.insert_or_assign(std::string(key), to_log_value(read_scalar(value)));
 }
 
 void InMemoryLogger::epoch_end(const State&, Logger&) {

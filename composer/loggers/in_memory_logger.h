@@ -35,13 +35,13 @@ class COMPOSER_EXPORT InMemoryLogger final : public LoggerDestination, public Fo
   LoggedPoint most_recent(std::string_view key) const;  // throws likewise
   const std::map<std::string, LogValue, std::less<>>& hyperparameters() const { return hyperparameters_; }
 
-  void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) override;
-  void log_hyperparameters(std::span<const LogEntry> hyperparameters, const State& state) override;
+  void log_record(const Record& record, const State& state) override;
   void epoch_end(const State& state, Logger& logger) override;
 
  private:
   struct Column;
   struct Table;
+  void add_metrics(std::span<const LogEntry> metrics, const Timestamp& timestamp);
   Column& find(std::string_view key) const;
   std::unique_ptr<Table> table_;
   std::map<std::string, LogValue, std::less<>> hyperparameters_;

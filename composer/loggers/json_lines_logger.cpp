@@ -4,11 +4,12 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/scalar.h"
 #include "composer/core/state.h"
 #include "composer/loggers/background_option.h"
 #include "composer/loggers/json_text.h"
+#include "composer/loggers/key_texts.h"
 #include "composer/loggers/line_options.h"
-#include "composer/loggers/scalar.h"
 
 namespace composer::loggers {
 namespace {
@@ -17,27 +18,21 @@ class JsonFormat final : public LineFormat {
  public:
   explicit JsonFormat(const std::string& run_name) : hyperparameters_(begin_of_hyperparameters(run_name)) {}
 
-  void append(std::string& lines, const LogRecord& record) const override {
-    const bool is_metrics = record.kind == LogRecord::Kind::METRICS;
+  void append(std::string& lines, const Record& record) override {
+    const bool is_metrics = record.kind() == Record::Kind::METRICS;
     if (is_metrics)
       append_position(lines, record);
     else
       lines += hyperparameters_;
-    for (std::size_t i = 0; i < record.fields.size(); ++i) {
-      const auto& [key, value] = record.fields[i];
-      if (is_metrics || i > 0) lines += ',';
-      (lines += is_metrics ? key->encoded : json_text(key->name)) += ':';
+    for (bool is_first = true; const auto& [key, value] : record.entries()) {
+      if (is_metrics || !std::exchange(is_first, false)) lines += ',';
+      (lines += is_metrics ? names_[key] : json_text(key)) += ':';
       append_json(lines, read_scalar(value));
     }
     lines += is_metrics ? "}\n" : "}}\n";
   }
 
   std::string_view noun() const override { return "lines"; }
-
-  std::string encoded(std::string_view key) const override {
-    const bool taken = key == "step" || key == "epoch" || key == "batch" || key == "time";
-    return json_text(taken ? join("metric/", key) : std::string(key));
-  }
 
   // Whether that run has logged hyperparameters near the beginning of the file, as a Trainer does, or was killed while
   // it wrote the first.
@@ -48,23 +43,29 @@ class JsonFormat final : public LineFormat {
   }
 
  private:
+  static std::string name_of(std::string_view key) {
+    const bool taken = key == "step" || key == "epoch" || key == "batch" || key == "time";
+    return json_text(taken ? join("metric/", key) : std::string(key));
+  }
+
   static std::string begin_of_hyperparameters(const std::string& run_name) {
     const std::string name = run_name.empty() ? "" : join("\"run_name\":", json_text(run_name), ',');
     return join('{', name, "\"hyperparameters\":{");
   }
 
-  static void append_position(std::string& line, const LogRecord& record) {
+  static void append_position(std::string& line, const Record& record) {
     line += "{\"step\":";
-    append_json(line, record.step);
+    append_json(line, record.step());
     line += ",\"epoch\":";
-    append_json(line, record.epoch);
+    append_json(line, record.timestamp().epoch);
     line += ",\"batch\":";
-    append_json(line, record.batch);
+    append_json(line, record.timestamp().batch);
     line += ",\"time\":";
-    append_json(line, record.time);
+    append_json(line, record.timestamp().total_wct.count());
   }
 
   const std::string hyperparameters_;
+  KeyTexts names_{&name_of};
 };
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "composer/loggers/scalar.h"
+#include "composer/core/scalar.h"
 #include "composer/util/utf8.h"
 
 namespace composer::loggers {

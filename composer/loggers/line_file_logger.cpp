@@ -62,8 +62,7 @@ class LineWriter final : public RecordWriter {
 
   std::string where() const override { return path_; }
   std::string_view noun() const override { return format_->noun(); }
-  bool takes(LogRecord::Kind kind) const override { return format_->takes(kind); }
-  std::string encoded(std::string_view key) const override { return format_->encoded(key); }
+  bool takes(const Record& record) const override { return format_->takes(record); }
 
   // The following are for the thread that trains, while the background thread is idle.
   void open(util::FileMode mode) {
@@ -81,10 +80,10 @@ class LineWriter final : public RecordWriter {
   const LineFormat& format() const { return *format_; }
 
  private:
-  void write(std::span<const LogRecord> records) override {
+  void write(Records records) override {
     if (is_regular_ && file_->is_removed()) begin_again();
     lines_ = is_new_ ? format_->header() : "";
-    for (const LogRecord& record : records) format_->append(lines_, record);
+    for (const Record* record : records) format_->append(lines_, *record);
     file_->write(lines_);
     is_new_ = is_new_ && lines_.empty();
     written_ += static_cast<std::int64_t>(records.size());
@@ -111,10 +110,9 @@ class LineWriter final : public RecordWriter {
 LineFormat::~LineFormat() = default;
 std::string_view LineFormat::noun() const { return "records"; }
 std::string LineFormat::header() const { return {}; }
-std::string LineFormat::encoded(std::string_view key) const { return std::string(key); }
 bool LineFormat::is_begun_by(std::string_view, std::string_view, bool own_path) const { return own_path; }
-bool LineFormat::takes(LogRecord::Kind kind) const {
-  return kind == LogRecord::Kind::METRICS || kind == LogRecord::Kind::HYPERPARAMETERS;
+bool LineFormat::takes(const Record& record) const {
+  return record.kind() == Record::Kind::METRICS || record.kind() == Record::Kind::HYPERPARAMETERS;
 }
 
 struct LineFileLogger::Log {

@@ -17,18 +17,17 @@ struct LineFileOptions {
   BackgroundOptions background = {};
 };
 
-// The lines of a LineFileLogger. Called by the background thread, except for takes() and encoded().
+// The lines of a LineFileLogger. Called by the background thread, except for takes().
 class COMPOSER_EXPORT LineFormat {
  public:
   LineFormat() = default;
   LineFormat(const LineFormat&) = delete;
   LineFormat& operator=(const LineFormat&) = delete;
   virtual ~LineFormat();
-  virtual void append(std::string& lines, const LogRecord& record) const = 0;  // each ends with a newline
-  virtual std::string header() const;                                          // of a new file; empty by default
-  virtual std::string_view noun() const;                    // as RecordWriter; "lines" if each record is one
-  virtual bool takes(LogRecord::Kind kind) const;           // as RecordWriter
-  virtual std::string encoded(std::string_view key) const;  // as RecordWriter
+  virtual void append(std::string& lines, const Record& record) = 0;  // each ends with a newline
+  virtual std::string header() const;                                 // of a new file; empty by default
+  virtual std::string_view noun() const;                              // as RecordWriter; "lines" if each record is one
+  virtual bool takes(const Record& record) const;                     // as RecordWriter
   // Whether the run of this name has written a file that begins like this. `own_path`: the path contains the run's
   // name, which is the answer by default.
   virtual bool is_begun_by(std::string_view run_name, std::string_view beginning, bool own_path) const;

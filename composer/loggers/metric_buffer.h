@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "composer/core/logger.h"
-#include "composer/loggers/scalar.h"
+#include "composer/core/scalar.h"
 #include "composer/loggers/string_map.h"
 
 namespace composer::loggers {

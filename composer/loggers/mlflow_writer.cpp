@@ -8,12 +8,12 @@
 #include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
+#include "composer/core/scalar.h"
 #include "composer/loggers/format.h"
 #include "composer/loggers/json_text.h"
-#include "composer/loggers/scalar.h"
-#include "composer/loggers/this_process.h"
 #include "composer/net/http.h"
 #include "composer/util/png.h"
+#include "composer/util/wall_clock.h"
 
 namespace composer::loggers {
 namespace {
@@ -50,9 +50,9 @@ std::string list_of(const at::Tensor& numbers) {
 MlflowWriter::MlflowWriter(const MLFlowLoggerOptions& options, std::unique_ptr<MlflowStore> store, std::string where)
     : options_(options), where_(std::move(where)), store_(std::move(store)) {}
 
-bool MlflowWriter::takes(LogRecord::Kind kind) const {
-  if (kind == LogRecord::Kind::FILE) return options_.log_artifacts;
-  return kind != LogRecord::Kind::TRACES;
+bool MlflowWriter::takes(const Record& record) const {
+  if (record.get<LogFile>() != nullptr) return options_.log_artifacts;
+  return record.kind() != Record::Kind::TRACES;
 }
 
 void MlflowWriter::begin(const std::string& experiment, const std::string& name, const MlflowTexts& tags) {
@@ -88,9 +88,9 @@ void MlflowWriter::attempt(std::int64_t count, const Send& send) {
   }
 }
 
-void MlflowWriter::write(std::span<const LogRecord> records) {
+void MlflowWriter::write(Records records) {
   Batch batch;
-  for (const LogRecord& record : records) add(batch, record);
+  for (const Record* record : records) add(batch, *record);
   if (!batch.params.empty()) attempt(1, [&] { store_->log_params(batch.params); });
   if (!batch.tags.empty()) attempt(1, [&] { store_->set_tags(batch.tags); });
   if (!batch.metrics.empty())
@@ -102,26 +102,27 @@ void MlflowWriter::write(std::span<const LogRecord> records) {
 
 void MlflowWriter::close() { store_->end(status_, mlflow_time(seconds_since_1970())); }
 
-void MlflowWriter::add(Batch& batch, const LogRecord& record) {
-  if (record.kind == LogRecord::Kind::HYPERPARAMETERS) return add_params(batch, record);
-  if (record.kind == LogRecord::Kind::METRICS) return add_metrics(batch, record);
+void MlflowWriter::add(Batch& batch, const Record& record) {
+  if (record.kind() == Record::Kind::HYPERPARAMETERS) return add_params(batch, record);
+  if (record.kind() == Record::Kind::METRICS) return add_metrics(batch, record);
   add_content(batch, record);
 }
 
-const MlflowWriter::Target& MlflowWriter::target_of(const LogKey& key) {
-  const auto [known, is_new] = targets_.try_emplace(&key);
-  Target& target = known->second;
-  if (!is_new || fits_any(key.name, options_.ignore_metrics)) return target;
-  const auto renamed = options_.rename_metrics.find(key.name);
-  target.name = renamed == options_.rename_metrics.end() ? key.encoded : mlflow_key(renamed->second);
+const MlflowWriter::Target& MlflowWriter::target_of(std::string_view key) {
+  Target& target = targets_[key];
+  if (std::exchange(target.is_known, true)) return target;
+  const std::string name(key);
+  if (fits_any(name, options_.ignore_metrics)) return target;
+  const auto renamed = options_.rename_metrics.find(name);
+  target.name = mlflow_key(renamed == options_.rename_metrics.end() ? name : renamed->second);
   target.last = &last_[target.name];
   return target;
 }
 
-void MlflowWriter::add_metrics(Batch& batch, const LogRecord& record) {
-  const std::int64_t time = earliest_ = std::max(mlflow_time(record.wall_time), earliest_.load());
-  for (const auto& [key, value] : record.fields) {
-    const Target& target = target_of(*key);
+void MlflowWriter::add_metrics(Batch& batch, const Record& record) {
+  const std::int64_t time = earliest_ = std::max(mlflow_time(record.wall_time()), earliest_.load());
+  for (const auto& [key, value] : record.entries()) {
+    const Target& target = target_of(key);
     if (target.last == nullptr) continue;
     if (std::holds_alternative<std::string>(value)) {
       batch.tags[target.name] = mlflow_text(std::get<std::string>(value), kMlflowTag);
@@ -129,34 +130,35 @@ void MlflowWriter::add_metrics(Batch& batch, const LogRecord& record) {
     }
     const double number = to_number(value);
     std::optional<MlflowPoint>& last = *target.last;
-    if (last && same(last->value, number) && record.step > last->step &&
-        record.step < last->step + options_.log_duplicated_metric_every_n_steps)
+    if (last && same(last->value, number) && record.step() > last->step &&
+        record.step() < last->step + options_.log_duplicated_metric_every_n_steps)
       continue;
-    last = MlflowPoint{number, record.step};
-    batch.metrics.push_back({target.name, number, time, record.step});
+    last = MlflowPoint{number, record.step()};
+    batch.metrics.push_back({target.name, number, time, record.step()});
   }
 }
 
 // A param cannot be changed. A new value of it becomes a tag.
-void MlflowWriter::add_params(Batch& batch, const LogRecord& record) {
-  for (const auto& [key, value] : record.fields) {
-    if (fits_any(key->name, options_.ignore_hyperparameters)) continue;
+void MlflowWriter::add_params(Batch& batch, const Record& record) {
+  for (const auto& [key, value] : record.entries()) {
+    if (fits_any(std::string(key), options_.ignore_hyperparameters)) continue;
+    const std::string name = mlflow_key(key);
     const std::string text = text_for_mlflow(value), param = mlflow_text(text, kMlflowParam);
-    const auto [known, is_new] = params_.try_emplace(key->encoded, param);
+    const auto [known, is_new] = params_.try_emplace(name, param);
     if (is_new)
-      batch.params[key->encoded] = param;
+      batch.params[name] = param;
     else if (known->second != param)
-      batch.tags[key->encoded] = mlflow_text(text, kMlflowTag);
+      batch.tags[name] = mlflow_text(text, kMlflowTag);
   }
 }
 
-void MlflowWriter::add_content(Batch& batch, const LogRecord& record) const {
-  if (const auto* file = std::get_if<LogFile>(&record.content)) {
+void MlflowWriter::add_content(Batch& batch, const Record& record) const {
+  if (const auto* file = record.get<LogFile>()) {
     batch.artifacts.push_back({mlflow_key(file->name), {}, file->path, file->overwrite});
     return;
   }
-  const std::string end = join('/', record.key->encoded, '/', record.step);
-  if (const auto* images = std::get_if<LogImages>(&record.content)) {
+  const std::string end = join('/', mlflow_key(record.key()), '/', record.step());
+  if (const auto* images = record.get<LogImages>()) {
     util::Pngs pngs = util::png_files(*images, options_.max_images);
     for (std::size_t i = 0; i < pngs.files.size(); ++i)
       batch.artifacts.push_back({join("images", end, '_', i, ".png"), std::move(pngs.files[i]), {}});
@@ -167,9 +169,9 @@ void MlflowWriter::add_content(Batch& batch, const LogRecord& record) const {
             {join("images", end, '_', i, '_', mlflow_key(mask.name), ".png"), std::move(masks.files[i]), {}});
     }
   }
-  if (const auto* table = std::get_if<LogTable>(&record.content))
+  if (const auto* table = record.get<LogTable>())
     batch.artifacts.push_back({"tables" + end + ".json", json_text(*table), {}});
-  if (const auto* histogram = std::get_if<LogHistogram>(&record.content))
+  if (const auto* histogram = record.get<LogHistogram>())
     batch.artifacts.push_back(
         {"histograms" + end + ".json",
          join(R"({"counts":)", list_of(histogram->counts), R"(,"edges":)", list_of(histogram->edges), '}'),

@@ -4,9 +4,8 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
-#include <unordered_map>
+#include <string_view>
 #include <vector>
 
 #include "composer/loggers/mlflow_logger.h"
@@ -21,8 +20,7 @@ class MlflowWriter final : public RecordWriter {
   MlflowWriter(const MLFlowLoggerOptions& options, std::unique_ptr<MlflowStore> store, std::string where);
 
   std::string where() const override { return where_; }
-  bool takes(LogRecord::Kind kind) const override;
-  std::string encoded(std::string_view key) const override { return mlflow_key(key); }
+  bool takes(const Record& record) const override;
   void set_status(RunStatus status) { status_ = status; }  // of the run, from any thread
 
   // The following are for the thread that trains, while the background thread is idle.
@@ -44,17 +42,18 @@ class MlflowWriter final : public RecordWriter {
   };
   // What becomes of the metrics of a key.
   struct Target {
+    bool is_known = false;
     std::string name;
     std::optional<MlflowPoint>* last = nullptr;  // of all metrics of this name; null: they are ignored
   };
 
-  void write(std::span<const LogRecord> records) override;
+  void write(Records records) override;
   void close() override;
-  void add(Batch& batch, const LogRecord& record);
-  void add_metrics(Batch& batch, const LogRecord& record);
-  const Target& target_of(const LogKey& key);
-  void add_params(Batch& batch, const LogRecord& record);
-  void add_content(Batch& batch, const LogRecord& record) const;
+  void add(Batch& batch, const Record& record);
+  void add_metrics(Batch& batch, const Record& record);
+  const Target& target_of(std::string_view key);
+  void add_params(Batch& batch, const Record& record);
+  void add_content(Batch& batch, const Record& record) const;
   template <class Send>
   void attempt(std::int64_t count, const Send& send);
 
@@ -66,7 +65,7 @@ class MlflowWriter final : public RecordWriter {
   MlflowTexts params_;                          // of the run
   StringMap<std::optional<MlflowPoint>> last_;  // by name
   std::atomic<std::int64_t> earliest_ = 0;      // time of the next point
-  std::unordered_map<const LogKey*, Target> targets_;
+  SequenceMap<Target> targets_;
 };
 
 }  // namespace composer::loggers

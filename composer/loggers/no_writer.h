@@ -9,10 +9,10 @@ namespace composer::loggers {
 class NoWriter final : public RecordWriter {
  public:
   std::string where() const override { return "nowhere"; }
-  bool takes(LogRecord::Kind) const override { return false; }
+  bool takes(const Record&) const override { return false; }
 
  private:
-  void write(std::span<const LogRecord>) override {}
+  void write(Records) override {}
 };
 
 }  // namespace composer::loggers

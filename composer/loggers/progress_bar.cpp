@@ -9,6 +9,7 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/record.h"
 #include "composer/core/state.h"
 #include "composer/loggers/batch_means.h"
 #include "composer/loggers/device_value.h"
@@ -139,8 +140,9 @@ ProgressBar::ProgressBar(ProgressBarOptions options, Terminal terminal) {
 ProgressBar::~ProgressBar() = default;
 ProgressBar::ProgressBar(ProgressBar&&) noexcept = default;
 
-void ProgressBar::log_metrics(std::span<const LogEntry> metrics, std::int64_t, const State& state) {
-  for (const auto& [key, value] : metrics) {
+void ProgressBar::log_record(const Record& record, const State& state) {
+  if (record.kind() != Record::Kind::METRICS) return;
+  for (const auto& [key, value] : record.entries()) {
     if (progress_->evaluating) {
       const std::string_view rest = key.starts_with(kMetric) ? key.substr(kMetric.size()) : "";
       const std::string& label = state.dataloader_label;

@@ -1,6 +1,5 @@
 #pragma once
 #include <memory>
-#include <span>
 
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
@@ -31,7 +30,7 @@ class COMPOSER_EXPORT ProgressBar final : public LoggerDestination {
   ~ProgressBar() override;
   ProgressBar(ProgressBar&&) noexcept;
 
-  void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) override;
+  void log_record(const Record& record, const State& state) override;
 
   void flush() override;  // ends the current line
 

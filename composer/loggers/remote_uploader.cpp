@@ -4,6 +4,7 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/record.h"
 #include "composer/core/state.h"
 #include "composer/loggers/background_option.h"
 #include "composer/loggers/logged_file.h"
@@ -80,9 +81,11 @@ RemoteUploader::Open& RemoteUploader::open(const State& state) {
 
 void RemoteUploader::init(const State& state, Logger&) { open(state); }
 
-void RemoteUploader::upload_file(const LogFile& file, const State& state) {
+void RemoteUploader::log_record(const Record& record, const State& state) {
+  const auto* file = record.get<LogFile>();
+  if (file == nullptr) return;
   open(state).queue.send(
-      {file.name, [file](net::RemoteStore& store, const std::stop_token& stop) { put(store, file, stop); }});
+      {file->name, [file = *file](net::RemoteStore& store, const std::stop_token& stop) { put(store, file, stop); }});
 }
 
 void RemoteUploader::flush() {

@@ -32,7 +32,7 @@ class COMPOSER_EXPORT RemoteUploader final : public LoggerDestination, public Fo
   ~RemoteUploader() override;  // cancels uploads unless close() was called
   RemoteUploader(RemoteUploader&&) noexcept;
 
-  void upload_file(const LogFile& file, const State& state) override;
+  void log_record(const Record& record, const State& state) override;
   void flush() override;
   void init(const State& state, Logger& logger) override;
   void fit_end(const State& state, Logger& logger) override;

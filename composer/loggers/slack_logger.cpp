@@ -104,12 +104,12 @@ class SlackWriter final : public RecordWriter {
   std::string_view noun() const override { return "values"; }
 
  private:
-  void write(std::span<const LogRecord> records) override {
+  void write(Records records) override {
     bool due = false;
-    for (const LogRecord& record : records) {
-      due = due || record.fields.empty();
-      for (const auto& [key, value] : record.fields)
-        entries_.push_back({key->name, format_unquoted(value), record.step});
+    for (const Record* record : records) {
+      due = due || record->entries().empty();
+      for (const auto& [key, value] : record->entries())
+        entries_.push_back({std::string(key), format_unquoted(value), record->step()});
     }
     if (due || static_cast<std::int64_t>(entries_.size()) >= options_.max_logs_per_message) send_all();
   }
@@ -233,7 +233,7 @@ std::shared_ptr<RecordWriter> SlackLogger::make_writer(const State& state) {
   return std::make_shared<SlackWriter>(options_);
 }
 
-// The same entries if all are included, because loggers share one copy of what a call logs. Valid until the next call.
+// Those that are included. Valid until the next call.
 std::span<const LogEntry> SlackLogger::included(std::span<const LogEntry> entries) {
   const auto is_included = [this](const LogEntry& entry) { return filter_->includes(entry.key); };
   const auto first = std::ranges::find_if_not(entries, is_included);
@@ -243,16 +243,15 @@ std::span<const LogEntry> SlackLogger::included(std::span<const LogEntry> entrie
   return filter_->some;
 }
 
-void SlackLogger::log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) {
-  if (const auto some = included(metrics); !some.empty()) BackgroundLogger::log_metrics(some, step, state);
-}
-
-void SlackLogger::log_hyperparameters(std::span<const LogEntry> hyperparameters, const State& state) {
-  if (const auto some = included(hyperparameters); !some.empty()) BackgroundLogger::log_hyperparameters(some, state);
+void SlackLogger::log_record(const Record& record, const State& state) {
+  const auto some = included(record.entries());
+  if (some.empty()) return;
+  if (some.size() == record.entries().size()) return BackgroundLogger::log_record(record, state);
+  BackgroundLogger::log_record(record.with(some), state);
 }
 
 void SlackLogger::end_message(const State& state, Logger& logger) {
-  BackgroundLogger::log_metrics({}, state.timestamp.batch, state);
+  BackgroundLogger::log_record({Record::Kind::METRICS, {}, state.timestamp.batch, state.timestamp}, state);
   BackgroundLogger::epoch_end(state, logger);  // begins to send without waiting for more
 }
 

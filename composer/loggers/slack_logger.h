@@ -44,8 +44,7 @@ class COMPOSER_EXPORT SlackLogger final : public BackgroundLogger {
   ~SlackLogger() override;
   SlackLogger(SlackLogger&&) noexcept;
 
-  void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) override;
-  void log_hyperparameters(std::span<const LogEntry> hyperparameters, const State& state) override;
+  void log_record(const Record& record, const State& state) override;
   void batch_end(const State& state, Logger& logger) override;
   void epoch_end(const State& state, Logger& logger) override;
 

@@ -1,15 +1,10 @@
 #include "composer/loggers/this_process.h"
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <unistd.h>
 
 namespace composer::loggers {
-
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 std::string path_of_program() {
   std::array<char, 4096> path{};

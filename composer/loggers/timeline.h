@@ -9,8 +9,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "composer/core/scalar.h"
 #include "composer/core/time.h"
-#include "composer/loggers/scalar.h"
 
 namespace composer::loggers {
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "composer/core/scalar.h"
 #include "composer/loggers/protobuf.h"
-#include "composer/loggers/scalar.h"
 
 namespace composer::loggers {
 

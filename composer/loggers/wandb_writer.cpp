@@ -9,12 +9,12 @@
 #include <utility>
 
 #include "composer/core/error.h"
+#include "composer/core/scalar.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/json_text.h"
 #include "composer/loggers/logged_file.h"
-#include "composer/loggers/scalar.h"
-#include "composer/loggers/this_process.h"
 #include "composer/loggers/wandb_media.h"
+#include "composer/util/wall_clock.h"
 
 namespace composer::loggers {
 namespace {
@@ -34,6 +34,11 @@ std::string local_time(double seconds) {
   ::localtime_r(&time, &local);
   std::array<char, 32> text{};
   return {text.data(), std::strftime(text.data(), text.size(), "%Y%m%d_%H%M%S", &local)};
+}
+
+std::string wandb_key(std::string_view key) {
+  const bool taken = key == "_step" || key == "_runtime" || key == "_timestamp" || key == "_wandb";
+  return taken ? join("metric/", key) : valid_utf8(key);  // or nobody could read what follows
 }
 
 void write_file(const std::string& path, std::string_view data) {
@@ -61,14 +66,11 @@ void WandBMark::visit_state(StateVisitor& visit) {
   visit("position", position);
 }
 
-bool WandBWriter::takes(LogRecord::Kind kind) const {
-  if (kind == LogRecord::Kind::FILE) return options_.log_artifacts;
-  return kind != LogRecord::Kind::TRACES;
-}
+WandBWriter::WandBWriter(WandBWriterOptions options) : options_(std::move(options)), names_(&wandb_key) {}
 
-std::string WandBWriter::encoded(std::string_view key) const {
-  const bool taken = key == "_step" || key == "_runtime" || key == "_timestamp" || key == "_wandb";
-  return taken ? join("metric/", key) : valid_utf8(key);  // or nobody could read what follows
+bool WandBWriter::takes(const Record& record) const {
+  if (record.get<LogFile>() != nullptr) return options_.log_artifacts;
+  return record.kind() != Record::Kind::TRACES;
 }
 
 void WandBWriter::begin() {
@@ -161,18 +163,18 @@ void WandBWriter::write_all(const Append& append_all) {
   }
 }
 
-void WandBWriter::write(std::span<const LogRecord> records) {
+void WandBWriter::write(Records records) {
   if (file_->is_removed()) begin_again();
   reopen_row(records);
   const bool goes_on = outdated_.has_value();
   const std::int64_t step = position_.row_step;
   std::vector<std::string> lost;  // why
   write_all([&] {
-    for (const LogRecord& record : records) {
+    for (const Record* record : records) {
       try {
-        append(record);
+        append(*record);
       } catch (const std::exception& error) {
-        if (std::holds_alternative<std::monostate>(record.content)) throw;
+        if (record->kind() != Record::Kind::CONTENT) throw;
         lost.push_back(describe(error));
       }
     }
@@ -194,12 +196,12 @@ void WandBWriter::append_unfinished_row() {
 }
 
 // A row that was flushed goes on, unless what follows begins with another step. The file keeps it until it is replaced.
-void WandBWriter::reopen_row(std::span<const LogRecord> records) {
+void WandBWriter::reopen_row(Records records) {
   if (!unfinished_) return;
   Unfinished before = *std::exchange(unfinished_, std::nullopt);
-  const LogRecord& next = records.front();
-  if (next.kind != LogRecord::Kind::HYPERPARAMETERS && next.kind != LogRecord::Kind::FILE &&
-      next.step > before.position.row_step)
+  const Record& next = *records.front();
+  if (next.kind() != Record::Kind::HYPERPARAMETERS && next.get<LogFile>() == nullptr &&
+      next.step() > before.position.row_step)
     return;
   go_to(before.position);
   outdated_ = std::move(before);
@@ -230,23 +232,22 @@ void WandBWriter::append(const WandBContent& content) {
   append_wandb_framed(bytes_, wandb_record(++position_.records, id(), content), size_);
 }
 
-void WandBWriter::append(const LogRecord& record) {
-  if (record.kind == LogRecord::Kind::HYPERPARAMETERS) return add_config(record);
-  if (const auto* file = std::get_if<LogFile>(&record.content)) return add_file(*file);
+void WandBWriter::append(const Record& record) {
+  if (record.kind() == Record::Kind::HYPERPARAMETERS) return add_config(record);
+  if (const auto* file = record.get<LogFile>()) return add_file(*file);
   begin_row(record);
-  for (const auto& [key, value] : record.fields) append_wandb_json(put(key->encoded), read_scalar(value));
-  if (const auto* images = std::get_if<LogImages>(&record.content)) add_images(record, *images);
-  if (const auto* table = std::get_if<LogTable>(&record.content))
-    add_media(record, wandb_table(record.key->encoded, position_.row_step, *table));
-  if (const auto* histogram = std::get_if<LogHistogram>(&record.content))
-    put(record.key->encoded) = wandb_histogram(*histogram);
+  for (const auto& [key, value] : record.entries()) append_wandb_json(put(names_[key]), read_scalar(value));
+  if (const auto* images = record.get<LogImages>()) add_images(record, *images);
+  if (const auto* table = record.get<LogTable>())
+    add_media(record, wandb_table(names_[record.key()], position_.row_step, *table));
+  if (const auto* histogram = record.get<LogHistogram>()) put(names_[record.key()]) = wandb_histogram(*histogram);
 }
 
 // Ends the row of the step before, if this record begins another.
-void WandBWriter::begin_row(const LogRecord& record) {
-  if (record.step > position_.row_step) append_row();
-  if (row_.empty()) position_.row_step = std::max(record.step, position_.next_step);
-  position_.row_time = record.wall_time;
+void WandBWriter::begin_row(const Record& record) {
+  if (record.step() > position_.row_step) append_row();
+  if (row_.empty()) position_.row_step = std::max(record.step(), position_.next_step);
+  position_.row_time = record.wall_time();
 }
 
 std::string& WandBWriter::put(const std::string& key) {
@@ -287,25 +288,25 @@ std::vector<WandBItem> WandBWriter::items_of(const std::vector<Value*>& values, 
   return items;
 }
 
-void WandBWriter::add_config(const LogRecord& record) {
+void WandBWriter::add_config(const Record& record) {
   WandBItems items;
-  for (const auto& [key, value] : record.fields)
-    items[key->encoded] = config_[key->encoded] = wandb_json(read_scalar(value));
+  for (const auto& [key, value] : record.entries())
+    items[names_[key]] = config_[names_[key]] = wandb_json(read_scalar(value));
   append(wandb_config(items));
 }
 
-void WandBWriter::add_media(const LogRecord& record, const WandBMedia& media) {
+void WandBWriter::add_media(const Record& record, const WandBMedia& media) {
   std::vector<std::string> paths;
   for (const auto& [path, data] : media.files) {
     write_file(join(folder_, "/files/", path), data);
     paths.push_back(path);
   }
   append(wandb_files(paths, WandBFileType::MEDIA));
-  put(record.key->encoded) = media.json;
+  put(names_[record.key()]) = media.json;
 }
 
-void WandBWriter::add_images(const LogRecord& record, const LogImages& images) {
-  const std::string& key = record.key->encoded;
+void WandBWriter::add_images(const Record& record, const LogImages& images) {
+  const std::string& key = names_[record.key()];
   add_media(record, wandb_images(key, position_.row_step, images, options_.max_images));
   if (images.class_labels.empty()) return;
   for (const LogMask& mask : images.masks) {

@@ -4,13 +4,12 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "composer/loggers/background_logger.h"
+#include "composer/loggers/key_texts.h"
 #include "composer/loggers/run_logger.h"
 #include "composer/loggers/string_map.h"
 #include "composer/loggers/wandb_file.h"
@@ -58,11 +57,10 @@ struct WandBWriterOptions {
 // Writes records into one offline run.
 class WandBWriter final : public RecordWriter {
  public:
-  explicit WandBWriter(WandBWriterOptions options) : options_(std::move(options)) {}
+  explicit WandBWriter(WandBWriterOptions options);
 
   std::string where() const override { return options_.base; }
-  bool takes(LogRecord::Kind kind) const override;
-  std::string encoded(std::string_view key) const override;
+  bool takes(const Record& record) const override;
   void set_status(RunStatus status) { status_ = status; }  // of the run, from any thread
 
   // The following are for the thread that trains, while the background thread is idle.
@@ -85,27 +83,27 @@ class WandBWriter final : public RecordWriter {
     bool is_new = false;  // the summary in the file has an older one
   };
 
-  void write(std::span<const LogRecord> records) override;
+  void write(Records records) override;
   void flush() override;
   void close() override;
   template <class Append>
   void write_all(const Append& append);  // all that it appends, or nothing
   std::int64_t size() const { return outdated_ ? outdated_->size : file_->size(); }
   void append(const WandBContent& content);
-  void append(const LogRecord& record);
+  void append(const Record& record);
   void append_start();
   void append_row();
   void append_unfinished_row();  // its step may go on
   void append_summary();
-  void begin_row(const LogRecord& record);
-  void reopen_row(std::span<const LogRecord> records);
+  void begin_row(const Record& record);
+  void reopen_row(Records records);
   std::string& put(const std::string& key);  // into the row; returns its JSON, empty
   static std::vector<WandBItem> items_of(const std::vector<Value*>& values, std::string Value::*json);
   WandBPosition position() const;
   void go_to(WandBPosition position);
-  void add_config(const LogRecord& record);
-  void add_media(const LogRecord& record, const WandBMedia& media);
-  void add_images(const LogRecord& record, const LogImages& images);
+  void add_config(const Record& record);
+  void add_media(const Record& record, const WandBMedia& media);
+  void add_images(const Record& record, const LogImages& images);
   void add_file(const LogFile& file);
   void begin_again();
   double runtime(double now) const { return runtime_before_ + (now - began_at_); }
@@ -126,6 +124,7 @@ class WandBWriter final : public RecordWriter {
   };
   std::optional<Unfinished> unfinished_;
   std::optional<Unfinished> outdated_;  // what the next bytes replace in the file: that row, which goes on
+  KeyTexts names_;
   SequenceMap<Value> values_;
   std::vector<Value*> row_, new_;  // those in the row, and the new ones
   WandBItems config_;

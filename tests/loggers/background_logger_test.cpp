@@ -11,9 +11,8 @@
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
-#include "composer/core/shared_copy.h"
+#include "composer/core/record.h"
 #include "composer/core/state.h"
-#include "composer/loggers/kept_entries.h"
 #include "tests/support/doctest.h"
 #include "tests/support/in_child.h"
 #include "tests/support/warnings.h"
@@ -36,20 +35,19 @@ class Writer final : public RecordWriter {
   explicit Writer(std::shared_ptr<Script> script) : script_(std::move(script)) {}
   ~Writer() override { script_->gone = true; }
   std::string where() const override { return "there"; }
-  bool takes(LogRecord::Kind kind) const override { return kind != LogRecord::Kind::TABLE; }
-  std::string encoded(std::string_view key) const override { return join('<', key, '>'); }
+  bool takes(const Record& record) const override { return record.get<LogTable>() == nullptr; }
 
  private:
-  void write(std::span<const LogRecord> records) override {
-    for (const LogRecord& record : records) {
-      for (const auto& [key, value] : record.fields) {
-        script_->at_record(key->name);
-        script_->written.push_back(join(record.step, ' ', key->encoded, ' ', to_number(value)));
+  void write(Records records) override {
+    for (const Record* record : records) {
+      for (const auto& [key, value] : record->entries()) {
+        script_->at_record(key);
+        script_->written.push_back(join(record->step(), ' ', key, ' ', to_number(value)));
       }
-      if (const auto* images = std::get_if<LogImages>(&record.content))
-        script_->written.push_back(join(record.step, ' ', record.key->name, ' ', images->images.sum().item<double>()));
-      if (const auto* histogram = std::get_if<LogHistogram>(&record.content))
-        script_->written.push_back(join(record.step, ' ', record.key->name, ' ', histogram->counts.scalar_type()));
+      if (const auto* images = record->get<LogImages>())
+        script_->written.push_back(join(record->step(), ' ', record->key(), ' ', images->images.sum().item<double>()));
+      if (const auto* histogram = record->get<LogHistogram>())
+        script_->written.push_back(join(record->step(), ' ', record->key(), ' ', histogram->counts.scalar_type()));
     }
   }
   void close() override { script_->at_close(); }
@@ -126,43 +124,34 @@ TEST_CASE("BackgroundLogger writes every record once, in order, with its tensors
   run.logger.log_table("t", {{"c"}, {}});  // the writer does not take tables
   run.logger.log_histogram("g", LogHistogram::of(at::arange(3)));
   run.remote.flush();
-  CHECK(run.script->written == std::vector<std::string>{"0 <h> 1", "4 <a> 2.5", "4 <b> 3", "0 i 6", "0 g Double"});
+  CHECK(run.script->written == std::vector<std::string>{"0 h 1", "4 a 2.5", "4 b 3", "0 i 6", "0 g Double"});
   run.close();
   CHECK(run.script->gone);
 }
 
-TEST_CASE("Loggers of one trainer share one copy of what a call logs, and one that filters gets a copy of its own") {
-  class Keeper final : public LoggerDestination {
+TEST_CASE("A logger that derives from BackgroundLogger leaves out entries of a record") {
+  class Filtering final : public BackgroundLogger {
    public:
-    explicit Keeper(bool filters) : filters_(filters) {}
-    void log_metrics(std::span<const LogEntry> metrics, std::int64_t, const State& state) override {
-      kept.push_back(KeptEntries::of(filters_ ? metrics.first(1) : metrics, state));
+    explicit Filtering(std::shared_ptr<Script> script)
+        : BackgroundLogger("Filtering", {}), script_(std::move(script)) {}
+    void log_record(const Record& record, const State& state) override {
+      BackgroundLogger::log_record(record.with(record.entries().first(1)), state);
     }
-    std::vector<std::shared_ptr<KeptEntries>> kept;
 
    private:
-    const bool filters_;
+    std::shared_ptr<RecordWriter> make_writer(const State&) override { return std::make_shared<Writer>(script_); }
+    const std::shared_ptr<Script> script_;
   };
-  State state;
-  state.timestamp.batch = 3;
-  Keeper first(false), second(false), filtering(true);
-  Logger logger(state, {&first, &filtering, &second});
-  const std::vector<LogEntry> entries = {{"a", at::full({}, 2.5)}, {"bc", std::string("text")}};
-  logger.log_metrics(entries);
-  logger.log_metrics(entries);  // at the same address
-  for (const std::size_t call : {0, 1}) {
-    CHECK(first.kept[call] == second.kept[call]);
-    CHECK(filtering.kept[call] != first.kept[call]);
-    CHECK(filtering.kept[call]->read().size() == 1);
-    REQUIRE(first.kept[call]->read().size() == 2);
-    CHECK(first.kept[call]->batch == 3);
-    CHECK(first.kept[call]->read()[0].key == "a");
-    CHECK(std::get<double>(first.kept[call]->read()[0].value) == 2.5);
-    CHECK(first.kept[call]->read()[1].key == "bc");
-    CHECK(std::get<std::string>(first.kept[call]->read()[1].value) == "text");
-  }
-  CHECK(first.kept[0] != first.kept[1]);
-  CHECK(shared_copy(entries) == nullptr);  // nobody hands them out
+  const auto some = std::make_shared<Script>(), all = std::make_shared<Script>();
+  Filtering filtering(some);
+  Remote remote(all, {});
+  const State state;
+  Logger logger(state, {&filtering, &remote});
+  logger.log_metrics({{"a", 1.0}, {"b", 2.0}}, 7);
+  filtering.close(state, logger);
+  remote.close(state, logger);
+  CHECK(some->written == std::vector<std::string>{"7 a 1"});
+  CHECK(all->written == std::vector<std::string>{"7 a 1", "7 b 2"});
 }
 
 TEST_CASE("A number that is changed after it was logged is written as it was") {
@@ -171,7 +160,7 @@ TEST_CASE("A number that is changed after it was logged is written as it was") {
   run.logger.log_metrics({{"a", loss}}, 4);
   loss.fill_(7);
   run.close();
-  CHECK(run.script->written == std::vector<std::string>{"4 <a> 2.5"});
+  CHECK(run.script->written == std::vector<std::string>{"4 a 2.5"});
 }
 
 TEST_CASE("BackgroundLogger writes thousands of records that arrive at once") {
@@ -179,7 +168,7 @@ TEST_CASE("BackgroundLogger writes thousands of records that arrive at once") {
   for (std::int64_t i = 0; i < 9'001; ++i) run.log(i, i % 3 == 0 ? "a" : "b");
   run.close();
   REQUIRE(run.script->written.size() == 9'001);
-  for (std::size_t i = 0; i < 9'001; ++i) CHECK(run.script->written[i] == join(i, i % 3 == 0 ? " <a> " : " <b> ", i));
+  for (std::size_t i = 0; i < 9'001; ++i) CHECK(run.script->written[i] == join(i, i % 3 == 0 ? " a " : " b ", i));
 }
 
 TEST_CASE("The end of an epoch makes BackgroundLogger write, but short epochs do not each") {
@@ -204,7 +193,7 @@ TEST_CASE("BackgroundLogger that is destroyed without close() writes what it had
     script = run.script;
     run.log(1);
   }
-  CHECK(script->written == std::vector<std::string>{"1 <a> 1"});
+  CHECK(script->written == std::vector<std::string>{"1 a 1"});
 }
 
 TEST_CASE("BackgroundLogger warns of a failing writer once, and says at the end how many records are missing") {
@@ -267,7 +256,7 @@ TEST_CASE("A record whose tensors cannot be read is missing alone") {
   run.log(2);
   run.remote.flush();
   run.close();
-  CHECK(run.script->written == std::vector<std::string>{"1 <a> 1", "2 <a> 2"});
+  CHECK(run.script->written == std::vector<std::string>{"1 a 1", "2 a 2"});
   CHECK(warnings.say("Remote: 1 records could not be written and are missing in there"));
 }
 
@@ -337,8 +326,8 @@ TEST_CASE("BackgroundLogger with a writer that blocks drops records as told, and
     gate.open();
     run.close();
     const bool newest = when_full == WhenFull::DROP_NEWEST;
-    CHECK(run.script->written == (newest ? std::vector<std::string>{"0 <a> 0", "1 <a> 1", "2 <a> 2"}
-                                         : std::vector<std::string>{"0 <a> 0", "5 <a> 5", "6 <a> 6"}));
+    CHECK(run.script->written == (newest ? std::vector<std::string>{"0 a 0", "1 a 1", "2 a 2"}
+                                         : std::vector<std::string>{"0 a 0", "5 a 5", "6 a 6"}));
     REQUIRE(warnings.texts.size() == 2);
     CHECK(warnings.texts[0] ==
           "Remote: there is written more slowly than records arrive; more than 2 wait, and some are dropped");
@@ -355,7 +344,7 @@ TEST_CASE("BackgroundLogger with a slow writer makes training wait, and loses no
   for (std::int64_t i = 0; i < 500; ++i) run.log(i);
   run.close();
   REQUIRE(run.script->written.size() == 500);
-  CHECK(run.script->written.back() == "499 <a> 499");
+  CHECK(run.script->written.back() == "499 a 499");
 }
 
 TEST_CASE("BackgroundLogger waits for a writer that hangs no longer than flush_timeout") {
@@ -377,7 +366,7 @@ TEST_CASE("BackgroundLogger waits for a writer that hangs no longer than flush_t
   }
   gate->open();
   while (!script->gone) std::this_thread::yield();  // the thread ends, with all that it uses
-  CHECK(script->written == std::vector<std::string>{"0 <a> 0"});
+  CHECK(script->written == std::vector<std::string>{"0 a 0"});
 }
 
 TEST_CASE("BackgroundLogger in a forked child refuses records, and is closed without writing") {

@@ -3,7 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <new>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -12,6 +15,8 @@
 #include "composer/callbacks/lr_monitor.h"
 #include "composer/callbacks/nan_monitor.h"
 #include "composer/callbacks/speed_monitor.h"
+#include "composer/core/logger.h"
+#include "composer/core/record.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
@@ -94,6 +99,36 @@ TEST_CASE("The engine allocates nothing when it calls its listeners") {
     CHECK(allocations_in(1000, [&] { trainer.engine().run_event(event); }) == 0);
   }
   CHECK(everything->events == before + 8000);
+}
+
+// Keeps records, in memory that it has.
+struct Keeper final : LoggerDestination {
+  Keeper() { kept.reserve(1000); }
+  void log_record(const Record& record, const State&) override { kept.push_back(record.keep()); }
+  std::vector<std::shared_ptr<const Record>> kept;
+};
+// In the way of a user's logger.
+struct Reader final : LoggerDestination {
+  void log_metrics(std::span<const LogEntry> metrics, std::int64_t, const State&) override { count += metrics.size(); }
+  std::size_t count = 0;
+};
+
+TEST_CASE("A metric that nobody keeps costs no allocation, and one that several keep no more than for the first") {
+  const State state;
+  const at::Tensor loss = at::ones({});
+  const auto cost_of = [&](std::vector<LoggerDestination*> destinations) {
+    Logger logger(state, std::move(destinations));
+    const std::vector<LogEntry> entries = {{"loss/train/total", loss}, {"time/batch", std::int64_t{1}}};
+    return allocations_in(320, [&] { logger.log_metrics(entries); });
+  };
+  Reader reader, other;
+  Keeper alone, first, second, third;
+  CHECK(cost_of({&reader, &other}) == 0);
+  CHECK(reader.count == 640);
+  const std::int64_t one = cost_of({&alone});
+  CHECK(one <= 30);  // 32 records share a piece of memory
+  CHECK(cost_of({&first, &second, &reader, &third}) == one);
+  CHECK(first.kept == third.kept);
 }
 
 // The allocations of a step, on average over 16; a buffer that grows now and then hardly shows.

@@ -1,4 +1,4 @@
-#include "composer/loggers/scalar.h"
+#include "composer/core/scalar.h"
 
 #include <type_traits>
 
@@ -9,7 +9,7 @@
 
 #include "composer/core/error.h"
 
-namespace composer::loggers {
+namespace composer {
 
 void check_scalar(std::string_view key, const at::Tensor& tensor) {
   if (!tensor.defined()) throw DataError("Logger: ", key, " is an undefined tensor");
@@ -61,4 +61,4 @@ LogValue value_on_host(const LogValue& value) {
   return std::visit([](auto held) -> LogValue { return held; }, read_scalar(value));
 }
 
-}  // namespace composer::loggers
+}  // namespace composer

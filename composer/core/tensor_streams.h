@@ -6,19 +6,13 @@
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
 
-#include "composer/core/log_records.h"
-
-namespace composer::loggers {
+namespace composer {
 
 // The streams on which tensors are computed that another thread reads: of each device one, that of the thread which
 // adds the tensors. Tensors on the CPU need none.
 class TensorStreams {
  public:
   void add(const at::Tensor& tensor);
-  void add(const LogImages& images);
-  void add(const LogTable& table);
-  void add(const LogHistogram& histogram);
-  void add(const LogFile&) {}
   bool empty() const { return streams_.empty(); }
 
   // Makes them those of this thread until the end of the scope.
@@ -37,4 +31,4 @@ class TensorStreams {
   std::vector<c10::Stream> streams_;
 };
 
-}  // namespace composer::loggers
+}  // namespace composer

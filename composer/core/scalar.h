@@ -6,7 +6,7 @@
 
 #include "composer/core/logger.h"
 
-namespace composer::loggers {
+namespace composer {
 
 // A logged value on the host.
 using Scalar = std::variant<std::int64_t, double, bool, std::string>;
@@ -20,4 +20,4 @@ LogValue value_on_host(const LogValue& value);  // the same
 // Throws DataError with the key for a tensor that read_scalar would reject.
 void check_scalar(std::string_view key, const at::Tensor& tensor);
 
-}  // namespace composer::loggers
+}  // namespace composer
