@@ -29,8 +29,7 @@ StateDict state_of(Base& plugin, const std::string& path) {
 template <class Base>
 void check_names(const char* group, const std::vector<Plugin<Base>>& plugins) {
   for (const auto& plugin : plugins)
-    if (!plugin.interfaces.logger)
-      state_of(*plugin.object, join(group, '/', plugin.name));
+    if (!plugin.interfaces.logger) state_of(*plugin.object, join(group, '/', plugin.name));
 }
 
 // "Name-2" is the second of a class.

@@ -240,8 +240,9 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
   }
   warn_of_idle_patterns(options.ignore, report);
   for (const std::string& names : torn)
-    if (const std::string what = join(from, ": ", formats::shown(names), " are one parameter of the model, and the file ",
-                                      "has different values for them; .ignore = {\"NAME\"} leaves one of them out");
+    if (const std::string what =
+            join(from, ": ", formats::shown(names), " are one parameter of the model, and the file ",
+                 "has different values for them; .ignore = {\"NAME\"} leaves one of them out");
         options.strict)
       throw WeightsError(what, std::move(report));
     else

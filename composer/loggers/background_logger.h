@@ -106,6 +106,8 @@ class COMPOSER_EXPORT BackgroundLogger : public LoggerDestination {
   const std::string& name() const { return name_; }
   RecordWriter& open(const State& state);  // the writer, made by the first call
   void hold();                             // called by make_writer(): records are held until open_held()
+  bool is_holding() const { return channel_ && holding_; }
+  bool is_open() const { return channel_ && !holding_; }  // records are queued
   // Calls `open`, which makes the place that the records are held for, and queues them. If that throws they are held
   // on, so a later call can succeed; without one they are lost, and close() says nothing of them.
   void open_held(const std::function<void()>& open);

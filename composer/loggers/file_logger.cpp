@@ -1,5 +1,6 @@
 #include "composer/loggers/file_logger.h"
 
+#include <span>
 #include <utility>
 
 #include "composer/core/entry.h"

@@ -1,7 +1,5 @@
 #pragma once
-#include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 
 #include "composer/core/empty_options.h"

@@ -121,7 +121,6 @@ struct LineFileLogger::Log {
   bool begins_again = false;          // the run: a process that has left no checkpoint wrote the file
   bool of_other_rank = false;         // of a resumed run, whose checkpoint knows of rank 0's log alone
   bool waits = false;                 // until FIT_START, since it overwrites the file or gives it another name
-  bool is_open = false;               // the file
   std::optional<util::LogMark> mark;  // what the checkpoint knows of the log, if it is that
 };
 
@@ -142,11 +141,7 @@ std::shared_ptr<RecordWriter> LineFileLogger::make_writer(const State& state) {
   log_->begins_again = state.run && state.run->begins_again();
   log_->of_other_rank = state.resumes && state.rank != 0;
   log_->waits = waits_for_fit(state);
-  log_->is_open = !state.resumes && !log_->waits;
-  if (log_->is_open)
-    open_as_new(path == written_);
-  else
-    hold();
+  state.resumes || log_->waits ? hold() : open_as_new(path == written_);
   written_ = path;
   return log_->writer;
 }
@@ -188,17 +183,14 @@ void LineFileLogger::open_as_new(bool again) {
   log_->writer->open(mode);
 }
 
-void LineFileLogger::open_log() {
-  log_->mark ? open_own() : open_as_new(false);
-  log_->is_open = true;
-}
+void LineFileLogger::open_log() { log_->mark ? open_own() : open_as_new(false); }
 
 void LineFileLogger::after_load(const State&, Logger&) {
-  if (log_ && !log_->is_open && !log_->mark && !log_->waits) open_held([this] { open_log(); });
+  if (is_holding() && !log_->mark && !log_->waits) open_held([this] { open_log(); });
 }
 
 void LineFileLogger::fit_start(const State& state, Logger&) {
-  if (!log_ || log_->is_open) return;
+  if (!is_holding()) return;
   open_held([&] {
     const std::string path = log_->writer->where();
     std::error_code error;
@@ -230,12 +222,12 @@ void LineFileLogger::visit_state(StateVisitor& visit) {
   const std::string path = log_->writer->where();
   if (visit.is_loading()) {
     mark.visit_state(visit);
-    if (log_->is_open || !log_->resumes) return;  // another run's log is not this one's
+    if (!is_holding() || !log_->resumes) return;  // another run's log is not this one's
     if (mark.compare(path) == util::LogMark::Match::OTHER) return warn_if_missing(name(), path, mark);
     log_->mark = std::move(mark);
     visit_missing(visit);
     drop_held();  // the log has them
-  } else if (log_->is_open) {
+  } else if (is_open()) {
     sync();  // a checkpoint must not know of lines that a loss of power takes away
     mark = util::LogMark::of(path, log_->writer->size());
     mark.visit_state(visit);

@@ -87,9 +87,7 @@ struct MLFlowLogger::Open {
   std::shared_ptr<MlflowWriter> writer;  // null for a rank other than 0
   std::string name, run_name;
   std::string fallback_folder;  // absolute
-  bool resumes = false;
-  bool is_open = false;     // the run has been begun or is continued
-  std::string previous_id;  // of the checkpoint's run, to be continued
+  std::string previous_id;      // of the checkpoint's run, to be continued
   std::int64_t previous_time = 0;
 };
 
@@ -106,7 +104,6 @@ MLFlowLogger::MLFlowLogger(MLFlowLogger&&) noexcept = default;
 std::shared_ptr<RecordWriter> MLFlowLogger::make_writer(const State& state) {
   open_ = std::make_unique<Open>();
   if (state.rank != 0) return std::make_shared<NoWriter>();
-  open_->resumes = state.resumes;
   open_->run_name = state.run_name;
   open_->name = or_else(options_.run_name, state.run_name);
   if (const std::string& folder = options_.fallback_folder; !folder.empty())
@@ -114,11 +111,7 @@ std::shared_ptr<RecordWriter> MLFlowLogger::make_writer(const State& state) {
   const std::string uri = tracking_uri(options_);
   const auto writer = std::make_shared<MlflowWriter>(options_, store_at(uri, options_.attempts), shown(uri));
   open_->writer = writer;
-  if (state.resumes) {
-    hold();
-    return writer;
-  }
-  begin();
+  state.resumes ? hold() : begin();
   return writer;
 }
 
@@ -142,7 +135,6 @@ void MLFlowLogger::start(const std::function<void()>& start) {
   } catch (const std::exception& error) {
     throw ConfigError(kMLFlowLogger, ": a run cannot be begun at ", shown(uri), ": ", error.what());
   }
-  open_->is_open = true;
 }
 
 void MLFlowLogger::begin() {
@@ -161,14 +153,12 @@ void MLFlowLogger::resume() {
 }
 
 void MLFlowLogger::after_load(const State&, Logger&) {
-  if (!open_ || !open_->writer || open_->is_open || !open_->previous_id.empty()) return;
-  open_held([this] { begin(); });
+  if (is_holding() && open_->previous_id.empty()) open_held([this] { begin(); });
 }
 
 void MLFlowLogger::fit_start(const State& state, Logger& logger) {
   RunLogger::fit_start(state, logger);
-  if (!open_ || !open_->writer || open_->is_open) return;
-  open_held([this] { open_->previous_id.empty() ? begin() : resume(); });
+  if (is_holding()) open_held([this] { open_->previous_id.empty() ? begin() : resume(); });
 }
 
 void MLFlowLogger::close(const State& state, Logger& logger) {
@@ -182,25 +172,25 @@ void MLFlowLogger::visit_state(StateVisitor& visit) {
   std::string id;
   std::int64_t time = 0;
   if (!visit.is_loading()) {
-    if (!open_->is_open && open_->previous_id.empty()) return;
+    if (!is_open() && open_->previous_id.empty()) return;
     // What precedes the checkpoint: a run that goes on from it does not log it again. Not sync(), which has no limit: a
     // server may be slow.
     flush();
-    id = open_->is_open ? open_->writer->run_id() : open_->previous_id;
-    time = open_->is_open ? open_->writer->end_of_points() : open_->previous_time;
+    id = is_open() ? open_->writer->run_id() : open_->previous_id;
+    time = is_open() ? open_->writer->end_of_points() : open_->previous_time;
   }
   visit("run_id", id);
   visit("time", time);
   if (!visit.is_loading()) return visit_missing(visit);
-  if (!open_->resumes || open_->is_open) return;
+  if (!is_holding()) return;  // another run's is not this one's
   open_->previous_id = id;
   open_->previous_time = time;
   visit_missing(visit);
 }
 
-std::string MLFlowLogger::run_id() const { return open_ && open_->is_open ? open_->writer->run_id() : ""; }
+std::string MLFlowLogger::run_id() const { return open_ && open_->writer && is_open() ? open_->writer->run_id() : ""; }
 std::string MLFlowLogger::experiment_id() const {
-  return open_ && open_->is_open ? open_->writer->experiment_id() : "";
+  return open_ && open_->writer && is_open() ? open_->writer->experiment_id() : "";
 }
 
 namespace entries {

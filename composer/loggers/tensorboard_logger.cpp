@@ -98,8 +98,7 @@ struct TensorBoardLogger::Open {
   std::string folder, end;              // of the names of the run's files
   std::shared_ptr<EventWriter> writer;  // null for a rank other than 0
   bool resumes = false;
-  bool is_open = false;                         // the file has been begun
-  bool trains = false;                          // or has
+  bool trains = false;                          // or has trained
   std::optional<FileMark> previous;             // the file of the process that wrote the checkpoint
   std::optional<util::FileLock> previous_lock;  // until it is cut: no other logger takes it for that of a dead process
 
@@ -137,25 +136,17 @@ std::shared_ptr<RecordWriter> TensorBoardLogger::make_writer(const State& state)
   const std::string identity = state.run ? state.run->identity() : "";
   open_->end = end_of_event_files(state.run_name, identity);
   open_->writer = std::make_shared<EventWriter>(open_->folder, state.run_name, open_->end, options_);
-  if (state.resumes) {
-    hold();
-  } else {
-    open_->writer->begin();
-    open_->is_open = true;
-  }
+  state.resumes ? hold() : open_->writer->begin();
   return open_->writer;
 }
 
 // The records that were held meanwhile follow.
 void TensorBoardLogger::begin_held() {
-  open_held([this] {
-    open_->writer->begin();
-    open_->is_open = true;  // also if what was held cannot be sent
-  });
+  open_held([this] { open_->writer->begin(); });
 }
 
 void TensorBoardLogger::after_load(const State&, Logger&) {
-  if (open_ && open_->writer && !open_->is_open && !open_->previous) begin_held();
+  if (is_holding() && !open_->previous) begin_held();
 }
 
 void TensorBoardLogger::fit_start(const State& state, Logger&) {
@@ -168,7 +159,7 @@ void TensorBoardLogger::fit_start(const State& state, Logger&) {
   else if (!open_->resumes && state.run && state.run->is_resumable())
     set_earlier_aside(open_->folder, open_->end, open_->writer->file_name());
   open_->previous_lock.reset();
-  if (!open_->is_open) begin_held();
+  if (is_holding()) begin_held();
   open_->trains = true;
 }
 
@@ -212,7 +203,7 @@ void TensorBoardLogger::visit_state(StateVisitor& visit) {
   }
   if (open_->previous) {  // nothing was trained since
     file = *open_->previous;
-  } else if (!open_->is_open) {
+  } else if (!is_open()) {
     return;
   } else {
     sync();

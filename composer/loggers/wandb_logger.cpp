@@ -73,9 +73,7 @@ WandBRun run_of(const WandBLoggerOptions& options, const State& state) {
 
 struct WandBLogger::Open {
   std::shared_ptr<WandBWriter> writer;  // null for a rank that does not write
-  bool resumes = false;
-  bool is_open = false;           // the run has been begun or is continued
-  std::optional<WandBMark> mark;  // of the run to be continued
+  std::optional<WandBMark> mark;        // of the run to be continued
 };
 
 WandBLogger::WandBLogger(WandBLoggerOptions options)
@@ -90,7 +88,6 @@ WandBLogger::WandBLogger(WandBLogger&&) noexcept = default;
 
 std::shared_ptr<RecordWriter> WandBLogger::make_writer(const State& state) {
   open_ = std::make_unique<Open>();
-  open_->resumes = state.resumes;
   if (options_.rank_zero_only && state.rank != 0) return std::make_shared<NoWriter>();
   if (state.run_name.empty() && options_.folder.find("{run_name}") != std::string::npos)
     throw ConfigError(kWandBLogger, ": folder ", options_.folder, " requires a run_name, and this run has none");
@@ -101,12 +98,7 @@ std::shared_ptr<RecordWriter> WandBLogger::make_writer(const State& state) {
                                                                    .rank = state.rank,
                                                                    .log_artifacts = options_.log_artifacts,
                                                                    .max_images = options_.max_images});
-  if (state.resumes) {
-    hold();
-  } else {
-    open_->writer->begin();
-    open_->is_open = true;
-  }
+  state.resumes ? hold() : open_->writer->begin();
   return open_->writer;
 }
 
@@ -122,17 +114,16 @@ void WandBLogger::begin_held() {
                   writer.where(), " as the checkpoint knows it; a new run is begun"));
       writer.begin();
     }
-    open_->is_open = true;  // also if what was held cannot be sent
   });
 }
 
 void WandBLogger::after_load(const State&, Logger&) {
-  if (open_ && open_->writer && !open_->is_open && !open_->mark) begin_held();
+  if (is_holding() && !open_->mark) begin_held();
 }
 
 void WandBLogger::fit_start(const State& state, Logger& logger) {
   RunLogger::fit_start(state, logger);
-  if (open_ && open_->writer && !open_->is_open) begin_held();
+  if (is_holding()) begin_held();
 }
 
 void WandBLogger::close(const State& state, Logger& logger) {
@@ -146,10 +137,10 @@ void WandBLogger::visit_state(StateVisitor& visit) {
   WandBMark mark;
   if (visit.is_loading()) {
     mark.visit_state(visit);
-    if (!open_->resumes || open_->is_open) return;  // another run's is not this one's
+    if (!is_holding()) return;  // another run's is not this one's
     open_->mark = std::move(mark);
     visit_missing(visit);
-  } else if (open_->is_open) {
+  } else if (is_open()) {
     sync();
     mark = open_->writer->mark();
     mark.visit_state(visit);
@@ -160,8 +151,10 @@ void WandBLogger::visit_state(StateVisitor& visit) {
   }
 }
 
-std::string WandBLogger::run_folder() const { return open_ && open_->is_open ? open_->writer->folder() : ""; }
-std::string WandBLogger::run_id() const { return open_ && open_->is_open ? open_->writer->id() : ""; }
+std::string WandBLogger::run_folder() const {
+  return open_ && open_->writer && is_open() ? open_->writer->folder() : "";
+}
+std::string WandBLogger::run_id() const { return open_ && open_->writer && is_open() ? open_->writer->id() : ""; }
 
 namespace entries {
 
