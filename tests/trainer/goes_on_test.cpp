@@ -1,8 +1,11 @@
 // What a run that goes on says, refuses and survives.
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -16,6 +19,7 @@
 #include "composer/checkpoint/saver.h"
 #include "composer/core/algorithm.h"
 #include "composer/core/error.h"
+#include "composer/core/error_watcher.h"
 #include "composer/core/logger.h"
 #include "composer/core/on.h"
 #include "composer/formats/weights.h"
@@ -194,6 +198,34 @@ TEST_CASE("A callback that gives two fields one name is an error when the fit be
   Trainer trainer(std::move(options));
   CHECK_THROWS_WITH_AS(trainer.fit(), doctest::Contains("callbacks/Twice/x is the name of two fields"),
                        CheckpointError);
+}
+
+TEST_CASE("What visit_state() throws is an error before the first batch that names the plug-in") {
+  struct Broken : Callback {
+    void visit_state(StateVisitor&) override { throw std::runtime_error("the disk is gone"); }
+  };
+  TrainerOptions options = tiny_options();
+  options.callbacks = {Broken()};
+  Trainer trainer(std::move(options));
+  CHECK_THROWS_WITH_AS(trainer.fit(), doctest::Contains("callbacks/Broken failed in visit_state()"), ConfigError);
+}
+
+TEST_CASE(
+    "A name that save_checkpoint() cannot give, and a negative subset of eval(), are ConfigErrors that fail nothing") {
+  struct Failures : Callback, ErrorWatcher {
+    void run_fails(const std::exception_ptr&, const State&, Logger&) override { ++*count; }
+    std::shared_ptr<int> count = std::make_shared<int>(0);
+  };
+  const Folder folder;
+  const auto failures = std::make_shared<Failures>();
+  TrainerOptions options = saved_options(folder);
+  options.eval_dataloader = tiny_loader(8, 4);
+  options.callbacks.add(failures);
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK_THROWS_AS(trainer.save_checkpoint("latest"), ConfigError);
+  CHECK_THROWS_AS(trainer.eval({.subset_num_batches = -7}), ConfigError);
+  CHECK(*failures->count == 0);
 }
 
 TEST_CASE("Two fields of one name that are empty at first are an error before anything is trained, whatever is saved") {

@@ -60,6 +60,18 @@ torch::nn::Module& first_norm(const torch::nn::Module& model) {
   throw Error("there is no batch norm");
 }
 
+TEST_CASE("An eval() of another part of the data on one rank is an error on all of them") {
+  const auto errors = errors_in_ranks(2, [](const WorldPointer& world) {
+    TrainerOptions options = tiny_options();
+    options.eval_dataloader = tiny_loader(8, 4);
+    options.device.reset();
+    options.world = world;
+    Trainer trainer(std::move(options));
+    trainer.eval({.subset_num_batches = world->rank() == 0 ? -1 : 1});
+  });
+  for (const std::string& error : errors) CHECK(error.find("subset_num_batches = 1") != std::string::npos);
+}
+
 TEST_CASE("Ranks with different options are a ConfigError on all, which names the first difference") {
   struct Row {
     const char* text;
