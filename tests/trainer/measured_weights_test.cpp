@@ -1,5 +1,6 @@
 // Whose weights a value was measured on, when algorithms or the program change them beside the optimizer's step.
-#include <algorithm>
+#include "tests/trainer/measured_weights.h"
+
 #include <cmath>
 #include <csignal>
 #include <filesystem>
@@ -8,24 +9,19 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
-#include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
 #include "composer/algorithms/ema.h"
 #include "composer/algorithms/layer_freezing.h"
 #include "composer/algorithms/swa.h"
 #include "composer/callbacks/checkpoint_saver.h"
-#include "composer/callbacks/early_stopper.h"
-#include "composer/callbacks/threshold_stopper.h"
 #include "composer/checkpoint/folder.h"
-#include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
 #include "composer/core/model_access.h"
@@ -45,72 +41,21 @@ namespace composer::test::measured_weights_test {
 namespace {
 
 namespace fs = std::filesystem;
-using MakeAlgorithms = std::function<Algorithms()>;
+using measured_weights::check_values;
+using measured_weights::ema;
+using measured_weights::Exchanging;
+using measured_weights::loss_of;
+using measured_weights::MakeAlgorithms;
+using measured_weights::model;
+using measured_weights::none;
+using measured_weights::noted;
+using measured_weights::options_of;
+using measured_weights::scale_weights;
 
-void scale_weights(State& state, double factor) {
-  const at::NoGradGuard no_grad;
-  for (const at::Tensor& weight : parameters(as_module(*state.model))) weight.mul_(factor);
-}
-
-Algorithms none() { return {}; }
 Algorithms swa() { return {algorithms::SWA()}; }
-Algorithms ema() { return {algorithms::EMA({.half_life = "1ep"})}; }
 Algorithms freezing() { return {algorithms::LayerFreezing({.freeze_start = 0.2})}; }
 Algorithms scaling() {
   return {AtAlgorithm({Event::EPOCH_END}, [](State& state) { scale_weights(state, 0.5); })};
-}
-
-// Of two layers, so that LayerFreezing has one to freeze.
-std::shared_ptr<Model> model(const Metrics& train_metrics = {}, double dropout = 0) {
-  at::manual_seed(3);
-  torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::Dropout(dropout), torch::nn::Linear(4, 3));
-  return std::make_shared<models::Classifier>(
-      net, models::ClassifierOptions{.num_classes = 3, .train_metrics = train_metrics});
-}
-
-// Epochs of 4 batches.
-TrainerOptions options_of(const MakeAlgorithms& algorithms) {
-  TrainerOptions options = tiny_options();
-  options.model = model();
-  options.optimizer = optim::sgd({.lr = 0.5});
-  options.max_duration = "4ep";
-  options.eval_dataloader = tiny_loader(7, 4);
-  options.algorithms = algorithms();
-  options.seed = 1;
-  return options;
-}
-
-// Of a run that begins with it.
-double loss_of(const fs::path& checkpoint, const MakeAlgorithms& algorithms, std::shared_ptr<Loader> data = {}) {
-  TrainerOptions options = options_of(algorithms);
-  options.run_name = "another";
-  options.load_path = checkpoint;
-  if (data) options.eval_dataloader = std::move(data);
-  Trainer trainer(std::move(options));
-  trainer.eval();
-  return trainer.state().metrics.at("eval", "CrossEntropy");
-}
-
-std::optional<double> noted(const saving::Found& found, const std::string& metric) {
-  const auto value = found.manifest.metrics.find(metric);
-  return value == found.manifest.metrics.end() ? std::nullopt : std::optional(value->second);
-}
-
-// Every value of a checkpoint is that of its weights, and the best one has the best of them. Returns how many have one.
-int check_values(const fs::path& folder, const std::optional<fs::path>& best, const MakeAlgorithms& algorithms) {
-  int values = 0;
-  double least = std::numeric_limits<double>::infinity();
-  for (const saving::Found& found : saving::list_checkpoints(folder)) {
-    const std::optional<double> value = noted(found, "eval/CrossEntropy");
-    if (!value) continue;
-    ++values;
-    CAPTURE(found.path.filename().string());
-    CHECK(loss_of(found.path, algorithms) == doctest::Approx(*value).epsilon(1e-6));
-    least = std::min(least, *value);
-  }
-  CHECK(best.has_value() == (values > 0));
-  if (best) CHECK(noted(saving::open_checkpoint(*best), "eval/CrossEntropy") == least);
-  return values;
 }
 
 TEST_CASE("A checkpoint has a value only of its own weights, whatever algorithms do after it was taken") {
@@ -505,15 +450,6 @@ TrainerOptions saved_before_evaluations(const MakeAlgorithms& algorithms, const 
   return options;
 }
 
-// As such an algorithm is written in Composer.
-class Exchanging final : public Algorithm {
- public:
-  EventSet events() const override { return {Event::EVAL_START, Event::EVAL_END}; }
-  void apply(Event event, State& state, Logger&) override {
-    scale_weights(state, event == Event::EVAL_START ? 2 : 0.5);
-  }
-};
-
 TEST_CASE("Weights that an algorithm exchanges for an evaluation and puts back are the same before and after") {
   const Folder folder;
   const MakeAlgorithms exchanging = [] { return Algorithms{Exchanging()}; };
@@ -703,321 +639,6 @@ TEST_CASE("A complete run that is started again evaluates weights that its progr
         CHECK(trainer.state().metrics.at("eval", "CrossEntropy") == last);
       }
     }
-}
-
-TEST_CASE("What an algorithm does to the weights is seen, whatever another one exchanges meanwhile") {
-  for (const Event event : {Event::EVAL_START, Event::EVAL_BATCH_END, Event::EVAL_END, Event::EVAL_AFTER_ALL})
-    for (const bool first : {true, false}) {
-      CAPTURE(to_string(event));
-      CAPTURE(first);
-      const Folder folder;
-      const Warnings quiet;
-      TrainerOptions options = options_of(none);
-      if (first) options.algorithms.add(Exchanging());
-      options.algorithms.add(AtAlgorithm({event}, [](State& state) { scale_weights(state, 1.5); }));
-      if (!first) options.algorithms.add(Exchanging());
-      options.save_folder = folder / "ck";
-      options.save_interval = "4ba";
-      options.save_best = saving::Best{.metric = "eval/CrossEntropy"};
-      Trainer trainer(std::move(options));
-      trainer.fit();
-      const auto best = trainer.best_checkpoint();
-      const int values = check_values(folder / "ck", best ? std::optional<fs::path>(*best) : std::nullopt,
-                                      [] { return Algorithms{Exchanging()}; });
-      if (event == Event::EVAL_BATCH_END || event == Event::EVAL_END) CHECK(values == 0);
-    }
-}
-
-TEST_CASE("A value is of weights only if they were the same for all batches of the evaluation") {
-  const Folder folder;
-  const Warnings quiet;
-  TrainerOptions options = options_of(none);
-  options.eval_dataloader = tiny_loader(8, 4);
-  options.max_duration = "1ep";
-  options.save_folder = folder / "ck";
-  options.save_best = saving::Best{.metric = "eval/CrossEntropy"};
-  options.callbacks = {At([](Event event, const State& state) {
-    if (event == Event::EVAL_BATCH_END) scale_weights(const_cast<State&>(state), 1.5);
-  })};
-  Trainer trainer(std::move(options));
-  trainer.fit();
-  CHECK_FALSE(trainer.state().metrics.is_current("eval", "CrossEntropy"));
-  CHECK_FALSE(trainer.best_checkpoint());
-}
-
-TEST_CASE("What eval() is given chooses no checkpoint if it is a part of the data, or other data of the same label") {
-  struct Row {
-    std::string name;
-    std::function<EvalOptions()> eval;
-    std::string label;
-    bool chooses;
-  };
-  const auto data = [] { return tiny_loader(16, 2); };
-  const auto named = [=](const std::string& label) { return Evaluator{.label = label, .dataloader = data()}; };
-  const std::vector<Row> rows = {
-      {"all", [] { return EvalOptions{}; }, "eval", true},
-      {"as many batches as there are", [] { return EvalOptions{.subset_num_batches = 8}; }, "eval", true},
-      {"a part", [] { return EvalOptions{.subset_num_batches = 7}; }, "eval", false},
-      {"a part of a loader", [=] { return EvalOptions{.eval_dataloader = data(), .subset_num_batches = 1}; }, "eval",
-       false},
-      {"another loader", [=] { return EvalOptions{.eval_dataloader = tiny_loader(2, 2)}; }, "eval", false},
-      {"another label", [=] { return EvalOptions{.eval_dataloader = named("other")}; }, "other", true},
-      {"a part of another label",
-       [=] { return EvalOptions{.eval_dataloader = named("other"), .subset_num_batches = 7}; }, "other", false},
-      {"all of another label", [=] { return EvalOptions{.eval_dataloader = named("other"), .subset_num_batches = 8}; },
-       "other", true}};
-  for (const Row& row : rows) {
-    CAPTURE(row.name);
-    const Folder folder;
-    const Warnings quiet;
-    TrainerOptions options = options_of(none);
-    options.eval_dataloader = data();
-    options.eval_interval = "0ep";
-    options.save_folder = folder / "ck";
-    options.save_best = saving::Best{.metric = row.label + "/CrossEntropy"};
-    options.algorithms = {AtAlgorithm({Event::INIT}, [](State&) {})};  // the label may come from anywhere
-    Trainer trainer(std::move(options));
-    trainer.fit();
-    trainer.eval(row.eval());
-    CHECK(trainer.best_checkpoint().has_value() == row.chooses);
-    CHECK(trainer.state().metrics.is_current(row.label, "CrossEntropy") == row.chooses);
-  }
-}
-
-TEST_CASE("A quick look in a loop of one's own ends no run, whoever judges it") {
-  for (const bool looks : {false, true}) {
-    const Warnings quiet;
-    TrainerOptions options = options_of(none);
-    options.eval_dataloader = tiny_loader(40, 1);
-    options.max_duration = "6ep";
-    options.callbacks = {
-        callbacks::ThresholdStopper({.monitor = "MulticlassAccuracy", .dataloader_label = "eval", .threshold = 0.99}),
-        callbacks::EarlyStopper({.monitor = "MulticlassAccuracy", .dataloader_label = "eval", .patience = "100ep"})};
-    Trainer trainer(std::move(options));
-    trainer.begin();
-    bool was_right = false;
-    while (trainer.step())
-      if (looks && trainer.state().timestamp.batch % 4 == 3) {
-        trainer.eval({.subset_num_batches = 1});
-        was_right = was_right || trainer.state().metrics.at("eval", "MulticlassAccuracy") == 1;
-      }
-    CHECK(was_right == looks);
-    trainer.end();
-    CHECK(trainer.state().timestamp.epoch == 6);
-  }
-}
-
-// Counts its passes in a buffer. `more`: also what it measures, and writes its weights when it evaluates, as an
-// embedding with max_norm does.
-struct Counting final : Model {
-  explicit Counting(bool counts_more = false) : more(counts_more) {
-    linear = register_module("linear", torch::nn::Linear(4, 3));
-    passes = register_buffer("passes", at::zeros({1}));
-  }
-  Outputs forward(const Batch& batch) override {
-    const at::NoGradGuard no_grad;
-    passes.add_(1);
-    if (more && !is_training()) linear->weight.mul_(1);
-    const at::AutoGradMode grad(is_training());
-    return linear(batch.at("input"));
-  }
-  Losses loss(const Outputs& outputs, const Batch& batch) override {
-    return at::cross_entropy_loss(outputs.only(), batch.at("target"));
-  }
-  Metrics get_metrics(bool is_train) const override { return is_train ? Metrics() : Metrics(metrics::CrossEntropy()); }
-  void update_metric(const Batch& batch, const Outputs& outputs, Metric& metric) override {
-    if (more) passes.add_(1);
-    Model::update_metric(batch, outputs, metric);
-  }
-  bool more;
-  torch::nn::Linear linear{nullptr};
-  at::Tensor passes;
-};
-
-TrainerOptions counting_options(const MakeAlgorithms& algorithms, const Folder& folder, int& evaluations,
-                                bool more = false) {
-  TrainerOptions options = options_of(algorithms);
-  options.model = std::make_shared<Counting>(more);
-  options.eval_dataloader = Evaluators{Evaluator{.label = "a", .dataloader = tiny_loader(8, 4)},
-                                       Evaluator{.label = "b", .dataloader = tiny_loader(8, 4)}};
-  options.save_folder = folder / "ck";
-  options.save_best = saving::Best{.metric = "a/CrossEntropy"};
-  options.callbacks = {At([&](Event event, const State&) { evaluations += event == Event::EVAL_END ? 1 : 0; })};
-  return options;
-}
-
-TEST_CASE("What a forward pass counts in a buffer while it evaluates or predicts is no change of the weights") {
-  for (const MakeAlgorithms& algorithms : {MakeAlgorithms(none), MakeAlgorithms(ema)}) {
-    const Folder folder;
-    int evaluations = 0;
-    for (const bool again : {false, true}) {
-      CAPTURE(again);
-      const Warnings warnings;
-      evaluations = 0;
-      Trainer trainer(counting_options(algorithms, folder, evaluations));
-      trainer.fit();
-      CHECK(evaluations == (again ? 0 : 8));
-      CHECK_FALSE(warnings.say("is that of weights which no checkpoint has"));
-      for (const saving::Found& found : saving::list_checkpoints(folder / "ck")) {
-        CHECK(found.manifest.metrics.contains("a/CrossEntropy"));
-        CHECK(found.manifest.metrics.contains("b/CrossEntropy"));
-      }
-      trainer.predict(tiny_loader(8, 4));
-      trainer.state().run->with_model(WeightsUse::EVALUATION, /*seed=*/1,
-                                      [](Model& model) { model.forward(tiny_data(4)); });
-      trainer.state().run->weights_version();
-      for (const char* label : {"a", "b"}) CHECK(trainer.state().metrics.is_current(label, "CrossEntropy"));
-    }
-  }
-}
-
-TEST_CASE("What a metric counts in the model, or a pass writes into weights while it evaluates, is no change either") {
-  for (const MakeAlgorithms& algorithms : {MakeAlgorithms(none), MakeAlgorithms(ema)}) {
-    const Folder folder;
-    int evaluations = 0;
-    TrainerOptions options = counting_options(algorithms, folder, evaluations, /*more=*/true);
-    options.max_duration = "8ep";
-    options.callbacks.add(callbacks::ThresholdStopper(
-        {.monitor = "CrossEntropy", .dataloader_label = "a", .threshold = 1000, .better = Better::LOWER}));
-    const Warnings warnings;
-    Trainer trainer(std::move(options));
-    trainer.fit();
-    CHECK(trainer.state().timestamp.epoch == 1);
-    CHECK(trainer.best_checkpoint());
-    CHECK_FALSE(warnings.say("had no effect"));
-  }
-}
-
-TEST_CASE("What a callback writes between the passes of an evaluation is a change of the weights") {
-  for (const bool is_buffer : {false, true}) {
-    CAPTURE(is_buffer);
-    const Folder folder;
-    const Warnings quiet;
-    int evaluations = 0;
-    TrainerOptions options = counting_options(none, folder, evaluations);
-    options.max_duration = "1ep";
-    options.callbacks.add(At([&](Event event, const State& state) {
-      if (event != Event::EVAL_BATCH_START || state.dataloader_label != "b" || state.eval_timestamp.batch != 1) return;
-      const at::NoGradGuard no_grad;
-      const Model& model = *state.model;
-      at::Tensor tensor = is_buffer ? model.buffers()[0] : model.parameters()[0];
-      tensor.mul_(2);
-    }));
-    Trainer trainer(std::move(options));
-    trainer.fit();
-    for (const char* label : {"a", "b"}) CHECK_FALSE(trainer.state().metrics.is_current(label, "CrossEntropy"));
-  }
-}
-
-TEST_CASE("The last checkpoint of CheckpointSaver gets its value also if the program was killed in its evaluation") {
-  std::vector<std::string> best;
-  for (const bool dies : {false, true}) {
-    const Folder folder;
-    const auto run = [&](bool is_killed) {
-      TrainerOptions options = options_of(none);
-      options.max_duration = "10ba";
-      options.save_folder = folder / "ck";
-      options.save_interval = options.eval_interval = "4ba";
-      options.callbacks = {callbacks::CheckpointSaver({.folder = folder / "more",
-                                                       .save_interval = "4ba",
-                                                       .num_checkpoints_to_keep = 1,
-                                                       .best = saving::Best{.metric = "eval/CrossEntropy"}}),
-                           At([=](Event event, const State& state) {
-                             if (is_killed && event == Event::EVAL_BATCH_START && state.timestamp.batch == 10)
-                               throw std::runtime_error("killed");
-                           })};
-      Trainer(std::move(options)).fit();
-    };
-    const Warnings quiet;
-    if (dies) CHECK_THROWS(run(true));
-    run(false);
-    best.push_back(fs::read_symlink(folder / "more/best"));
-  }
-  CHECK(best[0] == best[1]);
-}
-
-TEST_CASE("A value that a killed process had not noted in its checkpoint is noted by the next one") {
-  std::vector<std::map<std::string, double>> noted_there;
-  for (const bool dies : {false, true}) {
-    const Folder folder;
-    const auto run = [&](bool is_killed) {
-      TrainerOptions options = options_of(none);
-      options.max_duration = "2ep";
-      options.save_folder = folder / "ck";
-      options.save_interval = "1ba";
-      options.callbacks = {
-          callbacks::CheckpointSaver(
-              {.folder = folder / "more", .save_interval = "4ba", .best = saving::Best{.metric = "eval/CrossEntropy"}}),
-          At([=](Event event, const State& state) {
-            if (is_killed && event == Event::BATCH_START && state.timestamp.batch == 6)
-              throw std::runtime_error("killed");
-          })};
-      Trainer(std::move(options)).fit();
-    };
-    const Warnings quiet;
-    if (dies) CHECK_THROWS(run(true));
-    run(false);
-    noted_there.push_back(saving::open_checkpoint(folder / "more/ep0-ba4").manifest.metrics);
-  }
-  CHECK(noted_there[0].contains("eval/CrossEntropy"));
-  CHECK(noted_there[0] == noted_there[1]);
-}
-
-TEST_CASE("A run that goes on without save_best saves the same weights again under the name that they have") {
-  const Folder folder;
-  const auto options_with = [&](bool best) {
-    TrainerOptions options = options_of(none);
-    options.max_duration = "2ep";
-    options.save_folder = folder / "ck";
-    options.save_filename = "ba{batch}";
-    options.save_interval = options.eval_interval = "4ba";
-    if (best) options.save_best = saving::Best{.metric = "eval/CrossEntropy"};
-    options.callbacks = {At([=](Event event, const State& state) {
-      if (best && event == Event::BATCH_START && state.timestamp.batch == 6) throw std::runtime_error("killed");
-      if (!best && event == Event::EPOCH_END) state.stop.ask("a pause");
-    })};
-    return options;
-  };
-  const Warnings quiet;
-  CHECK_THROWS(Trainer(options_with(true)).fit());
-  Trainer trainer(options_with(false));
-  CHECK_NOTHROW(trainer.fit());
-  CHECK(fs::exists(folder / "ck/ba4"));
-}
-
-TEST_CASE("Weights that a program changes after a fit are saved by it, also if it was killed before") {
-  for (const bool killed : {false, true}) {
-    CAPTURE(killed);
-    const Folder folder;
-    std::string path;
-    for (const bool saves : {false, true}) {
-      if (!saves && !killed) continue;
-      const Warnings quiet;
-      TrainerOptions options = options_of(none);
-      options.save_folder = folder / "ck";
-      Trainer trainer(std::move(options));
-      trainer.fit();
-      scale_weights(trainer.state(), 0.5);
-      if (saves) path = trainer.save_checkpoint();
-      const at::Tensor own = parameters(as_module(*trainer.state().model))[0];
-      if (!saves) continue;
-      StateDict saved = saving::load(saving::open_checkpoint(path));
-      CHECK(std::get<at::Tensor>(std::get<StateDict>(saved["model"]).entries()[0].second).equal(own));
-    }
-    CHECK(path.ends_with("-2"));
-  }
-}
-
-TEST_CASE("Weights that the program has set are not those that were measured, also if it predicts before it saves") {
-  const Folder folder;
-  const Warnings quiet;
-  TrainerOptions options = options_of(ema);
-  options.save_folder = folder / "ck";
-  Trainer trainer(std::move(options));
-  trainer.fit();
-  scale_weights(trainer.state(), 0.5);
-  trainer.predict(tiny_loader(4, 4));
-  CHECK_FALSE(noted(saving::open_checkpoint(trainer.save_checkpoint("other")), "eval/CrossEntropy"));
 }
 
 }  // namespace
