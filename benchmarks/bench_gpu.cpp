@@ -142,9 +142,9 @@ struct GpuWorkload {
   Update update;
   Precision precision;
   std::function<std::shared_ptr<Classifier>()> make;
+  bool channels_last = false;
 
   bool is_text() const { return sample.size() == 1 && name == "gpt"; }
-  bool channels_last() const { return precision != Precision::FP32 && sample.size() == 3; }
   std::int64_t items() const { return is_text() ? batch_size * sample[0] : batch_size; }
   const char* item() const { return is_text() ? "tokens" : name == "mlp" ? "samples" : "images"; }
 };
@@ -158,6 +158,7 @@ std::vector<GpuWorkload> workloads(bool tiny) {
   const auto resnet = [classes](std::int64_t depth) {
     return [depth, classes] { return models::resnet({.depth = depth, .num_classes = classes}); };
   };
+  const auto resnet20 = [] { return models::resnet_cifar({.depth = 20, .in_channels = 1}); };
   return {{"mlp",
            tiny ? 32 : 512,
            {784},
@@ -167,14 +168,9 @@ std::vector<GpuWorkload> workloads(bool tiny) {
            [] {
              return models::mlp({.features = {784, 256, 256, 10}});
            }},
-          {"resnet20",
-           tiny ? 8 : 256,
-           {1, 28, 28},
-           10,
-           Update::SGD,
-           Precision::FP32,
-           [] { return models::resnet_cifar({.depth = 20, .in_channels = 1}); }},
-          {"resnet18", tiny ? 8 : 256, {3, side, side}, classes, Update::SGD, Precision::AMP_BF16, resnet(18)},
+          {"resnet20", tiny ? 8 : 256, {1, 28, 28}, 10, Update::SGD, Precision::FP32, resnet20},
+          {"resnet20_channels_last", tiny ? 8 : 256, {1, 28, 28}, 10, Update::SGD, Precision::FP32, resnet20, true},
+          {"resnet18", tiny ? 8 : 256, {3, side, side}, classes, Update::SGD, Precision::AMP_BF16, resnet(18), true},
           {"gpt",
            tiny ? 4 : 8,
            {gpt.sequence_length},
@@ -182,14 +178,14 @@ std::vector<GpuWorkload> workloads(bool tiny) {
            Update::ADAMW,
            Precision::AMP_BF16,
            [gpt] { return models::gpt(gpt); }},
-          {"resnet50", tiny ? 8 : 128, {3, side, side}, classes, Update::SGD, Precision::AMP_BF16, resnet(50)}};
+          {"resnet50", tiny ? 8 : 128, {3, side, side}, classes, Update::SGD, Precision::AMP_BF16, resnet(50), true}};
 }
 
 // The initial weights are always the same.
 std::shared_ptr<Unmeasured> fresh_model(const GpuWorkload& workload) {
   at::manual_seed(0);
   const std::shared_ptr<Classifier> model = workload.make();
-  if (workload.channels_last()) algorithms::channels_last(*model);
+  if (workload.channels_last) algorithms::channels_last(*model);
   model->train();
   return std::make_shared<Unmeasured>(model);
 }
@@ -207,7 +203,7 @@ std::vector<Batch> random_batches(const GpuWorkload& workload, at::Device device
       continue;
     }
     at::Tensor images = at::randn(shape, device);
-    if (workload.channels_last()) images = images.contiguous(at::MemoryFormat::ChannelsLast);
+    if (workload.channels_last) images = images.contiguous(at::MemoryFormat::ChannelsLast);
     batches.push_back({{"input", images}, {"target", at::randint(workload.classes, {workload.batch_size}, tokens)}});
   }
   return batches;
@@ -519,7 +515,7 @@ class Measurement {
     for (const std::int64_t size : workload_.sample) shape += (shape.empty() ? "" : "x") + std::to_string(size);
     std::printf("%s: %lld parameters, batch %lld of %s, %s%s, %s", workload_.name.c_str(),
                 static_cast<long long>(parameters_), static_cast<long long>(workload_.batch_size), shape.c_str(),
-                std::string(to_string(workload_.precision)).c_str(), workload_.channels_last() ? ", channels last" : "",
+                std::string(to_string(workload_.precision)).c_str(), workload_.channels_last ? ", channels last" : "",
                 workload_.update == Update::ADAMW ? "AdamW" : "SGD with momentum");
     if (flops_.step > 0) std::printf(", %.4g GFLOP a step", flops_.step * 1e-9);
     std::printf("; %d rounds of %d steps\n", rounds_, steps);

@@ -26,7 +26,7 @@ import time
 
 BATCHES, FIRST_STEPS, COMPARED_STEPS, ROUNDS, HOST_STEPS = 4, 10, 6, 5, 5
 VARIANTS = ["eager", "compile", "compile_graphs"]
-NAMES = ["mlp", "resnet20", "resnet18", "gpt", "resnet50"]
+NAMES = ["mlp", "resnet20", "resnet20_channels_last", "resnet18", "gpt", "resnet50"]
 ADAMW = dict(lr=1e-3, weight_decay=1e-2)
 SGD = dict(lr=0.001, momentum=0.9, weight_decay=5e-4)
 PEAKS = {"H100 80GB HBM3": (989.5e12, 494.5e12), "H200": (989.5e12, 494.5e12)}  # operations per second: bf16, TF32
@@ -35,12 +35,13 @@ PEAKS = {"H100 80GB HBM3": (989.5e12, 494.5e12), "H200": (989.5e12, 494.5e12)}  
 class Workload:
     def __init__(self, name, tiny):
         self.name, self.tiny, self.text = name, tiny, name == "gpt"
-        self.bf16 = name in ("resnet18", "resnet50", "gpt")
-        self.classes = 10 if tiny or name in ("mlp", "resnet20") else 1000
+        self.bf16, self.is_resnet20 = name in ("resnet18", "resnet50", "gpt"), name.startswith("resnet20")
+        self.classes = 10 if tiny or name == "mlp" or self.is_resnet20 else 1000
         side = 48 if tiny else 224
         full, small, self.sample, self.rule = {
             "mlp": (512, 32, (784,), "adamw"),
             "resnet20": (256, 8, (1, 28, 28), "sgd"),
+            "resnet20_channels_last": (256, 8, (1, 28, 28), "sgd"),
             "resnet18": (256, 8, (3, side, side), "sgd"),
             "gpt": (8, 4, (32 if tiny else 1024,), "adamw"),
             "resnet50": (128, 8, (3, side, side), "sgd"),
@@ -50,7 +51,7 @@ class Workload:
             dict(vocabulary=50304, tokens=1024, width=768, depth=12, heads=12)
         if self.text:
             self.classes = self.gpt["vocabulary"]
-        self.channels_last = self.bf16 and not self.text
+        self.channels_last = name in ("resnet18", "resnet20_channels_last", "resnet50")
         self.items = self.batch_size * (self.sample[0] if self.text else 1)
         self.item = "tokens" if self.text else "samples" if name == "mlp" else "images"
 
@@ -70,7 +71,7 @@ def fresh_net(work):
     torch.manual_seed(0)
     if work.name == "mlp":
         return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
-    if work.name == "resnet20":
+    if work.is_resnet20:
         return networks.ResNet(1, 16, (3, 3, 3), True)
     if work.text:
         net = networks.Gpt(**work.gpt, tied=True)
