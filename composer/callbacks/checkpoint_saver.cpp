@@ -55,7 +55,7 @@ void CheckpointSaver::visit_state(StateVisitor& visit) {
   if (!visit.is_loading()) {
     Memory now = memory();
     now.visit_state(visit);
-  } else if (resumes_) {  // else it is another run's, whose checkpoints are not ours to delete
+  } else if (visit.is_of_this_run()) {  // those of another one are not ours to delete
     before_.visit_state(visit);
   }
 }
@@ -86,11 +86,10 @@ void CheckpointSaver::open(const State& state) {
   if (goes_on && is_lost && run_->weights_version() == loaded_weights_) saver_->save(options_.filename, state);
 }
 
-void CheckpointSaver::init(const State& state, Logger&) {
+void CheckpointSaver::init(const State&, Logger&) {
   saver_.reset();  // of another trainer
   before_ = {};
   absolute_folder_ = util::absolute_format(options_.folder);
-  resumes_ = state.resumes;
 }
 
 // Until the fit the program may set others.

@@ -10,19 +10,24 @@
 namespace composer {
 namespace {
 
-// `path` says in errors whose it is.
+// Says in errors whose state it is.
 template <class Base>
-StateDict state_of(Base& plugin, const std::string& path) {
-  StateDict all;
-  StateVisitor outer = StateVisitor::saving(all);
-  StateVisitor visit = outer.scope(path);
+void visit_one(Base& plugin, StateVisitor& visit) {
   try {
     plugin.visit_state(visit);
   } catch (const CheckpointError&) {
     throw;  // the visitor has said where
   } catch (...) {
-    throw_nested<ConfigError>(path, " failed in visit_state()");
+    throw_nested<ConfigError>(visit.path(), " failed in visit_state()");
   }
+}
+
+template <class Base>
+StateDict state_of(Base& plugin, const std::string& path) {
+  StateDict all;
+  StateVisitor outer = StateVisitor::saving(all);
+  StateVisitor visit = outer.scope(path);
+  visit_one(plugin, visit);
   return std::get<StateDict>(std::move(all[path]));
 }
 
@@ -64,7 +69,7 @@ void visit_all(StateVisitor& group, const std::vector<Plugin<Base>>& plugins, bo
       if (StateDict saved = state(); !saved.empty()) group(name, saved);
     } else if (group.has(name)) {
       StateVisitor inner = group.scope(name);
-      plugin.object->visit_state(inner);
+      visit_one(*plugin.object, inner);
       std::erase(unused, name);
     } else if (warns && !state().empty()) {
       warn(join("checkpoint: no state of ", group.path(), '/', name, "; it starts with its initial state"));

@@ -93,11 +93,11 @@ StateVisitor StateVisitor::scope(std::string_view name) {
     claim(name);
     StateValue& value = (*into_)[name];
     value = StateDict();
-    return {&std::get<StateDict>(value), nullptr, std::move(path)};
+    return {&std::get<StateDict>(value), nullptr, std::move(path), of_};
   }
   const auto* inner = std::get_if<StateDict>(&at(name));
   if (!inner) fail(name, "is a single value, where there should be several");
-  return {nullptr, inner, std::move(path)};
+  return {nullptr, inner, std::move(path), of_};
 }
 
 template <class T>

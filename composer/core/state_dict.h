@@ -69,12 +69,17 @@ struct StateValue : std::variant<std::int64_t, double, bool, std::string, at::Te
 // missing is empty.
 class COMPOSER_EXPORT StateVisitor {
  public:
-  static StateVisitor saving(StateDict& into) { return StateVisitor(&into, nullptr, {}); }
+  // Whose state is loaded: that from which the run goes on, or another one by hand, of whose files and counts nothing is
+  // the run's.
+  enum class Of : std::uint8_t { THIS_RUN, ANOTHER };
+
+  static StateVisitor saving(StateDict& into) { return StateVisitor(&into, nullptr, {}, Of::THIS_RUN); }
   // `path` says in errors what is loaded.
-  static StateVisitor loading(const StateDict& from, std::string path) {
-    return StateVisitor(nullptr, &from, std::move(path));
+  static StateVisitor loading(const StateDict& from, std::string path, Of of = Of::THIS_RUN) {
+    return StateVisitor(nullptr, &from, std::move(path), of);
   }
   bool is_loading() const { return from_ != nullptr; }
+  bool is_of_this_run() const { return of_ == Of::THIS_RUN; }
 
   // Tensors are saved as they are, not copied, and loaded as new ones on the device of the old.
   void operator()(std::string_view name, at::Tensor& value);
@@ -147,8 +152,8 @@ class COMPOSER_EXPORT StateVisitor {
   const std::string& path() const { return path_; }
 
  private:
-  StateVisitor(StateDict* into, const StateDict* from, std::string path)
-      : into_(into), from_(from), path_(std::move(path)) {}
+  StateVisitor(StateDict* into, const StateDict* from, std::string path, Of of)
+      : into_(into), from_(from), path_(std::move(path)), of_(of) {}
   template <class T>
   void field(std::string_view name, T& value);
   void claim(std::string_view name) const;  // when saving
@@ -159,6 +164,7 @@ class COMPOSER_EXPORT StateVisitor {
   StateDict* into_;
   const StateDict* from_;
   std::string path_;
+  Of of_;
 };
 
 }  // namespace composer

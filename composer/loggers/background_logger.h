@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "composer/core/export.h"
-#include "composer/core/logger.h"
 #include "composer/core/record.h"
+#include "composer/core/record_destination.h"
 #include "composer/core/time.h"
 
 namespace composer::loggers {
@@ -82,7 +82,7 @@ class COMPOSER_EXPORT RecordWriter {
 // loggers, and puts them into a bounded queue; a background thread reads the tensors and calls the RecordWriter,
 // without any lock. Errors of the writer become one warning of the thread that trains, or an exception of its next
 // call. What is logged between close() and another INIT is lost, with a warning.
-class COMPOSER_EXPORT BackgroundLogger : public LoggerDestination {
+class COMPOSER_EXPORT BackgroundLogger : public RecordDestination {
  public:
   ~BackgroundLogger() override;
   BackgroundLogger(BackgroundLogger&&) noexcept;
@@ -107,6 +107,8 @@ class COMPOSER_EXPORT BackgroundLogger : public LoggerDestination {
   RecordWriter& open(const State& state);  // the writer, made by the first call
   void hold();                             // called by make_writer(): records are held until open_held()
   bool is_holding() const { return channel_ && holding_; }
+  // Whether a place that is loaded is where the log of this run goes on; if not, it says nothing about the log.
+  bool goes_on_at(const StateVisitor& loaded) const;
   bool is_open() const { return channel_ && !holding_; }  // records are queued
   // Calls `open`, which makes the place that the records are held for, and queues them. If that throws they are held
   // on, so a later call can succeed; without one they are lost, and close() says nothing of them.

@@ -7,7 +7,7 @@
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/last_batch.h"
-#include "composer/core/logger.h"
+#include "composer/core/record_destination.h"
 #include "composer/core/time.h"
 #include "composer/loggers/text_stream.h"
 
@@ -25,7 +25,7 @@ struct ConsoleLoggerOptions {
 // evaluation it prints progress at up to ten batches. Prints hyperparameters when a fit, an evaluation or a prediction
 // starts, each once. Values on a GPU are printed when they have arrived on the host, at the end of the epoch at the
 // latest: training waits for them there, and before an evaluation, but not within an epoch.
-class COMPOSER_EXPORT ConsoleLogger final : public LoggerDestination {
+class COMPOSER_EXPORT ConsoleLogger final : public RecordDestination {
  public:
   explicit ConsoleLogger(ConsoleLoggerOptions options = {});
   explicit ConsoleLogger(EmptyOptions) : ConsoleLogger() {}

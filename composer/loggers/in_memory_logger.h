@@ -8,7 +8,7 @@
 
 #include "composer/core/export.h"
 #include "composer/core/for_all_ranks.h"
-#include "composer/core/logger.h"
+#include "composer/core/record_destination.h"
 #include "composer/core/time.h"
 
 namespace composer::loggers {
@@ -23,7 +23,7 @@ struct COMPOSER_EXPORT LoggedPoint {
 // Keeps every metric and hyperparameter of the run in memory, in a few bytes each. Keep a shared_ptr to the logger to
 // read them. Values on a GPU are read together at EPOCH_END, or by the functions below, which then wait. Do not read
 // from another thread during training.
-class COMPOSER_EXPORT InMemoryLogger final : public LoggerDestination, public ForAllRanks {
+class COMPOSER_EXPORT InMemoryLogger final : public RecordDestination, public ForAllRanks {
  public:
   InMemoryLogger();
   ~InMemoryLogger() override;

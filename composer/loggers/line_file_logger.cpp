@@ -222,7 +222,7 @@ void LineFileLogger::visit_state(StateVisitor& visit) {
   const std::string path = log_->writer->where();
   if (visit.is_loading()) {
     mark.visit_state(visit);
-    if (!is_holding() || !log_->resumes) return;  // another run's log is not this one's
+    if (!goes_on_at(visit) || !log_->resumes) return;
     if (mark.compare(path) == util::LogMark::Match::OTHER) return warn_if_missing(name(), path, mark);
     log_->mark = std::move(mark);
     visit_missing(visit);

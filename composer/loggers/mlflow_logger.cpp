@@ -182,7 +182,7 @@ void MLFlowLogger::visit_state(StateVisitor& visit) {
   visit("run_id", id);
   visit("time", time);
   if (!visit.is_loading()) return visit_missing(visit);
-  if (!is_holding()) return;  // another run's is not this one's
+  if (!goes_on_at(visit)) return;
   open_->previous_id = id;
   open_->previous_time = time;
   visit_missing(visit);

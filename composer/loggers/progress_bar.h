@@ -3,7 +3,7 @@
 
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
-#include "composer/core/logger.h"
+#include "composer/core/record_destination.h"
 #include "composer/core/time.h"
 #include "composer/loggers/terminal.h"
 #include "composer/loggers/text_stream.h"
@@ -22,7 +22,7 @@ struct ProgressBarOptions {
 //
 // Between redraws it only reads the clock. It waits for a GPU only at the end of an epoch or an evaluation; in between
 // it shows the values that have arrived.
-class COMPOSER_EXPORT ProgressBar final : public LoggerDestination {
+class COMPOSER_EXPORT ProgressBar final : public RecordDestination {
  public:
   explicit ProgressBar(ProgressBarOptions options = {});
   explicit ProgressBar(EmptyOptions) : ProgressBar() {}

@@ -6,7 +6,7 @@
 #include "composer/core/empty_options.h"
 #include "composer/core/export.h"
 #include "composer/core/for_all_ranks.h"
-#include "composer/core/logger.h"
+#include "composer/core/record_destination.h"
 #include "composer/core/time.h"
 #include "composer/loggers/background_logger.h"
 
@@ -26,7 +26,7 @@ struct RemoteUploaderOptions {
 // once. At the end of the run, what was not uploaded is listed.
 //
 // Throws ConfigError in the constructor for a URI that is not supported, and at INIT for missing credentials.
-class COMPOSER_EXPORT RemoteUploader final : public LoggerDestination, public ForAllRanks {
+class COMPOSER_EXPORT RemoteUploader final : public RecordDestination, public ForAllRanks {
  public:
   explicit RemoteUploader(RemoteUploaderOptions options);
   ~RemoteUploader() override;  // cancels uploads unless close() was called

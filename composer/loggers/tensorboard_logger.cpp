@@ -195,7 +195,7 @@ void TensorBoardLogger::visit_state(StateVisitor& visit) {
     visit("file", file.name);
     file.mark.visit_state(visit);
     const bool is_name = std::filesystem::path(file.name).filename() == file.name;  // a checkpoint may be forged
-    if (!open_->resumes || !is_name) return;
+    if (!goes_on_at(visit) || !is_name) return;
     open_->previous_lock.emplace(open_->folder + '/' + file.name);
     open_->previous = std::move(file);
     visit_missing(visit);

@@ -137,7 +137,7 @@ void WandBLogger::visit_state(StateVisitor& visit) {
   WandBMark mark;
   if (visit.is_loading()) {
     mark.visit_state(visit);
-    if (!is_holding()) return;  // another run's is not this one's
+    if (!goes_on_at(visit)) return;
     open_->mark = std::move(mark);
     visit_missing(visit);
   } else if (is_open()) {

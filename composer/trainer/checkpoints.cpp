@@ -276,7 +276,7 @@ void Trainer::Impl::load_checkpoint() {
     warn_of_missing_optimizer(saved, path);
     check_run_state(saved, path);
     load_weights(saved, path, /*strict=*/options.load_strict_model_weights);
-    load_run_state(saved, path);
+    load_run_state(saved, path, StateVisitor::Of::THIS_RUN);
     resumption.loaded_from = path;
   } else if (!options.load_path.empty()) {
     load({.path = options.load_path,
@@ -306,7 +306,7 @@ void Trainer::Impl::load(const LoadOptions& from, const std::vector<Rename>& ren
       if (from.weights_only) throw WeightsError(error.what() + kOptionsOfTrainers, error.report);
       throw;
     }
-    if (!loaded.weights_only) load_run_state(loaded.state, loaded.path);
+    if (!loaded.weights_only) load_run_state(loaded.state, loaded.path, StateVisitor::Of::ANOTHER);
   });
   if (options.seed && state.seed != *options.seed)
     warn(join("load_path: the run goes on with the seed of ", loaded.path, ", ", state.seed,

@@ -219,7 +219,7 @@ struct Trainer::Impl {
   };
   StateDict run_state(bool weights_only);
   void check_run_state(const StateDict& saved, const std::string& from) const;
-  void load_run_state(const StateDict& saved, const std::string& from);
+  void load_run_state(const StateDict& saved, const std::string& from, StateVisitor::Of of);
   void compare_options();
   void load_weights(const StateDict& saved, const std::string& from, bool strict);
   void visit_logged(StateVisitor& visit);

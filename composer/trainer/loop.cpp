@@ -96,10 +96,10 @@ void Trainer::Impl::begin() {
 // What was due when a signal or an error ended the fit before.
 void Trainer::Impl::make_up() {
   evaluate_all(evaluations.pending());
-  if (!fits.owed) return;
-  if (fits.owed->from == Owed::END) fire_end(fits.owed->ended);
-  if (fits.owed->from == Owed::EVALUATIONS) evaluate_if_due(fits.owed->ended);
-  checkpoint(fits.owed->checkpoint);
+  // Whoever loads another state meanwhile owes nothing any more.
+  if (fits.owed && fits.owed->from == Owed::END) fire_end(fits.owed->ended);
+  if (fits.owed && fits.owed->from == Owed::EVALUATIONS) evaluate_if_due(fits.owed->ended);
+  if (fits.owed) checkpoint(fits.owed->checkpoint);
 }
 
 // One batch, or the end of an epoch; false: training is over. Where we are is in state.timestamp alone, so a run that
@@ -225,7 +225,7 @@ void Trainer::Impl::end() {
 }
 
 void Trainer::Impl::fire_end(Event event) {
-  fits.owed->from = Owed::EVALUATIONS;  // an event that was fired is not fired again, also if a callback throws
+  if (fits.owed) fits.owed->from = Owed::EVALUATIONS;  // an event that was fired is not fired again, also if a callback throws
   fire(event);
 }
 

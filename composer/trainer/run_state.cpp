@@ -277,9 +277,10 @@ void Trainer::Impl::visit_measured(StateVisitor& visit) {
 
 // Earlier versions do not tell, and have logged them, unless the checkpoint was saved before the first fit.
 void Trainer::Impl::visit_logged(StateVisitor& visit) {
-  if (!visit.is_loading() || (resumption.found && visit.has("logged")))
+  if (!visit.is_of_this_run()) return;
+  if (!visit.is_loading() || visit.has("logged"))
     visit("logged", logged);
-  else if (resumption.found)
+  else
     logged.algorithms = logged.options = true;
 }
 
@@ -296,7 +297,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   field("seed", state.seed);
   std::string finished = visit.is_loading() ? "" : Resumption::reason_to_save(state.stop);
   field("stop", finished);
-  if (!visit.is_loading() || resumption.found) visit("fit", fits.place);  // another run's fits are not ours
+  if (visit.is_of_this_run()) visit("fit", fits.place);  // another run's fits are not ours
   settings.visit_state(visit, as_module(*state.model));
   visit_logged(visit);
   if (is_there("pending_evaluations")) evaluations.visit_pending(visit);
@@ -324,7 +325,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   if (!visit.is_loading()) {
     saver->save_state(saved, weights_in_use.version());
     visit("saver", saved);
-  } else if (resumption.found && visit.has("saver")) {
+  } else if (visit.is_of_this_run() && visit.has("saver")) {
     visit("saver", saved);
     saver->load_state(saved, state.timestamp.batch, state.timestamp, resumption.weights);
   }
@@ -391,9 +392,10 @@ void Trainer::Impl::load_weights(const StateDict& saved, const std::string& from
   }
 }
 
-void Trainer::Impl::load_run_state(const StateDict& saved, const std::string& from) {
+void Trainer::Impl::load_run_state(const StateDict& saved, const std::string& from, StateVisitor::Of of) {
+  const bool is_of_this_run = of == StateVisitor::Of::THIS_RUN;
   naming(from, [&] {
-    StateVisitor visit = StateVisitor::loading(saved, "");
+    StateVisitor visit = StateVisitor::loading(saved, "", of);
     visit_state(visit);
   });
   resumption.wait(saved);
@@ -403,9 +405,9 @@ void Trainer::Impl::load_run_state(const StateDict& saved, const std::string& fr
     resumption.waiting.drop({"scaler"});  // it has been loaded
   else
     resumption.waiting.keep(saved, "scaler");
-  if (const StateDict* const before = group_in(saved, "hyperparameters"); before && resumption.found)
+  if (const StateDict* const before = group_in(saved, "hyperparameters"); before && is_of_this_run)
     resumption.hyperparameters_before = *before;
-  if (resumption.found && options.seed && state.seed != *options.seed && ranks.first())
+  if (is_of_this_run && options.seed && state.seed != *options.seed && ranks.first())
     warn(join("checkpoint: the run goes on with its seed, ", state.seed, ", and not with .seed = ", *options.seed,
               "; for another seed begin another run"));
   if (fit) {

@@ -1,4 +1,4 @@
-// error: log_metrics.. is not called, because a base of the class overrides log_record
+// error: overriding final function|overrides a .final. function
 #include <utility>
 
 #include "composer/core/plugins.h"

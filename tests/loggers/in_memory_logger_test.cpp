@@ -64,6 +64,65 @@ TEST_CASE("InMemoryLogger keeps each metric with the time at which it was logged
   CHECK(run.memory.keys() == std::vector<std::string>{"a", "b"});
 }
 
+// Hands on what it is given, by the methods for one kind each, as a filter does.
+struct HandsOn final : LoggerDestination {
+  explicit HandsOn(LoggerDestination& to) : to(to) {}
+  void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State& state) override {
+    to.log_metrics(metrics, step, state);
+  }
+  void log_hyperparameters(std::span<const LogEntry> entries, const State& state) override {
+    to.log_hyperparameters(entries, state);
+  }
+  void log_images(std::string_view key, const LogImages& images, std::int64_t step, const State& state) override {
+    to.log_images(key, images, step, state);
+  }
+  void log_table(std::string_view key, const LogTable& table, std::int64_t step, const State& state) override {
+    to.log_table(key, table, step, state);
+  }
+  void log_histogram(std::string_view key, const LogHistogram& histogram, std::int64_t step,
+                     const State& state) override {
+    to.log_histogram(key, histogram, step, state);
+  }
+  void upload_file(const LogFile& file, const State& state) override { to.upload_file(file, state); }
+  void log_traces(std::span<const LogEntry> traces, const State& state) override { to.log_traces(traces, state); }
+  bool wants_traces() const override { return true; }
+  LoggerDestination& to;
+};
+
+TEST_CASE("A destination of whole records gets as one what its methods for one kind each are given") {
+  struct Kept final : RecordDestination {
+    void log_record(const Record& record, const State&) override { all.push_back(record.keep()); }
+    std::vector<std::shared_ptr<const Record>> all;
+  };
+  State state;
+  state.timestamp = state.timestamp.to_next_batch(4, 0, 1s);
+  Kept kept;
+  HandsOn between(kept);
+  Logger logger(state, {&between});
+  const LogEntry entries[] = {{"a", 0.5}};
+  logger.log_metrics(entries, 7);
+  logger.log_hyperparameters(entries);
+  logger.log_traces(entries);
+  logger.log_images("images", {.images = at::zeros({4, 4})}, 8);
+  logger.log_table("table", {.columns = {"x"}, .rows = {{2.5}}}, 9);
+  logger.log_histogram("histogram", LogHistogram::of(at::ones({3})), 10);
+  REQUIRE(kept.all.size() == 6);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(kept.all[i]->entries()[0].key == "a");
+    CHECK(std::get<double>(kept.all[i]->entries()[0].value) == 0.5);
+  }
+  CHECK(kept.all[0]->kind() == Record::Kind::METRICS);
+  CHECK(kept.all[0]->step() == 7);
+  CHECK(kept.all[1]->kind() == Record::Kind::HYPERPARAMETERS);
+  CHECK(kept.all[2]->kind() == Record::Kind::TRACES);
+  CHECK(kept.all[3]->get<LogImages>()->images.numel() == 16);
+  CHECK(kept.all[3]->key() == "images");
+  CHECK(kept.all[4]->get<LogTable>()->columns == std::vector<std::string>{"x"});
+  CHECK(kept.all[5]->get<LogHistogram>()->counts.numel() == 64);
+  CHECK(kept.all[5]->step() == 10);
+  CHECK(kept.all[5]->timestamp() == state.timestamp);
+}
+
 TEST_CASE("InMemoryLogger gives back any timestamp, also those that are no batch later than the last") {
   Run run;
   std::vector<Timestamp> times;
