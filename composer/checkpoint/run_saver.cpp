@@ -77,7 +77,7 @@ void check(const RunSaverOptions& options, OptionNames names) {
 }
 
 RunSaver::RunSaver(RunSaverOptions options, SaverOwner owner, const State& state, const Manifest* resumed)
-    : options_(std::move(options)), owner_(std::move(owner)) {
+    : options_(std::move(options)), owner_(std::move(owner)), run_name_(state.run_name) {
   saving::check(options_, owner_.names);
   saver_ = std::make_unique<Saver>(
       SaverOptions{.folder = std::filesystem::absolute(format_name(options_.folder, state.run_name)),
@@ -152,7 +152,7 @@ void RunSaver::keep_lock(const State& state) {
   lock_folder(state);
 }
 
-// Those by hand stay.
+// Those by hand stay, and are known.
 void RunSaver::delete_later(const State& state) {
   for (const Found& found : list_checkpoints(options().folder, saver_->files())) {
     const Manifest& one = found.manifest;
@@ -161,6 +161,7 @@ void RunSaver::delete_later(const State& state) {
       saver_->retire(one.name);
     else
       saver_->count_from(one);
+    if (one.by_hand && !saver_->has_by_hand(one.name)) saver_->keep_later(one);
   }
   if (!saver_->retired().empty()) saver_->link_latest(resumed_ ? resumed_->name : "", state.run_name);
   saver_->clean_up();
@@ -215,6 +216,7 @@ void RunSaver::prepare(const State& state) {
     check_conflicts(state);
     saver_->check_writable(manifest(options_.filename, state), state.run->snapshot(options_.weights_only));
     if (!lock_) saver_->probe();
+    saver_->note_loaded();
     saver_->clean_up();
   } catch (const std::filesystem::filesystem_error& error) {
     fail_or_warn(error);
@@ -241,9 +243,17 @@ void RunSaver::wait() {
   }
 }
 
+// The link is moved only by who knows all checkpoints: another process may have trained on since.
 void RunSaver::finish() {
   wait();
-  saver_->finish();
+  saver_->write_notes();
+  if (lock_ || owner_.names.owner != std::string_view()) return saver_->link_best();
+  try {
+    const RunLock lock(options().folder, run_name_);
+    check_newest();
+    saver_->link_best();
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the next fit moves it
+  }
 }
 
 void RunSaver::wait_for_mirror(const State& state) {
@@ -347,8 +357,7 @@ std::string RunSaver::made_before(const std::string& name, const State& state) c
   std::string made = format_name(name, state.run_name, &state.timestamp);
   check_by_hand(made, state);
   made = saver_->name_by_hand(made);
-  // The run has saved that by itself, and the program has changed the weights since.
-  if (saver_->has_periodic_of_others(made, state.run->weights_version())) return "";
+  if (saver_->has_periodic(made)) return "";  // it is saved again, as one by hand
   const std::filesystem::path path = options().folder / made;
   try {
     const Found found = open_checkpoint(path, saver_->files());

@@ -164,6 +164,7 @@ class COMPOSER_EXPORT RunSaver {
 
   RunSaverOptions options_;
   SaverOwner owner_;
+  std::string run_name_;
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<RunLock> lock_;    // set during a fit
   std::optional<Manifest> resumed_;  // until a checkpoint is written, or a fit has begun

@@ -133,10 +133,9 @@ void Saver::clean_up() {
   list_.retired = folder_.remove(list_.retired);
 }
 
-void Saver::finish() {
+void Saver::write_notes() {
   wait();
   note(std::exchange(added_, {}));
-  link_best(best_name());
 }
 
 // The list has the values in any case: manifests show them, and tell them to a run that goes on from this checkpoint.

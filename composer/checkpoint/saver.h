@@ -67,8 +67,6 @@ class COMPOSER_EXPORT Saver {
   // The name of the one that was saved by hand as `name`; without one `name`.
   std::string name_by_hand(const std::string& name) const;
   bool has_by_hand(const std::string& name) const;
-  // Whether that one was not saved by hand, and has others than these weights.
-  bool has_periodic_of_others(const std::string& name, std::uint64_t weights) const;
   // Before plan(): makes the folder of a checkpoint of which ranks 1 to ranks - 1 write parts, and returns what they
   // need to know (PartTicket). save() then waits in the background until the parts are there. Waits as save() does.
   // Empty under OnFailure::CONTINUE, with a warning, if the folder cannot be made: then there is nothing to save.
@@ -79,13 +77,14 @@ class COMPOSER_EXPORT Saver {
   void rethrow_error();  // of the background write, if that has ended; does not wait
   void wait();           // returns when everything is on disk; throws likewise
   // Metrics that were measured on these weights: the checkpoints that have them, and no value, get that of `best`. They
-  // are noted in the manifest when the next one is written, or by finish().
+  // are noted in the manifest when the next one is written, or by write_notes().
   void add_metrics(std::uint64_t weights, const std::map<std::string, double>& metrics);
   bool has_weights(std::uint64_t weights) const;  // whether a checkpoint that was written since the run was loaded does
   bool lacks_value(std::int64_t batch) const;     // the newest is of this batch, and has none
   void forget_moments();                          // time is reset: batches of now are others
   bool has_notes() const { return !added_.empty(); }
-  void finish();  // wait(), then notes what was added
+  void write_notes();  // wait(), then notes what was added
+  void link_best() { link_best(best_name()); }
   // After wait(): why the last write failed, under OnFailure::CONTINUE; empty if it succeeded.
   const std::string& failure() const { return failure_; }
 
@@ -118,6 +117,10 @@ class COMPOSER_EXPORT Saver {
   // Lists what an earlier process of this run has written later than what the run goes on from, at this batch. Throws
   // FileError.
   std::vector<Manifest> adopt_left(std::int64_t batch);
+  // One of this run by hand of a later moment than that from which it goes on; it is not deleted.
+  void keep_later(const Manifest& by_hand) { list_.saved.insert(list_.saved.begin(), entry_of(by_hand)); }
+  // Values that the list had when it was loaded, and manifests do not have, are to be noted in these.
+  void note_loaded();
   void note_weights(const std::string& name, std::uint64_t weights);  // that the one of this name has them
   void count_from(const Manifest& there);                             // the next one has a larger number
   // Whether save() has written the checkpoint with this id, or adopt() has taken it.
@@ -152,6 +155,7 @@ class COMPOSER_EXPORT Saver {
   bool is_free(const std::string& name) const;
   double value_of(const std::map<std::string, double>& metrics) const;
   void settle_value(Saved& saved);
+  Saved entry_of(const Manifest& manifest) const;
   std::string best_name() const { return best() ? best()->name : ""; }
   std::string best_link() const { return options_.best && !options_.latest.empty() ? Best::kLink : ""; }
   void note(const std::vector<Added>& added);
@@ -172,6 +176,7 @@ class COMPOSER_EXPORT Saver {
   std::optional<Better> better_;                    // unset: nobody has said
   List list_, before_;                              // before_: without the one that is planned or being written
   std::vector<Added> added_, sent_;                 // sent_: with the checkpoint that is being written
+  std::vector<Added> loaded_;                       // what note_loaded() adds
   std::vector<std::string> ids_;                    // of what it has written and adopted
   bool planned_ = false;                            // planned, but not saved yet
   std::unique_ptr<StateDict> copy_;                 // its memory is reused

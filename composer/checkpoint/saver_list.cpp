@@ -37,11 +37,6 @@ bool Saver::has_by_hand(const std::string& name) const {
   return there && there->by_hand;
 }
 
-bool Saver::has_periodic_of_others(const std::string& name, std::uint64_t weights) const {
-  const Saved* const there = find(name);
-  return there && !there->by_hand && there->weights != weights;
-}
-
 std::string Saver::name_by_hand(const std::string& name) const {
   std::string tried = name;
   for (int number = 2;; ++number) {
@@ -136,6 +131,7 @@ void Saver::visit_state(StateVisitor& visit, std::uint64_t weights, std::int64_t
   };
   batches.resize(saved.size(), -1);
   list_.saved.clear();
+  loaded_.clear();
   for (std::size_t i = 0; i < saved.size(); ++i)
     list_.saved.push_back({.name = saved[i],
                            .value = values[i],
@@ -168,10 +164,12 @@ void Saver::settle_value(Saved& saved) {
     if (!saved.has_value())
       saved.value = noted;
     else if (std::isnan(noted))
-      added_.push_back({.name = saved.name, .id = saved.id, .metrics = {{options_.best->metric, saved.value}}});
+      loaded_.push_back({.name = saved.name, .id = saved.id, .metrics = {{options_.best->metric, saved.value}}});
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): then it has none
   }
 }
+
+void Saver::note_loaded() { std::ranges::move(std::exchange(loaded_, {}), std::back_inserter(added_)); }
 
 bool Saver::lacks_value(std::int64_t batch) const {
   return options_.best && !list_.saved.empty() && list_.saved.back().batch == batch && !list_.saved.back().has_value();
@@ -237,6 +235,16 @@ bool Saver::has_value() const {
 
 const Saved* Saver::best() const { return options_.best && better_ ? best_of(list_.saved, *better_) : nullptr; }
 
+// As the list has what it did not know of.
+Saved Saver::entry_of(const Manifest& manifest) const {
+  return {.name = manifest.name,
+          .value = value_of(manifest.metrics),
+          .by_hand = manifest.by_hand,
+          .batch = manifest.time.batch,
+          .ahead = true,
+          .id = manifest.id};
+}
+
 // Those of later moments are the oldest, because the run writes them again.
 std::vector<Manifest> Saver::adopt_left(std::int64_t batch) {
   std::vector<Manifest> left;
@@ -249,13 +257,7 @@ std::vector<Manifest> Saver::adopt_left(std::int64_t batch) {
   std::vector<Saved> later;
   for (const Manifest& one : left) {
     count_from(one);
-    (one.time.batch > batch ? later : list_.saved)
-        .push_back({.name = one.name,
-                    .value = value_of(one.metrics),
-                    .by_hand = one.by_hand,
-                    .batch = one.time.batch,
-                    .ahead = true,
-                    .id = one.id});
+    (one.time.batch > batch ? later : list_.saved).push_back(entry_of(one));
   }
   list_.saved.insert(list_.saved.begin(), later.begin(), later.end());
   return left;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 
 #include "composer/algorithms/swa.h"
 #include "composer/callbacks/checkpoint_saver.h"
+#include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
 #include "composer/core/metric.h"
@@ -107,7 +109,8 @@ TEST_CASE("A value that a checkpoint has is not replaced by what another evaluat
   visit("values", values);
   CHECK(values == std::vector<double>{0.5, 0.9});
   CHECK(saver.best()->name == "without");
-  saver.finish();
+  saver.write_notes();
+  saver.link_best();
   CHECK(metrics_of(folder / "with").at("eval/a") == 0.5);
   CHECK(metrics_of(folder / "without").at("eval/a") == 0.9);
 }
@@ -334,6 +337,92 @@ TEST_CASE("A checkpoint that was saved by hand stays when a periodic one of othe
   CHECK(weight_of(folder / "ck/ep1-ba4") == 1);
   trainer.fit("1ep");
   CHECK(names_in(folder / "ck") == Names{"ep1-ba4", "ep2-ba8"});
+}
+
+TEST_CASE("A checkpoint that a program saves by hand under the name of a periodic one stays, also after a kill before") {
+  for (const bool is_killed : {false, true}) {
+    const Folder folder;
+    const Warnings quiet;
+    struct Killed {};
+    const auto program = [&](bool dies) {
+      TrainerOptions options = followed(folder);
+      options.save_best.reset();
+      options.save_num_checkpoints_to_keep = 1;
+      options.max_duration = {};
+      Trainer trainer(std::move(options));
+      trainer.fit("1ep");
+      if (dies) throw Killed();
+      CHECK(trainer.save_checkpoint("ep{epoch}-ba{batch}") == folder / "ck/ep1-ba4");
+      trainer.fit("2ep");
+    };
+    if (is_killed) CHECK_THROWS_AS(program(true), Killed);
+    program(false);
+    CHECK(names_in(folder / "ck") == Names{"ep1-ba4", "ep3-ba12"});
+  }
+}
+
+TEST_CASE("After going back, a run replaces and deletes no later checkpoint that was saved by hand") {
+  const Folder folder;
+  const Warnings quiet;
+  const auto one = [&](const std::string& own, const std::string& other) {
+    TrainerOptions options = tiny_options();
+    options.run_name = own;
+    options.max_duration = "4ep";
+    options.save_folder = folder / own;
+    options.save_interval = "2ba";
+    options.save_num_checkpoints_to_keep = 3;
+    options.resume_with = {folder / other};
+    return options;
+  };
+  {
+    Trainer first(one("a", "b")), second(one("b", "a"));
+    first.begin(), second.begin();
+    for (int batch = 0; batch < 3; ++batch) first.step(), second.step();
+    first.step();
+    first.save_checkpoint("ep{epoch}-ba{batch}");  // the second one has no checkpoint of this batch
+  }
+  const std::string made = fs::exists(folder / "a/ep1-ba4") ? "ep1-ba4" : "ep0-ba4";
+  const std::string id = saving::open_checkpoint(folder / "a" / made).manifest.id;
+  Trainer first(one("a", "b")), second(one("b", "a"));
+  CHECK(first.state().timestamp.batch == 2);
+  first.begin(), second.begin();
+  while (first.step()) second.step();
+  first.end();
+  CHECK(saving::open_checkpoint(folder / "a" / made).manifest.id == id);
+}
+
+TEST_CASE("A trainer that never fits moves no link and writes no manifest, whatever another one trains meanwhile") {
+  const Folder folder;
+  const auto made = [&](Time until) {
+    TrainerOptions options = tiny_options();
+    options.max_duration = until;
+    options.save_folder = folder / "ck";
+    options.save_interval = "1ba";
+    options.save_async = false;
+    options.save_best = Best{.metric = "own/x", .better = Better::HIGHER};
+    options.algorithms = {AtAlgorithm({Event::BATCH_END}, [](State& state) {
+      state.metrics.set("own", "x", at::scalar_tensor(static_cast<double>(state.timestamp.batch)));
+    })};
+    return std::make_unique<Trainer>(std::move(options));
+  };
+  made("2ep")->fit();
+  const fs::path early = folder / "ck/ep1-ba7";
+  Manifest without = saving::open_checkpoint(early).manifest;  // as a kill leaves it before its value is noted
+  without.metrics.clear();
+  std::ofstream(early / "manifest.json") << without.to_json();
+  const auto trains = made("4ep");
+  trains->begin();
+  auto looks = made("4ep");
+  while (trains->step()) {
+  }
+  trains->end();
+  CHECK(saving::open_checkpoint(early).manifest.metrics.contains("own/x"));  // by who trains
+  const fs::path best = fs::read_symlink(folder / "ck/best");
+  std::ofstream(early / "manifest.json") << without.to_json();
+  looks.reset();
+  CHECK(fs::read_symlink(folder / "ck/best") == best);
+  CHECK(folder / "ck" / best == *trains->best_checkpoint());
+  CHECK(saving::open_checkpoint(early).manifest.metrics.empty());
 }
 
 // What a run leaves is the same however it is killed and started again.

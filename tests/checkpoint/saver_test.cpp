@@ -257,7 +257,8 @@ TEST_CASE("A resumed run that follows another metric takes its values from the m
     saver.add_metrics(3, {{"eval/a", 0.5}, {"eval/b", 0.95}});
     StateVisitor visit = StateVisitor::saving(state);
     saver.visit_state(visit);
-    saver.finish();
+    saver.write_notes();
+  saver.link_best();
     CHECK(saver.best()->name == "ba1");
   }
   for (const auto& [metric, best] : {std::pair("eval/a", "ba1"), std::pair("eval/b", "ba3")}) {
