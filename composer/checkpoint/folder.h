@@ -148,6 +148,10 @@ COMPOSER_EXPORT Listing list_folder(const std::filesystem::path& folder, FileSys
 // The readable ones.
 COMPOSER_EXPORT std::vector<Found> list_checkpoints(const std::filesystem::path& folder,
                                                     FileSystem& files = real_files());
+// Those that whoever saves into this folder has written, where they are: a copy under another name, and one below that
+// another saver has written into a folder of its own, are none of them.
+COMPOSER_EXPORT std::vector<Found> checkpoints_of_saver(const std::filesystem::path& folder,
+                                                        FileSystem& files = real_files());
 // The checkpoint at a path, which is its folder or a link to it. Throws CheckpointError if it is missing or its
 // manifest is damaged.
 COMPOSER_EXPORT Found open_checkpoint(const std::filesystem::path& path, FileSystem& files = real_files());
@@ -156,7 +160,7 @@ COMPOSER_EXPORT bool has_all_files(const Found& found, FileSystem& files);
 // Whether a readable checkpoint of this run exists, or of one that was resumed from it.
 COMPOSER_EXPORT bool is_of_run(const std::filesystem::path& path, const std::string& run_id, FileSystem& files);
 
-// The checkpoint of the link, if it `fits` and its files exist; otherwise the newest such one in the folder, with a
+// Of checkpoints_of_saver() that of the link, if it `fits` and its files exist; otherwise the newest such one, with a
 // warning if the link's is damaged. nullopt if none exists. Throws CheckpointError with a remedy if none fits and some
 // could not be read, or if a candidate has a newer version.
 COMPOSER_EXPORT std::optional<Found> find_latest(

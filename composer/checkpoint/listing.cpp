@@ -53,6 +53,8 @@ std::string not_a_checkpoint(const fs::path& path) {
   return ": is not a checkpoint: there is no such file or folder";
 }
 
+bool is_in_place(const Found& found, const fs::path& folder) { return found.path == (folder / found.manifest.name).lexically_normal(); }
+
 std::string lacks_files(const fs::path& path) {
   return path.string() + ": files are missing, or their sizes differ from the manifest";
 }
@@ -100,6 +102,13 @@ std::vector<Found> list_checkpoints(const fs::path& folder, FileSystem& files) {
   return list_folder(folder, files).checkpoints;
 }
 
+std::vector<Found> checkpoints_of_saver(const fs::path& folder, FileSystem& files) {
+  std::vector<Found> all = list_checkpoints(folder, files);
+  if (all.empty()) return all;
+  std::erase_if(all, [place = files.canonical(folder)](const Found& found) { return !is_in_place(found, place); });
+  return all;
+}
+
 bool is_of_run(const fs::path& path, const std::string& run_id, FileSystem& files) {
   try {
     const auto found = open_if_there(path, files);
@@ -111,12 +120,14 @@ bool is_of_run(const fs::path& path, const std::string& run_id, FileSystem& file
 
 std::optional<Found> find_latest(const fs::path& folder, const std::string& latest,
                                  const std::function<bool(const Manifest&)>& fits, FileSystem& files) {
-  const fs::path link = folder / latest;
+  if (files.type(folder) == FileSystem::Type::NONE) return std::nullopt;
+  const fs::path link = folder / latest, place = files.canonical(folder);
+  const auto is_wanted = [&](const Found& found) { return is_in_place(found, place) && fits(found.manifest); };
   std::string damage;
   if (!latest.empty() && files.type(link) == FileSystem::Type::LINK) try {
       Found found = open_checkpoint(link, files);
       const bool whole = has_all_files(found, files);
-      if (whole && fits(found.manifest)) return found;
+      if (whole && is_wanted(found)) return found;
       if (!whole) damage = lacks_files(link);
     } catch (const NewerVersionError&) {
       throw;
@@ -124,7 +135,7 @@ std::optional<Found> find_latest(const fs::path& folder, const std::string& late
       damage = error.what();
     }
   Listing all = list_folder(folder, files);
-  std::erase_if(all.checkpoints, [&](const Found& found) { return !fits(found.manifest); });
+  std::erase_if(all.checkpoints, [&](const Found& found) { return !is_wanted(found); });
   for (const Listing::Unreadable& one : all.unreadable)
     if (one.newer)
       throw CheckpointError("autoresume: ", one.reason,

@@ -121,9 +121,9 @@ void RunSaver::end_fit() {
 }
 
 void RunSaver::count_from_zero() {
+  saver_->forget_moments(/*after=*/0);  // what was saved before anything was trained has the weights of now
   last_saved_batch_ = -1;
   ends_saved_ = 0;
-  saver_->forget_moments();
 }
 
 void RunSaver::lock_folder(const State& state) {
@@ -154,7 +154,7 @@ void RunSaver::keep_lock(const State& state) {
 
 // Those by hand stay, and are known.
 void RunSaver::delete_later(const State& state) {
-  for (const Found& found : list_checkpoints(options().folder, saver_->files())) {
+  for (const Found& found : checkpoints_of_saver(options().folder, saver_->files())) {
     const Manifest& one = found.manifest;
     if (one.run_id != options().run_id || (resumed_ && !is_older(*resumed_, one))) continue;
     if (!one.by_hand && is_or_follows(one.name, format_name(options_.filename, state.run_name, &one.time)))

@@ -176,9 +176,10 @@ bool Saver::lacks_value(std::int64_t batch) const {
 }
 
 // Both also change the list that there is again if the checkpoint that is being written fails.
-void Saver::forget_moments() {
+void Saver::forget_moments(std::int64_t after) {
   for (List* const list : {&list_, &before_})
-    for (Saved& one : list->saved) one.batch = -1;
+    for (Saved& one : list->saved)
+      if (one.batch > after) one.batch = -1;
 }
 
 void Saver::add_metrics(std::uint64_t weights, const std::map<std::string, double>& metrics) {
@@ -248,7 +249,7 @@ Saved Saver::entry_of(const Manifest& manifest) const {
 // Those of later moments are the oldest, because the run writes them again.
 std::vector<Manifest> Saver::adopt_left(std::int64_t batch) {
   std::vector<Manifest> left;
-  for (Found& found : list_checkpoints(options_.folder, *files_)) {
+  for (Found& found : checkpoints_of_saver(options_.folder, *files_)) {
     const Manifest& one = found.manifest;
     const bool is_named = find(one.name) || std::ranges::find(list_.retired, one.name) != list_.retired.end() ||
                           std::ranges::find(left, one.name, &Manifest::name) != left.end();

@@ -55,6 +55,12 @@ void check_keys(std::span<const LogEntry> entries) {
     if (entry.key.empty()) throw DataError("Logger: a key must not be empty");
 }
 
+// Whose code has failed, and with what: whoever has logged it is not to blame.
+std::string failed(const LoggerDestination& destination, const Record& record) {
+  const std::string key = record.entries().empty() ? std::string(record.key()) : std::string(record.entries()[0].key);
+  return join(class_name(typeid(destination)), " failed to log ", key, record.entries().size() > 1 ? " and others" : "");
+}
+
 }  // namespace
 
 LoggerDestination::~LoggerDestination() = default;
@@ -96,7 +102,15 @@ std::int64_t Logger::step_or_batch(std::optional<std::int64_t> step) const {
 }
 
 void Logger::hand_out(const Record& record, const std::vector<LoggerDestination*>& destinations) const {
-  for (LoggerDestination* destination : destinations) destination->log_record(record, state_);
+  for (LoggerDestination* destination : destinations) try {
+      destination->log_record(record, state_);
+    } catch (const DataError&) {
+      throw_nested<DataError>(failed(*destination, record));
+    } catch (const Error&) {
+      throw;  // it says whose it is
+    } catch (...) {
+      throw_nested<Error>(failed(*destination, record));
+    }
 }
 
 void Logger::log_metrics(std::span<const LogEntry> metrics, std::optional<std::int64_t> step) {
@@ -163,6 +177,7 @@ void Logger::upload_file(const LogFile& file) {
 }
 
 void Logger::log_traces(std::span<const LogEntry> traces) {
+  if (traces.empty()) return;
   hand_out({Record::Kind::TRACES, traces, state_.timestamp.batch, state_.timestamp, &block_}, tracing_);
 }
 

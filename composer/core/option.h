@@ -113,6 +113,10 @@ std::string type_name() {
   return "text";
 }
 
+// -1, which means "all" elsewhere, would never be due, in silence.
+inline constexpr const char* kIntervalRule = "be >= 0, where 0 is never";
+inline bool is_an_interval(const Interval& interval) { return interval.function() || interval.time().as_double() >= 0; }
+
 // The value of an option; null: it is unset.
 template <class T>
 const T* held(const T& value) {
@@ -123,6 +127,7 @@ const T* held(const std::optional<T>& value) {
   return value ? &*value : nullptr;
 }
 inline const Time* held(const OptionalTime& value) { return value ? &*value : nullptr; }
+inline const Interval* held(const OptionalInterval& value) { return value ? &*value : nullptr; }
 
 template <class T>
 using Held = std::remove_cvref_t<decltype(*held(std::declval<const T&>()))>;
@@ -271,10 +276,12 @@ struct Field : Option<Options> {
 // or Time that may be optional.
 template <class Options, class T>
 Field<Options, T> option(std::string name, T Options::*member) {
-  return {{{std::move(name), detail::type_name<T>(), detail::to_text(Options{}.*member)},
-           [member](Options& options, const std::string& text) { detail::read_text(text, options.*member); },
-           [member](const Options& options) { return detail::to_value(options.*member); }},
-          member};
+  Field<Options, T> field{{{std::move(name), detail::type_name<T>(), detail::to_text(Options{}.*member)},
+                           [member](Options& options, const std::string& text) { detail::read_text(text, options.*member); },
+                           [member](const Options& options) { return detail::to_value(options.*member); }},
+                          member};
+  if constexpr (std::same_as<T, Interval>) return std::move(field).must(detail::kIntervalRule, detail::is_an_interval);
+  return field;
 }
 
 // An enum, or anything else of a few values that have names.
@@ -322,8 +329,8 @@ void check(const Options& options, const std::vector<Option<Options>>& list, con
            const char* after_name = ":") {
   for (const Option<Options>& option : list)
     if (option.holds && !option.holds(options))
-      throw ConfigError(who, option.name, after_name, " must ", option.rules.must, ", got ",
-                        text_of(option.value(options)));
+      throw ConfigError(who, option.name, after_name, " must ", option.rules.must,
+                        option.value ? ", got " + text_of(option.value(options)) : std::string());
 }
 
 // The options by name: for local_hparams() of a plug-in.

@@ -158,6 +158,7 @@ RecordWriter& BackgroundLogger::open(const State& state) {
   if (!channel_) {
     holding_ = false;
     std::shared_ptr<RecordWriter> made = make_writer(state);
+    if (!made) throw ConfigError(name_, ": make_writer() has returned no writer");
     made->drops_ = options_.on_failure == LogFailure::CONTINUE;
     made->name_ = name_;
     made->begun_ = !holding_;

@@ -99,7 +99,7 @@ struct Look {
   bool has_changed = false;  // something does not fit the list of the files, which is older
 };
 
-Look look_for_newest(net::RemoteStore& store, const std::function<bool(const Manifest&)>& fits) {
+Look look_for_newest(net::RemoteStore& store, const std::function<bool(const RemoteCheckpoint&)>& fits) {
   const std::vector<net::RemoteFile> listed = store.list();
   Look look;
   for (const net::RemoteFile& file : listed) {
@@ -110,7 +110,7 @@ Look look_for_newest(net::RemoteStore& store, const std::function<bool(const Man
         throw CheckpointError(store.uri_of(file.name), ": is no manifest: it has ", file.size, " bytes");
       RemoteCheckpoint one{file.name.substr(0, file.name.size() - end.size()), {}};
       one.manifest = read_manifest(store, one.folder, {});
-      if (!fits(one.manifest)) continue;
+      if (!fits(one)) continue;
       if (!is_whole(one, listed)) {
         look.has_changed = true;
         look.unreadable +=
@@ -132,7 +132,7 @@ Look look_for_newest(net::RemoteStore& store, const std::function<bool(const Man
 
 }  // namespace
 
-std::optional<RemoteCheckpoint> find_newest(net::RemoteStore& store, const std::function<bool(const Manifest&)>& fits) {
+std::optional<RemoteCheckpoint> find_newest(net::RemoteStore& store, const std::function<bool(const RemoteCheckpoint&)>& fits) {
   Look look = look_for_newest(store, fits);
   for (int i = 1; i < kLooks && look.has_changed; ++i) look = look_for_newest(store, fits);
   if (!look.newest && !look.unreadable.empty())
@@ -259,7 +259,7 @@ fs::path download_from(const std::string& uri, const fs::path& folder) {
     } catch (const net::HttpError& error) {
       if (error.status != 404 && error.status != 410) throw;
     }
-  const auto any = [](const Manifest&) { return true; };
+  const auto any = [](const RemoteCheckpoint&) { return true; };
   if (!is_url)
     if (const auto newest = find_newest(*store, any))
       return download_unreplaced(

@@ -30,6 +30,8 @@ struct RemoteCheckpoint {
   std::string folder;  // of its files in the store
   saving::Manifest manifest;
   std::string name() const;
+  // Whether it was written there, and not by another saver into a folder of its own.
+  bool is_in_place() const { return name() == manifest.name; }
 };
 
 // A checkpoint was replaced or deleted while it was read.
@@ -43,7 +45,7 @@ struct COMPOSER_EXPORT ReplacedError : CheckpointError {
 // The newest complete checkpoint that `fits`; nullopt: there is none. What is replaced meanwhile is looked at again.
 // Throws CheckpointError if none fits and some could not be read, and what the store throws.
 COMPOSER_EXPORT std::optional<RemoteCheckpoint> find_newest(net::RemoteStore& store,
-                                                            const std::function<bool(const saving::Manifest&)>& fits);
+                                                            const std::function<bool(const RemoteCheckpoint&)>& fits);
 
 // Downloads a checkpoint to a name in a folder, where it appears whole or not at all and replaces one of that name.
 // Returns its path. Throws ReplacedError if it was replaced or deleted meanwhile. Temporary files are in a folder

@@ -40,7 +40,9 @@ std::vector<Option<Evaluator>> described_evaluator() {
       of_fit(option("label", &O::label)), of_fit(part("dataloader", &O::dataloader, "a loader")),
       of_fit(part("metrics", &O::metrics, "metrics")),
       of_fit(part("metric_names", &O::metric_names, "regular expressions, or unset")),
-      of_fit(part("eval_interval", &O::eval_interval, "a time or a function, or unset").unit(kIntervals)),
+      of_fit(part("eval_interval", &O::eval_interval, "a time or a function, or unset")
+                 .unit(kIntervals)
+                 .must(detail::kIntervalRule, detail::is_an_interval)),
       of_fit(option("subset_num_batches", &O::subset_num_batches).at_least(1).or_else(-1, "all")),
       microbatch_option("device_eval_microbatch_size", &O::device_eval_microbatch_size)
           .must("be >= 1, or \"auto\"", [](MicrobatchSize size) { return size.is_auto() || size.samples() >= 1; })

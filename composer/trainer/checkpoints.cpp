@@ -29,7 +29,7 @@ namespace {
 // The newest that is older than `found`.
 std::optional<saving::Found> one_before(const saving::Found& found, const std::string& folder) {
   std::optional<saving::Found> before;
-  for (saving::Found& other : saving::list_checkpoints(folder)) {
+  for (saving::Found& other : saving::checkpoints_of_saver(folder)) {
     if (!saving::is_older(other.manifest, found.manifest)) break;
     if (can_go_on(other.manifest, found.manifest.run_name) && other.manifest.run_id == found.manifest.run_id)
       before = std::move(other);
@@ -44,8 +44,10 @@ std::optional<saving::Found> one_before_in_store(const saving::Found& found, con
   const auto store = net::open_store(uri);
   try {
     const auto find = [&] {
-      return find_newest(*store, [&](const saving::Manifest& other) {
-        return can_go_on(other, damaged.run_name) && other.run_id == damaged.run_id && saving::is_older(other, damaged);
+      return find_newest(*store, [&](const RemoteCheckpoint& there) {
+        const saving::Manifest& other = there.manifest;
+        return there.is_in_place() && can_go_on(other, damaged.run_name) && other.run_id == damaged.run_id &&
+               saving::is_older(other, damaged);
       });
     };
     if (const auto newest = find()) return saving::open_checkpoint(download_unreplaced(*store, *newest, find, folder));
@@ -184,6 +186,7 @@ std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options)
   const std::string given = saving::format_name(options.save_folder, options.run_name);
   const std::string folder = local_save_folder(given, options.save_staging_folder);
   const auto fits = [&](const saving::Manifest& manifest) { return can_go_on(manifest, options.run_name); };
+  const auto is_own = [&](const RemoteCheckpoint& there) { return there.is_in_place() && fits(there.manifest); };
   const auto find = [&] {
     return saving::find_latest(folder, saving::format_name(options.save_latest_filename, options.run_name), fits);
   };
@@ -191,12 +194,12 @@ std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options)
   if (folder == given) return found;
   // Another machine may have trained on since, or this one may never have seen the run.
   const auto store = net::open_store(given);
-  const auto newest = find_newest(*store, fits);
+  const auto newest = find_newest(*store, is_own);
   if (!newest || (found && !saving::is_older(found->manifest, newest->manifest))) return found;
   std::uint64_t bytes = 0;
   for (const auto& file : newest->manifest.files) bytes += file.size;
   warn(join("save_folder: downloading ", store->uri_of(newest->name()), ", ", bytes, " bytes, to ", folder));
-  const auto again = [&] { return find_newest(*store, fits); };
+  const auto again = [&] { return find_newest(*store, is_own); };
   return saving::open_checkpoint(download_unreplaced(*store, *newest, again, folder));
 }
 

@@ -110,7 +110,7 @@ void Trainer::Impl::check_ranks(const std::vector<EvalRun>& runs, std::int64_t s
   if (ranks.alone()) return;
   ComparedLines compared;
   compared.add("call", "eval()");
-  compared.add("subset_num_batches", subset_num_batches);
+  if (ranks.splits()) compared.add("subset_num_batches", subset_num_batches);  // else each has batches of its own
   add_evaluators(compared, runs, ranks.splits());
   ranks.check_same("eval", compared.lines);
 }

@@ -21,7 +21,7 @@ namespace {
 
 std::vector<saving::Found> whole_checkpoints(const std::string& folder, const std::string& run_name) {
   saving::FileSystem files;
-  std::vector<saving::Found> all = saving::list_checkpoints(folder, files);
+  std::vector<saving::Found> all = saving::checkpoints_of_saver(folder, files);
   std::erase_if(all, [&](const saving::Found& found) {
     return !can_go_on(found.manifest, run_name) || !saving::has_all_files(found, files);
   });

@@ -311,6 +311,10 @@ void Trainer::Impl::skip_fit(FitPlan plan) {
   commit_lasting(plan);
   rates.leave(state);
   ++fits.next;
+  if (fits.interrupted_by == 0) {  // what the program has asked this fit, it has done; a signal holds on
+    state.stop.see();
+    state.stop.answer();
+  }
   fit.emplace(train, std::move(plan.holds)).skipped = true;
 }
 

@@ -241,6 +241,34 @@ TEST_CASE("CheckpointSaver: whole checkpoints in the trainer's folder are refuse
   }
 }
 
+TEST_CASE("CheckpointSaver: checkpoints in a folder below the trainer's are not taken for the trainer's") {
+  std::vector<at::Tensor> weights;
+  for (const char* place : {"apart", "ck/often"}) {
+    const Folder folder;
+    const Warnings quiet;
+    const auto options_of = [&](std::int64_t dies_at) {
+      TrainerOptions options = tiny_options();
+      options.optimizer = optim::sgd({.lr = 0.1, .momentum = 0.9});
+      options.max_duration = "3ep";
+      options.save_folder = folder / "ck";
+      options.save_num_checkpoints_to_keep = 1;
+      options.callbacks = {
+          CheckpointSaver({.folder = folder / place, .save_interval = "1ba", .ignore_keys = {"optimizer/*"}}),
+          At([=](Event event, const State& state) {
+            if (event == Event::BATCH_START && state.timestamp.batch == dies_at) throw std::runtime_error("killed");
+          })};
+      return options;
+    };
+    CHECK_THROWS(Trainer(options_of(6)).fit());
+    Trainer trainer(options_of(-1));
+    CHECK(trainer.resumed_from() == folder / "ck/ep1-ba4");
+    trainer.fit();
+    CHECK(trainer.saved_checkpoints() == std::vector<std::string>{folder / "ck/ep3-ba12"});
+    weights.push_back(weights_of(trainer));
+  }
+  CHECK(weights[0].equal(weights[1]));
+}
+
 TEST_CASE("CheckpointSaver: a folder that cannot be resolved is its error, which CONTINUE makes a warning") {
   const Folder folder;
   std::filesystem::create_symlink("around", folder / "around");

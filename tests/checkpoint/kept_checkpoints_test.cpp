@@ -391,6 +391,28 @@ TEST_CASE("After going back, a run replaces and deletes no later checkpoint that
   CHECK(saving::open_checkpoint(folder / "a" / made).manifest.id == id);
 }
 
+TEST_CASE("A checkpoint that is saved before the first fit gets the value of its weights, before and after the fit begins") {
+  for (const bool has_begun : {false, true}) {
+    CAPTURE(has_begun);
+    const Folder folder;
+    TrainerOptions options = tiny_options();
+    options.eval_dataloader = tiny_loader(8, 4);
+    options.eval_interval = "0ep";
+    options.save_folder = folder / "ck";
+    options.save_best = Best{.metric = "eval/MulticlassAccuracy"};
+    Trainer trainer(std::move(options));
+    trainer.save_checkpoint("init");
+    if (has_begun) trainer.begin();
+    trainer.eval();
+    if (!has_begun) trainer.begin();
+    while (trainer.step()) {
+    }
+    trainer.end();
+    CHECK(saving::open_checkpoint(folder / "ck/init").manifest.metrics.contains("eval/MulticlassAccuracy"));
+    CHECK(*trainer.best_checkpoint() == folder / "ck/init");
+  }
+}
+
 TEST_CASE("A trainer that never fits moves no link and writes no manifest, whatever another one trains meanwhile") {
   const Folder folder;
   const auto made = [&](Time until) {

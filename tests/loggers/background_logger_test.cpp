@@ -129,6 +129,17 @@ TEST_CASE("BackgroundLogger writes every record once, in order, with its tensors
   CHECK(run.script->gone);
 }
 
+TEST_CASE("A logger without a writer is an error that names it") {
+  struct Forgetful final : BackgroundLogger {
+    Forgetful() : BackgroundLogger("Forgetful", {}) {}
+    std::shared_ptr<RecordWriter> make_writer(const State&) override { return nullptr; }
+  };
+  Forgetful forgetful;
+  const State state;
+  Logger logger(state, {&forgetful});
+  CHECK_THROWS_WITH_AS(forgetful.init(state, logger), "Forgetful: make_writer() has returned no writer", ConfigError);
+}
+
 TEST_CASE("A logger that derives from BackgroundLogger leaves out entries of a record") {
   class Filtering final : public BackgroundLogger {
    public:

@@ -67,7 +67,7 @@ struct Machine {
 // A client of the bucket that reads the newest checkpoint, and where it downloads it to.
 std::string read_newest(const fs::path& folder) {
   const auto store = net::open_store("s3://b/runs", {.http = {.retry = {.attempts = 1}}});
-  const auto find = [&] { return find_newest(*store, [](const Manifest&) { return true; }); };
+  const auto find = [&] { return find_newest(*store, [](const RemoteCheckpoint&) { return true; }); };
   const auto newest = find();
   if (!newest) return "none";
   const fs::path path = download_unreplaced(*store, *newest, find, folder / "save");
@@ -208,7 +208,7 @@ TEST_CASE("A checkpoint that is replaced while it is downloaded is downloaded ag
   for (const auto& [key, content] : bucket.server.objects()) bucket.server.erase(key);
   for (const auto& [key, content] : old) bucket.server.set(key, content);
   const auto newest = [&] {
-    return find_newest(*net::open_store("s3://b/runs"), [](const Manifest&) { return true; });
+    return find_newest(*net::open_store("s3://b/runs"), [](const RemoteCheckpoint&) { return true; });
   };
   const auto store = net::open_store("s3://b/runs");
   const auto found = newest();

@@ -120,6 +120,19 @@ TEST_CASE("A plain fit and one with a duration after it are gone on with after a
       });
 }
 
+TEST_CASE("A stop that a program asks between two fits ends the next one, and no other, also after a kill in a later") {
+  for (const Stop::Kind kind : {Stop::PAUSED, Stop::FINISHED}) {
+    check_as_uninterrupted(
+        [kind](Trainer& trainer) {
+          trainer.fit("1ep");
+          trainer.state().stop.ask("no time for this one", kind);
+          trainer.fit("1ep");
+          trainer.fit("1ep");
+        },
+        options_in);
+  }
+}
+
 // Asks for stops after so many batches of the whole program.
 class Stops final : public Callback {
  public:
