@@ -163,11 +163,13 @@ Trainer::Impl::Impl(TrainerOptions given)
 }
 
 void Trainer::Impl::join_ranks() {
-  if (ranks.has_shards() && options.device_train_microbatch_size.samples() != 0)
-    throw ConfigError(
-        "distributed.virtual_shards: each shard is a microbatch; leave device_train_microbatch_size at 0");
-  if (options.cuda_graph)
-    throw ConfigError("cuda_graph: is for one process; several reduce gradients while they train");
+  ranks.together([this] {
+    if (ranks.has_shards() && options.device_train_microbatch_size.samples() != 0)
+      throw ConfigError(
+          "distributed.virtual_shards: each shard is a microbatch; leave device_train_microbatch_size at 0");
+    if (options.cuda_graph)
+      throw ConfigError("cuda_graph: is for one process; several reduce gradients while they train");
+  });
   check_ranks_at_init();
   ranks.shared_world()->use_device(state.device);
   state.seed = ranks.same(state.seed);
