@@ -61,13 +61,6 @@ void throw_if_too_few(const c10::Error& error, const Batch& batch) {
 
 }  // namespace
 
-void TrainStep::scale_losses(Precision precision, const std::optional<optim::GradScalerOptions>& scaling) {
-  const bool scales = scaling || precision == Precision::AMP_FP16;
-  if (scales) optim::require_skippable(*state_.optimizer, scaling ? "grad_scaler" : "precision: amp_fp16");
-  if (scales && !scaler_) scaler_.emplace(scaling.value_or(optim::GradScalerOptions{}), state_.device);
-  scales_ = scales;
-}
-
 void TrainStep::set_microbatch_size(MicrobatchSize size, std::int64_t bytes) {
   state_.device_train_microbatch_size = size.samples();
   auto_.reset();
@@ -168,16 +161,7 @@ void TrainStep::step_once(const std::function<at::Tensor()>& closure) {
     if (shards) shards->before_step();
     return loss;
   };
-  if (!scales_) {
-    state_.optimizer->step(make_own);
-  } else {
-    {
-      const at::AutoGradMode enable_grad(true);  // as step() does for its closure
-      make_own();
-    }
-    scaler_->step(*state_.optimizer);
-    scaler_->update();
-  }
+  scaling_.step(make_own);
   if (shards) shards->after_step();
 }
 
@@ -376,8 +360,7 @@ void TrainStep::make_own_gradients(const at::Tensor& total) {
 void TrainStep::differentiate(const at::Tensor& total) {
   if (!total.requires_grad()) throw_without_gradient(state_.loss);
   const LossWeight share = ranks() ? share_ * ranks()->factor() : share_;
-  const at::Tensor weighted = share.times(total);
-  (scales_ ? scaler_->scale(weighted) : weighted).backward();
+  scaling_.scale(share.times(total)).backward();
 }
 
 void TrainStep::add_to_batch_loss(std::string_view name, const at::Tensor& mean) {
@@ -414,9 +397,9 @@ void TrainStep::leave() {
     if (microbatches_.empty() && !measured_) state_.batch_loss.clear();
     ranks()->finish(measured_ ? nullptr : &state_.batch_loss);
   }
-  if (!scales_) return;
-  scaler_->unscale(*state_.optimizer);
-  if (ranks() && divides_gradients()) ranks()->world()->max(scaler_->found_inf());
+  if (!scaling_.is_on()) return;
+  const at::Tensor& found_inf = scaling_.unscale();
+  if (ranks() && divides_gradients()) ranks()->world()->max(found_inf);
 }
 
 void TrainStep::abandon() { state_.batch = whole_; }
@@ -430,13 +413,7 @@ void TrainStep::forget_batch() {
 void TrainStep::visit_state(StateVisitor& visit) {
   if (auto_ && (!visit.is_loading() || visit.has("device_train_microbatch_size")))
     visit("device_train_microbatch_size", state_.device_train_microbatch_size);
-  if (visit.is_loading() ? !visit.has("scaler") : !scaler_) return;
-  StateVisitor inner = visit.scope("scaler");
-  at::Tensor scale = scaler_ ? scaler_->scale_factor() : at::Tensor(),
-             growth = scaler_ ? scaler_->growth_tracker() : at::Tensor();
-  inner("scale", scale);
-  inner("growth_tracker", growth);
-  if (visit.is_loading() && scaler_) scaler_->load(scale, growth);
+  scaling_.visit_state(visit);
 }
 
 void TrainStep::log() {

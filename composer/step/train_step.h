@@ -15,6 +15,7 @@
 #include "composer/step/auto_microbatch.h"
 #include "composer/step/feed.h"
 #include "composer/step/gradient_sync.h"
+#include "composer/step/loss_scaling.h"
 #include "composer/step/metric_set.h"
 #include "composer/step/microbatch_size.h"
 #include "composer/step/part_weights.h"
@@ -37,11 +38,13 @@ class TrainStep {
   using TrainBatch = std::function<at::Tensor(bool counts)>;
 
   TrainStep(State& state, Logger& logger, bool weigh_by_tokens)
-      : state_(state), logger_(logger), part_weights_(state, weigh_by_tokens) {}
+      : state_(state), logger_(logger), part_weights_(state, weigh_by_tokens), scaling_(state) {}
 
   // Until the next call, losses are scaled as the precision or the options ask for. The scale stays what it is.
-  void scale_losses(Precision precision, const std::optional<optim::GradScalerOptions>& scaling);
-  bool has_scaler() const { return scaler_.has_value(); }  // once losses were to be scaled
+  void scale_losses(Precision precision, const std::optional<optim::GradScalerOptions>& scaling) {
+    scaling_.use(precision, scaling);
+  }
+  bool has_scaler() const { return scaling_.has_scale(); }  // once losses were to be scaled
   // From now on; bytes are what a batch may allocate if the size is "auto", 0: what there is.
   void set_microbatch_size(MicrobatchSize size, std::int64_t bytes);
   MicrobatchSize microbatch_size() const {
@@ -158,8 +161,7 @@ class TrainStep {
   Logger& logger_;
   PartWeights part_weights_;
   MetricSet metrics_;
-  std::optional<optim::GradScaler> scaler_;
-  bool scales_ = false;  // in this fit
+  LossScaling scaling_;
   std::optional<AutoMicrobatch> auto_;
   std::optional<StepGraph> graph_;
   std::unique_ptr<GradientSync> sync_;  // null: there is one rank

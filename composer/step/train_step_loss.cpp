@@ -90,7 +90,7 @@ bool is_nan(const at::Tensor& loss) {
 // Where looking costs nothing. A scaled step skips overflows, and the loss of a trial may become what it likes.
 void TrainStep::watch_for_nan() {
   const at::Tensor* total = state_.batch_loss.find("total");
-  if (scales_ || !state_.run || !total || !total->is_cpu() || total->scalar_type() != at::kFloat) return;
+  if (scaling_.is_on() || !state_.run || !total || !total->is_cpu() || total->scalar_type() != at::kFloat) return;
   if (!is_nan(*total)) return nan_since_.reset();
   if (nan_since_) return;
   nan_since_ = state_.timestamp.batch;
@@ -100,7 +100,7 @@ void TrainStep::watch_for_nan() {
 
 std::optional<std::int64_t> TrainStep::nan_since() const {
   const at::Tensor* total = state_.batch_loss.find("total");
-  if (scales_ || !total || !total->is_cuda() || total->scalar_type() != at::kFloat || !is_nan(*total))
+  if (scaling_.is_on() || !total || !total->is_cuda() || total->scalar_type() != at::kFloat || !is_nan(*total))
     return nan_since_;
   return state_.timestamp.batch - 1;
 }
