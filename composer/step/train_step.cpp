@@ -24,8 +24,6 @@
 namespace composer {
 namespace {
 
-at::Tensor mean_of(const at::Tensor& loss) { return loss.dim() == 0 ? loss : loss.mean(); }
-
 // Makes `to` a copy of `from`. Nearly always it is one already, which is cheaper to see than to copy.
 void assign(Batch& to, const Batch& from) {
   const auto same = [](const auto& a, const auto& b) { return a.first == b.first && a.second.is_same(b.second); };
@@ -313,7 +311,7 @@ void TrainStep::forward() {
   const auto all = [this] {
     run_forward();
     run_loss();
-    differentiate(total_loss());
+    differentiate(total_of(state_.loss));
   };
   if (graph_ && share_.is(1) && graph_->run(all)) return;
   if (ranks()) ranks()->before_forward(is_last());
@@ -330,22 +328,11 @@ void TrainStep::run_forward() {
   }
 }
 
-at::Tensor TrainStep::total_loss() const {
-  if (const at::Tensor* given = state_.loss.find("total")) return mean_of(*given);
-  at::Tensor total;
-  for (const auto& [name, loss] : state_.loss) total = total.defined() ? total + mean_of(loss) : mean_of(loss);
-  return total;
-}
-
 void TrainStep::backward() {
   lose_loss();  // an algorithm may have computed it anew
-  const at::Tensor total = total_loss();
+  const at::Tensor total = total_of(state_.loss);
   if (current_.first && !measured_) state_.batch_loss.clear();
-  if (!measured_) {
-    add_to_batch_loss("total", total);
-    for (const auto& [name, loss] : state_.loss)
-      if (name != "total") add_to_batch_loss(name, mean_of(loss));
-  }
+  if (!measured_) losses_.add(total, share_);
   if (counts()) make_own_gradients(total);
   if (ranks() && ranks()->has_shards()) ranks()->leave_shard(microbatches_[index_].shard, state_.batch_loss);
 }
@@ -361,13 +348,6 @@ void TrainStep::differentiate(const at::Tensor& total) {
   if (!total.requires_grad()) throw_without_gradient(state_.loss);
   const LossWeight share = ranks() ? share_ * ranks()->factor() : share_;
   scaling_.scale(share.times(total)).backward();
-}
-
-void TrainStep::add_to_batch_loss(std::string_view name, const at::Tensor& mean) {
-  const at::Tensor value = mean.variable_data();  // as detach(), without a view to keep track of
-  const at::Tensor part = share_.times(value);
-  const at::Tensor* sum = state_.batch_loss.find(name);
-  state_.batch_loss.set(name, sum ? *sum + part : part);
 }
 
 void TrainStep::update_metrics() {
@@ -414,22 +394,6 @@ void TrainStep::visit_state(StateVisitor& visit) {
   if (auto_ && (!visit.is_loading() || visit.has("device_train_microbatch_size")))
     visit("device_train_microbatch_size", state_.device_train_microbatch_size);
   scaling_.visit_state(visit);
-}
-
-void TrainStep::log() {
-  watch_for_nan();
-  if (logger_.empty()) return;
-  constexpr std::string_view kPrefix = "loss/train/";
-  loss_keys_.resize(state_.batch_loss.size());
-  entries_.resize(1 + state_.batch_loss.size());
-  entries_[0] = {"trainer/device_train_microbatch_size", microbatch_size_};
-  for (std::size_t i = 0; const auto& [name, loss] : state_.batch_loss) {
-    std::string& key = loss_keys_[i++];
-    if (key.empty() || std::string_view(key).substr(kPrefix.size()) != name) key = join(kPrefix, name);
-    entries_[i].key = key;  // after that of the size
-    entries_[i].value = loss;
-  }
-  logger_.log_metrics(entries_);
 }
 
 }  // namespace composer

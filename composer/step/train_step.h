@@ -13,11 +13,13 @@
 #include "composer/dist/options.h"
 #include "composer/optim/grad_scaler.h"
 #include "composer/step/auto_microbatch.h"
+#include "composer/step/batch_losses.h"
 #include "composer/step/feed.h"
 #include "composer/step/gradient_sync.h"
 #include "composer/step/loss_scaling.h"
 #include "composer/step/metric_set.h"
 #include "composer/step/microbatch_size.h"
+#include "composer/step/outside_leaves.h"
 #include "composer/step/part_weights.h"
 #include "composer/step/step_graph.h"
 #include "composer/util/random_state.h"
@@ -38,11 +40,12 @@ class TrainStep {
   using TrainBatch = std::function<at::Tensor(bool counts)>;
 
   TrainStep(State& state, Logger& logger, bool weigh_by_tokens)
-      : state_(state), logger_(logger), part_weights_(state, weigh_by_tokens), scaling_(state) {}
+      : state_(state), logger_(logger), part_weights_(state, weigh_by_tokens), scaling_(state), losses_(state, logger) {}
 
   // Until the next call, losses are scaled as the precision or the options ask for. The scale stays what it is.
   void scale_losses(Precision precision, const std::optional<optim::GradScalerOptions>& scaling) {
     scaling_.use(precision, scaling);
+    losses_.expect_nan(scaling_.is_on());
   }
   bool has_scaler() const { return scaling_.has_scale(); }  // once losses were to be scaled
   // From now on; bytes are what a batch may allocate if the size is "auto", 0: what there is.
@@ -78,9 +81,7 @@ class TrainStep {
   std::int64_t tokens(const Feed& feed) const { return ranks() ? of_all_.tokens : feed.tokens_left(whole_); }
   // Throws ConfigError for algorithms that need all gradients, where a rank has only some.
   void check_divides(const Engine& engine) const;
-  // The batch from which on all losses were NaN, up to the last one; unset: that one is a number. On a device, which
-  // this waits for, only the last one is looked at.
-  std::optional<std::int64_t> nan_since() const;
+  std::optional<std::int64_t> nan_since() const { return losses_.nan_since(); }
   // What start() was told, as the mean over ranks.
   Seconds spent() const { return Seconds(of_all_.seconds); }
   // Before the first batch of a fit.
@@ -105,7 +106,7 @@ class TrainStep {
   void forward();
   void loss();
   // After loss(): warns of trainable tensors that are neither trained nor saved.
-  void warn_of_outside_leaves() const;
+  void warn_of_outside_leaves() const { composer::warn_of_outside_leaves(state_, whole_); }
   void backward();
   void update_metrics();
   void leave();  // state.batch is the whole batch again, state.batch_loss what it has cost; gradients are final
@@ -116,7 +117,7 @@ class TrainStep {
   void keep_random();
   void repeat(bool backward);
   std::vector<std::int64_t> sample_indices(const Feed& feed) const;
-  void log();  // what the batch has shown, at the step before it is counted
+  void log() { losses_.log(microbatch_size_); }  // what the batch has shown, at the step before it is counted
   void report_metrics() {
     metrics_.report(state_, logger_, /*keep_if_empty=*/true, ranks() ? ranks()->world() : nullptr);
   }
@@ -146,14 +147,11 @@ class TrainStep {
   void make_own_gradients(const at::Tensor& total);
   void run_forward();
   void run_loss();
-  at::Tensor total_loss() const;
   Outputs outputs_for_metrics();
   void differentiate(const at::Tensor& total);
   void lose_loss();
   void weigh_loss(bool told);
   void stop_gradients_of_nothing();
-  void watch_for_nan();
-  void add_to_batch_loss(std::string_view name, const at::Tensor& mean);
   bool counts() const { return !share_.is(0); }
   bool divides_gradients() const { return optimizer_shards() && optimizer_shards()->divides_gradients(); }
 
@@ -162,6 +160,7 @@ class TrainStep {
   PartWeights part_weights_;
   MetricSet metrics_;
   LossScaling scaling_;
+  BatchLosses losses_;
   std::optional<AutoMicrobatch> auto_;
   std::optional<StepGraph> graph_;
   std::unique_ptr<GradientSync> sync_;  // null: there is one rank
@@ -173,8 +172,6 @@ class TrainStep {
   bool is_split_ = false;
   std::vector<Microbatch> microbatches_;
   std::int64_t microbatch_size_ = 0;  // as logged: that of the loader's batches, if none was asked for
-  bool warned_of_nan_ = false;
-  std::optional<std::int64_t> nan_since_;  // of losses that are NaN one after the other, the first one's batch
   LossWeight weight_;            // of all microbatches, before algorithms and their transforms; unknown: not yet
   double counted_ = 0;           // of all microbatches, as theirs
   LossWeight share_ = 1;         // of the current microbatch in it
@@ -186,8 +183,6 @@ class TrainStep {
   StepRule* rule_ = nullptr;
   bool measured_ = false;  // a pass of the rule has shown the losses and metrics of the batch
   std::string rule_name_;
-  std::vector<std::string> loss_keys_;  // beside state.batch_loss
-  std::vector<LogEntry> entries_;       // kept for its capacity
 };
 
 }  // namespace composer

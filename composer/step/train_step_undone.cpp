@@ -63,7 +63,7 @@ void TrainStep::repeat(bool backward) {
     random_.restore();
     run_forward();
     run_loss();
-    if (backward) differentiate(total_loss());
+    if (backward) differentiate(total_of(state_.loss));
   } catch (...) {
     take_back();
     throw;
