@@ -12,13 +12,12 @@
 
 #include "composer/core/divided_gradients.h"
 #include "composer/core/error.h"
-#include "composer/core/listed.h"
 #include "composer/core/model_access.h"
 #include "composer/core/state_dict.h"
 #include "composer/dist/world.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/step/batch_undo.h"
-#include "composer/util/autocast.h"
+#include "composer/step/memory.h"
 #include "composer/util/out_of_memory.h"
 
 namespace composer {
@@ -28,33 +27,6 @@ namespace {
 void assign(Batch& to, const Batch& from) {
   const auto same = [](const auto& a, const auto& b) { return a.first == b.first && a.second.is_same(b.second); };
   if (!std::ranges::equal(to, from, same)) to = from;
-}
-
-// All modules evaluate, for this scope.
-class EvalMode {
- public:
-  explicit EvalMode(torch::nn::Module& model) : modes_(model) { set_training(model, false); }
-  ~EvalMode() { modes_.restore(); }
-  EvalMode(const EvalMode&) = delete;
-  EvalMode& operator=(const EvalMode&) = delete;
-
- private:
-  ModuleModes modes_;
-};
-
-// libtorch does not know where samples come from.
-void throw_if_too_few(const c10::Error& error, const Batch& batch) {
-  if (std::string_view(error.what()).find("Expected more than 1 value per channel") == std::string_view::npos) return;
-  throw_nested<DataError>(
-      "the model has a batch norm, which cannot train on ", batch.front().sizes(), ", a single sample; ",
-      "set drop_last of the loader, or another batch_size or device_train_microbatch_size, so that ",
-      "no batch ends with one sample");
-}
-
-[[noreturn]] void throw_without_gradient(const Losses& losses) {
-  throw ConfigError("Model::loss: no gradient flows from ", listed(losses, [](const auto& item) { return item.first; }),
-                    " to any parameter; was it detached or computed ",
-                    "under a NoGradGuard, or does no parameter that it depends on require gradients?");
 }
 
 }  // namespace
@@ -187,6 +159,54 @@ void TrainStep::step_optimizer(const Feed& feed, const TrainBatch& train_batch) 
   }
 }
 
+// Leaves the gradients of the batch, and what it shows at these weights.
+void TrainStep::rehearse(const TrainBatch& train_batch) {
+  BatchUndo undo(state_);
+  train_batch(/*counts=*/false);
+  state_.outputs.clear();
+  state_.loss.clear();
+  undo.restore();
+}
+
+// Leaves no trace: random numbers, buffers and gradients are as they were.
+void TrainStep::choose_microbatch_size(const Feed& feed) {
+  BatchUndo undo(state_);
+  const Losses batch_loss = state_.batch_loss;
+  take_back(undo);
+  auto_->choose(samples_, [&](std::int64_t size) {
+    take_back(undo);
+    try_microbatches(feed, size);
+  });
+  take_back(undo);
+  state_.batch_loss = batch_loss;
+}
+
+// Two, because the second adds its gradients to those of the first.
+void TrainStep::try_microbatches(const Feed& feed, std::int64_t size) {
+  const at::AutoGradMode enable_grad(true);
+  const Apart apart(*this);
+  const Batch part = feed.split(whole_, size).front();
+  for (const bool first : {true, false}) {
+    enter(feed, part, first);
+    current_.weight = {};
+    share_ = 0.5;
+    forward();
+    loss();
+    backward();
+  }
+}
+
+// What an attempt to train the batch has left, whether it came to its end or not.
+void TrainStep::take_back(BatchUndo& undo) {
+  state_.optimizer->zero_grad(/*set_to_none=*/true);
+  state_.outputs.clear();
+  state_.loss.clear();
+  metrics_.forget_microbatch();
+  state_.batch = whole_;
+  undo.restore();
+  release_cached_memory(state_.device);
+}
+
 at::Tensor TrainStep::make_gradients(const TrainBatch& train_batch) try {
   measured_ = false;
   if (!rule_) return train_batch(/*counts=*/true);
@@ -238,7 +258,7 @@ std::vector<std::int64_t> TrainStep::sample_indices(const Feed& feed) const {
 // The batch begins anew: an optimizer may run its closure several times, and metrics count the last.
 void TrainStep::zero_gradients() {
   state_.optimizer->zero_grad(/*set_to_none=*/true);
-  if (!measured_) metrics_.reset();
+  if (!measured_) metrics_.begin_batch();
 }
 
 void TrainStep::enter(const Feed& feed, std::size_t index) {
@@ -259,7 +279,7 @@ void TrainStep::enter(const Feed& feed, std::size_t index) {
 void TrainStep::enter(const Feed& feed, const Batch& batch, bool first) {
   assign(state_.batch, batch);  // a copy: the optimizer may run the batch again
   feed.to_device(state_.batch, state_.device);
-  if (!metrics_.empty()) current_.batch = state_.batch;
+  metrics_.keep_microbatch();
   current_.first = first;
 }
 
@@ -299,33 +319,51 @@ void TrainStep::check_divides(const Engine& engine) const {
 }
 
 void TrainStep::use_graph(const Engine& engine) {
-  if (!graph_) graph_.emplace(state_);
-  graph_->start(engine, trains_whole_batches());
+  graph_.start(engine, trains_whole_batches());
+  computation_ = &graph_;
 }
 
 void TrainStep::end_fit() {
-  if (graph_) graph_->stop();
+  graph_.stop();
+  computation_ = &eager_;
 }
 
 void TrainStep::forward() {
-  const auto all = [this] {
-    run_forward();
-    run_loss();
-    differentiate(total_of(state_.loss));
-  };
-  if (graph_ && share_.is(1) && graph_->run(all)) return;
   if (ranks()) ranks()->before_forward(is_last());
-  run_forward();
+  computation_->forward(share_);
 }
 
-void TrainStep::run_forward() {
-  const AutocastScope autocast(state_.precision, state_.device);
-  try {
-    state_.outputs = forward_of(*state_.model, state_.batch);
-  } catch (const c10::Error& error) {
-    throw_if_too_few(error, state_.batch);
-    throw;
+void TrainStep::loss() {
+  const std::uint64_t runs = current_.weight.runs();
+  computation_->loss();
+  if (!computation_->is_ahead()) {
+    if (current_.weight.depends_on_loss()) weigh_loss(/*told=*/current_.weight.runs() != runs);
+    if (current_.weight.depends_on_kind()) share_ = part_weights_.of_loss(state_.batch, current_.weight) / weight_;
+    stop_gradients_of_nothing();
   }
+  lose_loss();
+}
+
+// `told`: by the loss that the model has told the weight of.
+void TrainStep::weigh_loss(bool told) {
+  part_weights_.check_loss(told, current_.weight, weight_, whole_, microbatches_.size() == 1 && !ranks());
+  if (told) return;
+  current_.weight = current_.counted;
+  share_ = current_.weight / LossWeight(counted_);
+}
+
+// On a device nobody looks whether a part has weight, and the gradient of a mean over nothing is NaN.
+void TrainStep::stop_gradients_of_nothing() {
+  if (!share_.is_on_device()) return;
+  for (const auto& [name, output] : state_.outputs)
+    if (output.defined() && output.requires_grad() && !output.is_leaf())
+      output.register_hook([share = share_](const at::Tensor& gradient) { return share.value_or_zero(gradient); });
+}
+
+// Of a part without weight: a mean over nothing may be 0/0.
+void TrainStep::lose_loss() {
+  if (counts() && !share_.is_on_device()) return;
+  for (auto& [name, loss] : state_.loss) loss = share_.value_or_zero(loss);
 }
 
 void TrainStep::backward() {
@@ -333,41 +371,12 @@ void TrainStep::backward() {
   const at::Tensor total = total_of(state_.loss);
   if (current_.first && !measured_) state_.batch_loss.clear();
   if (!measured_) losses_.add(total, share_);
-  if (counts()) make_own_gradients(total);
+  if (counts()) {
+    if (ranks()) ranks()->before_backward(total, is_last());
+    computation_->backward(total, share_of_gradient());
+    if (ranks()) ranks()->after_backward(is_last());
+  }
   if (ranks() && ranks()->has_shards()) ranks()->leave_shard(microbatches_[index_].shard, state_.batch_loss);
-}
-
-void TrainStep::make_own_gradients(const at::Tensor& total) {
-  if (graph_ && graph_->take_gradients()) return;
-  if (ranks()) ranks()->before_backward(total, is_last());
-  differentiate(total);
-  if (ranks()) ranks()->after_backward(is_last());
-}
-
-void TrainStep::differentiate(const at::Tensor& total) {
-  if (!total.requires_grad()) throw_without_gradient(state_.loss);
-  const LossWeight share = ranks() ? share_ * ranks()->factor() : share_;
-  scaling_.scale(share.times(total)).backward();
-}
-
-void TrainStep::update_metrics() {
-  if (measured_ || metrics_.empty()) return;
-  const at::NoGradGuard no_grad;
-  const AutocastScope autocast(state_.precision, state_.device);
-  metrics_.update(*state_.model, current_.batch, outputs_for_metrics());
-}
-
-// In evaluation mode, so that a model that runs a forward of its own counts no statistics twice. Modes are left alone
-// once eval_forward has given the outputs of training.
-Outputs TrainStep::outputs_for_metrics() {
-  Model& model = *state_.model;
-  std::optional<EvalMode> eval_mode;
-  if (!reuses_outputs_) eval_mode.emplace(as_module(model));
-  Outputs outputs = eval_forward_of(model, current_.batch, &state_.outputs);
-  reuses_outputs_ = std::ranges::equal(outputs, state_.outputs, [](const auto& given, const auto& trained) {
-    return given.second.is_same(trained.second);
-  });
-  return outputs;
 }
 
 void TrainStep::leave() {
@@ -382,12 +391,14 @@ void TrainStep::leave() {
   if (ranks() && divides_gradients()) ranks()->world()->max(found_inf);
 }
 
+void TrainStep::repeat(bool backward) { repeat_.run(backward, share_of_gradient()); }
+
 void TrainStep::abandon() { state_.batch = whole_; }
 
 void TrainStep::forget_batch() {
   whole_.clear();
   for (Microbatch& microbatch : microbatches_) microbatch.batch.clear();
-  current_.batch.clear();
+  metrics_.forget_microbatch();
 }
 
 void TrainStep::visit_state(StateVisitor& visit) {

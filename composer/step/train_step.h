@@ -14,15 +14,16 @@
 #include "composer/optim/grad_scaler.h"
 #include "composer/step/auto_microbatch.h"
 #include "composer/step/batch_losses.h"
+#include "composer/step/computation.h"
 #include "composer/step/feed.h"
 #include "composer/step/gradient_sync.h"
 #include "composer/step/loss_scaling.h"
-#include "composer/step/metric_set.h"
+#include "composer/step/microbatch_repeat.h"
 #include "composer/step/microbatch_size.h"
 #include "composer/step/outside_leaves.h"
 #include "composer/step/part_weights.h"
 #include "composer/step/step_graph.h"
-#include "composer/util/random_state.h"
+#include "composer/step/training_metrics.h"
 
 namespace composer {
 
@@ -40,7 +41,7 @@ class TrainStep {
   using TrainBatch = std::function<at::Tensor(bool counts)>;
 
   TrainStep(State& state, Logger& logger, bool weigh_by_tokens)
-      : state_(state), logger_(logger), part_weights_(state, weigh_by_tokens), scaling_(state), losses_(state, logger) {}
+      : state_(state), part_weights_(state, weigh_by_tokens), scaling_(state), metrics_(state, logger), losses_(state, logger) {}
 
   // Until the next call, losses are scaled as the precision or the options ask for. The scale stays what it is.
   void scale_losses(Precision precision, const std::optional<optim::GradScalerOptions>& scaling) {
@@ -54,9 +55,8 @@ class TrainStep {
     return auto_ ? MicrobatchSize("auto") : MicrobatchSize(state_.device_train_microbatch_size);
   }
   bool trains_whole_batches() const { return !auto_ && state_.device_train_microbatch_size == 0; }
-  void set_metrics(MetricSet metrics) { metrics_ = std::move(metrics); }
-  const MetricSet& metrics() const { return metrics_; }
-  void check_metrics_for_ranks() const { metrics_.check_have_sums(); }
+  void set_metrics(MetricSet metrics) { metrics_.use(std::move(metrics)); }
+  const MetricSet& metrics() const { return metrics_.set(); }
   // With several ranks: batches are those of all of them, from now on. Within an Apart scope they are this rank's
   // alone.
   void join_ranks(std::shared_ptr<dist::World> world, const dist::DistributedOptions& options) {
@@ -108,19 +108,19 @@ class TrainStep {
   // After loss(): warns of trainable tensors that are neither trained nor saved.
   void warn_of_outside_leaves() const { composer::warn_of_outside_leaves(state_, whole_); }
   void backward();
-  void update_metrics();
+  void update_metrics() {
+    if (!measured_) metrics_.update();
+  }
   void leave();  // state.batch is the whole batch again, state.batch_loss what it has cost; gradients are final
   void forget_batch();
   void abandon();  // an error came between start() and leave(): state.batch becomes the whole batch
   void visit_state(StateVisitor& visit);  // without a scaler, one that is loaded is only checked
   // As Run says of them, of the microbatch that was entered last.
-  void keep_random();
+  void keep_random() { repeat_.keep_random(); }
   void repeat(bool backward);
   std::vector<std::int64_t> sample_indices(const Feed& feed) const;
   void log() { losses_.log(microbatch_size_); }  // what the batch has shown, at the step before it is counted
-  void report_metrics() {
-    metrics_.report(state_, logger_, /*keep_if_empty=*/true, ranks() ? ranks()->world() : nullptr);
-  }
+  void report_metrics() { metrics_.report(ranks() ? ranks()->world() : nullptr); }
 
  private:
   struct Microbatch {
@@ -144,11 +144,7 @@ class TrainStep {
   at::Tensor make_gradients(const TrainBatch& train_batch);
   void rehearse(const TrainBatch& train_batch);
   void split_into_shards(const Feed& feed);
-  void make_own_gradients(const at::Tensor& total);
-  void run_forward();
-  void run_loss();
-  Outputs outputs_for_metrics();
-  void differentiate(const at::Tensor& total);
+  LossWeight share_of_gradient() const { return ranks() ? share_ * ranks()->factor() : share_; }
   void lose_loss();
   void weigh_loss(bool told);
   void stop_gradients_of_nothing();
@@ -156,13 +152,15 @@ class TrainStep {
   bool divides_gradients() const { return optimizer_shards() && optimizer_shards()->divides_gradients(); }
 
   State& state_;
-  Logger& logger_;
   PartWeights part_weights_;
-  MetricSet metrics_;
   LossScaling scaling_;
+  TrainingMetrics metrics_;
   BatchLosses losses_;
+  EagerComputation eager_{state_, scaling_};
+  StepGraph graph_{state_, eager_};
+  Computation* computation_ = &eager_;  // the one of this fit
+  MicrobatchRepeat repeat_{state_, eager_};
   std::optional<AutoMicrobatch> auto_;
-  std::optional<StepGraph> graph_;
   std::unique_ptr<GradientSync> sync_;  // null: there is one rank
   bool apart_ = false;
   GradientSync::Counts of_all_;
@@ -177,9 +175,7 @@ class TrainStep {
   LossWeight share_ = 1;         // of the current microbatch in it
   std::size_t index_ = 0;        // of the current microbatch
   std::size_t last_ = 0;         // of those that have a weight
-  RandomMark random_;            // before it
-  Microbatch current_;           // on the device, as algorithms find it; without a batch if there are no metrics
-  bool reuses_outputs_ = false;  // Model::eval_forward gives the outputs of training
+  Microbatch current_;           // without its batch
   StepRule* rule_ = nullptr;
   bool measured_ = false;  // a pass of the rule has shown the losses and metrics of the batch
   std::string rule_name_;

@@ -221,7 +221,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Fits::Le
   check_plan(plan, runs, /*gives_batches=*/!needs_loader);
   if (!ranks.alone()) {
     if (plan.metrics) plan.metrics->check_have_sums();
-    train_step.check_metrics_for_ranks();
+    train_step.metrics().check_have_sums();
     for (const EvalRun& run : runs) run.metrics.check_have_sums();
   }
 

@@ -1,0 +1,49 @@
+#include "composer/step/training_metrics.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include "composer/core/model_access.h"
+#include "composer/util/autocast.h"
+
+namespace composer {
+namespace {
+
+// All modules evaluate, for this scope.
+class EvalMode {
+ public:
+  explicit EvalMode(torch::nn::Module& model) : modes_(model) { set_training(model, false); }
+  ~EvalMode() { modes_.restore(); }
+  EvalMode(const EvalMode&) = delete;
+  EvalMode& operator=(const EvalMode&) = delete;
+
+ private:
+  ModuleModes modes_;
+};
+
+}  // namespace
+
+void TrainingMetrics::update() {
+  if (set_.empty()) return;
+  const at::NoGradGuard no_grad;
+  const AutocastScope autocast(state_.precision, state_.device);
+  set_.update(*state_.model, microbatch_, outputs());
+}
+
+// In evaluation mode, so that a model that runs a forward of its own counts no statistics twice. Modes are left alone
+// once eval_forward has given the outputs of training.
+Outputs TrainingMetrics::outputs() {
+  Model& model = *state_.model;
+  std::optional<EvalMode> eval_mode;
+  if (!reuses_outputs_) eval_mode.emplace(as_module(model));
+  Outputs outputs = eval_forward_of(model, microbatch_, &state_.outputs);
+  reuses_outputs_ = std::ranges::equal(outputs, state_.outputs, [](const auto& given, const auto& trained) {
+    return given.second.is_same(trained.second);
+  });
+  return outputs;
+}
+
+}  // namespace composer
