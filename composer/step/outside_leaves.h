@@ -1,12 +1,11 @@
 #pragma once
-#include <vector>
-
-#include <ATen/core/Tensor.h>
+#include "composer/core/state.h"
 
 namespace composer {
 
-// The leaves of the autograd graph of `loss` that require gradients and are not among `known`: parameters of modules
-// that were not registered, for example. What runs inside of checkpoint() is not in the graph.
-std::vector<at::Tensor> outside_leaves(const at::Tensor& loss, const std::vector<at::Tensor>& known);
+// Warns of leaves of state.loss's autograd graph that are trainable and belong neither to the model, to the optimizer,
+// nor to a batch: parameters of modules that were not registered, for example. `whole`: the batch of which state.batch
+// is a part. What runs inside of checkpoint() is not in the graph.
+void warn_of_outside_leaves(const State& state, const Batch& whole);
 
 }  // namespace composer

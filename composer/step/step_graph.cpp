@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <optional>
 #include <unordered_set>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
 #include "composer/core/model_access.h"
 #include "composer/optim/named_optimizer.h"
+#include "composer/step/batch_losses.h"
 #include "composer/step/memory.h"
 #include "composer/util/own_random.h"
 #include "composer/util/random.h"
@@ -47,29 +50,6 @@ std::string what_happened() {
 }
 
 }  // namespace
-
-// The state while the work of a batch is done.
-class StepGraph::Scope {
- public:
-  Scope(State& state, Batch batch)
-      : state_(state),
-        batch_(std::exchange(state.batch, std::move(batch))),
-        outputs_(std::exchange(state.outputs, {})),
-        loss_(std::exchange(state.loss, {})) {}
-  ~Scope() {
-    state_.batch = std::move(batch_);
-    state_.outputs = std::move(outputs_);
-    state_.loss = std::move(loss_);
-  }
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
-
- private:
-  State& state_;
-  Batch batch_;
-  Outputs outputs_;
-  Losses loss_;
-};
 
 std::string StepGraph::reason_against(const Engine& engine, bool whole_batches) const {
   if (!device_graphs(state_.device.type())) {
@@ -130,7 +110,7 @@ void StepGraph::forget() {
   batch_.clear();
   trained_.clear();
   changes_ = 0;
-  done_ = false;
+  is_ahead_ = false;
 }
 
 StepGraph::Layouts StepGraph::layouts() const {
@@ -168,20 +148,27 @@ std::vector<at::Tensor> StepGraph::parameters() const {
   return all;
 }
 
-bool StepGraph::run(const Work& work) {
-  done_ = false;
-  if (!active_ || !prepare()) return false;
+void StepGraph::forward(const LossWeight& share) {
+  is_ahead_ = false;
+  is_ahead_ = active_ && share.is(1) && run();
+  if (is_ahead_)
+    state_.outputs = results_.outputs;
+  else
+    eager_.forward(share);
+}
+
+// Results are those of state.batch afterwards. False: they are not.
+bool StepGraph::run() {
+  if (!prepare()) return false;
   Layouts now = layouts();
   if (graph_) {
     if (now != recorded_) return false;
     replay();
   } else if (const int before = times_trained(now); before == kWarmUps) {
-    if (!capture(work, std::move(now))) return false;
-  } else if (before < 0 || !do_aside(work)) {
+    if (!capture(std::move(now))) return false;
+  } else if (before < 0 || !do_aside()) {
     return false;
   }
-  state_.outputs = results_.outputs;
-  done_ = true;
   return true;
 }
 
@@ -222,7 +209,7 @@ void StepGraph::let_go() {
   state_.loss = detached(state_.loss);
 }
 
-bool StepGraph::do_aside(const Work& work) {
+bool StepGraph::do_aside() {
   let_go();
   for (const at::Tensor& parameter : parameters()) {
     if (!parameter.grad().defined()) continue;
@@ -230,7 +217,7 @@ bool StepGraph::do_aside(const Work& work) {
     return false;
   }
   if (!side_) {
-    results_ = results_of(work, state_.batch);
+    results_ = results_of(state_.batch);
     return true;
   }
   const c10::impl::VirtualGuardImpl device(state_.device.type());
@@ -238,7 +225,7 @@ bool StepGraph::do_aside(const Work& work) {
   device.synchronizeStream(current);
   {
     const StreamScope scope(device, *side_);
-    results_ = results_of(work, state_.batch);
+    results_ = results_of(state_.batch);
   }
   device.synchronizeStream(*side_);
   // Their memory is that of the side stream, and they are used on this one.
@@ -249,7 +236,7 @@ bool StepGraph::do_aside(const Work& work) {
   return true;
 }
 
-bool StepGraph::capture(const Work& work, Layouts batch) {
+bool StepGraph::capture(Layouts batch) {
   RandomState random;
   random.add(state_.device);
   try {
@@ -266,7 +253,7 @@ bool StepGraph::capture(const Work& work, Layouts batch) {
       graph->capture_begin();
       try {
         const RecordingScope recording(state_.device);
-        results_ = results_of(work, batch_);
+        results_ = results_of(batch_);
       } catch (...) {
         try {
           graph->capture_end();
@@ -298,9 +285,19 @@ void StepGraph::replay() {
   graph_->replay();
 }
 
-StepGraph::Results StepGraph::results_of(const Work& work, const Batch& batch) {
-  const Scope scope(state_, batch);
-  work();
+StepGraph::Results StepGraph::results_of(const Batch& batch) {
+  Batch of_step = state_.batch;  // may be `batch`
+  state_.batch = batch;
+  Outputs outputs = std::exchange(state_.outputs, {});
+  Losses loss = std::exchange(state_.loss, {});
+  const auto restore = c10::make_scope_exit([&] {
+    state_.batch = std::move(of_step);
+    state_.outputs = std::move(outputs);
+    state_.loss = std::move(loss);
+  });
+  eager_.forward(1);
+  eager_.loss();
+  eager_.backward(total_of(state_.loss), 1);
   Results results{.outputs = detached(state_.outputs), .loss = detached(state_.loss), .gradients = {}};
   for (at::Tensor& parameter : parameters())
     if (at::Tensor& gradient = parameter.mutable_grad(); gradient.defined())
@@ -308,18 +305,16 @@ StepGraph::Results StepGraph::results_of(const Work& work, const Batch& batch) {
   return results;
 }
 
-bool StepGraph::take_loss() {
-  if (!done_) return false;
+void StepGraph::loss() {
+  if (!is_ahead_) return eager_.loss();
   state_.loss.clear();
   for (const auto& [name, loss] : results_.loss) state_.loss.set(name, graph_ ? loss.clone() : loss);
-  return true;
 }
 
-bool StepGraph::take_gradients() {
-  if (!std::exchange(done_, false)) return false;
+void StepGraph::backward(const at::Tensor& total, const LossWeight& share) {
+  if (!std::exchange(is_ahead_, false)) return eager_.backward(total, share);
   for (auto& [parameter, gradient] : results_.gradients) parameter.mutable_grad() = gradient;
   if (!graph_) results_.gradients.clear();
-  return true;
 }
 
 }  // namespace composer

@@ -18,7 +18,7 @@
 #include "composer/dist/world.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/optim/optimizer_state.h"
-#include "composer/step/precision.h"
+#include "composer/step/loss_scaling.h"
 #include "composer/trainer/call_options.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/fit_plan.h"
@@ -221,7 +221,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Fits::Le
   check_plan(plan, runs, /*gives_batches=*/!needs_loader);
   if (!ranks.alone()) {
     if (plan.metrics) plan.metrics->check_have_sums();
-    train_step.check_metrics_for_ranks();
+    train_step.metrics().check_have_sums();
     for (const EvalRun& run : runs) run.metrics.check_have_sums();
   }
 

@@ -1,21 +1,18 @@
-// Passes over a batch that leave no trace, or less than one that trains.
+#include "composer/step/microbatch_repeat.h"
+
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
-#include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
 #include "composer/core/model_access.h"
+#include "composer/step/batch_losses.h"
 #include "composer/step/batch_undo.h"
-#include "composer/step/memory.h"
-#include "composer/step/train_step.h"
 
 namespace composer {
-
-void TrainStep::keep_random() { random_.set(state_.device); }
 
 namespace {
 
@@ -42,8 +39,7 @@ class Uncounted {
 
 }  // namespace
 
-// With gradients of its own, so that those of the batch stay what they are.
-void TrainStep::repeat(bool backward) {
+void MicrobatchRepeat::run(bool backward, const LossWeight& share) {
   if (!random_.is_set()) throw Error("state.run->repeat_microbatch: keep_random() was not called at BEFORE_FORWARD");
   const Uncounted uncounted(buffers(as_module(*state_.model)));
   BatchUndo undo(state_);
@@ -61,62 +57,14 @@ void TrainStep::repeat(bool backward) {
   try {
     const at::AutoGradMode enable_grad(true);
     random_.restore();
-    run_forward();
-    run_loss();
-    if (backward) differentiate(total_loss());
+    computation_.forward(share);
+    computation_.loss();
+    if (backward) computation_.backward(total_of(state_.loss), share);
   } catch (...) {
     take_back();
     throw;
   }
   take_back();
-}
-
-// Leaves the gradients of the batch, and what it shows at these weights.
-void TrainStep::rehearse(const TrainBatch& train_batch) {
-  BatchUndo undo(state_);
-  train_batch(/*counts=*/false);
-  state_.outputs.clear();
-  state_.loss.clear();
-  undo.restore();
-}
-
-// Leaves no trace: random numbers, buffers and gradients are as they were.
-void TrainStep::choose_microbatch_size(const Feed& feed) {
-  BatchUndo undo(state_);
-  const Losses batch_loss = state_.batch_loss;
-  take_back(undo);
-  auto_->choose(samples_, [&](std::int64_t size) {
-    take_back(undo);
-    try_microbatches(feed, size);
-  });
-  take_back(undo);
-  state_.batch_loss = batch_loss;
-}
-
-// Two, because the second adds its gradients to those of the first.
-void TrainStep::try_microbatches(const Feed& feed, std::int64_t size) {
-  const at::AutoGradMode enable_grad(true);
-  const Apart apart(*this);
-  const Batch part = feed.split(whole_, size).front();
-  for (const bool first : {true, false}) {
-    enter(feed, part, first);
-    current_.weight = {};
-    share_ = 0.5;
-    forward();
-    loss();
-    backward();
-  }
-}
-
-// What an attempt to train the batch has left, whether it came to its end or not.
-void TrainStep::take_back(BatchUndo& undo) {
-  state_.optimizer->zero_grad(/*set_to_none=*/true);
-  state_.outputs.clear();
-  state_.loss.clear();
-  current_.batch.clear();
-  state_.batch = whole_;
-  undo.restore();
-  release_cached_memory(state_.device);
 }
 
 }  // namespace composer

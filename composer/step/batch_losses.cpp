@@ -1,0 +1,76 @@
+#include "composer/step/batch_losses.h"
+
+#include <cmath>
+#include <utility>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/error.h"
+
+namespace composer {
+namespace {
+
+at::Tensor mean_of(const at::Tensor& loss) { return loss.dim() == 0 ? loss : loss.mean(); }
+
+bool is_nan(const at::Tensor& loss) {
+  return std::isnan(loss.is_cpu() ? *loss.const_data_ptr<float>() : loss.item<float>());
+}
+
+}  // namespace
+
+at::Tensor total_of(const Losses& losses) {
+  if (const at::Tensor* given = losses.find("total")) return mean_of(*given);
+  at::Tensor total;
+  for (const auto& [name, loss] : losses) total = total.defined() ? total + mean_of(loss) : mean_of(loss);
+  return total;
+}
+
+void BatchLosses::add(const at::Tensor& total, const LossWeight& share) {
+  add("total", total, share);
+  for (const auto& [name, loss] : state_.loss)
+    if (name != "total") add(name, mean_of(loss), share);
+}
+
+void BatchLosses::add(std::string_view name, const at::Tensor& mean, const LossWeight& share) {
+  const at::Tensor value = mean.variable_data();  // as detach(), without a view to keep track of
+  const at::Tensor part = share.times(value);
+  const at::Tensor* sum = state_.batch_loss.find(name);
+  state_.batch_loss.set(name, sum ? *sum + part : part);
+}
+
+void BatchLosses::log(std::int64_t microbatch_size) {
+  watch_for_nan();
+  if (logger_.empty()) return;
+  constexpr std::string_view kPrefix = "loss/train/";
+  keys_.resize(state_.batch_loss.size());
+  entries_.resize(1 + state_.batch_loss.size());
+  entries_[0] = {"trainer/device_train_microbatch_size", microbatch_size};
+  for (std::size_t i = 0; const auto& [name, loss] : state_.batch_loss) {
+    std::string& key = keys_[i++];
+    if (key.empty() || std::string_view(key).substr(kPrefix.size()) != name) key = join(kPrefix, name);
+    entries_[i].key = key;  // after that of the size
+    entries_[i].value = loss;
+  }
+  logger_.log_metrics(entries_);
+}
+
+// The loss of a trial may become what it likes.
+void BatchLosses::watch_for_nan() {
+  const at::Tensor* total = state_.batch_loss.find("total");
+  if (expects_nan_ || !state_.run || !total || !total->is_cpu() || total->scalar_type() != at::kFloat) return;
+  if (!is_nan(*total)) return nan_since_.reset();
+  if (nan_since_) return;
+  nan_since_ = state_.timestamp.batch;
+  if (std::exchange(warned_of_nan_, true)) return;
+  warn(join("the training loss of batch ", state_.timestamp.batch, " is NaN; the callback NaNMonitor ends a run then"));
+}
+
+std::optional<std::int64_t> BatchLosses::nan_since() const {
+  const at::Tensor* total = state_.batch_loss.find("total");
+  if (expects_nan_ || !total || !total->is_cuda() || total->scalar_type() != at::kFloat || !is_nan(*total))
+    return nan_since_;
+  return state_.timestamp.batch - 1;
+}
+
+}  // namespace composer

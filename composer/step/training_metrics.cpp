@@ -1,0 +1,41 @@
+#include "composer/step/training_metrics.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/ScopeExit.h>
+
+#include "composer/core/model_access.h"
+#include "composer/util/autocast.h"
+
+namespace composer {
+
+void TrainingMetrics::update() {
+  if (set_.empty()) return;
+  const at::NoGradGuard no_grad;
+  const AutocastScope autocast(state_.precision, state_.device);
+  set_.update(*state_.model, microbatch_, outputs());
+}
+
+// In evaluation mode, so that a model that runs a forward of its own counts no statistics twice. Modes are left alone
+// once eval_forward has given the outputs of training.
+Outputs TrainingMetrics::outputs() {
+  Model& model = *state_.model;
+  std::optional<ModuleModes> modes;
+  const auto restore = c10::make_scope_exit([&modes] {
+    if (modes) modes->restore();
+  });
+  if (!reuses_outputs_) {
+    modes.emplace(as_module(model));
+    set_training(as_module(model), false);
+  }
+  Outputs outputs = eval_forward_of(model, microbatch_, &state_.outputs);
+  reuses_outputs_ = std::ranges::equal(outputs, state_.outputs, [](const auto& given, const auto& trained) {
+    return given.second.is_same(trained.second);
+  });
+  return outputs;
+}
+
+}  // namespace composer
