@@ -8,13 +8,14 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/export.h"
+#include "composer/core/option.h"
+#include "composer/core/state_dict.h"
 #include "composer/optim/parameter_group.h"
 #include "composer/optim/skippable_step.h"
 
@@ -27,26 +28,25 @@ struct Slice;
 struct BuiltGroup;
 }  // namespace detail
 
-struct OptionField {
-  const char* name;
-  std::variant<double*, bool*> value;
-};
-
 // The options of a parameter group of any of our optimizers.
 struct COMPOSER_EXPORT NamedOptions {
   virtual ~NamedOptions();
-  virtual std::vector<OptionField> fields() = 0;
-  double initial_lr = 0;  // learning rate before any schedule
+  virtual StateDict described() const = 0;  // by name
+  double initial_lr = 0;                    // learning rate before any schedule
 };
 
 template <class Options>
 struct GroupOptions final : torch::optim::OptimizerCloneableOptions<GroupOptions<Options>>, NamedOptions {
-  explicit GroupOptions(Options given) : values(std::move(given)) { initial_lr = values.lr; }
+  using Described = std::vector<Option<Options>>;
+  GroupOptions(Options given, Described (*list)()) : values(std::move(given)), described_by(list) {
+    initial_lr = values.lr;
+  }
   double get_lr() const override { return values.lr; }
   void set_lr(double lr) override { values.lr = lr; }
-  std::vector<OptionField> fields() override { return fields_of(values); }
+  StateDict described() const override { return describe(values, described_by()); }
 
   Options values;
+  Described (*described_by)();
 };
 
 // The optimizer state of a parameter, in the order of state_keys(); undefined where a tensor does not exist yet.
