@@ -240,7 +240,7 @@ struct Field : Option<Options> {
   Field not_empty() && {
     return std::move(*this).must("not be empty", [](const auto& value) { return !value.empty(); }).refuses({""});
   }
-  Field in(std::vector<TimeUnit> units) && {
+  Field in(const std::vector<TimeUnit>& units) && {
     return std::move(*this).must("be in " + detail::units_text(units),
                                  [units](Time time) { return std::ranges::find(units, time.unit()) != units.end(); });
   }
