@@ -11,7 +11,14 @@
 #include "composer/optim/any_optimizer.h"
 #include "composer/optim/named_optimizer.h"
 
-namespace composer::optim::detail {
+namespace composer::optim {
+
+template <class Options>
+StateDict GroupOptions<Options>::described() const {
+  return composer::describe(values, described_by());
+}
+
+namespace detail {
 
 struct BuiltGroup {
   NamedParameters parameters;
@@ -101,4 +108,5 @@ AnyOptimizer make_later(const std::string& who, Options options, Described<Optio
 // Decoupled decay is not multiplied by the learning rate, so values for other optimizers are 1000 times too large.
 void warn_of_decay(const std::string& who, double weight_decay);
 
-}  // namespace composer::optim::detail
+}  // namespace detail
+}  // namespace composer::optim

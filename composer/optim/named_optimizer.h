@@ -14,10 +14,14 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/export.h"
-#include "composer/core/option.h"
-#include "composer/core/state_dict.h"
 #include "composer/optim/parameter_group.h"
 #include "composer/optim/skippable_step.h"
+
+namespace composer {
+template <class Options>
+struct Option;
+class StateDict;
+}  // namespace composer
 
 namespace composer::optim {
 
@@ -43,7 +47,7 @@ struct GroupOptions final : torch::optim::OptimizerCloneableOptions<GroupOptions
   }
   double get_lr() const override { return values.lr; }
   void set_lr(double lr) override { values.lr = lr; }
-  StateDict described() const override { return describe(values, described_by()); }
+  StateDict described() const override;
 
   Options values;
   Described (*described_by)();

@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "composer/core/error.h"
+#include "composer/core/state_dict.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/util/text.h"
 
