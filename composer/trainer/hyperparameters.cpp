@@ -70,7 +70,8 @@ void add_options(StateDict& into, const Plugins<Base>& plugins) {
 bool add_named(StateDict& into, const std::string& group, const torch::optim::OptimizerOptions& given) {
   const auto* options = dynamic_cast<const optim::NamedOptions*>(&given);
   if (!options) return false;
-  for (const auto& [name, value] : options->described().entries())
+  const StateDict described = options->described();
+  for (const auto& [name, value] : described.entries())
     if (name != "lr") into[group + name] = value;
   into[group + "lr"] = options->initial_lr;
   return true;
