@@ -65,6 +65,29 @@ void read_text(const std::string& text, std::vector<std::string>& value) {
     value.push_back(text.substr(begin, end - begin));
   }
 }
+void read_text(const std::string& text, std::map<std::string, std::string>& value) {
+  value.clear();
+  std::vector<std::string> entries;
+  read_text(text, entries);
+  for (const std::string& entry : entries) {
+    const std::size_t equal = entry.find('=');
+    if (equal == std::string::npos || equal == 0)
+      throw ConfigError("expected key=value, separated by commas, got \"", text, '"');
+    value[entry.substr(0, equal)] = entry.substr(equal + 1);
+  }
+}
+
+std::string bound_text(double bound) {
+  const auto whole = static_cast<std::int64_t>(bound);
+  return static_cast<double>(whole) == bound ? std::to_string(whole) : util::exact_text(bound);
+}
+
+std::string units_text(const std::vector<TimeUnit>& units) {
+  std::string text;
+  for (std::size_t i = 0; i < units.size(); ++i)
+    text += join(i == 0 ? "" : i + 1 < units.size() ? ", " : " or ", to_string(units[i]));
+  return text;
+}
 
 std::string to_text(const std::string& value) { return value; }
 std::string to_text(const std::filesystem::path& value) { return value.string(); }
@@ -84,6 +107,11 @@ std::string to_text(const std::optional<bool>& value) { return value ? to_text(*
 std::string to_text(const std::vector<std::string>& value) {
   std::string text;
   for (const std::string& part : value) text += (text.empty() ? "" : ",") + part;
+  return text;
+}
+std::string to_text(const std::map<std::string, std::string>& value) {
+  std::string text;
+  for (const auto& [key, entry] : value) text += join(text.empty() ? "" : ",", key, '=', entry);
   return text;
 }
 

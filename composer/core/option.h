@@ -12,10 +12,14 @@
 // all_options() does not compile unless every field is there. What is not said is what is safe: ranks that train
 // together must agree, and the field is a hyperparameter, which is logged, saved in checkpoints, and told when a run
 // goes on with another value.
+#include <algorithm>
+#include <cmath>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,7 +49,6 @@ enum class Compared : std::uint8_t {
 
 struct OptionRules {
   std::string unit = {};  // "samples", or of a time "ep or tok"
-  std::string must = {};  // be what, in an error: "be > 0 seconds"; empty: whatever the type can be
   Compared compared = Compared::AT_FIT;
   bool left_to_first = false;  // a rank that leaves it empty has that of rank 0
   std::string free = {};       // why ranks may differ
@@ -56,6 +59,13 @@ struct OptionRules {
 template <class Options>
 struct RunOf {
   struct Type {};
+};
+
+// What a value must be. Without one it is whatever the type can be.
+template <class Options>
+struct Limit {
+  std::string must;  // in an error: "be > 0 seconds"
+  std::function<bool(const Options&)> holds;
 };
 
 // As messages show it.
@@ -77,6 +87,7 @@ COMPOSER_EXPORT void read_text(const std::string& text, std::optional<std::int64
 COMPOSER_EXPORT void read_text(const std::string& text, std::optional<std::uint64_t>& value);
 COMPOSER_EXPORT void read_text(const std::string& text, std::optional<bool>& value);
 COMPOSER_EXPORT void read_text(const std::string& text, std::vector<std::string>& value);  // separated by commas
+COMPOSER_EXPORT void read_text(const std::string& text, std::map<std::string, std::string>& value);  // a=b,c=d
 
 COMPOSER_EXPORT std::string to_text(const std::string& value);
 COMPOSER_EXPORT std::string to_text(const std::filesystem::path& value);
@@ -91,6 +102,11 @@ COMPOSER_EXPORT std::string to_text(const std::optional<std::int64_t>& value);
 COMPOSER_EXPORT std::string to_text(const std::optional<std::uint64_t>& value);
 COMPOSER_EXPORT std::string to_text(const std::optional<bool>& value);
 COMPOSER_EXPORT std::string to_text(const std::vector<std::string>& value);
+COMPOSER_EXPORT std::string to_text(const std::map<std::string, std::string>& value);
+
+// The bound of a range with all its digits, and units of time as "ep, ba or sp".
+COMPOSER_EXPORT std::string bound_text(double bound);
+COMPOSER_EXPORT std::string units_text(const std::vector<TimeUnit>& units);
 
 // Numbers, yes and no stay what they are; all else is text, "" if it is unset.
 template <class T>
@@ -136,8 +152,21 @@ template <class T>
 double number_of(const T& value) {
   if constexpr (std::same_as<T, Seconds>)
     return value.count();
+  else if constexpr (std::same_as<T, Time>)
+    return value.as_double();
+  else if constexpr (std::same_as<T, Interval>)
+    return value.time().as_double();
   else
     return static_cast<double>(value);
+}
+
+// Empty if some field has no default.
+template <class Options, class T>
+std::string default_text(T Options::*member) {
+  if constexpr (requires { Options{}; })
+    return to_text(Options{}.*member);
+  else
+    return {};
 }
 
 // Whether the aggregate has fields of these types, in this order, and no others.
@@ -163,8 +192,8 @@ struct Option : OptionInfo {
   std::function<void(Options&, const std::string&)> read;  // null: it has no text form, and `type` says what it is
   std::function<StateValue(const Options&)> value;         // null: likewise
   OptionRules rules = {};
-  std::function<bool(const Options&)> holds = {};  // whether it is as `must` says; null: it always is
-  Tell tell = {};                                  // its hyperparameters; null: `value`, under its name
+  std::vector<Limit<Options>> limits = {};
+  Tell tell = {};  // its hyperparameters; null: `value`, under its name
 
   bool is_logged() const { return rules.unlogged.empty(); }
   void tell_to(StateDict& into, const Options& options, const typename RunOf<Options>::Type& run) const {
@@ -180,13 +209,14 @@ template <class Options, class T>
 struct Field : Option<Options> {
   T Options::*member = nullptr;
 
-  // Of a plug-in that is made by text: one that must be given, and texts that are refused.
+  // Of a plug-in that is made by text: one that must be given, and texts that are refused, besides those that its type
+  // and its range refuse.
   Field example(std::string text) && {
     OptionInfo::example = std::move(text);
     return std::move(*this);
   }
-  Field refuses(std::vector<std::string> texts) && {
-    this->refused = std::move(texts);
+  Field refuses(const std::vector<std::string>& texts) && {
+    this->refused.insert(this->refused.end(), texts.begin(), texts.end());
     return std::move(*this);
   }
 
@@ -197,29 +227,60 @@ struct Field : Option<Options> {
   // A number's range. A value that is unset is always allowed.
   Field at_least(double low, std::string unit = {}) && {
     return std::move(*this).bounded(
-        ">= ", low, [low](double number) { return number >= low; }, std::move(unit));
+        join(">= ", detail::bound_text(low)), {low - 1}, [low](double number) { return number >= low; },
+        std::move(unit));
   }
   Field above(double low, std::string unit = {}) && {
     return std::move(*this).bounded(
-        "> ", low, [low](double number) { return number > low; }, std::move(unit));
+        join("> ", detail::bound_text(low)), {low}, [low](double number) { return number > low; }, std::move(unit));
   }
-  // After these: another value that is allowed, and what it means.
+  Field from_to(double low, double high, std::string unit = {}) && {
+    return std::move(*this).bounded(
+        join("from ", detail::bound_text(low), " to ", detail::bound_text(high)), {low - 1, high + 1},
+        [low, high](double number) { return number >= low && number <= high; }, std::move(unit));
+  }
+  Field from_0_below_1() && {
+    return std::move(*this).bounded("in [0, 1)", {-1, 1}, [](double number) { return number >= 0 && number < 1; });
+  }
+  Field not_empty() && {
+    return std::move(*this).must("not be empty", [](const auto& value) { return !value.empty(); }).refuses({""});
+  }
+  Field in(const std::vector<TimeUnit>& units) && {
+    return std::move(*this).must("be in " + detail::units_text(units),
+                                 [units](Time time) { return std::ranges::find(units, time.unit()) != units.end(); });
+  }
+  // After a range: another value that is allowed, and what it means.
   Field or_else(double other, const std::string& meaning) && {
-    this->rules.must += join(", or ", other, " for ", meaning);
-    this->holds = [member = member, in_range = std::move(this->holds), other](const Options& options) {
+    Limit<Options>& limit = this->limits.back();
+    limit.must += join(", or ", other, " for ", meaning);
+    limit.holds = [member = member, in_range = std::move(limit.holds), other](const Options& options) {
       const auto* value = detail::held(options.*member);
       return !value || detail::number_of(*value) == other || in_range(options);
     };
+    std::erase(this->refused, detail::bound_text(other));
+    return std::move(*this);
+  }
+  // After a range, whose words say it well enough.
+  Field finite() && {
+    Limit<Options>& limit = this->limits.back();
+    limit.holds = [member = member, in_range = std::move(limit.holds)](const Options& options) {
+      const auto* value = detail::held(options.*member);
+      return in_range(options) && (!value || std::isfinite(detail::number_of(*value)));
+    };
+    return std::move(*this).refuses({"inf"});
+  }
+  // After a range: other words for it.
+  Field worded(std::string must) && {
+    this->limits.back().must = std::move(must);
     return std::move(*this);
   }
   // Any other rule: must("be 1 or 2", [](std::int64_t value) { ... }).
   template <class Rule>
   Field must(std::string rule, Rule holds) && {
-    this->rules.must = std::move(rule);
-    this->holds = [member = member, holds = std::move(holds)](const Options& options) {
-      const auto* value = detail::held(options.*member);
-      return !value || holds(*value);
-    };
+    this->limits.push_back({std::move(rule), [member = member, holds = std::move(holds)](const Options& options) {
+                              const auto* value = detail::held(options.*member);
+                              return !value || holds(*value);
+                            }});
     return std::move(*this);
   }
 
@@ -265,21 +326,25 @@ struct Field : Option<Options> {
 
  private:
   template <class InRange>
-  Field bounded(const char* relation, double low, InRange in_range, std::string unit) && {
-    const std::string rule = join("be ", relation, low, unit.empty() ? "" : " ", unit);
+  Field bounded(const std::string& range, const std::vector<double>& outside, InRange in_range,
+                std::string unit = {}) && {
+    const std::string rule = join("be ", range, unit.empty() ? "" : " ", unit);
     this->rules.unit = std::move(unit);
+    for (const double number : outside)
+      this->refused.push_back(detail::bound_text(number) + (detail::type_name<T>() == "time" ? "ep" : ""));
     return std::move(*this).must(rule, [in_range](const auto& value) { return in_range(detail::number_of(value)); });
   }
 };
 
-// A member of an options struct: a text, path, double, bool, Seconds, Interval, list of texts, or a whole number, bool
-// or Time that may be optional.
+// A member of an options struct: a text, path, double, bool, Seconds, Interval, list of texts, texts by key, or a whole
+// number, bool or Time that may be optional.
 template <class Options, class T>
 Field<Options, T> option(std::string name, T Options::*member) {
-  Field<Options, T> field{{{std::move(name), detail::type_name<T>(), detail::to_text(Options{}.*member)},
-                           [member](Options& options, const std::string& text) { detail::read_text(text, options.*member); },
-                           [member](const Options& options) { return detail::to_value(options.*member); }},
-                          member};
+  Field<Options, T> field{
+      {{std::move(name), detail::type_name<T>(), detail::default_text(member)},
+       [member](Options& options, const std::string& text) { detail::read_text(text, options.*member); },
+       [member](const Options& options) { return detail::to_value(options.*member); }},
+      member};
   if constexpr (std::same_as<T, Interval>) return std::move(field).must(detail::kIntervalRule, detail::is_an_interval);
   return field;
 }
@@ -328,9 +393,28 @@ template <class Options>
 void check(const Options& options, const std::vector<Option<Options>>& list, const std::string& who = {},
            const char* after_name = ":") {
   for (const Option<Options>& option : list)
-    if (option.holds && !option.holds(options))
-      throw ConfigError(who, option.name, after_name, " must ", option.rules.must,
-                        option.value ? ", got " + text_of(option.value(options)) : std::string());
+    for (const Limit<Options>& limit : option.limits)
+      if (!limit.holds(options)) {
+        const std::string got = option.value ? text_of(option.value(options)) : "";
+        throw ConfigError(who, option.name, after_name, " must ", limit.must, got.empty() ? "" : ", got ", got);
+      }
+}
+
+// The options, if all are as the list says; otherwise it throws "Sampler: size must be > 0, got -1". For a constructor.
+template <class Options>
+Options checked(const char* who, Options options, const std::vector<Option<Options>>& list) {
+  check(options, list, join(who, ": "), "");
+  return options;
+}
+
+// "rate=0.5, steps=3": the options that are hyperparameters.
+template <class Options>
+std::string text_of(const Options& options, const std::vector<Option<Options>>& list) {
+  std::string text;
+  for (const auto& option : list)
+    if (option.is_logged() && option.value)
+      text += join(text.empty() ? "" : ", ", option.name, '=', text_of(option.value(options)));
+  return text;
 }
 
 // The options by name: for local_hparams() of a plug-in.
@@ -338,7 +422,7 @@ template <class Options>
 StateDict describe(const Options& options, const std::vector<Option<Options>>& list) {
   StateDict described;
   for (const auto& option : list)
-    if (option.is_logged()) described[option.name] = option.value(options);
+    if (option.is_logged() && option.value) described[option.name] = option.value(options);
   return described;
 }
 

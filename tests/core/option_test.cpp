@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -65,6 +66,57 @@ TEST_CASE("A value outside of its range is a ConfigError with the option, the ru
   CHECK(error_of([] { check(Sizes{.count = 0}, described(), "Sizes ", ""); }) == "Sizes count must be >= 1 MiB, got 0");
 }
 
+struct Ranges {
+  double share = 0.5;
+  double rate = 0;
+  double alpha = 1;
+  std::string key = "input";
+  Time patience = "1ep";
+  Seconds wait{1};
+  std::int64_t most = 1;
+  Parts parts = {};
+};
+
+std::vector<Option<Ranges>> ranges() {
+  using O = Ranges;
+  return all_options(
+      option("share", &O::share).from_to(0, 1), option("rate", &O::rate).from_0_below_1().worded("be a share below 1"),
+      option("alpha", &O::alpha).above(0).finite(), option("key", &O::key).not_empty(),
+      option("patience", &O::patience).in({TimeUnit::EPOCH, TimeUnit::BATCH}).at_least(1),
+      option("wait", &O::wait).from_to(0.001, 86'400, "seconds"), option("most", &O::most).from_to(1, 1'000'000),
+      part("parts", &O::parts, "parts").must("be many", [](const Parts& p) { return p.all.empty(); }));
+}
+
+TEST_CASE("A constructor's error names its class, the option, the first rule that does not hold, and the value") {
+  const auto error = [](const Ranges& given) { return error_of([&] { checked("X", given, ranges()); }); };
+  CHECK(error({}) == "no error");
+  CHECK(error({.share = 1.5}) == "X: share must be from 0 to 1, got 1.5");
+  CHECK(error({.share = NAN}) == "X: share must be from 0 to 1, got nan");
+  CHECK(error({.rate = 1}) == "X: rate must be a share below 1, got 1");
+  CHECK(error({.rate = -0.1}) == "X: rate must be a share below 1, got -0.1");
+  CHECK(error({.alpha = INFINITY}) == "X: alpha must be > 0, got inf");
+  CHECK(error({.key = ""}) == "X: key must not be empty");
+  CHECK(error({.patience = "3sp"}) == "X: patience must be in ep or ba, got 3sp");
+  CHECK(error({.patience = "0ba"}) == "X: patience must be >= 1, got 0ba");
+  CHECK(error({.wait = Seconds(1e5)}) == "X: wait must be from 0.001 to 86400 seconds, got 100000");
+  CHECK(error({.most = 0}) == "X: most must be from 1 to 1000000, got 0");
+  CHECK(error({.parts = {{1}}}) == "X: parts must be many");
+  CHECK(describe(Ranges{}, ranges()).size() == 7);
+}
+
+TEST_CASE("Each text that a range says it refuses, it refuses") {
+  for (const Option<Ranges>& option : ranges()) {
+    CHECK(option.refused.empty() == !option.read);
+    for (const std::string& text : option.refused) {
+      CAPTURE(text);
+      Ranges given;
+      option.read(given, text);
+      CHECK(error_of([&] { check(given, ranges()); }).starts_with(option.name));
+    }
+  }
+  CHECK(described()[1].refused.empty());  // -1 is allowed
+}
+
 TEST_CASE("What an option says of itself is what is not as usual") {
   const std::vector<Option<Sizes>> list = described();
   CHECK(list[0].rules.unit == "MiB");
@@ -75,6 +127,7 @@ TEST_CASE("What an option says of itself is what is not as usual") {
   for (const Option<Sizes>& option : list)
     if (option.is_logged()) option.tell_to(told, {.count = 3}, {});
   CHECK(text_of(*told.find("count")) == "3");
+  CHECK(text_of(Sizes{.count = 3}, list) == "count=3, most=, pause=1, interval=1ep, fast=false");
   CHECK(text_of(*told.find("most")).empty());
   CHECK_FALSE(told.find("parts"));
 }
@@ -86,6 +139,12 @@ TEST_CASE("Texts become lists, switches and numbers that may be unset") {
   CHECK(detail::to_text(list) == "a,,b");
   detail::read_text("", list);
   CHECK(list.empty());
+  std::map<std::string, std::string> map = {{"before", ""}};
+  detail::read_text("b=2,a=1=1,c=", map);
+  CHECK(map == std::map<std::string, std::string>{{"a", "1=1"}, {"b", "2"}, {"c", ""}});
+  CHECK(detail::to_text(map) == "a=1=1,b=2,c=");
+  CHECK_THROWS_AS(detail::read_text("a", map), ConfigError);
+  CHECK_THROWS_AS(detail::read_text("=a", map), ConfigError);
   std::optional<bool> yes;
   detail::read_text("true", yes);
   CHECK(yes == true);
