@@ -139,6 +139,15 @@ void Trainer::Impl::log_final_time() {
   if (now.token > 0) logger.log_metrics({{"time/token", now.token}, {"time/token_in_epoch", now.token_in_epoch}});
 }
 
+// At the end of a fit, in case that nobody saw the warning hours ago.
+void Trainer::Impl::tell_nan() const {
+  if (const auto since = train_step.nan_since(); since && ranks.first())
+    warn(join("the training loss has been NaN since batch ", *since, state.device.is_cpu() ? "" : " or before",
+              ", up to the end of this fit at batch ", state.timestamp.batch,
+              ": nothing was learnt from there on. The callback NaNMonitor ends a run at the first ",
+              "NaN, and says where it comes from"));
+}
+
 void Trainer::Impl::note_signal(int signal) {
   if (fit->ending.note(signal))
     state.stop.ask(fit->ending.signal() == SIGINT ? "interrupted (SIGINT)" : "told to end (SIGTERM)");

@@ -11,9 +11,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "composer/checkpoint/part_writer.h"
-#include "composer/checkpoint/run_lock.h"
-#include "composer/checkpoint/run_saver.h"
 #include "composer/core/error.h"
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
@@ -26,6 +23,7 @@
 #include "composer/step/train_step.h"
 #include "composer/step/weights_in_use.h"
 #include "composer/trainer/asides.h"
+#include "composer/trainer/checkpoints.h"
 #include "composer/trainer/evaluations.h"
 #include "composer/trainer/fit.h"
 #include "composer/trainer/fits.h"
@@ -43,25 +41,12 @@
 
 namespace composer {
 
-class ResumesTogether;
 class Tuner;
 
 std::vector<std::string> labels_of(const std::vector<EvalRun>& runs);
 
 // Throws ConfigError for what can be told without a run; before any callback is opened.
 void check_options(const TrainerOptions& options, at::Device device);
-
-// The same of resume_with.
-void check_resume_with(const TrainerOptions& options);
-
-// The newest checkpoint of this run, if it is to go on from there.
-std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options);
-
-// The checkpoints of a run, in the order in which they were written.
-struct SavedPaths {
-  std::vector<std::string> all;
-  std::optional<std::string> best;
-};
 
 // True while it lives.
 class Flag {
@@ -160,6 +145,7 @@ struct Trainer::Impl {
   void log_hyperparameters();
   void log_algorithms();
   void log_options();
+  StateDict hyperparameters(const StateDict& before) const;
 
   // tuning.cpp: what .tune chooses, and when it chooses again
   bool tunes() const;  // `tune`, or products alone
@@ -171,38 +157,12 @@ struct Trainer::Impl {
   void tune_again();
   Tuner tuner(const Feed& feed, kernels::ProductTable* table);
 
-  // checkpoints.cpp: when they are written, and which is loaded
-  std::unique_ptr<saving::RunSaver> make_saver();
-  StateDict read_resumed();
-  StateDict read_resumed_together();
+  // loading.cpp: what is loaded
   void load_checkpoint();
-  void warn_of_missing_optimizer(const StateDict& saved, const std::string& from) const;
-  void load(const LoadOptions& from, const std::vector<Rename>& rename = {});
-  void require_own_weights(const char* call) const;
-  void require_exact_place(const char* call) const;
-  std::string save_by_hand(const std::string& name);
-  std::string made_before(const std::string& name) const;
-  void tell_resumed();
-  void tell_interrupted();
-  void tell_nan() const;
+  void load(const LoadOptions& from, const std::vector<Rename>& rename);
+  void load_run_state(const StateDict& saved, const std::string& from);
 
-  // saving_together.cpp: what all ranks do when one is written
-  void save_if_due(Event event);
-  void save_last();
-  void save_begin();
-  void save_periodic();
-  std::string write_by_hand(const std::string& name);
-  void wait_for_saves();
-  void write_notes();
-  void share_saved();
-  bool saves_together() const;
-  void save_together(const std::function<void()>& save, bool by_hand = false);
-  void check_parts();
-  StateDict own_optimizer();
-  StateDict own_part();
-  saving::PartWriter& parts_writer();
-
-  // run_state.cpp: what is in them
+  // run_state.cpp: what is saved
   class AsRun;
   // Cuts the run off from the trainer when that ends, or before: a copy of the state may outlive it.
   class RunLink {
@@ -218,21 +178,12 @@ struct Trainer::Impl {
     std::shared_ptr<SignalWatch> signals_;
   };
   StateDict run_state(bool weights_only);
-  void check_run_state(const StateDict& saved, const std::string& from) const;
-  void load_run_state(const StateDict& saved, const std::string& from);
-  void compare_options();
-  void load_weights(const StateDict& saved, const std::string& from, bool strict);
-  void visit_logged(StateVisitor& visit);
   void visit_state(StateVisitor& visit);
+  void visit_logged(StateVisitor& visit);
   void visit_measured(StateVisitor& visit);
-  bool is_resumable() const;
-  void mark_begun();
-  void end_mark_if_saved();
-  optim::OwnsState owns_state();
-  void restore_random();
-  void restore_given();
-  void restore_scale();
-  void restore_settings();
+  void visit_own_optimizer(StateVisitor& visit);
+  StateDict own_optimizer();
+  StateDict own_part();
 
   // counting.cpp: what is counted and logged between the events
   Progress progress() const;
@@ -243,6 +194,7 @@ struct Trainer::Impl {
   std::optional<Batch> next_of_own_loader();
   bool next_batch_aside(Feed& feed, Timestamp& timestamp);
   void count_batch_aside(const Feed& feed, Timestamp& timestamp);
+  void tell_nan() const;
   void note_signal(int signal);
   OwnRandom random_aside(std::string_view label, std::int64_t call = 0) const;
   // What several ranks do in addition; nothing for one.
@@ -269,9 +221,10 @@ struct Trainer::Impl {
   void require_fit(const char* call) const;
   void require_idle(const char* call) const;
   void require_no_trial(const char* call) const;
+  void require_own_weights(const char* call) const;
+  void require_exact_place(const char* call) const;
   void close();
   void release();
-  void warn_of_unsaved() const;
   void tell_watchers(const std::exception_ptr& error) noexcept;
   template <class F>
   auto located(F&& run);
@@ -306,13 +259,7 @@ struct Trainer::Impl {
   LoggedHyperparameters logged;
   std::optional<Fit> fit;  // between begin() and end()
   std::optional<RunLink> run_link;
-  std::shared_ptr<const std::string> program;       // of the trainers that resume together, while they live
-  std::shared_ptr<const ResumesTogether> together;  // of rank 0: what the others need to know of this one
-  std::unique_ptr<saving::RunSaver> saver;          // of rank 0
-  std::optional<saving::RunMark> mark;              // likewise, while it has no checkpoint
-  std::unique_ptr<saving::PartWriter> part_writer;  // of another rank, from its first part on
-  SavedPaths saved_by_rank_0;                       // likewise
-  std::optional<StateDict> whole_optimizer;         // while rank 0 saves what all ranks have of it
+  Checkpoints checkpoints;
   WeightsInUse weights_in_use{state, engine};
   Engine engine;  // the last: callbacks that it closes may ask for all of the above
 };

@@ -71,6 +71,7 @@ TrainerOptions unwatched(TrainerOptions options) {
   options.tune = false;
   options.products = Products::LIBRARY;  // nothing is raced; the table is that of the trainer
   options.cuda_graph = false;
+  options.save_folder = {};
   return options;
 }
 
@@ -91,6 +92,7 @@ Trainer::Impl::Impl(const Impl& other, ForTrial)
       settings(other.settings.of_trial()),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
       asides(AsidePlan(false, false)),
+      checkpoints(options, ranks, state, replicas, {}, {}),
       engine(state, logger, other.engine, Engine::ForTrial{}) {
   state.stop = Stop();
   state.run = {};

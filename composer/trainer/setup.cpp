@@ -73,13 +73,6 @@ bool is_chosen(const Interval& eval_interval) {
   return eval_interval.time().as_double() != 0 && to_string(eval_interval.time()) != "1ep";
 }
 
-// What the loaders declare of the metric of save_best, whether it has been measured yet or not.
-void tell_direction(saving::RunSaver& saver, const saving::Best& best, const FitOutline& fit) {
-  for (const FitOutline::Source& source : fit.sources)
-    for (std::size_t i = 0; i < source.better.size(); ++i)
-      if (join(source.label, '/', source.metrics[i]) == best.metric) saver.prefer(source.better[i]);
-}
-
 }  // namespace
 
 void check_options(const TrainerOptions& options, at::Device device) {
@@ -163,11 +156,11 @@ void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
     FitPlan plan = ranks.together([&] { return plan_fit(given, left, needs_loader); });
     if (left == Fits::Left::NOTHING) return skip_fit(std::move(plan));
     check_ranks(plan);
-    check_parts();
+    checkpoints.check_parts();
     commit(std::move(plan));
   } catch (...) {
     fits.failed = true;
-    if (saver && !fit) saver->end_fit();
+    if (!fit) checkpoints.end_fit();
     throw;
   }
 }
@@ -195,7 +188,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Fits::Le
   require_open("fit()");
   require_idle("begin()");
   if (fit) throw ConfigError("Trainer: begin() was called before; call end() first");
-  if (fits.next == 0 && together) together->check();
+  if (fits.next == 0) checkpoints.check_trainers();
   check_has_optimizer(state, static_cast<bool>(options.optimizer), "fit");
   check_trains_all(as_module(*state.model), *state.optimizer);
   if (fits.next == 0 || resumption.found) check_field_names(engine);
@@ -235,13 +228,12 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Fits::Le
   plan.holds.loader = plan.feed.lease();
   if (given.train_dataloader && plan.from.batch_in_epoch > 0)
     check_position(plan.feed, state.seed, progress().loader_epoch(), plan.from.batch_in_epoch);
-  if (saver) saver->begin_fit(state);
+  checkpoints.begin_fit();
   return plan;
 }
 
 // Whether everything that happens at intervals or follows a metric can do so in this fit.
 void Trainer::Impl::check_plan(const FitPlan& plan, const std::vector<EvalRun>& runs, bool gives_batches) const {
-  constexpr const char* kEffect = "so only end() does it";
   FitOutline outline;
   outline.epochs_end = static_cast<bool>(plan.feed);
   outline.zero_stage = ranks.zero_stage();
@@ -251,24 +243,16 @@ void Trainer::Impl::check_plan(const FitPlan& plan, const std::vector<EvalRun>& 
 
   for (const EvalRun& run : runs) {
     check_share(run.interval, "eval_interval", plan.feed);
-    outline.check_interval("eval_interval", run.interval, kEffect, state);
+    outline.check_interval("eval_interval", run.interval, kOnlyAtEnd, state);
   }
-  if (saver) {
-    check_share(options.save_interval, "save_interval", plan.feed);
-    outline.check_interval("save_interval", options.save_interval, kEffect, state);
-    const bool settable = gives_batches || !engine.algorithms().empty();
-    if (options.save_best) {
-      saving::check_best("save_best", *options.save_best, outline, state, settable);
-      tell_direction(*saver, *options.save_best, outline);
-    }
-  }
+  checkpoints.check_fit(outline, plan.feed, /*may_set_metrics=*/gives_batches || !engine.algorithms().empty());
   plan.rates.schedules().check_fit(outline, state);
   for (const auto& callback : engine.callbacks()) callback.object->check_fit(outline, state);
 }
 
 void Trainer::Impl::commit_lasting(FitPlan& plan) {
   train_step.scale_losses(plan.precision, options.grad_scaler);
-  restore_scale();
+  resumption.restore_scale(train_step);
   activate(plan.feed);
   if (plan.microbatch_size) train_step.set_microbatch_size(*plan.microbatch_size, options.microbatch_memory);
   check_can_split(state.device_train_microbatch_size, train);
@@ -278,19 +262,19 @@ void Trainer::Impl::commit_lasting(FitPlan& plan) {
   declare_metrics();
   rates = std::move(plan.rates);
   if (plan.reset_time) resumption.waiting.drop({"schedulers", "evaluated"});
-  restore_given();
+  resumption.restore_given(rates.schedules(), evaluations);
   rates.schedules().apply(state);
 }
 
 void Trainer::Impl::commit(FitPlan plan) {
-  const bool is_saved = saver && saver->last_saved_batch() == state.timestamp.batch;
+  const bool is_saved = checkpoints.have_batch();
   state.timestamp = plan.from;
   state.max_duration = plan.until;
   state.stop.clear_answered();
   if (plan.reset_time) {
     state.previous_timestamp.reset();
     evaluations.count_from_zero();
-    if (saver) saver->count_from_zero();
+    checkpoints.count_from_zero();
     fits.owed.reset();
   }
   commit_lasting(plan);
@@ -320,7 +304,7 @@ void Trainer::Impl::check_first_batch() {
   check_without_tokens(state.max_duration, "max_duration");
   check_without_tokens(state.iteration_length, "iteration_length");
   for (const EvalRun& run : evaluations.runs()) check_without_tokens(run.interval, "eval_interval");
-  if (saver) check_without_tokens(options.save_interval, "save_interval");
+  checkpoints.check_first_batch();
   rates.schedules().check_without_tokens(state);
 }
 
@@ -334,13 +318,17 @@ void Trainer::Impl::log_algorithms() {
 // All that checkpoints say of how the run is trained; of a run that goes on, what has changed.
 void Trainer::Impl::log_options() {
   if (!options.auto_log_hparams || std::exchange(logged.options_here, true)) return;
-  const StateDict now = hyperparameters_of(options, state, logger, train, rates.made(), {});
+  const StateDict now = hyperparameters({});
   const StateDict new_ones =
       std::exchange(logged.options, true) ? changed(resumption.hyperparameters_before, now) : now;
   std::vector<LogEntry> entries;
   for (const auto& [name, value] : new_ones.entries())
     if (!logger.hyperparameters().contains(name)) entries.push_back({name, log_value(value)});
   if (!entries.empty()) logger.log_hyperparameters(entries);
+}
+
+StateDict Trainer::Impl::hyperparameters(const StateDict& before) const {
+  return hyperparameters_of(options, state, logger, train, rates.made(), before);
 }
 
 void Trainer::Impl::finish_fit() {
@@ -355,7 +343,7 @@ void Trainer::Impl::finish_fit() {
   signals->end();
   fit.reset();
   rates.leave(state);
-  if (saver) saver->end_fit();
+  checkpoints.end_fit();
 }
 
 // After an error: the gradients and microbatches of a batch that was not counted are dropped. The random numbers that
@@ -364,7 +352,7 @@ void Trainer::Impl::abandon_fit() {
   if (last_of_training >= Event::BEFORE_TRAIN_BATCH && last_of_training <= Event::AFTER_TRAIN_BATCH)
     train_step.abandon();
   state.optimizer->zero_grad(/*set_to_none=*/true);
-  if (saver) saver->abandon();
+  checkpoints.abandon_fit();
   finish_fit();
   fits.repeat();
 }

@@ -79,17 +79,6 @@ Ranks of_rank(TrainerOptions& options) {
   return ranks;
 }
 
-// Of rank 0, which alone reads and writes the save_folder.
-std::optional<saving::Found> find_resumed(const TrainerOptions& options, const Ranks& ranks) {
-  std::optional<saving::Found> found =
-      ranks.together([&] { return ranks.first() ? checkpoint_to_resume(options) : std::nullopt; });
-  if (ranks.alone()) return found;
-  const std::string path = ranks.same(found ? found->path.string() : std::string());
-  const std::string manifest = ranks.same(found ? found->manifest.to_json() : std::string());
-  if (!path.empty() && !found) found = saving::Found{path, saving::Manifest::parse(manifest, path)};
-  return found;
-}
-
 State make_state(const TrainerOptions& options, const std::optional<saving::Found>& resumed) {
   if (!options.model) throw ConfigError("model: is required");
   const at::Device device = device_of(options);
@@ -117,6 +106,10 @@ ProcessSettings settings_of(const TrainerOptions& options, at::Device device) {
   return settings;
 }
 
+constexpr const char* kWhereToSave =
+    "call it at batch_checkpoint, epoch_checkpoint or iteration_checkpoint, which come after the evaluation, or "
+    "between two steps";
+
 // Once a fit. begin() has set the model to training.
 void warn_of_eval_mode(Fit& fit, const State& state) {
   if (is_training(as_module(*state.model)) || std::exchange(fit.warned_of_mode, true)) return;
@@ -135,7 +128,7 @@ std::vector<LoggerDestination*> destinations(const Loggers& loggers) {
 Trainer::Impl::Impl(TrainerOptions given)
     : options(std::move(given)),
       ranks(of_rank(options)),
-      resumption{.found = find_resumed(options, ranks)},
+      resumption{.found = checkpoint_to_resume(options, ranks)},
       state(ranks.together([&] { return make_state(options, resumption.found); })),
       random(state.device, options.seed),
       process(settings_of(options, state.device)),
@@ -143,7 +136,9 @@ Trainer::Impl::Impl(TrainerOptions given)
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
       asides(AsidePlan(options.inference_mode, options.fold_batch_norms || options.tune)),
       run_link(std::in_place, *this),
-      saver(ranks.together([&] { return make_saver(); })),
+      checkpoints(options, ranks, state, replicas, resumption.found,
+                  {.whole_optimizer = [this] { return train_step.optimizer_shards()->gather(own_optimizer()); },
+                   .own_part = [this] { return own_part(); }}),
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes) {
   if (!ranks.alone() || ranks.has_shards()) join_ranks();
   train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
@@ -209,25 +204,12 @@ void Trainer::Impl::release() {
   if (!run_link) return;  // a trial, which has nothing of its own
   run_link->cut();
   if (fit) {
-    warn_of_unsaved();
+    if (!fit->skipped) checkpoints.warn_of_unsaved();
     finish_fit();
   }
   if (state.optimizer && options.optimizer.made()) rates.schedules().withdraw(*state.optimizer);
   run_link.reset();
-  try {
-    if (saver && saver->has_notes()) saver->finish();
-  } catch (...) {
-    warn(join("checkpoint: ", describe(std::current_exception())));
-  }
-  if (saver && well) saver->tell_without_best(state);
-  if (mark && well) mark->end();
-}
-
-void Trainer::Impl::warn_of_unsaved() const {
-  if (!saver || fit->skipped || saver->last_saved_batch() == state.timestamp.batch || saver->is_saved(state)) return;
-  const std::int64_t saved = std::max<std::int64_t>(saver->last_saved_batch(), 0);
-  warn(join("save_folder: the fit is dropped without end(), so what was trained from batch ", saved, " to batch ",
-            state.timestamp.batch, " is not saved"));
+  checkpoints.end_run(well);
 }
 
 void Trainer::Impl::tell_watchers(const std::exception_ptr& error) noexcept try {
@@ -264,6 +246,21 @@ void Trainer::Impl::require_idle(const char* call) const {
 
 void Trainer::Impl::require_no_trial(const char* call) const {
   if (finding_lr) throw ConfigError("Trainer: ", call, " inside of find_lr(), whose steps are undone");
+}
+
+void Trainer::Impl::require_own_weights(const char* call) const {
+  if (const std::string* algorithm = engine.open_algorithm())
+    throw ConfigError(call, ": at ", to_string(last_event), ' ', *algorithm, " may have exchanged the weights; ",
+                      kWhereToSave);
+}
+
+// Where all that follows a batch, an epoch or an iteration is done.
+void Trainer::Impl::require_exact_place(const char* call) const {
+  const Event at = last_of_training;
+  const bool is_exact = at == Event::FIT_START || at == Event::BATCH_CHECKPOINT || at == Event::EPOCH_CHECKPOINT ||
+                        at == Event::ITERATION_CHECKPOINT || at == Event::FIT_END;
+  if (busy && fit && !is_exact)
+    throw ConfigError(call, ": a run cannot go on exactly from ", to_string(last_event), "; ", kWhereToSave);
 }
 
 Trainer::Impl& Trainer::impl() const {
@@ -358,7 +355,7 @@ void Trainer::eval(EvalOptions options) {
   const bool by_program = !trainer.busy;  // else a callback, whose fit a signal is to end
   trainer.located([&] {
     trainer.eval(runs, options.subset_num_batches, by_program);
-    if (!trainer.fit) trainer.write_notes();
+    if (!trainer.fit) trainer.checkpoints.write_notes();
   });
   // A stopper that judges what is evaluated between two fits does not end the next one.
   if (!trainer.fit && !was_asked) trainer.state.stop.answer();
@@ -384,6 +381,22 @@ void Trainer::with_weights(WeightsUse use, const std::function<void(Model& model
   const WeightsInUse::Scope weights(trainer.weights_in_use, use);
   act(*trainer.state.model);
 }
+
+std::string Trainer::save_checkpoint(const std::string& name) {
+  Impl& trainer = impl();
+  if (!trainer.ranks.any(!trainer.options.save_folder.empty()))
+    throw ConfigError("save_checkpoint: there is no save_folder to write it to");
+  if (trainer.finding_lr) throw ConfigError("save_checkpoint: inside of find_lr(), whose steps are undone");
+  trainer.require_own_weights("save_checkpoint");
+  trainer.require_exact_place("save_checkpoint");
+  trainer.checkpoints.check_name(name);
+  return trainer.located(
+      [&] { return trainer.checkpoints.save_by_hand(name, trainer.resumption, trainer.fits.number()); });
+}
+
+std::vector<std::string> Trainer::saved_checkpoints() const { return impl().checkpoints.paths(); }
+std::optional<std::string> Trainer::best_checkpoint() const { return impl().checkpoints.best(); }
+const std::string& Trainer::resumed_from() const { return impl().resumption.loaded_from; }
 
 void Trainer::close() { impl().close(); }
 
