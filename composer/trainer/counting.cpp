@@ -13,19 +13,15 @@ Progress Trainer::Impl::progress() const {
           .previous = state.previous_timestamp,
           .limit = fit && !fit->limited ? OptionalTime() : state.max_duration,
           .iteration_length = state.iteration_length,
-          .epoch_length = fit ? epoch_length() : std::nullopt};
-}
-
-// In batches; unset: unknown, or no epoch ends.
-std::optional<std::int64_t> Trainer::Impl::epoch_length() const {
-  return fit->source.has_loader() && has_own_loaders() ? joint_length : fit->source.epoch_length();
+          .epoch_length = fit ? data.epoch_length(fit->source, ranks) : std::nullopt};
 }
 
 bool Trainer::Impl::next_batch() {
-  std::optional<Batch> batch =
-      fit->source.has_loader() && has_own_loaders() ? next_of_own_loader() : read_batch(state.timestamp.batch_in_epoch);
+  std::optional<Batch> batch = fit->source.has_loader() && ranks.have_own_loaders()
+                                   ? next_of_own_loader()
+                                   : read_batch(state.timestamp.batch_in_epoch);
   if (batch) state.batch = std::move(*batch);
-  state.dataloader_len = epoch_length();
+  state.dataloader_len = data.epoch_length(fit->source, ranks);
   return batch.has_value();
 }
 

@@ -23,6 +23,7 @@
 #include "composer/step/train_step.h"
 #include "composer/step/weights_in_use.h"
 #include "composer/trainer/asides.h"
+#include "composer/trainer/calls.h"
 #include "composer/trainer/checkpoints.h"
 #include "composer/trainer/evaluations.h"
 #include "composer/trainer/fit.h"
@@ -35,6 +36,7 @@
 #include "composer/trainer/resumption.h"
 #include "composer/trainer/signals.h"
 #include "composer/trainer/trainer.h"
+#include "composer/trainer/training_data.h"
 #include "composer/tuning/pace.h"
 #include "composer/tuning/tune_cache.h"
 #include "composer/util/own_random.h"
@@ -48,21 +50,9 @@ std::vector<std::string> labels_of(const std::vector<EvalRun>& runs);
 // Throws ConfigError for what can be told without a run; before any callback is opened.
 void check_options(const TrainerOptions& options, at::Device device);
 
-// True while it lives.
-class Flag {
- public:
-  explicit Flag(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
-  ~Flag() { flag_ = before_; }
-  Flag(const Flag&) = delete;
-  Flag& operator=(const Flag&) = delete;
-
- private:
-  bool& flag_;
-  bool before_;
-};
-
-// What .tune has found in this process, and whether that still holds.
+// What .tune has chosen, what it has found in this process, and whether that still holds.
 struct Tuning {
+  std::optional<Tuned> chosen;     // here or in the saved run
   std::vector<std::string> lines;  // one for each choice
   // The following only where the times of steps are compared with what was measured.
   std::string key;         // of the choices in the cache; empty: they are not there any more
@@ -101,14 +91,12 @@ struct Trainer::Impl {
   void evaluate_all(const std::vector<EvalRun*>& runs);
   bool evaluate(EvalRun& run, Feed& feed, bool judges = true, bool to_the_end = false);
   void evaluate_batch(EvalRun& run, const Feed& feed, AsideForward& forward);
-  bool judges(const EvalRun& run, const Feed& feed, bool is_own, bool is_cut) const;
   void eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end);
   std::vector<Outputs> predict(Feed feed, bool return_outputs);
   class Opened;
   void fire(Event event, bool to_all = true) {
-    last_event = event;
+    calls.note(event);
     if (dist::World* world = ranks.world()) world->at(to_string(event), state.timestamp.epoch, state.timestamp.batch);
-    if (event < Event::EVAL_BEFORE_ALL) last_of_training = event;
     to_all ? engine.run_event(event) : engine.run_algorithms_alone(event);
   }
 
@@ -128,7 +116,6 @@ struct Trainer::Impl {
   void commit(FitPlan plan);
   void commit_lasting(FitPlan& plan);
   void skip_fit(FitPlan plan);
-  Feed feed_of(const FitOptions& fit) const;
   OptionalTime goal_of(const FitOptions& fit, const Timestamp& from) const;
   OptionalTime end_of(const FitOptions& fit, const OptionalTime& goal, const Timestamp& from, const Feed& feed,
                       bool needs_limit) const;
@@ -136,12 +123,11 @@ struct Trainer::Impl {
   void make_optimizer(optim::NamedParameters before_init);
   void check_first_batch();
   // Otherwise they are as the program has them around the call.
-  bool decides_products() const { return options.products != Products::TUNED || tuned || tunes(); }
+  bool decides_products() const { return options.products != Products::TUNED || tuning.chosen || tunes(); }
   void finish_fit();
   void abandon_fit();
   std::vector<EvalRun> make_runs(const Evaluators& evaluators, const Interval& interval, std::int64_t subset) const;
   void declare_metrics();
-  void activate(const Feed& feed);
   void log_hyperparameters();
   void log_algorithms();
   void log_options();
@@ -187,8 +173,6 @@ struct Trainer::Impl {
 
   // counting.cpp: what is counted and logged between the events
   Progress progress() const;
-  std::optional<std::int64_t> epoch_length() const;
-  bool has_own_loaders() const { return !ranks.alone() && !ranks.splits(); }
   bool next_batch();
   std::optional<Batch> read_batch(std::int64_t batch_in_epoch);
   std::optional<Batch> next_of_own_loader();
@@ -219,10 +203,6 @@ struct Trainer::Impl {
   // trainer.cpp: who may be called when
   void require_open(const char* call) const;
   void require_fit(const char* call) const;
-  void require_idle(const char* call) const;
-  void require_no_trial(const char* call) const;
-  void require_own_weights(const char* call) const;
-  void require_exact_place(const char* call) const;
   void close();
   void release();
   void tell_watchers(const std::exception_ptr& error) noexcept;
@@ -233,6 +213,7 @@ struct Trainer::Impl {
 
   TrainerOptions options;
   Ranks ranks;
+  Calls calls;
   Resumption resumption;
   State state;
   OwnRandom random;
@@ -241,21 +222,14 @@ struct Trainer::Impl {
   std::shared_ptr<SignalWatch> signals = std::make_shared<SignalWatch>();  // within a fit, with handle_signals
   LearningRates rates;
   Logger logger;
-  Feed train;                                // of the next fit, unless it is given another
-  std::optional<std::int64_t> joint_length;  // of its epochs, where ranks have loaders of their own
-  const Loader* own_loader = nullptr;        // of the options, as `train` has it
+  TrainingData data;  // of the next fit, unless it is given another
   Evaluations evaluations;
   KeptSettings settings;
   Fits fits;
   TrainStep train_step;
   ReplicaCheck replicas{ranks, state, train_step};
   Asides asides;
-  Tuning tuning;                         // what .tune has found in this process
-  std::optional<Tuned> tuned;            // what it has chosen, here or in the saved run
-  Event last_event = Event::INIT;        // for errors
-  Event last_of_training = Event::INIT;  // likewise, without those of evaluation and prediction
-  bool busy = false;                     // in a call of begin(), step(), end(), eval(), predict() or find_lr()
-  bool finding_lr = false;
+  Tuning tuning;
   LoggedHyperparameters logged;
   std::optional<Fit> fit;  // between begin() and end()
   std::optional<RunLink> run_link;
@@ -310,8 +284,8 @@ void Trainer::Impl::count_batch_after(F&& report) {
 // program may be about to end.
 template <class F>
 auto Trainer::Impl::located(F&& run) {
-  if (fit && !busy) fit->move_here();
-  const Flag in_call(busy);
+  if (fit && !calls.busy()) fit->move_here();
+  const Flag in_call = calls.begin();
   const ProcessScope in_force(process, fit.has_value());
   const RandomScope draws(random);
   std::optional<kernels::ProductScope> multiplies;
@@ -334,7 +308,7 @@ auto Trainer::Impl::located(F&& run) {
     } catch (const RunError&) {
       throw;  // the engine has said where
     } catch (...) {
-      throw_nested<RunError>(code_after(last_event), " failed after ", to_string(last_event), ", epoch ",
+      throw_nested<RunError>(code_after(calls.last()), " failed after ", to_string(calls.last()), ", epoch ",
                              state.timestamp.epoch, ", batch ", state.timestamp.batch);
     }
   }

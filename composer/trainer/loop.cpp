@@ -324,15 +324,6 @@ void Trainer::Impl::evaluate_batch(EvalRun& run, const Feed& feed, AsideForward&
   run.microbatch.for_each_part(feed, Batch(state.batch), state.device, use, undo);
 }
 
-// What `feed` leaves out of the data, or that they are others than those which the trainer evaluates under this label,
-// makes it a look that judges no checkpoint.
-bool Trainer::Impl::judges(const EvalRun& run, const Feed& feed, bool is_own, bool is_cut) const {
-  const auto has_label = [&](const EvalRun& own) { return own.feed.label() == run.feed.label(); };
-  if (!is_own && std::ranges::any_of(evaluations.runs(), has_label)) return false;
-  const auto all = is_own ? run.feed.num_batches() : run.feed.loader()->num_batches();
-  return !ranks.any(is_cut && feed.num_batches() != all);
-}
-
 void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end) {
   const Unbilled unbilled(fit ? &*fit : nullptr);
   const std::int64_t call = asides.next_call(state.timestamp.batch);
@@ -345,7 +336,7 @@ void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_bat
     const OwnRandom own = random_aside(run.feed.label(), call);
     const RandomScope draws_own(own);
     Feed feed = subset_num_batches == -1 ? run.feed : run.feed.with_subset(subset_num_batches);
-    const bool counts = judges(run, feed, &runs == &evaluations.runs(), subset_num_batches != -1);
+    const bool counts = evaluations.judges(run, feed, /*is_cut=*/subset_num_batches != -1, ranks);
     if (!evaluate(run, feed, counts, to_the_end)) break;
   }
   all.close();

@@ -56,7 +56,7 @@ void Trainer::Impl::check_ranks_at_init() const {
   for (const Option<TrainerOptions>& option : trainer_options()) {
     if (option.rules.compared != Compared::AT_INIT && option.rules.compared != Compared::AT_BOTH) continue;
     StateDict told;
-    option.tell_to(told, options, {state, train, rates.made()});
+    option.tell_to(told, options, {state, data.feed(), rates.made()});
     for (const auto& [name, value] : std::as_const(told).entries()) {
       const std::string given = text_of(value), of_first = option.rules.left_to_first ? ranks.same(given) : "";
       compared.add(name, given.empty() ? of_first : given);

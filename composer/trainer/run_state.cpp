@@ -87,7 +87,7 @@ class Trainer::Impl::AsRun final : public Run, public ExchangeWatcher {
   void cut() { trainer_ = nullptr; }
 
   StateDict snapshot(bool weights_only) const override {
-    trainer().require_own_weights("state.run->snapshot");
+    trainer().calls.require_own_weights("state.run->snapshot", trainer().engine);
     trainer().replicas.note_saved();
     return trainer().run_state(weights_only);
   }
@@ -221,7 +221,7 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   if (!visit.is_loading()) visit_measured(visit);
   train_step.visit_state(visit);
   rates.schedules().visit_state(visit);
-  visit("tuned", tuned);
+  visit("tuned", tuning.chosen);
   visit_required_algorithms(visit, engine);
   visit_plugins(visit, engine, /*warns=*/ranks.first());  // the others lack the loggers of rank 0
   // After the algorithms, which may give it the parameters that it had when it was saved.

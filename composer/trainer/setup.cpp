@@ -114,23 +114,10 @@ void Trainer::Impl::set_up() {
   settings.begin(as_module(*state.model));
   train_step.set_metrics(MetricSet(metrics_of(*state.model, /*is_train=*/true), options.train_dataloader_label));
   evaluations.replace(make_runs(options.eval_dataloader, options.eval_interval, options.eval_subset_num_batches));
-  if (options.train_dataloader) {
-    activate(ranks.feed(options.train_dataloader, options.train_dataloader_label, options.train_subset_num_batches));
-    own_loader = train.loader();
-  }
+  data.begin(options, ranks, state);
   state.max_duration = scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
   rates.begin(SchedulePlan(options.schedulers, options.scale_schedule_ratio, options.step_schedulers_every_batch),
               state);
-}
-
-void Trainer::Impl::activate(const Feed& feed) {
-  train = feed;
-  if (train) train.set_default_seed(state.seed);
-  if (options.copy_ahead && !state.device.is_cpu()) train.copy_ahead(copies_on_side_stream(state.device));
-  state.has_dataloader = true;
-  state.dataloader_label = feed ? feed.label() : options.train_dataloader_label;
-  if (has_own_loaders()) joint_length = ranks.longest(feed.num_batches());
-  state.dataloader_len = has_own_loaders() ? joint_length : feed.num_batches();
 }
 
 std::vector<EvalRun> Trainer::Impl::make_runs(const Evaluators& given, const Interval& interval,
@@ -168,7 +155,7 @@ void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
 // What holds for the fits after this one as well.
 Trainer::Impl::FitPlan Trainer::Impl::plan_lasting(const FitOptions& given) const {
   composer::check(given, fit_options());
-  FitPlan plan{.feed = feed_of(given),
+  FitPlan plan{.feed = data.of_fit(given, options, ranks),
                .precision = given.precision.value_or(state.precision),
                .microbatch_size = given.device_train_microbatch_size,
                .evaluators = make_runs(given.eval_dataloader, given.eval_interval, given.eval_subset_num_batches),
@@ -178,7 +165,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_lasting(const FitOptions& given) cons
   if (!given.schedulers.empty())
     schedules.emplace(given.schedulers, given.scale_schedule_ratio, given.step_schedulers_every_batch.value_or(true));
   plan.rates = rates.of_fit(state, std::move(schedules));
-  if (plan.feed && plan.feed.label() != train.label())
+  if (plan.feed && plan.feed.label() != data.feed().label())
     plan.metrics = MetricSet(metrics_of(*state.model, /*is_train=*/true), plan.feed.label());
   return plan;
 }
@@ -186,7 +173,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_lasting(const FitOptions& given) cons
 // Throws for whatever cannot be done; what it gives can be committed.
 Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Fits::Left left, bool needs_loader) const {
   require_open("fit()");
-  require_idle("begin()");
+  calls.require_idle("begin()");
   if (fit) throw ConfigError("Trainer: begin() was called before; call end() first");
   if (fits.next == 0) checkpoints.check_trainers();
   check_has_optimizer(state, static_cast<bool>(options.optimizer), "fit");
@@ -253,9 +240,9 @@ void Trainer::Impl::check_plan(const FitPlan& plan, const std::vector<EvalRun>& 
 void Trainer::Impl::commit_lasting(FitPlan& plan) {
   train_step.scale_losses(plan.precision, options.grad_scaler);
   resumption.restore_scale(train_step);
-  activate(plan.feed);
+  data.use(plan.feed, options, ranks, state);
   if (plan.microbatch_size) train_step.set_microbatch_size(*plan.microbatch_size, options.microbatch_memory);
-  check_can_split(state.device_train_microbatch_size, train);
+  check_can_split(state.device_train_microbatch_size, data.feed());
   if (plan.metrics) train_step.set_metrics(std::move(*plan.metrics));
   state.precision = plan.precision;
   if (!plan.evaluators.empty()) evaluations.replace(std::move(plan.evaluators));
@@ -280,7 +267,7 @@ void Trainer::Impl::commit(FitPlan plan) {
   commit_lasting(plan);
   fits.begin(plan.counted_from, plan.goal);
   if (dist::World* const world = ranks.world()) plan.holds.among_ranks = world->training();
-  fit.emplace(train, std::move(plan.holds)).follows_pause = fits.paused;
+  fit.emplace(data.feed(), std::move(plan.holds)).follows_pause = fits.paused;
   fit->begins_after_pause = fits.paused && is_saved;
   if (options.handle_signals) signals->begin();
   if (plan.goal && *plan.goal != *plan.until) fit->max_duration_afterwards.emplace(plan.goal);
@@ -295,7 +282,7 @@ void Trainer::Impl::skip_fit(FitPlan plan) {
   commit_lasting(plan);
   rates.leave(state);
   ++fits.next;
-  fit.emplace(train, std::move(plan.holds)).skipped = true;
+  fit.emplace(data.feed(), std::move(plan.holds)).skipped = true;
 }
 
 void Trainer::Impl::check_first_batch() {
@@ -328,7 +315,7 @@ void Trainer::Impl::log_options() {
 }
 
 StateDict Trainer::Impl::hyperparameters(const StateDict& before) const {
-  return hyperparameters_of(options, state, logger, train, rates.made(), before);
+  return hyperparameters_of(options, state, logger, data.feed(), rates.made(), before);
 }
 
 void Trainer::Impl::finish_fit() {
@@ -349,22 +336,13 @@ void Trainer::Impl::finish_fit() {
 // After an error: the gradients and microbatches of a batch that was not counted are dropped. The random numbers that
 // it drew stay drawn, and buffers stay as its forward pass left them.
 void Trainer::Impl::abandon_fit() {
-  if (last_of_training >= Event::BEFORE_TRAIN_BATCH && last_of_training <= Event::AFTER_TRAIN_BATCH)
+  if (const Event last = calls.last_of_training();
+      last >= Event::BEFORE_TRAIN_BATCH && last <= Event::AFTER_TRAIN_BATCH)
     train_step.abandon();
   state.optimizer->zero_grad(/*set_to_none=*/true);
   checkpoints.abandon_fit();
   finish_fit();
   fits.repeat();
-}
-
-// A subset is of one fit; the trainer's own is of the loader that its options name.
-Feed Trainer::Impl::feed_of(const FitOptions& fit) const {
-  if (fit.train_dataloader)
-    return ranks.feed(fit.train_dataloader, fit.train_dataloader_label, fit.train_subset_num_batches.value_or(-1));
-  if (!train) return train;
-  const bool is_own = train.loader() == own_loader;
-  const std::int64_t subset = fit.train_subset_num_batches.value_or(is_own ? options.train_subset_num_batches : -1);
-  return subset == train.subset() ? train : train.with_subset(subset);
 }
 
 // Unset: as long as the caller goes on.

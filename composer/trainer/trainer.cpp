@@ -106,10 +106,6 @@ ProcessSettings settings_of(const TrainerOptions& options, at::Device device) {
   return settings;
 }
 
-constexpr const char* kWhereToSave =
-    "call it at batch_checkpoint, epoch_checkpoint or iteration_checkpoint, which come after the evaluation, or "
-    "between two steps";
-
 // Once a fit. begin() has set the model to training.
 void warn_of_eval_mode(Fit& fit, const State& state) {
   if (is_training(as_module(*state.model)) || std::exchange(fit.warned_of_mode, true)) return;
@@ -184,7 +180,7 @@ void Trainer::Impl::make_optimizer(optim::NamedParameters before_init) {
 
 // A fit that is still open is over: who closes does not go on.
 void Trainer::Impl::close() {
-  require_idle("close()");
+  calls.require_idle("close()");
   release();
 }
 
@@ -230,37 +226,11 @@ void Trainer::Impl::require_open(const char* call) const {
 }
 
 void Trainer::Impl::require_fit(const char* call) const {
-  require_idle(call);
+  calls.require_idle(call);
   if (fit) return;
   if (fits.ended_by.empty()) throw ConfigError("Trainer: ", call, " before begin()");
   throw ConfigError("Trainer: ", call, " after the fit was ended by an error (", fits.ended_by,
                     "); call begin() again");
-}
-
-void Trainer::Impl::require_idle(const char* call) const {
-  require_no_trial(call);
-  if (busy)
-    throw ConfigError("Trainer: ", call, " inside of another call, after ", to_string(last_event),
-                      "; a callback can ask to stop (state.stop.ask), but not train or close");
-}
-
-void Trainer::Impl::require_no_trial(const char* call) const {
-  if (finding_lr) throw ConfigError("Trainer: ", call, " inside of find_lr(), whose steps are undone");
-}
-
-void Trainer::Impl::require_own_weights(const char* call) const {
-  if (const std::string* algorithm = engine.open_algorithm())
-    throw ConfigError(call, ": at ", to_string(last_event), ' ', *algorithm, " may have exchanged the weights; ",
-                      kWhereToSave);
-}
-
-// Where all that follows a batch, an epoch or an iteration is done.
-void Trainer::Impl::require_exact_place(const char* call) const {
-  const Event at = last_of_training;
-  const bool is_exact = at == Event::FIT_START || at == Event::BATCH_CHECKPOINT || at == Event::EPOCH_CHECKPOINT ||
-                        at == Event::ITERATION_CHECKPOINT || at == Event::FIT_END;
-  if (busy && fit && !is_exact)
-    throw ConfigError(call, ": a run cannot go on exactly from ", to_string(last_event), "; ", kWhereToSave);
 }
 
 Trainer::Impl& Trainer::impl() const {
@@ -338,21 +308,22 @@ void Trainer::eval(EvalOptions options) {
   Impl& trainer = impl();
   trainer.require_open("eval()");
   if (trainer.asides.evaluating) throw ConfigError("Trainer: eval() inside of an evaluation");
-  trainer.require_no_trial("eval()");
+  trainer.calls.require_no_trial("eval()");
   check_subset("eval", options.subset_num_batches);
   std::vector<EvalRun> given = trainer.make_runs(options.eval_dataloader.cut_to(options.subset_num_batches), "1ep", -1);
   std::vector<EvalRun>& own = trainer.evaluations.runs();
   std::vector<EvalRun>& runs = given.empty() ? own : given;
   if (runs.empty())
     throw ConfigError("eval_dataloader: is required to eval; give it to the Trainer's options or to eval()");
-  check_labels(trainer.train ? trainer.train.label() : trainer.options.train_dataloader_label, labels_of(given));
+  check_labels(trainer.data.feed() ? trainer.data.feed().label() : trainer.options.train_dataloader_label,
+               labels_of(given));
   for (const EvalRun& run : given)
     if (std::ranges::any_of(own, [&](const EvalRun& other) { return other.feed.label() == run.feed.label(); }))
       warn(join("eval: the trainer has an evaluator with the label \"", run.feed.label(),
                 "\"; its metrics are overwritten, and what is measured here chooses no checkpoint"));
   trainer.check_ranks(runs, options.subset_num_batches);
   const bool was_asked = trainer.state.stop.pending();
-  const bool by_program = !trainer.busy;  // else a callback, whose fit a signal is to end
+  const bool by_program = !trainer.calls.busy();  // else a callback, whose fit a signal is to end
   trainer.located([&] {
     trainer.eval(runs, options.subset_num_batches, by_program);
     if (!trainer.fit) trainer.checkpoints.write_notes();
@@ -365,7 +336,7 @@ std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOpti
   Impl& trainer = impl();
   trainer.require_open("predict()");
   if (trainer.asides.predicting) throw ConfigError("Trainer: predict() inside of a prediction");
-  trainer.require_no_trial("predict()");
+  trainer.calls.require_no_trial("predict()");
   if (!dataloader) throw ConfigError("predict: a dataloader is required");
   const auto* loader = dynamic_cast<const data::detail::SeekableLoader*>(dataloader.dataloader.get());
   if (options.return_outputs && loader && loader->shuffles())
@@ -377,7 +348,7 @@ std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOpti
 
 void Trainer::with_weights(WeightsUse use, const std::function<void(Model& model)>& act) {
   Impl& trainer = impl();
-  const Flag in_call(trainer.busy);
+  const Flag in_call = trainer.calls.begin();
   const WeightsInUse::Scope weights(trainer.weights_in_use, use);
   act(*trainer.state.model);
 }
@@ -386,9 +357,9 @@ std::string Trainer::save_checkpoint(const std::string& name) {
   Impl& trainer = impl();
   if (!trainer.ranks.any(!trainer.options.save_folder.empty()))
     throw ConfigError("save_checkpoint: there is no save_folder to write it to");
-  if (trainer.finding_lr) throw ConfigError("save_checkpoint: inside of find_lr(), whose steps are undone");
-  trainer.require_own_weights("save_checkpoint");
-  trainer.require_exact_place("save_checkpoint");
+  if (trainer.calls.in_trial()) throw ConfigError("save_checkpoint: inside of find_lr(), whose steps are undone");
+  trainer.calls.require_own_weights("save_checkpoint", trainer.engine);
+  if (trainer.fit) trainer.calls.require_exact_place("save_checkpoint");
   trainer.checkpoints.check_name(name);
   return trainer.located(
       [&] { return trainer.checkpoints.save_by_hand(name, trainer.resumption, trainer.fits.number()); });
